@@ -1,0 +1,1 @@
+//! The Python extension module `weft._weft`: converts arguments, releases the GIL, maps errors. No logic.

@@ -1,0 +1,253 @@
+//! The intermediate representation: what a schedule is made of.
+
+use std::fmt;
+use std::ops::Range;
+
+/// A rank within the group that the schedule is made for.
+pub type Rank = u32;
+
+/// Numbers the signals of one ordered pair of ranks: 0, 1, 2 ... in the sender's program order.
+///
+/// Counting per pair lets a transport carry a signal as one monotonic 64-bit word.
+pub type SignalId = u32;
+
+/// What the schedules of all ranks together achieve.
+///
+/// Chunks are always numbered in the coordinates of the whole message, on every rank and in every buffer:
+///
+/// | collective      | message              | `Input` of rank r | `Output` of rank r                     |
+/// |-----------------|----------------------|-------------------|----------------------------------------|
+/// | `AllReduce`     | one vector           | not used          | in place: own vector, then the result  |
+/// | `Reduce`        | one vector           | not used          | own vector; the result at the root, elsewhere unchanged |
+/// | `Broadcast`     | one vector           | not used          | at the root the vector, then everywhere |
+/// | `AllGather`     | P blocks             | block r           | all blocks                             |
+/// | `ReduceScatter` | P blocks             | all blocks        | block r                                |
+/// | `Gather`        | P blocks             | block r           | all blocks at the root, else not used  |
+/// | `Scatter`       | P blocks             | all blocks at the root, else not used | block r            |
+/// | `AllToAll`      | P blocks per rank    | chunk j: for rank j | chunk i: from rank i                 |
+/// | `Barrier`       | nothing              | not used          | not used                               |
+///
+/// "Block r" is the r-th of P equal shares of the grid: with a grid of P chunks it is chunk r.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Collective {
+    /// Every rank gets the reduction of all ranks' vectors.
+    AllReduce,
+    /// The root gets the reduction of all ranks' vectors.
+    Reduce {
+        /// The rank that gets the result.
+        root: Rank,
+    },
+    /// Every rank gets the root's vector.
+    Broadcast {
+        /// The rank whose vector is sent.
+        root: Rank,
+    },
+    /// Every rank gets every rank's block.
+    AllGather,
+    /// Rank r gets the reduction of all ranks' block r.
+    ReduceScatter,
+    /// Rank j gets chunk j of every rank.
+    AllToAll,
+    /// The root gets every rank's block.
+    Gather {
+        /// The rank that gets the result.
+        root: Rank,
+    },
+    /// Rank r gets block r of the root.
+    Scatter {
+        /// The rank whose blocks are sent.
+        root: Rank,
+    },
+    /// No rank leaves before every rank has entered.
+    Barrier,
+}
+
+/// An exact number between 0 and 1: where a chunk begins or ends, as a share of the message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Fraction {
+    /// Numerator, at most the denominator.
+    pub numerator: u32,
+    /// Denominator, at least 1.
+    pub denominator: u32,
+}
+
+impl Fraction {
+    /// The element index at this share of a message of `elements` elements, rounded down.
+    pub fn of(self, elements: u64) -> u64 {
+        (u128::from(elements) * u128::from(self.numerator) / u128::from(self.denominator)) as u64
+    }
+}
+
+/// How the message is divided into chunks. The same on every rank.
+///
+/// Phases that divide the message differently (into 3 and into 5, say) share one grid that has all their cuts.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Grid {
+    /// This many equal chunks (at least 1).
+    Equal(u32),
+    /// Ascending cuts from 0 to 1, both included; chunk i lies between cut i and cut i + 1.
+    Cuts(Vec<Fraction>),
+    /// This many chunks, one per rank, whose sizes are known only when the operation is called.
+    Blocks(u32),
+}
+
+impl Grid {
+    /// The number of chunks.
+    pub fn chunks(&self) -> u32 {
+        match self {
+            Grid::Equal(n) | Grid::Blocks(n) => *n,
+            Grid::Cuts(cuts) => cuts.len() as u32 - 1,
+        }
+    }
+}
+
+/// One rank's buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Buffer {
+    /// The caller's source memory (never written).
+    Input,
+    /// The caller's destination memory.
+    Output,
+    /// Temporary memory that only its own rank writes; peers may read it where the transport maps memory.
+    /// Chunk `base` lies at its start, the following chunks behind it.
+    Scratch {
+        /// Which of [`Schedule::scratch`].
+        entry: u32,
+        /// The chunk that lies at the start of the entry.
+        base: u32,
+    },
+    /// Temporary memory that one peer writes and only its own rank reads. Each ordered pair of ranks has its own.
+    /// Chunk `base` lies at its start, the following chunks behind it.
+    Landing {
+        /// The only rank that writes here.
+        from: Rank,
+        /// Which of [`Schedule::landing`].
+        entry: u32,
+        /// The chunk that lies at the start of the entry.
+        base: u32,
+    },
+}
+
+/// How elements are represented in a slice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Encoding {
+    /// The message's own element type.
+    #[default]
+    Native,
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// 8-bit floats (e4m3), one f32 scale per fixed 128-element block of the message.
+    Fp8,
+}
+
+/// A range of chunks in a buffer of a rank.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Slice {
+    /// Whose buffer.
+    pub rank: Rank,
+    /// Which buffer.
+    pub buffer: Buffer,
+    /// Which chunks.
+    pub chunks: Range<u32>,
+    /// How its elements are represented. `Input` and `Output` are always [`Encoding::Native`].
+    pub encoding: Encoding,
+}
+
+/// Lets one of several ranks execute a step, so that a slow one is helped.
+///
+/// The step stands in the program of every rank in `by`, with the same `id`. Per tile, exactly one of them executes
+/// it. The owner, `by[0]`, passes the step only when it has been executed, by whomever; the others pass
+/// it at once, having executed it or not.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Claim {
+    /// Tells the schedule's claimable steps apart.
+    pub id: u32,
+    /// The owner, then those who may help. Each of them maps every slice of the step.
+    pub by: Vec<Rank>,
+}
+
+/// One thing that a rank does.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Step {
+    /// Writes `src` to every destination in one pass, converting where encodings differ.
+    /// A destination in another rank's buffer is a *put*.
+    Copy {
+        /// Where to; same number of chunks as `src`.
+        dsts: Vec<Slice>,
+        /// Where from.
+        src: Slice,
+        /// Who may execute it, where it is not this rank alone.
+        claim: Option<Claim>,
+    },
+    /// Combines the sources in the order given and writes the result to every destination in one pass.
+    /// A destination may also be a source.
+    Reduce {
+        /// Where to.
+        dsts: Vec<Slice>,
+        /// What to combine, first to last.
+        srcs: Vec<Slice>,
+        /// Whether every contribution is now in: scale for the average, round.
+        last: bool,
+        /// Who may execute it, where it is not this rank alone.
+        claim: Option<Claim>,
+    },
+    /// Tells `to` that everything before it is done.
+    Signal {
+        /// The rank that is told.
+        to: Rank,
+        /// Its number among the signals from here to there.
+        id: SignalId,
+    },
+    /// Waits until `from` has sent signal `id` to this rank.
+    Wait {
+        /// The rank that signals.
+        from: Rank,
+        /// Its number among the signals from there to here.
+        id: SignalId,
+    },
+}
+
+/// What one rank does in one collective operation, whatever the size of the message.
+///
+/// The executor cuts every chunk into the same number of tiles and runs the steps once per tile, several tiles at a time.
+/// Invariants (checked by the verifier, see its documentation for what they mean):
+/// - `collective`, `ranks`, `grid`, `scratch` and `landing` are the same on all ranks;
+/// - a peer's `Input` and `Output` are touched only between its entry and its exit;
+/// - a peer's `Scratch` is no longer touched once that peer's tile has ended.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Schedule {
+    /// What is achieved.
+    pub collective: Collective,
+    /// The number of ranks in the group.
+    pub ranks: u32,
+    /// Whose program this is.
+    pub rank: Rank,
+    /// How the message is divided.
+    pub grid: Grid,
+    /// The widths, in chunks, of the entries of each rank's own temporary memory.
+    pub scratch: Vec<u32>,
+    /// The widths, in chunks, of the entries of the temporary memory of each ordered pair of ranks.
+    pub landing: Vec<u32>,
+    /// The program.
+    pub steps: Vec<Step>,
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Collective::AllReduce => write!(f, "all-reduce"),
+            Collective::Reduce { root } => write!(f, "reduce to {root}"),
+            Collective::Broadcast { root } => write!(f, "broadcast from {root}"),
+            Collective::AllGather => write!(f, "all-gather"),
+            Collective::ReduceScatter => write!(f, "reduce-scatter"),
+            Collective::AllToAll => write!(f, "all-to-all"),
+            Collective::Gather { root } => write!(f, "gather to {root}"),
+            Collective::Scatter { root } => write!(f, "scatter from {root}"),
+            Collective::Barrier => write!(f, "barrier"),
+        }
+    }
+}

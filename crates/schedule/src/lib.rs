@@ -1,0 +1,12 @@
+//! Schedules: collective operations as data.
+//!
+//! A schedule says what one rank does, as a list of four kinds of [`Step`] over chunks of symbolic
+//! size. It is built once per algorithm and group, and used for every message size. This crate holds
+//! the representation, the verifier that plays all ranks together, and the text form.
+#![forbid(unsafe_code)]
+
+mod ir;
+
+pub use ir::{
+    Buffer, Claim, Collective, Encoding, Fraction, Grid, Rank, Schedule, SignalId, Slice, Step,
+};

@@ -1,0 +1,45 @@
+//! What can go wrong between two endpoints.
+
+use std::fmt;
+use std::io;
+
+/// Why a link could not be made, or does not work any more.
+#[derive(Debug)]
+pub enum LinkError {
+    /// The peer's process ended, its host vanished, or the connection broke without a goodbye.
+    Gone(String),
+    /// The peer said goodbye: it closed this link in an orderly way.
+    Left,
+    /// The two sides do not share what the transport needs (another host, another token, a refused mapping).
+    Refused(String),
+    /// Nothing came before the deadline.
+    TimedOut(String),
+    /// The attempt was cancelled.
+    Cancelled,
+    /// The peer sent something that the protocol does not allow.
+    Protocol(String),
+    /// The operating system said no.
+    Io(io::Error),
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkError::Gone(why) => write!(f, "the peer is gone: {why}"),
+            LinkError::Left => write!(f, "the peer closed the connection"),
+            LinkError::Refused(why) => write!(f, "the connection was refused: {why}"),
+            LinkError::TimedOut(what) => write!(f, "timed out: {what}"),
+            LinkError::Cancelled => write!(f, "cancelled"),
+            LinkError::Protocol(what) => write!(f, "protocol violation by the peer: {what}"),
+            LinkError::Io(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for LinkError {}
+
+impl From<io::Error> for LinkError {
+    fn from(error: io::Error) -> Self {
+        LinkError::Io(error)
+    }
+}
