@@ -1,0 +1,69 @@
+"""What can go wrong, as exception types."""
+
+from __future__ import annotations
+
+__all__ = [
+    "Aborted",
+    "ArgumentError",
+    "AuthError",
+    "ConfigError",
+    "Desync",
+    "Error",
+    "InternalError",
+    "PeerLost",
+    "Timeout",
+    "UnsupportedError",
+]
+
+
+class Error(Exception):
+    """The base of everything that weft raises on purpose."""
+
+
+class PeerLost(Error):
+    """A rank's process ended, its host vanished, or the connection to it broke.
+
+    Attributes:
+        rank: The rank that was lost, in the numbering of the group that tells.
+        host: The name of its host.
+    """
+
+    rank: int
+    host: str
+
+    def __init__(self, message: str, rank: int = -1, host: str = "") -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.host = host
+
+
+class Timeout(Error, TimeoutError):
+    """An operation, or the meeting of the ranks, did not end before its deadline."""
+
+
+class Desync(Error):
+    """Two ranks called different operations at the same point of the program."""
+
+
+class Aborted(Error):
+    """The group was aborted, here or by another rank."""
+
+
+class ConfigError(Error):
+    """A setting, or the place of this process in the job, is missing, wrong or contradictory."""
+
+
+class AuthError(Error):
+    """A peer could not prove that it belongs to this job."""
+
+
+class UnsupportedError(Error):
+    """This machine, transport, type or combination cannot do what was asked."""
+
+
+class ArgumentError(Error, ValueError):
+    """An argument of a call is wrong; the message says what is allowed."""
+
+
+class InternalError(Error):
+    """A defect in weft. Please report it."""
