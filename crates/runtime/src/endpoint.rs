@@ -1,0 +1,267 @@
+//! One participant: its pool, its bell, its transports and its links.
+
+mod address;
+mod table;
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use weft_transport::{
+    Bell, EndpointId, Kind, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Segment,
+    Transport,
+};
+use weft_transport_shm::ShmTransport;
+use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
+
+pub use address::Address;
+use table::{Incoming, Table};
+
+use crate::Error;
+use crate::pool::Pool;
+
+/// Which transports an endpoint uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TransportChoice {
+    /// Shared memory where ranks share a host, TCP elsewhere.
+    #[default]
+    Auto,
+    /// Shared memory only.
+    Shm,
+    /// TCP only.
+    Tcp,
+    /// Within one process only: for tests.
+    Loopback,
+}
+
+/// How to set up an endpoint.
+#[derive(Clone, Debug)]
+pub struct EndpointOptions {
+    /// Which transports to use.
+    pub transport: TransportChoice,
+    /// The network to listen on: an interface's name, an IP address, or a network such as `10.1.0.0/16`.
+    /// Without it, the one that leads to `route_to`.
+    pub interface: Option<String>,
+    /// The rendezvous, as `host:port`: the network that leads there is used.
+    pub route_to: Option<String>,
+    /// The bound of the pool. Memory is taken from the system only as it is used.
+    pub pool_bytes: u64,
+    /// After this long without a sign of life, a host counts as vanished.
+    pub peer_timeout: Duration,
+}
+
+impl Default for EndpointOptions {
+    fn default() -> Self {
+        Self {
+            transport: TransportChoice::Auto,
+            interface: None,
+            route_to: None,
+            pool_bytes: 1 << 30,
+            peer_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// One participant. A process usually has one; tests make one per thread.
+pub struct Endpoint {
+    id: EndpointId,
+    pool: Arc<Pool>,
+    bell: Arc<Bell>,
+    transports: Vec<Arc<dyn Transport>>,
+    address: Address,
+    table: Arc<Table>,
+}
+
+impl Endpoint {
+    /// Sets up the pool and the transports, and starts listening.
+    pub fn new(options: EndpointOptions) -> Result<Arc<Self>, Error> {
+        let local = local(&options)?;
+        let transports = transports(&local, &options)?;
+        let address = Address {
+            id: local.id,
+            host_name: system_text("/proc/sys/kernel/hostname")?,
+            pid: std::process::id(),
+            boot_id: system_text("/proc/sys/kernel/random/boot_id")?,
+            transports: transports.iter().map(|t| (t.kind(), t.address())).collect(),
+        };
+        let endpoint = Arc::new(Self {
+            id: local.id,
+            pool: Arc::new(Pool::new(local.pool.clone())),
+            bell: local.bell,
+            transports,
+            address,
+            table: Arc::new(Table::new(local.id)),
+        });
+        for transport in &endpoint.transports {
+            let incoming = Incoming {
+                table: endpoint.table.clone(),
+                kind: transport.kind(),
+            };
+            let listening = transport.listen(Arc::new(incoming));
+            listening.map_err(|error| cannot_start(transport.kind(), &error))?;
+        }
+        Ok(endpoint)
+    }
+
+    /// Who this is.
+    pub fn id(&self) -> EndpointId {
+        self.id
+    }
+
+    /// The memory that peers write to.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// What wakes this endpoint's progress.
+    pub fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    /// What peers need in order to connect here.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The kinds of links that it can make. The best comes first.
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.address.kinds()
+    }
+
+    /// The link of this kind to the peer; made now if there is none. Several threads that ask for the same link
+    /// get the same one.
+    pub fn link(
+        &self,
+        peer: &Address,
+        kind: Kind,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Arc<dyn Link>, Error> {
+        let linked = self.try_link(peer, kind, deadline, cancel)?;
+        linked.map_err(|error| Error::from_link(error, None, &peer.host_name))
+    }
+
+    /// As [`Endpoint::link`]; the inner result says what became of the connection.
+    pub(crate) fn try_link(
+        &self,
+        peer: &Address,
+        kind: Kind,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Result<Arc<dyn Link>, LinkError>, Error> {
+        let transport = self.transports.iter().find(|t| t.kind() == kind);
+        let (Some(transport), Some(bytes)) = (transport, peer.of(kind)) else {
+            return Err(Error::Config(format!(
+                "no {kind} link is possible between this process and process {} on {}: \
+                 one of them was set up without that transport",
+                peer.pid, peer.host_name
+            )));
+        };
+        Ok(self
+            .table
+            .link(peer.id, bytes, transport.as_ref(), deadline, cancel))
+    }
+
+    /// Calls `on_link` for every link there is, and for every new one, whoever dialled, before anyone can use it.
+    /// `on_link` must not ask for links.
+    pub fn on_link(&self, on_link: Box<dyn Fn(Arc<dyn Link>) + Send + Sync>) {
+        self.table.on_link(on_link);
+    }
+
+    /// Drops the links to a peer, after they failed. A later [`Endpoint::link`] makes new ones.
+    pub fn forget(&self, peer: EndpointId) {
+        self.table.forget(peer);
+    }
+
+    /// Stops listening and closes every link. Idempotent.
+    pub fn close(&self) {
+        for transport in &self.transports {
+            transport.close();
+        }
+        self.table.close();
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn local(options: &EndpointOptions) -> Result<Local, Error> {
+    let bytes = usize::try_from(options.pool_bytes)
+        .ok()
+        .filter(|bytes| *bytes as u64 > POOL_HEADER);
+    let bytes = bytes.ok_or_else(|| {
+        Error::Config(format!(
+            "pool_bytes is {}; it must be more than {POOL_HEADER}",
+            options.pool_bytes
+        ))
+    })?;
+    let no_pool = |error: &dyn std::fmt::Display| {
+        Error::Config(format!("cannot make a pool of {bytes} bytes: {error}"))
+    };
+    let pool = Segment::create("weft-pool", bytes).map_err(|error| no_pool(&error))?;
+    pool.reserve(0..POOL_HEADER)
+        .map_err(|error| no_pool(&error))?;
+    let pool = Arc::new(pool);
+    let bell = Bell::new(pool.clone()).map_err(|error| no_pool(&error))?;
+    Ok(Local {
+        id: EndpointId(u128::from_le_bytes(random()?)),
+        token: random()?,
+        pool,
+        bell: Arc::new(bell),
+    })
+}
+
+fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Transport>>, Error> {
+    let shm = || -> Result<Arc<dyn Transport>, Error> {
+        let made = ShmTransport::new(local.clone());
+        Ok(Arc::new(made.map_err(|e| cannot_start(Kind::Shm, &e))?))
+    };
+    let tcp = || -> Result<Arc<dyn Transport>, Error> {
+        let options = TcpOptions {
+            interface: interface(options),
+            peer_timeout: options.peer_timeout,
+        };
+        let made = TcpTransport::new(local.clone(), options);
+        Ok(Arc::new(made.map_err(|e| cannot_start(Kind::Tcp, &e))?))
+    };
+    match options.transport {
+        TransportChoice::Auto => Ok(vec![shm()?, tcp()?]),
+        TransportChoice::Shm => Ok(vec![shm()?]),
+        TransportChoice::Tcp => Ok(vec![tcp()?]),
+        TransportChoice::Loopback => Ok(vec![Arc::new(LoopbackTransport::new(local.clone()))]),
+    }
+}
+
+fn interface(options: &EndpointOptions) -> Interface {
+    match (&options.interface, &options.route_to) {
+        (Some(name), _) => Interface::Named(name.clone()),
+        (None, Some(target)) => Interface::Towards(target.clone()),
+        (None, None) => Interface::Default,
+    }
+}
+
+fn cannot_start(kind: Kind, error: &LinkError) -> Error {
+    Error::Config(format!("the {kind} transport cannot start: {error}"))
+}
+
+/// Random bytes that nobody can guess.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| unreadable("/dev/urandom", &error))?;
+    Ok(bytes)
+}
+
+fn system_text(path: &str) -> Result<String, Error> {
+    let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
+    Ok(text.trim().to_string())
+}
+
+fn unreadable(path: &str, error: &io::Error) -> Error {
+    Error::Unsupported(format!("a system where {path} cannot be read ({error})"))
+}

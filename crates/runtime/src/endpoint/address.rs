@@ -1,0 +1,139 @@
+//! What a rank tells the others about itself.
+
+use serde::{Deserialize, Serialize};
+use weft_transport::{EndpointId, Kind};
+
+use crate::Error;
+
+/// More than any honest address needs.
+const ADDRESS_BYTES_MAX: usize = 4096;
+
+/// Who an endpoint is, and how to connect to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// The endpoint.
+    pub id: EndpointId,
+    /// The name of its host, for messages.
+    pub host_name: String,
+    /// Its process, for messages.
+    pub pid: u32,
+    /// Tells running machines apart: endpoints with different values cannot share memory.
+    pub boot_id: String,
+    /// Its transports, with what each needs in order to connect. The best comes first.
+    pub transports: Vec<(Kind, Vec<u8>)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    id: u128,
+    host_name: String,
+    pid: u32,
+    boot_id: String,
+    transports: Vec<(u8, Vec<u8>)>,
+}
+
+impl Address {
+    /// What to connect to for this kind of link, if the endpoint offers it.
+    pub fn of(&self, kind: Kind) -> Option<&[u8]> {
+        let found = self.transports.iter().find(|(have, _)| *have == kind);
+        found.map(|(_, bytes)| bytes.as_slice())
+    }
+
+    /// The kinds of links that the endpoint offers.
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.transports.iter().map(|(kind, _)| *kind)
+    }
+
+    /// As bytes, for a peer.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let wire = Wire {
+            id: self.id.0,
+            host_name: self.host_name.clone(),
+            pid: self.pid,
+            boot_id: self.boot_id.clone(),
+            transports: self
+                .transports
+                .iter()
+                .map(|(kind, bytes)| (code(*kind), bytes.clone()))
+                .collect(),
+        };
+        postcard::to_stdvec(&wire).expect("writing to memory does not fail")
+    }
+
+    /// From a peer's bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let malformed = |what: &str| {
+            Error::Config(format!(
+                "the rendezvous holds something that is not an address of this version of weft ({what}). \
+                 Is the rendezvous used by another job?"
+            ))
+        };
+        if bytes.len() > ADDRESS_BYTES_MAX {
+            return Err(malformed("too long"));
+        }
+        let (wire, rest): (Wire, &[u8]) =
+            postcard::take_from_bytes(bytes).map_err(|_| malformed("unreadable"))?;
+        if !rest.is_empty() {
+            return Err(malformed("too long"));
+        }
+        let transports = wire.transports.into_iter();
+        let transports: Option<Vec<_>> = transports
+            .map(|(code, bytes)| Some((kind(code)?, bytes)))
+            .collect();
+        Ok(Self {
+            id: EndpointId(wire.id),
+            host_name: wire.host_name,
+            pid: wire.pid,
+            boot_id: wire.boot_id,
+            transports: transports.ok_or_else(|| malformed("unknown transport"))?,
+        })
+    }
+}
+
+fn code(kind: Kind) -> u8 {
+    match kind {
+        Kind::Loopback => 0,
+        Kind::Shm => 1,
+        Kind::Tcp => 2,
+    }
+}
+
+fn kind(code: u8) -> Option<Kind> {
+    [Kind::Loopback, Kind::Shm, Kind::Tcp]
+        .into_iter()
+        .find(|kind| self::code(*kind) == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Address {
+        Address {
+            id: EndpointId(7),
+            host_name: "node1".into(),
+            pid: 12,
+            boot_id: "b".into(),
+            transports: vec![(Kind::Shm, vec![1, 2]), (Kind::Tcp, vec![3])],
+        }
+    }
+
+    #[test]
+    fn round_trip() {
+        let address = example();
+        assert_eq!(Address::from_bytes(&address.to_bytes()).unwrap(), address);
+        assert_eq!(address.of(Kind::Tcp), Some(&[3][..]));
+        assert_eq!(address.of(Kind::Loopback), None);
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        let good = example().to_bytes();
+        for cut in 0..good.len() {
+            assert!(Address::from_bytes(&good[..cut]).is_err());
+        }
+        assert!(Address::from_bytes(&[good, vec![0]].concat()).is_err());
+        assert!(Address::from_bytes(&vec![0; ADDRESS_BYTES_MAX + 1]).is_err());
+        assert!(Address::from_bytes(&[0xff; 100]).is_err());
+    }
+}

@@ -1,0 +1,137 @@
+//! What can go wrong in a group, told as what it is, with a hint about what to do.
+
+use std::fmt;
+use std::time::Duration;
+
+use weft_transport::LinkError;
+
+/// Why an operation, a group or an endpoint failed.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Error {
+    /// A rank's process ended, its host vanished, or it left while it was needed.
+    PeerLost {
+        /// The rank, where it is known.
+        rank: Option<u32>,
+        /// The host that it ran on.
+        host: String,
+        /// What was seen of the loss.
+        detail: String,
+    },
+    /// Nothing came before the deadline.
+    Timeout {
+        /// What was to be done.
+        operation: String,
+        /// Whom or what was waited for.
+        waiting_for: String,
+        /// How long was allowed.
+        after: Duration,
+    },
+    /// Two ranks called different things.
+    Desync {
+        /// What this rank called.
+        mine: String,
+        /// The rank that called something else.
+        rank: u32,
+        /// What it called.
+        theirs: String,
+    },
+    /// The group was aborted, or the attempt cancelled.
+    Aborted {
+        /// Why, as the one who aborted said.
+        reason: String,
+    },
+    /// A setting or an argument is wrong, or settings of two ranks do not fit together.
+    Config(String),
+    /// A peer could not prove that it belongs to the job.
+    Auth(String),
+    /// This machine, transport or type cannot do that.
+    Unsupported(String),
+    /// A mistake in weft, or a refusal by the operating system that is not expected.
+    Internal(String),
+}
+
+impl Error {
+    /// The attempt was cancelled from another thread.
+    pub(crate) fn cancelled() -> Self {
+        Error::Aborted {
+            reason: "cancelled".into(),
+        }
+    }
+
+    /// What became of a link to a peer, as an error that names the peer.
+    pub fn from_link(error: LinkError, rank: Option<u32>, host: &str) -> Self {
+        let lost = |detail: String| Error::PeerLost {
+            rank,
+            host: host.into(),
+            detail,
+        };
+        match error {
+            LinkError::Gone(why) => lost(why),
+            LinkError::Left => lost("it closed the connection".into()),
+            LinkError::Protocol(what) => lost(format!("it broke the protocol: {what}")),
+            LinkError::Io(error) => lost(error.to_string()),
+            LinkError::Refused(why) => Error::Auth(format!(
+                "{} refused the connection: {why}",
+                name(rank, host)
+            )),
+            LinkError::TimedOut(what) => Error::Timeout {
+                operation: "connecting".into(),
+                waiting_for: format!("{} ({what})", name(rank, host)),
+                after: Duration::ZERO,
+            },
+            LinkError::Cancelled => Error::cancelled(),
+        }
+    }
+}
+
+fn name(rank: Option<u32>, host: &str) -> String {
+    match rank {
+        Some(rank) => format!("rank {rank} on {host}"),
+        None => format!("a process on {host}"),
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::PeerLost { rank, host, detail } => write!(
+                f,
+                "lost {}: {detail}. Look at that process's own output for the cause; \
+                 a new group can be made from the ranks that are left",
+                name(*rank, host)
+            ),
+            Error::Timeout {
+                operation,
+                waiting_for,
+                after,
+            } => {
+                write!(f, "{operation}: waiting for {waiting_for}")?;
+                if !after.is_zero() {
+                    write!(f, ", gave up after {:.1} s", after.as_secs_f64())?;
+                }
+                write!(
+                    f,
+                    ". If it is only slow, pass a longer timeout; otherwise see what it is doing"
+                )
+            }
+            Error::Desync { mine, rank, theirs } => write!(
+                f,
+                "ranks called different things: this rank {mine}, rank {rank} {theirs}. \
+                 All ranks of a group must make the same calls in the same order"
+            ),
+            Error::Aborted { reason } => write!(
+                f,
+                "aborted: {reason}. The group stays broken; make a new one to go on"
+            ),
+            Error::Config(what) => write!(f, "{what}"),
+            Error::Auth(what) => write!(
+                f,
+                "{what}. Do all ranks belong to the same job, and use the same rendezvous?"
+            ),
+            Error::Unsupported(what) => write!(f, "not supported: {what}"),
+            Error::Internal(what) => write!(f, "internal error: {what}. Please report this"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
