@@ -1,1 +1,14 @@
-//! weft-algorithms.
+//! Collective algorithms as pure functions from a [`Request`] to a [`Schedule`](weft_schedule::Schedule).
+//!
+//! One file per algorithm, one line per algorithm in the [`registry`]. Nothing here does I/O, owns
+//! memory or knows a transport. `docs/algorithms.md` tells the steps, the bytes and the latency of each.
+#![forbid(unsafe_code)]
+
+mod all_reduce;
+mod barrier;
+mod builder;
+mod registry;
+mod request;
+
+pub use registry::{Algorithm, Requirements, collective_name, find, registry};
+pub use request::{Memory, Request, Sizes};

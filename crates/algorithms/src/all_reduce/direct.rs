@@ -1,0 +1,40 @@
+//! Direct ("one-shot") all-reduce: everybody sends its vector to everybody, then reduces all of them.
+//!
+//! One latency step, at the price of P - 1 times the message: for small messages.
+//! Every rank combines in the order of ranks, so all get the same bits.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::Builder;
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "direct",
+    collective: "all-reduce",
+    summary: "everybody sends everybody its vector and reduces all; one step, for small messages",
+    requires: Requirements::NONE,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(1));
+    if request.ranks == 1 {
+        return b.build();
+    }
+    let landing = b.add_landing(1);
+    let vector = b.everything();
+    let outboxes = b.peers().into_iter();
+    let outboxes = outboxes.map(|peer| b.outbox(peer, landing, vector.clone()));
+    b.copy(outboxes.collect(), b.output(vector.clone()));
+    b.signal_all();
+    b.wait_all();
+    let contributions = (0..request.ranks).map(|rank| {
+        if rank == request.rank {
+            b.output(vector.clone())
+        } else {
+            b.inbox(rank, landing, vector.clone())
+        }
+    });
+    b.reduce_last(vec![b.output(vector.clone())], contributions.collect());
+    b.build()
+}

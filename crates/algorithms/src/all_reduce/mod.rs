@@ -1,0 +1,4 @@
+//! Every rank gets the reduction of all ranks' vectors.
+
+pub(crate) mod direct;
+pub(crate) mod ring;

@@ -1,0 +1,28 @@
+//! Dissemination barrier (Hensgen, Finkel, Manber 1988).
+//!
+//! In round k every rank signals the one 2^k after it. After ⌈log2 P⌉ rounds each rank has heard, by way of
+//! others, from all.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::Builder;
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "dissemination",
+    collective: "barrier",
+    summary: "rank r signals r + 1, 2, 4 ...; any transport",
+    requires: Requirements::NONE,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(1));
+    let mut distance = 1;
+    while distance < request.ranks {
+        b.signal(b.after(distance));
+        b.wait(b.before(distance));
+        distance *= 2;
+    }
+    b.build()
+}

@@ -1,0 +1,3 @@
+//! No rank leaves before every rank has entered.
+
+pub(crate) mod dissemination;

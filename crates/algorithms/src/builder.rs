@@ -1,0 +1,232 @@
+//! Writes one rank's program down: counts signals, names slices, stages where memory is not shared.
+
+use std::ops::Range;
+
+use weft_schedule::{Buffer, Encoding, Grid, Rank, Schedule, Slice, Step};
+
+use crate::{Memory, Request};
+
+/// An entry of temporary memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Area {
+    entry: u32,
+    /// Whether it is as wide as the message: then chunk 0 lies at its start, otherwise whichever chunk a slice begins with.
+    whole: bool,
+}
+
+impl Area {
+    fn base(self, chunks: &Range<u32>) -> u32 {
+        if self.whole { 0 } else { chunks.start }
+    }
+}
+
+/// The chunks of one rank's block, where the grid has one chunk per rank.
+pub(crate) fn block(rank: Rank) -> Range<u32> {
+    rank..rank + 1
+}
+
+/// A program in the making.
+pub(crate) struct Builder {
+    schedule: Schedule,
+    memory: Memory,
+    signals_sent: Vec<u32>,
+    signals_awaited: Vec<u32>,
+}
+
+impl Builder {
+    pub(crate) fn new(request: &Request, grid: Grid) -> Self {
+        let ranks = request.ranks as usize;
+        Builder {
+            schedule: Schedule {
+                collective: request.collective,
+                ranks: request.ranks,
+                rank: request.rank,
+                grid,
+                scratch: Vec::new(),
+                landing: Vec::new(),
+                steps: Vec::new(),
+            },
+            memory: request.memory,
+            signals_sent: vec![0; ranks],
+            signals_awaited: vec![0; ranks],
+        }
+    }
+
+    pub(crate) fn build(self) -> Schedule {
+        self.schedule
+    }
+
+    pub(crate) fn symmetric(&self) -> bool {
+        self.memory == Memory::Symmetric
+    }
+
+    pub(crate) fn rank(&self) -> Rank {
+        self.schedule.rank
+    }
+
+    pub(crate) fn ranks(&self) -> u32 {
+        self.schedule.ranks
+    }
+
+    /// The rank that is `distance` (at most the number of ranks) after this one, around the ring.
+    pub(crate) fn after(&self, distance: u32) -> Rank {
+        (self.rank() + distance) % self.ranks()
+    }
+
+    /// The rank that is `distance` (at most the number of ranks) before this one, around the ring.
+    pub(crate) fn before(&self, distance: u32) -> Rank {
+        (self.rank() + self.ranks() - distance) % self.ranks()
+    }
+
+    /// All other ranks, beginning behind this one: at every moment each rank talks to a different one.
+    pub(crate) fn peers(&self) -> Vec<Rank> {
+        (1..self.ranks())
+            .map(|distance| self.after(distance))
+            .collect()
+    }
+
+    /// All chunks of the message.
+    pub(crate) fn everything(&self) -> Range<u32> {
+        0..self.schedule.grid.chunks()
+    }
+
+    /// Adds an entry of `width` chunks to every rank's own temporary memory.
+    pub(crate) fn add_scratch(&mut self, width: u32) -> Area {
+        self.schedule.scratch.push(width);
+        self.area(self.schedule.scratch.len(), width)
+    }
+
+    /// Adds an entry of `width` chunks to the temporary memory of each ordered pair of ranks.
+    pub(crate) fn add_landing(&mut self, width: u32) -> Area {
+        self.schedule.landing.push(width);
+        self.area(self.schedule.landing.len(), width)
+    }
+
+    fn area(&self, entries: usize, width: u32) -> Area {
+        Area {
+            entry: entries as u32 - 1,
+            whole: width == self.schedule.grid.chunks(),
+        }
+    }
+
+    /// A rank's `Input`.
+    pub(crate) fn input_of(&self, rank: Rank, chunks: Range<u32>) -> Slice {
+        slice(rank, Buffer::Input, chunks)
+    }
+
+    /// This rank's `Input`.
+    pub(crate) fn input(&self, chunks: Range<u32>) -> Slice {
+        self.input_of(self.rank(), chunks)
+    }
+
+    /// A rank's `Output`.
+    pub(crate) fn output_of(&self, rank: Rank, chunks: Range<u32>) -> Slice {
+        slice(rank, Buffer::Output, chunks)
+    }
+
+    /// This rank's `Output`.
+    pub(crate) fn output(&self, chunks: Range<u32>) -> Slice {
+        self.output_of(self.rank(), chunks)
+    }
+
+    /// A rank's own temporary memory.
+    pub(crate) fn scratch_of(&self, rank: Rank, area: Area, chunks: Range<u32>) -> Slice {
+        let buffer = Buffer::Scratch {
+            entry: area.entry,
+            base: area.base(&chunks),
+        };
+        slice(rank, buffer, chunks)
+    }
+
+    /// This rank's own temporary memory.
+    pub(crate) fn scratch(&self, area: Area, chunks: Range<u32>) -> Slice {
+        self.scratch_of(self.rank(), area, chunks)
+    }
+
+    /// Where a peer's puts land here.
+    pub(crate) fn inbox(&self, from: Rank, area: Area, chunks: Range<u32>) -> Slice {
+        landing(self.rank(), from, area, chunks)
+    }
+
+    /// Where this rank's puts land at a peer.
+    pub(crate) fn outbox(&self, to: Rank, area: Area, chunks: Range<u32>) -> Slice {
+        landing(to, self.rank(), area, chunks)
+    }
+
+    /// Writes `src` to every destination.
+    pub(crate) fn copy(&mut self, dsts: Vec<Slice>, src: Slice) {
+        self.schedule.steps.push(Step::Copy {
+            dsts,
+            src,
+            claim: None,
+        });
+    }
+
+    /// Combines some contributions.
+    pub(crate) fn reduce(&mut self, dst: Slice, srcs: Vec<Slice>) {
+        self.push_reduce(vec![dst], srcs, false);
+    }
+
+    /// Combines the last contributions that were missing.
+    pub(crate) fn reduce_last(&mut self, dsts: Vec<Slice>, srcs: Vec<Slice>) {
+        self.push_reduce(dsts, srcs, true);
+    }
+
+    fn push_reduce(&mut self, dsts: Vec<Slice>, srcs: Vec<Slice>, last: bool) {
+        self.schedule.steps.push(Step::Reduce {
+            dsts,
+            srcs,
+            last,
+            claim: None,
+        });
+    }
+
+    /// Tells `to` that everything so far is done.
+    pub(crate) fn signal(&mut self, to: Rank) {
+        let id = next(&mut self.signals_sent[to as usize]);
+        self.schedule.steps.push(Step::Signal { to, id });
+    }
+
+    /// Waits for the next signal of `from`.
+    pub(crate) fn wait(&mut self, from: Rank) {
+        let id = next(&mut self.signals_awaited[from as usize]);
+        self.schedule.steps.push(Step::Wait { from, id });
+    }
+
+    /// Signals every peer.
+    pub(crate) fn signal_all(&mut self) {
+        for peer in self.peers() {
+            self.signal(peer);
+        }
+    }
+
+    /// Waits for the next signal of every peer.
+    pub(crate) fn wait_all(&mut self) {
+        for peer in self.peers() {
+            self.wait(peer);
+        }
+    }
+}
+
+fn next(counter: &mut u32) -> u32 {
+    *counter += 1;
+    *counter - 1
+}
+
+fn landing(at: Rank, from: Rank, area: Area, chunks: Range<u32>) -> Slice {
+    let buffer = Buffer::Landing {
+        from,
+        entry: area.entry,
+        base: area.base(&chunks),
+    };
+    slice(at, buffer, chunks)
+}
+
+fn slice(rank: Rank, buffer: Buffer, chunks: Range<u32>) -> Slice {
+    Slice {
+        rank,
+        buffer,
+        chunks,
+        encoding: Encoding::Native,
+    }
+}

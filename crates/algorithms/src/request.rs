@@ -1,0 +1,63 @@
+//! What a schedule is asked for.
+
+use weft_schedule::{Collective, Grid, Rank};
+
+/// Which memory the caller's buffers lie in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Memory {
+    /// Only their own rank reaches them: what comes from a peer is staged.
+    Ordinary,
+    /// All ranks map each other's `Input` and `Output`.
+    Symmetric,
+}
+
+/// Whether the blocks of the message are of equal size.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Sizes {
+    /// The message is divided evenly.
+    Equal,
+    /// Each rank's block has a size of its own, known when the operation is called (the "v" collectives).
+    PerRank,
+}
+
+/// The parameters of a schedule.
+///
+/// Invariants: `rank` and the root, if any, are below `ranks`; `collective` is the one that the algorithm is
+/// registered for; `sizes` is [`Sizes::Equal`] unless the algorithm supports per-rank sizes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Request {
+    /// What is to be achieved.
+    pub collective: Collective,
+    /// The number of ranks in the group.
+    pub ranks: u32,
+    /// Whose program is wanted.
+    pub rank: Rank,
+    /// Where the caller's buffers lie.
+    pub memory: Memory,
+    /// Whether blocks are of equal size.
+    pub sizes: Sizes,
+}
+
+impl Request {
+    /// The root of a rooted collective.
+    ///
+    /// # Panics
+    /// If the collective has no root, against the invariant that an algorithm is asked only for its own collective.
+    pub(crate) fn root(&self) -> Rank {
+        match self.collective {
+            Collective::Reduce { root }
+            | Collective::Broadcast { root }
+            | Collective::Gather { root }
+            | Collective::Scatter { root } => root,
+            other => panic!("{other} has no root"),
+        }
+    }
+
+    /// One chunk per rank.
+    pub(crate) fn blocks(&self) -> Grid {
+        match self.sizes {
+            Sizes::Equal => Grid::Equal(self.ranks),
+            Sizes::PerRank => Grid::Blocks(self.ranks),
+        }
+    }
+}
