@@ -7,8 +7,30 @@
 //! # Architecture invariant
 //! A transport knows nothing of collectives, groups or algorithms.
 
+// Under loom only the sleep protocol is compiled: it is what the models check.
+#[cfg(not(loom))]
+mod bell;
+#[cfg(not(loom))]
 mod error;
+#[cfg(not(loom))]
+pub mod fork;
+#[cfg(not(loom))]
 mod link;
+#[cfg(not(loom))]
+mod local;
+mod protocol;
+#[cfg(not(loom))]
+mod random;
+#[cfg(not(loom))]
+mod segment;
+mod sync;
 
-pub use error::LinkError;
-pub use link::{EndpointId, Inbox, Kind, Link, LinkEvents, PeerMemory, Progress, Signal, Transport};
+#[cfg(not(loom))]
+pub use {
+    bell::{Bell, POOL_HEADER, POOL_LABEL, PeerBell, Sleep, Woken},
+    error::LinkError,
+    link::{EndpointId, Inbox, Kind, Link, LinkEvents, PeerMemory, Progress, Signal, Transport},
+    local::Local,
+    random::{random, random_endpoint_id},
+    segment::Segment,
+};

@@ -1,0 +1,289 @@
+//! Sleeping until a peer, or another thread, has something for this endpoint.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::fork::Descriptor;
+use crate::{Segment, protocol};
+
+/// The bytes at the start of every pool that belong to the transports. The rest is the owner's to grant.
+///
+/// Layout: the bell's state (32 bits) at 0, its knock (32 bits) at 128, the pool's random label (128 bits) at [`POOL_LABEL`].
+pub const POOL_HEADER: u64 = 4096;
+
+/// Where in the header a transport may keep a random label, by which a peer proves that it sees this very pool.
+pub const POOL_LABEL: u64 = 256;
+
+const STATE: u64 = 0;
+const KNOCK: u64 = 128;
+
+/// How to sleep.
+#[derive(Clone, Copy, Debug)]
+pub enum Sleep<'a> {
+    /// On a futex in the pool: the fastest to be woken from, and sees nothing but the bell.
+    Futex,
+    /// In a poll, until the bell rings or this epoll descriptor has an event.
+    Descriptors(BorrowedFd<'a>),
+}
+
+/// Why a sleep ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Woken {
+    /// What was waited for had come already: there was no sleep.
+    Ready,
+    /// Somebody knocked: look at the links' messages. The knock is taken.
+    Knocked,
+    /// Somebody rang, a descriptor has an event, or for no reason: look again.
+    Rung,
+    /// Nothing happened in the time given.
+    TimedOut,
+}
+
+/// One endpoint's bell. Its state lies in the header of the pool, where peers that map the pool reach it.
+///
+/// Two things can be done to it. A *ring* wakes the sleeper, if it sleeps, and leaves no trace: it is for those who have
+/// just stored something that the sleeper's `ready` looks at. A *knock* stays until it is taken: it is for those whose news
+/// lies where `ready` does not look, above all a message in a socket.
+///
+/// One thread at a time may sleep.
+#[derive(Debug)]
+pub struct Bell {
+    ringer: Ringer,
+    occupied: AtomicBool,
+}
+
+impl Bell {
+    /// Makes the bell of this pool and reserves the pool's header. There must be only one.
+    pub fn new(pool: Arc<Segment>) -> io::Result<Bell> {
+        pool.reserve(0..POOL_HEADER)?;
+        // SAFETY: plain system call.
+        let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
+        let event = unsafe { OwnedFd::from_raw_fd(raw) };
+        Ok(Bell {
+            ringer: Ringer::new(pool, event)?,
+            occupied: AtomicBool::new(false),
+        })
+    }
+
+    /// Wakes the sleeper, if it sleeps. Call this after storing what the sleeper waits for.
+    #[inline]
+    pub fn ring(&self) {
+        self.ringer.ring();
+    }
+
+    /// Asks for attention until somebody takes the knock, and wakes the sleeper.
+    pub fn knock(&self) {
+        self.ringer.knock();
+    }
+
+    /// Takes the knock, if there is one: then look at the links' messages. Costs one load if there is none.
+    #[inline]
+    pub fn take_knock(&self) -> bool {
+        protocol::take_knock(self.ringer.word(KNOCK))
+    }
+
+    /// The event descriptor, for passing to a peer, which makes a [`PeerBell`] of it.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.ringer.event.as_fd()
+    }
+
+    /// Sleeps until the bell rings, the time is over, or (with [`Sleep::Descriptors`]) the epoll descriptor has an event.
+    ///
+    /// `ready` is called once, when the sleeper is already announced: whatever is stored after that rings the bell. May
+    /// wake for no reason, so the caller looks again and again.
+    ///
+    /// # Panics
+    /// If another thread sleeps on this bell.
+    pub fn sleep(
+        &self,
+        how: Sleep<'_>,
+        ready: &mut dyn FnMut() -> bool,
+        timeout: Duration,
+    ) -> Woken {
+        let _turn = Turn::take(&self.occupied);
+        let state = self.ringer.word(STATE);
+        let announcement = match how {
+            Sleep::Futex => protocol::ON_FUTEX,
+            Sleep::Descriptors(_) => protocol::IN_POLL,
+        };
+        protocol::announce(state, announcement);
+        let _awake = Retract(state);
+        if self.take_knock() {
+            return Woken::Knocked;
+        }
+        if ready() {
+            return Woken::Ready;
+        }
+        let rung = match how {
+            Sleep::Futex => wait_on_futex(state, protocol::ON_FUTEX, timeout),
+            Sleep::Descriptors(epoll) => self.wait_in_poll(epoll, timeout),
+        };
+        match (self.take_knock(), rung) {
+            (true, _) => Woken::Knocked,
+            (false, true) => Woken::Rung,
+            (false, false) => Woken::TimedOut,
+        }
+    }
+
+    fn wait_in_poll(&self, epoll: BorrowedFd<'_>, timeout: Duration) -> bool {
+        let event = self.ringer.event.as_raw_fd();
+        let mut watched = [poll_entry(epoll.as_raw_fd()), poll_entry(event)];
+        let timeout = timespec(timeout);
+        // SAFETY: the array and the time outlive the call, and the count is the array's.
+        let count = unsafe { libc::ppoll(watched.as_mut_ptr(), 2, &timeout, std::ptr::null()) };
+        if watched[1].revents != 0 {
+            drain(event);
+        }
+        count != 0
+    }
+}
+
+/// A peer's bell, reached through the peer's pool, which this process maps.
+#[derive(Debug)]
+pub struct PeerBell {
+    ringer: Ringer,
+}
+
+impl PeerBell {
+    /// The bell of the peer whose pool and event descriptor these are.
+    pub fn new(pool: Arc<Segment>, event: OwnedFd) -> io::Result<PeerBell> {
+        if pool.len() < POOL_HEADER {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the peer's pool has no header",
+            ));
+        }
+        Ok(PeerBell {
+            ringer: Ringer::new(pool, event)?,
+        })
+    }
+
+    /// Wakes the peer, if it sleeps. Call this after storing what the peer waits for.
+    #[inline]
+    pub fn ring(&self) {
+        self.ringer.ring();
+    }
+
+    /// Asks the peer for attention until it takes the knock, and wakes it.
+    pub fn knock(&self) {
+        self.ringer.knock();
+    }
+}
+
+/// What it takes to ring: the words in the pool's header, and the event descriptor.
+#[derive(Debug)]
+struct Ringer {
+    pool: Arc<Segment>,
+    event: Descriptor,
+}
+
+impl Ringer {
+    fn new(pool: Arc<Segment>, event: OwnedFd) -> io::Result<Ringer> {
+        Ok(Ringer {
+            pool,
+            event: Descriptor::new(event)?,
+        })
+    }
+
+    #[inline]
+    fn ring(&self) {
+        let state = self.word(STATE);
+        match protocol::claim_wake(state) {
+            protocol::AWAKE => {}
+            protocol::ON_FUTEX => wake_futex(state),
+            // The word can be scribbled on by any peer. An event that nobody waits for does no harm.
+            _ => post(self.event.as_raw_fd()),
+        }
+    }
+
+    #[cold]
+    fn knock(&self) {
+        protocol::leave_knock(self.word(KNOCK));
+        self.ring();
+    }
+
+    #[inline]
+    fn word(&self, offset: u64) -> &AtomicU32 {
+        self.pool
+            .checked_half_word(offset)
+            .expect("the pool holds its header")
+    }
+}
+
+/// Holds the one place to sleep.
+struct Turn<'a>(&'a AtomicBool);
+
+impl<'a> Turn<'a> {
+    fn take(occupied: &'a AtomicBool) -> Turn<'a> {
+        assert!(
+            !occupied.swap(true, Ordering::Acquire),
+            "two threads sleep on one bell"
+        );
+        Turn(occupied)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Takes the announcement back, also if `ready` panics.
+struct Retract<'a>(&'a AtomicU32);
+
+impl Drop for Retract<'_> {
+    fn drop(&mut self) {
+        protocol::retract(self.0);
+    }
+}
+
+/// False if the time ran out. The futex is shared between processes: no private flag.
+fn wait_on_futex(word: &AtomicU32, expected: u32, timeout: Duration) -> bool {
+    let timeout = timespec(timeout);
+    let (operation, word) = (libc::FUTEX_WAIT, word.as_ptr());
+    // SAFETY: the word and the time outlive the call.
+    let result = unsafe { libc::syscall(libc::SYS_futex, word, operation, expected, &timeout) };
+    result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
+}
+
+#[cold]
+fn wake_futex(word: &AtomicU32) {
+    // SAFETY: the word outlives the call, which only uses its address.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
+
+#[cold]
+fn post(event: RawFd) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: the buffer outlives the call. A counter that is full is as good as one that was raised.
+    unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
+}
+
+fn drain(event: RawFd) {
+    let mut count = [0u8; 8];
+    // SAFETY: the buffer is writable and outlives the call. Nothing to read means that nothing needs draining.
+    unsafe { libc::read(event, count.as_mut_ptr().cast(), count.len()) };
+}
+
+fn poll_entry(descriptor: RawFd) -> libc::pollfd {
+    libc::pollfd {
+        fd: descriptor,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: time.subsec_nanos() as _,
+    }
+}

@@ -1,0 +1,33 @@
+//! What every transport of one endpoint is built from.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::{Bell, EndpointId, Segment, random, random_endpoint_id};
+
+/// One endpoint's identity, memory and bell. Cheap to clone: clones share the pool and the bell.
+#[derive(Clone)]
+pub struct Local {
+    /// Who this endpoint is.
+    pub id: EndpointId,
+    /// What a peer must know to connect here. It travels in the addresses, which only the rendezvous sees.
+    pub token: [u8; 32],
+    /// The memory that peers write to. The first [`crate::POOL_HEADER`] bytes are a header.
+    pub pool: Arc<Segment>,
+    /// Wakes this endpoint's sleeper. Its state lies in the header of the pool.
+    pub bell: Arc<Bell>,
+}
+
+impl Local {
+    /// A new endpoint, with a random identity and a pool of this many bytes, of which only the header is reserved.
+    pub fn create(pool_bytes: u64) -> io::Result<Local> {
+        let pool = Arc::new(Segment::create("weft-pool", pool_bytes)?);
+        let bell = Arc::new(Bell::new(Arc::clone(&pool))?);
+        Ok(Local {
+            id: random_endpoint_id()?,
+            token: random()?,
+            pool,
+            bell,
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! The sleep protocol: how a sleeper and those who signal it never miss each other.
+//!
+//! The sleeper *announces* itself in a word, fences, looks once more whether what it waits for has come, and only then
+//! blocks. A signaller stores its flag, fences, and reads the word. The two fences are sequentially consistent, so of the
+//! two (sleeper looks at the flag, signaller looks at the word) at least one sees what the other wrote.
+//!
+//! The signaller that finds an announcement takes it back by one atomic exchange before it wakes the sleeper. Blocking is
+//! conditional on the announcement (a futex compares it, an event descriptor remembers the wake), so a wake that
+//! comes between looking and blocking is not lost, and of many signallers only one pays for the wake.
+
+use crate::sync::{AtomicU32, Ordering, fence};
+
+/// Nobody sleeps: nobody needs to be woken.
+pub(crate) const AWAKE: u32 = 0;
+/// Somebody sleeps, or is about to, on a futex at the state word.
+pub(crate) const ON_FUTEX: u32 = 1;
+/// Somebody sleeps, or is about to, in a poll that watches the bell's event descriptor.
+pub(crate) const IN_POLL: u32 = 2;
+
+/// Announces that the caller is about to sleep. What it waits for must be looked at after this, and before it blocks.
+pub(crate) fn announce(state: &AtomicU32, how: u32) {
+    state.store(how, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+}
+
+/// The sleeper is awake again.
+pub(crate) fn retract(state: &AtomicU32) {
+    state.store(AWAKE, Ordering::Relaxed);
+}
+
+/// After a flag was stored: how the sleeper must be woken, [`AWAKE`] if it needs nothing. The caller then owes the wake.
+pub(crate) fn claim_wake(state: &AtomicU32) -> u32 {
+    fence(Ordering::SeqCst);
+    if state.load(Ordering::Relaxed) == AWAKE {
+        return AWAKE;
+    }
+    state.swap(AWAKE, Ordering::AcqRel)
+}
+
+/// Leaves a knock: a request for attention that lasts until it is taken.
+pub(crate) fn leave_knock(knock: &AtomicU32) {
+    knock.store(1, Ordering::Release);
+}
+
+/// Takes a knock, if there is one. Whatever came before the knock is visible afterwards.
+pub(crate) fn take_knock(knock: &AtomicU32) -> bool {
+    knock.load(Ordering::Relaxed) != 0 && knock.swap(0, Ordering::Acquire) != 0
+}

@@ -1,0 +1,262 @@
+//! Memory that can be shared with other processes by passing its descriptor.
+
+use std::ffi::CString;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::fork::Descriptor;
+
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+
+/// A sealed, mapped memory file.
+///
+/// Invariants: the mapping covers the file exactly, is readable and writable, and stays where it is until the value is
+/// dropped; the file is sealed against shrinking, so that no access within `len` meets the end of the file.
+///
+/// Other processes write here at any moment. So the bytes are reached by atomics ([`Segment::word`]) or by raw pointers
+/// under a protocol that orders the accesses, never by references to plain memory.
+#[derive(Debug)]
+pub struct Segment {
+    base: NonNull<u8>,
+    len: usize,
+    descriptor: Descriptor,
+}
+
+// SAFETY: the mapping is valid for all threads; every access goes through atomics or raw pointers, whose users answer for it.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Makes a new segment of zeros. Its memory is virtual until it is [reserved](Segment::reserve).
+    ///
+    /// `name` is a label for humans, seen in the process's memory map.
+    pub fn create(name: &str, len: u64) -> io::Result<Segment> {
+        let name = CString::new(name)?;
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is NUL-terminated and outlives the call.
+        let raw = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+        check(raw)?;
+        // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
+        let file = unsafe { OwnedFd::from_raw_fd(raw) };
+        let len =
+            libc::off_t::try_from(len).map_err(|_| invalid("a segment this long cannot be"))?;
+        // SAFETY: plain system call on a descriptor that we own.
+        check(unsafe { libc::ftruncate(raw, len) })?;
+        // SAFETY: plain system call on a descriptor that we own.
+        check(unsafe { libc::fcntl(raw, libc::F_ADD_SEALS, SEALS | libc::F_SEAL_SEAL) })?;
+        Segment::map(file)
+    }
+
+    /// Maps a segment whose descriptor came from somewhere else. It must be sealed against shrinking.
+    pub fn map(descriptor: OwnedFd) -> io::Result<Segment> {
+        let raw = descriptor.as_raw_fd();
+        // SAFETY: plain system call on a descriptor that we own.
+        let seals = check(unsafe { libc::fcntl(raw, libc::F_GET_SEALS) })?;
+        if seals & libc::F_SEAL_SHRINK == 0 {
+            return Err(invalid("the segment is not sealed against shrinking"));
+        }
+        let len = file_len(descriptor.as_fd())?;
+        if len == 0 {
+            return Err(invalid("the segment is empty"));
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping, placed by the kernel, touches no memory that exists.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, raw, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base =
+            NonNull::new(base.cast()).expect("the kernel never maps at address zero unasked");
+        // From here on the drop of `Segment` unmaps; should the registration fail, unmap here.
+        match Descriptor::new(descriptor) {
+            Ok(descriptor) => Ok(Segment {
+                base,
+                len,
+                descriptor,
+            }),
+            Err(error) => {
+                unmap(base, len);
+                Err(error)
+            }
+        }
+    }
+
+    /// The first byte, in this address space.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// The length in bytes.
+    pub fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// Always false: a segment has at least one byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The descriptor, for passing to another process.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// Whether the range lies within the segment and does not run backwards.
+    pub fn contains(&self, range: &Range<u64>) -> bool {
+        range.start <= range.end && range.end <= self.len()
+    }
+
+    /// Where a range begins, in this address space, if it lies within the segment.
+    pub fn at(&self, range: &Range<u64>) -> Option<NonNull<u8>> {
+        if !self.contains(range) {
+            return None;
+        }
+        // SAFETY: the offset is at most `len`, so the pointer stays within the mapping or one past its end.
+        Some(unsafe { self.base.add(range.start as usize) })
+    }
+
+    /// The 64-bit word at this offset.
+    ///
+    /// # Panics
+    /// If the word does not lie within the segment or the offset is not a multiple of 8. For an offset that comes from
+    /// outside, use [`Segment::checked_word`].
+    #[inline]
+    pub fn word(&self, offset: u64) -> &AtomicU64 {
+        self.checked_word(offset).unwrap_or_else(|| {
+            panic!(
+                "no aligned word at offset {offset} of a segment of {} bytes",
+                self.len
+            )
+        })
+    }
+
+    /// The 64-bit word at this offset, if it lies within the segment and is aligned.
+    #[inline]
+    pub fn checked_word(&self, offset: u64) -> Option<&AtomicU64> {
+        let pointer = self.aligned(offset, 8)?;
+        // SAFETY: aligned, within the mapping, which lives as long as `self`; this memory is only used atomically while
+        // it serves as a word.
+        Some(unsafe { AtomicU64::from_ptr(pointer.cast().as_ptr()) })
+    }
+
+    /// The 32-bit word at this offset, if it lies within the segment and is aligned.
+    #[inline]
+    pub fn checked_half_word(&self, offset: u64) -> Option<&AtomicU32> {
+        let pointer = self.aligned(offset, 4)?;
+        // SAFETY: as in `checked_word`.
+        Some(unsafe { AtomicU32::from_ptr(pointer.cast().as_ptr()) })
+    }
+
+    /// Makes sure that there is memory behind the range, whole pages of it: what cannot be had is an error here, not a signal later.
+    pub fn reserve(&self, range: Range<u64>) -> io::Result<()> {
+        if !self.contains(&range) {
+            return Err(invalid("the range to reserve is not in the segment"));
+        }
+        let page = page_len();
+        let start = range.start / page * page;
+        let end = range.end.next_multiple_of(page).min(self.len());
+        if start >= end {
+            return Ok(());
+        }
+        self.allocate(0, start..end)?;
+        self.fault_in(start..end);
+        Ok(())
+    }
+
+    /// Gives back the memory behind the whole pages within the range. What is read there afterwards is zero.
+    pub fn release(&self, range: Range<u64>) -> io::Result<()> {
+        if !self.contains(&range) {
+            return Err(invalid("the range to release is not in the segment"));
+        }
+        let page = page_len();
+        let start = range.start.next_multiple_of(page);
+        let end = if range.end == self.len() {
+            range.end
+        } else {
+            range.end / page * page
+        };
+        if start >= end {
+            return Ok(());
+        }
+        self.allocate(
+            libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+            start..end,
+        )
+    }
+
+    /// Enters the pages of the range, a whole number of them, into this process's page tables, so that first use meets no page fault.
+    fn fault_in(&self, range: Range<u64>) {
+        let Some(start) = self.at(&range) else { return };
+        let len = (range.end - range.start) as usize;
+        // SAFETY: the range lies within our mapping, and populating it changes no contents. A kernel that does not
+        // know the advice refuses it, and the pages are faulted in when they are used.
+        unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) };
+    }
+
+    fn allocate(&self, mode: i32, range: Range<u64>) -> io::Result<()> {
+        let raw = self.descriptor.as_raw_fd();
+        let (start, len) = (
+            range.start as libc::off_t,
+            (range.end - range.start) as libc::off_t,
+        );
+        loop {
+            // SAFETY: plain system call on a descriptor that we own.
+            match check(unsafe { libc::fallocate(raw, mode, start, len) }) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result.map(drop),
+            }
+        }
+    }
+
+    #[inline]
+    fn aligned(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
+        if !offset.is_multiple_of(bytes) || offset.checked_add(bytes)? > self.len() {
+            return None;
+        }
+        // SAFETY: the offset was just checked to lie within the mapping.
+        Some(unsafe { self.base.add(offset as usize) })
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        unmap(self.base, self.len);
+    }
+}
+
+fn unmap(base: NonNull<u8>, len: usize) {
+    // SAFETY: called once per mapping, by its owner, when nothing borrows it any more.
+    unsafe { libc::munmap(base.as_ptr().cast(), len) };
+}
+
+fn file_len(file: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the pointer is to writable memory of the right type.
+    check(unsafe { libc::fstat(file.as_raw_fd(), status.as_mut_ptr()) })?;
+    // SAFETY: the call succeeded, so it filled the structure.
+    let status = unsafe { status.assume_init() };
+    usize::try_from(status.st_size).map_err(|_| invalid("the segment's length makes no sense"))
+}
+
+fn page_len() -> u64 {
+    // SAFETY: plain query without arguments in memory.
+    let len = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(len).expect("the page size is always known")
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
