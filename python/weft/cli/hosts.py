@@ -1,0 +1,86 @@
+"""`weft hosts`: runs a command on hosts emulated on this machine."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from weft.cli.command import Command
+from weft.emulation import EmulationError, Launch, Network, launch
+
+DESCRIPTION = """\
+Runs a command on hosts that are emulated on this machine by Linux namespaces. Each host has its own
+network interface, /dev/shm, /tmp, processes, IPC and host name, and a line of the given rate to a
+common switch. Every rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR
+and MASTER_PORT set, as under torchrun.
+
+Needs root, and the programs ip and tc (package iproute2). When the launcher ends, however it ends,
+nothing is left behind.
+"""
+
+EPILOG = """\
+example:
+  sudo weft hosts --hosts 4 --gbps 1 --ranks-per-host 2 -- python train.py
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--hosts", type=int, required=True, metavar="N", help="how many hosts")
+    parser.add_argument("--gbps", type=float, metavar="G", help="line rate of every host (default: no limit)")
+    parser.add_argument(
+        "--ranks-per-host",
+        type=int,
+        default=1,
+        metavar="K",
+        help="processes on every host (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--master-port",
+        type=int,
+        default=29500,
+        metavar="PORT",
+        help="the rendezvous port (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--share",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a directory below /tmp or /dev/shm that all hosts shall see, as they see the working directory "
+        "(may be given several times)",
+    )
+    parser.add_argument(
+        "--grace",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="how long the other ranks may go on once one has failed (default: %(default)s)",
+    )
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="the command, after --")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        return launch(
+            Launch(
+                network=Network(hosts=arguments.hosts, gbps=arguments.gbps),
+                command=arguments.command,
+                ranks_per_host=arguments.ranks_per_host,
+                master_port=arguments.master_port,
+                shared=arguments.share,
+                grace_s=arguments.grace,
+            )
+        )
+    except EmulationError as error:
+        print(f"weft hosts: {error}", file=sys.stderr)
+        return 1
+
+
+COMMAND = Command(
+    name="hosts",
+    summary="run a command on emulated hosts",
+    description=DESCRIPTION,
+    epilog=EPILOG,
+    add_arguments=_add_arguments,
+    run=_run,
+)

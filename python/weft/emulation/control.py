@@ -1,0 +1,44 @@
+"""Messages between the launcher and the first process of an emulated host."""
+
+import json
+import socket
+from typing import Any
+
+_MESSAGE_BYTES_MAX = 65536
+
+
+class Control:
+    """One end of the connection. Each message is one packet, so none is ever received in part."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+
+    @staticmethod
+    def pair() -> tuple["Control", "Control"]:
+        """Both ends of a new connection."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return Control(ours), Control(theirs)
+
+    def fileno(self) -> int:
+        """The descriptor, for selectors."""
+        return self._socket.fileno()
+
+    def say(self, **message: Any) -> bool:
+        """Sends a message; `False` when nobody is at the other end any more."""
+        try:
+            self._socket.send(json.dumps(message).encode())
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        return True
+
+    def hear(self) -> dict[str, Any] | None:
+        """Waits for the next message; `None` at the end of the other side."""
+        try:
+            packet = self._socket.recv(_MESSAGE_BYTES_MAX)
+        except ConnectionResetError:
+            return None
+        return json.loads(packet) if packet else None
+
+    def close(self) -> None:
+        """Closes this end."""
+        self._socket.close()

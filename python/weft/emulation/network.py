@@ -1,0 +1,95 @@
+"""The network between emulated hosts: one bridge as the switch, one veth pair per host, tbf as the line rate.
+
+The bridge lives in the launcher's own network namespace, which the launcher enters before it makes anything.
+"""
+
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from weft.emulation.errors import EmulationError
+
+HOSTS_MAX = 250
+SWITCH = "switch"
+INTERFACE = "eth0"
+
+
+@dataclass(frozen=True)
+class Network:
+    """How many hosts there are and how fast each one's line is, in both directions."""
+
+    hosts: int
+    gbps: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be built."""
+        if not 1 <= self.hosts <= HOSTS_MAX:
+            raise EmulationError(f"--hosts is {self.hosts}; it must be between 1 and {HOSTS_MAX}")
+        if self.gbps is not None and not 0.001 <= self.gbps <= 1000:
+            raise EmulationError(f"--gbps is {self.gbps}; it must be between 0.001 and 1000")
+
+    def host_name(self, host: int) -> str:
+        """The host's name."""
+        return f"host{host}"
+
+    def address(self, host: int) -> str:
+        """The host's IPv4 address."""
+        return f"10.77.0.{host + 1}"
+
+    def port(self, host: int) -> str:
+        """The switch's interface that the host is plugged into."""
+        return f"port{host}"
+
+    def hosts_file(self) -> str:
+        """The `/etc/hosts` of every host."""
+        rows = [f"{self.address(host)} {self.host_name(host)}" for host in range(self.hosts)]
+        return "\n".join(["127.0.0.1 localhost", *rows, ""])
+
+    def make_switch(self) -> None:
+        """Makes the switch in the calling process's network namespace."""
+        _ip([f"link add {SWITCH} type bridge", f"link set {SWITCH} up", "link set lo up"])
+
+    def plug_in(self, host: int, pid: int) -> None:
+        """Connects the network namespace of process `pid` to the switch."""
+        port = self.port(host)
+        _ip(
+            [
+                f"link add {port} type veth peer name {INTERFACE} netns {pid}",
+                f"link set {port} master {SWITCH}",
+                f"link set {port} up",
+            ]
+        )
+        self._limit_rate(port)
+
+    def configure_host(self, host: int) -> None:
+        """Brings up the interfaces of the host that the calling process is on."""
+        _ip(
+            [
+                "link set lo up",
+                f"address add {self.address(host)}/24 dev {INTERFACE}",
+                f"link set {INTERFACE} up",
+            ]
+        )
+        self._limit_rate(INTERFACE)
+
+    def _limit_rate(self, interface: str) -> None:
+        if self.gbps is None:
+            return
+        bits_per_second = round(self.gbps * 1e9)
+        # One millisecond of line rate, but no less than the largest packet that offloading makes.
+        burst_bytes = max(65536, round(131072 * self.gbps))
+        arguments = f"rate {bits_per_second}bit burst {burst_bytes}b latency 20ms".split()
+        _run(["tc", "qdisc", "replace", "dev", interface, "root", "tbf", *arguments], "")
+
+
+def _ip(lines: Iterable[str]) -> None:
+    _run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
+
+
+def _run(command: list[str], text: str) -> None:
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise EmulationError(f"the program {command[0]!r} is missing: install the package iproute2") from None
+    if done.returncode != 0:
+        raise EmulationError(f"{' '.join(command)} failed: {done.stderr.strip()}\n{text}".rstrip())

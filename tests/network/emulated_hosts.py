@@ -1,0 +1,56 @@
+"""Running commands on emulated hosts, for the tests."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+DEADLINE_S = 60
+
+
+def hosts_command(*options: str, command: Sequence[str]) -> list[str]:
+    """The command line that runs `command` on emulated hosts."""
+    return [sys.executable, "-m", "weft.cli", "hosts", *options, "--", *command]
+
+
+def run_hosts(
+    *options: str, command: Sequence[str], deadline_s: float = DEADLINE_S
+) -> subprocess.CompletedProcess[str]:
+    """Runs `command` on emulated hosts. Past the deadline the launcher is killed, and the hosts with it."""
+    return subprocess.run(
+        hosts_command(*options, command=command),
+        capture_output=True,
+        text=True,
+        timeout=deadline_s,
+        check=False,
+    )
+
+
+def python(script: str) -> list[str]:
+    """The command line that runs a Python script given as text."""
+    return [sys.executable, "-c", script]
+
+
+def printed(done: subprocess.CompletedProcess[str]) -> dict[int, list[str]]:
+    """The lines that every rank printed, without their prefixes."""
+    lines: dict[int, list[str]] = {}
+    for line in done.stdout.splitlines():
+        prefix, _, text = line.partition("] ")
+        lines.setdefault(int(prefix.rsplit(" ", 1)[1]), []).append(text)
+    return lines
+
+
+def processes_with(marker: str) -> list[int]:
+    """The processes that have `marker` in their command line, this one excepted."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            command_line = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if marker.encode() in command_line:
+            found.append(int(entry.name))
+    return found
