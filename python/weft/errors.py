@@ -11,6 +11,7 @@ __all__ = [
     "Error",
     "InternalError",
     "PeerLost",
+    "StillRunning",
     "Timeout",
     "UnsupportedError",
 ]
@@ -39,6 +40,10 @@ class PeerLost(Error):
 
 class Timeout(Error, TimeoutError):
     """An operation, or the meeting of the ranks, did not end before its deadline."""
+
+
+class StillRunning(Timeout):
+    """`Work.wait(timeout)` came back before the operation had ended. The operation goes on; nothing is broken."""
 
 
 class Desync(Error):

@@ -1,0 +1,168 @@
+"""The native layer: addresses in, errors of `weft.errors` out."""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+__version__: str
+
+@final
+class Cancellation:
+    """Ends a meeting of ranks from another thread."""
+
+    def __new__(cls) -> Cancellation: ...
+    def cancel(self) -> None:
+        """The meetings that were given this fail with `weft.Aborted`."""
+
+@final
+class Endpoint:
+    """A participant: a pool of memory and the connections to other participants."""
+
+    def __new__(
+        cls,
+        *,
+        transport: str,
+        pool_bytes: int,
+        peer_timeout: float,
+        interface: str | None = None,
+        route_to: str | None = None,
+    ) -> Endpoint: ...
+    def close(self) -> None:
+        """Closes every connection."""
+
+@final
+class MemoryStore:
+    """A store within one process."""
+
+    def __new__(cls) -> MemoryStore: ...
+    def set(self, key: str, value: bytes) -> None:
+        """Sets a key."""
+    def get(self, key: str, timeout: float) -> bytes | None:
+        """The value of a key; None if it is not set within `timeout` seconds."""
+
+@final
+class TcpStore:
+    """A store that one process serves to others over TCP."""
+
+    def __new__(cls, host: str, port: int, serve: bool, timeout: float, cancel: Cancellation) -> TcpStore: ...
+    def set(self, key: str, value: bytes) -> None:
+        """Sets a key."""
+    def get(self, key: str, timeout: float) -> bytes | None:
+        """The value of a key; None if it is not set within `timeout` seconds."""
+
+@final
+class Group:
+    """Ranks that communicate with each other."""
+
+    @staticmethod
+    def create(
+        *,
+        endpoint: Endpoint,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout: float,
+        name: str,
+        prefix: str,
+        cancel: Cancellation,
+    ) -> Group:
+        """Meets the other ranks through the store."""
+    @property
+    def rank(self) -> int:
+        """This process's number in the group."""
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+    @property
+    def name(self) -> str:
+        """What errors call the group."""
+    def hosts(self) -> list[int]:
+        """For every rank, the lowest rank that shares memory with it."""
+    def describe(self) -> str:
+        """How the ranks are connected, for people to read."""
+    def issue(
+        self,
+        collective: str,
+        root: int,
+        dtype: str,
+        op: str,
+        factor: float,
+        input: int,
+        output: int,
+        counts: int | Sequence[int] | tuple[Sequence[int], Sequence[int]],
+        priority: int,
+        timeout: float | None,
+        algorithm: str | None,
+        hold: object,
+    ) -> Work:
+        """Starts a collective operation. `hold` is kept until it has ended."""
+    def send(self, to: int, tag: int, pointer: int, nbytes: int, timeout: float | None, hold: object) -> Work:
+        """Starts sending bytes to a rank."""
+    def receive(
+        self, source: int | None, tag: int, pointer: int, nbytes: int, timeout: float | None, hold: object
+    ) -> Work:
+        """Starts receiving bytes from a rank, or from any."""
+    def split(self, ranks: Sequence[int], name: str, timeout: float | None) -> Group | None:
+        """A group of some ranks, in this order; None on other ranks."""
+    def symmetric(self, nbytes: int) -> Symmetric:
+        """Memory that the ranks of this host reach directly."""
+    def abort(self, reason: str) -> None:
+        """Ends every pending operation on all ranks."""
+    def close(self) -> None:
+        """Leaves the group."""
+
+@final
+class Work:
+    """An operation under way."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits; False if the operation is still under way after `timeout` seconds. Raises if it failed."""
+    def is_done(self) -> bool:
+        """Whether it has ended, well or badly."""
+    def source(self) -> int:
+        """Whom a receive has received from."""
+    def notify(self, completions: Completions, token: int) -> None:
+        """Puts the token into the queue once the operation has ended, or now if it has."""
+
+@final
+class Completions:
+    """A queue of tokens of operations that have ended, for a thread that runs callbacks."""
+
+    def __new__(cls) -> Completions: ...
+    def put(self, token: int) -> None:
+        """Puts a token into the queue."""
+    def next(self, timeout: float | None = None) -> int | None:
+        """Takes the next token; None if there is none within `timeout` seconds."""
+
+@final
+class Symmetric:
+    """Memory that the ranks of one host reach directly; NumPy takes it as an array of bytes."""
+
+    @property
+    def nbytes(self) -> int:
+        """Its length."""
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+@final
+class DlpackTensor:
+    """What a DLPack capsule says; keeps the memory alive."""
+
+    def __new__(cls, capsule: object) -> DlpackTensor: ...
+    @property
+    def pointer(self) -> int:
+        """The address of the first element."""
+    @property
+    def dtype(self) -> tuple[int, int, int]:
+        """DLPack's type code, bits and lanes."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the dimensions."""
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements."""
+    @property
+    def read_only(self) -> bool:
+        """Whether the memory must not be written."""
+    @property
+    def device_type(self) -> int:
+        """DLPack's number for the device; 1 is the CPU."""

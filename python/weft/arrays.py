@@ -1,0 +1,200 @@
+"""Reaches the memory of NumPy arrays and of everything that speaks DLPack (torch tensors, for one).
+
+Memory that is not contiguous is staged: copied into a contiguous array before the operation, and copied back after
+it. Staging moves elements as unsigned integers of the same size, so that it works for types that NumPy lacks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from weft import _weft
+from weft.dtypes import DType, of_dlpack, of_numpy
+from weft.errors import ArgumentError, UnsupportedError
+
+__all__ = ["Array", "Staged", "copy", "describe", "empty_like", "overlap", "readable", "writable"]
+
+_CPU = (
+    1,
+    3,
+    11,
+    13,
+)  # DLPack devices whose memory the processor reaches: CPU, CUDA host, ROCm host, CUDA managed
+
+
+@dataclasses.dataclass(slots=True)
+class Array:
+    """Where an array lies, and what it holds."""
+
+    pointer: int
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    """In bytes; None if contiguous in C order."""
+    writable: bool
+    owner: Any
+    """Keeps the memory alive."""
+
+    @property
+    def elements(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of all elements."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def rows(self) -> int:
+        """The length of the first dimension (1 if there is none)."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def row_elements(self) -> int:
+        """The number of elements in one entry of the first dimension."""
+        return prod(self.shape[1:])
+
+
+@dataclasses.dataclass(slots=True)
+class Staged:
+    """A contiguous array for an operation, and what happens to it afterwards."""
+
+    array: Array
+    back_to: Array | None = None
+
+    def finish(self) -> None:
+        """Copies back what the operation wrote, if the caller's memory is not contiguous."""
+        if self.back_to is not None:
+            _view(self.back_to)[...] = _view(self.array)
+
+
+class _Interface:
+    """Tells NumPy about memory that somebody else owns."""
+
+    def __init__(self, array: Array) -> None:
+        size = array.dtype.itemsize
+        self.owner = array.owner
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (array.pointer, not array.writable),
+            "shape": array.shape,
+            "strides": array.strides,
+            "typestr": f"<u{size}" if size in (1, 2, 4, 8) else f"|V{size}",
+        }
+
+
+def describe(x: Any, name: str) -> Array:
+    """Where `x` lies. `name` is what errors call it."""
+    if isinstance(x, np.ndarray):
+        return _describe_numpy(x, name)
+    if hasattr(x, "__dlpack__"):
+        return _describe_dlpack(x, name)
+    raise ArgumentError(
+        f"{name} is a {type(x).__name__}: expected a NumPy array, or a CPU tensor that speaks DLPack (torch.Tensor)"
+    )
+
+
+def readable(x: Any, name: str) -> Array:
+    """`x` as contiguous memory to read: itself, or a copy."""
+    array = describe(x, name)
+    return array if array.strides is None else _contiguous_copy(array)
+
+
+def writable(x: Any, name: str, *, keep: bool = False) -> Staged:
+    """`x` as contiguous memory to write; with `keep`, holding the elements of `x` at the start."""
+    array = describe(x, name)
+    if not array.writable:
+        raise ArgumentError(f"{name} is read-only: expected an array that can be written")
+    if array.strides is None:
+        return Staged(array)
+    staging = _contiguous_copy(array) if keep else _contiguous_empty(array)
+    return Staged(staging, back_to=array)
+
+
+def overlap(a: Array, b: Array) -> bool:
+    """Whether two contiguous arrays share memory."""
+    return a.pointer < b.pointer + b.nbytes and b.pointer < a.pointer + a.nbytes
+
+
+def copy(array: Array) -> Array:
+    """A contiguous copy."""
+    return _contiguous_copy(array)
+
+
+def empty_like(x: Any, shape: Sequence[int]) -> Any:
+    """A new array of this shape, of the kind and element type of `x`."""
+    if isinstance(x, np.ndarray):
+        return np.empty(tuple(shape), x.dtype)
+    if hasattr(x, "new_empty"):
+        return x.new_empty(tuple(shape))
+    raise UnsupportedError(f"cannot make a new {type(x).__name__} for the result: pass the array for it yourself")
+
+
+def _describe_numpy(x: np.ndarray, name: str) -> Array:
+    dtype = of_numpy(x.dtype)
+    if dtype is None:
+        raise UnsupportedError(f"{name} has dtype {x.dtype!r}: expected numbers in this machine's byte order")
+    pointer = x.__array_interface__["data"][0]
+    flags = x.flags
+    return Array(pointer, dtype, x.shape, None if flags.c_contiguous else x.strides, flags.writeable, x)
+
+
+def _describe_dlpack(x: Any, name: str) -> Array:
+    tensor = _import(x, name)
+    if tensor.device_type not in _CPU:
+        raise UnsupportedError(f"{name} lies on DLPack device {tensor.device_type}: expected memory of the CPU")
+    dtype = of_dlpack(*tensor.dtype)
+    strides = tuple(stride * dtype.itemsize for stride in tensor.strides)
+    contiguous = _is_contiguous(tensor.shape, strides, dtype.itemsize)
+    return Array(
+        tensor.pointer,
+        dtype,
+        tensor.shape,
+        None if contiguous else strides,
+        not tensor.read_only,
+        (x, tensor),
+    )
+
+
+def _import(x: Any, name: str) -> _weft.DlpackTensor:
+    try:
+        try:
+            capsule = x.__dlpack__(max_version=(1, 0))
+        except TypeError:
+            capsule = x.__dlpack__()
+    except (BufferError, RuntimeError) as error:
+        raise UnsupportedError(f"{name} ({type(x).__name__}) does not give its memory away: {error}") from error
+    return _weft.DlpackTensor(capsule)
+
+
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    if 0 in shape:
+        return True
+    expected = itemsize
+    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if length != 1 and stride != expected:
+            return False
+        expected *= length
+    return True
+
+
+def _view(array: Array) -> np.ndarray:
+    return np.asarray(_Interface(array))
+
+
+def _contiguous_copy(array: Array) -> Array:
+    return _of_staging(np.array(_view(array), order="C", copy=True), array)
+
+
+def _contiguous_empty(array: Array) -> Array:
+    return _of_staging(np.empty(array.shape, _view(array).dtype), array)
+
+
+def _of_staging(staging: np.ndarray, like: Array) -> Array:
+    return Array(staging.__array_interface__["data"][0], like.dtype, like.shape, None, True, staging)

@@ -1,0 +1,286 @@
+"""Turns arguments into calls of the native layer: checks them, finds their memory, stages what is not contiguous.
+
+Pure: nothing here communicates. Counts of the `_v` forms are in rows, that is, entries of the first dimension.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from weft.arrays import Array, Staged, copy, describe, empty_like, overlap, readable, writable
+from weft.dtypes import DType
+from weft.errors import ArgumentError
+from weft.ops import PremulSum, resolve
+
+__all__ = ["Call", "Counts", "Seat"]
+
+_IN_PLACE = ("all-reduce", "reduce", "broadcast")
+
+Counts = int | list[int] | tuple[list[int], list[int]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seat:
+    """A rank in a group of some size."""
+
+    rank: int
+    size: int
+
+    def peer(self, rank: int, name: str) -> int:
+        """`rank`, if the group has it."""
+        if not 0 <= rank < self.size:
+            raise ArgumentError(f"{name}={rank} is not allowed: expected a rank from 0 to {self.size - 1}")
+        return rank
+
+
+@dataclasses.dataclass(slots=True)
+class Call:
+    """One call, ready for the native layer. Holds on to the memory."""
+
+    collective: str
+    counts: Counts
+    dtype: str = "uint8"
+    source: Array | None = None
+    target: Staged | None = None
+    op: str = "sum"
+    factor: float = 1.0
+    root: int = 0
+    result: Any = None
+
+    @property
+    def input(self) -> int:
+        """The address to read from."""
+        if self.source is not None:
+            return self.source.pointer
+        return self.output if self.collective in _IN_PLACE else 0
+
+    @property
+    def output(self) -> int:
+        """The address to write to."""
+        return 0 if self.target is None else self.target.array.pointer
+
+    def finish(self) -> Any:
+        """What the caller gets once the operation has ended."""
+        if self.target is not None:
+            self.target.finish()
+        return self.result
+
+
+def all_reduce(x: Any, op: str | PremulSum, out: Any | None) -> Call:
+    """See `Group.all_reduce`."""
+    source, target = _vector(x, out)
+    name, factor = resolve(op, target.array.dtype)
+    result = x if out is None else out
+    return Call("all-reduce", target.array.elements, target.array.dtype.name, source, target, name, factor, 0, result)
+
+
+def reduce(seat: Seat, x: Any, root: int, op: str | PremulSum, out: Any | None) -> Call:
+    """See `Group.reduce`."""
+    root = seat.peer(root, "root")
+    if seat.rank == root:
+        source, target = _vector(x, out)
+        result = x if out is None else out
+    else:
+        source, result = None, None
+        target = Staged(readable(x, "x"))
+    dtype = target.array.dtype
+    name, factor = resolve(op, dtype)
+    return Call("reduce", target.array.elements, dtype.name, source, target, name, factor, root, result)
+
+
+def broadcast(seat: Seat, x: Any, root: int) -> Call:
+    """See `Group.broadcast`."""
+    root = seat.peer(root, "root")
+    target = Staged(readable(x, "x")) if seat.rank == root else writable(x, "x")
+    dtype, width = _moved(target.array.dtype)
+    return Call("broadcast", target.array.elements * width, dtype, None, target, root=root, result=x)
+
+
+def all_gather(seat: Seat, x: Any) -> Call:
+    """See `Group.all_gather`."""
+    return all_gather_into(seat, empty_like(x, (seat.size, *x.shape)), x)
+
+
+def all_gather_into(seat: Seat, out: Any, x: Any) -> Call:
+    """See `Group.all_gather_into`."""
+    source, target = _pair(x, out)
+    _same(target.array, "out", source.elements * seat.size, f"{seat.size} ranks x {source.elements} of x")
+    dtype, width = _moved(source.dtype)
+    return Call("all-gather", source.elements * width, dtype, source, target, result=out)
+
+
+def all_gather_v(seat: Seat, out: Any, x: Any, counts: Sequence[int]) -> Call:
+    """See `Group.all_gather_v`."""
+    source, target = _pair(x, out)
+    dtype, width = _moved(source.dtype)
+    rows = _counts(counts, seat.size, "counts")
+    _rows(source, "x", rows[seat.rank], f"counts[{seat.rank}]")
+    _rows(target.array, "out", sum(rows), "the sum of counts")
+    return Call("all-gather", _elements(rows, source, target.array, width), dtype, source, target, result=out)
+
+
+def reduce_scatter(seat: Seat, out: Any, x: Any, op: str | PremulSum) -> Call:
+    """See `Group.reduce_scatter`."""
+    source, target = _pair(x, out)
+    _same(source, "x", target.array.elements * seat.size, f"{seat.size} ranks x {target.array.elements} of out")
+    name, factor = resolve(op, source.dtype)
+    return Call("reduce-scatter", target.array.elements, source.dtype.name, source, target, name, factor, result=out)
+
+
+def reduce_scatter_v(seat: Seat, out: Any, x: Any, counts: Sequence[int], op: str | PremulSum) -> Call:
+    """See `Group.reduce_scatter_v`."""
+    source, target = _pair(x, out)
+    name, factor = resolve(op, source.dtype)
+    rows = _counts(counts, seat.size, "counts")
+    _rows(source, "x", sum(rows), "the sum of counts")
+    _rows(target.array, "out", rows[seat.rank], f"counts[{seat.rank}]")
+    elements = _elements(rows, source, target.array, 1)
+    return Call("reduce-scatter", elements, source.dtype.name, source, target, name, factor, result=out)
+
+
+def all_to_all(
+    seat: Seat, out: Any, x: Any, send_counts: Sequence[int] | None, receive_counts: Sequence[int] | None
+) -> Call:
+    """See `Group.all_to_all`."""
+    source, target = _pair(x, out)
+    dtype, width = _moved(source.dtype)
+    if (send_counts is None) != (receive_counts is None):
+        raise ArgumentError("send_counts and receive_counts: expected both, or none for equal shares")
+    if send_counts is None or receive_counts is None:
+        if source.elements % seat.size:
+            raise ArgumentError(
+                f"x has {source.elements} elements, which {seat.size} ranks cannot share equally: pass send_counts"
+            )
+        _same(target.array, "out", source.elements, f"as many as x for {seat.size} ranks")
+        return Call("all-to-all", source.elements // seat.size * width, dtype, source, target, result=out)
+    send = _counts(send_counts, seat.size, "send_counts")
+    receive = _counts(receive_counts, seat.size, "receive_counts")
+    if send[seat.rank] != receive[seat.rank]:
+        raise ArgumentError(
+            f"this rank sends {send[seat.rank]} rows to itself but receives {receive[seat.rank]}: expected the same"
+        )
+    _rows(source, "x", sum(send), "the sum of send_counts")
+    _rows(target.array, "out", sum(receive), "the sum of receive_counts")
+    pair = (_elements(send, source, target.array, width), _elements(receive, source, target.array, width))
+    return Call("all-to-all", pair, dtype, source, target, result=out)
+
+
+def gather(seat: Seat, x: Any, root: int, out: Any | None) -> Call:
+    """See `Group.gather`."""
+    root = seat.peer(root, "root")
+    if seat.rank == root:
+        out = empty_like(x, (seat.size, *x.shape)) if out is None else out
+        source, target = _pair(x, out)
+        _same(target.array, "out", source.elements * seat.size, f"{seat.size} ranks x {source.elements} of x")
+    else:
+        source, target, out = readable(x, "x"), None, None
+    dtype, width = _moved(source.dtype)
+    return Call("gather", source.elements * width, dtype, source, target, root=root, result=out)
+
+
+def gather_v(seat: Seat, x: Any, counts: Sequence[int], root: int, out: Any | None) -> Call:
+    """See `Group.gather_v`."""
+    root = seat.peer(root, "root")
+    rows = _counts(counts, seat.size, "counts")
+    target = None
+    if seat.rank == root:
+        out = empty_like(x, (sum(rows), *x.shape[1:])) if out is None else out
+        source, target = _pair(x, out)
+        _rows(target.array, "out", sum(rows), "the sum of counts")
+    else:
+        source, out = readable(x, "x"), None
+    _rows(source, "x", rows[seat.rank], f"counts[{seat.rank}]")
+    dtype, width = _moved(source.dtype)
+    elements = _elements(rows, source, target.array if target else source, width)
+    return Call("gather", elements, dtype, source, target, root=root, result=out)
+
+
+def scatter(seat: Seat, out: Any, x: Any | None, root: int) -> Call:
+    """See `Group.scatter`."""
+    source, target = _scattered(seat, out, x, root)
+    dtype, width = _moved(target.array.dtype)
+    if source is not None:
+        _same(
+            source,
+            "x",
+            target.array.elements * seat.size,
+            f"{seat.size} ranks x {target.array.elements} of out",
+        )
+    return Call("scatter", target.array.elements * width, dtype, source, target, root=root, result=out)
+
+
+def scatter_v(seat: Seat, out: Any, x: Any | None, counts: Sequence[int], root: int) -> Call:
+    """See `Group.scatter_v`."""
+    source, target = _scattered(seat, out, x, root)
+    dtype, width = _moved(target.array.dtype)
+    rows = _counts(counts, seat.size, "counts")
+    _rows(target.array, "out", rows[seat.rank], f"counts[{seat.rank}]")
+    if source is not None:
+        _rows(source, "x", sum(rows), "the sum of counts")
+    elements = _elements(rows, source or target.array, target.array, width)
+    return Call("scatter", elements, dtype, source, target, root=root, result=out)
+
+
+def barrier() -> Call:
+    """See `Group.barrier`."""
+    return Call("barrier", 0)
+
+
+def _vector(x: Any, out: Any | None) -> tuple[Array | None, Staged]:
+    """The memory of an operation that works in place unless there is an `out`."""
+    if out is None:
+        return None, writable(x, "x", keep=True)
+    source, target = _pair(x, out)
+    if describe(out, "out").shape != source.shape:
+        raise ArgumentError(f"out has shape {target.array.shape}: expected the shape of x, {source.shape}")
+    return source, target
+
+
+def _pair(x: Any, out: Any) -> tuple[Array, Staged]:
+    """A source and a target of one type that do not share memory."""
+    source, target = readable(x, "x"), writable(out, "out")
+    if source.dtype != target.array.dtype:
+        raise ArgumentError(
+            f"out has elements of type {target.array.dtype.name}: expected {source.dtype.name}, as in x"
+        )
+    if overlap(source, target.array):
+        source = copy(source)
+    return source, target
+
+
+def _scattered(seat: Seat, out: Any, x: Any | None, root: int) -> tuple[Array | None, Staged]:
+    if seat.peer(root, "root") != seat.rank:
+        return None, writable(out, "out")
+    if x is None:
+        raise ArgumentError("x is None at the root: expected the array to scatter")
+    return _pair(x, out)
+
+
+def _moved(dtype: DType) -> tuple[str, int]:
+    """The type as which elements are moved, and how many of it make one element."""
+    return (dtype.name, 1) if dtype.computes else ("uint8", dtype.itemsize)
+
+
+def _counts(counts: Sequence[int], size: int, name: str) -> list[int]:
+    rows = [int(count) for count in counts]
+    if len(rows) != size or min(rows) < 0:
+        raise ArgumentError(f"{name}={rows} is not allowed: expected {size} numbers of at least 0, one per rank")
+    return rows
+
+
+def _elements(rows: list[int], a: Array, b: Array, width: int) -> list[int]:
+    if a.row_elements != b.row_elements:
+        raise ArgumentError(f"shapes {a.shape} and {b.shape}: expected the same beyond the first dimension")
+    return [count * a.row_elements * width for count in rows]
+
+
+def _rows(array: Array, name: str, rows: int, why: str) -> None:
+    if array.rows != rows:
+        raise ArgumentError(f"{name} has {array.rows} rows: expected {rows}, {why}")
+
+
+def _same(array: Array, name: str, elements: int, why: str) -> None:
+    if array.elements != elements:
+        raise ArgumentError(f"{name} has {array.elements} elements: expected {elements}, {why}")

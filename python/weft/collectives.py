@@ -1,0 +1,203 @@
+"""The collective operations of a group.
+
+Every operation has a blocking form and an `_async` form, which returns a handle at once. Arrays are NumPy arrays or CPU
+tensors that speak DLPack (torch tensors, for one), contiguous or not. See `How` for the keywords that all of them take.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypedDict, TypeVar, Unpack
+
+from weft import calls
+from weft.calls import Call, Seat
+from weft.ops import PremulSum
+from weft.work import Work
+
+__all__ = ["Collectives", "How"]
+
+A = TypeVar("A")
+
+
+class How(TypedDict, total=False):
+    """The keywords that every collective operation takes."""
+
+    priority: int
+    """Operations with a higher priority go first, also past ones that are under way. 0 by default."""
+    timeout: float | None
+    """Seconds after which the operation fails; the group's timeout by default."""
+    algorithm: str | None
+    """The name of the algorithm; weft chooses by default. All ranks name the same one."""
+
+
+class Collectives:
+    """What all ranks of a group do together."""
+
+    _seat: Seat
+
+    @abstractmethod
+    def _issue(
+        self, call: Call, priority: int = 0, timeout: float | None = None, algorithm: str | None = None
+    ) -> Work[Any]:
+        """Starts a call."""
+
+    def all_reduce(self, x: A, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> A:
+        """Every rank gets the reduction of all ranks' `x`: in `out`, or in `x` itself if there is no `out`. Returns it.
+
+        Args:
+            x: The contribution; the same shape and element type on every rank.
+            op: `sum`, `avg`, `product`, `min`, `max`, `band`, `bor`, `bxor` or `weft.PremulSum(factor)`.
+            out: Where the result goes, if `x` shall stay as it is.
+            how: See `How`.
+        """
+        return self._issue(calls.all_reduce(x, op, out), **how).wait()  # type: ignore[no-any-return]
+
+    def all_reduce_async(self, x: A, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> Work[A]:
+        """As `all_reduce`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.all_reduce(x, op, out), **how)
+
+    def reduce(
+        self, x: A, root: int = 0, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
+    ) -> A | None:
+        """The root gets the reduction of all ranks' `x`: in `out`, or in `x` itself. Returns that, None elsewhere."""
+        return self._issue(calls.reduce(self._seat, x, root, op, out), **how).wait()  # type: ignore[no-any-return]
+
+    def reduce_async(
+        self, x: A, root: int = 0, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
+    ) -> Work[A | None]:
+        """As `reduce`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.reduce(self._seat, x, root, op, out), **how)
+
+    def broadcast(self, x: A, root: int = 0, **how: Unpack[How]) -> A:
+        """Every rank gets the root's `x`, in `x`. Returns it."""
+        return self._issue(calls.broadcast(self._seat, x, root), **how).wait()  # type: ignore[no-any-return]
+
+    def broadcast_async(self, x: A, root: int = 0, **how: Unpack[How]) -> Work[A]:
+        """As `broadcast`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.broadcast(self._seat, x, root), **how)
+
+    def all_gather(self, x: A, **how: Unpack[How]) -> A:
+        """Every rank gets every rank's `x`. Returns a new array whose entry r is rank r's."""
+        return self._issue(calls.all_gather(self._seat, x), **how).wait()  # type: ignore[no-any-return]
+
+    def all_gather_async(self, x: A, **how: Unpack[How]) -> Work[A]:
+        """As `all_gather`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.all_gather(self._seat, x), **how)
+
+    def all_gather_into(self, out: A, x: A, **how: Unpack[How]) -> A:
+        """Every rank gets every rank's `x`, one behind the other, in `out`. Returns it."""
+        return self._issue(calls.all_gather_into(self._seat, out, x), **how).wait()  # type: ignore[no-any-return]
+
+    def all_gather_into_async(self, out: A, x: A, **how: Unpack[How]) -> Work[A]:
+        """As `all_gather_into`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.all_gather_into(self._seat, out, x), **how)
+
+    def all_gather_v(self, out: A, x: A, counts: Sequence[int], **how: Unpack[How]) -> A:
+        """As `all_gather_into`, with `x` of another length on each rank.
+
+        Args:
+            out: Where the ranks' arrays go, one behind the other.
+            x: This rank's contribution.
+            counts: For every rank, the length of the first dimension of its `x`.
+            how: See `How`.
+        """
+        return self._issue(calls.all_gather_v(self._seat, out, x, counts), **how).wait()  # type: ignore[no-any-return]
+
+    def all_gather_v_async(self, out: A, x: A, counts: Sequence[int], **how: Unpack[How]) -> Work[A]:
+        """As `all_gather_v`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.all_gather_v(self._seat, out, x, counts), **how)
+
+    def reduce_scatter(self, out: A, x: A, op: str | PremulSum = "sum", **how: Unpack[How]) -> A:
+        """Rank r gets the reduction of the r-th of equal shares of all ranks' `x`, in `out`. Returns it."""
+        return self._issue(calls.reduce_scatter(self._seat, out, x, op), **how).wait()  # type: ignore[no-any-return]
+
+    def reduce_scatter_async(self, out: A, x: A, op: str | PremulSum = "sum", **how: Unpack[How]) -> Work[A]:
+        """As `reduce_scatter`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.reduce_scatter(self._seat, out, x, op), **how)
+
+    def reduce_scatter_v(
+        self, out: A, x: A, counts: Sequence[int], op: str | PremulSum = "sum", **how: Unpack[How]
+    ) -> A:
+        """As `reduce_scatter`, with shares of different lengths.
+
+        Args:
+            out: Where this rank's share of the result goes.
+            x: The contribution to all shares, one behind the other.
+            counts: For every rank, the length of the first dimension of its share.
+            op: See `all_reduce`.
+            how: See `How`.
+        """
+        return self._issue(calls.reduce_scatter_v(self._seat, out, x, counts, op), **how).wait()  # type: ignore[no-any-return]
+
+    def reduce_scatter_v_async(
+        self, out: A, x: A, counts: Sequence[int], op: str | PremulSum = "sum", **how: Unpack[How]
+    ) -> Work[A]:
+        """As `reduce_scatter_v`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.reduce_scatter_v(self._seat, out, x, counts, op), **how)
+
+    def all_to_all(
+        self,
+        out: A,
+        x: A,
+        send_counts: Sequence[int] | None = None,
+        receive_counts: Sequence[int] | None = None,
+        **how: Unpack[How],
+    ) -> A:
+        """Rank j gets the j-th share of every rank's `x`, ordered by rank, in `out`. Returns it.
+
+        Args:
+            out: Where the shares from all ranks go, one behind the other.
+            x: The shares for all ranks, one behind the other; must not be `out`.
+            send_counts: For every rank, the length of the first dimension of what it is sent; equal shares by default.
+            receive_counts: For every rank, the length of the first dimension of what it sends here.
+            how: See `How`.
+        """
+        return self._issue(calls.all_to_all(self._seat, out, x, send_counts, receive_counts), **how).wait()  # type: ignore[no-any-return]
+
+    def all_to_all_async(
+        self,
+        out: A,
+        x: A,
+        send_counts: Sequence[int] | None = None,
+        receive_counts: Sequence[int] | None = None,
+        **how: Unpack[How],
+    ) -> Work[A]:
+        """As `all_to_all`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.all_to_all(self._seat, out, x, send_counts, receive_counts), **how)
+
+    def gather(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> A | None:
+        """The root gets every rank's `x`, in `out` or a new array, one entry each. Returns that, None elsewhere."""
+        return self._issue(calls.gather(self._seat, x, root, out), **how).wait()  # type: ignore[no-any-return]
+
+    def gather_async(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> Work[A | None]:
+        """As `gather`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.gather(self._seat, x, root, out), **how)
+
+    def gather_v(
+        self, x: A, counts: Sequence[int], root: int = 0, out: A | None = None, **how: Unpack[How]
+    ) -> A | None:
+        """As `gather`, with `x` of another length on each rank; `counts` as in `all_gather_v`."""
+        return self._issue(calls.gather_v(self._seat, x, counts, root, out), **how).wait()  # type: ignore[no-any-return]
+
+    def gather_v_async(
+        self, x: A, counts: Sequence[int], root: int = 0, out: A | None = None, **how: Unpack[How]
+    ) -> Work[A | None]:
+        """As `gather_v`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.gather_v(self._seat, x, counts, root, out), **how)
+
+    def scatter(self, out: A, x: A | None = None, root: int = 0, **how: Unpack[How]) -> A:
+        """Rank r gets the r-th of equal shares of the root's `x`, in `out`. Returns it. Only the root passes `x`."""
+        return self._issue(calls.scatter(self._seat, out, x, root), **how).wait()  # type: ignore[no-any-return]
+
+    def scatter_async(self, out: A, x: A | None = None, root: int = 0, **how: Unpack[How]) -> Work[A]:
+        """As `scatter`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.scatter(self._seat, out, x, root), **how)
+
+    def scatter_v(self, out: A, x: A | None, counts: Sequence[int], root: int = 0, **how: Unpack[How]) -> A:
+        """As `scatter`, with shares of different lengths; `counts` as in `reduce_scatter_v`."""
+        return self._issue(calls.scatter_v(self._seat, out, x, counts, root), **how).wait()  # type: ignore[no-any-return]
+
+    def scatter_v_async(self, out: A, x: A | None, counts: Sequence[int], root: int = 0, **how: Unpack[How]) -> Work[A]:
+        """As `scatter_v`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.scatter_v(self._seat, out, x, counts, root), **how)

@@ -1,0 +1,176 @@
+"""Settings: the only place where weft reads the environment.
+
+`SETTINGS` declares, for every setting, the environment variable, the name of the argument of `weft.init`, the default
+and the documentation together; docs/configuration.md is generated from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from weft import launchers
+from weft.errors import ConfigError
+
+__all__ = ["SETTINGS", "TRANSPORTS", "Setting", "Settings", "environment", "load", "parse_bytes", "place"]
+
+TRANSPORTS = ("auto", "shm", "tcp", "loopback")
+_BYTE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_PREFIX = "WEFT_"
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One setting: where it is read, what it means, and what is taken when nobody sets it."""
+
+    name: str
+    environment: str
+    default: Any
+    allowed: str
+    doc: str
+    parse: Callable[[str], Any]
+    check: Callable[[Any], bool]
+    default_text: str = ""
+
+    def read(self, text: str) -> Any:
+        """The value of the environment variable's text."""
+        try:
+            value = self.parse(text.strip())
+        except ValueError:
+            value = None
+        if value is None or not self.check(value):
+            raise ConfigError(f"{self.environment}={text!r} is not allowed: expected {self.allowed}")
+        return value
+
+    def accept(self, value: Any) -> Any:
+        """The value of the argument; text is read as it would be from the environment."""
+        if isinstance(value, str) and not isinstance(self.default, str) and self.default is not None:
+            return self.read(value)
+        try:
+            good = self.check(value)
+        except TypeError:
+            good = False
+        if not good:
+            raise ConfigError(f"{self.name}={value!r} is not allowed: expected {self.allowed}")
+        return value
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes such as `4096`, `64K`, `256MiB` or `1G` (units of 1024)."""
+    shown, text = text, text.strip().upper().removesuffix("B").removesuffix("I")
+    unit = text[-1:] if text[-1:].isalpha() else ""
+    if unit not in _BYTE_UNITS:
+        raise ValueError(f"{shown!r} is not a number of bytes")
+    return int(float(text.removesuffix(unit)) * _BYTE_UNITS[unit])
+
+
+SETTINGS = (
+    Setting(
+        name="transport",
+        environment="WEFT_TRANSPORT",
+        default="auto",
+        allowed="one of " + ", ".join(TRANSPORTS),
+        doc="How ranks are connected. `auto`: shared memory between ranks that can really share it, TCP between "
+        "the others. `shm`, `tcp`: nothing else. `loopback`: between threads of one process, for tests. The same on "
+        "every rank.",
+        parse=str,
+        check=lambda value: value in TRANSPORTS,
+    ),
+    Setting(
+        name="interface",
+        environment="WEFT_INTERFACE",
+        default=None,
+        allowed="the name of a network interface, an address of this host, or a network such as 10.0.0.0/8",
+        doc="Which network interface TCP uses: a name (`eth1`), an address of this host, or a network in CIDR form.",
+        parse=str,
+        check=lambda value: value is None or (isinstance(value, str) and value != ""),
+        default_text="the one that routes to the rendezvous address",
+    ),
+    Setting(
+        name="pool_bytes",
+        environment="WEFT_POOL_BYTES",
+        default=1 << 30,
+        allowed="a number of bytes of at least 1M, such as 268435456, 256M or 1G",
+        doc="Upper bound of the memory pool of this process, which all its groups share. Memory is taken from the "
+        "system only as groups need it.",
+        parse=parse_bytes,
+        check=lambda value: value >= 1 << 20,
+        default_text="1G",
+    ),
+    Setting(
+        name="timeout",
+        environment="WEFT_TIMEOUT",
+        default=300.0,
+        allowed="a number of seconds above 0",
+        doc="Seconds after which an operation, or the meeting of the ranks, fails with `weft.Timeout`. Every call "
+        "can set its own.",
+        parse=float,
+        check=lambda value: value > 0,
+    ),
+    Setting(
+        name="peer_timeout",
+        environment="WEFT_PEER_TIMEOUT",
+        default=10.0,
+        allowed="a number of seconds of at least 1",
+        doc="Seconds after which a host that does not answer any more is given up (`weft.PeerLost`). The death of a "
+        "process is noticed at once, whatever this says.",
+        parse=float,
+        check=lambda value: value >= 1,
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The values of all settings. See docs/configuration.md."""
+
+    transport: str
+    interface: str | None
+    pool_bytes: int
+    timeout: float
+    peer_timeout: float
+
+
+def load(arguments: Mapping[str, Any] | None = None, variables: Mapping[str, str] | None = None) -> Settings:
+    """The settings: an argument that is not None, else the environment variable, else the default."""
+    arguments = arguments or {}
+    variables = os.environ if variables is None else variables
+    _warn_of_unknown(variables)
+    return Settings(**{setting.name: _value(setting, arguments, variables) for setting in SETTINGS})
+
+
+def place(
+    rank: int | None = None,
+    world_size: int | None = None,
+    address: str | None = None,
+    *,
+    meets: bool = True,
+) -> launchers.Place:
+    """This process's place in the job: the arguments, else what the launcher has set. See `launchers.place`."""
+    return launchers.place(os.environ, rank, world_size, address, meets=meets)
+
+
+def environment() -> dict[str, str]:
+    """A copy of the environment, for those who start processes."""
+    return dict(os.environ)
+
+
+def _value(setting: Setting, arguments: Mapping[str, Any], variables: Mapping[str, str]) -> Any:
+    argument = arguments.get(setting.name)
+    if argument is not None:
+        return setting.accept(argument)
+    text = variables.get(setting.environment)
+    return setting.default if text is None else setting.read(text)
+
+
+def _warn_of_unknown(variables: Mapping[str, str]) -> None:
+    known = [setting.environment for setting in SETTINGS]
+    for name in variables:
+        if name.startswith(_PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+            warnings.warn(f"{name} is not a setting of weft{hint}", stacklevel=3)

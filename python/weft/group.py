@@ -1,0 +1,151 @@
+"""Groups: the ranks that communicate, and everything that they can do together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from weft import _weft, calls
+from weft.calls import Call, Seat
+from weft.collectives import Collectives
+from weft.errors import ArgumentError
+from weft.messages import Messages
+from weft.work import Work
+
+__all__ = ["Group"]
+
+
+class Group(Collectives, Messages):
+    """Ranks that communicate with each other.
+
+    All ranks of a group make the same calls in the same order. Threads that cannot keep an order use groups of
+    their own (`new_group`). A group that failed stays broken; `close` it, and make a new one from the ranks that are
+    left.
+    """
+
+    def __init__(self, native: _weft.Group) -> None:
+        self._native = native
+        self._seat = Seat(native.rank, native.size)
+
+    @property
+    def rank(self) -> int:
+        """This process's number in the group, from 0."""
+        return self._seat.rank
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self._seat.size
+
+    @property
+    def name(self) -> str:
+        """What errors call the group."""
+        return self._native.name
+
+    @property
+    def hosts(self) -> list[int]:
+        """For every rank, the lowest rank that shares memory with it: equal numbers mean the same host."""
+        return self._native.hosts()
+
+    @property
+    def native(self) -> _weft.Group:
+        """The native layer's group, for adapters such as `weft.torch`."""
+        return self._native
+
+    def describe(self) -> str:
+        """How the ranks are connected, for people to read."""
+        return self._native.describe()
+
+    def barrier(self, *, timeout: float | None = None) -> None:
+        """Returns once every rank has called it."""
+        self._issue(calls.barrier(), timeout=timeout).wait()
+
+    def barrier_async(self, *, timeout: float | None = None) -> Work[None]:
+        """As `barrier`, returning at once; it is the returned handle that waits."""
+        return self._issue(calls.barrier(), timeout=timeout)
+
+    def new_group(self, ranks: Sequence[int], *, name: str = "", timeout: float | None = None) -> Group | None:
+        """A group of some of the ranks, in the order given; None on ranks that are not in it.
+
+        Every rank of this group calls it with the same ranks. The new group shares connections and memory with this
+        one.
+        """
+        members = [self._seat.peer(int(rank), "ranks") for rank in ranks]
+        if len(set(members)) != len(members):
+            raise ArgumentError(f"ranks={members} is not allowed: expected each rank at most once")
+        native = self._native.split(members, name or f"{self.name}{members}", timeout)
+        return None if native is None else Group(native)
+
+    def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
+        """Divides the group: the ranks that pass the same color make a new group.
+
+        Every rank of this group calls it. Within a new group, ranks are ordered by `key`, then by their rank here.
+
+        Args:
+            color: Any number of at least 0; None: this rank is in no new group.
+            key: Where this rank goes in the order of the new group.
+            timeout: Seconds that the division, and later each operation of the new group, may take.
+        """
+        if color is not None and color < 0:
+            raise ArgumentError(f"color={color} is not allowed: expected a number of at least 0, or None")
+        mine = np.array([-1 if color is None else color, key], np.int64)
+        every = self.all_gather(mine, timeout=timeout)
+        members = [rank for rank in range(self.size) if every[rank, 0] == mine[0]]
+        members.sort(key=lambda rank: (every[rank, 1], rank))
+        name = f"{self.name}/{'none' if color is None else color}"
+        native = self._native.split([] if color is None else members, name, timeout)
+        return None if native is None else Group(native)
+
+    def symmetric(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
+        """A new array in memory that the other ranks of the same host reach directly.
+
+        Every rank calls it with the same shape and type. Operations on such arrays make no staging copies. The
+        elements are zero at first. The memory is given back when the group is closed and no array uses it any more.
+        """
+        dtype = np.dtype(dtype)
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        memory = np.asarray(self._native.symmetric(nbytes))
+        array: np.ndarray = memory.view(dtype).reshape(shape)
+        return array
+
+    def abort(self, reason: str) -> None:
+        """Ends every pending operation of the group, on all ranks, with `weft.Aborted`; from any thread."""
+        self._native.abort(reason)
+
+    def close(self) -> None:
+        """Leaves the group. Operations that are still under way are waited for first, by their handles."""
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<weft.Group {self.name}: rank {self.rank} of {self.size}>"
+
+    def _issue(
+        self, call: Call, priority: int = 0, timeout: float | None = None, algorithm: str | None = None
+    ) -> Work[Any]:
+        native = self._native.issue(
+            call.collective,
+            call.root,
+            call.dtype,
+            call.op,
+            call.factor,
+            call.input,
+            call.output,
+            call.counts,
+            priority,
+            timeout,
+            algorithm,
+            call,
+        )
+        return Work(native, lambda _: call.finish())

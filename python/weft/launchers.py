@@ -1,0 +1,161 @@
+"""Finds a process's place in its job from the variables that launchers set. Pure: `weft.config` passes them in."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import zlib
+from collections.abc import Mapping
+
+from weft.errors import ConfigError
+
+__all__ = ["LAUNCHERS", "Launcher", "Place", "first_host", "place"]
+
+_DEFAULT_PORT = 29500
+_DERIVED_PORTS = range(16384, 32768)  # below the range from which Linux takes ports for outgoing connections
+
+
+@dataclasses.dataclass(frozen=True)
+class Launcher:
+    """The names of the variables by which one launcher tells processes their place."""
+
+    name: str
+    rank: str
+    world_size: str
+    local_rank: str
+    local_size: str
+    job: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
+LAUNCHERS = (
+    Launcher("torchrun and compatible ones", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    Launcher(
+        "Open MPI",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        job=("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+    ),
+    Launcher(
+        "MPICH and others with PMI",
+        "PMI_RANK",
+        "PMI_SIZE",
+        "MPI_LOCALRANKID",
+        "MPI_LOCALNRANKS",
+        job=("PMI_JOBID",),
+    ),
+    Launcher(
+        "Slurm (srun)",
+        "SLURM_PROCID",
+        "SLURM_STEP_NUM_TASKS",
+        "SLURM_LOCALID",
+        "SLURM_STEP_TASKS_PER_NODE",
+        job=("SLURM_JOB_ID", "SLURM_STEP_ID"),
+        hosts=("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"),
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a process stands in its job, and where the ranks meet."""
+
+    rank: int
+    world_size: int
+    local_rank: int | None
+    launcher: str
+    host: str = ""
+    port: int = 0
+    agent_store: bool = False
+    """Whether the launcher itself serves a torch store at this address."""
+    attempt: str = "0"
+    """How often the launcher has restarted the job, so that keys of different attempts differ."""
+
+
+def place(
+    variables: Mapping[str, str],
+    rank: int | None = None,
+    world_size: int | None = None,
+    address: str | None = None,
+    *,
+    meets: bool = True,
+) -> Place:
+    """The place that the arguments or, where they are None, the launcher's variables say.
+
+    Without `meets`, it has no address: the ranks have a store already.
+    """
+    if (rank is None) != (world_size is None):
+        raise ConfigError(f"rank={rank} and world_size={world_size}: give both, or none to take the launcher's")
+    launcher = _find(variables)
+    if rank is None or world_size is None:
+        if launcher is None:
+            return Place(0, 1, 0, "none")
+        rank = _integer(variables, launcher.rank)
+        world_size = _integer(variables, launcher.world_size)
+    if not 0 <= rank < world_size:
+        raise ConfigError(f"rank={rank} is not allowed with world_size={world_size}: expected 0..{world_size - 1}")
+    name = launcher.name if launcher else "arguments"
+    local = _integer(variables, launcher.local_rank) if launcher and launcher.local_rank in variables else None
+    if world_size == 1 or not meets:
+        return Place(rank, world_size, local, name)
+    host, port = _split(address) if address else _meeting_point(variables, launcher, world_size)
+    agent = not address and variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    attempt = variables.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return Place(rank, world_size, local, name, host, port, agent, attempt)
+
+
+def first_host(nodelist: str) -> str:
+    """The first host of a Slurm node list: `gpu[003-007,9],login1` -> `gpu003`."""
+    match = re.match(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\]([^\[,]*))?", nodelist.strip())
+    if match is None:
+        raise ConfigError(f"{nodelist!r} is not a list of hosts as Slurm writes it")
+    prefix, number, suffix = match.groups()
+    return f"{prefix}{number or ''}{suffix or ''}"
+
+
+def _find(variables: Mapping[str, str]) -> Launcher | None:
+    for launcher in LAUNCHERS:
+        if launcher.rank in variables and launcher.world_size in variables:
+            return launcher
+    if ("RANK" in variables) != ("WORLD_SIZE" in variables):
+        there, missing = ("RANK", "WORLD_SIZE") if "RANK" in variables else ("WORLD_SIZE", "RANK")
+        raise ConfigError(f"{there} is set but {missing} is not: a launcher sets both, or set them by hand")
+    return None
+
+
+def _meeting_point(variables: Mapping[str, str], launcher: Launcher | None, world_size: int) -> tuple[str, int]:
+    host = variables.get("MASTER_ADDR") or _launcher_host(variables, launcher, world_size)
+    if "MASTER_PORT" in variables:
+        return host, _integer(variables, "MASTER_PORT")
+    job = [variables[name] for name in launcher.job if name in variables] if launcher else []
+    if not job:
+        return host, _DEFAULT_PORT
+    return host, _DERIVED_PORTS[zlib.crc32("/".join(job).encode()) % len(_DERIVED_PORTS)]
+
+
+def _launcher_host(variables: Mapping[str, str], launcher: Launcher | None, world_size: int) -> str:
+    for name in launcher.hosts if launcher else ():
+        if name in variables:
+            return first_host(variables[name])
+    if launcher and variables.get(launcher.local_size) == str(world_size):
+        return "127.0.0.1"
+    raise ConfigError(
+        f"{world_size} ranks but no place to meet: set MASTER_ADDR (a host name or address of rank 0's host) and "
+        "MASTER_PORT, or pass address= or store= to weft.init"
+    )
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"address={address!r} is not allowed: expected host:port, such as 10.0.0.1:29500")
+    return host.strip("[]"), int(port)
+
+
+def _integer(variables: Mapping[str, str], name: str) -> int:
+    text = variables[name]
+    if not text.strip().isdecimal():
+        raise ConfigError(f"{name}={text!r} is not allowed: expected a whole number of at least 0")
+    return int(text)

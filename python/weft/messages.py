@@ -1,0 +1,61 @@
+"""Messages from one rank to another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import _weft
+from weft.arrays import readable, writable
+from weft.calls import Seat
+from weft.errors import ArgumentError
+from weft.work import Work
+
+__all__ = ["Messages"]
+
+
+class Messages:
+    """What groups do between two ranks."""
+
+    _native: _weft.Group
+    _seat: Seat
+
+    def send(self, x: Any, to: int, tag: int = 0, *, timeout: float | None = None) -> None:
+        """Sends `x` to rank `to`, which receives it with the same tag; returns once `x` may be changed again."""
+        self.send_async(x, to, tag, timeout=timeout).wait()
+
+    def send_async(self, x: Any, to: int, tag: int = 0, *, timeout: float | None = None) -> Work[None]:
+        """As `send`, returning at once; it is the returned handle that waits."""
+        source = readable(x, "x")
+        to, tag = self._seat.peer(to, "to"), _checked(tag)
+        native = self._native.send(to, tag, source.pointer, source.nbytes, timeout, source)
+        return Work(native, lambda _: None)
+
+    def recv(self, x: Any, source: int | None = None, tag: int = 0, *, timeout: float | None = None) -> int:
+        """Receives into `x` what a rank has sent with this tag; returns that rank.
+
+        Args:
+            x: Where to receive; as many bytes as were sent.
+            source: The rank that sends; None: any rank.
+            tag: Tells messages of the same two ranks apart.
+            timeout: Seconds that it may take.
+        """
+        return self.recv_async(x, source, tag, timeout=timeout).wait()
+
+    def recv_async(self, x: Any, source: int | None = None, tag: int = 0, *, timeout: float | None = None) -> Work[int]:
+        """As `recv`, returning at once; it is the returned handle that waits."""
+        target = writable(x, "x")
+        source, tag = None if source is None else self._seat.peer(source, "source"), _checked(tag)
+        array = target.array
+        native = self._native.receive(source, tag, array.pointer, array.nbytes, timeout, target)
+
+        def finish(work: _weft.Work) -> int:
+            target.finish()
+            return work.source()
+
+        return Work(native, finish)
+
+
+def _checked(tag: int) -> int:
+    if not 0 <= tag < 2**64:
+        raise ArgumentError(f"tag={tag} is not allowed: expected a number from 0 to 2**64 - 1")
+    return tag

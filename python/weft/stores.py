@@ -1,0 +1,90 @@
+"""The key-value stores through which ranks meet."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from typing import Any, Protocol, runtime_checkable
+
+from weft import _weft
+from weft.errors import ConfigError
+from weft.launchers import Place
+
+__all__ = ["Store", "TorchStore", "adapt", "of_place"]
+
+_POLL_SECONDS_MAX = 0.05
+
+
+@runtime_checkable
+class Store(Protocol):
+    """What weft needs of a store. Every rank sees the same keys; a key is set once."""
+
+    def set(self, key: str, value: bytes) -> None:
+        """Sets a key."""
+
+    def get(self, key: str, timeout: float) -> bytes | None:
+        """The value of a key, once it is set; None if that takes longer than `timeout` seconds."""
+
+
+class TorchStore:
+    """A store of `torch.distributed`, as weft uses it."""
+
+    def __init__(self, store: Any, prefix: str = "weft") -> None:
+        self._store = store
+        self._prefix = prefix
+
+    def set(self, key: str, value: bytes) -> None:
+        """Sets a key."""
+        self._store.set(f"{self._prefix}/{key}", value)
+
+    def get(self, key: str, timeout: float) -> bytes | None:
+        """The value of a key; None if it is not set within `timeout` seconds."""
+        key = f"{self._prefix}/{key}"
+        deadline = time.monotonic() + timeout
+        pause = 0.001
+        # Polling, because a blocking get of a torch store cannot be cancelled, and holds up other threads that use it.
+        while not self._store.check([key]):
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(pause)
+            pause = min(pause * 2, _POLL_SECONDS_MAX)
+        return bytes(self._store.get(key))
+
+
+def adapt(store: Any) -> Store | _weft.TcpStore | _weft.MemoryStore:
+    """`store` in the form that the native layer takes."""
+    if isinstance(store, (_weft.TcpStore, _weft.MemoryStore)):
+        return store
+    if callable(getattr(store, "check", None)) and callable(getattr(store, "set", None)):
+        return TorchStore(store)
+    if isinstance(store, Store):
+        return store
+    raise ConfigError(
+        f"store is a {type(store).__name__}: expected a torch.distributed store, or an object with "
+        "set(key, value) and get(key, timeout)"
+    )
+
+
+_opened: dict[tuple[str, int], _weft.TcpStore | TorchStore] = {}
+
+
+def of_place(place: Place, timeout: float, cancel: _weft.Cancellation) -> _weft.TcpStore | TorchStore:
+    """The store at the meeting point of a job; rank 0 serves it unless the launcher does.
+
+    It stays open until the process ends, so that a rank that is late can still read from it.
+    """
+    key = (place.host, place.port)
+    if key not in _opened:
+        _opened[key] = _agent_store(place, timeout) if place.agent_store else _own_store(place, timeout, cancel)
+    return _opened[key]
+
+
+def _own_store(place: Place, timeout: float, cancel: _weft.Cancellation) -> _weft.TcpStore:
+    return _weft.TcpStore(place.host, place.port, place.rank == 0, timeout, cancel)
+
+
+def _agent_store(place: Place, timeout: float) -> TorchStore:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, though not declared so
+
+    store = TCPStore(place.host, place.port, is_master=False, timeout=datetime.timedelta(seconds=timeout))
+    return TorchStore(store, f"weft/attempt_{place.attempt}")

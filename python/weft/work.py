@@ -1,0 +1,53 @@
+"""Handles of operations that are under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from weft import _weft
+from weft.errors import StillRunning
+
+__all__ = ["Work"]
+
+T = TypeVar("T")
+
+
+class Work(Generic[T]):
+    """An operation that has been started.
+
+    Until it has ended, its arrays must not be written, nor its output read. Where an array is not contiguous, the
+    result appears in it during `wait`. Dropping the handle does not stop the operation; weft keeps its arrays alive.
+    """
+
+    __slots__ = ("_finish", "_native", "_result")
+
+    def __init__(self, native: _weft.Work, finish: Callable[[_weft.Work], T]) -> None:
+        self._native = native
+        self._finish: Callable[[_weft.Work], T] | None = finish
+        self._result: T | None = None
+
+    def wait(self, timeout: float | None = None) -> T:
+        """Waits until the operation has ended, and returns its result.
+
+        Args:
+            timeout: Seconds to wait at most; None waits until the operation ends or fails at its own deadline.
+
+        Raises:
+            StillRunning: `timeout` seconds have passed; the operation goes on, and can be waited for again.
+            weft.Error: The operation failed.
+        """
+        if not self._native.wait(timeout):
+            raise StillRunning(f"the operation has not ended after {timeout} s; it goes on, wait again for its result")
+        if self._finish is not None:
+            self._result = self._finish(self._native)
+            self._finish = None
+        return self._result  # type: ignore[return-value]  # set above, by this call or an earlier one
+
+    @property
+    def done(self) -> bool:
+        """Whether the operation has ended, well or badly: `wait` will not block."""
+        return self._native.is_done()
+
+    def __repr__(self) -> str:
+        return f"<weft.Work {'done' if self.done else 'under way'}>"
