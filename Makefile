@@ -1,0 +1,102 @@
+# Every task of the project. `make help` lists them; CI calls the same targets.
+
+VENV := .venv
+BIN := $(VENV)/bin
+UV_VERSION := 0.13.8
+PYTHON_SOURCES := python tests examples
+CARGO ?= cargo
+
+# Where the tests on emulated hosts can run: they need root and iproute2.
+IS_ROOT := $(filter 0,$(shell id -u))
+
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+
+.PHONY: help setup extension iproute2 lock fmt fmt-check lint test test-rust test-loom test-python \
+	test-network test-documentation demo bench chaos docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
+
+## ---- setting up
+
+setup: extension ## virtual environment in .venv, locked dependencies, the extension in release mode
+
+$(VENV)/.dependencies: requirements.lock
+	@command -v $(CARGO) >/dev/null || { echo "weft is built with Rust: install it first (rustup)"; exit 1; }
+	test -x $(BIN)/python || python3 -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	touch $@
+
+extension: $(VENV)/.dependencies
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(CURDIR)/$(BIN):$$PATH \
+		$(BIN)/maturin develop --quiet --release --locked --uv --skip-install-deps
+
+iproute2:
+ifneq ($(IS_ROOT),)
+	@command -v ip >/dev/null && command -v tc >/dev/null \
+		|| { apt-get update -qq && apt-get install -qq --no-install-recommends iproute2; }
+endif
+
+lock: $(VENV)/.dependencies ## renew requirements.lock from pyproject.toml
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11 \
+		--extra dev pyproject.toml -o requirements.lock
+
+## ---- checking
+
+fmt: $(VENV)/.dependencies ## format everything
+	$(CARGO) fmt --all
+	$(BIN)/ruff format $(PYTHON_SOURCES)
+	$(BIN)/ruff check --quiet --fix $(PYTHON_SOURCES)
+
+fmt-check: $(VENV)/.dependencies
+	$(CARGO) fmt --all --check
+	$(BIN)/ruff format --check $(PYTHON_SOURCES)
+
+lint: extension ## clippy, ruff, mypy, and the stubs against the extension
+	$(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
+	$(BIN)/ruff check $(PYTHON_SOURCES)
+	$(BIN)/mypy
+	$(BIN)/stubtest weft._weft
+
+test: setup fmt-check lint test-rust test-loom test-python test-network test-documentation ## everything that CI checks
+
+# The extension has no Rust tests of its own: Python tests it.
+test-rust: ## unit, property, snapshot, mutation and conformance tests of the crates
+	$(CARGO) test --workspace --exclude weft-bindings --locked --quiet
+
+test-loom: ## models of the flag and sleep protocols of shared memory
+	RUSTFLAGS="--cfg loom" $(CARGO) test --package weft-transport --release --lib --locked --quiet \
+		--target-dir target/loom loom
+
+test-python: extension ## unit, multi-process and torch tests
+	$(BIN)/pytest tests/unit tests/multiprocess tests/torch
+
+test-network: extension iproute2 ## tests on emulated hosts (needs root)
+ifneq ($(IS_ROOT),)
+	$(BIN)/pytest tests/network
+else
+	@echo "test-network: left out, because emulated hosts need root"
+endif
+
+test-documentation: extension ## runs the commands and examples of README.md and docs/
+	$(BIN)/pytest tests/documentation
+
+## ---- using
+
+demo: setup ## trains a network on 4 ranks with weft, then with Gloo, and compares
+	$(BIN)/weft demo
+
+bench: setup ## all-reduce against Gloo, on one host
+	$(BIN)/weft bench all-reduce --ranks 2,4 --sizes 4:64M --memory ordinary,symmetric --peers gloo \
+		--json build/bench.json --plot build/bench.png
+
+chaos: setup ## kills and stops ranks at random, 250 times
+	$(BIN)/python tests/chaos/run.py --kills 200 --stops 50
+
+docs: extension ## generated pages of docs/
+	$(BIN)/python -m weft.config_page > docs/configuration.md
+	$(CARGO) doc --workspace --no-deps --locked --quiet
+
+clean: ## removes everything that was built
+	rm -rf $(VENV) target build .mypy_cache .ruff_cache .pytest_cache python/weft/*.so
