@@ -1,1 +1,37 @@
-//! weft-kernels.
+//! What weft does to elements: n-way reduce, copy to many, convert and scale.
+//!
+//! Every kernel exists once, as a loop over blocks, and is compiled for each [`Level`] of instructions; the best level of
+//! this machine is chosen at run time. The result never depends on the level, nor on how a message is cut into calls:
+//!
+//! - sources are combined strictly in the order given;
+//! - no multiplication is fused with an addition;
+//! - 16-bit floats are combined as `f32` and rounded once, to nearest even, at the end of the call;
+//! - what is not a number is written as the one quiet NaN of its type, because the payload that hardware leaves in a sum
+//!   of two NaNs depends on the order of operands, which compilers change freely;
+//! - subnormal numbers count, even where the calling thread has told the processor to flush them.
+//!
+//! Pointers need no alignment, and counts no divisibility.
+
+mod block;
+mod combine;
+mod convert;
+mod copy;
+mod dtype;
+mod element;
+mod float_environment;
+mod half_float;
+mod level;
+mod op;
+mod reduce;
+mod scale;
+mod sweep;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use convert::convert;
+pub use copy::copy;
+pub use dtype::DType;
+pub use level::Level;
+pub use op::{Finish, ReduceOp, supports, supports_average};
+pub use reduce::reduce;
+pub use scale::scale;

@@ -1,0 +1,217 @@
+//! Conversion between floating-point types.
+
+use std::marker::PhantomData;
+
+use crate::block::{block_elements, read_with, write_with};
+use crate::element::{Bf16, Element, F16};
+use crate::half_float::f64_to_f32_odd;
+use crate::level::Isa;
+use crate::sweep::{Kernel, Sweep};
+use crate::{DType, Level, copy};
+
+/// Converts elements between floating-point types, rounding once, to nearest even, and writes them to every destination.
+///
+/// Between equal types, of whatever kind, it copies.
+///
+/// # Panics
+/// If the types differ and are not both floating-point types.
+///
+/// # Safety
+/// `src` can be read for `elements` elements of `from`, and every one of `dsts` written for as many of `to`. A destination does
+/// not overlap `src`, or begins where it does and has no larger elements; destinations do not overlap each other, and
+/// where one begins at `src` there is no other. Nobody else writes to any of this memory, or reads what is
+/// written, meanwhile.
+pub unsafe fn convert(from: DType, to: DType, dsts: &[*mut u8], src: *const u8, elements: usize) {
+    // SAFETY: the caller's promise; the best level is an available one.
+    unsafe { Level::best().convert(from, to, dsts, src, elements) }
+}
+
+impl Level {
+    /// [`convert`](crate::convert()) at this level.
+    ///
+    /// # Panics
+    /// As there.
+    ///
+    /// # Safety
+    /// As there, and this level is among [`Level::available`].
+    pub unsafe fn convert(
+        self,
+        from: DType,
+        to: DType,
+        dsts: &[*mut u8],
+        src: *const u8,
+        elements: usize,
+    ) {
+        if from == to {
+            // SAFETY: the caller's promise.
+            return unsafe { copy(dsts, src, elements * from.size()) };
+        }
+        assert!(
+            from.is_float() && to.is_float(),
+            "no conversion from {from} to {to}"
+        );
+        let call = Call {
+            level: self,
+            dsts,
+            src,
+            elements,
+        };
+        match from {
+            // SAFETY: the caller's promise.
+            DType::F32 => unsafe { call.to::<f32>(to) },
+            // SAFETY: the caller's promise.
+            DType::F16 => unsafe { call.to::<F16>(to) },
+            // SAFETY: the caller's promise.
+            DType::Bf16 => unsafe { call.to::<Bf16>(to) },
+            // SAFETY: the caller's promise.
+            _ if to == DType::F32 => unsafe { call.run::<NearestF32, f32>() },
+            // SAFETY: the caller's promise.
+            _ => unsafe { call.to::<OddF32>(to) },
+        }
+    }
+}
+
+/// A conversion whose types are not yet known to the compiler.
+struct Call<'a> {
+    level: Level,
+    dsts: &'a [*mut u8],
+    src: *const u8,
+    elements: usize,
+}
+
+impl Call<'_> {
+    /// # Safety
+    /// That of [`Level::convert`].
+    unsafe fn to<S: Source>(self, to: DType) {
+        match to {
+            // SAFETY: the caller's promise.
+            DType::F64 => unsafe { self.run::<S, WideF64>() },
+            // SAFETY: the caller's promise.
+            DType::F16 => unsafe { self.run::<S, F16>() },
+            // SAFETY: the caller's promise.
+            DType::Bf16 => unsafe { self.run::<S, Bf16>() },
+            // SAFETY: the caller's promise.
+            _ => unsafe { self.run::<S, f32>() },
+        }
+    }
+
+    /// # Safety
+    /// That of [`Level::convert`].
+    unsafe fn run<S: Source, T: Target>(self) {
+        let kernel = Conversion::<S, T> { types: PhantomData };
+        let sweep = Sweep::<_, { block_elements(8) }> {
+            dsts: self.dsts,
+            srcs: &[self.src],
+            elements: self.elements,
+            kernel,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.level.run(sweep) }
+    }
+}
+
+/// What can be read as `f32`, exactly or at least so that the target is rounded rightly.
+trait Source {
+    /// Bytes in memory.
+    const SIZE: usize;
+
+    /// # Safety
+    /// That of [`Element::load`].
+    unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [f32; W]);
+}
+
+/// What can be written from `f32`.
+trait Target {
+    /// Bytes in memory.
+    const SIZE: usize;
+
+    /// # Safety
+    /// That of [`Element::store`].
+    unsafe fn store<I: Isa, const W: usize>(block: &[f32; W], dsts: &[*mut u8], offset: usize);
+}
+
+impl<E: Element<Wide = f32>> Source for E {
+    const SIZE: usize = E::SIZE;
+
+    #[inline(always)]
+    unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [f32; W]) {
+        // SAFETY: the caller's promise.
+        unsafe { E::load::<I, W>(src, block) }
+    }
+}
+
+impl<E: Element<Wide = f32>> Target for E {
+    const SIZE: usize = E::SIZE;
+
+    #[inline(always)]
+    unsafe fn store<I: Isa, const W: usize>(block: &[f32; W], dsts: &[*mut u8], offset: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { E::store::<I, W>(block, dsts, offset) }
+    }
+}
+
+/// An `f64` in memory that becomes the nearest `f32`.
+struct NearestF32;
+
+impl Source for NearestF32 {
+    const SIZE: usize = 8;
+
+    #[inline(always)]
+    unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [f32; W]) {
+        // SAFETY: the caller's promise.
+        unsafe { read_with(src, block, |x: f64| x as f32) }
+    }
+}
+
+/// An `f64` in memory that becomes a 16-bit float.
+struct OddF32;
+
+impl Source for OddF32 {
+    const SIZE: usize = 8;
+
+    #[inline(always)]
+    unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [f32; W]) {
+        // SAFETY: the caller's promise.
+        unsafe { read_with(src, block, f64_to_f32_odd) }
+    }
+}
+
+/// An `f64` in memory that a smaller float becomes.
+struct WideF64;
+
+impl Target for WideF64 {
+    const SIZE: usize = 8;
+
+    #[inline(always)]
+    unsafe fn store<I: Isa, const W: usize>(block: &[f32; W], dsts: &[*mut u8], offset: usize) {
+        let canonical = |x: f32| if x.is_nan() { f64::NAN } else { x.into() };
+        // SAFETY: the caller's promise.
+        unsafe { write_with(block, dsts, offset, canonical) }
+    }
+}
+
+/// Turns elements `S` into elements `T`.
+struct Conversion<S, T> {
+    types: PhantomData<(S, T)>,
+}
+
+impl<S: Source, T: Target, const W: usize> Kernel<W> for Conversion<S, T> {
+    const READ: usize = S::SIZE;
+    const WRITE: usize = T::SIZE;
+
+    #[inline(always)]
+    unsafe fn block<I: Isa>(
+        &self,
+        srcs: impl Iterator<Item = *const u8>,
+        dsts: &[*mut u8],
+        offset: usize,
+    ) {
+        for src in srcs {
+            let mut block = [0.0; W];
+            // SAFETY: the caller's promise.
+            unsafe { S::load::<I, W>(src, &mut block) };
+            // SAFETY: the caller's promise.
+            unsafe { T::store::<I, W>(&block, dsts, offset) };
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Element types as the kernels see them: how they are stored, what they are combined as.
+
+use crate::block::{read_with, write_with};
+use crate::half_float::{bf16_to_f32, f32_to_bf16};
+use crate::level::Isa;
+
+/// A type of elements in memory.
+pub(crate) trait Element {
+    /// Bytes in memory.
+    const SIZE: usize;
+
+    /// What an element is combined as.
+    type Wide: Copy + Default;
+
+    /// What an average multiplies or divides by.
+    type Share: Copy;
+
+    /// Reads a block.
+    ///
+    /// # Safety
+    /// `W` elements can be read at `src`, and the processor has the instructions of `I`.
+    unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [Self::Wide; W]);
+
+    /// Rounds a block and writes it to every destination, at this byte offset.
+    ///
+    /// # Safety
+    /// `W` elements can be written there, and the processor has the instructions of `I`.
+    unsafe fn store<I: Isa, const W: usize>(
+        block: &[Self::Wide; W],
+        dsts: &[*mut u8],
+        offset: usize,
+    );
+
+    /// What makes an average of this many contributions.
+    fn share(contributions: u32) -> Self::Share;
+
+    /// An average of a sum.
+    fn average(sum: Self::Wide, share: Self::Share) -> Self::Wide;
+
+    /// A value times a factor.
+    fn scale(value: Self::Wide, factor: f64) -> Self::Wide;
+}
+
+macro_rules! float_element {
+    ($float:ty) => {
+        impl Element for $float {
+            const SIZE: usize = size_of::<$float>();
+            type Wide = $float;
+            type Share = $float;
+
+            #[inline(always)]
+            unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [$float; W]) {
+                // SAFETY: the caller's promise.
+                unsafe { read_with(src, block, |x| x) }
+            }
+
+            #[inline(always)]
+            unsafe fn store<I: Isa, const W: usize>(
+                block: &[$float; W],
+                dsts: &[*mut u8],
+                offset: usize,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    write_with(block, dsts, offset, |x| {
+                        if x.is_nan() { <$float>::NAN } else { x }
+                    })
+                }
+            }
+
+            #[inline(always)]
+            fn share(contributions: u32) -> $float {
+                (1.0 / f64::from(contributions)) as $float
+            }
+
+            #[inline(always)]
+            fn average(sum: $float, share: $float) -> $float {
+                sum * share
+            }
+
+            #[inline(always)]
+            fn scale(value: $float, factor: f64) -> $float {
+                value * factor as $float
+            }
+        }
+    };
+}
+
+float_element!(f64);
+float_element!(f32);
+
+macro_rules! integer_element {
+    ($($integer:ty, $widest:ty;)*) => {$(
+        impl Element for $integer {
+            const SIZE: usize = size_of::<$integer>();
+            type Wide = $integer;
+            type Share = $widest;
+
+            #[inline(always)]
+            unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [$integer; W]) {
+                // SAFETY: the caller's promise.
+                unsafe { read_with(src, block, |x| x) }
+            }
+
+            #[inline(always)]
+            unsafe fn store<I: Isa, const W: usize>(block: &[$integer; W], dsts: &[*mut u8], offset: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { write_with(block, dsts, offset, |x| x) }
+            }
+
+            #[inline(always)]
+            fn share(contributions: u32) -> $widest {
+                contributions.into()
+            }
+
+            #[inline(always)]
+            fn average(sum: $integer, share: $widest) -> $integer {
+                (<$widest>::from(sum) / share) as $integer
+            }
+
+            #[inline(always)]
+            fn scale(value: $integer, factor: f64) -> $integer {
+                (value as f64 * factor) as $integer
+            }
+        }
+    )*};
+}
+
+integer_element!(
+    i64, i64; i32, i64; i16, i64; i8, i64;
+    u64, u64; u32, u64; u16, u64; u8, u64;
+);
+
+/// A binary16 in memory.
+pub(crate) struct F16;
+
+/// A bfloat16 in memory.
+pub(crate) struct Bf16;
+
+macro_rules! half_arithmetic {
+    () => {
+        const SIZE: usize = 2;
+        type Wide = f32;
+        type Share = f32;
+
+        #[inline(always)]
+        fn share(contributions: u32) -> f32 {
+            f32::share(contributions)
+        }
+
+        #[inline(always)]
+        fn average(sum: f32, share: f32) -> f32 {
+            f32::average(sum, share)
+        }
+
+        #[inline(always)]
+        fn scale(value: f32, factor: f64) -> f32 {
+            f32::scale(value, factor)
+        }
+    };
+}
+
+impl Element for F16 {
+    half_arithmetic!();
+
+    #[inline(always)]
+    unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [f32; W]) {
+        // SAFETY: the caller's promise.
+        unsafe { I::read_f16(src, block) }
+    }
+
+    #[inline(always)]
+    unsafe fn store<I: Isa, const W: usize>(block: &[f32; W], dsts: &[*mut u8], offset: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { I::write_f16(block, dsts, offset) }
+    }
+}
+
+impl Element for Bf16 {
+    half_arithmetic!();
+
+    #[inline(always)]
+    unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [f32; W]) {
+        // SAFETY: the caller's promise.
+        unsafe { read_with(src, block, bf16_to_f32) }
+    }
+
+    #[inline(always)]
+    unsafe fn store<I: Isa, const W: usize>(block: &[f32; W], dsts: &[*mut u8], offset: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { write_with(block, dsts, offset, f32_to_bf16) }
+    }
+}
+
+/// A boolean in memory: combined as 0 or 1.
+pub(crate) struct Bool;
+
+impl Element for Bool {
+    const SIZE: usize = 1;
+    type Wide = u8;
+    type Share = u64;
+
+    #[inline(always)]
+    unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [u8; W]) {
+        // SAFETY: the caller's promise.
+        unsafe { read_with(src, block, |x: u8| u8::from(x != 0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store<I: Isa, const W: usize>(block: &[u8; W], dsts: &[*mut u8], offset: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { write_with(block, dsts, offset, |x| x) }
+    }
+
+    #[inline(always)]
+    fn share(contributions: u32) -> u64 {
+        u8::share(contributions)
+    }
+
+    #[inline(always)]
+    fn average(sum: u8, share: u64) -> u8 {
+        u8::average(sum, share)
+    }
+
+    #[inline(always)]
+    fn scale(value: u8, factor: f64) -> u8 {
+        u8::from(f64::from(value) * factor != 0.0)
+    }
+}

@@ -1,0 +1,131 @@
+//! Levels of instructions, and running a kernel at one of them.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use crate::block::{read_with, write_with};
+use crate::float_environment::FloatEnvironment;
+use crate::half_float::{f16_to_f32, f32_to_f16};
+#[cfg(target_arch = "x86_64")]
+use crate::x86::{Avx2, Avx512};
+
+/// A level of instructions that every kernel is compiled for. Results are the same on all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Level {
+    /// What every processor of this architecture has.
+    Portable,
+    /// AVX2 and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Level {
+    /// The levels that this processor has, the best one last.
+    pub fn available() -> &'static [Level] {
+        static AVAILABLE: OnceLock<Vec<Level>> = OnceLock::new();
+        AVAILABLE.get_or_init(detect)
+    }
+
+    /// The best level that this processor has.
+    pub fn best() -> Level {
+        *Level::available()
+            .last()
+            .expect("the portable level is always there")
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "AVX2",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "AVX-512",
+        }
+    }
+
+    /// Runs a job with the instructions of this level.
+    ///
+    /// # Safety
+    /// This processor has this level, and the pointers of the job are good for what it does.
+    pub(crate) unsafe fn run(self, job: impl Job) {
+        let _guard = FloatEnvironment::set_default();
+        match self {
+            // SAFETY: the caller's promise.
+            Level::Portable => unsafe { job.run::<Portable>() },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the caller's promise.
+            Level::Avx2 => unsafe { Avx2::run(job) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the caller's promise.
+            Level::Avx512 => unsafe { Avx512::run(job) },
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn detect() -> Vec<Level> {
+    vec![Level::Portable]
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detect() -> Vec<Level> {
+    let mut levels = vec![Level::Portable];
+    if Avx2::detected() {
+        levels.push(Level::Avx2);
+        if Avx512::detected() {
+            levels.push(Level::Avx512);
+        }
+    }
+    levels
+}
+
+/// A kernel with its arguments.
+pub(crate) trait Job {
+    /// Does it. Always inlined, into a function that may use the instructions of `I`.
+    ///
+    /// # Safety
+    /// The processor has the instructions of `I`, and the job's pointers are good for what it does.
+    unsafe fn run<I: Isa>(self);
+}
+
+/// What differs between levels beyond what the compiler makes of the same loops.
+pub(crate) trait Isa {
+    /// Reads a block of binary16.
+    ///
+    /// # Safety
+    /// The processor has these instructions, and `W` elements can be read at `src`.
+    unsafe fn read_f16<const W: usize>(src: *const u8, block: &mut [f32; W]);
+
+    /// Rounds a block to binary16 and writes it to every destination, at this byte offset.
+    ///
+    /// # Safety
+    /// The processor has these instructions, and `W` elements can be written there.
+    unsafe fn write_f16<const W: usize>(block: &[f32; W], dsts: &[*mut u8], offset: usize);
+}
+
+/// Only what every processor of this architecture has.
+struct Portable;
+
+impl Isa for Portable {
+    #[inline(always)]
+    unsafe fn read_f16<const W: usize>(src: *const u8, block: &mut [f32; W]) {
+        // SAFETY: the caller's promise.
+        unsafe { read_with(src, block, f16_to_f32) }
+    }
+
+    #[inline(always)]
+    unsafe fn write_f16<const W: usize>(block: &[f32; W], dsts: &[*mut u8], offset: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { write_with(block, dsts, offset, f32_to_f16) }
+    }
+}
