@@ -85,9 +85,39 @@ impl Builder {
             .collect()
     }
 
+    /// All other ranks in the order in which their [`Builder::peers`] come to this one.
+    pub(crate) fn sources(&self) -> Vec<Rank> {
+        (1..self.ranks())
+            .map(|distance| self.before(distance))
+            .collect()
+    }
+
     /// All chunks of the message.
     pub(crate) fn everything(&self) -> Range<u32> {
         0..self.schedule.grid.chunks()
+    }
+
+    /// All chunks but one rank's block, where the grid has one chunk per rank: the ranges before and behind it.
+    pub(crate) fn all_but(&self, rank: Rank) -> Vec<Range<u32>> {
+        let ranges = [0..rank, rank + 1..self.ranks()];
+        ranges
+            .into_iter()
+            .filter(|range| !range.is_empty())
+            .collect()
+    }
+
+    /// All ranks' contributions, ordered by rank, so that everybody rounds alike: `own` and what `of_peer` names.
+    pub(crate) fn in_rank_order(
+        &self,
+        own: Slice,
+        of_peer: impl Fn(&Builder, Rank) -> Slice,
+    ) -> Vec<Slice> {
+        (0..self.ranks())
+            .map(|rank| match rank == self.rank() {
+                true => own.clone(),
+                false => of_peer(self, rank),
+            })
+            .collect()
     }
 
     /// Adds an entry of `width` chunks to every rank's own temporary memory.
@@ -107,6 +137,12 @@ impl Builder {
             entry: entries as u32 - 1,
             whole: width == self.schedule.grid.chunks(),
         }
+    }
+
+    /// Adds what [`Builder::deliver`] and [`Builder::accept`] stage in: `width` chunks of landing memory, or nothing
+    /// where peers write into the output itself.
+    pub(crate) fn add_staging(&mut self, width: u32) -> Option<Area> {
+        (!self.symmetric()).then(|| self.add_landing(width))
     }
 
     /// A rank's `Input`.
@@ -151,6 +187,52 @@ impl Builder {
     /// Where this rank's puts land at a peer.
     pub(crate) fn outbox(&self, to: Rank, area: Area, chunks: Range<u32>) -> Slice {
         landing(to, self.rank(), area, chunks)
+    }
+
+    /// Where this rank writes what shall become `chunks` of a peer's output.
+    pub(crate) fn destination(&self, to: Rank, staging: Option<Area>, chunks: Range<u32>) -> Slice {
+        match staging {
+            Some(area) => self.outbox(to, area, chunks),
+            None => self.output_of(to, chunks),
+        }
+    }
+
+    /// Sends `src`, which shall become `chunks` of a peer's output.
+    ///
+    /// With symmetric memory the peer must be known to have entered: see [`Builder::await_open`].
+    pub(crate) fn deliver(
+        &mut self,
+        to: Rank,
+        src: Slice,
+        staging: Option<Area>,
+        chunks: Range<u32>,
+    ) {
+        let dst = self.destination(to, staging, chunks);
+        self.copy(vec![dst], src);
+        self.signal(to);
+    }
+
+    /// Takes what a peer delivers to be `chunks` of this rank's output.
+    pub(crate) fn accept(&mut self, from: Rank, staging: Option<Area>, chunks: Range<u32>) {
+        self.wait(from);
+        if let Some(area) = staging {
+            let landed = self.inbox(from, area, chunks.clone());
+            self.copy(vec![self.output(chunks)], landed);
+        }
+    }
+
+    /// Tells a peer that it may write into this rank's output, if it is going to.
+    pub(crate) fn open_to(&mut self, peer: Rank) {
+        if self.symmetric() {
+            self.signal(peer);
+        }
+    }
+
+    /// Waits for a peer's [`Builder::open_to`].
+    pub(crate) fn await_open(&mut self, peer: Rank) {
+        if self.symmetric() {
+            self.wait(peer);
+        }
     }
 
     /// Writes `src` to every destination.

@@ -4,11 +4,20 @@
 //! memory or knows a transport. `docs/algorithms.md` tells the steps, the bytes and the latency of each.
 #![forbid(unsafe_code)]
 
+mod all_gather;
 mod all_reduce;
+mod all_to_all;
 mod barrier;
+mod broadcast;
 mod builder;
+mod gather;
+mod reduce;
+mod reduce_scatter;
 mod registry;
 mod request;
+mod ring;
+mod scatter;
+mod tree;
 
 pub use registry::{Algorithm, Requirements, collective_name, find, registry};
 pub use request::{Memory, Request, Sizes};

@@ -2,7 +2,10 @@
 
 use weft_schedule::{Collective, Schedule};
 
-use crate::{Request, all_reduce, barrier};
+use crate::{
+    Request, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce,
+    reduce_scatter, scatter,
+};
 
 /// What an algorithm needs and can do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -52,6 +55,21 @@ pub struct Algorithm {
 static ALGORITHMS: &[Algorithm] = &[
     all_reduce::ring::ALGORITHM,
     all_reduce::direct::ALGORITHM,
+    all_reduce::two_shot::ALGORITHM,
+    all_reduce::slice_reduce::ALGORITHM,
+    reduce::binomial::ALGORITHM,
+    reduce::slice_reduce::ALGORITHM,
+    broadcast::binomial::ALGORITHM,
+    broadcast::mapped::ALGORITHM,
+    all_gather::ring::ALGORITHM,
+    all_gather::direct::ALGORITHM,
+    all_gather::mapped::ALGORITHM,
+    reduce_scatter::ring::ALGORITHM,
+    reduce_scatter::direct::ALGORITHM,
+    all_to_all::pairwise::ALGORITHM,
+    all_to_all::direct::ALGORITHM,
+    gather::linear::ALGORITHM,
+    scatter::linear::ALGORITHM,
     barrier::dissemination::ALGORITHM,
 ];
 

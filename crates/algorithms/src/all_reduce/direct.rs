@@ -23,18 +23,14 @@ fn build(request: &Request) -> Schedule {
     }
     let landing = b.add_landing(1);
     let vector = b.everything();
-    let outboxes = b.peers().into_iter();
-    let outboxes = outboxes.map(|peer| b.outbox(peer, landing, vector.clone()));
+    let peers = b.peers().into_iter();
+    let outboxes = peers.map(|peer| b.outbox(peer, landing, vector.clone()));
     b.copy(outboxes.collect(), b.output(vector.clone()));
     b.signal_all();
     b.wait_all();
-    let contributions = (0..request.ranks).map(|rank| {
-        if rank == request.rank {
-            b.output(vector.clone())
-        } else {
-            b.inbox(rank, landing, vector.clone())
-        }
+    let contributions = b.in_rank_order(b.output(vector.clone()), |b, peer| {
+        b.inbox(peer, landing, vector.clone())
     });
-    b.reduce_last(vec![b.output(vector.clone())], contributions.collect());
+    b.reduce_last(vec![b.output(vector)], contributions);
     b.build()
 }

@@ -2,3 +2,5 @@
 
 pub(crate) mod direct;
 pub(crate) mod ring;
+pub(crate) mod slice_reduce;
+pub(crate) mod two_shot;

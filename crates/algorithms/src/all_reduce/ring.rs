@@ -12,6 +12,7 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Area, Builder, block};
+use crate::ring::pass_around;
 use crate::{Algorithm, Request, Requirements};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -29,11 +30,11 @@ fn build(request: &Request) -> Schedule {
     }
     let landing = b.add_landing(request.ranks);
     reduce_scatter(&mut b, landing);
-    if b.symmetric() {
-        gather_in_place(&mut b);
-    } else {
-        gather_staged(&mut b, landing);
-    }
+
+    let results = (!b.symmetric()).then_some(landing);
+    let (own, right) = (block(b.rank()), b.after(1));
+    b.deliver(right, b.output(own.clone()), results, own);
+    pass_around(&mut b, &vec![results; request.ranks as usize - 1]);
     b.build()
 }
 
@@ -53,38 +54,6 @@ fn reduce_scatter(b: &mut Builder, landing: Area) {
             b.reduce_last(vec![own], srcs);
         } else {
             b.reduce(own, srcs);
-        }
-    }
-}
-
-/// Results go straight into the neighbour's output.
-fn gather_in_place(b: &mut Builder) {
-    let (left, right) = (b.before(1), b.after(1));
-    for distance in 0..b.ranks() - 1 {
-        let sent = block(b.before(distance));
-        b.copy(vec![b.output_of(right, sent.clone())], b.output(sent));
-        b.signal(right);
-        b.wait(left);
-    }
-}
-
-/// Results are forwarded and copied out of the landing memory in one pass.
-fn gather_staged(b: &mut Builder, landing: Area) {
-    let (left, right) = (b.before(1), b.after(1));
-    let own = block(b.rank());
-    b.copy(vec![b.outbox(right, landing, own.clone())], b.output(own));
-    b.signal(right);
-    for distance in 1..b.ranks() {
-        let received = block(b.before(distance));
-        b.wait(left);
-        let mut dsts = vec![b.output(received.clone())];
-        let forward = distance + 1 < b.ranks();
-        if forward {
-            dsts.insert(0, b.outbox(right, landing, received.clone()));
-        }
-        b.copy(dsts, b.inbox(left, landing, received));
-        if forward {
-            b.signal(right);
         }
     }
 }

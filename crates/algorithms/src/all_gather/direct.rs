@@ -1,0 +1,37 @@
+//! Direct all-gather: everybody sends its block to everybody, in one pass over it.
+
+use weft_schedule::Schedule;
+
+use crate::builder::{Builder, block};
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "direct",
+    collective: "all-gather",
+    summary: "everybody sends everybody its block; one step, any transport",
+    requires: Requirements::NONE_ANY_SIZES,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, request.blocks());
+    let staging = b.add_staging(1);
+    let own = block(b.rank());
+    for source in b.sources() {
+        b.open_to(source);
+    }
+    for peer in b.peers() {
+        b.await_open(peer);
+    }
+    let peers = b.peers().into_iter();
+    let mut dsts: Vec<_> = peers
+        .map(|peer| b.destination(peer, staging, own.clone()))
+        .collect();
+    dsts.push(b.output(own.clone()));
+    b.copy(dsts, b.input(own));
+    b.signal_all();
+    for source in b.sources() {
+        b.accept(source, staging, block(source));
+    }
+    b.build()
+}

@@ -1,0 +1,44 @@
+//! All-gather by reading: every rank copies the blocks straight out of its peers' memory. For ranks of one host.
+//!
+//! Symmetric memory: out of their inputs. Ordinary memory: each rank shows its block in its scratch memory.
+//! A rank ends when all have told that they read.
+
+use weft_schedule::Schedule;
+
+use crate::builder::{Builder, block};
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "mapped",
+    collective: "all-gather",
+    summary: "everybody reads the blocks from its peers' memory; for one host",
+    requires: Requirements::MAPPED,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, request.blocks());
+    let shown = (!b.symmetric()).then(|| b.add_scratch(1));
+    let own = block(b.rank());
+    if let Some(scratch) = shown {
+        let dsts = vec![b.scratch(scratch, own.clone()), b.output(own.clone())];
+        b.copy(dsts, b.input(own));
+        b.signal_all();
+    } else {
+        b.signal_all();
+        b.copy(vec![b.output(own.clone())], b.input(own));
+    }
+
+    for source in b.sources() {
+        b.wait(source);
+        let theirs = block(source);
+        let src = match shown {
+            Some(scratch) => b.scratch_of(source, scratch, theirs.clone()),
+            None => b.input_of(source, theirs.clone()),
+        };
+        b.copy(vec![b.output(theirs)], src);
+        b.signal(source);
+    }
+    b.wait_all();
+    b.build()
+}

@@ -1,0 +1,5 @@
+//! Every rank gets every rank's block.
+
+pub(crate) mod direct;
+pub(crate) mod mapped;
+pub(crate) mod ring;

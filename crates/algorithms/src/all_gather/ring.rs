@@ -1,0 +1,36 @@
+//! Ring all-gather: in step k rank r sends block r - k to rank r + 1.
+//!
+//! Each rank talks to its neighbours only. With ordinary memory a block is forwarded and copied out of the
+//! landing memory in one pass.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::{Builder, block};
+use crate::ring::pass_around;
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "ring",
+    collective: "all-gather",
+    summary: "blocks travel around a ring; any transport, for large messages",
+    requires: Requirements::NONE,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+    let own = block(b.rank());
+    if request.ranks == 1 {
+        b.copy(vec![b.output(own.clone())], b.input(own));
+        return b.build();
+    }
+    let staging: Vec<_> = (1..request.ranks).map(|_| b.add_staging(1)).collect();
+    let (left, right) = (b.before(1), b.after(1));
+    b.open_to(left);
+    b.await_open(right);
+    let first = b.destination(right, staging[0], own.clone());
+    b.copy(vec![first, b.output(own.clone())], b.input(own));
+    b.signal(right);
+    pass_around(&mut b, &staging);
+    b.build()
+}

@@ -1,0 +1,68 @@
+//! Slice-reduce: rank r reduces slice r of all ranks in one pass, reading their memory. For ranks of one host.
+//!
+//! Symmetric memory: the result is written to all ranks' outputs in the same pass; nothing is staged.
+//!
+//! Ordinary memory: each rank first copies what the others will read (all but its own slice) to its scratch memory, where
+//! the own slice's result appears too; everybody then reads the results from their owners. A rank ends
+//! when all have told that they read.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::{Builder, block};
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "slice-reduce",
+    collective: "all-reduce",
+    summary: "each rank reduces one slice straight from its peers' memory; for one host",
+    requires: Requirements::MAPPED,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+    if request.ranks == 1 {
+        return b.build();
+    }
+    if b.symmetric() {
+        in_place(&mut b);
+    } else {
+        staged(&mut b);
+    }
+    b.build()
+}
+
+fn in_place(b: &mut Builder) {
+    let slices = || (0..b.ranks()).map(|rank| b.output_of(rank, block(b.rank())));
+    let (dsts, srcs) = (slices().collect(), slices().collect());
+    b.signal_all();
+    b.wait_all();
+    b.reduce_last(dsts, srcs);
+    b.signal_all();
+    b.wait_all();
+}
+
+fn staged(b: &mut Builder) {
+    let scratch = b.add_scratch(b.ranks());
+    let own = block(b.rank());
+    for others in b.all_but(b.rank()) {
+        b.copy(vec![b.scratch(scratch, others.clone())], b.output(others));
+    }
+    b.signal_all();
+
+    b.wait_all();
+    let contributions = b.in_rank_order(b.output(own.clone()), |b, peer| {
+        b.scratch_of(peer, scratch, own.clone())
+    });
+    let dsts = vec![b.output(own.clone()), b.scratch(scratch, own)];
+    b.reduce_last(dsts, contributions);
+    b.signal_all();
+
+    for owner in b.sources() {
+        b.wait(owner);
+        let result = b.scratch_of(owner, scratch, block(owner));
+        b.copy(vec![b.output(block(owner))], result);
+        b.signal(owner);
+    }
+    b.wait_all();
+}

@@ -1,0 +1,50 @@
+//! Two-shot all-reduce: direct reduce-scatter, then direct all-gather.
+//!
+//! As few bytes as the ring in two latency steps, but every rank talks to all others at once: for
+//! medium messages. Each block is combined in the order of ranks.
+//!
+//! A result needs a landing place of its own: its sender does not know whether the receiver has consumed the contribution yet.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::{Builder, block};
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "two-shot",
+    collective: "all-reduce",
+    summary: "direct reduce-scatter, then direct all-gather; two steps, for medium messages",
+    requires: Requirements::NONE,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+    if request.ranks == 1 {
+        return b.build();
+    }
+    let contributions = b.add_landing(1);
+    let results = b.add_staging(1);
+    let own = block(b.rank());
+
+    for peer in b.peers() {
+        let dst = b.outbox(peer, contributions, block(peer));
+        b.copy(vec![dst], b.output(block(peer)));
+        b.signal(peer);
+    }
+    b.wait_all();
+    let srcs = b.in_rank_order(b.output(own.clone()), |b, peer| {
+        b.inbox(peer, contributions, own.clone())
+    });
+    b.reduce_last(vec![b.output(own.clone())], srcs);
+
+    // Every peer's contribution has come, so every peer has entered.
+    let peers = b.peers().into_iter();
+    let dsts = peers.map(|peer| b.destination(peer, results, own.clone()));
+    b.copy(dsts.collect(), b.output(own));
+    b.signal_all();
+    for source in b.sources() {
+        b.accept(source, results, block(source));
+    }
+    b.build()
+}

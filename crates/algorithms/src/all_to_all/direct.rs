@@ -1,0 +1,32 @@
+//! Direct all-to-all: everybody sends to everybody at once, then takes what has come.
+
+use weft_schedule::Schedule;
+
+use crate::builder::{Builder, block};
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "direct",
+    collective: "all-to-all",
+    summary: "everybody sends to everybody at once; one step, any transport, for small messages",
+    requires: Requirements::NONE_ANY_SIZES,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, request.blocks());
+    let staging = b.add_staging(1);
+    let own = block(b.rank());
+    for source in b.sources() {
+        b.open_to(source);
+    }
+    for peer in b.peers() {
+        b.await_open(peer);
+        b.deliver(peer, b.input(block(peer)), staging, own.clone());
+    }
+    b.copy(vec![b.output(own.clone())], b.input(own));
+    for source in b.sources() {
+        b.accept(source, staging, block(source));
+    }
+    b.build()
+}

@@ -1,0 +1,32 @@
+//! Pairwise all-to-all: in round k rank r sends to rank r + k and takes what comes from rank r - k.
+//!
+//! Each rank sends one block and receives one block at a time, so that no receiver is flooded.
+
+use weft_schedule::Schedule;
+
+use crate::builder::{Builder, block};
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "pairwise",
+    collective: "all-to-all",
+    summary: "in round k to rank r + k, from rank r - k; any transport, for large messages",
+    requires: Requirements::NONE_ANY_SIZES,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, request.blocks());
+    let staging = b.add_staging(1);
+    let own = block(b.rank());
+    for source in b.sources() {
+        b.open_to(source);
+    }
+    b.copy(vec![b.output(own.clone())], b.input(own.clone()));
+    for (to, from) in b.peers().into_iter().zip(b.sources()) {
+        b.await_open(to);
+        b.deliver(to, b.input(block(to)), staging, own.clone());
+        b.accept(from, staging, block(from));
+    }
+    b.build()
+}

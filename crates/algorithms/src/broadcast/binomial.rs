@@ -1,0 +1,45 @@
+//! Binomial-tree broadcast.
+//!
+//! A rank sends to the largest subtree first. With ordinary memory it forwards out of the landing memory before
+//! it copies to its own output.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::Builder;
+use crate::tree::Binomial;
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "binomial",
+    collective: "broadcast",
+    summary: "along a binomial tree; fewest steps, any transport",
+    requires: Requirements::NONE,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(1));
+    let staging = b.add_staging(1);
+    let vector = b.everything();
+    let tree = Binomial {
+        ranks: request.ranks,
+        root: request.root(),
+    };
+    let mut held = b.output(vector.clone());
+    if let Some(parent) = tree.parent(request.rank) {
+        b.open_to(parent);
+        b.wait(parent);
+        if let Some(area) = staging {
+            held = b.inbox(parent, area, vector.clone());
+        }
+    }
+    for child in tree.children(request.rank).into_iter().rev() {
+        b.await_open(child);
+        b.deliver(child, held.clone(), staging, vector.clone());
+    }
+    let output = b.output(vector);
+    if held != output {
+        b.copy(vec![output], held);
+    }
+    b.build()
+}

@@ -1,0 +1,43 @@
+//! Broadcast by reading: every rank copies the vector straight out of the root's memory. For ranks of one host.
+//!
+//! Symmetric memory: out of its output. Ordinary memory: the root shows the vector in its scratch memory.
+//! The root ends when all have told that they read.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::Builder;
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "mapped",
+    collective: "broadcast",
+    summary: "everybody reads the vector from the root's memory; for one host",
+    requires: Requirements::MAPPED,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(1));
+    let root = request.root();
+    let vector = b.everything();
+    let shown = match (!b.symmetric()).then(|| b.add_scratch(1)) {
+        Some(scratch) => b.scratch_of(root, scratch, vector.clone()),
+        None => b.output_of(root, vector.clone()),
+    };
+    let output = b.output(vector);
+    if request.ranks == 1 {
+        return b.build();
+    }
+    if request.rank == root {
+        if shown != output {
+            b.copy(vec![shown], output);
+        }
+        b.signal_all();
+        b.wait_all();
+    } else {
+        b.wait(root);
+        b.copy(vec![output], shown);
+        b.signal(root);
+    }
+    b.build()
+}

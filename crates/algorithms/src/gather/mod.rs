@@ -1,0 +1,3 @@
+//! The root gets every rank's block.
+
+pub(crate) mod linear;

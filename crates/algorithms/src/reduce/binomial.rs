@@ -1,0 +1,48 @@
+//! Binomial-tree reduce.
+//!
+//! A rank combines its own vector and its whole subtrees in one pass, in the order of ranks counted from the root.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::Builder;
+use crate::tree::Binomial;
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "binomial",
+    collective: "reduce",
+    summary: "along a binomial tree; fewest steps, any transport",
+    requires: Requirements::NONE,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(1));
+    if request.ranks == 1 {
+        return b.build();
+    }
+    let landing = b.add_landing(1);
+    let partial = b.add_scratch(1);
+    let vector = b.everything();
+    let tree = Binomial {
+        ranks: request.ranks,
+        root: request.root(),
+    };
+    let mut srcs = vec![b.output(vector.clone())];
+    for child in tree.children(request.rank) {
+        b.wait(child);
+        srcs.push(b.inbox(child, landing, vector.clone()));
+    }
+    let Some(parent) = tree.parent(request.rank) else {
+        b.reduce_last(vec![b.output(vector)], srcs);
+        return b.build();
+    };
+    let mut subtree = b.output(vector.clone());
+    if srcs.len() > 1 {
+        subtree = b.scratch(partial, vector.clone());
+        b.reduce(subtree.clone(), srcs);
+    }
+    b.copy(vec![b.outbox(parent, landing, vector)], subtree);
+    b.signal(parent);
+    b.build()
+}

@@ -1,0 +1,4 @@
+//! The root gets the reduction of all ranks' vectors.
+
+pub(crate) mod binomial;
+pub(crate) mod slice_reduce;

@@ -1,0 +1,78 @@
+//! Slice-reduce to one root: rank r reduces slice r of all ranks in one pass, reading their memory. For ranks of one host.
+//!
+//! Symmetric memory: each rank writes its slice of the result into the root's output.
+//!
+//! Ordinary memory: each rank first copies what the others will read to its scratch memory, where its slice of the result appears
+//! too; the root collects the slices. A rank ends when all have told that they read.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::{Builder, block};
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "slice-reduce",
+    collective: "reduce",
+    summary: "each rank reduces one slice straight from its peers' memory; for one host",
+    requires: Requirements::MAPPED,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+    if request.ranks == 1 {
+        return b.build();
+    }
+    if b.symmetric() {
+        in_place(&mut b, request.root());
+    } else {
+        staged(&mut b, request.root());
+    }
+    b.build()
+}
+
+fn in_place(b: &mut Builder, root: u32) {
+    let own = block(b.rank());
+    b.signal_all();
+    b.wait_all();
+    let srcs = b.in_rank_order(b.output(own.clone()), |b, peer| {
+        b.output_of(peer, own.clone())
+    });
+    b.reduce_last(vec![b.output_of(root, own)], srcs);
+    b.signal_all();
+    b.wait_all();
+}
+
+fn staged(b: &mut Builder, root: u32) {
+    let scratch = b.add_scratch(b.ranks());
+    let own = block(b.rank());
+    for others in b.all_but(b.rank()) {
+        b.copy(vec![b.scratch(scratch, others.clone())], b.output(others));
+    }
+    b.signal_all();
+
+    b.wait_all();
+    let srcs = b.in_rank_order(b.output(own.clone()), |b, peer| {
+        b.scratch_of(peer, scratch, own.clone())
+    });
+    let result = if b.rank() == root {
+        b.output(own)
+    } else {
+        b.scratch(scratch, own)
+    };
+    b.reduce_last(vec![result], srcs);
+    // The reduction is done, hence everything that this rank reads of its peers, unless it is the root.
+    b.signal_all();
+
+    if b.rank() != root {
+        b.wait_all();
+        b.wait(root);
+        return;
+    }
+    for owner in b.sources() {
+        b.wait(owner);
+        let slice = b.scratch_of(owner, scratch, block(owner));
+        b.copy(vec![b.output(block(owner))], slice);
+        b.signal(owner);
+    }
+}

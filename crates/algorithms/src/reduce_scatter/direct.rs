@@ -1,0 +1,55 @@
+//! Direct reduce-scatter: rank r gets block r from everybody and reduces once, in the order of ranks.
+//!
+//! Symmetric memory: it reads the blocks in its peers' inputs; a rank ends when all have told that they read.
+
+use weft_schedule::Schedule;
+
+use crate::builder::{Builder, block};
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "direct",
+    collective: "reduce-scatter",
+    summary: "everybody sends everybody its block, which reduces once; one step, any transport",
+    requires: Requirements::NONE_ANY_SIZES,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, request.blocks());
+    if request.ranks == 1 {
+        b.copy(vec![b.output(0..1)], b.input(0..1));
+    } else if b.symmetric() {
+        in_place(&mut b);
+    } else {
+        staged(&mut b);
+    }
+    b.build()
+}
+
+fn in_place(b: &mut Builder) {
+    let own = block(b.rank());
+    b.signal_all();
+    b.wait_all();
+    let srcs = b.in_rank_order(b.input(own.clone()), |b, peer| {
+        b.input_of(peer, own.clone())
+    });
+    b.reduce_last(vec![b.output(own)], srcs);
+    b.signal_all();
+    b.wait_all();
+}
+
+fn staged(b: &mut Builder) {
+    let landing = b.add_landing(1);
+    let own = block(b.rank());
+    for peer in b.peers() {
+        let dst = b.outbox(peer, landing, block(peer));
+        b.copy(vec![dst], b.input(block(peer)));
+        b.signal(peer);
+    }
+    b.wait_all();
+    let srcs = b.in_rank_order(b.input(own.clone()), |b, peer| {
+        b.inbox(peer, landing, own.clone())
+    });
+    b.reduce_last(vec![b.output(own)], srcs);
+}

@@ -1,0 +1,4 @@
+//! Rank r gets the reduction of all ranks' block r.
+
+pub(crate) mod direct;
+pub(crate) mod ring;

@@ -1,0 +1,47 @@
+//! Ring reduce-scatter: in step k rank r sends the partial sum of block r - 1 - k to rank r + 1.
+//!
+//! Inputs stay as they are: partial sums are kept in scratch memory until they are sent.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::{Area, Builder, block};
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "ring",
+    collective: "reduce-scatter",
+    summary: "partial sums travel around a ring; any transport, for large messages",
+    requires: Requirements::NONE,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+    if request.ranks == 1 {
+        b.copy(vec![b.output(0..1)], b.input(0..1));
+        return b.build();
+    }
+    let partial = b.add_scratch(1);
+    let landing: Vec<Area> = (1..request.ranks).map(|_| b.add_landing(1)).collect();
+    let (left, right) = (b.before(1), b.after(1));
+    let mut to_send = b.input(block(left));
+    for (step, &area) in landing.iter().enumerate() {
+        let dst = b.outbox(right, area, to_send.chunks.clone());
+        b.copy(vec![dst], to_send);
+        b.signal(right);
+
+        let received = block(b.before(step as u32 + 2));
+        b.wait(left);
+        let srcs = vec![
+            b.inbox(left, area, received.clone()),
+            b.input(received.clone()),
+        ];
+        to_send = b.scratch(partial, received.clone());
+        if step + 1 == landing.len() {
+            b.reduce_last(vec![b.output(received)], srcs);
+        } else {
+            b.reduce(to_send.clone(), srcs);
+        }
+    }
+    b.build()
+}

@@ -1,0 +1,52 @@
+//! Linear scatter: the root sends every rank its block.
+//!
+//! Symmetric memory: the ranks read their blocks from the root's input, all at once; the root ends when all have told that they read.
+
+use weft_schedule::Schedule;
+
+use crate::builder::{Builder, block};
+use crate::{Algorithm, Request, Requirements};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "linear",
+    collective: "scatter",
+    summary: "the root sends every rank its block; one step, any transport",
+    requires: Requirements::NONE_ANY_SIZES,
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, request.blocks());
+    if b.symmetric() {
+        in_place(&mut b, request.root());
+    } else {
+        staged(&mut b, request.root());
+    }
+    b.build()
+}
+
+fn in_place(b: &mut Builder, root: u32) {
+    let own = block(b.rank());
+    if b.rank() == root {
+        b.signal_all();
+        b.copy(vec![b.output(own.clone())], b.input(own));
+        b.wait_all();
+    } else {
+        b.wait(root);
+        b.copy(vec![b.output(own.clone())], b.input_of(root, own));
+        b.signal(root);
+    }
+}
+
+fn staged(b: &mut Builder, root: u32) {
+    let staging = b.add_staging(1);
+    let own = block(b.rank());
+    if b.rank() != root {
+        b.accept(root, staging, own);
+        return;
+    }
+    for peer in b.peers() {
+        b.deliver(peer, b.input(block(peer)), staging, block(peer));
+    }
+    b.copy(vec![b.output(own.clone())], b.input(own));
+}

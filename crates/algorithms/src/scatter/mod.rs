@@ -1,0 +1,3 @@
+//! Rank r gets block r of the root.
+
+pub(crate) mod linear;

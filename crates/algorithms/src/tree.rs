@@ -1,0 +1,60 @@
+//! Binomial trees.
+
+use weft_schedule::Rank;
+
+/// The binomial tree over all ranks, counted from the root: the parent of a rank is what remains when its lowest bit is cleared.
+#[derive(Clone, Copy)]
+pub(crate) struct Binomial {
+    pub(crate) ranks: u32,
+    pub(crate) root: Rank,
+}
+
+impl Binomial {
+    /// The rank above, or `None` at the root.
+    pub(crate) fn parent(self, rank: Rank) -> Option<Rank> {
+        let position = self.position(rank);
+        (position != 0).then(|| self.rank_at(position & (position - 1)))
+    }
+
+    /// The ranks below, smallest subtree first: at a distance of 1, 2, 4 ... from the rank.
+    pub(crate) fn children(self, rank: Rank) -> Vec<Rank> {
+        let position = self.position(rank);
+        let mut children = Vec::new();
+        let mut distance = 1;
+        while position & distance == 0 && position + distance < self.ranks {
+            children.push(self.rank_at(position + distance));
+            distance *= 2;
+        }
+        children
+    }
+
+    fn position(self, rank: Rank) -> u32 {
+        (rank + self.ranks - self.root) % self.ranks
+    }
+
+    fn rank_at(self, position: u32) -> Rank {
+        (position + self.root) % self.ranks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Binomial;
+
+    #[test]
+    fn parents_and_children_agree() {
+        for ranks in 1..40 {
+            for root in 0..ranks.min(5) {
+                let tree = Binomial { ranks, root };
+                let edges: usize = (0..ranks).map(|rank| tree.children(rank).len()).sum();
+                assert_eq!(edges as u32, ranks - 1, "{ranks} ranks, root {root}");
+                for rank in 0..ranks {
+                    for child in tree.children(rank) {
+                        assert_eq!(tree.parent(child), Some(rank));
+                    }
+                }
+                assert_eq!(tree.parent(root), None);
+            }
+        }
+    }
+}
