@@ -10,6 +10,8 @@
 // Under loom only the sleep protocol is compiled: it is what the models check.
 #[cfg(not(loom))]
 mod bell;
+#[cfg(all(feature = "conformance", not(loom)))]
+pub mod conformance;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
@@ -18,6 +20,10 @@ pub mod fork;
 mod link;
 #[cfg(not(loom))]
 mod local;
+#[cfg(not(loom))]
+mod loopback;
+#[cfg(not(loom))]
+mod mapped;
 mod protocol;
 #[cfg(not(loom))]
 mod random;
@@ -31,6 +37,8 @@ pub use {
     error::LinkError,
     link::{EndpointId, Inbox, Kind, Link, LinkEvents, PeerMemory, Progress, Signal, Transport},
     local::Local,
+    loopback::LoopbackTransport,
+    mapped::MappedPeer,
     random::{random, random_endpoint_id},
     segment::Segment,
 };

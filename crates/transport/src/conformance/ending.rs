@@ -1,0 +1,217 @@
+//! Goodbye and death.
+
+use super::memory::pattern;
+use super::{Pair, Subject};
+use crate::{LinkError, POOL_HEADER, Progress, Signal};
+
+const FLAG: u64 = POOL_HEADER;
+const DATA: u64 = POOL_HEADER + 4096;
+
+fn until_b_ended(pair: &mut Pair) {
+    pair.until("the end of the link", |pair| pair.b.received.end.is_some());
+}
+
+/// Drops `a`, its endpoint and all, and returns what is left.
+fn drop_a(pair: Pair) -> super::Side {
+    let Pair { a, b } = pair;
+    drop(a);
+    b
+}
+
+fn until_ended(side: &mut super::Side) {
+    let deadline = super::deadline();
+    while side.received.end.is_none() {
+        side.pump();
+        assert!(
+            std::time::Instant::now() < deadline,
+            "the end of the link was not seen"
+        );
+        std::thread::yield_now();
+    }
+}
+
+/// No goodbye: the peer is gone. Every later call says so too.
+pub fn a_dropped_link_is_gone(subject: &Subject) {
+    let mut b = drop_a(Pair::new(subject));
+    until_ended(&mut b);
+    assert!(
+        matches!(b.received.end, Some(LinkError::Gone(_))),
+        "{:?}",
+        b.received.end
+    );
+    assert!(matches!(
+        b.link.receive(&mut b.received),
+        Err(LinkError::Gone(_))
+    ));
+    assert!(b.link.message(b"anybody there?", &[]).is_err());
+    assert!(
+        b.link
+            .signal(Signal {
+                offset: FLAG,
+                value: 1
+            })
+            .is_err()
+    );
+    assert!(b.link.put(1, DATA, &[&[1]], None).is_err());
+}
+
+/// A goodbye is told apart from a death.
+pub fn a_closed_link_has_left(subject: &Subject) {
+    let mut pair = Pair::new(subject);
+    pair.a.link.close();
+    until_b_ended(&mut pair);
+    assert!(
+        matches!(pair.b.received.end, Some(LinkError::Left)),
+        "{:?}",
+        pair.b.received.end
+    );
+    assert!(pair.a.link.message(b"too late", &[]).is_err());
+    assert!(
+        pair.a
+            .link
+            .signal(Signal {
+                offset: FLAG,
+                value: 1
+            })
+            .is_err()
+    );
+    let mut b = drop_a(pair);
+    assert!(matches!(
+        b.link.receive(&mut b.received),
+        Err(LinkError::Left)
+    ));
+}
+
+/// Closing does not swallow what was sent.
+pub fn messages_before_the_goodbye_arrive(subject: &Subject) {
+    let mut pair = Pair::new(subject);
+    for number in 0..20 {
+        pair.a.link.message(&pattern(number, 1000), &[]).unwrap();
+    }
+    pair.a
+        .link
+        .signal(Signal {
+            offset: FLAG,
+            value: 3,
+        })
+        .unwrap();
+    pair.a.link.close();
+    until_b_ended(&mut pair);
+    assert_eq!(pair.b.received.messages.len(), 20);
+    assert_eq!(pair.b.word(FLAG), 3);
+    assert!(
+        matches!(pair.b.received.end, Some(LinkError::Left)),
+        "{:?}",
+        pair.b.received.end
+    );
+}
+
+/// The closing side has not read what the other sent: the other still sees a goodbye, not a death.
+pub fn closing_with_unread_traffic_is_still_a_goodbye(subject: &Subject) {
+    let pair = Pair::new(subject);
+    for number in 0..20 {
+        pair.b.link.message(&pattern(number, 5000), &[]).unwrap();
+    }
+    pair.b
+        .link
+        .put(1, DATA, &[&pattern(1, 100_000)], None)
+        .unwrap();
+    pair.a.link.close();
+    let mut b = drop_a(pair);
+    until_ended(&mut b);
+    assert!(
+        matches!(b.received.end, Some(LinkError::Left)),
+        "{:?}",
+        b.received.end
+    );
+}
+
+/// The goodbye waits in the queue behind everything that was sent.
+pub fn closing_behind_a_flood_is_still_a_goodbye(subject: &Subject) {
+    const COUNT: usize = 60;
+    let mut pair = Pair::new(subject);
+    for number in 0..COUNT {
+        pair.a
+            .link
+            .message(&pattern(number as u64, 64 * 1024), &[])
+            .unwrap();
+    }
+    pair.a.link.close();
+    pair.until("the end of the link", |pair| pair.b.received.end.is_some());
+    assert!(
+        matches!(pair.b.received.end, Some(LinkError::Left)),
+        "{:?}",
+        pair.b.received.end
+    );
+    assert_eq!(pair.b.received.messages.len(), COUNT);
+}
+
+/// Closing again, or closing from both sides, changes nothing.
+pub fn closing_twice_is_closing_once(subject: &Subject) {
+    let mut pair = Pair::new(subject);
+    pair.a.link.close();
+    pair.a.link.close();
+    until_b_ended(&mut pair);
+    pair.b.link.close();
+    pair.b.link.close();
+    assert!(matches!(pair.b.received.end, Some(LinkError::Left)));
+    assert!(pair.a.link.receive(&mut pair.a.received).is_err());
+}
+
+/// Threads in the middle of puts see an error, and nobody hangs.
+pub fn closing_while_threads_put_ends_them(subject: &Subject) {
+    let mut pair = Pair::new(subject);
+    let link = &pair.a.link.clone();
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            scope.spawn(move || {
+                let bytes = pattern(thread, 70_000);
+                for value in 1.. {
+                    let signal = Signal {
+                        offset: FLAG + 128 * thread,
+                        value,
+                    };
+                    let offset = DATA + (thread << 20);
+                    loop {
+                        match link.put(thread, offset, &[&bytes], Some(signal)) {
+                            Ok(Progress::Done) => break,
+                            Ok(Progress::Pending) => std::thread::yield_now(),
+                            Err(_) => return,
+                        }
+                    }
+                }
+            });
+        }
+        pair.until("traffic", |pair| pair.b.word(FLAG) > 3);
+        pair.b.link.close();
+        pair.until("the end of the link", |pair| pair.a.received.end.is_some());
+        assert!(
+            matches!(pair.a.received.end, Some(LinkError::Left)),
+            "{:?}",
+            pair.a.received.end
+        );
+        pair.a.link.close();
+    });
+}
+
+/// Closing a transport, and dropping it, leaves its links as they are.
+pub fn links_outlive_their_transport(subject: &Subject) {
+    let mut pair = Pair::new(subject);
+    pair.a.transport.close();
+    pair.b.transport.close();
+    let idle = (subject.make)(pair.a.local.clone());
+    pair.a.transport = std::sync::Arc::clone(&idle);
+    pair.b.transport = idle;
+    pair.put(
+        1,
+        DATA,
+        &[&pattern(1, 100_000)],
+        Some(Signal {
+            offset: FLAG,
+            value: 1,
+        }),
+    );
+    pair.until_signalled(FLAG, 1);
+    pair.a.link.message(b"still here", &[]).unwrap();
+    pair.until("a message", |pair| !pair.b.received.messages.is_empty());
+}

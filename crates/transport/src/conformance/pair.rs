@@ -1,0 +1,219 @@
+//! Two endpoints and the link between them.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use super::Subject;
+use crate::{
+    EndpointId, Inbox, Link, LinkError, LinkEvents, Local, POOL_HEADER, Progress, Signal, Transport,
+};
+
+/// How long anything in the suite may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The pools of the suite.
+const POOL_BYTES: u64 = 32 << 20;
+
+/// When the case must be over.
+pub fn deadline() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+/// Accepts connections, unless told otherwise, and keeps the links.
+#[derive(Default)]
+pub struct Events {
+    /// Answer connections with a yield.
+    pub declines: AtomicBool,
+    /// Everybody who was asked about.
+    pub asked: Mutex<Vec<EndpointId>>,
+    links: Mutex<Vec<Arc<dyn Link>>>,
+    arrived: Condvar,
+}
+
+impl Events {
+    /// Waits for the next link that comes in.
+    pub fn next_link(&self) -> Arc<dyn Link> {
+        let links = self.links.lock().unwrap();
+        let waited = self
+            .arrived
+            .wait_timeout_while(links, PATIENCE, |links| links.is_empty());
+        let (mut links, timeout) = waited.unwrap();
+        assert!(!timeout.timed_out(), "no connection came in");
+        links.remove(0)
+    }
+}
+
+impl LinkEvents for Events {
+    fn accept(&self, peer: EndpointId) -> bool {
+        self.asked.lock().unwrap().push(peer);
+        !self.declines.load(Ordering::Relaxed)
+    }
+
+    fn connected(&self, link: Arc<dyn Link>) {
+        self.links.lock().unwrap().push(link);
+        self.arrived.notify_all();
+    }
+}
+
+/// What came in on one side.
+#[derive(Default)]
+pub struct Received {
+    /// The messages, in order.
+    pub messages: Vec<Vec<u8>>,
+    /// All descriptors, in order.
+    pub descriptors: Vec<OwnedFd>,
+    /// How the link ended.
+    pub end: Option<LinkError>,
+}
+
+impl Inbox for Received {
+    fn message(&mut self, bytes: &[u8], descriptors: Vec<OwnedFd>) {
+        self.messages.push(bytes.to_vec());
+        self.descriptors.extend(descriptors);
+    }
+}
+
+/// An endpoint and its end of the link.
+pub struct Side {
+    /// The endpoint.
+    pub local: Local,
+    /// Its transport.
+    pub transport: Arc<dyn Transport>,
+    /// Its end of the link.
+    pub link: Arc<dyn Link>,
+    /// What came in.
+    pub received: Received,
+}
+
+impl Side {
+    /// Takes in and sends out whatever can go now.
+    pub fn pump(&mut self) {
+        if self.received.end.is_some() {
+            return;
+        }
+        let flushed = self.link.flush().map(drop);
+        let received = self.link.receive(&mut self.received);
+        if let Err(error) = received.and(flushed) {
+            self.received.end = Some(error);
+        }
+    }
+
+    /// The value of a word of the own pool.
+    pub fn word(&self, offset: u64) -> u64 {
+        self.local.pool.word(offset).load(Ordering::Acquire)
+    }
+
+    /// The bytes of a range of the own pool.
+    pub fn bytes(&self, range: Range<u64>) -> Vec<u8> {
+        let start = self.local.pool.at(&range).expect("a range of the pool");
+        let len = (range.end - range.start) as usize;
+        let mut bytes = vec![0; len];
+        // SAFETY: the range was checked, and the cases read only what no write is under way to.
+        unsafe { std::ptr::copy_nonoverlapping(start.as_ptr(), bytes.as_mut_ptr(), len) };
+        bytes
+    }
+
+    /// Reserves a range of the own pool and grants it to the peer.
+    pub fn open(&self, range: Range<u64>) {
+        self.local
+            .pool
+            .reserve(range.clone())
+            .expect("memory for the test");
+        self.link.grant(range);
+    }
+}
+
+/// Two endpoints, linked; `a` dialled.
+pub struct Pair {
+    /// The side that connected.
+    pub a: Side,
+    /// The side that accepted.
+    pub b: Side,
+}
+
+impl Pair {
+    /// Two new endpoints that may write everywhere behind the header of each other's pool.
+    pub fn new(subject: &Subject) -> Pair {
+        let pair = Pair::without_grants(subject);
+        // Not reserved: a case touches little of it.
+        pair.a.link.grant(POOL_HEADER..POOL_BYTES);
+        pair.b.link.grant(POOL_HEADER..POOL_BYTES);
+        pair
+    }
+
+    /// Two new endpoints that may not write anywhere yet.
+    pub fn without_grants(subject: &Subject) -> Pair {
+        let (a, _) = listening(subject);
+        let (b, accepted) = listening(subject);
+        let dialled = connect(&a, &b).expect("a connection").expect("no yield");
+        let link = accepted.next_link();
+        Pair {
+            a: side(a, dialled),
+            b: side(b, link),
+        }
+    }
+
+    /// Pumps both sides until the condition holds.
+    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Pair) -> bool) {
+        let deadline = deadline();
+        loop {
+            self.a.pump();
+            self.b.pump();
+            if holds(self) {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "waited too long for {what}; a ended: {:?}, b ended: {:?}",
+                self.a.received.end,
+                self.b.received.end
+            );
+            std::thread::yield_now();
+        }
+    }
+
+    /// Puts from `a` to `b` to the end, however many calls that takes.
+    pub fn put(&mut self, token: u64, offset: u64, pieces: &[&[u8]], signal: Option<Signal>) {
+        self.until("a put to be done", |pair| {
+            let progress = pair.a.link.put(token, offset, pieces, signal);
+            progress.expect("a put on a good link") == Progress::Done
+        });
+    }
+
+    /// Waits until a word of `b` has this value.
+    pub fn until_signalled(&mut self, offset: u64, value: u64) {
+        self.until("a signal", |pair| pair.b.word(offset) == value);
+    }
+}
+
+/// A new endpoint that listens.
+pub fn listening(subject: &Subject) -> ((Local, Arc<dyn Transport>), Arc<Events>) {
+    let local = Local::create(POOL_BYTES).expect("an endpoint");
+    let transport = (subject.make)(local.clone());
+    let events = Arc::new(Events::default());
+    transport
+        .listen(Arc::clone(&events) as Arc<dyn LinkEvents>)
+        .expect("a listener");
+    ((local, transport), events)
+}
+
+/// Connects the first to the second.
+pub fn connect(
+    from: &(Local, Arc<dyn Transport>),
+    to: &(Local, Arc<dyn Transport>),
+) -> Result<Option<Arc<dyn Link>>, LinkError> {
+    let never = AtomicBool::new(false);
+    from.1.connect(to.0.id, &to.1.address(), deadline(), &never)
+}
+
+fn side((local, transport): (Local, Arc<dyn Transport>), link: Arc<dyn Link>) -> Side {
+    Side {
+        local,
+        transport,
+        link,
+        received: Received::default(),
+    }
+}

@@ -1,0 +1,165 @@
+//! Sleeping endpoints are woken: by signals, messages, and deaths.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::memory::LONG;
+use super::{Pair, Side, Subject};
+use crate::{LinkError, POOL_HEADER, Signal, Sleep, Woken};
+
+const FLAG: u64 = POOL_HEADER;
+
+/// Sleeps, as the runtime does, until the condition holds.
+struct Sleeper {
+    epoll: Option<OwnedFd>,
+}
+
+impl Sleeper {
+    /// On a futex if the link needs no descriptor watched, or if asked to where the bell tells of everything.
+    fn new(side: &Side, futex: bool) -> Sleeper {
+        let mapped = side.link.memory().is_some();
+        let epoll = if futex && mapped {
+            None
+        } else {
+            Some(watch(side))
+        };
+        Sleeper { epoll }
+    }
+
+    fn sleep_until(&self, side: &mut Side, mut holds: impl FnMut(&Side) -> bool) {
+        let started = Instant::now();
+        loop {
+            side.pump();
+            if holds(side) {
+                return;
+            }
+            let how = match &self.epoll {
+                None => Sleep::Futex,
+                Some(epoll) => Sleep::Descriptors(epoll.as_fd()),
+            };
+            let bell = std::sync::Arc::clone(&side.local.bell);
+            let woken = bell.sleep(how, &mut || holds(side), LONG);
+            assert!(
+                woken != Woken::TimedOut,
+                "not woken in {:?}",
+                started.elapsed()
+            );
+        }
+    }
+}
+
+fn watch(side: &Side) -> OwnedFd {
+    // SAFETY: plain system call.
+    let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    assert!(raw >= 0);
+    // SAFETY: the kernel just gave us this descriptor.
+    let epoll = unsafe { OwnedFd::from_raw_fd(raw) };
+    if let Some(descriptor) = side.link.descriptor() {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: 0,
+        };
+        let operation = libc::EPOLL_CTL_ADD;
+        // SAFETY: both descriptors are open, and the event outlives the call.
+        let result =
+            unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, descriptor, &mut event) };
+        assert_eq!(result, 0);
+    }
+    epoll
+}
+
+/// For both ways to sleep: `b` sleeps until the condition holds while another thread does something to `a`.
+fn check_woken(
+    subject: &Subject,
+    act: impl Fn(Side) -> Option<Side> + Copy + Send + Sync,
+    holds: impl Fn(&Side) -> bool + Copy,
+) {
+    for futex in [true, false] {
+        let Pair { a, mut b } = Pair::new(subject);
+        let sleeper = Sleeper::new(&b, futex);
+        std::thread::scope(|scope| {
+            // Kept until `b` is done: dropping it would wake `b`.
+            let acted = scope.spawn(move || act(a));
+            sleeper.sleep_until(&mut b, holds);
+            drop(acted.join().unwrap());
+        });
+    }
+}
+
+/// A signal wakes, in both ways of sleeping.
+pub fn a_signal_wakes_a_sleeper(subject: &Subject) {
+    let act = |a: Side| {
+        a.link
+            .signal(Signal {
+                offset: FLAG,
+                value: 1,
+            })
+            .unwrap();
+        a.link.flush().unwrap();
+        Some(a)
+    };
+    check_woken(subject, act, |b| b.word(FLAG) == 1);
+}
+
+/// So does a message, though it lies in no memory that the sleeper looks at.
+pub fn a_message_wakes_a_sleeper(subject: &Subject) {
+    let act = |a: Side| {
+        a.link.message(b"wake up", &[]).unwrap();
+        a.link.flush().unwrap();
+        Some(a)
+    };
+    check_woken(subject, act, |b| !b.received.messages.is_empty());
+}
+
+/// And so does the end of the peer.
+pub fn a_death_wakes_a_sleeper(subject: &Subject) {
+    let act = |a: Side| {
+        drop(a);
+        None
+    };
+    check_woken(subject, act, |b| {
+        matches!(b.received.end, Some(LinkError::Gone(_)))
+    });
+}
+
+/// Thousands of round trips in which both sides sleep whenever they wait.
+pub fn ping_pong_never_misses_a_wake(subject: &Subject) {
+    const ROUNDS: u64 = 3000;
+    for futex in [true, false] {
+        let Pair { mut a, mut b } = Pair::new(subject);
+        let (a_sleeper, b_sleeper) = (Sleeper::new(&a, futex), Sleeper::new(&b, futex));
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for value in 1..=ROUNDS {
+                    b_sleeper.sleep_until(&mut b, |b| seen(b, value));
+                    b.link
+                        .signal(Signal {
+                            offset: FLAG,
+                            value,
+                        })
+                        .unwrap();
+                }
+                // Sends what is left, and stays until the peer has seen it.
+                b_sleeper.sleep_until(&mut b, |b| !b.received.messages.is_empty());
+            });
+            for value in 1..=ROUNDS {
+                a.link
+                    .signal(Signal {
+                        offset: FLAG,
+                        value,
+                    })
+                    .unwrap();
+                a_sleeper.sleep_until(&mut a, |a| seen(a, value));
+            }
+            a.link.message(b"done", &[]).unwrap();
+            while a.link.flush().unwrap() == crate::Progress::Pending {
+                std::thread::yield_now();
+            }
+        });
+    }
+}
+
+fn seen(side: &Side, value: u64) -> bool {
+    side.local.pool.word(FLAG).load(Ordering::Acquire) >= value
+}

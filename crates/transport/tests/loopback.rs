@@ -1,0 +1,13 @@
+//! The conformance suite over loopback.
+#![cfg(all(feature = "conformance", not(loom)))]
+
+use std::sync::Arc;
+
+use weft_transport::LoopbackTransport;
+use weft_transport::conformance::Subject;
+
+weft_transport::conformance_tests!(Subject {
+    make: |local| Arc::new(LoopbackTransport::new(local)),
+    checks_writes: false,
+    passes_descriptors: true,
+});
