@@ -86,22 +86,30 @@ class Group:
         dtype: str,
         op: str,
         factor: float,
-        input: int,
-        output: int,
+        source: int,
+        target: int,
         counts: int | Sequence[int] | tuple[Sequence[int], Sequence[int]],
-        priority: int,
-        timeout: float | None,
-        algorithm: str | None,
-        hold: object,
+        priority: int = 0,
+        timeout: float | None = None,
+        algorithm: str | None = None,
+        hold: object = None,
     ) -> Work:
         """Starts a collective operation. `hold` is kept until it has ended."""
-    def send(self, to: int, tag: int, pointer: int, nbytes: int, timeout: float | None, hold: object) -> Work:
+    def send(
+        self, to: int, tag: int, pointer: int, nbytes: int, timeout: float | None = None, hold: object = None
+    ) -> Work:
         """Starts sending bytes to a rank."""
     def receive(
-        self, source: int | None, tag: int, pointer: int, nbytes: int, timeout: float | None, hold: object
+        self,
+        source: int | None,
+        tag: int,
+        pointer: int,
+        nbytes: int,
+        timeout: float | None = None,
+        hold: object = None,
     ) -> Work:
         """Starts receiving bytes from a rank, or from any."""
-    def split(self, ranks: Sequence[int], name: str, timeout: float | None) -> Group | None:
+    def split(self, ranks: Sequence[int], name: str, timeout: float | None = None) -> Group | None:
         """A group of some ranks, in this order; None on other ranks."""
     def symmetric(self, nbytes: int) -> Symmetric:
         """Memory that the ranks of this host reach directly."""
@@ -120,18 +128,6 @@ class Work:
         """Whether it has ended, well or badly."""
     def source(self) -> int:
         """Whom a receive has received from."""
-    def notify(self, completions: Completions, token: int) -> None:
-        """Puts the token into the queue once the operation has ended, or now if it has."""
-
-@final
-class Completions:
-    """A queue of tokens of operations that have ended, for a thread that runs callbacks."""
-
-    def __new__(cls) -> Completions: ...
-    def put(self, token: int) -> None:
-        """Puts a token into the queue."""
-    def next(self, timeout: float | None = None) -> int | None:
-        """Takes the next token; None if there is none within `timeout` seconds."""
 
 @final
 class Symmetric:

@@ -1,1 +1,28 @@
-//! The Python extension module `weft._weft`: converts arguments, releases the GIL, maps errors. No logic.
+//! The Python module `weft._weft`: converts arguments, releases the interpreter lock, maps errors. No logic.
+
+use pyo3::prelude::*;
+
+mod call;
+mod dlpack;
+mod endpoint;
+mod error;
+mod group;
+mod interrupt;
+mod store;
+mod symmetric;
+mod work;
+
+/// The native layer of weft.
+#[pymodule]
+fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<dlpack::DlpackTensor>()?;
+    module.add_class::<endpoint::Endpoint>()?;
+    module.add_class::<group::Group>()?;
+    module.add_class::<interrupt::Cancellation>()?;
+    module.add_class::<store::MemoryStore>()?;
+    module.add_class::<store::TcpStore>()?;
+    module.add_class::<symmetric::Symmetric>()?;
+    module.add_class::<work::Work>()?;
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! The class `Group`.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use weft_runtime::{Call, GroupOptions, PrefixStore};
+
+use crate::call::{CountsArgument, collective, dtype, op};
+use crate::endpoint::Endpoint;
+use crate::error::checked;
+use crate::interrupt::{Cancellation, duration, interruptible, optional_duration};
+use crate::store;
+use crate::symmetric::Symmetric;
+use crate::work::Work;
+
+/// Ranks that communicate with each other.
+#[pyclass(frozen, module = "weft._weft")]
+pub(crate) struct Group {
+    inner: Arc<weft_runtime::Group>,
+    name: String,
+}
+
+#[pymethods]
+impl Group {
+    /// Meets the other ranks through the store.
+    #[staticmethod]
+    #[pyo3(signature = (*, endpoint, store, rank, size, timeout, name, prefix, cancel))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
+    fn create(
+        py: Python<'_>,
+        endpoint: &Endpoint,
+        store: &Bound<'_, PyAny>,
+        rank: u32,
+        size: u32,
+        timeout: f64,
+        name: String,
+        prefix: &str,
+        cancel: &Cancellation,
+    ) -> PyResult<Self> {
+        let endpoint = endpoint.inner.clone();
+        let store = store::of_python(store);
+        let options = GroupOptions {
+            timeout: duration(py, timeout)?,
+            name: name.clone(),
+        };
+        let inner = interruptible(py, cancel, |flag| {
+            let store = PrefixStore::new(prefix, &*store);
+            weft_runtime::Group::create(endpoint, &store, rank, size, options, flag)
+        })?;
+        Ok(Self { inner, name })
+    }
+
+    /// This process's number in the group.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.inner.rank()
+    }
+
+    /// The number of ranks.
+    #[getter]
+    fn size(&self) -> u32 {
+        self.inner.size()
+    }
+
+    /// What errors call the group.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// For every rank, the lowest rank that shares memory with it.
+    fn hosts(&self) -> Vec<u32> {
+        self.inner.hosts().to_vec()
+    }
+
+    /// How the ranks are connected, for people to read.
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    /// Starts a collective operation. `hold` is kept until it has ended.
+    #[pyo3(signature = (
+        collective, root, dtype, op, factor, source, target, counts, priority=0, timeout=None, algorithm=None, hold=None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
+    fn issue(
+        &self,
+        py: Python<'_>,
+        collective: &str,
+        root: u32,
+        dtype: &str,
+        op: &str,
+        factor: f64,
+        source: usize,
+        target: usize,
+        counts: CountsArgument,
+        priority: i32,
+        timeout: Option<f64>,
+        algorithm: Option<String>,
+        hold: Option<Py<PyAny>>,
+    ) -> PyResult<Work> {
+        let call = Call {
+            collective: self::collective(py, collective, root)?,
+            dtype: self::dtype(py, dtype)?,
+            op: self::op(py, op, factor)?,
+            input: source as *const u8,
+            output: target as *mut u8,
+            counts: counts.into(),
+            priority,
+            timeout: optional_duration(py, timeout)?,
+            algorithm,
+        };
+        let issued = py.detach(|| self.inner.issue(call));
+        checked(py, issued).map(|work| Work::new(work, hold))
+    }
+
+    /// Starts sending bytes to a rank.
+    #[pyo3(signature = (to, tag, pointer, nbytes, timeout=None, hold=None))]
+    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
+    fn send(
+        &self,
+        py: Python<'_>,
+        to: u32,
+        tag: u64,
+        pointer: usize,
+        nbytes: u64,
+        timeout: Option<f64>,
+        hold: Option<Py<PyAny>>,
+    ) -> PyResult<Work> {
+        let timeout = optional_duration(py, timeout)?;
+        let sent = py.detach(|| self.inner.send(to, tag, pointer as *const u8, nbytes, timeout));
+        checked(py, sent).map(|work| Work::new(work, hold))
+    }
+
+    /// Starts receiving bytes from a rank, or from any.
+    #[pyo3(signature = (source, tag, pointer, nbytes, timeout=None, hold=None))]
+    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
+    fn receive(
+        &self,
+        py: Python<'_>,
+        source: Option<u32>,
+        tag: u64,
+        pointer: usize,
+        nbytes: u64,
+        timeout: Option<f64>,
+        hold: Option<Py<PyAny>>,
+    ) -> PyResult<Work> {
+        let timeout = optional_duration(py, timeout)?;
+        let received =
+            py.detach(|| self.inner.receive(source, tag, pointer as *mut u8, nbytes, timeout));
+        checked(py, received).map(|work| Work::new(work, hold))
+    }
+
+    /// A group of some ranks, in this order; None on other ranks.
+    #[pyo3(signature = (ranks, name, timeout=None))]
+    fn split(
+        &self,
+        py: Python<'_>,
+        ranks: Vec<u32>,
+        name: String,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Self>> {
+        let timeout = optional_duration(py, timeout)?;
+        let made = py.detach(|| self.inner.split(&ranks, &name, timeout));
+        let made = checked(py, made)?;
+        Ok(made.map(|inner| Self { inner, name }))
+    }
+
+    /// Memory that the ranks of this host reach directly.
+    fn symmetric(&self, py: Python<'_>, nbytes: u64) -> PyResult<Symmetric> {
+        let made = py.detach(|| self.inner.symmetric(nbytes));
+        checked(py, made).map(Symmetric::new)
+    }
+
+    /// Ends every pending operation on all ranks.
+    fn abort(&self, py: Python<'_>, reason: &str) {
+        py.detach(|| self.inner.abort(reason));
+    }
+
+    /// Leaves the group.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.inner.close());
+    }
+}

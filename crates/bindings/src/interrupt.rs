@@ -1,0 +1,88 @@
+//! Calls that block for long: the interpreter lock is released, and Ctrl-C or another thread ends them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use weft_runtime::Error;
+
+use crate::error::{argument_error, checked};
+
+const SIGNAL_POLL: Duration = Duration::from_millis(50);
+
+/// Longer times mean "for ever"; `Instant` could not take them.
+const SECONDS_MAX: f64 = 1e9;
+
+/// Ends a meeting of ranks from another thread.
+#[pyclass(frozen, module = "weft._weft")]
+#[derive(Clone)]
+pub(crate) struct Cancellation(Arc<AtomicBool>);
+
+#[pymethods]
+impl Cancellation {
+    #[new]
+    fn new() -> Self {
+        Self(Arc::new(AtomicBool::new(false)))
+    }
+
+    /// The meetings that were given this fail with `weft.Aborted`.
+    fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `blocking` on a thread of its own without the interpreter lock. A signal whose Python handler raises sets the flag
+/// that `blocking` is given, and is raised here once `blocking` has come back.
+pub(crate) fn interruptible<T: Send>(
+    py: Python<'_>,
+    cancel: &Cancellation,
+    blocking: impl FnOnce(&AtomicBool) -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    let flag = &*cancel.0;
+    let (signal, result) = py.detach(|| {
+        thread::scope(|scope| {
+            let (done, wait_done) = channel();
+            let worker = scope.spawn(move || {
+                let result = blocking(flag);
+                // The receiver lives until this thread is joined.
+                let _ = done.send(());
+                result
+            });
+            let mut signal = None;
+            while wait_done.recv_timeout(SIGNAL_POLL) == Err(RecvTimeoutError::Timeout) {
+                if let Err(raised) = Python::attach(|py| py.check_signals()) {
+                    signal.get_or_insert(raised);
+                    flag.store(true, Ordering::Relaxed);
+                }
+            }
+            (signal, worker.join())
+        })
+    });
+    if let Some(raised) = signal {
+        return Err(raised);
+    }
+    match result {
+        Ok(result) => checked(py, result),
+        Err(_) => checked(py, Err(Error::Internal("a thread panicked".into()))),
+    }
+}
+
+/// Seconds as Python gives them.
+pub(crate) fn duration(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
+    if seconds.is_nan() || seconds < 0.0 {
+        let text = format!("timeout={seconds} is not allowed: expected seconds of at least 0");
+        return Err(argument_error(py, text));
+    }
+    Ok(Duration::from_secs_f64(seconds.min(SECONDS_MAX)))
+}
+
+/// As [`duration`], of an optional time.
+pub(crate) fn optional_duration(
+    py: Python<'_>,
+    seconds: Option<f64>,
+) -> PyResult<Option<Duration>> {
+    seconds.map(|seconds| duration(py, seconds)).transpose()
+}

@@ -1,0 +1,165 @@
+//! Stores: those of the runtime as Python classes, and those of Python as the runtime sees them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use weft_runtime::{Error, Store};
+
+use crate::error::checked;
+use crate::interrupt::{Cancellation, duration, interruptible};
+
+/// How long a store written in Python may keep `get`, before the runtime looks whether it shall give up.
+const SLICE: Duration = Duration::from_millis(40);
+
+/// A store within one process.
+#[pyclass(frozen, module = "weft._weft")]
+pub(crate) struct MemoryStore(Arc<weft_runtime::MemoryStore>);
+
+#[pymethods]
+impl MemoryStore {
+    #[new]
+    fn new() -> Self {
+        Self(Arc::new(weft_runtime::MemoryStore::new()))
+    }
+
+    /// Sets a key.
+    fn set(&self, py: Python<'_>, key: &str, value: &[u8]) -> PyResult<()> {
+        set(py, &*self.0, key, value)
+    }
+
+    /// The value of a key; None if it is not set within `timeout` seconds.
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &str,
+        timeout: f64,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        get(py, &*self.0, key, timeout)
+    }
+}
+
+/// A store that one process serves to others over TCP.
+#[pyclass(frozen, module = "weft._weft")]
+pub(crate) struct TcpStore(Arc<weft_runtime::TcpStore>);
+
+#[pymethods]
+impl TcpStore {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        host: &str,
+        port: u16,
+        serve: bool,
+        timeout: f64,
+        cancel: &Cancellation,
+    ) -> PyResult<Self> {
+        let deadline = Instant::now() + duration(py, timeout)?;
+        let store = interruptible(py, cancel, |flag| {
+            if serve {
+                weft_runtime::TcpStore::serve(host, port)
+            } else {
+                weft_runtime::TcpStore::connect(host, port, deadline, flag)
+            }
+        })?;
+        Ok(Self(Arc::new(store)))
+    }
+
+    /// Sets a key.
+    fn set(&self, py: Python<'_>, key: &str, value: &[u8]) -> PyResult<()> {
+        set(py, &*self.0, key, value)
+    }
+
+    /// The value of a key; None if it is not set within `timeout` seconds.
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &str,
+        timeout: f64,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        get(py, &*self.0, key, timeout)
+    }
+}
+
+fn set(py: Python<'_>, store: &dyn Store, key: &str, value: &[u8]) -> PyResult<()> {
+    let result = py.detach(|| store.set(key, value));
+    checked(py, result)
+}
+
+fn get<'py>(
+    py: Python<'py>,
+    store: &dyn Store,
+    key: &str,
+    timeout: f64,
+) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    let deadline = Instant::now() + duration(py, timeout)?;
+    let result = py.detach(|| store.get(key, deadline, &AtomicBool::new(false)));
+    match result {
+        Err(Error::Timeout { .. }) => Ok(None),
+        other => checked(py, other).map(|value| Some(PyBytes::new(py, &value))),
+    }
+}
+
+/// The store that a Python object is: one of the above, or any object with `set` and `get`.
+pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> Arc<dyn Store> {
+    if let Ok(store) = object.cast::<MemoryStore>() {
+        return store.get().0.clone();
+    }
+    if let Ok(store) = object.cast::<TcpStore>() {
+        return store.get().0.clone();
+    }
+    Arc::new(PythonStore(object.clone().unbind()))
+}
+
+/// A store written in Python: `set(key, value)` and `get(key, timeout) -> bytes | None`.
+struct PythonStore(Py<PyAny>);
+
+impl Store for PythonStore {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
+        Python::attach(|py| {
+            let value = PyBytes::new(py, value);
+            self.0.call_method1(py, "set", (key, value)).map(drop)
+        })
+        .map_err(|raised| failed("set", key, &raised))
+    }
+
+    fn get(&self, key: &str, deadline: Instant, cancel: &AtomicBool) -> Result<Vec<u8>, Error> {
+        let started = Instant::now();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let value = self.get_within(key, left.min(SLICE));
+            if let Some(value) = value.map_err(|raised| failed("get", key, &raised))? {
+                return Ok(value);
+            }
+            if cancel.load(Ordering::Relaxed) {
+                return Err(Error::Aborted {
+                    reason: "cancelled".into(),
+                });
+            }
+            if left.is_zero() {
+                return Err(Error::Timeout {
+                    operation: "rendezvous".into(),
+                    waiting_for: format!("the store's key {key:?} to be set"),
+                    after: started.elapsed(),
+                });
+            }
+        }
+    }
+}
+
+impl PythonStore {
+    fn get_within(&self, key: &str, time: Duration) -> PyResult<Option<Vec<u8>>> {
+        Python::attach(|py| {
+            let value = self
+                .0
+                .call_method1(py, "get", (key, time.as_secs_f64()))?;
+            value.extract(py)
+        })
+    }
+}
+
+fn failed(method: &str, key: &str, raised: &PyErr) -> Error {
+    Error::Config(format!("the store's {method}({key:?}) failed: {raised}"))
+}

@@ -1,0 +1,66 @@
+//! The class `Work`.
+
+use pyo3::prelude::*;
+use weft_runtime::{Error, Waited};
+
+use crate::error::{checked, exception};
+use crate::interrupt::optional_duration;
+
+/// An operation under way.
+#[pyclass(frozen, module = "weft._weft")]
+pub(crate) struct Work {
+    inner: weft_runtime::Work,
+    /// What keeps the operation's memory alive.
+    hold: Option<Py<PyAny>>,
+}
+
+impl Work {
+    pub(crate) fn new(inner: weft_runtime::Work, hold: Option<Py<PyAny>>) -> Self {
+        Self { inner, hold }
+    }
+}
+
+#[pymethods]
+impl Work {
+    /// Waits; False if the operation is still under way after `timeout` seconds. Raises if it failed.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let timeout = optional_duration(py, timeout)?;
+        let mut signal = None;
+        let waited = py.detach(|| {
+            let mut interrupted = || {
+                signal = Python::attach(|py| py.check_signals()).err();
+                signal.is_some()
+            };
+            self.inner.wait(timeout, &mut interrupted)
+        });
+        match (waited, signal) {
+            (_, Some(raised)) => Err(raised),
+            (Err(error), None) => Err(exception(py, &error)),
+            (Ok(waited), None) => Ok(waited == Waited::Done),
+        }
+    }
+
+    /// Whether it has ended, well or badly.
+    fn is_done(&self) -> bool {
+        self.inner.is_done()
+    }
+
+    /// Whom a receive has received from.
+    fn source(&self, py: Python<'_>) -> PyResult<u32> {
+        let unknown = || Error::Config("only a receive that has ended knows its source".into());
+        checked(py, self.inner.source().ok_or_else(unknown))
+    }
+}
+
+impl Drop for Work {
+    /// Whoever drops the handle of an operation that is under way, after Ctrl-C for example, does not stop it: its memory
+    /// stays until it has ended.
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take()
+            && !self.inner.is_done()
+        {
+            self.inner.on_done(Box::new(move |_| drop(hold)));
+        }
+    }
+}
