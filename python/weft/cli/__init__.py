@@ -4,9 +4,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from weft.cli import hosts
+from weft.cli import bench, doctor, hosts
 
-COMMANDS = (hosts.COMMAND,)
+COMMANDS = (bench.COMMAND, doctor.COMMAND, hosts.COMMAND)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,9 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    top = argparse.ArgumentParser(
-        prog="weft", description="Collective communication for data-parallel training."
-    )
+    top = argparse.ArgumentParser(prog="weft", description="Collective communication for data-parallel training.")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         sub = commands.add_parser(

@@ -1,0 +1,33 @@
+"""Message sizes as people write them: `4:256M`, `1K,64K`, `4:1M:2`."""
+
+from __future__ import annotations
+
+from weft.config import parse_bytes
+
+FACTOR = 4
+
+
+def parse_sizes(text: str) -> list[int]:
+    """The sizes in bytes: a comma-separated list of sizes and of ranges `first:last` or `first:last:factor`."""
+    sizes: list[int] = []
+    for item in text.split(","):
+        parts = item.split(":")
+        if len(parts) > 3:
+            raise ValueError(f"{item!r} is not a size, `first:last` or `first:last:factor`")
+        first = parse_bytes(parts[0])
+        last = parse_bytes(parts[1]) if len(parts) > 1 else first
+        factor = int(parts[2]) if len(parts) > 2 else FACTOR
+        if first < 1 or factor < 2:
+            raise ValueError(f"{item!r}: a size is at least 1 and a factor at least 2")
+        while first <= last:
+            sizes.append(first)
+            first *= factor
+    return sorted(set(sizes))
+
+
+def show_bytes(count: int) -> str:
+    """The shortest exact form: `64K` for 65536, `100` for 100."""
+    for unit, factor in (("G", 2**30), ("M", 2**20), ("K", 2**10)):
+        if count >= factor and count % factor == 0:
+            return f"{count // factor}{unit}"
+    return str(count)

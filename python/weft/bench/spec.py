@@ -1,0 +1,54 @@
+"""What the launching process tells the measuring processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+MEMORIES = ("ordinary", "symmetric")
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """One run: a number of ranks, a list of sizes, and who is measured."""
+
+    collective: str
+    dtype: str
+    sizes: list[int]
+    ranks: int
+    hosts: int
+    gbps: float | None
+    transport: str
+    memories: list[str]
+    peers: list[str]
+    seconds: float
+    """How long to measure each contender at each size, if it takes more than the fewest calls."""
+    ports: list[int]
+    """Where the libraries meet: one port each, weft first."""
+    directory: str
+    """Where the board and the rows are."""
+
+    @property
+    def board_path(self) -> Path:
+        """The file of the board."""
+        return Path(self.directory, "board")
+
+    @property
+    def rows_path(self) -> Path:
+        """The file that rank 0 adds rows to."""
+        return Path(self.directory, "rows")
+
+    @property
+    def path(self) -> Path:
+        """The file of this specification."""
+        return Path(self.directory, "spec.json")
+
+    def save(self) -> None:
+        """Writes it to its file."""
+        self.path.write_text(json.dumps(dataclasses.asdict(self)))
+
+    @staticmethod
+    def load(path: Path) -> Spec:
+        """Reads it from its file."""
+        return Spec(**json.loads(path.read_text()))

@@ -1,0 +1,96 @@
+"""What weft finds on a machine. Transports are tried for real, never assumed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import weft
+from weft import machine
+from weft.config import TRANSPORTS
+
+__all__ = ["Finding", "findings"]
+
+_PROBE_DEADLINE_S = 30.0
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    subject: str
+    good: bool | None
+    """Whether it works; None where that is no question."""
+    text: str
+
+
+def findings() -> Iterator[Finding]:
+    """Looks at one thing after the other."""
+    yield Finding("weft", None, f"{weft.__version__}, Python {platform.python_version()}")
+    yield Finding("system", None, f"{platform.system()} {platform.release()} {platform.machine()}")
+    yield _cores()
+    yield from _memory()
+    for transport in TRANSPORTS:
+        if transport != "auto":
+            yield _transport(transport)
+    yield _torch()
+    yield _emulation()
+
+
+def _cores() -> Finding:
+    quota = machine.control_group_cores()
+    limits = "no control group quota" if quota is None else f"control group quota {quota:g}"
+    present = os.cpu_count()
+    affinity = len(os.sched_getaffinity(0))
+    return Finding(
+        "cores", None, f"{machine.usable_cores():g} usable ({present} present, affinity {affinity}, {limits})"
+    )
+
+
+def _memory() -> Iterator[Finding]:
+    total, available = (machine.memory_bytes(field) for field in ("MemTotal", "MemAvailable"))
+    group = machine.control_group_memory_bytes()
+    limits = "no control group limit" if group is None else f"control group limit {_gigabytes(group)}"
+    yield Finding("memory", None, f"{_gigabytes(available)} of {_gigabytes(total)} available, {limits}")
+    descriptors = machine.limit(resource.RLIMIT_NOFILE)
+    yield Finding("open descriptors", None, "no limit" if descriptors is None else f"at most {descriptors}")
+    locked = machine.limit(resource.RLIMIT_MEMLOCK)
+    yield Finding("locked memory", None, "no limit" if locked is None else f"at most {_gigabytes(locked)}")
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB"
+
+
+def _transport(transport: str) -> Finding:
+    """Two processes, one all-reduce. What fails says itself why."""
+    probe = [sys.executable, "-m", "weft.probe", transport]
+    try:
+        done = subprocess.run(probe, capture_output=True, text=True, timeout=_PROBE_DEADLINE_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Finding(f"transport {transport}", False, f"no answer within {_PROBE_DEADLINE_S:g} s")
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+    return Finding(f"transport {transport}", done.returncode == 0, lines[-1] if lines else "no reason given")
+
+
+def _torch() -> Finding:
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return Finding("torch", None, 'not installed (backend "weft" needs it, NumPy arrays do not)')
+    return Finding("torch", None, version)
+
+
+def _emulation() -> Finding:
+    missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
+    if os.geteuid() != 0:
+        return Finding("emulated hosts", False, "need root")
+    if missing:
+        return Finding("emulated hosts", False, f"need {' and '.join(missing)} (package iproute2)")
+    return Finding("emulated hosts", True, "weft hosts")
