@@ -23,8 +23,10 @@ fn build(request: &Request) -> Schedule {
         b.open_to(source);
     }
     b.copy(vec![b.output(own.clone())], b.input(own.clone()));
+    for peer in b.peers() {
+        b.await_open(peer);
+    }
     for (to, from) in b.peers().into_iter().zip(b.sources()) {
-        b.await_open(to);
         b.deliver(to, b.input(block(to)), staging, own.clone());
         b.accept(from, staging, block(from));
     }
