@@ -6,7 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod ir;
+mod sizes;
+mod text;
+mod verify;
 
 pub use ir::{
     Buffer, Claim, Collective, Encoding, Fraction, Grid, Rank, Schedule, SignalId, Slice, Step,
+};
+pub use text::{ParseError, parse, print};
+pub use verify::{
+    Mapped, Place, Problem, Report, Share, Traffic, VerifyError, VerifyOptions, verify,
 };

@@ -1,0 +1,416 @@
+//! From text to schedules.
+
+use std::error::Error;
+use std::fmt;
+use std::ops::Range;
+
+use super::lexer::{self, Kind, Token};
+use crate::ir::{Buffer, Claim, Collective, Encoding, Fraction, Grid, Rank, Schedule, Slice, Step};
+
+/// Why a text is not the text form of schedules, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseError {
+    /// The line, from 1.
+    pub line: u32,
+    /// The column in characters, from 1.
+    pub column: u32,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// Reads schedules from their text form, in the order in which they stand there.
+///
+/// Only the form is checked. Whether the schedules are right is [`verify`](crate::verify)'s to say.
+///
+/// # Errors
+/// The first place where the text departs from the form.
+pub fn parse(text: &str) -> Result<Vec<Schedule>, ParseError> {
+    let tokens = lexer::tokens(text)?;
+    let mut parser = Parser {
+        tokens: &tokens,
+        rank: 0,
+    };
+    let mut schedules = Vec::new();
+    while !parser.tokens.is_empty() {
+        let header = parser.header()?;
+        while parser.at_word("rank") {
+            schedules.push(parser.program(&header)?);
+        }
+    }
+    Ok(schedules)
+}
+
+impl Error for ParseError {}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "line {}, column {}: {}",
+            self.line, self.column, self.message
+        )
+    }
+}
+
+/// Takes tokens from the front.
+struct Parser<'a> {
+    tokens: &'a [Token<'a>],
+    /// Whose program is being read.
+    rank: Rank,
+}
+
+/// Header and programs.
+impl Parser<'_> {
+    /// A schedule without steps, to be filled for each rank.
+    fn header(&mut self) -> Result<Schedule, ParseError> {
+        self.word("collective")?;
+        let collective = self.collective()?;
+        self.line_end()?;
+        self.word("ranks")?;
+        let ranks = self.number()?;
+        self.line_end()?;
+        self.word("grid")?;
+        let grid = self.grid()?;
+        self.line_end()?;
+        Ok(Schedule {
+            collective,
+            ranks,
+            rank: 0,
+            grid,
+            scratch: self.widths("scratch")?,
+            landing: self.widths("landing")?,
+            steps: Vec::new(),
+        })
+    }
+
+    fn collective(&mut self) -> Result<Collective, ParseError> {
+        let error = self.error("a collective");
+        let Some(name) = self.take_word() else {
+            return Err(error);
+        };
+        Ok(match name {
+            "all-reduce" => Collective::AllReduce,
+            "reduce" => Collective::Reduce {
+                root: self.root("to")?,
+            },
+            "broadcast" => Collective::Broadcast {
+                root: self.root("from")?,
+            },
+            "all-gather" => Collective::AllGather,
+            "reduce-scatter" => Collective::ReduceScatter,
+            "all-to-all" => Collective::AllToAll,
+            "gather" => Collective::Gather {
+                root: self.root("to")?,
+            },
+            "scatter" => Collective::Scatter {
+                root: self.root("from")?,
+            },
+            "barrier" => Collective::Barrier,
+            _ => return Err(error),
+        })
+    }
+
+    fn root(&mut self, preposition: &str) -> Result<Rank, ParseError> {
+        self.word(preposition)?;
+        self.number()
+    }
+
+    fn grid(&mut self) -> Result<Grid, ParseError> {
+        let error = self.error("`equal`, `cuts` or `blocks`");
+        match self.take_word() {
+            Some("equal") => Ok(Grid::Equal(self.number()?)),
+            Some("blocks") => Ok(Grid::Blocks(self.number()?)),
+            Some("cuts") => {
+                let mut cuts = vec![self.fraction()?];
+                while !self.at(Kind::LineEnd) {
+                    cuts.push(self.fraction()?);
+                }
+                Ok(Grid::Cuts(cuts))
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn fraction(&mut self) -> Result<Fraction, ParseError> {
+        let numerator = self.number()?;
+        self.mark("/")?;
+        let denominator = self.number()?;
+        Ok(Fraction {
+            numerator,
+            denominator,
+        })
+    }
+
+    /// The widths of entries, where the line is there.
+    fn widths(&mut self, name: &str) -> Result<Vec<u32>, ParseError> {
+        let mut widths = Vec::new();
+        if self.at_word(name) {
+            self.word(name)?;
+            while !self.at(Kind::LineEnd) {
+                widths.push(self.number()?);
+            }
+            self.line_end()?;
+        }
+        Ok(widths)
+    }
+
+    fn program(&mut self, header: &Schedule) -> Result<Schedule, ParseError> {
+        self.word("rank")?;
+        self.rank = self.number()?;
+        self.line_end()?;
+        let mut steps = Vec::new();
+        while !self.tokens.is_empty() && !self.at_word("rank") && !self.at_word("collective") {
+            steps.push(self.step()?);
+            self.line_end()?;
+        }
+        Ok(Schedule {
+            rank: self.rank,
+            steps,
+            ..header.clone()
+        })
+    }
+}
+
+/// Steps and slices.
+impl Parser<'_> {
+    fn step(&mut self) -> Result<Step, ParseError> {
+        let error = self.error("`copy`, `reduce`, `signal`, `wait`, `rank` or `collective`");
+        match self.take_word() {
+            Some("copy") => {
+                let dsts = self.slices(",")?;
+                self.mark("<-")?;
+                let src = self.slice()?;
+                let claim = self.claim()?;
+                Ok(Step::Copy { dsts, src, claim })
+            }
+            Some("reduce") => {
+                let dsts = self.slices(",")?;
+                self.mark("<-")?;
+                let srcs = self.slices("+")?;
+                let last = self.at_word("last");
+                if last {
+                    self.word("last")?;
+                }
+                let claim = self.claim()?;
+                Ok(Step::Reduce {
+                    dsts,
+                    srcs,
+                    last,
+                    claim,
+                })
+            }
+            Some("signal") => {
+                let (to, id) = self.peer_and_id()?;
+                Ok(Step::Signal { to, id })
+            }
+            Some("wait") => {
+                let (from, id) = self.peer_and_id()?;
+                Ok(Step::Wait { from, id })
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn peer_and_id(&mut self) -> Result<(Rank, u32), ParseError> {
+        let peer = self.number()?;
+        self.mark("#")?;
+        Ok((peer, self.number()?))
+    }
+
+    fn claim(&mut self) -> Result<Option<Claim>, ParseError> {
+        if !self.at_word("claim") {
+            return Ok(None);
+        }
+        self.word("claim")?;
+        let id = self.number()?;
+        self.word("by")?;
+        let mut by = vec![self.number()?];
+        while self.at(Kind::Mark(",")) {
+            self.mark(",")?;
+            by.push(self.number()?);
+        }
+        Ok(Some(Claim { id, by }))
+    }
+
+    fn slices(&mut self, separator: &'static str) -> Result<Vec<Slice>, ParseError> {
+        let mut slices = vec![self.slice()?];
+        while self.at(Kind::Mark(separator)) {
+            self.mark(separator)?;
+            slices.push(self.slice()?);
+        }
+        Ok(slices)
+    }
+
+    fn slice(&mut self) -> Result<Slice, ParseError> {
+        let mut rank = self.rank;
+        if matches!(self.peek(), Some(Kind::Number(_))) {
+            rank = self.number()?;
+            self.mark(".")?;
+        }
+        let error = self.error("`input`, `output`, `scratch` or `landing`");
+        let (buffer, based) = match self.take_word() {
+            Some("input") => (Buffer::Input, true),
+            Some("output") => (Buffer::Output, true),
+            Some("scratch") => self.scratch()?,
+            Some("landing") => self.landing()?,
+            _ => return Err(error),
+        };
+        let chunks = self.chunks()?;
+        Ok(Slice {
+            rank,
+            buffer: if based {
+                buffer
+            } else {
+                with_base(buffer, chunks.start)
+            },
+            chunks,
+            encoding: self.encoding()?,
+        })
+    }
+
+    /// The buffer, and whether its base is stated.
+    fn scratch(&mut self) -> Result<(Buffer, bool), ParseError> {
+        self.mark("(")?;
+        let entry = self.number()?;
+        let base = self.base()?;
+        let buffer = Buffer::Scratch {
+            entry,
+            base: base.unwrap_or(0),
+        };
+        Ok((buffer, base.is_some()))
+    }
+
+    /// The buffer, and whether its base is stated.
+    fn landing(&mut self) -> Result<(Buffer, bool), ParseError> {
+        self.mark("(")?;
+        let from = self.number()?;
+        self.mark(":")?;
+        let entry = self.number()?;
+        let base = self.base()?;
+        let buffer = Buffer::Landing {
+            from,
+            entry,
+            base: base.unwrap_or(0),
+        };
+        Ok((buffer, base.is_some()))
+    }
+
+    /// The base where it is stated, and the closing parenthesis.
+    fn base(&mut self) -> Result<Option<u32>, ParseError> {
+        let mut base = None;
+        if self.at(Kind::Mark("@")) {
+            self.mark("@")?;
+            base = Some(self.number()?);
+        }
+        self.mark(")")?;
+        Ok(base)
+    }
+
+    fn chunks(&mut self) -> Result<Range<u32>, ParseError> {
+        self.mark("[")?;
+        let error = self.error("a lower chunk");
+        let start = self.number()?;
+        let end = if self.at(Kind::Mark("..")) {
+            self.mark("..")?;
+            self.number()?
+        } else {
+            start.checked_add(1).ok_or(error)?
+        };
+        self.mark("]")?;
+        Ok(start..end)
+    }
+
+    fn encoding(&mut self) -> Result<Encoding, ParseError> {
+        if !self.at(Kind::Mark(":")) {
+            return Ok(Encoding::Native);
+        }
+        self.mark(":")?;
+        let error = self.error("an encoding");
+        self.take_word().and_then(Encoding::from_name).ok_or(error)
+    }
+}
+
+/// Tokens.
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Option<Kind<'a>> {
+        self.tokens.first().map(|token| token.kind)
+    }
+
+    fn at(&self, kind: Kind<'_>) -> bool {
+        self.peek() == Some(kind)
+    }
+
+    fn at_word(&self, word: &str) -> bool {
+        self.at(Kind::Word(word))
+    }
+
+    fn advance(&mut self) {
+        self.tokens = self.tokens.get(1..).unwrap_or_default();
+    }
+
+    fn take_word(&mut self) -> Option<&'a str> {
+        let Some(Kind::Word(word)) = self.peek() else {
+            return None;
+        };
+        self.advance();
+        Some(word)
+    }
+
+    fn word(&mut self, word: &str) -> Result<(), ParseError> {
+        if !self.at_word(word) {
+            return Err(self.error(&format!("`{word}`")));
+        }
+        self.advance();
+        Ok(())
+    }
+
+    fn mark(&mut self, mark: &'static str) -> Result<(), ParseError> {
+        if !self.at(Kind::Mark(mark)) {
+            return Err(self.error(&format!("`{mark}`")));
+        }
+        self.advance();
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<u32, ParseError> {
+        let Some(Kind::Number(number)) = self.peek() else {
+            return Err(self.error("a number"));
+        };
+        self.advance();
+        Ok(number)
+    }
+
+    fn line_end(&mut self) -> Result<(), ParseError> {
+        if !self.at(Kind::LineEnd) {
+            return Err(self.error("the end of the line"));
+        }
+        self.advance();
+        Ok(())
+    }
+
+    /// What to say when the next token is not what is expected.
+    fn error(&self, expected: &str) -> ParseError {
+        let found = match self.peek() {
+            Some(Kind::Word(word)) => format!("`{word}`"),
+            Some(Kind::Number(number)) => format!("`{number}`"),
+            Some(Kind::Mark(mark)) => format!("`{mark}`"),
+            Some(Kind::LineEnd) => "the end of the line".to_owned(),
+            None => "the end of the text".to_owned(),
+        };
+        let place = self.tokens.first();
+        ParseError {
+            line: place.map_or(0, |token| token.line),
+            column: place.map_or(0, |token| token.column),
+            message: format!("expected {expected}, found {found}"),
+        }
+    }
+}
+
+/// The same buffer with another base.
+fn with_base(buffer: Buffer, base: u32) -> Buffer {
+    match buffer {
+        Buffer::Scratch { entry, .. } => Buffer::Scratch { entry, base },
+        Buffer::Landing { from, entry, .. } => Buffer::Landing { from, entry, base },
+        Buffer::Input | Buffer::Output => buffer,
+    }
+}

@@ -1,0 +1,315 @@
+//! The contents of all buffers, and who touched them last: the race detector.
+
+use std::collections::HashMap;
+
+use super::value::{ValueId, Values};
+use super::{Mapped, Place, Problem, Team};
+use crate::ir::{Buffer, Encoding, Rank, Slice};
+
+/// One contiguous piece of memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct RegionKey {
+    pub(super) rank: Rank,
+    pub(super) store: Store,
+}
+
+/// Which memory of a rank.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) enum Store {
+    Input,
+    Output,
+    Scratch { entry: u32 },
+    Landing { from: Rank, entry: u32 },
+}
+
+/// How chunks lie in a region. Chunk sizes differ, so contents with another layout lie at other places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Layout {
+    base: u32,
+    encoding: Encoding,
+}
+
+/// Where a slice is. The base of user memory counts as 0.
+pub(super) fn locate(slice: &Slice) -> (RegionKey, Layout) {
+    let (store, base) = match slice.buffer {
+        Buffer::Input => (Store::Input, 0),
+        Buffer::Output => (Store::Output, 0),
+        Buffer::Scratch { entry, base } => (Store::Scratch { entry }, base),
+        Buffer::Landing { from, entry, base } => (Store::Landing { from, entry }, base),
+    };
+    let layout = Layout {
+        base,
+        encoding: slice.encoding,
+    };
+    (
+        RegionKey {
+            rank: slice.rank,
+            store,
+        },
+        layout,
+    )
+}
+
+/// Who touches memory, and what is known to have happened before.
+pub(super) struct Access<'a> {
+    pub(super) place: Place,
+    /// By rank: how many of its steps happened before, plus one when it has entered.
+    pub(super) clock: &'a [u32],
+    /// By rank: as `clock`, but counting only its own signals to this rank.
+    pub(super) direct: &'a [u32],
+}
+
+/// A problem with one chunk.
+pub(super) type ChunkProblem = (u32, Problem);
+
+/// All memory of all ranks.
+pub(super) struct Memory<'a> {
+    team: &'a Team<'a>,
+    regions: HashMap<RegionKey, Region>,
+}
+
+struct Region {
+    /// `None` before anything was written.
+    layout: Option<Layout>,
+    /// The chunk in the first cell, less the base.
+    first: u32,
+    cells: Vec<Cell>,
+}
+
+/// One chunk's place.
+#[derive(Clone, Default)]
+struct Cell {
+    value: Option<ValueId>,
+    /// The last write; `None` for what was there from the start.
+    write: Option<Place>,
+    /// The last read of each rank since that write.
+    reads: Vec<Place>,
+}
+
+impl Access<'_> {
+    /// Whether `other` happened before this access.
+    fn is_after(&self, other: Place) -> bool {
+        self.clock[other.rank as usize] > other.step
+    }
+}
+
+impl<'a> Memory<'a> {
+    pub(super) fn new(team: &'a Team<'a>) -> Self {
+        let regions = HashMap::new();
+        Memory { team, regions }
+    }
+
+    /// What `slice` holds, by chunk.
+    pub(super) fn read(
+        &mut self,
+        access: &Access<'_>,
+        slice: &Slice,
+        values: &mut Values,
+    ) -> Result<Vec<ValueId>, ChunkProblem> {
+        check_entry(access, slice).map_err(|problem| (slice.chunks.start, problem))?;
+        let (key, layout) = locate(slice);
+        let directly = matches!(key.store, Store::Landing { from, .. }
+            if self.team.options.between(key.rank, from) == Mapped::None);
+        let region = self.region(key, values);
+        let mut contents = Vec::with_capacity(slice.chunks.len());
+        for chunk in slice.chunks.clone() {
+            let value = region.read(access, slice, layout, chunk, directly);
+            contents.push(value.map_err(|problem| (chunk, problem))?);
+        }
+        Ok(contents)
+    }
+
+    /// Replaces what `slice` holds.
+    pub(super) fn write(
+        &mut self,
+        access: &Access<'_>,
+        slice: &Slice,
+        contents: &[ValueId],
+        values: &mut Values,
+    ) -> Result<(), ChunkProblem> {
+        check_entry(access, slice).map_err(|problem| (slice.chunks.start, problem))?;
+        let (key, layout) = locate(slice);
+        let region = self.region(key, values);
+        if region.layout != Some(layout) {
+            region
+                .lay_out(access, slice, layout)
+                .map_err(|problem| (slice.chunks.start, problem))?;
+        }
+        for (chunk, value) in slice.chunks.clone().zip(contents) {
+            let cell = region.cell(layout, chunk);
+            cell.check_write(access, slice)
+                .map_err(|problem| (chunk, problem))?;
+            cell.replace(access.place, Some(*value));
+        }
+        Ok(())
+    }
+
+    /// What a rank's user memory holds at the end.
+    pub(super) fn value(
+        &mut self,
+        rank: Rank,
+        store: Store,
+        chunk: u32,
+        values: &mut Values,
+    ) -> Option<ValueId> {
+        let region = self.region(RegionKey { rank, store }, values);
+        region.cells[(chunk - region.first) as usize].value
+    }
+
+    /// The first access to a peer's memory that does not happen before the end of that peer's program,
+    /// whose clocks are given. Landing is left out: the writer waits for credit.
+    pub(super) fn late_access(&self, clocks: &[Vec<u32>]) -> Option<(RegionKey, u32, Place)> {
+        let mut keys: Vec<&RegionKey> = self.regions.keys().collect();
+        keys.sort_unstable();
+        keys.retain(|key| !matches!(key.store, Store::Landing { .. }));
+        for key in keys {
+            let region = &self.regions[key];
+            let clock = &clocks[key.rank as usize];
+            let base = region.layout.map_or(0, |layout| layout.base) + region.first;
+            for (index, cell) in region.cells.iter().enumerate() {
+                let mut touched = cell.write.iter().chain(&cell.reads);
+                if let Some(place) = touched.find(|place| {
+                    place.rank != key.rank && clock[place.rank as usize] <= place.step
+                }) {
+                    return Some((*key, base + index as u32, *place));
+                }
+            }
+        }
+        None
+    }
+
+    fn region(&mut self, key: RegionKey, values: &mut Values) -> &mut Region {
+        let team = self.team;
+        self.regions
+            .entry(key)
+            .or_insert_with(|| Region::new(team, key, values))
+    }
+}
+
+impl Region {
+    fn new(team: &Team<'_>, key: RegionKey, values: &mut Values) -> Self {
+        let (buffer, filled) = match key.store {
+            Store::Scratch { entry } => {
+                return Region::temporary(team.schedules[0].scratch[entry as usize]);
+            }
+            Store::Landing { entry, .. } => {
+                return Region::temporary(team.schedules[0].landing[entry as usize]);
+            }
+            Store::Input => (Buffer::Input, true),
+            Store::Output => (Buffer::Output, team.shape.in_place(key.rank)),
+        };
+        let held = team.shape.held(key.rank, buffer);
+        let cell = |chunk| Cell {
+            value: filled.then(|| values.leaf(key.rank, chunk)),
+            ..Cell::default()
+        };
+        Region {
+            layout: Some(Layout {
+                base: 0,
+                encoding: Encoding::Native,
+            }),
+            first: held.start,
+            cells: held.map(cell).collect(),
+        }
+    }
+
+    fn temporary(width: u32) -> Self {
+        Region {
+            layout: None,
+            first: 0,
+            cells: vec![Cell::default(); width as usize],
+        }
+    }
+
+    fn cell(&mut self, layout: Layout, chunk: u32) -> &mut Cell {
+        &mut self.cells[(chunk - layout.base - self.first) as usize]
+    }
+
+    fn read(
+        &mut self,
+        access: &Access<'_>,
+        slice: &Slice,
+        layout: Layout,
+        chunk: u32,
+        directly: bool,
+    ) -> Result<ValueId, Problem> {
+        let unwritten = || Problem::Unwritten {
+            slice: slice.to_string(),
+        };
+        let written = self.layout.ok_or_else(unwritten)?;
+        if written != layout {
+            return Err(Problem::Elsewhere {
+                slice: slice.to_string(),
+                base: written.base,
+                encoding: written.encoding,
+            });
+        }
+        let cell = self.cell(layout, chunk);
+        let value = cell.value.ok_or_else(unwritten)?;
+        if let Some(write) = cell.write {
+            if !access.is_after(write) {
+                return Err(race(slice, false, write, true));
+            }
+            if directly && access.direct[write.rank as usize] <= write.step {
+                let slice = slice.to_string();
+                return Err(Problem::Undelivered { slice, put: write });
+            }
+        }
+        cell.reads.retain(|read| read.rank != access.place.rank);
+        cell.reads.push(access.place);
+        Ok(value)
+    }
+
+    /// Changes the layout, which destroys all contents.
+    fn lay_out(
+        &mut self,
+        access: &Access<'_>,
+        slice: &Slice,
+        layout: Layout,
+    ) -> Result<(), Problem> {
+        for cell in &mut self.cells {
+            cell.check_write(access, slice)?;
+            cell.replace(access.place, None);
+        }
+        self.layout = Some(layout);
+        Ok(())
+    }
+}
+
+impl Cell {
+    fn check_write(&self, access: &Access<'_>, slice: &Slice) -> Result<(), Problem> {
+        let unordered = |place: &&Place| !access.is_after(**place);
+        if let Some(write) = self.write.as_ref().filter(unordered) {
+            return Err(race(slice, true, *write, true));
+        }
+        if let Some(read) = self.reads.iter().find(unordered) {
+            return Err(race(slice, true, *read, false));
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self, place: Place, value: Option<ValueId>) {
+        self.value = value;
+        self.write = Some(place);
+        self.reads.clear();
+    }
+}
+
+/// Checks that the owner of user memory is known to have entered.
+fn check_entry(access: &Access<'_>, slice: &Slice) -> Result<(), Problem> {
+    let user = matches!(slice.buffer, Buffer::Input | Buffer::Output);
+    if user && slice.rank != access.place.rank && access.clock[slice.rank as usize] == 0 {
+        let slice = slice.to_string();
+        return Err(Problem::BeforeEntry { slice });
+    }
+    Ok(())
+}
+
+fn race(slice: &Slice, write: bool, other: Place, other_write: bool) -> Problem {
+    Problem::Race {
+        slice: slice.to_string(),
+        write,
+        other,
+        other_write,
+    }
+}

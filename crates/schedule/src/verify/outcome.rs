@@ -1,0 +1,150 @@
+//! Whether every rank ends with what the collective promises.
+
+use super::play::Ended;
+use super::value::{ValueId, Values};
+use super::{Problem, Team, VerifyError};
+use crate::ir::{Buffer, Collective, Rank};
+
+/// Checks all results. Returns, for collectives that reduce, the result by chunk.
+pub(super) fn check(
+    team: &Team<'_>,
+    ended: &Ended,
+    values: &Values,
+) -> Result<Vec<ValueId>, VerifyError> {
+    let shape = &team.shape;
+    if does_nothing_alone(team) {
+        return Ok(Vec::new());
+    }
+    if shape.collective == Collective::Barrier {
+        check_barrier(ended)?;
+    }
+    // By chunk: the first rank that has a result, and the result.
+    let mut firsts: Vec<Option<(Rank, ValueId)>> = vec![None; shape.chunks as usize];
+    for rank in (0..shape.ranks).filter(|rank| shape.writable(*rank)) {
+        let held = shape.held(rank, Buffer::Output);
+        for (chunk, value) in held.zip(&ended.outputs[rank as usize]) {
+            let checker = Checker {
+                team,
+                values,
+                rank,
+                chunk,
+            };
+            let value = value.ok_or_else(|| checker.refuse(Problem::NoResult))?;
+            if shape.reduces() {
+                checker.check_reduced(value)?;
+            } else {
+                checker.check_moved(value)?;
+            }
+            if shape.collective == Collective::AllToAll {
+                continue;
+            }
+            match firsts[chunk as usize] {
+                Some((first, expected)) if value != expected => {
+                    return Err(checker.differs(value, first, expected));
+                }
+                Some(_) => (),
+                None => firsts[chunk as usize] = Some((rank, value)),
+            }
+        }
+    }
+    if !shape.reduces() {
+        return Ok(Vec::new());
+    }
+    Ok(firsts
+        .into_iter()
+        .flatten()
+        .map(|(_, value)| value)
+        .collect())
+}
+
+/// Checks that another choice of claimants leads to the same results.
+pub(super) fn compare(team: &Team<'_>, ended: &Ended, other: &Ended) -> Result<(), VerifyError> {
+    for rank in 0..team.shape.ranks {
+        let held = team.shape.held(rank, Buffer::Output);
+        let (a, b) = (&ended.outputs[rank as usize], &other.outputs[rank as usize]);
+        for (index, chunk) in held.enumerate() {
+            if a[index] != b[index] {
+                let problem = Problem::DependsOnClaim;
+                return Err(VerifyError::of_rank(rank, Some(chunk), problem));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A rank alone may leave everything to the executor, which copies its input.
+fn does_nothing_alone(team: &Team<'_>) -> bool {
+    team.shape.ranks == 1 && team.schedules[0].steps.is_empty()
+}
+
+fn check_barrier(ended: &Ended) -> Result<(), VerifyError> {
+    for (rank, clock) in ended.clocks.iter().enumerate() {
+        if let Some(other) = clock.iter().position(|steps| *steps == 0) {
+            let other = other as Rank;
+            let problem = Problem::LeavesEarly { other };
+            return Err(VerifyError::of_rank(rank as Rank, None, problem));
+        }
+    }
+    Ok(())
+}
+
+/// Checks one chunk of one rank's result.
+struct Checker<'a> {
+    team: &'a Team<'a>,
+    values: &'a Values,
+    rank: Rank,
+    chunk: u32,
+}
+
+impl Checker<'_> {
+    fn check_reduced(&self, value: ValueId) -> Result<(), VerifyError> {
+        if let Some(contributor) = self.values.missing(value) {
+            return Err(self.refuse(Problem::Missing { contributor }));
+        }
+        if self.team.shape.ranks > 1 && !self.values.is_last(value) {
+            return Err(self.refuse(Problem::Unfinished));
+        }
+        Ok(())
+    }
+
+    fn check_moved(&self, value: ValueId) -> Result<(), VerifyError> {
+        let (from, chunk) = self.expected();
+        if self.values.origin(value) == Some((from, chunk)) {
+            return Ok(());
+        }
+        let name = |(from, chunk)| format!("chunk {chunk} of rank {from}");
+        let found = match self.values.origin(value) {
+            Some(origin) => name(origin),
+            None => self.values.show(value),
+        };
+        let expected = name((from, chunk));
+        Err(self.refuse(Problem::WrongResult { found, expected }))
+    }
+
+    /// Whose contribution belongs here, and which chunk of it.
+    fn expected(&self) -> (Rank, u32) {
+        let shape = &self.team.shape;
+        match shape.collective {
+            Collective::Broadcast { root } | Collective::Scatter { root } => (root, self.chunk),
+            Collective::AllGather | Collective::Gather { .. } => {
+                (shape.block_of(self.chunk), self.chunk)
+            }
+            _ => {
+                let chunk = shape.block_start(self.rank) + shape.within_block(self.chunk);
+                (shape.block_of(self.chunk), chunk)
+            }
+        }
+    }
+
+    fn differs(&self, found: ValueId, first: Rank, expected: ValueId) -> VerifyError {
+        self.refuse(Problem::Differs {
+            found: self.values.show(found),
+            first,
+            expected: self.values.show(expected),
+        })
+    }
+
+    fn refuse(&self, problem: Problem) -> VerifyError {
+        VerifyError::of_rank(self.rank, Some(self.chunk), problem)
+    }
+}

@@ -1,0 +1,224 @@
+//! Symbolic contents: hash-consed expressions, so that equal ids mean equal bits.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::ir::{Encoding, Rank};
+
+/// Names one expression.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct ValueId(u32);
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Node {
+    /// What `rank` contributes as `chunk`.
+    Leaf { rank: Rank, chunk: u32 },
+    /// The sources combined in this order and rounded once to the encoding.
+    Combine {
+        sources: Rc<[ValueId]>,
+        last: bool,
+        encoding: Encoding,
+    },
+    /// A value converted to another encoding.
+    Rounded { encoding: Encoding, of: ValueId },
+}
+
+/// Why sources cannot be combined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Uncombinable {
+    /// This source, by position, is final already.
+    AlreadyFinal { source: usize },
+    /// This rank's contribution would be in twice.
+    Doubled { contributor: Rank },
+    /// The reduction is marked last, but this rank's contribution is not in.
+    Missing { contributor: Rank },
+}
+
+/// All expressions of one verification.
+pub(super) struct Values {
+    ranks: u32,
+    ids: HashMap<Node, ValueId>,
+    known: Vec<Known>,
+}
+
+struct Known {
+    node: Node,
+    contributors: Rc<[u64]>,
+    last: bool,
+    encoding: Encoding,
+}
+
+impl Values {
+    pub(super) fn new(ranks: u32) -> Self {
+        Values {
+            ranks,
+            ids: HashMap::new(),
+            known: Vec::new(),
+        }
+    }
+
+    /// What `rank` contributes as `chunk`.
+    pub(super) fn leaf(&mut self, rank: Rank, chunk: u32) -> ValueId {
+        let node = Node::Leaf { rank, chunk };
+        if let Some(id) = self.ids.get(&node) {
+            return *id;
+        }
+        let mut contributors = vec![0_u64; self.ranks.div_ceil(64) as usize];
+        contributors[rank as usize / 64] = 1 << (rank % 64);
+        self.add(Known {
+            node,
+            contributors: contributors.into(),
+            last: false,
+            encoding: Encoding::Native,
+        })
+    }
+
+    /// `of`, converted where its encoding is another.
+    pub(super) fn encoded(&mut self, of: ValueId, encoding: Encoding) -> ValueId {
+        let known = &self.known[of.0 as usize];
+        if known.encoding == encoding {
+            return of;
+        }
+        let node = Node::Rounded { encoding, of };
+        if let Some(id) = self.ids.get(&node) {
+            return *id;
+        }
+        let known = Known {
+            node,
+            contributors: Rc::clone(&known.contributors),
+            last: known.last,
+            encoding,
+        };
+        self.add(known)
+    }
+
+    /// The combination of `sources`, in order.
+    pub(super) fn combine(
+        &mut self,
+        sources: &[ValueId],
+        last: bool,
+        encoding: Encoding,
+    ) -> Result<ValueId, Uncombinable> {
+        let node = Node::Combine {
+            sources: sources.into(),
+            last,
+            encoding,
+        };
+        if let Some(id) = self.ids.get(&node) {
+            return Ok(*id);
+        }
+        let mut contributors = vec![0_u64; self.ranks.div_ceil(64) as usize];
+        for (source, id) in sources.iter().enumerate() {
+            let known = &self.known[id.0 as usize];
+            if known.last {
+                return Err(Uncombinable::AlreadyFinal { source });
+            }
+            unite(&mut contributors, &known.contributors)?;
+        }
+        if last && let Some(contributor) = first_missing(&contributors, self.ranks) {
+            return Err(Uncombinable::Missing { contributor });
+        }
+        Ok(self.add(Known {
+            node,
+            contributors: contributors.into(),
+            last,
+            encoding,
+        }))
+    }
+
+    /// The lowest rank that has not contributed.
+    pub(super) fn missing(&self, id: ValueId) -> Option<Rank> {
+        first_missing(&self.known[id.0 as usize].contributors, self.ranks)
+    }
+
+    /// Whether it is the outcome of a reduction marked last.
+    pub(super) fn is_last(&self, id: ValueId) -> bool {
+        self.known[id.0 as usize].last
+    }
+
+    /// The rank and chunk whose contribution this is, unless several are combined. Conversions are looked through.
+    pub(super) fn origin(&self, id: ValueId) -> Option<(Rank, u32)> {
+        let mut id = id;
+        loop {
+            match self.known[id.0 as usize].node {
+                Node::Leaf { rank, chunk } => return Some((rank, chunk)),
+                Node::Rounded { of, .. } => id = of,
+                Node::Combine { .. } => return None,
+            }
+        }
+    }
+
+    /// The expression as text: ranks for contributions, `(a + b)` for a combination, `final(...)` where the last, `bf16(...)` where rounded.
+    pub(super) fn show(&self, id: ValueId) -> String {
+        enum Piece {
+            Text(&'static str),
+            Value(ValueId),
+        }
+        let mut text = String::new();
+        let mut pieces = vec![Piece::Value(id)];
+        while let Some(piece) = pieces.pop() {
+            let id = match piece {
+                Piece::Text(piece) => {
+                    text.push_str(piece);
+                    continue;
+                }
+                Piece::Value(id) => id,
+            };
+            let known = &self.known[id.0 as usize];
+            match &known.node {
+                Node::Leaf { rank, .. } => text.push_str(&rank.to_string()),
+                Node::Rounded { encoding, of } => {
+                    text.push_str(encoding.name());
+                    text.push('(');
+                    pieces.extend([Piece::Text(")"), Piece::Value(*of)]);
+                }
+                Node::Combine {
+                    sources,
+                    last,
+                    encoding,
+                } => {
+                    if *last {
+                        text.push_str("final");
+                    }
+                    if *encoding != Encoding::Native {
+                        text.push('.');
+                        text.push_str(encoding.name());
+                    }
+                    text.push('(');
+                    pieces.push(Piece::Text(")"));
+                    for (position, source) in sources.iter().enumerate().rev() {
+                        pieces.push(Piece::Value(*source));
+                        if position > 0 {
+                            pieces.push(Piece::Text(" + "));
+                        }
+                    }
+                }
+            }
+        }
+        text
+    }
+
+    fn add(&mut self, known: Known) -> ValueId {
+        let id = ValueId(self.known.len() as u32);
+        self.ids.insert(known.node.clone(), id);
+        self.known.push(known);
+        id
+    }
+}
+
+/// Adds `more` to `set`; both are bit sets of ranks that must have nothing in common.
+fn unite(set: &mut [u64], more: &[u64]) -> Result<(), Uncombinable> {
+    for (index, (word, more)) in set.iter_mut().zip(more).enumerate() {
+        let common = *word & more;
+        if common != 0 {
+            let contributor = index as u32 * 64 + common.trailing_zeros();
+            return Err(Uncombinable::Doubled { contributor });
+        }
+        *word |= more;
+    }
+    Ok(())
+}
+
+fn first_missing(set: &[u64], ranks: u32) -> Option<Rank> {
+    (0..ranks).find(|rank| set[*rank as usize / 64] & (1 << (rank % 64)) == 0)
+}
