@@ -1,1 +1,21 @@
-//! weft-transport-tcp.
+//! Links over TCP.
+//!
+//! An endpoint listens on one port, on the network that the rendezvous chooses. A connection begins with a handshake that proves
+//! that the caller got the address from the rendezvous; then it carries frames. The receiver believes nothing: it
+//! writes only where this very peer was granted a range of its pool.
+
+mod address;
+mod caretaker;
+mod frame;
+mod handshake;
+mod incoming;
+mod interface;
+mod link;
+mod listener;
+mod outgoing;
+mod ranges;
+mod socket;
+mod transport;
+
+pub use interface::Interface;
+pub use transport::{TcpOptions, TcpTransport};

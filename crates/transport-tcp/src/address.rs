@@ -1,0 +1,94 @@
+//! What a peer needs in order to connect: IP addresses, a port, and the token.
+#![forbid(unsafe_code)]
+
+use std::net::{IpAddr, SocketAddr};
+
+use weft_transport::LinkError;
+
+/// More than any host offers.
+const ADDRESSES_MAX: usize = 16;
+
+/// Where an endpoint listens.
+///
+/// As bytes: port (2, little-endian), token (32), then per IP address its length (4 or 16) and its bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Address {
+    pub(crate) port: u16,
+    pub(crate) token: [u8; 32],
+    /// To be tried in this order.
+    pub(crate) ips: Vec<IpAddr>,
+}
+
+impl Address {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.port.to_le_bytes().to_vec();
+        bytes.extend(self.token);
+        for ip in &self.ips {
+            match ip {
+                IpAddr::V4(v4) => bytes.extend([&[4][..], &v4.octets()].concat()),
+                IpAddr::V6(v6) => bytes.extend([&[16][..], &v6.octets()].concat()),
+            }
+        }
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, LinkError> {
+        Self::parse(bytes).ok_or_else(|| LinkError::Refused("not the address of a TCP peer".into()))
+    }
+
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = SocketAddr> {
+        self.ips.iter().map(|ip| SocketAddr::new(*ip, self.port))
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (port, bytes) = bytes.split_first_chunk()?;
+        let (token, mut bytes) = bytes.split_first_chunk()?;
+        let mut ips = Vec::new();
+        while let Some((length, rest)) = bytes.split_first() {
+            let (ip, rest) = rest.split_at_checked((*length).into())?;
+            ips.push(match length {
+                4 => IpAddr::from(<[u8; 4]>::try_from(ip).ok()?),
+                16 => IpAddr::from(<[u8; 16]>::try_from(ip).ok()?),
+                _ => return None,
+            });
+            bytes = rest;
+        }
+        let port = u16::from_le_bytes(*port);
+        let usable = port != 0 && (1..=ADDRESSES_MAX).contains(&ips.len());
+        usable.then_some(Self {
+            port,
+            token: *token,
+            ips,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_address_survives(
+            port in 1..=u16::MAX,
+            token: [u8; 32],
+            ips in prop::collection::vec(any::<IpAddr>(), 1..=ADDRESSES_MAX),
+        ) {
+            let address = Address { port, token, ips };
+            prop_assert_eq!(Address::decode(&address.encode()).unwrap(), address);
+        }
+
+        #[test]
+        fn nonsense_is_refused_or_an_address(
+            head: [u8; 32],
+            tail in prop::collection::vec(prop_oneof![Just(4_u8), Just(16), any::<u8>()], 0..80),
+        ) {
+            let bytes = [&head[..], &tail].concat();
+            if let Ok(address) = Address::decode(&bytes) {
+                prop_assert_eq!(address.encode(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What must go on when nobody calls: goodbyes that are not sent yet, and hosts that vanish in the middle of traffic.
+//!
+//! Keepalive probes an idle connection only. While bytes are on their way unacknowledged, the kernel retransmits for a
+//! quarter of an hour before it gives up. So one thread per process looks at every connection a few times within its
+//! peer timeout: one that owes a sign of life for that long has lost its peer. A peer that is merely stopped still
+//! acknowledges.
+
+use std::io;
+use std::net::Shutdown;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weft_transport::{Progress, fork};
+
+use crate::frame::Frame;
+use crate::link::Connection;
+use crate::outgoing::Outgoing;
+
+/// How often goodbyes under way are looked at.
+const GOODBYE_PERIOD: Duration = Duration::from_millis(5);
+/// How often connections are looked at.
+const WATCH_PERIOD: Duration = Duration::from_millis(250);
+/// A peer that takes nothing for this long does not get its goodbye.
+const GOODBYE_PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+struct Duties {
+    watched: Vec<Watched>,
+    goodbyes: Vec<Goodbye>,
+    /// The process (counted in forks) in which the thread runs.
+    running: Option<u64>,
+}
+
+struct Watched {
+    connection: Weak<Connection>,
+    peer_timeout: Duration,
+    /// Since when the peer has owed a sign of life.
+    silent_since: Option<Instant>,
+}
+
+/// A connection that is being closed: first everything queued is sent, then whatever comes is discarded until the peer
+/// closes too. Closing with unread bytes would destroy, at the peer, what it has not read yet.
+struct Goodbye {
+    connection: Arc<Connection>,
+    outgoing: Outgoing,
+    sent: bool,
+    give_up: Instant,
+}
+
+static DUTIES: Mutex<Option<Duties>> = Mutex::new(None);
+static NEWS: Condvar = Condvar::new();
+
+/// Looks after a connection for as long as it exists.
+pub(crate) fn watch(connection: &Arc<Connection>, peer_timeout: Duration) {
+    let watched = Watched {
+        connection: Arc::downgrade(connection),
+        peer_timeout,
+        silent_since: None,
+    };
+    with_duties(|duties| duties.watched.push(watched));
+}
+
+/// Sends what is queued and a goodbye, and ends the connection once the peer has it.
+pub(crate) fn say_goodbye(connection: Arc<Connection>, mut outgoing: Outgoing) {
+    outgoing.abandon_all();
+    let mut send = |slices: &[io::IoSlice<'_>]| connection.socket.send(slices);
+    if outgoing.frame(&Frame::Goodbye, &[], &mut send).is_err() {
+        return;
+    }
+    let mut goodbye = Goodbye {
+        connection,
+        outgoing,
+        sent: false,
+        give_up: Instant::now() + GOODBYE_PATIENCE,
+    };
+    if !goodbye.advance() {
+        with_duties(|duties| duties.goodbyes.push(goodbye));
+    }
+}
+
+fn lock() -> MutexGuard<'static, Option<Duties>> {
+    DUTIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Changes the duties, and makes sure that there is a thread to do them.
+fn with_duties(change: impl FnOnce(&mut Duties)) {
+    let mut guard = lock();
+    let duties = guard.get_or_insert_default();
+    change(duties);
+    let here = fork::generation();
+    if duties.running != Some(here) {
+        let started = thread::Builder::new()
+            .name("weft-tcp-care".into())
+            .spawn(run);
+        // Without the thread (no memory for one) a goodbye may be lost; the next connection tries again.
+        duties.running = started.is_ok().then_some(here);
+    }
+    NEWS.notify_one();
+}
+
+fn run() {
+    let mut next_watch = Instant::now();
+    let mut guard = lock();
+    loop {
+        let duties = guard.get_or_insert_default();
+        duties.goodbyes.retain_mut(|goodbye| !goodbye.advance());
+        if Instant::now() >= next_watch {
+            duties.watched.retain_mut(Watched::look);
+            next_watch = Instant::now() + WATCH_PERIOD;
+        }
+        let nap = match (duties.goodbyes.is_empty(), duties.watched.is_empty()) {
+            (false, _) => GOODBYE_PERIOD,
+            (true, false) => WATCH_PERIOD,
+            (true, true) => Duration::from_secs(3600),
+        };
+        let waited = NEWS.wait_timeout(guard, nap);
+        guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+impl Watched {
+    /// False when there is nothing to look after any more.
+    fn look(&mut self) -> bool {
+        let Some(connection) = self.connection.upgrade() else {
+            return false;
+        };
+        let now = Instant::now();
+        // Silence counts from when it is seen: before, the peer may not have owed anything.
+        let owing = connection.socket.silence();
+        self.silent_since = owing
+            .filter(|silence| *silence > WATCH_PERIOD)
+            .map(|_| self.silent_since.unwrap_or(now));
+        let silent_for = self
+            .silent_since
+            .map_or(Duration::ZERO, |since| now - since);
+        if silent_for < self.peer_timeout {
+            return true;
+        }
+        connection.vanished(format!(
+            "its host has not acknowledged anything for {:.1} s",
+            silent_for.as_secs_f64()
+        ));
+        false
+    }
+}
+
+impl Goodbye {
+    /// True when it is over.
+    fn advance(&mut self) -> bool {
+        if Instant::now() >= self.give_up {
+            return true;
+        }
+        let socket = &self.connection.socket;
+        if !self.sent {
+            let mut progressed = false;
+            let flushed = self.outgoing.flush(&mut |slices| {
+                let sent = socket.send(slices);
+                progressed |= sent.is_ok();
+                sent
+            });
+            if progressed {
+                self.give_up = Instant::now() + GOODBYE_PATIENCE;
+            }
+            match flushed {
+                Ok(Progress::Pending) => {}
+                Ok(Progress::Done) => {
+                    socket.shutdown(Shutdown::Write);
+                    self.sent = true;
+                }
+                Err(_) => return true,
+            }
+        }
+        discard(&mut socket.reader())
+    }
+}
+
+/// Reads and forgets what has come; true at the end of the connection.
+fn discard(reader: &mut impl io::Read) -> bool {
+    let mut buffer = [0; 16 << 10];
+    for _ in 0..64 {
+        match reader.read(&mut buffer) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return true,
+        }
+    }
+    false
+}

@@ -1,0 +1,134 @@
+//! What travels on a connection: frames of a fixed header, some with a payload behind it.
+//!
+//! All numbers are little-endian. A header has exactly one form: fields that a kind does not use hold fixed values,
+//! and anything else is refused.
+//!
+//! | bytes  | field                                    | put | signal | message | goodbye |
+//! |--------|------------------------------------------|-----|--------|---------|---------|
+//! | 0..4   | kind                                     | 1   | 2      | 3       | 4       |
+//! | 4..8   | reserved                                 | 0   | 0      | 0       | 0       |
+//! | 8..16  | offset in the receiver's pool            | yes | 0      | 0       | 0       |
+//! | 16..24 | bytes of payload                         | yes | 0      | yes     | 0       |
+//! | 24..32 | signal's offset, all ones for no signal  | yes | yes    | all ones | all ones |
+//! | 32..40 | signal's value, 0 for no signal          | yes | yes    | 0       | 0       |
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+
+use weft_transport::Signal;
+
+/// Bytes of every header.
+pub(crate) const HEADER_BYTES: usize = 40;
+/// The longest control message.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+const NO_SIGNAL: u64 = u64::MAX;
+
+/// A header, understood.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Frame {
+    /// The payload goes to this range of the receiver's pool; then the signal is stored.
+    Put {
+        range: Range<u64>,
+        signal: Option<Signal>,
+    },
+    /// A signal alone.
+    Signal(Signal),
+    /// The payload is a control message of this many bytes.
+    Message { bytes: usize },
+    /// The last frame: the sender closes in an orderly way.
+    Goodbye,
+}
+
+impl Frame {
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let (kind, offset, bytes, signal) = match self {
+            Frame::Put { range, signal } => (1, range.start, range.end - range.start, *signal),
+            Frame::Signal(signal) => (2, 0, 0, Some(*signal)),
+            Frame::Message { bytes } => (3, 0, *bytes as u64, None),
+            Frame::Goodbye => (4, 0, 0, None),
+        };
+        let (signal, value) = signal.map_or((NO_SIGNAL, 0), |s| (s.offset, s.value));
+        let mut header = [0; HEADER_BYTES];
+        for (at, word) in [kind, offset, bytes, signal, value].iter().enumerate() {
+            header[at * 8..at * 8 + 8].copy_from_slice(&u64::to_le_bytes(*word));
+        }
+        header
+    }
+
+    pub(crate) fn decode(header: &[u8; HEADER_BYTES]) -> Result<Self, &'static str> {
+        let word = |at: usize| {
+            let bytes = header[at * 8..at * 8 + 8].try_into();
+            u64::from_le_bytes(bytes.expect("a range of 8 bytes"))
+        };
+        let [kind, offset, bytes, signal, value] = [0, 1, 2, 3, 4].map(word);
+        let signal = match (signal, value) {
+            (NO_SIGNAL, 0) => None,
+            (NO_SIGNAL, _) => return Err("a value without a signal"),
+            (offset, value) => Some(Signal { offset, value }),
+        };
+        match (kind, offset, bytes, signal) {
+            (1, _, 0, _) => Err("a put of nothing"),
+            (1, start, bytes, signal) => {
+                let end = start.checked_add(bytes).ok_or("a put beyond all memory")?;
+                let range = start..end;
+                Ok(Frame::Put { range, signal })
+            }
+            (2, 0, 0, Some(signal)) => Ok(Frame::Signal(signal)),
+            (3, 0, bytes, None) if bytes <= MESSAGE_BYTES_MAX as u64 => Ok(Frame::Message {
+                bytes: bytes as usize,
+            }),
+            (4, 0, 0, None) => Ok(Frame::Goodbye),
+            _ => Err("a frame of no known form"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frames() -> impl Strategy<Value = Frame> {
+        let signal =
+            || (0..u64::MAX, any::<u64>()).prop_map(|(offset, value)| Signal { offset, value });
+        prop_oneof![
+            (any::<u32>(), 1..u32::MAX, prop::option::of(signal())).prop_map(
+                |(start, bytes, signal)| Frame::Put {
+                    range: u64::from(start)..u64::from(start) + u64::from(bytes),
+                    signal,
+                }
+            ),
+            signal().prop_map(Frame::Signal),
+            (0..=MESSAGE_BYTES_MAX).prop_map(|bytes| Frame::Message { bytes }),
+            Just(Frame::Goodbye),
+        ]
+    }
+
+    /// Headers that are nearly right, so that every field's check is reached.
+    fn headers() -> impl Strategy<Value = [u8; HEADER_BYTES]> {
+        let word = || prop_oneof![Just(0), Just(u64::MAX), 0..5_u64, any::<u64>()];
+        [word(), word(), word(), word(), word()].prop_map(|words| {
+            let mut header = [0; HEADER_BYTES];
+            for (at, word) in words.iter().enumerate() {
+                header[at * 8..at * 8 + 8].copy_from_slice(&word.to_le_bytes());
+            }
+            header
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_frame_survives_the_wire(frame in frames()) {
+            prop_assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
+        }
+
+        #[test]
+        fn every_header_has_one_form(header in headers()) {
+            if let Ok(frame) = Frame::decode(&header) {
+                prop_assert_eq!(frame.encode(), header);
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What comes in on a link: frames are parsed, payloads go straight to their place in the pool, nothing is believed.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut, Read};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weft_transport::{LinkError, Segment, Signal};
+
+use crate::frame::{Frame, HEADER_BYTES};
+use crate::ranges::Ranges;
+
+const STAGE_BYTES: usize = 64 << 10;
+
+/// How far a call to [`Incoming::step`] came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// A message is complete.
+    Message,
+    /// So many bytes came from the connection, all there was for now.
+    Drained(usize),
+    /// So many bytes came from the connection; there may be more.
+    Read(usize),
+}
+
+/// What the next bytes are.
+#[derive(Debug)]
+enum Expecting {
+    Header,
+    /// The rest of a put: this range, unless its grant was taken back.
+    Payload {
+        range: Range<u64>,
+        wanted: bool,
+        signal: Option<Signal>,
+    },
+    /// The rest of a message that ends up this long.
+    Message {
+        bytes: usize,
+        so_far: Vec<u8>,
+    },
+}
+
+/// The receiving half of a link.
+///
+/// Invariants: only offsets in `granted` are written. `granted` is part of `ever`. The bytes in `stage[start..end]` have
+/// come from the connection and are not understood yet; after each step that is not [`Step::Message`], they are less
+/// than what is expected next.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pool: Arc<Segment>,
+    granted: Ranges,
+    ever: Ranges,
+    stage: Box<[u8]>,
+    start: usize,
+    end: usize,
+    expecting: Expecting,
+    /// Complete messages that nobody has taken yet.
+    pub(crate) messages: VecDeque<Vec<u8>>,
+    /// A signal was stored since this was last reset.
+    pub(crate) signalled: bool,
+    /// How it ended.
+    pub(crate) goodbye: bool,
+}
+
+impl Incoming {
+    pub(crate) fn new(pool: Arc<Segment>) -> Self {
+        Self {
+            pool,
+            granted: Ranges::default(),
+            ever: Ranges::default(),
+            stage: vec![0; STAGE_BYTES].into(),
+            start: 0,
+            end: 0,
+            expecting: Expecting::Header,
+            messages: VecDeque::new(),
+            signalled: false,
+            goodbye: false,
+        }
+    }
+
+    pub(crate) fn grant(&mut self, range: Range<u64>) {
+        self.ever.insert(range.clone());
+        self.granted.insert(range);
+    }
+
+    /// After this returns, nothing is written there any more.
+    pub(crate) fn revoke(&mut self, range: Range<u64>) {
+        if let Expecting::Payload {
+            range: coming,
+            wanted,
+            ..
+        } = &mut self.expecting
+            && coming.start < range.end
+            && range.start < coming.end
+        {
+            *wanted = false;
+        }
+        self.granted.remove(range);
+    }
+
+    /// Understands what has come so far, up to the end of a message; then, if that was everything, reads once more.
+    pub(crate) fn step(&mut self, connection: &mut impl Read) -> Result<Step, LinkError> {
+        if self.parse()? {
+            return Ok(Step::Message);
+        }
+        if self.goodbye {
+            return Err(LinkError::Left);
+        }
+        let (bytes, room) = match self.read(connection) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Step::Drained(0)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Step::Read(0)),
+            Err(error) => return Err(LinkError::Gone(error.to_string())),
+        };
+        if bytes == 0 {
+            return Err(LinkError::Gone(
+                "the connection ended without a goodbye".into(),
+            ));
+        }
+        if self.parse()? {
+            return Ok(Step::Message);
+        }
+        if self.goodbye {
+            return Err(LinkError::Left);
+        }
+        Ok(if bytes < room {
+            Step::Drained(bytes)
+        } else {
+            Step::Read(bytes)
+        })
+    }
+
+    /// Reads what is expected into its place and what follows into the stage. Returns how much came and how much could have.
+    fn read(&mut self, connection: &mut impl Read) -> io::Result<(usize, usize)> {
+        self.make_room();
+        let free = &mut self.stage[self.end..];
+        let (bytes, direct, room) = match &mut self.expecting {
+            Expecting::Payload {
+                range,
+                wanted: true,
+                ..
+            } => {
+                let start = self.pool.at(range).expect("granted ranges are in the pool");
+                let direct = (range.end - range.start) as usize;
+                // SAFETY: the range lies within the mapped pool and is granted to this peer alone; the owner reads it only
+                // after the signal that follows the payload.
+                let place = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), direct) };
+                let room = direct + free.len();
+                let mut slices = [IoSliceMut::new(place), IoSliceMut::new(free)];
+                let bytes = connection.read_vectored(&mut slices)?;
+                let direct = bytes.min(direct);
+                range.start += direct as u64;
+                (bytes, direct, room)
+            }
+            _ => {
+                let room = free.len();
+                (connection.read(free)?, 0, room)
+            }
+        };
+        self.end += bytes - direct;
+        Ok((bytes, room))
+    }
+
+    fn make_room(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.start > 0 {
+            self.stage.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+    }
+
+    /// Goes through the stage, up to the end of a message; true if there is one.
+    fn parse(&mut self) -> Result<bool, LinkError> {
+        while !self.goodbye {
+            match &mut self.expecting {
+                Expecting::Header => {
+                    let Some(header) = self.stage[self.start..self.end].first_chunk() else {
+                        return Ok(false);
+                    };
+                    let frame = Frame::decode(header).map_err(|what| protocol(what, None))?;
+                    self.start += HEADER_BYTES;
+                    self.begin(frame)?;
+                }
+                Expecting::Payload { .. } => {
+                    if !self.take_payload()? {
+                        return Ok(false);
+                    }
+                }
+                Expecting::Message { bytes, so_far } => {
+                    let taken = (*bytes - so_far.len()).min(self.end - self.start);
+                    so_far.extend_from_slice(&self.stage[self.start..self.start + taken]);
+                    self.start += taken;
+                    if so_far.len() < *bytes {
+                        return Ok(false);
+                    }
+                    self.messages.push_back(std::mem::take(so_far));
+                    self.expecting = Expecting::Header;
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn begin(&mut self, frame: Frame) -> Result<(), LinkError> {
+        match frame {
+            Frame::Put { range, signal } => {
+                self.expecting = Expecting::Payload {
+                    wanted: self.may_write(&range)?,
+                    range,
+                    signal,
+                };
+            }
+            Frame::Signal(signal) => self.store(signal)?,
+            Frame::Message { bytes } => {
+                let so_far = Vec::with_capacity(bytes);
+                self.expecting = Expecting::Message { bytes, so_far };
+            }
+            Frame::Goodbye => self.goodbye = true,
+        }
+        Ok(())
+    }
+
+    /// Moves staged bytes to their place; true if the payload is complete.
+    fn take_payload(&mut self) -> Result<bool, LinkError> {
+        let Expecting::Payload {
+            range,
+            wanted,
+            signal,
+        } = &mut self.expecting
+        else {
+            return Ok(true);
+        };
+        let left = range.end - range.start;
+        let taken = left.min((self.end - self.start) as u64) as usize;
+        if *wanted && taken > 0 {
+            let place = self.pool.at(range).expect("granted ranges are in the pool");
+            let staged = &self.stage[self.start..self.start + taken];
+            // SAFETY: as in `read`: the range lies within the pool and is this peer's alone until its signal.
+            unsafe {
+                place
+                    .as_ptr()
+                    .copy_from_nonoverlapping(staged.as_ptr(), taken)
+            };
+        }
+        self.start += taken;
+        range.start += taken as u64;
+        if range.start < range.end {
+            return Ok(false);
+        }
+        let signal = signal.take();
+        self.expecting = Expecting::Header;
+        signal.map_or(Ok(()), |signal| self.store(signal))?;
+        Ok(true)
+    }
+
+    fn store(&mut self, signal: Signal) -> Result<(), LinkError> {
+        let Some(end) = signal.offset.checked_add(8) else {
+            return Err(protocol("a signal beyond all memory", None));
+        };
+        let range = signal.offset..end;
+        let Some(word) = self.pool.checked_word(signal.offset) else {
+            return Err(protocol(
+                "a signal that is not an aligned word",
+                Some(&range),
+            ));
+        };
+        if self.may_write(&range)? {
+            word.store(signal.value, Ordering::Release);
+            self.signalled = true;
+        }
+        Ok(())
+    }
+
+    /// Whether to write there: false for a range that is no longer granted, an error for one that never was.
+    fn may_write(&self, range: &Range<u64>) -> Result<bool, LinkError> {
+        if self.pool.contains(range) {
+            if self.granted.covers(range) {
+                return Ok(true);
+            }
+            if self.ever.covers(range) {
+                return Ok(false);
+            }
+        }
+        Err(protocol(
+            "a write where it was granted nothing",
+            Some(range),
+        ))
+    }
+}
+
+fn protocol(what: &str, range: Option<&Range<u64>>) -> LinkError {
+    LinkError::Protocol(match range {
+        Some(range) => format!("{what} ({}..{})", range.start, range.end),
+        None => what.into(),
+    })
+}

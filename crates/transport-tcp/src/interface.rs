@@ -1,0 +1,239 @@
+//! Which network to listen on.
+
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::ptr::NonNull;
+
+use weft_transport::LinkError;
+
+/// How to choose the network to listen on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Interface {
+    /// The one that leads out of this host, or the loopback interface if there is none.
+    #[default]
+    Default,
+    /// The one that leads to this target, given as `host:port`.
+    Towards(String),
+    /// This one: an interface's name, an IP address of this host, or a network such as `10.1.0.0/16`.
+    Named(String),
+}
+
+/// An address that is nobody's (RFC 5737): the route to it is the default route.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
+
+impl Interface {
+    /// The addresses of this host to listen on and to publish, the best first.
+    pub(crate) fn addresses(&self) -> Result<Vec<IpAddr>, LinkError> {
+        match self {
+            Interface::Default => Ok(vec![
+                source_towards(NOWHERE).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            ]),
+            Interface::Towards(target) => towards(target),
+            Interface::Named(name) => named(name),
+        }
+    }
+}
+
+/// The source address of the route to the target. If that stays on this host (the target is here), peers elsewhere need
+/// another one too: the one of the default route.
+fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
+    let targets = target.to_socket_addrs().map_err(|error| {
+        LinkError::Refused(format!(
+            "the rendezvous {target:?} is no known host:port ({error})"
+        ))
+    })?;
+    let Some(first) = targets
+        .into_iter()
+        .find_map(|target| source_towards(target).ok())
+    else {
+        return Err(LinkError::Refused(format!(
+            "no route leads to the rendezvous {target:?}"
+        )));
+    };
+    let mut addresses = vec![first];
+    if first.is_loopback()
+        && let Ok(outward) = source_towards(NOWHERE)
+    {
+        addresses.push(outward);
+    }
+    Ok(addresses)
+}
+
+/// Asks the kernel for the route by connecting a datagram socket, which sends nothing.
+fn source_towards(target: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match target {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(target)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+fn named(name: &str) -> Result<Vec<IpAddr>, LinkError> {
+    let all = interfaces()?;
+    let wanted = Wanted::parse(name);
+    let mut found: Vec<IpAddr> = all
+        .iter()
+        .filter(|(interface, ip)| wanted.matches(interface, *ip))
+        .map(|(_, ip)| *ip)
+        .collect();
+    // IPv4 first: it is what most peers reach.
+    found.sort_by_key(IpAddr::is_ipv6);
+    found.truncate(8);
+    if found.is_empty() {
+        let known: Vec<String> = all
+            .iter()
+            .map(|(name, ip)| format!("{name} ({ip})"))
+            .collect();
+        return Err(LinkError::Refused(format!(
+            "no interface of this host is {name:?}; there are {}",
+            known.join(", ")
+        )));
+    }
+    Ok(found)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted<'a> {
+    Ip(IpAddr),
+    Network(IpAddr, u8),
+    Name(&'a str),
+}
+
+impl<'a> Wanted<'a> {
+    fn parse(text: &'a str) -> Self {
+        if let Ok(ip) = text.parse() {
+            return Wanted::Ip(ip);
+        }
+        let network = text.split_once('/').and_then(|(ip, bits)| {
+            let (ip, bits): (IpAddr, u8) = (ip.parse().ok()?, bits.parse().ok()?);
+            (bits <= if ip.is_ipv4() { 32 } else { 128 }).then_some((ip, bits))
+        });
+        match network {
+            Some((ip, bits)) => Wanted::Network(ip, bits),
+            None => Wanted::Name(text),
+        }
+    }
+
+    fn matches(&self, interface: &str, ip: IpAddr) -> bool {
+        match self {
+            Wanted::Ip(wanted) => ip == *wanted,
+            Wanted::Network(network, bits) => in_network(ip, *network, *bits),
+            Wanted::Name(name) => interface == *name,
+        }
+    }
+}
+
+fn in_network(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
+    let top = |value: u128, width: u32| value.checked_shr(width - u32::from(bits)).unwrap_or(0);
+    match (ip, network) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            let [a, b] = [a, b].map(|ip| top(u32::from(ip).into(), 32));
+            a == b
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            let [a, b] = [a, b].map(|ip| top(ip.into(), 128));
+            a == b
+        }
+        _ => false,
+    }
+}
+
+/// The names and addresses of the interfaces that are up. Link-local IPv6 addresses are left out: they need a scope
+/// that means something on one host only.
+fn interfaces() -> io::Result<Vec<(String, IpAddr)>> {
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: `list` is writable and outlives the call.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut next = NonNull::new(list);
+    while let Some(entry) = next {
+        // SAFETY: the kernel's list is valid until it is freed below.
+        let entry = unsafe { entry.as_ref() };
+        if entry.ifa_flags & libc::IFF_UP as u32 != 0
+            && let Some(ip) = ip_of(entry.ifa_addr)
+        {
+            // SAFETY: every entry has a NUL-terminated name, valid until the list is freed.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+            found.push((name.to_string_lossy().into_owned(), ip));
+        }
+        next = NonNull::new(entry.ifa_next);
+    }
+    // SAFETY: the list came from `getifaddrs`, and nothing borrows from it any more.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: null, or valid until the list is freed; the caller still holds the list.
+    let family = i32::from(unsafe { address.as_ref() }?.sa_family);
+    match family {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is one of these; the list aligns its addresses for any family.
+            let v4 = unsafe { &*address.cast::<libc::sockaddr_in>() };
+            Some(Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes()).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let v6 = unsafe { &*address.cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            (!ip.is_unicast_link_local()).then_some(ip.into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(interface: Interface, expected: &[&str]) {
+        let found = interface.addresses().unwrap();
+        let expected: Vec<IpAddr> = expected.iter().map(|ip| ip.parse().unwrap()).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn loopback_by_its_address_and_network() {
+        check(Interface::Named("127.0.0.1".into()), &["127.0.0.1"]);
+        check(Interface::Named("127.0.0.0/8".into()), &["127.0.0.1"]);
+    }
+
+    #[test]
+    fn the_route_to_this_host_comes_first() {
+        let found = Interface::Towards("127.0.0.1:1".into())
+            .addresses()
+            .unwrap();
+        assert_eq!(found[0], IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+
+    #[test]
+    fn an_unknown_interface_is_an_error_that_names_the_known_ones() {
+        let error = Interface::Named("nosuch0".into()).addresses().unwrap_err();
+        assert!(error.to_string().contains("127.0.0.1"), "{error}");
+    }
+
+    #[test]
+    fn networks() {
+        let check = |ip: &str, network: &str, expected: bool| {
+            let wanted = Wanted::parse(network);
+            assert_eq!(
+                wanted.matches("eth0", ip.parse().unwrap()),
+                expected,
+                "{ip} {network}"
+            );
+        };
+        check("10.1.2.3", "10.1.0.0/16", true);
+        check("10.2.2.3", "10.1.0.0/16", false);
+        check("10.2.2.3", "0.0.0.0/0", true);
+        check("fd00::1", "fd00::/8", true);
+        check("fd00::1", "::/0", true);
+        check("10.1.2.3", "::/0", false);
+        check("10.1.2.3", "eth0", true);
+        check("10.1.2.3", "10.1.0.0/33", false);
+    }
+}

@@ -1,0 +1,314 @@
+//! One connection as a link.
+
+use std::io;
+use std::net::Shutdown;
+use std::ops::Range;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weft_transport::{
+    Bell, EndpointId, Inbox, Kind, Link, LinkError, Local, PeerMemory, Progress, Signal,
+};
+
+use crate::caretaker;
+use crate::frame::{Frame, MESSAGE_BYTES_MAX};
+use crate::incoming::{Incoming, Step};
+use crate::outgoing::Outgoing;
+use crate::socket::Socket;
+
+/// A call to `receive` stops after about this much, so that other links get their turn.
+const RECEIVED_BYTES_MAX: usize = 2 << 20;
+
+/// How a link ended.
+#[derive(Clone, Debug)]
+enum Fate {
+    Closed,
+    Left,
+    Gone(String),
+    Protocol(String),
+}
+
+impl Fate {
+    fn error(&self) -> LinkError {
+        match self {
+            Fate::Closed => LinkError::Gone("this side closed the connection".into()),
+            Fate::Left => LinkError::Left,
+            Fate::Gone(why) => LinkError::Gone(why.clone()),
+            Fate::Protocol(what) => LinkError::Protocol(what.clone()),
+        }
+    }
+}
+
+/// What the link shares with the caretaker.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) socket: Socket,
+    fate: Mutex<Option<Fate>>,
+}
+
+impl Connection {
+    /// Ends the connection because the peer's host vanished.
+    pub(crate) fn vanished(&self, why: String) {
+        self.end(Fate::Gone(why));
+    }
+
+    /// The first reason to end counts.
+    fn end(&self, fate: Fate) {
+        let mut ended = lock(&self.fate);
+        if ended.is_none() {
+            if matches!(fate, Fate::Gone(_) | Fate::Protocol(_)) {
+                self.socket.shutdown(Shutdown::Both);
+            }
+            *ended = Some(fate);
+        }
+    }
+
+    fn check(&self) -> Result<(), LinkError> {
+        match &*lock(&self.fate) {
+            None => Ok(()),
+            Some(fate) => Err(fate.error()),
+        }
+    }
+}
+
+/// A link over TCP.
+///
+/// Lock order: `turn`, then `outgoing`, then `incoming`, then the connection's fate. No lock but `turn` is held while an
+/// inbox is called.
+pub(crate) struct TcpLink {
+    peer: EndpointId,
+    bell: Arc<Bell>,
+    connection: Arc<Connection>,
+    outgoing: Mutex<Outgoing>,
+    incoming: Mutex<Incoming>,
+    /// Held by the thread that receives, so that messages are delivered in order.
+    turn: Mutex<()>,
+    closed: AtomicBool,
+}
+
+impl TcpLink {
+    /// A link over a connection whose handshake is done.
+    pub(crate) fn new(
+        local: &Local,
+        peer: EndpointId,
+        socket: Socket,
+        peer_timeout: std::time::Duration,
+    ) -> Arc<Self> {
+        let connection = Arc::new(Connection {
+            socket,
+            fate: Mutex::new(None),
+        });
+        caretaker::watch(&connection, peer_timeout);
+        Arc::new(Self {
+            peer,
+            bell: local.bell.clone(),
+            connection,
+            outgoing: Mutex::default(),
+            incoming: Mutex::new(Incoming::new(local.pool.clone())),
+            turn: Mutex::new(()),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Runs something that sends, if the link is good. Where sending fails, finds out what became of the peer.
+    fn sending<T>(
+        &self,
+        action: impl FnOnce(
+            &mut Outgoing,
+            &mut dyn FnMut(&[io::IoSlice<'_>]) -> io::Result<usize>,
+        ) -> io::Result<T>,
+    ) -> Result<T, LinkError> {
+        let mut outgoing = lock(&self.outgoing);
+        self.connection.check()?;
+        let mut send = |slices: &[io::IoSlice<'_>]| self.connection.socket.send(slices);
+        action(&mut outgoing, &mut send).map_err(|error| self.explain(error))
+    }
+
+    /// After sending failed: what was received before may hold a goodbye, and then the peer left rather than died.
+    fn explain(&self, error: io::Error) -> LinkError {
+        let mut incoming = lock(&self.incoming);
+        loop {
+            match incoming.step(&mut self.connection.socket.reader()) {
+                Ok(Step::Drained(0)) => {
+                    self.connection.end(Fate::Gone(error.to_string()));
+                    break;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    self.connection.end(fate_of(error));
+                    break;
+                }
+            }
+        }
+        if std::mem::take(&mut incoming.signalled) {
+            self.bell.ring();
+        }
+        match self.connection.check() {
+            Err(error) => error,
+            Ok(()) => error.into(),
+        }
+    }
+
+    /// Takes in what has arrived, up to a message or for as long as the budget lasts.
+    fn take_in(&self, budget: &mut usize) -> Result<Taken, LinkError> {
+        let mut incoming = lock(&self.incoming);
+        loop {
+            if let Some(message) = incoming.messages.pop_front() {
+                return Ok(Taken::Message(message));
+            }
+            self.connection.check()?;
+            let step = incoming.step(&mut self.connection.socket.reader());
+            if std::mem::take(&mut incoming.signalled) {
+                self.bell.ring();
+            }
+            match step {
+                Ok(Step::Message) => {}
+                Ok(Step::Drained(_)) => return Ok(Taken::Everything),
+                Ok(Step::Read(bytes)) => {
+                    *budget = budget.saturating_sub(bytes);
+                    if *budget == 0 {
+                        return Ok(Taken::Everything);
+                    }
+                }
+                Err(error) => self.connection.end(fate_of(error)),
+            }
+        }
+    }
+}
+
+/// What [`TcpLink::take_in`] found.
+enum Taken {
+    Message(Vec<u8>),
+    /// All there is for now, or all that is due in one call.
+    Everything,
+}
+
+fn fate_of(error: LinkError) -> Fate {
+    match error {
+        LinkError::Left => Fate::Left,
+        LinkError::Protocol(what) => Fate::Protocol(what),
+        LinkError::Gone(why) => Fate::Gone(why),
+        other => Fate::Gone(other.to_string()),
+    }
+}
+
+impl Link for TcpLink {
+    fn kind(&self) -> Kind {
+        Kind::Tcp
+    }
+
+    fn peer(&self) -> EndpointId {
+        self.peer
+    }
+
+    fn memory(&self) -> Option<PeerMemory> {
+        None
+    }
+
+    fn put(
+        &self,
+        token: u64,
+        offset: u64,
+        pieces: &[&[u8]],
+        signal: Option<Signal>,
+    ) -> Result<Progress, LinkError> {
+        let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        if offset.checked_add(bytes).is_none() {
+            return Err(invalid("the put reaches beyond all memory"));
+        }
+        signal.map_or(Ok(()), check_signal)?;
+        match (bytes, signal) {
+            (0, None) => self.connection.check().map(|()| Progress::Done),
+            (0, Some(signal)) => self.signal(signal).map(|()| Progress::Done),
+            _ => self.sending(|outgoing, send| outgoing.put(token, offset, pieces, signal, send)),
+        }
+    }
+
+    fn abandon(&self, token: u64) {
+        lock(&self.outgoing).abandon(token);
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), LinkError> {
+        check_signal(signal)?;
+        self.sending(|outgoing, send| outgoing.frame(&Frame::Signal(signal), &[], send))
+    }
+
+    fn message(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), LinkError> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(invalid("a message of more than 64 KiB"));
+        }
+        if !descriptors.is_empty() {
+            return Err(invalid("descriptors cannot pass over TCP"));
+        }
+        let frame = Frame::Message { bytes: bytes.len() };
+        self.sending(|outgoing, send| outgoing.frame(&frame, bytes, send))
+    }
+
+    fn flush(&self) -> Result<Progress, LinkError> {
+        self.sending(|outgoing, send| outgoing.flush(send))
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        Some(self.connection.socket.descriptor())
+    }
+
+    fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+        // Whoever holds the turn takes everything in; an inbox that calls back here finds it held by itself.
+        let Ok(_turn) = self.turn.try_lock() else {
+            return Ok(());
+        };
+        let mut budget = RECEIVED_BYTES_MAX;
+        while let Taken::Message(message) = self.take_in(&mut budget)? {
+            inbox.message(&message, Vec::new());
+        }
+        Ok(())
+    }
+
+    fn grant(&self, range: Range<u64>) {
+        lock(&self.incoming).grant(range);
+    }
+
+    fn revoke(&self, range: Range<u64>) {
+        lock(&self.incoming).revoke(range);
+    }
+
+    fn close(&self) {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let mut outgoing = lock(&self.outgoing);
+        let alive = match &*lock(&self.connection.fate) {
+            None | Some(Fate::Left) => true,
+            Some(Fate::Closed | Fate::Gone(_) | Fate::Protocol(_)) => false,
+        };
+        self.connection.end(Fate::Closed);
+        if alive {
+            caretaker::say_goodbye(self.connection.clone(), std::mem::take(&mut *outgoing));
+        }
+    }
+}
+
+impl Drop for TcpLink {
+    /// Without a goodbye, the peer is to see an end that is none.
+    fn drop(&mut self) {
+        if !self.closed.load(Ordering::SeqCst) {
+            self.connection.socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn check_signal(signal: Signal) -> Result<(), LinkError> {
+    if signal.offset.is_multiple_of(8) {
+        return Ok(());
+    }
+    Err(invalid("a signal's offset must be a multiple of 8"))
+}
+
+fn invalid(what: &'static str) -> LinkError {
+    LinkError::Io(io::Error::new(io::ErrorKind::InvalidInput, what))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

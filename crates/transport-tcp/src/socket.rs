@@ -1,0 +1,242 @@
+//! A connected, non-blocking TCP socket, and the few system calls that the standard library lacks.
+
+use std::io::{self, IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use weft_transport::LinkError;
+use weft_transport::fork::Registration;
+
+/// How soon a blocking call notices that it has been cancelled.
+const CANCEL_POLL: Duration = Duration::from_millis(30);
+
+/// A connection. Forked children do not keep it open.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    // Above the stream: it must be dropped first.
+    _registration: Registration,
+    stream: TcpStream,
+}
+
+impl Socket {
+    /// Takes over a connected stream. `peer_timeout`: how long a vanished host may go unnoticed.
+    pub(crate) fn new(stream: TcpStream, peer_timeout: Duration) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        keep_alive(&stream, peer_timeout)?;
+        Ok(Self {
+            _registration: Registration::new(stream.as_fd())?,
+            stream,
+        })
+    }
+
+    /// Sends some of the bytes. `WouldBlock` if none can go now.
+    pub(crate) fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        // SAFETY: all zeros is a valid message header.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        // An `IoSlice` has the layout of an `iovec`, and the kernel only reads what it points to.
+        header.msg_iov = slices.as_ptr().cast_mut().cast();
+        header.msg_iovlen = slices.len() as _;
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        // SAFETY: the header, the slices and what they point to outlive the call.
+        let sent = unsafe { libc::sendmsg(self.stream.as_raw_fd(), &header, flags) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// The connection as a reader. Never blocks.
+    pub(crate) fn reader(&self) -> impl Read {
+        &self.stream
+    }
+
+    /// Ends one or both directions. Whoever reads sees the end.
+    pub(crate) fn shutdown(&self, how: Shutdown) {
+        // A connection that is down already needs no shutdown.
+        let _ = self.stream.shutdown(how);
+    }
+
+    /// How long ago the peer's host last gave a sign of life, if it owes one: something is on its way and not acknowledged.
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+        let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
+        let place = info.as_mut_ptr().cast();
+        let raw = self.stream.as_raw_fd();
+        // SAFETY: `place` is writable for `bytes` bytes, and both outlive the call.
+        let result =
+            unsafe { libc::getsockopt(raw, libc::IPPROTO_TCP, libc::TCP_INFO, place, &mut bytes) };
+        if result != 0 {
+            return None;
+        }
+        // SAFETY: it consists of numbers only, was zeroed, and the kernel filled it as far as it knows it.
+        let info = unsafe { info.assume_init() };
+        let owes = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
+        owes.then(|| Duration::from_millis(info.tcpi_last_ack_recv.into()))
+    }
+
+    /// Receives exactly this many bytes, for a handshake.
+    pub(crate) fn receive_exactly(
+        &self,
+        buffer: &mut [u8],
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<(), LinkError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match (&self.stream).read(&mut buffer[filled..]) {
+                Ok(0) => {
+                    return Err(LinkError::Refused(
+                        "the peer closed the connection during the handshake".into(),
+                    ));
+                }
+                Ok(bytes) => filled += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    wait_until(self.descriptor(), libc::POLLIN, deadline, cancel)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(LinkError::Refused(error.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+}
+
+/// Connects, without blocking for longer than it takes to notice `cancel`.
+pub(crate) fn connect(
+    address: SocketAddr,
+    deadline: Instant,
+    cancel: &AtomicBool,
+) -> Result<TcpStream, LinkError> {
+    let family = match address {
+        SocketAddr::V4(_) => libc::AF_INET,
+        SocketAddr::V6(_) => libc::AF_INET6,
+    };
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: plain system call.
+    let raw = unsafe { libc::socket(family, kind, 0) };
+    if raw < 0 {
+        return Err(io::Error::last_os_error().into());
+    }
+    // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+    let refused = |error: io::Error| LinkError::Refused(format!("{address}: {error}"));
+    match start_connecting(raw, address) {
+        Ok(()) => {}
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
+            wait_until(raw, libc::POLLOUT, deadline, cancel)?;
+        }
+        Err(error) => return Err(refused(error)),
+    }
+    let stream = TcpStream::from(socket);
+    match stream.take_error()? {
+        None => Ok(stream),
+        Some(error) => Err(refused(error)),
+    }
+}
+
+fn start_connecting(raw: RawFd, address: SocketAddr) -> io::Result<()> {
+    let result = match address {
+        SocketAddr::V4(v4) => {
+            let address = libc::sockaddr_in {
+                sin_family: libc::AF_INET as _,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            };
+            let bytes = size_of_val(&address) as libc::socklen_t;
+            // SAFETY: the address outlives the call and is as long as it says.
+            unsafe { libc::connect(raw, (&raw const address).cast(), bytes) }
+        }
+        SocketAddr::V6(v6) => {
+            let address = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as _,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
+                sin6_scope_id: v6.scope_id(),
+            };
+            let bytes = size_of_val(&address) as libc::socklen_t;
+            // SAFETY: the address outlives the call and is as long as it says.
+            unsafe { libc::connect(raw, (&raw const address).cast(), bytes) }
+        }
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Waits for an event on a descriptor, the deadline, or `cancel`.
+fn wait_until(
+    raw: RawFd,
+    events: i16,
+    deadline: Instant,
+    cancel: &AtomicBool,
+) -> Result<(), LinkError> {
+    let mut watched = [poll_entry(raw, events)];
+    loop {
+        if cancel.load(Ordering::Relaxed) {
+            return Err(LinkError::Cancelled);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(LinkError::TimedOut("the peer did not answer".into()));
+        }
+        if poll(&mut watched, left.min(CANCEL_POLL))? > 0 {
+            return Ok(());
+        }
+    }
+}
+
+pub(crate) fn poll_entry(raw: RawFd, events: i16) -> libc::pollfd {
+    libc::pollfd {
+        fd: raw,
+        events,
+        revents: 0,
+    }
+}
+
+/// Waits for events, rounding the time up to whole milliseconds. Returns how many entries have one.
+pub(crate) fn poll(entries: &mut [libc::pollfd], timeout: Duration) -> io::Result<usize> {
+    let millis = timeout.as_millis().min(60_000) as libc::c_int + 1;
+    // SAFETY: the pointer and the count describe `entries`, which outlive the call.
+    let ready = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as _, millis) };
+    match usize::try_from(ready) {
+        Ok(ready) => Ok(ready),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            error => Err(error),
+        },
+    }
+}
+
+/// Makes the kernel probe an idle peer, so that one whose host vanished is known within `peer_timeout`.
+fn keep_alive(stream: &TcpStream, peer_timeout: Duration) -> io::Result<()> {
+    const PROBES: u64 = 3;
+    let seconds = peer_timeout.as_secs().max(2);
+    let interval = (seconds / 5).max(1);
+    let idle = seconds.saturating_sub(interval * PROBES).max(1);
+    let set = |level: i32, option: i32, value: u64| {
+        let value = i32::try_from(value).unwrap_or(i32::MAX);
+        let bytes = size_of_val(&value) as libc::socklen_t;
+        let place = (&raw const value).cast();
+        // SAFETY: the value outlives the call and is as long as it says.
+        match unsafe { libc::setsockopt(stream.as_raw_fd(), level, option, place, bytes) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, idle)?;
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, interval)?;
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPCNT, PROBES)
+}

@@ -1,0 +1,247 @@
+//! The TCP transport: one port per endpoint, one connection per link.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use weft_transport::fork::Registration;
+use weft_transport::{EndpointId, Kind, Link, LinkError, LinkEvents, Local, Transport};
+
+use crate::address::Address;
+use crate::handshake::{Hello, REPLY_BYTES, Verdict};
+use crate::interface::Interface;
+use crate::link::TcpLink;
+use crate::listener::{self, Listener, ListeningSocket};
+use crate::socket::{self, Socket};
+
+/// How long to try one of several addresses of a peer before the next.
+const ADDRESS_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How to set up a [`TcpTransport`].
+#[derive(Clone, Debug)]
+pub struct TcpOptions {
+    /// The network to listen on.
+    pub interface: Interface,
+    /// After this long without a sign of life, a host counts as vanished.
+    pub peer_timeout: Duration,
+}
+
+impl Default for TcpOptions {
+    fn default() -> Self {
+        Self {
+            interface: Interface::Default,
+            peer_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Makes links over TCP for one endpoint.
+pub struct TcpTransport {
+    local: Local,
+    peer_timeout: Duration,
+    address: Address,
+    state: Mutex<State>,
+}
+
+enum State {
+    /// Connections queue up in the kernel.
+    Bound(Vec<ListeningSocket>),
+    Listening(Listening),
+    Closed,
+}
+
+struct Listening {
+    // Above the stream: it must be dropped first.
+    _registration: Registration,
+    stop: UnixStream,
+    thread: JoinHandle<()>,
+}
+
+impl TcpTransport {
+    /// Binds a port. Connections are taken in after [`Transport::listen`].
+    pub fn new(local: Local, options: TcpOptions) -> Result<Self, LinkError> {
+        let ips = options.interface.addresses()?;
+        let sockets = bind(&ips)?;
+        let address = Address {
+            port: sockets[0].listener.local_addr()?.port(),
+            token: local.token,
+            ips,
+        };
+        Ok(Self {
+            local,
+            peer_timeout: options.peer_timeout,
+            address,
+            state: Mutex::new(State::Bound(sockets)),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(
+        &self,
+        sockets: Vec<ListeningSocket>,
+        events: Arc<dyn LinkEvents>,
+    ) -> io::Result<Listening> {
+        let (stop, stopped) = UnixStream::pair()?;
+        let registration = Registration::new(stop.as_fd())?;
+        let listener = Listener {
+            local: self.local.clone(),
+            events,
+            peer_timeout: self.peer_timeout,
+            sockets: Arc::new(sockets),
+            _registration: Registration::new(stopped.as_fd())?,
+            stop: stopped,
+            callers: Vec::new(),
+        };
+        let thread = thread::Builder::new().name("weft-tcp-listen".into());
+        let thread = thread.spawn(move || listener.run())?;
+        Ok(Listening {
+            _registration: registration,
+            stop,
+            thread,
+        })
+    }
+
+    /// One attempt at one of the peer's addresses.
+    fn call(
+        &self,
+        peer: EndpointId,
+        token: [u8; 32],
+        at: SocketAddr,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Option<Arc<dyn Link>>, LinkError> {
+        let stream = socket::connect(at, deadline, cancel)?;
+        let socket = Socket::new(stream, self.peer_timeout)?;
+        let hello = Hello {
+            token,
+            caller: self.local.id,
+            listener: peer,
+        };
+        let hello = hello.encode();
+        let sent = socket.send(&[io::IoSlice::new(&hello)]);
+        if !matches!(sent, Ok(bytes) if bytes == hello.len()) {
+            return Err(LinkError::Refused(format!(
+                "{at}: the connection broke at once"
+            )));
+        }
+        let mut reply = [0; REPLY_BYTES];
+        socket.receive_exactly(&mut reply, deadline, cancel)?;
+        match Verdict::decode(&reply) {
+            Some(Verdict::Accept) => {
+                let link = TcpLink::new(&self.local, peer, socket, self.peer_timeout);
+                Ok(Some(link))
+            }
+            Some(Verdict::Yield) => Ok(None),
+            None => Err(LinkError::Refused(format!(
+                "{at}: not a weft endpoint of this version"
+            ))),
+        }
+    }
+}
+
+impl Transport for TcpTransport {
+    fn kind(&self) -> Kind {
+        Kind::Tcp
+    }
+
+    fn address(&self) -> Vec<u8> {
+        self.address.encode()
+    }
+
+    fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
+        let mut state = self.state();
+        match std::mem::replace(&mut *state, State::Closed) {
+            State::Bound(sockets) => {
+                *state = State::Listening(self.start(sockets, events)?);
+                Ok(())
+            }
+            other => {
+                *state = other;
+                let what = "the transport listens already, or is closed";
+                Err(LinkError::Io(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    what,
+                )))
+            }
+        }
+    }
+
+    fn connect(
+        &self,
+        peer: EndpointId,
+        address: &[u8],
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Option<Arc<dyn Link>>, LinkError> {
+        let address = Address::decode(address)?;
+        let last = address.ips.len() - 1;
+        let mut failure = None;
+        for (number, at) in address.sockets().enumerate() {
+            let until = match number < last {
+                true => deadline.min(Instant::now() + ADDRESS_PATIENCE),
+                false => deadline,
+            };
+            match self.call(peer, address.token, at, until, cancel) {
+                Err(LinkError::Cancelled) => return Err(LinkError::Cancelled),
+                Err(error) => failure = Some(error),
+                answer => return answer,
+            }
+        }
+        Err(failure.unwrap_or_else(|| LinkError::Refused("the peer has no address".into())))
+    }
+
+    fn close(&self) {
+        let state = std::mem::replace(&mut *self.state(), State::Closed);
+        if let State::Listening(mut listening) = state {
+            listener::stop(&mut listening.stop);
+            // The listener's own thread may be the one that closes, from within an event.
+            if listening.thread.thread().id() != thread::current().id() {
+                // A panic of an event handler was reported by the thread itself.
+                let _ = listening.thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for TcpTransport {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Binds the same port, any, on every address. With several addresses a port that is free on the first may be taken on
+/// another; then another port is tried.
+fn bind(ips: &[IpAddr]) -> Result<Vec<ListeningSocket>, LinkError> {
+    const ATTEMPTS: usize = 20;
+    let mut failure = None;
+    for _ in 0..ATTEMPTS {
+        match bind_once(ips) {
+            Ok(sockets) => return Ok(sockets),
+            Err(error) => failure = Some(error),
+        }
+    }
+    let failure = failure.expect("there was at least one attempt");
+    Err(LinkError::Refused(format!(
+        "cannot listen on {ips:?}: {failure}"
+    )))
+}
+
+fn bind_once(ips: &[IpAddr]) -> io::Result<Vec<ListeningSocket>> {
+    let mut sockets: Vec<ListeningSocket> = Vec::with_capacity(ips.len());
+    for ip in ips {
+        let port = match sockets.first() {
+            Some(first) => first.listener.local_addr()?.port(),
+            None => 0,
+        };
+        sockets.push(ListeningSocket::new(TcpListener::bind((*ip, port))?)?);
+    }
+    Ok(sockets)
+}
