@@ -34,6 +34,18 @@ impl MappedPeer {
         }
     }
 
+    /// An error if a put of `len` bytes with this signal would not lie within the peer's pool.
+    pub fn check(&self, offset: u64, len: u64, signal: Option<Signal>) -> Result<(), LinkError> {
+        let end = offset.checked_add(len).ok_or_else(outside)?;
+        let signal_fits =
+            signal.is_none_or(|signal| self.pool.checked_word(signal.offset).is_some());
+        if self.pool.contains(&(offset..end)) && signal_fits {
+            Ok(())
+        } else {
+            Err(outside())
+        }
+    }
+
     /// Copies the pieces, one behind the other, then stores the signal and rings.
     ///
     /// Nothing is written if any of it would lie outside the peer's pool.
@@ -44,17 +56,12 @@ impl MappedPeer {
         signal: Option<Signal>,
     ) -> Result<(), LinkError> {
         self.check_generation()?;
-        let len = pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
-        let end = offset.checked_add(len).ok_or_else(outside)?;
-        let start = self.pool.at(&(offset..end)).ok_or_else(outside)?;
-        let word = match signal {
-            Some(signal) => Some((
-                self.pool.checked_word(signal.offset).ok_or_else(outside)?,
-                signal,
-            )),
-            None => None,
-        };
-        let mut at = start.as_ptr();
+        self.check(
+            offset,
+            pieces.iter().map(|piece| piece.len() as u64).sum(),
+            signal,
+        )?;
+        let mut at = self.pool.base().as_ptr().wrapping_add(offset as usize);
         for piece in pieces {
             // SAFETY: `at` and the piece's length lie within the mapping, as checked above for the sum of the pieces. The
             // pieces are borrowed from this process, and nobody holds a reference into a peer's pool. Who else
@@ -62,11 +69,10 @@ impl MappedPeer {
             unsafe { ptr::copy_nonoverlapping(piece.as_ptr(), at, piece.len()) };
             at = at.wrapping_add(piece.len());
         }
-        if let Some((word, signal)) = word {
-            word.store(signal.value, Ordering::Release);
-            self.bell.ring();
+        match signal {
+            Some(signal) => self.signal(signal),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Stores the signal and rings.
@@ -86,8 +92,9 @@ impl MappedPeer {
         Ok(())
     }
 
+    /// An error in a forked child, where the link of the parent must not be touched.
     #[inline]
-    fn check_generation(&self) -> Result<(), LinkError> {
+    pub fn check_generation(&self) -> Result<(), LinkError> {
         if fork::generation() == self.born {
             return Ok(());
         }

@@ -1,0 +1,228 @@
+//! How two endpoints come to share memory.
+//!
+//! ```text
+//! dialler                                  listener
+//! hello: magic, token, own id, peer's id ->
+//!                                       <- yield                           (then both hang up)
+//!                                       <- accept + pool + event           or this
+//! offer + pool + event                  ->
+//!                                       <- ready
+//! ```
+//! Each packet begins with a tag. A hello without the listener's token is answered by hanging up. Each side maps what it
+//! got and compares the label in the header of the pool with the peer's identity, which proves that the mapping works.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use weft_transport::{EndpointId, LinkError, Local, MappedPeer, POOL_LABEL, Segment};
+
+use crate::socket;
+
+const MAGIC: &[u8; 8] = b"weftshm1";
+const TAG_HELLO: u8 = 1;
+const TAG_YIELD: u8 = 2;
+const TAG_ACCEPT: u8 = 3;
+const TAG_OFFER: u8 = 4;
+const TAG_READY: u8 = 5;
+
+const CANCEL_CHECK: Duration = Duration::from_millis(20);
+
+/// How long each side waits for the other's next packet, and when it stops waiting.
+pub(crate) struct Patience<'a> {
+    pub(crate) deadline: Instant,
+    pub(crate) cancel: &'a AtomicBool,
+}
+
+impl Patience<'_> {
+    /// How long to wait before looking again.
+    pub(crate) fn slice(&self, what: &str) -> Result<Duration, LinkError> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(LinkError::Cancelled);
+        }
+        match self.deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(LinkError::TimedOut(what.into())),
+            left => Ok(left.min(CANCEL_CHECK)),
+        }
+    }
+}
+
+/// Writes this endpoint's label into the header of its pool, where peers look for it.
+pub(crate) fn label_pool(local: &Local) {
+    for (index, half) in halves(local.id).into_iter().enumerate() {
+        local
+            .pool
+            .word(POOL_LABEL + 8 * index as u64)
+            .store(half, Ordering::Release);
+    }
+}
+
+/// The dialler's part. `None`: the listener yields to nobody's attempt but its own.
+pub(crate) fn dial(
+    socket: BorrowedFd<'_>,
+    local: &Local,
+    peer: EndpointId,
+    token: &[u8; 32],
+    patience: &Patience<'_>,
+) -> Result<Option<MappedPeer>, LinkError> {
+    let hello = Hello {
+        token: *token,
+        from: local.id,
+        to: peer,
+    };
+    send(socket, TAG_HELLO, &hello.to_bytes(), &[])?;
+    let answer = receive(socket, patience, "the peer's answer to a connection")?;
+    if answer.tag == TAG_YIELD {
+        return Ok(None);
+    }
+    let mapped = answer.expect(TAG_ACCEPT)?.map(peer)?;
+    send(socket, TAG_OFFER, &[], &offered(local))?;
+    receive(socket, patience, "the peer's mapping of shared memory")?.expect(TAG_READY)?;
+    Ok(Some(mapped))
+}
+
+/// The listener's part. `None`: nobody who knows the token, or nobody who may come in now.
+pub(crate) fn answer(
+    socket: BorrowedFd<'_>,
+    local: &Local,
+    accept: impl FnOnce(EndpointId) -> bool,
+    patience: &Patience<'_>,
+) -> Result<Option<(EndpointId, MappedPeer)>, LinkError> {
+    let packet = receive(socket, patience, "a hello")?.expect(TAG_HELLO)?;
+    let Some(hello) = Hello::from_bytes(&packet.bytes) else {
+        return Ok(None);
+    };
+    if !hello.is_for(local) {
+        return Ok(None);
+    }
+    if !accept(hello.from) {
+        send(socket, TAG_YIELD, &[], &[])?;
+        return Ok(None);
+    }
+    send(socket, TAG_ACCEPT, &[], &offered(local))?;
+    let offer = receive(socket, patience, "the peer's offer of shared memory")?;
+    let mapped = offer.expect(TAG_OFFER)?.map(hello.from)?;
+    send(socket, TAG_READY, &[], &[])?;
+    Ok(Some((hello.from, mapped)))
+}
+
+struct Hello {
+    token: [u8; 32],
+    from: EndpointId,
+    to: EndpointId,
+}
+
+impl Hello {
+    fn to_bytes(&self) -> Vec<u8> {
+        let (from, to) = (self.from.0.to_le_bytes(), self.to.0.to_le_bytes());
+        [&MAGIC[..], &self.token, &from, &to].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Hello> {
+        let rest = bytes.strip_prefix(MAGIC)?;
+        let (token, rest) = rest.split_first_chunk()?;
+        let (from, rest) = rest.split_first_chunk()?;
+        let to = rest.try_into().ok()?;
+        let [from, to] = [*from, to].map(|bytes| EndpointId(u128::from_le_bytes(bytes)));
+        Some(Hello {
+            token: *token,
+            from,
+            to,
+        })
+    }
+
+    /// Takes the same time wherever the tokens differ.
+    fn is_for(&self, local: &Local) -> bool {
+        let pairs = self.token.iter().zip(&local.token);
+        let difference = pairs.fold(0, |difference, (a, b)| difference | (a ^ b));
+        difference == 0 && self.to == local.id
+    }
+}
+
+struct Packet {
+    tag: u8,
+    bytes: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Packet {
+    fn expect(self, tag: u8) -> Result<Packet, LinkError> {
+        if self.tag == tag {
+            Ok(self)
+        } else {
+            Err(out_of_turn())
+        }
+    }
+
+    /// Maps the pool that came with this packet and makes sure that it is the peer's.
+    fn map(self, peer: EndpointId) -> Result<MappedPeer, LinkError> {
+        let [pool, event]: [OwnedFd; 2] = self.descriptors.try_into().map_err(|_| out_of_turn())?;
+        let refused = |error: io::Error| LinkError::Refused(format!("cannot map memory: {error}"));
+        let pool = Arc::new(Segment::map(pool).map_err(refused)?);
+        for (index, half) in halves(peer).into_iter().enumerate() {
+            let word = pool
+                .checked_word(POOL_LABEL + 8 * index as u64)
+                .ok_or_else(out_of_turn)?;
+            if word.load(Ordering::Acquire) != half {
+                return Err(LinkError::Refused(
+                    "the memory that was passed is not shared".into(),
+                ));
+            }
+        }
+        MappedPeer::new(pool, event).map_err(refused)
+    }
+}
+
+fn offered(local: &Local) -> [BorrowedFd<'_>; 2] {
+    [local.pool.descriptor(), local.bell.descriptor()]
+}
+
+fn halves(id: EndpointId) -> [u64; 2] {
+    [id.0 as u64, (id.0 >> 64) as u64]
+}
+
+/// The handshake's few packets always fit into a fresh socket.
+fn send(
+    socket: BorrowedFd<'_>,
+    tag: u8,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), LinkError> {
+    socket::send(socket, [&[tag], bytes], descriptors).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => hung_up(),
+        _ => LinkError::Io(error),
+    })
+}
+
+fn receive(
+    socket: BorrowedFd<'_>,
+    patience: &Patience<'_>,
+    what: &str,
+) -> Result<Packet, LinkError> {
+    while !socket::wait(socket, patience.slice(what)?)? {}
+    let mut bytes = Vec::new();
+    let descriptors = match socket::receive(socket, &mut bytes) {
+        Ok(descriptors) => descriptors,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(hung_up()),
+        Err(error) => return Err(LinkError::Io(error)),
+    };
+    if bytes.is_empty() {
+        return Err(hung_up());
+    }
+    let tag = bytes.remove(0);
+    Ok(Packet {
+        tag,
+        bytes,
+        descriptors,
+    })
+}
+
+fn hung_up() -> LinkError {
+    LinkError::Refused("the other side hung up: it expects another token, or is closing".into())
+}
+
+fn out_of_turn() -> LinkError {
+    LinkError::Protocol("a packet out of turn during the connection's handshake".into())
+}

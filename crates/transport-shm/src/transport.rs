@@ -1,0 +1,189 @@
+//! Making links.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use weft_transport::{
+    EndpointId, Kind, Link, LinkError, LinkEvents, Local, MappedPeer, Transport, fork, random,
+};
+
+use crate::address::{self, Address};
+use crate::connection::Connection;
+use crate::handshake::{self, Patience};
+use crate::link::ShmLink;
+use crate::socket;
+use crate::watch::Watch;
+
+/// How long somebody who knocked at the listener may keep it waiting.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long to wait when the listener's backlog is full.
+const CONNECT_RETRY: Duration = Duration::from_millis(2);
+
+/// Shares memory with the other processes of this host.
+pub struct ShmTransport {
+    shared: Arc<Shared>,
+    address: Address,
+    born: u64,
+}
+
+struct Shared {
+    local: Local,
+    watch: Arc<Watch>,
+    closed: AtomicBool,
+}
+
+impl ShmTransport {
+    /// A transport for this endpoint, with a socket of a random name and a thread that watches over its links.
+    pub fn new(local: Local) -> io::Result<ShmTransport> {
+        let address = Address {
+            boot: address::boot_id()?,
+            token: local.token,
+            name: format!("weft-{:032x}", u128::from_le_bytes(random()?)).into_bytes(),
+        };
+        handshake::label_pool(&local);
+        let watch = Watch::start(socket::listen(&address.name)?, Arc::clone(&local.bell))?;
+        let shared = Arc::new(Shared {
+            local,
+            watch,
+            closed: AtomicBool::new(false),
+        });
+        Ok(ShmTransport {
+            shared,
+            address,
+            born: fork::generation(),
+        })
+    }
+}
+
+impl Transport for ShmTransport {
+    fn kind(&self) -> Kind {
+        Kind::Shm
+    }
+
+    fn address(&self) -> Vec<u8> {
+        self.address.to_bytes()
+    }
+
+    fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
+        let shared = Arc::clone(&self.shared);
+        let taken_in = self.shared.watch.take_in(Arc::new(move |socket| {
+            let (shared, events) = (Arc::clone(&shared), Arc::clone(&events));
+            let thread = std::thread::Builder::new().name("weft-shm-answer".into());
+            // Without a thread the socket is dropped, and the dialler sees a refusal.
+            let _ = thread.spawn(move || shared.answer(socket, &*events));
+        }))?;
+        if taken_in { Ok(()) } else { Err(closed()) }
+    }
+
+    fn connect(
+        &self,
+        peer: EndpointId,
+        address: &[u8],
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Option<Arc<dyn Link>>, LinkError> {
+        let address = Address::from_bytes(address)?;
+        if address.boot != self.address.boot {
+            return Err(LinkError::Refused("the peer runs on another host".into()));
+        }
+        if self.shared.closed.load(Ordering::Relaxed) {
+            return Err(closed());
+        }
+        let patience = Patience { deadline, cancel };
+        let socket = reach(&address.name, &patience)?;
+        let local = &self.shared.local;
+        let mapped = handshake::dial(socket.as_fd(), local, peer, &address.token, &patience)?;
+        mapped
+            .map(|mapped| self.shared.link(peer, mapped, socket))
+            .transpose()
+    }
+
+    fn close(&self) {
+        self.shared.closed.store(true, Ordering::Relaxed);
+        self.shared.watch.close();
+    }
+}
+
+impl Drop for ShmTransport {
+    fn drop(&mut self) {
+        if fork::generation() == self.born {
+            self.close();
+        }
+    }
+}
+
+impl Shared {
+    /// Talks to somebody who has connected. Whatever goes wrong, the dialler is told by the end of the socket.
+    fn answer(&self, socket: OwnedFd, events: &dyn LinkEvents) {
+        let patience = Patience {
+            deadline: Instant::now() + ANSWER_PATIENCE,
+            cancel: &self.closed,
+        };
+        if !same_user(&socket) {
+            return;
+        }
+        let answer = handshake::answer(
+            socket.as_fd(),
+            &self.local,
+            |peer| events.accept(peer),
+            &patience,
+        );
+        let Ok(Some((peer, mapped))) = answer else {
+            return;
+        };
+        if let Ok(link) = self.link(peer, mapped, socket) {
+            events.connected(link);
+            // What the peer has sent since then knocked at a time when nobody knew of the link.
+            self.local.bell.knock();
+        }
+    }
+
+    fn link(
+        &self,
+        peer: EndpointId,
+        mapped: MappedPeer,
+        socket: OwnedFd,
+    ) -> Result<Arc<dyn Link>, LinkError> {
+        let connection = Connection::new(peer, mapped, socket, Arc::clone(&self.watch))?;
+        Ok(Arc::new(ShmLink::new(connection)?))
+    }
+}
+
+/// Connects to the socket of this name.
+fn reach(name: &[u8], patience: &Patience<'_>) -> Result<OwnedFd, LinkError> {
+    loop {
+        match socket::connect(name) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => {
+                    let left = patience.slice("the peer takes in no connections")?;
+                    std::thread::sleep(left.min(CONNECT_RETRY));
+                }
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::ConnectionRefused => {
+                    return Err(LinkError::Refused(
+                        "no endpoint of that name on this host: it is isolated from here, closed, or has ended"
+                            .into(),
+                    ));
+                }
+                _ => return Err(LinkError::Io(error)),
+            },
+        }
+    }
+}
+
+/// Names in the abstract namespace are open to everybody, so look who comes. The token decides; this saves reading from strangers.
+fn same_user(socket: &OwnedFd) -> bool {
+    // SAFETY: plain query.
+    let own = unsafe { libc::geteuid() };
+    socket::peer_credentials(socket.as_fd())
+        .is_ok_and(|credentials| credentials.uid == own || credentials.uid == 0)
+}
+
+fn closed() -> LinkError {
+    LinkError::Refused("this transport is closed".into())
+}

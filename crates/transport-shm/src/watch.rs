@@ -1,0 +1,301 @@
+//! The thread that watches over one transport's sockets, so that nobody has to poll them.
+//!
+//! It takes connections in, sends what waits for room in a socket, and knocks at the own bell when a peer ends: a process
+//! that sleeps on its futex sees a death as fast as a signal. Ordinary traffic does not wake it.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use weft_transport::fork::{self, Descriptor};
+use weft_transport::{Bell, Progress};
+
+use crate::connection::Connection;
+use crate::socket;
+
+const KEY_WAKE: u64 = 0;
+const KEY_LISTENER: u64 = 1;
+const KEY_FIRST_CONNECTION: u64 = 2;
+
+/// Only the end of a peer, and only once: what it sends is not this thread's business.
+const PEER_ENDED: u32 = (libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+const EVENTS_MAX: usize = 16;
+const ACCEPT_RETRY: Duration = Duration::from_millis(10);
+
+/// Takes a connection that has come in. Called on the watching thread, so it must not wait.
+pub(crate) type Incoming = dyn Fn(OwnedFd) + Send + Sync;
+
+/// The watching thread's side and everybody else's.
+///
+/// The thread runs until the transport is closed and the last connection is removed.
+pub(crate) struct Watch {
+    epoll: Descriptor,
+    wake: Descriptor,
+    bell: Arc<Bell>,
+    next_key: AtomicU64,
+    born: u64,
+    watched: Mutex<Watched>,
+}
+
+#[derive(Default)]
+struct Watched {
+    connections: HashMap<u64, Watching>,
+    listener: Option<(Descriptor, Option<Arc<Incoming>>)>,
+    stopped: bool,
+}
+
+enum Watching {
+    /// Somebody holds the link.
+    Link(Weak<Connection>),
+    /// Closed, and perhaps dropped, but the goodbye still waits for room in the socket.
+    Lingering(Arc<Connection>),
+}
+
+impl Watch {
+    /// Starts watching over this listening socket, without taking anything in yet.
+    pub(crate) fn start(listener: OwnedFd, bell: Arc<Bell>) -> io::Result<Arc<Watch>> {
+        let watch = Arc::new(Watch {
+            epoll: Descriptor::new(new_epoll()?)?,
+            wake: Descriptor::new(new_event()?)?,
+            bell,
+            next_key: AtomicU64::new(KEY_FIRST_CONNECTION),
+            born: fork::generation(),
+            watched: Mutex::new(Watched {
+                listener: Some((Descriptor::new(listener)?, None)),
+                ..Watched::default()
+            }),
+        });
+        let wake = watch.wake.as_raw_fd();
+        watch.control(libc::EPOLL_CTL_ADD, wake, KEY_WAKE, libc::EPOLLIN as u32)?;
+        let running = Arc::clone(&watch);
+        std::thread::Builder::new()
+            .name("weft-shm".into())
+            .spawn(move || running.run())?;
+        Ok(watch)
+    }
+
+    /// From now on, connections that come in are taken. False if the transport is closed.
+    pub(crate) fn take_in(&self, incoming: Arc<Incoming>) -> io::Result<bool> {
+        let mut watched = self.locked();
+        let Some((listener, taker)) = &mut watched.listener else {
+            return Ok(false);
+        };
+        let raw = listener.as_raw_fd();
+        if taker.replace(incoming).is_none() {
+            self.control(libc::EPOLL_CTL_ADD, raw, KEY_LISTENER, libc::EPOLLIN as u32)?;
+        }
+        Ok(true)
+    }
+
+    /// Takes in no more connections.
+    pub(crate) fn close(&self) {
+        if fork::generation() != self.born {
+            return;
+        }
+        // Dropped outside of the lock: the taker may hold the last reference to something that locks.
+        let listener = self.locked().listener.take();
+        drop(listener);
+        self.wake_up();
+    }
+
+    pub(crate) fn new_key(&self) -> u64 {
+        self.next_key.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Watches a connection until it is removed.
+    pub(crate) fn add(&self, connection: &Arc<Connection>) -> io::Result<()> {
+        let mut watched = self.locked();
+        if watched.stopped {
+            return Err(io::Error::other("the transport is closed"));
+        }
+        let raw = connection.raw_socket();
+        self.control(libc::EPOLL_CTL_ADD, raw, connection.key, PEER_ENDED)?;
+        let entry = Watching::Link(Arc::downgrade(connection));
+        watched.connections.insert(connection.key, entry);
+        Ok(())
+    }
+
+    /// The link of this connection is dropped.
+    pub(crate) fn remove(&self, connection: &Connection) {
+        // A forked child has neither the thread nor the sockets, and perhaps a lock that nobody will ever open.
+        if fork::generation() != self.born {
+            return;
+        }
+        let mut watched = self.locked();
+        if let Some(Watching::Lingering(_)) = watched.connections.get(&connection.key) {
+            return;
+        }
+        watched.connections.remove(&connection.key);
+        // The kernel forgets the socket when it is closed, which may be a moment later.
+        let _ = self.control(
+            libc::EPOLL_CTL_DEL,
+            connection.raw_socket(),
+            connection.key,
+            0,
+        );
+        if watched.connections.is_empty() {
+            self.wake_up();
+        }
+    }
+
+    /// Keeps a closed connection until its goodbye is sent.
+    pub(crate) fn linger(&self, connection: &Arc<Connection>) {
+        let entry = Watching::Lingering(Arc::clone(connection));
+        self.locked().connections.insert(connection.key, entry);
+        // It may have been sent meanwhile: then nothing else would end the lingering.
+        self.wake_up();
+    }
+
+    /// Begins or ends waiting for room in the connection's socket.
+    pub(crate) fn await_room(&self, connection: &Connection, wait: bool) -> io::Result<()> {
+        let room = if wait { libc::EPOLLOUT as u32 } else { 0 };
+        let raw = connection.raw_socket();
+        match self.control(libc::EPOLL_CTL_MOD, raw, connection.key, PEER_ENDED | room) {
+            // Not watched any more, since its link is dropped.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            result => result,
+        }
+    }
+
+    fn run(&self) {
+        loop {
+            let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
+            let (raw, count) = (self.epoll.as_raw_fd(), EVENTS_MAX as i32);
+            // SAFETY: the array outlives the call, and `count` is its length.
+            let count = unsafe { libc::epoll_wait(raw, events.as_mut_ptr(), count, -1) };
+            for event in &events[..usize::try_from(count).unwrap_or(0)] {
+                self.handle(event.u64, event.events);
+            }
+            if self.stop_if_idle() {
+                return;
+            }
+        }
+    }
+
+    fn handle(&self, key: u64, events: u32) {
+        match key {
+            KEY_WAKE => {
+                self.drain_wake();
+                self.flush_lingering();
+            }
+            KEY_LISTENER => self.accept(),
+            _ => {
+                if events & libc::EPOLLOUT as u32 != 0 {
+                    self.flush(key);
+                }
+                if events & (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32 != 0 {
+                    self.flush(key);
+                    self.bell.knock();
+                }
+            }
+        }
+    }
+
+    fn accept(&self) {
+        loop {
+            let (accepted, taker) = {
+                let watched = self.locked();
+                let Some((listener, Some(taker))) = &watched.listener else {
+                    return;
+                };
+                (socket::accept(listener.as_fd()), Arc::clone(taker))
+            };
+            match accepted {
+                Ok(socket) => taker(socket),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Out of descriptors, say. Those who wait are still waiting: try again, but not in a hot loop.
+                Err(_) => return std::thread::sleep(ACCEPT_RETRY),
+            }
+        }
+    }
+
+    /// Sends what waits. What cannot be sent because the peer has ended does not wait any longer.
+    fn flush(&self, key: u64) {
+        let (connection, lingering) = match self.locked().connections.get(&key) {
+            Some(Watching::Link(weak)) => (weak.upgrade(), false),
+            Some(Watching::Lingering(connection)) => (Some(Arc::clone(connection)), true),
+            None => (None, false),
+        };
+        let Some(connection) = connection else { return };
+        let pending = matches!(connection.flush(), Ok(Progress::Pending));
+        if lingering && !pending {
+            let done = self.locked().connections.remove(&key);
+            drop(done);
+        }
+    }
+
+    fn flush_lingering(&self) {
+        let is_lingering = |entry: &Watching| matches!(entry, Watching::Lingering(_));
+        let watched = self.locked();
+        let lingering = watched
+            .connections
+            .iter()
+            .filter(|(_, entry)| is_lingering(entry));
+        let keys: Vec<u64> = lingering.map(|(key, _)| *key).collect();
+        drop(watched);
+        for key in keys {
+            self.flush(key);
+        }
+    }
+
+    fn stop_if_idle(&self) -> bool {
+        let mut watched = self.locked();
+        watched.stopped = watched.listener.is_none() && watched.connections.is_empty();
+        watched.stopped
+    }
+
+    fn control(&self, operation: i32, descriptor: RawFd, key: u64, events: u32) -> io::Result<()> {
+        let mut event = libc::epoll_event { events, u64: key };
+        let raw = self.epoll.as_raw_fd();
+        // SAFETY: the event outlives the call.
+        match unsafe { libc::epoll_ctl(raw, operation, descriptor, &mut event) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn wake_up(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: the buffer outlives the call. A counter that is full wakes as well.
+        unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    fn drain_wake(&self) {
+        let mut count = [0u8; 8];
+        // SAFETY: the buffer is writable and outlives the call.
+        unsafe {
+            libc::read(
+                self.wake.as_raw_fd(),
+                count.as_mut_ptr().cast(),
+                count.len(),
+            )
+        };
+    }
+
+    /// Every change under the lock is a single step, so a poisoned lock is as good as any.
+    fn locked(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn new_epoll() -> io::Result<OwnedFd> {
+    // SAFETY: plain system call.
+    own(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
+}
+
+fn new_event() -> io::Result<OwnedFd> {
+    // SAFETY: plain system call.
+    own(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+}
+
+fn own(raw: RawFd) -> io::Result<OwnedFd> {
+    if raw < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
