@@ -1,0 +1,63 @@
+"""The threads on which futures are completed, and so on which users' callbacks run.
+
+[Note: Callbacks may block] A callback may wait for another operation: PowerSGD's does. So callbacks must not run on
+weft's progress thread, and a callback that blocks must not hold up the completion of other futures: every operation
+that somebody wants a future of is waited for by an idle thread, or by a new one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weft import _weft
+
+__all__ = ["CompletionThreads"]
+
+_STOP_SECONDS_MAX = 1.0
+
+
+class CompletionThreads:
+    """Runs a task when an operation has ended."""
+
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        atexit.register(self._stop)
+
+    def when_ended(self, operation: _weft.Work, task: Callable[[], None]) -> None:
+        """Runs `task`, which must not raise, on a thread of weft's once the operation has ended, well or badly."""
+
+        def wait_and_run() -> None:
+            with contextlib.suppress(Exception):  # whoever asks for the result gets it
+                operation.wait(None)
+            task()
+
+        with self._lock:
+            self._tasks.put(wait_and_run)
+            if self._idle > 0:
+                self._idle -= 1
+                return
+            thread = threading.Thread(target=self._serve, name=f"weft-completion-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+        thread.start()
+
+    def _serve(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+            with self._lock:
+                self._idle += 1
+
+    def _stop(self) -> None:
+        # A thread that returns from native code while the interpreter goes down would be killed in the middle of it.
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join(_STOP_SECONDS_MAX)

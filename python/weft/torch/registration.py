@@ -1,0 +1,51 @@
+"""Makes the name "weft" known to torch.distributed; everything else is loaded when a group is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from weft.torch.backend import WeftBackend
+
+__all__ = ["BACKEND_NAME", "autoload"]
+
+BACKEND_NAME = "weft"
+
+
+def autoload() -> None:
+    """Registers the backend. torch calls it: at its import, or when the name "weft" is first used.
+
+    Does nothing the second time, and nothing where torch was built without torch.distributed.
+    """
+    import torch.distributed as dist
+
+    if not dist.is_available() or BACKEND_NAME in dist.Backend.backend_list:
+        return
+    dist.Backend.register_backend(BACKEND_NAME, _create, extended_api=True, devices=["cpu"])
+
+
+def _create(options: Any, backend_options: object | None) -> WeftBackend:
+    """What torch calls, on every member, for every new process group."""
+    import torch
+
+    if not _accepts_python_backends():
+        raise UnsupportedError(
+            f"torch {torch.__version__} cannot load a backend written in Python; weft needs torch 2.14 or newer"
+        )
+    if backend_options is not None:
+        raise UnsupportedError(
+            f"pg_options={backend_options!r} is not allowed: weft is set up by the environment "
+            "(see docs/configuration.md)"
+        )
+    from weft.torch.backend import WeftBackend
+
+    return WeftBackend.create(options)
+
+
+def _accepts_python_backends() -> bool:
+    from torch._C._distributed_c10d import Backend
+
+    # Before torch 2.14 the base class has pybind11's placeholder, which only raises "No constructor defined".
+    return "rank" in (Backend.__init__.__doc__ or "")
