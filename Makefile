@@ -30,7 +30,7 @@ $(VENV)/.dependencies: requirements.lock
 
 extension: $(VENV)/.dependencies
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(CURDIR)/$(BIN):$$PATH \
-		$(BIN)/maturin develop --quiet --release --locked --uv --skip-install-deps
+		$(BIN)/maturin develop --quiet --release --locked --uv
 
 iproute2:
 ifneq ($(IS_ROOT),)
@@ -69,8 +69,8 @@ test-loom: ## models of the flag and sleep protocols of shared memory
 	RUSTFLAGS="--cfg loom" $(CARGO) test --package weft-transport --release --lib --locked --quiet \
 		--target-dir target/loom loom
 
-test-python: extension ## unit, multi-process and torch tests
-	$(BIN)/pytest tests/unit tests/multiprocess tests/torch
+test-python: extension ## unit, multi-process and torch tests, a few chaos trials
+	$(BIN)/pytest tests/unit tests/multiprocess tests/torch tests/chaos
 
 test-network: extension iproute2 ## tests on emulated hosts (needs root)
 ifneq ($(IS_ROOT),)
@@ -96,6 +96,7 @@ chaos: setup ## kills and stops ranks at random, 250 times
 
 docs: extension ## generated pages of docs/
 	$(BIN)/python -m weft.config_page > docs/configuration.md
+	$(BIN)/python -m weft.cli.page > docs/commands.md
 	$(CARGO) doc --workspace --no-deps --locked --quiet
 
 clean: ## removes everything that was built

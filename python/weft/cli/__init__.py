@@ -1,12 +1,15 @@
 """The `weft` command. One module per command; `COMMANDS` is the table of all of them."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Sequence
 
-from weft.cli import bench, doctor, hosts
+from weft.cli import bench, demo, doctor, hosts
+from weft.cli.command import Command
 
-COMMANDS = (bench.COMMAND, doctor.COMMAND, hosts.COMMAND)
+COMMANDS = (bench.COMMAND, demo.COMMAND, doctor.COMMAND, hosts.COMMAND)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,13 +23,14 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="weft", description="Collective communication for data-parallel training.")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
-        sub = commands.add_parser(
-            command.name,
-            help=command.summary,
-            description=command.description,
-            epilog=command.epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.add_arguments(sub)
-        sub.set_defaults(run=command.run)
+        fill_parser(command, commands.add_parser(command.name, help=command.summary))
     return top
+
+
+def fill_parser(command: Command, parser: argparse.ArgumentParser) -> None:
+    """Makes an empty parser one of this command."""
+    parser.description = command.description
+    parser.epilog = command.epilog
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run)

@@ -1,0 +1,92 @@
+"""`weft demo`: trains a small network with weft, then with Gloo, and compares the two runs."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from weft import config
+from weft.cli.command import Command
+from weft.comparison import Run, draw, table
+
+BACKENDS = ("weft", "gloo")
+ACCURACY_MIN = 0.97
+
+DESCRIPTION = """\
+Trains LeNet-5 on scikit-learn's handwritten digits, data-parallel under torchrun: with backend "weft", then
+with Gloo from the same seeds. Prints a table and draws both runs' loss and throughput. The script that is run
+is examples/train_digits.py: run this from the repository.
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=int, default=4, metavar="N", help="processes (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, metavar="N", help="passes over the data (default: the script's)")
+    parser.add_argument("--hosts", type=int, default=1, metavar="N", help="on N emulated hosts (needs root)")
+    parser.add_argument("--gbps", type=float, metavar="G", help="line rate of emulated hosts")
+    parser.add_argument(
+        "--script",
+        type=Path,
+        default=Path("examples/train_digits.py"),
+        metavar="FILE",
+        help="the training script (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/demo"), metavar="DIR", help="where to write (default: %(default)s)"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if not arguments.script.exists():
+        print(f"weft demo: there is no {arguments.script}: run this from the repository", file=sys.stderr)
+        return 1
+    if arguments.ranks % arguments.hosts:
+        print(f"weft demo: --ranks must be a multiple of --hosts ({arguments.hosts})", file=sys.stderr)
+        return 1
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    runs = []
+    for backend in BACKENDS:
+        record = arguments.out / f"{backend}.json"
+        record.unlink(missing_ok=True)
+        print(f"\ntraining on {arguments.ranks} ranks with backend {backend!r}", flush=True)
+        done = subprocess.run(
+            _command(arguments, backend, record),
+            env={**config.environment(), "OMP_NUM_THREADS": "1"},
+            check=False,
+        )
+        if done.returncode != 0:
+            print(f"weft demo: training with {backend} ended with status {done.returncode}", file=sys.stderr)
+            return 1
+        runs.append(Run.read(record))
+    print(f"\n{table(runs)}")
+    picture = arguments.out / "demo.png"
+    draw(picture, runs)
+    print(f"\npicture: {picture}")
+    if runs[0].test_accuracy < ACCURACY_MIN:
+        print(f"weft demo: the accuracy is below {ACCURACY_MIN:.0%}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _command(arguments: argparse.Namespace, backend: str, record: Path) -> list[str]:
+    script = [str(arguments.script), "--backend", backend, "--out", str(record.resolve())]
+    if arguments.epochs is not None:
+        script += ["--epochs", str(arguments.epochs)]
+    if arguments.hosts == 1:
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(arguments.ranks)]
+        return [sys.executable, *torchrun, *script]
+    options = ["--hosts", str(arguments.hosts), "--ranks-per-host", str(arguments.ranks // arguments.hosts)]
+    if arguments.gbps is not None:
+        options += ["--gbps", str(arguments.gbps)]
+    return [sys.executable, "-m", "weft.cli", "hosts", *options, "--", sys.executable, *script]
+
+
+COMMAND = Command(
+    name="demo",
+    summary="train a network with weft and with Gloo, and compare",
+    description=DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=_run,
+)

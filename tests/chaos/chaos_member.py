@@ -1,0 +1,102 @@
+"""One rank of a trial: runs random collectives until it fails, and says how it failed."""
+
+import json
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+import weft
+from weft.emulation import kernel
+
+OPERATIONS_IN_FLIGHT_MAX = 4
+ELEMENTS_MAX = 1 << 19
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a rank needs to know."""
+
+    rank: int
+    ranks: int
+    port: int
+    transport: str
+    timeout_s: float
+    seed: int
+    forks: bool
+    """Whether it has a forked child that holds copies of everything the rank had open."""
+
+
+def live(member: Member, report: int, release: int) -> NoReturn:
+    """The life of a rank's process. Says things on `report`; after its failure it waits for the end of `release`."""
+    code = 1
+    try:
+        kernel.die_with_parent()
+        _live(member, report, release)
+        code = 0
+    except BaseException as error:
+        _say(report, event="broken", text=f"{type(error).__name__}: {error}")
+    finally:
+        os._exit(code)
+
+
+def _live(member: Member, report: int, release: int) -> None:
+    group = weft.init(
+        member.rank,
+        member.ranks,
+        address=f"127.0.0.1:{member.port}",
+        transport=member.transport,
+        timeout=member.timeout_s,
+    )
+    child = _fork_sleeper() if member.forks else 0
+    group.barrier()
+    _say(report, event="ready", child=child)
+    draw = random.Random(member.seed)
+    try:
+        while True:
+            _random_operations(group, draw)
+    except weft.Error as error:
+        lost = error.rank if isinstance(error, weft.PeerLost) else None
+        _say(report, event="failed", kind=type(error).__name__, lost=lost, at=time.monotonic(), text=str(error))
+    os.read(release, 1)
+    group.close()
+
+
+def _random_operations(group: weft.Group, draw: random.Random) -> None:
+    """The same on every rank: all draw from the same seed."""
+    works = []
+    for _ in range(draw.randint(1, OPERATIONS_IN_FLIGHT_MAX)):
+        kind = draw.choice(("all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"))
+        elements = int(ELEMENTS_MAX ** draw.random())
+        root = draw.randrange(group.size)
+        if kind == "all_reduce":
+            works.append(group.all_reduce_async(np.ones(elements, np.float32)))
+        elif kind == "broadcast":
+            works.append(group.broadcast_async(np.ones(elements, np.float32), root))
+        elif kind == "all_gather":
+            block = np.ones(elements, np.float32)
+            works.append(group.all_gather_into_async(np.empty(elements * group.size, np.float32), block))
+        elif kind == "reduce_scatter":
+            block = np.empty(elements, np.float32)
+            works.append(group.reduce_scatter_async(block, np.ones(elements * group.size, np.float32)))
+        else:
+            works.append(group.barrier_async())
+    for work in works:
+        work.wait()
+
+
+def _fork_sleeper() -> int:
+    """A child like a data loader's worker: it outlives its parent until somebody ends it."""
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            signal.pause()
+    return pid
+
+
+def _say(report: int, **message: object) -> None:
+    os.write(report, json.dumps(message).encode() + b"\n")

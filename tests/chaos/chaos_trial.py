@@ -1,0 +1,212 @@
+"""One trial: a few ranks at work, one of them is killed or stopped, and the others must say so in time."""
+
+import json
+import os
+import random
+import select
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos_member import Member, live
+
+from weft.bench.launch import free_ports
+
+TRANSPORTS = ("shm", "tcp", "auto")
+START_DEADLINE_S = 30.0
+KILL_TIMEOUT_S = 20.0
+"""Operations' own deadline in trials that kill: far beyond the second in which `PeerLost` must come."""
+STOP_TIMEOUT_S = 1.5
+NOTICE_S = 1.0
+"""How late a survivor may notice."""
+END_DEADLINE_S = 5.0
+RUNNING_S_MAX = 0.1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A trial, drawn at random from its seed."""
+
+    seed: int
+    action: signal.Signals
+    ranks: int
+    transport: str
+    forks: bool
+    victim: int
+    delay_s: float
+
+    @staticmethod
+    def draw(seed: int, action: signal.Signals) -> "Plan":
+        """The trial of this seed."""
+        source = random.Random(seed)
+        ranks = source.randint(2, 4)
+        return Plan(
+            seed=seed,
+            action=action,
+            ranks=ranks,
+            transport=source.choice(TRANSPORTS),
+            forks=source.random() < 0.5,
+            victim=source.randrange(ranks),
+            delay_s=source.uniform(0, RUNNING_S_MAX),
+        )
+
+    def __str__(self) -> str:
+        children = "with forked children" if self.forks else "without children"
+        return (
+            f"seed {self.seed}: {self.action.name} of rank {self.victim} of {self.ranks}, {self.transport}, {children}"
+        )
+
+
+@dataclass
+class Outcome:
+    """What came of a trial."""
+
+    plan: Plan
+    notices_s: list[float] = field(default_factory=list)
+    """How long after the deed (or after the deadline, where a rank was stopped) each survivor failed."""
+    complaints: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Process:
+    rank: int
+    pid: int
+    report: int
+    release: int
+    messages: list[dict] = field(default_factory=list)
+    partial: bytes = b""
+    ended: bool = False
+
+    def message(self, event: str) -> dict | None:
+        return next((message for message in self.messages if message["event"] == event), None)
+
+
+def run(plan: Plan) -> Outcome:
+    """Carries out a trial. Whatever happens, nothing of it runs on afterwards."""
+    outcome = Outcome(plan)
+    before = _leftovers()
+    processes: list[_Process] = []
+    port = free_ports(1)[0]
+    try:
+        processes.extend(_start(plan, rank, port) for rank in range(plan.ranks))
+        _carry_out(plan, processes, outcome)
+    finally:
+        _end(processes)
+    new = _leftovers() - before
+    if new:
+        outcome.complaints.append(f"left behind: {', '.join(sorted(new))}")
+    return outcome
+
+
+def _carry_out(plan: Plan, processes: list[_Process], outcome: Outcome) -> None:
+    if not _gather(processes, lambda p: p.message("ready") is not None, START_DEADLINE_S):
+        outcome.complaints.append("not every rank started: " + _texts(processes))
+        return
+    time.sleep(plan.delay_s)
+    victim = processes[plan.victim]
+    survivors = [process for process in processes if process is not victim]
+    allowed_s = STOP_TIMEOUT_S if plan.action == signal.SIGSTOP else 0.0
+    began = time.monotonic()
+    os.kill(victim.pid, plan.action)
+    _gather(survivors, lambda p: p.message("failed") is not None, allowed_s + NOTICE_S + END_DEADLINE_S)
+    for process in survivors:
+        _judge(plan, process, began + allowed_s, outcome)
+    _release(processes)
+    if plan.action == signal.SIGSTOP:
+        os.kill(victim.pid, signal.SIGCONT)
+    if not _gather(processes, lambda p: p.ended, allowed_s + END_DEADLINE_S):
+        running = [process.rank for process in processes if not process.ended]
+        outcome.complaints.append(f"ranks {running} hang at their end")
+
+
+def _judge(plan: Plan, process: _Process, due: float, outcome: Outcome) -> None:
+    """A survivor of a kill must name the dead rank, one of a stop must time out; both within a second."""
+    who = f"rank {process.rank}"
+    failed = process.message("failed")
+    if failed is None:
+        broken = process.message("broken")
+        outcome.complaints.append(f"{who} {'broke: ' + broken['text'] if broken else 'hangs'}")
+        return
+    expected = "Timeout" if plan.action == signal.SIGSTOP else "PeerLost"
+    if failed["kind"] != expected or (expected == "PeerLost" and failed["lost"] != plan.victim):
+        outcome.complaints.append(f"{who} should have got {expected}, but got {failed['kind']}: {failed['text']}")
+    late_s = failed["at"] - due
+    outcome.notices_s.append(max(0.0, late_s))
+    if late_s > NOTICE_S:
+        outcome.complaints.append(f"{who} noticed {late_s:.2f} s late")
+
+
+def _start(plan: Plan, rank: int, port: int) -> _Process:
+    report_read, report_write = os.pipe()
+    release_read, release_write = os.pipe()
+    timeout_s = STOP_TIMEOUT_S if plan.action == signal.SIGSTOP else KILL_TIMEOUT_S
+    pid = os.fork()
+    if pid == 0:
+        os.close(report_read)
+        os.close(release_write)
+        member = Member(rank, plan.ranks, port, plan.transport, timeout_s, plan.seed, plan.forks)
+        live(member, report_write, release_read)
+    os.close(report_write)
+    os.close(release_read)
+    os.set_blocking(report_read, False)
+    return _Process(rank, pid, report_read, release_write)
+
+
+def _gather(processes: list[_Process], done: Callable[[_Process], bool], within_s: float) -> bool:
+    """Takes in what processes say until it is done for all of them; `False` if it is not in time."""
+    deadline = time.monotonic() + within_s
+    while True:
+        for process in processes:
+            _take_in(process)
+        waiting = [process for process in processes if not done(process)]
+        if not waiting:
+            return True
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 or all(process.ended for process in waiting):
+            return False
+        open_reports = [process.report for process in waiting if not process.ended]
+        # Also woken now and then: a forked child keeps its dead parent's pipe open.
+        select.select(open_reports, [], [], min(left_s, 0.05))
+
+
+def _take_in(process: _Process) -> None:
+    with suppress(BlockingIOError):
+        while data := os.read(process.report, 65536):
+            *lines, process.partial = (process.partial + data).split(b"\n")
+            process.messages += [json.loads(line) for line in lines]
+    if not process.ended:
+        process.ended = os.waitpid(process.pid, os.WNOHANG)[0] != 0
+
+
+def _release(processes: list[_Process]) -> None:
+    for process in processes:
+        with suppress(BrokenPipeError):
+            os.write(process.release, b"!")
+
+
+def _end(processes: list[_Process]) -> None:
+    for process in processes:
+        _take_in(process)
+        ready = process.message("ready")
+        for pid in (0 if process.ended else process.pid, ready["child"] if ready else 0):
+            if pid:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        if not process.ended:
+            os.waitpid(process.pid, 0)
+        os.close(process.report)
+        os.close(process.release)
+
+
+def _leftovers() -> set[str]:
+    """Things that a trial may not leave: shared memory files, and descriptors of this process."""
+    descriptors = [f"descriptor {entry.name}" for entry in Path("/proc/self/fd").iterdir()]
+    return {str(entry) for entry in Path("/dev/shm").iterdir()} | set(descriptors)
+
+
+def _texts(processes: list[_Process]) -> str:
+    broken = [(process.rank, process.message("broken")) for process in processes]
+    return "; ".join(f"rank {rank}: {message['text']}" for rank, message in broken if message) or "no reason given"

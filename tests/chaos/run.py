@@ -1,0 +1,55 @@
+"""Kills and stops ranks at random, many times, and counts what came of it. `make chaos` runs it."""
+
+import argparse
+import signal
+import statistics
+import sys
+import time
+
+import chaos_trial
+from chaos_trial import Outcome, Plan
+
+
+def main() -> int:
+    """Runs all trials; the exit code says whether all went as they must."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=200, help="trials with kill -9 (default: %(default)s)")
+    parser.add_argument("--stops", type=int, default=50, help="trials with SIGSTOP (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="number of the first trial (default: %(default)s)")
+    arguments = parser.parse_args()
+    began = time.monotonic()
+    actions = [signal.SIGKILL] * arguments.kills + [signal.SIGSTOP] * arguments.stops
+    outcomes = []
+    for index, action in enumerate(actions):
+        outcome = chaos_trial.run(Plan.draw(arguments.seed + index, action))
+        outcomes.append(outcome)
+        for complaint in outcome.complaints:
+            print(f"{outcome.plan}: {complaint}", flush=True)
+        if (index + 1) % 25 == 0:
+            print(f"{index + 1} of {len(actions)} trials, {time.monotonic() - began:.0f} s", flush=True)
+    for action in (signal.SIGKILL, signal.SIGSTOP):
+        print(summary(action, [outcome for outcome in outcomes if outcome.plan.action == action]))
+    return 1 if any(outcome.complaints for outcome in outcomes) else 0
+
+
+def summary(action: signal.Signals, outcomes: list[Outcome]) -> str:
+    """The counts of one kind of trial."""
+    if not outcomes:
+        return f"{action.name}: no trials"
+    notices_s = [notice for outcome in outcomes for notice in outcome.notices_s]
+    bad = sum(bool(outcome.complaints) for outcome in outcomes)
+    forks = sum(outcome.plan.forks for outcome in outcomes)
+    by_transport = {name: sum(o.plan.transport == name for o in outcomes) for name in chaos_trial.TRANSPORTS}
+    noticed = "nobody noticed"
+    if notices_s:
+        median_ms, slowest_ms = 1000 * statistics.median(notices_s), 1000 * max(notices_s)
+        after = "after the deadline" if action == signal.SIGSTOP else "after the kill"
+        noticed = f"{len(notices_s)} survivors noticed {median_ms:.0f} ms (median), at most {slowest_ms:.0f} ms {after}"
+    return (
+        f"{action.name}: {len(outcomes)} trials ({forks} with forked children; {by_transport}), "
+        f"{bad} went wrong; {noticed}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

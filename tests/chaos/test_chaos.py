@@ -1,0 +1,20 @@
+"""A few of the trials that `make chaos` runs by the hundred."""
+
+import signal
+
+import chaos_trial
+import pytest
+from chaos_trial import Plan
+
+KILLS = range(1000, 1012)
+STOPS = range(2000, 2003)
+
+
+@pytest.mark.parametrize("seed", KILLS)
+def test_survivors_of_a_kill_name_the_dead_rank_within_a_second(seed: int) -> None:
+    assert chaos_trial.run(Plan.draw(seed, signal.SIGKILL)).complaints == []
+
+
+@pytest.mark.parametrize("seed", STOPS)
+def test_ranks_that_wait_for_a_stopped_one_time_out(seed: int) -> None:
+    assert chaos_trial.run(Plan.draw(seed, signal.SIGSTOP)).complaints == []

@@ -1,0 +1,123 @@
+"""Every command and example of the documentation is run, and generated pages are current.
+
+- A `console` block's lines that begin with `$ ` are run by bash in the repository; each must succeed.
+- A `python` block is run as a program on two ranks.
+- A block behind the comment `<!-- not run: REASON -->` is not run; the make targets that it names must exist.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import weft.cli.page
+from weft.bench.launch import free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"(?P<skip><!-- not run: [^>]+-->\n+)?```(?P<kind>console|python)\n(?P<text>.*?)```", re.DOTALL)
+DEADLINE_S = 300
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    kind: str
+    text: str
+    runs: bool
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def commands(self) -> list[str]:
+        return [line.removeprefix("$ ") for line in self.text.splitlines() if line.startswith("$ ")]
+
+
+def blocks() -> list[Block]:
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for match in BLOCK.finditer(text):
+            line = text.count("\n", 0, match.start("kind")) + 1
+            found.append(Block(page, line, match["kind"], match["text"], match["skip"] is None))
+    return found
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The virtual environment's programs first, as if it were activated."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, **variables}
+
+
+@pytest.mark.parametrize("block", [b for b in blocks() if b.kind == "console" and b.runs], ids=str)
+def test_commands_succeed(block: Block) -> None:
+    assert block.commands, "a console block without a command"
+    for command in block.commands:
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=ROOT,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("block", [b for b in blocks() if b.kind == "python" and b.runs], ids=str)
+def test_examples_run_on_two_ranks(block: Block, tmp_path: Path) -> None:
+    program = tmp_path / "example.py"
+    program.write_text(block.text)
+    port = str(free_ports(1)[0])
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(program)],
+            env=environment(
+                RANK=str(rank),
+                WORLD_SIZE="2",
+                LOCAL_RANK=str(rank),
+                LOCAL_WORLD_SIZE="2",
+                MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=port,
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        for rank in ranks:
+            output, _ = rank.communicate(timeout=60)
+            assert rank.returncode == 0, output
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+@pytest.mark.parametrize("block", [b for b in blocks() if not b.runs], ids=str)
+def test_make_targets_exist(block: Block) -> None:
+    targets = re.findall(r"^\$? ?make ([a-z-]+)", block.text, re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text()
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"no target {target}"
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_page_of_commands_is_current() -> None:
+    assert (ROOT / "docs/commands.md").read_text() == weft.cli.page.page(), "run `make docs`"
