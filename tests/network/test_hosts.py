@@ -54,9 +54,7 @@ while len(os.listdir("{tmp_path}")) < 4:
     time.sleep(0.01)
 print(*sorted(os.listdir("/dev/shm")))
 """
-    done = run_hosts(
-        "--hosts", "2", "--ranks-per-host", "2", "--share", str(tmp_path), command=python(script)
-    )
+    done = run_hosts("--hosts", "2", "--ranks-per-host", "2", "--share", str(tmp_path), command=python(script))
     assert done.returncode == 0, done.stderr
     assert printed(done) == {0: ["0 1"], 1: ["0 1"], 2: ["2 3"], 3: ["2 3"]}
 
