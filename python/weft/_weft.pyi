@@ -5,6 +5,46 @@ from typing import Any, final
 
 __version__: str
 
+__all__ = [
+    "Algorithm",
+    "Cancellation",
+    "DlpackTensor",
+    "Endpoint",
+    "Group",
+    "MemoryStore",
+    "Symmetric",
+    "TcpStore",
+    "Work",
+    "__version__",
+    "algorithms",
+]
+
+def algorithms() -> list[Algorithm]:
+    """All algorithms."""
+
+@final
+class Algorithm:
+    """What an algorithm is called, needs and can do."""
+
+    @property
+    def name(self) -> str:
+        """Its name, unique within the collective."""
+    @property
+    def collective(self) -> str:
+        """What it carries out."""
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+    @property
+    def mapped_scratch(self) -> bool:
+        """Whether all ranks must share memory."""
+    @property
+    def symmetric(self) -> bool:
+        """Whether the caller's arrays must be symmetric."""
+    @property
+    def per_rank_sizes(self) -> bool:
+        """Whether blocks may have a size per rank."""
+
 @final
 class Cancellation:
     """Ends a meeting of ranks from another thread."""

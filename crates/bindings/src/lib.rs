@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+mod algorithm;
 mod call;
 mod dlpack;
 mod endpoint;
@@ -16,6 +17,8 @@ mod work;
 #[pymodule]
 fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<algorithm::Algorithm>()?;
+    module.add_function(wrap_pyfunction!(algorithm::algorithms, module)?)?;
     module.add_class::<dlpack::DlpackTensor>()?;
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<group::Group>()?;

@@ -1,0 +1,83 @@
+"""Every collective, for every element type and operation, against a reference; the same bits on all ranks."""
+
+import secrets
+
+import pytest
+import tasks_collectives as tasks
+
+from weft import _weft
+
+TASKS = [
+    tasks.all_reduce,
+    tasks.reduce,
+    tasks.broadcast,
+    tasks.all_gather_into,
+    tasks.all_gather_v,
+    tasks.reduce_scatter,
+    tasks.reduce_scatter_v,
+    tasks.all_to_all,
+    tasks.all_to_all_v,
+    tasks.gather,
+    tasks.scatter,
+    tasks.premul_sum,
+]
+COUNTS = [0, 1, 3, 17, 1031]
+FEW_COUNTS = [1, 515]
+LARGE_COUNTS = [70_001]
+OF_COLLECTIVE = {
+    "all-reduce": [tasks.all_reduce, tasks.premul_sum],
+    "reduce": [tasks.reduce],
+    "broadcast": [tasks.broadcast],
+    "all-gather": [tasks.all_gather_into],
+    "reduce-scatter": [tasks.reduce_scatter],
+    "all-to-all": [tasks.all_to_all],
+    "gather": [tasks.gather],
+    "scatter": [tasks.scatter],
+}
+
+
+def check(team, task, counts, how):
+    results = team.run(task, secrets.randbits(32), counts, how)
+    assert all(result == results[0] for result in results), "ranks have different bits"
+
+
+def named(task):
+    return task.__name__
+
+
+@pytest.mark.parametrize("task", TASKS, ids=named)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_everything(team, task):
+    check(team, task, COUNTS, {})
+
+
+@pytest.mark.parametrize("task", TASKS, ids=named)
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_large(team, task):
+    check(team, task, LARGE_COUNTS, {})
+
+
+@pytest.mark.parametrize("task", TASKS, ids=named)
+@pytest.mark.parametrize("ranks", [5, 6, 7, 8, 9])
+@pytest.mark.parametrize("transport", ["auto"])
+def test_more_ranks(team, task):
+    check(team, task, FEW_COUNTS, {})
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_no_rank_leaves_a_barrier_before_all_have_entered(team):
+    for stamps in zip(*team.run(tasks.barrier, 100), strict=True):
+        assert max(entered for entered, _ in stamps) <= min(left for _, left in stamps)
+
+
+@pytest.mark.parametrize("algorithm", _weft.algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_each_algorithm(team, algorithm, transport):
+    if algorithm.symmetric or (algorithm.mapped_scratch and transport == "tcp"):
+        pytest.skip("needs memory that ordinary arrays over this transport do not have")
+    for task in OF_COLLECTIVE.get(algorithm.collective, []):
+        check(team, task, FEW_COUNTS, {"algorithm": algorithm.name})

@@ -1,0 +1,64 @@
+"""What goes wrong is told as what it is, in time, on every rank that is left."""
+
+import signal
+import time
+
+import pytest
+import tasks_groups as tasks
+from team import Failure
+
+on_every_transport = pytest.mark.parametrize("transport", ["shm", "tcp"])
+
+
+@pytest.fixture
+def broken(team):
+    """A team that is of no use afterwards."""
+    yield team
+    team.kill()
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_killed_process_is_told_to_all(broken):
+    team, victim = broken, broken.size - 1
+    team.start(tasks.reduce_until_it_fails)
+    time.sleep(0.2)  # somewhere in the middle of it; when exactly does not matter
+    killed = time.monotonic()
+    team.signal(victim, signal.SIGKILL)
+    for kind, rank, when in team.collect(range(victim), deadline=10):
+        assert (kind, rank) == ("PeerLost", victim)
+        assert when - killed < 1
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_missing_rank_is_named_at_the_deadline(broken):
+    for text, seconds in broken.run(tasks.miss_the_deadline, deadline=20)[1:]:
+        assert "all-reduce" in text
+        assert "rank 0" in text
+        assert 0.5 <= seconds < 3
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_different_calls_are_told(broken):
+    answers = broken.outcomes(tasks.call_different_things, deadline=20)
+    texts = [answer for answer in answers if isinstance(answer, str)]
+    assert texts, answers
+    assert any("5" in text and "6" in text for text in texts)
+    assert not any(isinstance(answer, Failure) and answer.kind == "Timeout" for answer in answers)
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_abort_ends_waits_on_every_rank(broken):
+    for text in broken.run(tasks.abort_from_a_thread, deadline=10):
+        assert "enough" in text
+
+
+@pytest.mark.parametrize("transport", ["shm"])
+@pytest.mark.parametrize("ranks", [2])
+def test_a_group_that_failed_says_why(broken):
+    broken.run(tasks.abort_from_a_thread, deadline=10)
+    for answer in broken.outcomes(tasks.many_under_way, 1, deadline=10):
+        assert (answer.kind, "enough" in answer.text) == ("Aborted", True)

@@ -1,0 +1,149 @@
+"""Arguments of collective operations as calls of the native layer."""
+
+import numpy as np
+import pytest
+
+from weft import calls
+from weft.calls import Seat
+from weft.errors import ArgumentError, UnsupportedError
+from weft.ops import PremulSum
+
+SEAT = Seat(1, 3)
+
+
+def check(call, **expected):
+    assert {name: getattr(call, name) for name in expected} == expected
+    return call
+
+
+def check_refused(kind, message, make, *arguments):
+    with pytest.raises(kind) as caught:
+        make(*arguments)
+    assert message in str(caught.value)
+
+
+def address(x):
+    return x.ctypes.data
+
+
+def test_all_reduce_works_in_place():
+    x = np.ones((2, 5), np.float16)
+    call = check(calls.all_reduce(x, "avg", None), input=address(x), output=address(x), counts=10, op="avg")
+    assert call.dtype == "float16"
+    assert call.finish() is x
+
+
+def test_all_reduce_to_another_array():
+    x, out = np.ones(4), np.zeros(4)
+    call = check(calls.all_reduce(x, "max", out), input=address(x), output=address(out))
+    assert call.finish() is out
+
+
+def test_all_reduce_of_an_array_that_is_not_contiguous():
+    x = np.arange(8, dtype=np.int32).reshape(2, 4)[:, ::2]
+    call = calls.all_reduce(x, "sum", None)
+    assert call.input == call.output != address(x)
+    call.target.array.owner[...] += 1
+    assert call.finish().tolist() == [[1, 3], [5, 7]]
+
+
+def test_premultiplied_sum():
+    check(calls.all_reduce(np.ones(4), PremulSum(0.5), None), op="premul_sum", factor=0.5)
+
+
+def test_input_that_shares_memory_with_the_output_is_copied():
+    whole = np.arange(6, dtype=np.int64)
+    call = calls.all_gather_into(SEAT, whole, whole[2:4])
+    assert call.output == address(whole)
+    assert call.input not in range(address(whole), address(whole) + whole.nbytes)
+    assert call.source.owner.view(np.int64).tolist() == [2, 3]
+
+
+def test_reduce_leaves_other_ranks_arrays_alone():
+    x = np.ones(4)
+    x.flags.writeable = False
+    assert check(calls.reduce(SEAT, x, 0, "sum", None), root=0, output=address(x)).finish() is None
+    check_refused(ArgumentError, "x is read-only", calls.reduce, SEAT, x, 1, "sum", None)
+
+
+def test_broadcast_reads_at_the_root_and_writes_elsewhere():
+    x = np.ones(4)
+    x.flags.writeable = False
+    assert calls.broadcast(SEAT, x, 1).finish() is x
+    check_refused(ArgumentError, "x is read-only", calls.broadcast, SEAT, x, 0)
+
+
+def test_types_that_are_only_moved_travel_as_bytes():
+    check(calls.broadcast(SEAT, np.ones(4, np.complex64), 1), dtype="uint8", counts=32)
+    rows = np.zeros((2, 3), np.complex64)
+    check(calls.all_gather_v(SEAT, np.zeros((6, 3), np.complex64), rows, [1, 2, 3]), counts=[24, 48, 72])
+
+
+def test_all_gather_makes_its_result():
+    call = calls.all_gather(SEAT, np.ones((2, 4), np.int8))
+    assert check(call, counts=8).finish().shape == (3, 2, 4)
+
+
+def test_counts_are_in_rows():
+    call = calls.all_gather_v(SEAT, np.zeros((6, 5)), np.zeros((2, 5)), [1, 2, 3])
+    check(call, counts=[5, 10, 15], collective="all-gather")
+    call = calls.reduce_scatter_v(SEAT, np.zeros((2, 5)), np.zeros((6, 5)), [1, 2, 3], "sum")
+    check(call, counts=[5, 10, 15], collective="reduce-scatter")
+    call = calls.all_to_all(SEAT, np.zeros((4, 2)), np.zeros((6, 2)), [1, 2, 3], [2, 2, 0])
+    check(call, counts=([2, 4, 6], [4, 4, 0]))
+
+
+def test_equal_shares():
+    check(calls.reduce_scatter(SEAT, np.zeros(4), np.zeros((3, 4)), "sum"), counts=4)
+    check(calls.all_to_all(SEAT, np.zeros(6), np.zeros(6), None, None), counts=2)
+
+
+def test_gather_and_scatter_use_one_array_elsewhere():
+    x = np.zeros(4)
+    check(calls.gather(SEAT, x, 0, None), input=address(x), output=0, counts=4, result=None)
+    check(calls.scatter(SEAT, x, None, 0), input=0, output=address(x), counts=4, root=0)
+    assert calls.gather(SEAT, x, 1, None).finish().shape == (3, 4)
+    assert calls.gather_v(SEAT, x, [1, 4, 2], 1, None).finish().shape == (7,)
+    check(calls.scatter_v(SEAT, x, np.zeros(7), [1, 4, 2], 1), counts=[1, 4, 2])
+
+
+def test_wrong_arguments_are_told_with_what_is_allowed():
+    x, out = np.zeros(4), np.zeros(12)
+    check_refused(ArgumentError, "op='mean' is not allowed: expected one of sum", calls.all_reduce, x, "mean", None)
+    check_refused(ArgumentError, "root=3 is not allowed: expected a rank from 0 to 2", calls.broadcast, SEAT, x, 3)
+    check_refused(ArgumentError, "out has shape (2, 2)", calls.all_reduce, x, "sum", np.zeros((2, 2)))
+    check_refused(
+        ArgumentError, "out has 4 elements: expected 12, 3 ranks x 4 of x", calls.all_gather_into, SEAT, x, x.copy()
+    )
+    check_refused(
+        ArgumentError,
+        "out has elements of type float32: expected float64, as in x",
+        calls.all_gather_into,
+        SEAT,
+        out.astype(np.float32),
+        x,
+    )
+    check_refused(ArgumentError, "x has 4 elements: expected 12", calls.reduce_scatter, SEAT, x.copy(), x, "sum")
+    check_refused(ArgumentError, "which 3 ranks cannot share equally", calls.all_to_all, SEAT, x.copy(), x, None, None)
+    check_refused(ArgumentError, "expected both", calls.all_to_all, SEAT, out, x, [1, 2, 1], None)
+    check_refused(ArgumentError, "to itself but receives 3", calls.all_to_all, SEAT, out, x, [1, 2, 1], [4, 3, 5])
+    check_refused(ArgumentError, "counts=[1, -1, 4]", calls.all_gather_v, SEAT, out, x, [1, -1, 4])
+    check_refused(ArgumentError, "expected 3 numbers", calls.all_gather_v, SEAT, out, x, [4, 8])
+    check_refused(ArgumentError, "x has 4 rows: expected 5, counts[1]", calls.all_gather_v, SEAT, out, x, [4, 5, 3])
+    check_refused(ArgumentError, "x is None at the root", calls.scatter, SEAT, x, None, 1)
+    check_refused(
+        ArgumentError,
+        "the same beyond the first dimension",
+        calls.all_gather_v,
+        SEAT,
+        np.zeros((6, 3)),
+        np.zeros((2, 2)),
+        [1, 2, 3],
+    )
+
+
+def test_operations_that_a_type_does_not_have():
+    check_refused(UnsupportedError, "bxor is defined for integers and bool", calls.all_reduce, np.ones(2), "bxor", None)
+    check_refused(UnsupportedError, "avg is not defined for bool", calls.all_reduce, np.ones(2, bool), "avg", None)
+    check_refused(UnsupportedError, "weft only moves them", calls.all_reduce, np.ones(2, complex), "sum", None)
+    check_refused(UnsupportedError, "PremulSum", calls.all_reduce, np.ones(2, int), PremulSum(2.0), None)

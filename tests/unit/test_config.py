@@ -1,0 +1,74 @@
+"""Settings: arguments win over variables, which win over defaults; what is wrong is told with what is allowed."""
+
+from pathlib import Path
+
+import pytest
+
+from weft import config, config_page
+from weft.errors import ConfigError
+
+
+def check(expected, variables=None, **arguments):
+    settings = config.load(arguments, variables or {})
+    assert {name: getattr(settings, name) for name in expected} == expected
+
+
+def check_refused(message, variables=None, **arguments):
+    with pytest.raises(ConfigError) as caught:
+        config.load(arguments, variables or {})
+    assert message in str(caught.value)
+
+
+def test_defaults():
+    check({"transport": "auto", "interface": None, "pool_bytes": 2**30, "timeout": 300.0, "peer_timeout": 10.0})
+
+
+def test_variables():
+    variables = {"WEFT_TRANSPORT": "tcp", "WEFT_POOL_BYTES": "256M", "WEFT_TIMEOUT": " 2.5 ", "WEFT_INTERFACE": "eth1"}
+    check({"transport": "tcp", "pool_bytes": 2**28, "timeout": 2.5, "interface": "eth1"}, variables)
+
+
+def test_arguments_win():
+    check(
+        {"transport": "shm", "timeout": 7}, {"WEFT_TRANSPORT": "tcp", "WEFT_TIMEOUT": "3"}, transport="shm", timeout=7
+    )
+
+
+def test_an_argument_of_none_does_not_count():
+    check({"transport": "tcp"}, {"WEFT_TRANSPORT": "tcp"}, transport=None)
+
+
+def test_bytes_as_text():
+    check({"pool_bytes": 64 * 2**20}, pool_bytes="64MiB")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("4096", 4096), ("64K", 65536), ("1.5G", 3 * 2**29), ("2 MiB", 2**21), ("1tb", 2**40)]
+)
+def test_parse_bytes(text, expected):
+    assert config.parse_bytes(text) == expected
+
+
+def test_wrong_variables_are_named():
+    check_refused("WEFT_TRANSPORT='pigeon' is not allowed: expected one of auto, shm", {"WEFT_TRANSPORT": "pigeon"})
+    check_refused("WEFT_TIMEOUT='soon'", {"WEFT_TIMEOUT": "soon"})
+    check_refused("WEFT_TIMEOUT='nan'", {"WEFT_TIMEOUT": "nan"})
+    check_refused("WEFT_POOL_BYTES='1Q'", {"WEFT_POOL_BYTES": "1Q"})
+    check_refused("WEFT_INTERFACE=''", {"WEFT_INTERFACE": ""})
+
+
+def test_wrong_arguments_are_named():
+    check_refused("timeout=0 is not allowed", timeout=0)
+    check_refused("timeout=[]", timeout=[])
+    check_refused("pool_bytes=10", pool_bytes=10)
+    check_refused("transport='pigeon'", transport="pigeon")
+
+
+def test_a_misspelt_variable_is_noticed():
+    with pytest.warns(UserWarning, match="WEFT_TRANPORT is not a setting of weft; did you mean WEFT_TRANSPORT"):
+        config.load({}, {"WEFT_TRANPORT": "tcp"})
+
+
+def test_the_documentation_is_current():
+    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    assert page.read_text() == config_page.page(), "run: python -m weft.config_page > docs/configuration.md"

@@ -1,0 +1,107 @@
+"""A process's place in its job, from the variables of each launcher."""
+
+import pytest
+
+from weft import launchers
+from weft.errors import ConfigError
+
+TORCHRUN = {
+    "RANK": "3",
+    "WORLD_SIZE": "8",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "node1",
+    "MASTER_PORT": "1234",
+}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+    "PMIX_NAMESPACE": "prterun-host-77@1",
+}
+SLURM = {
+    "SLURM_PROCID": "5",
+    "SLURM_STEP_NUM_TASKS": "6",
+    "SLURM_LOCALID": "2",
+    "SLURM_STEP_NODELIST": "gpu[003-004],login1",
+    "SLURM_JOB_ID": "99",
+    "SLURM_STEP_ID": "0",
+}
+
+
+def check(variables, *arguments, **expected):
+    place = launchers.place(variables, *arguments)
+    assert {name: getattr(place, name) for name in expected} == expected
+    return place
+
+
+def check_refused(message, variables, *arguments):
+    with pytest.raises(ConfigError) as caught:
+        launchers.place(variables, *arguments)
+    assert message in str(caught.value)
+
+
+def test_alone_without_a_launcher():
+    check({}, rank=0, world_size=1, host="", launcher="none")
+
+
+def test_torchrun():
+    check(TORCHRUN, rank=3, world_size=8, local_rank=1, host="node1", port=1234, agent_store=False)
+
+
+def test_torchrun_with_its_agents_store():
+    agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "2"}
+    check(TORCHRUN | agent, agent_store=True, attempt="2")
+
+
+def test_open_mpi_on_one_host():
+    place = check(OPEN_MPI, rank=1, world_size=4, local_rank=1, host="127.0.0.1", launcher="Open MPI")
+    other_job = launchers.place(OPEN_MPI | {"PMIX_NAMESPACE": "prterun-host-78@1"})
+    assert place.port in range(16384, 32768)
+    assert place.port != other_job.port
+
+
+def test_open_mpi_on_several_hosts_needs_an_address():
+    several = OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    check_refused("4 ranks but no place to meet: set MASTER_ADDR", several)
+    check(several | {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "5"}, host="10.0.0.1", port=5)
+
+
+def test_mpich():
+    variables = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
+    check(variables, rank=0, world_size=2, local_rank=0, host="127.0.0.1", port=29500)
+
+
+def test_slurm():
+    check(SLURM, rank=5, world_size=6, local_rank=2, host="gpu003")
+
+
+def test_a_slurm_batch_script_without_srun_is_alone():
+    check({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, rank=0, world_size=1)
+
+
+def test_torchrun_within_slurm_wins():
+    check(SLURM | TORCHRUN, rank=3, world_size=8, host="node1")
+
+
+def test_arguments_win():
+    check(TORCHRUN, 0, 2, "[::1]:77", rank=0, world_size=2, host="::1", port=77)
+
+
+@pytest.mark.parametrize(
+    ("nodelist", "expected"),
+    [("a", "a"), ("a,b", "a"), ("n[1-3]", "n1"), ("n[08,10]-ib,x", "n08-ib"), ("rack1-n[7]", "rack1-n7")],
+)
+def test_first_host(nodelist, expected):
+    assert launchers.first_host(nodelist) == expected
+
+
+def test_contradictions_are_told():
+    check_refused("RANK is set but WORLD_SIZE is not", {"RANK": "0"})
+    check_refused("WORLD_SIZE is set but RANK is not", {"WORLD_SIZE": "2"})
+    check_refused("RANK='x' is not allowed: expected a whole number", TORCHRUN | {"RANK": "x"})
+    check_refused("rank=8 is not allowed with world_size=8: expected 0..7", TORCHRUN | {"RANK": "8"})
+    check_refused("rank=1 and world_size=None: give both", {}, 1)
+    check_refused("address='here' is not allowed: expected host:port", {}, 0, 2, "here")
+    check_refused("2 ranks but no place to meet", {}, 0, 2)
