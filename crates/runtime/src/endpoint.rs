@@ -3,15 +3,13 @@
 mod address;
 mod table;
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use weft_transport::{
-    Bell, EndpointId, Kind, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Segment,
-    Transport,
+    Bell, EndpointId, Kind, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Transport,
 };
 use weft_transport_shm::ShmTransport;
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
@@ -191,35 +189,22 @@ impl Drop for Endpoint {
 }
 
 fn local(options: &EndpointOptions) -> Result<Local, Error> {
-    let bytes = usize::try_from(options.pool_bytes)
-        .ok()
-        .filter(|bytes| *bytes as u64 > POOL_HEADER);
-    let bytes = bytes.ok_or_else(|| {
-        Error::Config(format!(
-            "pool_bytes is {}; it must be more than {POOL_HEADER}",
-            options.pool_bytes
-        ))
-    })?;
-    let no_pool = |error: &dyn std::fmt::Display| {
-        Error::Config(format!("cannot make a pool of {bytes} bytes: {error}"))
-    };
-    let pool = Segment::create("weft-pool", bytes).map_err(|error| no_pool(&error))?;
-    pool.reserve(0..POOL_HEADER)
-        .map_err(|error| no_pool(&error))?;
-    let pool = Arc::new(pool);
-    let bell = Bell::new(pool.clone()).map_err(|error| no_pool(&error))?;
-    Ok(Local {
-        id: EndpointId(u128::from_le_bytes(random()?)),
-        token: random()?,
-        pool,
-        bell: Arc::new(bell),
-    })
+    let bytes = options.pool_bytes;
+    if bytes <= POOL_HEADER {
+        return Err(Error::Config(format!(
+            "pool_bytes is {bytes}; it must be more than {POOL_HEADER}"
+        )));
+    }
+    Local::create(bytes)
+        .map_err(|error| Error::Config(format!("cannot make a pool of {bytes} bytes: {error}")))
 }
 
 fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Transport>>, Error> {
     let shm = || -> Result<Arc<dyn Transport>, Error> {
         let made = ShmTransport::new(local.clone());
-        Ok(Arc::new(made.map_err(|e| cannot_start(Kind::Shm, &e))?))
+        Ok(Arc::new(
+            made.map_err(|e| cannot_start(Kind::Shm, &LinkError::Io(e)))?,
+        ))
     };
     let tcp = || -> Result<Arc<dyn Transport>, Error> {
         let options = TcpOptions {
@@ -249,19 +234,14 @@ fn cannot_start(kind: Kind, error: &LinkError) -> Error {
     Error::Config(format!("the {kind} transport cannot start: {error}"))
 }
 
-/// Random bytes that nobody can guess.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
-    let mut bytes = [0; N];
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| unreadable("/dev/urandom", &error))?;
-    Ok(bytes)
-}
-
 fn system_text(path: &str) -> Result<String, Error> {
-    let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
-    Ok(text.trim().to_string())
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(text.trim().to_string()),
+        Err(error) => Err(Error::Unsupported(format!(
+            "a system where {path} cannot be read ({error})"
+        ))),
+    }
 }
 
-fn unreadable(path: &str, error: &io::Error) -> Error {
-    Error::Unsupported(format!("a system where {path} cannot be read ({error})"))
-}
+#[cfg(test)]
+mod tests;

@@ -39,7 +39,7 @@ pub struct Pool {
 impl Pool {
     /// Everything behind the segment's header is free.
     pub fn new(segment: Arc<Segment>) -> Self {
-        let end = segment.len() as u64 / PAGE * PAGE;
+        let end = segment.len() / PAGE * PAGE;
         let mut free = BTreeMap::new();
         if end > POOL_HEADER {
             free.insert(POOL_HEADER, end - POOL_HEADER);
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     fn pool(pages: u64) -> Pool {
-        let bytes = (POOL_HEADER + pages * PAGE) as usize;
+        let bytes = POOL_HEADER + pages * PAGE;
         Pool::new(Arc::new(Segment::create("pool-test", bytes).unwrap()))
     }
 
@@ -176,7 +176,7 @@ mod tests {
     fn freed_memory_comes_back_as_zeros() {
         let pool = pool(1);
         let range = pool.allocate(PAGE, 1).unwrap();
-        let word = |offset| pool.segment().word(offset).unwrap();
+        let word = |offset| pool.segment().word(offset);
         word(range.offset).store(7, std::sync::atomic::Ordering::Relaxed);
         pool.free(range);
         let range = pool.allocate(PAGE, 1).unwrap();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use weft_transport::{Kind, LinkError};
 
 use crate::Error;
-use crate::endpoint::{Address, Endpoint, random};
+use crate::endpoint::{Address, Endpoint};
 use crate::store::Store;
 
 /// A failing link between two ranks that share a boot must not eat the whole deadline.
@@ -32,6 +32,24 @@ pub struct Meeting {
 }
 
 impl Meeting {
+    /// What some of the ranks, renumbered in the order given, agree on without another word. The group's identity stays as it is.
+    pub(crate) fn of_ranks(&self, ranks: &[u32]) -> Meeting {
+        let host_of = |rank: &u32| self.members[*rank as usize].host;
+        let members = ranks.iter().map(|rank| {
+            let first = ranks
+                .iter()
+                .position(|other| host_of(other) == host_of(rank));
+            Member {
+                host: first.unwrap_or_default() as u32,
+                ..self.members[*rank as usize].clone()
+            }
+        });
+        Meeting {
+            group_id: self.group_id,
+            members: members.collect(),
+        }
+    }
+
     /// The kind of link that joins two ranks.
     pub fn kind(&self, a: u32, b: u32) -> Kind {
         let [a, b] = [a, b].map(|rank| &self.members[rank as usize]);
@@ -104,7 +122,7 @@ impl Visit<'_> {
         let mine = Hello {
             version: env!("CARGO_PKG_VERSION").into(),
             size: self.size,
-            group_id: u64::from_le_bytes(random()?),
+            group_id: random_group_id()?,
             address: self.endpoint.address().to_bytes(),
         };
         let bytes = postcard::to_stdvec(&mine).expect("writing to memory does not fail");
@@ -191,6 +209,12 @@ impl Visit<'_> {
     }
 }
 
+fn random_group_id() -> Result<u64, Error> {
+    let bytes = weft_transport::random();
+    let bytes = bytes.map_err(|error| Error::Internal(format!("no random numbers: {error}")))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
 fn shares_memory(kind: Kind) -> bool {
     matches!(kind, Kind::Loopback | Kind::Shm)
 }
@@ -266,3 +290,6 @@ fn name_ranks(ranks: &[u32]) -> String {
         _ => format!("ranks {}", shown.join(", ")),
     }
 }
+
+#[cfg(test)]
+mod tests;

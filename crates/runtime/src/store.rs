@@ -56,19 +56,14 @@ impl MemoryStore {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
-        self.values.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Store for MemoryStore {
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
-        self.lock().insert(key.into(), value.into());
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    fn get(&self, key: &str, deadline: Instant, cancel: &AtomicBool) -> Result<Vec<u8>, Error> {
+    /// As [`Store::get`], looking at `cancel` only once in a while.
+    pub(crate) fn wait(
+        &self,
+        key: &str,
+        deadline: Instant,
+        cancel: &AtomicBool,
+        cancel_poll: Duration,
+    ) -> Result<Vec<u8>, Error> {
         let started = Instant::now();
         let mut values = self.lock();
         loop {
@@ -82,13 +77,29 @@ impl Store for MemoryStore {
             if now >= deadline {
                 return Err(key_timeout(key, now - started));
             }
-            let nap = CANCEL_POLL.min(deadline - now);
+            let nap = cancel_poll.min(deadline - now);
             values = self
                 .changed
                 .wait_timeout(values, nap)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for MemoryStore {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
+        self.lock().insert(key.into(), value.into());
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn get(&self, key: &str, deadline: Instant, cancel: &AtomicBool) -> Result<Vec<u8>, Error> {
+        self.wait(key, deadline, cancel, CANCEL_POLL)
     }
 
     fn has(&self, key: &str) -> Result<bool, Error> {

@@ -18,4 +18,5 @@ mod socket;
 mod transport;
 
 pub use interface::Interface;
+pub use socket::connect;
 pub use transport::{TcpOptions, TcpTransport};

@@ -106,8 +106,8 @@ impl Socket {
     }
 }
 
-/// Connects, without blocking for longer than it takes to notice `cancel`.
-pub(crate) fn connect(
+/// Connects a non-blocking stream. Waits until that is done, refused, past the deadline, or cancelled (noticed within 50 ms).
+pub fn connect(
     address: SocketAddr,
     deadline: Instant,
     cancel: &AtomicBool,

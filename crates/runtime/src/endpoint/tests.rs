@@ -1,0 +1,155 @@
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use weft_transport::{Inbox, Progress, Signal};
+
+use super::*;
+
+const ALL: [(TransportChoice, Kind); 3] = [
+    (TransportChoice::Loopback, Kind::Loopback),
+    (TransportChoice::Shm, Kind::Shm),
+    (TransportChoice::Tcp, Kind::Tcp),
+];
+
+fn endpoint(transport: TransportChoice) -> Arc<Endpoint> {
+    let options = EndpointOptions {
+        transport,
+        interface: Some("127.0.0.1".into()),
+        pool_bytes: 1 << 20,
+        ..EndpointOptions::default()
+    };
+    Endpoint::new(options).unwrap()
+}
+
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+fn link(from: &Endpoint, to: &Endpoint, kind: Kind) -> Arc<dyn Link> {
+    let never = AtomicBool::new(false);
+    from.link(to.address(), kind, far(), &never).unwrap()
+}
+
+/// Remembers every link that it is told of.
+fn collect(endpoint: &Endpoint) -> Arc<Mutex<Vec<Arc<dyn Link>>>> {
+    let links = Arc::new(Mutex::new(Vec::new()));
+    let told = links.clone();
+    endpoint.on_link(Box::new(move |link| told.lock().unwrap().push(link)));
+    links
+}
+
+struct Nothing;
+
+impl Inbox for Nothing {
+    fn message(&mut self, bytes: &[u8], _: Vec<std::os::fd::OwnedFd>) {
+        panic!("an unexpected message of {} bytes", bytes.len());
+    }
+}
+
+/// Both ends find a link, and it joins them.
+fn check_joined(a: &Endpoint, b: &Endpoint, kind: Kind) {
+    let (at_a, at_b) = (link(a, b, kind), link(b, a, kind));
+    let range = b.pool().allocate(4096, 1).unwrap();
+    at_b.grant(range.range());
+    let signal = Signal {
+        offset: range.offset,
+        value: 9,
+    };
+    at_a.signal(signal).unwrap();
+    let word = b.pool().segment().word(range.offset);
+    let deadline = far();
+    while word.load(Ordering::Acquire) != 9 {
+        let flushed: Progress = at_a.flush().unwrap();
+        at_b.receive(&mut Nothing).unwrap();
+        assert!(Instant::now() < deadline, "{flushed:?}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn one_link_per_peer_whoever_asks() {
+    for (transport, kind) in ALL {
+        let (a, b) = (endpoint(transport), endpoint(transport));
+        let (links_a, links_b) = (collect(&a), collect(&b));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| link(&a, &b, kind));
+            }
+        });
+        check_joined(&a, &b, kind);
+        assert_eq!(links_a.lock().unwrap().len(), 1, "{kind}");
+        assert_eq!(links_b.lock().unwrap().len(), 1, "{kind}");
+    }
+}
+
+#[test]
+fn simultaneous_dialling_makes_one_link() {
+    const ROUNDS: usize = 20;
+    for (transport, kind) in ALL {
+        for _ in 0..ROUNDS {
+            let (a, b) = (endpoint(transport), endpoint(transport));
+            let (links_a, links_b) = (collect(&a), collect(&b));
+            let start = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                for (from, to) in [(&a, &b), (&b, &a)] {
+                    let start = &start;
+                    scope.spawn(move || {
+                        start.wait();
+                        link(from, to, kind)
+                    });
+                }
+            });
+            check_joined(&a, &b, kind);
+            assert_eq!(links_a.lock().unwrap().len(), 1, "{kind}");
+            assert_eq!(links_b.lock().unwrap().len(), 1, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_forgotten_peer_can_be_linked_again() {
+    for (transport, kind) in ALL {
+        let (a, b) = (endpoint(transport), endpoint(transport));
+        link(&a, &b, kind).close();
+        for (endpoint, other) in [(&a, &b), (&b, &a)] {
+            link(endpoint, other, kind).close();
+            endpoint.forget(other.id());
+        }
+        check_joined(&a, &b, kind);
+    }
+}
+
+#[test]
+fn a_kind_that_is_not_offered_is_a_configuration_error() {
+    let (a, b) = (
+        endpoint(TransportChoice::Tcp),
+        endpoint(TransportChoice::Tcp),
+    );
+    let never = AtomicBool::new(false);
+    let refused = a.link(b.address(), Kind::Shm, far(), &never).map(drop);
+    assert!(matches!(refused, Err(Error::Config(_))), "{refused:?}");
+}
+
+#[test]
+fn a_closed_endpoint_is_seen_by_its_peers_and_makes_no_links() {
+    for (transport, kind) in ALL {
+        let (a, b) = (endpoint(transport), endpoint(transport));
+        check_joined(&a, &b, kind);
+        let at_b = link(&b, &a, kind);
+        a.close();
+        let deadline = far();
+        let end = loop {
+            if let Err(end) = at_b.receive(&mut Nothing) {
+                break end;
+            }
+            assert!(Instant::now() < deadline);
+            std::thread::yield_now();
+        };
+        assert!(matches!(end, LinkError::Left), "{kind}: {end}");
+        let never = AtomicBool::new(false);
+        assert!(a.link(b.address(), kind, far(), &never).is_err(), "{kind}");
+        b.forget(a.id());
+        let soon = Instant::now() + Duration::from_millis(300);
+        assert!(b.link(a.address(), kind, soon, &never).is_err(), "{kind}");
+    }
+}
