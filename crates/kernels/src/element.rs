@@ -12,9 +12,6 @@ pub(crate) trait Element {
     /// What an element is combined as.
     type Wide: Copy + Default;
 
-    /// What an average multiplies or divides by.
-    type Share: Copy;
-
     /// Reads a block.
     ///
     /// # Safety
@@ -31,14 +28,20 @@ pub(crate) trait Element {
         offset: usize,
     );
 
-    /// What makes an average of this many contributions.
-    fn share(contributions: u32) -> Self::Share;
-
-    /// An average of a sum.
-    fn average(sum: Self::Wide, share: Self::Share) -> Self::Wide;
-
     /// A value times a factor.
     fn scale(value: Self::Wide, factor: f64) -> Self::Wide;
+}
+
+/// A type of elements whose sums have averages.
+pub(crate) trait Number: Element {
+    /// What sums are multiplied or divided by.
+    type Share: Copy;
+
+    /// The share of one of this many contributions.
+    fn share(contributions: u32) -> Self::Share;
+
+    /// The average for a sum.
+    fn average(sum: Self::Wide, share: Self::Share) -> Self::Wide;
 }
 
 macro_rules! float_element {
@@ -46,7 +49,6 @@ macro_rules! float_element {
         impl Element for $float {
             const SIZE: usize = size_of::<$float>();
             type Wide = $float;
-            type Share = $float;
 
             #[inline(always)]
             unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [$float; W]) {
@@ -69,6 +71,15 @@ macro_rules! float_element {
             }
 
             #[inline(always)]
+            fn scale(value: $float, factor: f64) -> $float {
+                value * factor as $float
+            }
+        }
+
+        impl Number for $float {
+            type Share = $float;
+
+            #[inline(always)]
             fn share(contributions: u32) -> $float {
                 (1.0 / f64::from(contributions)) as $float
             }
@@ -77,11 +88,6 @@ macro_rules! float_element {
             fn average(sum: $float, share: $float) -> $float {
                 sum * share
             }
-
-            #[inline(always)]
-            fn scale(value: $float, factor: f64) -> $float {
-                value * factor as $float
-            }
         }
     };
 }
@@ -89,12 +95,13 @@ macro_rules! float_element {
 float_element!(f64);
 float_element!(f32);
 
+// Divided as `f64`, where it is exact: a quotient of 32-bit integers that is no integer is further from the next one than
+// its rounding error. That vectorises, as a division of integers does not.
 macro_rules! integer_element {
-    ($($integer:ty, $widest:ty;)*) => {$(
+    ($($integer:ty, divided as $quotient:ty;)*) => {$(
         impl Element for $integer {
             const SIZE: usize = size_of::<$integer>();
             type Wide = $integer;
-            type Share = $widest;
 
             #[inline(always)]
             unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [$integer; W]) {
@@ -109,26 +116,36 @@ macro_rules! integer_element {
             }
 
             #[inline(always)]
-            fn share(contributions: u32) -> $widest {
+            fn scale(value: $integer, factor: f64) -> $integer {
+                (value as f64 * factor) as $integer
+            }
+        }
+
+        impl Number for $integer {
+            type Share = $quotient;
+
+            #[inline(always)]
+            fn share(contributions: u32) -> $quotient {
                 contributions.into()
             }
 
             #[inline(always)]
-            fn average(sum: $integer, share: $widest) -> $integer {
-                (<$widest>::from(sum) / share) as $integer
-            }
-
-            #[inline(always)]
-            fn scale(value: $integer, factor: f64) -> $integer {
-                (value as f64 * factor) as $integer
+            fn average(sum: $integer, share: $quotient) -> $integer {
+                (<$quotient>::from(sum) / share) as $integer
             }
         }
     )*};
 }
 
 integer_element!(
-    i64, i64; i32, i64; i16, i64; i8, i64;
-    u64, u64; u32, u64; u16, u64; u8, u64;
+    i64, divided as i64;
+    i32, divided as f64;
+    i16, divided as f64;
+    i8, divided as f64;
+    u64, divided as u64;
+    u32, divided as f64;
+    u16, divided as f64;
+    u8, divided as f64;
 );
 
 /// A binary16 in memory.
@@ -137,31 +154,30 @@ pub(crate) struct F16;
 /// A bfloat16 in memory.
 pub(crate) struct Bf16;
 
-macro_rules! half_arithmetic {
-    () => {
-        const SIZE: usize = 2;
-        type Wide = f32;
-        type Share = f32;
+macro_rules! half_number {
+    ($half:ty) => {
+        impl Number for $half {
+            type Share = f32;
 
-        #[inline(always)]
-        fn share(contributions: u32) -> f32 {
-            f32::share(contributions)
-        }
+            #[inline(always)]
+            fn share(contributions: u32) -> f32 {
+                f32::share(contributions)
+            }
 
-        #[inline(always)]
-        fn average(sum: f32, share: f32) -> f32 {
-            f32::average(sum, share)
-        }
-
-        #[inline(always)]
-        fn scale(value: f32, factor: f64) -> f32 {
-            f32::scale(value, factor)
+            #[inline(always)]
+            fn average(sum: f32, share: f32) -> f32 {
+                f32::average(sum, share)
+            }
         }
     };
 }
 
+half_number!(F16);
+half_number!(Bf16);
+
 impl Element for F16 {
-    half_arithmetic!();
+    const SIZE: usize = 2;
+    type Wide = f32;
 
     #[inline(always)]
     unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [f32; W]) {
@@ -174,10 +190,16 @@ impl Element for F16 {
         // SAFETY: the caller's promise.
         unsafe { I::write_f16(block, dsts, offset) }
     }
+
+    #[inline(always)]
+    fn scale(value: f32, factor: f64) -> f32 {
+        f32::scale(value, factor)
+    }
 }
 
 impl Element for Bf16 {
-    half_arithmetic!();
+    const SIZE: usize = 2;
+    type Wide = f32;
 
     #[inline(always)]
     unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [f32; W]) {
@@ -190,6 +212,11 @@ impl Element for Bf16 {
         // SAFETY: the caller's promise.
         unsafe { write_with(block, dsts, offset, f32_to_bf16) }
     }
+
+    #[inline(always)]
+    fn scale(value: f32, factor: f64) -> f32 {
+        f32::scale(value, factor)
+    }
 }
 
 /// A boolean in memory: combined as 0 or 1.
@@ -198,7 +225,6 @@ pub(crate) struct Bool;
 impl Element for Bool {
     const SIZE: usize = 1;
     type Wide = u8;
-    type Share = u64;
 
     #[inline(always)]
     unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [u8; W]) {
@@ -210,16 +236,6 @@ impl Element for Bool {
     unsafe fn store<I: Isa, const W: usize>(block: &[u8; W], dsts: &[*mut u8], offset: usize) {
         // SAFETY: the caller's promise.
         unsafe { write_with(block, dsts, offset, |x| x) }
-    }
-
-    #[inline(always)]
-    fn share(contributions: u32) -> u64 {
-        u8::share(contributions)
-    }
-
-    #[inline(always)]
-    fn average(sum: u8, share: u64) -> u8 {
-        u8::average(sum, share)
     }
 
     #[inline(always)]

@@ -8,6 +8,12 @@ const BF16_NAN: u16 = 0x7fc0;
 const F32_INFINITY: u32 = 0x7f80_0000;
 const SIGN: u32 = 0x8000_0000;
 
+/// The number itself, or the one NaN that is written for every NaN.
+#[inline(always)]
+pub(crate) fn canonical(value: f32) -> f32 {
+    if value.is_nan() { f32::NAN } else { value }
+}
+
 /// The value of a binary16.
 #[inline(always)]
 pub(crate) fn f16_to_f32(half: u16) -> f32 {

@@ -1,10 +1,11 @@
 //! N-way reduction.
 
 use std::marker::PhantomData;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use crate::block::block_elements;
 use crate::combine::{And, Combine, Max, Min, Or, Product, Sum, Xor};
-use crate::element::{Bf16, Bool, Element, F16};
+use crate::element::{Bf16, Bool, Element, F16, Number};
 use crate::level::Isa;
 use crate::sweep::{Kernel, Sweep};
 use crate::{DType, Finish, Level, ReduceOp, copy, supports};
@@ -133,7 +134,7 @@ impl Call<'_> {
 
     /// # Safety
     /// That of [`Level::reduce`].
-    unsafe fn numbers<E: Element, const W: usize>(self, op: ReduceOp)
+    unsafe fn numbers<E: Number, const W: usize>(self, op: ReduceOp)
     where
         Sum: Combine<E::Wide>,
         Product: Combine<E::Wide>,
@@ -142,13 +143,13 @@ impl Call<'_> {
     {
         match op {
             // SAFETY: the caller's promise.
-            ReduceOp::Sum => unsafe { self.run::<E, Sum, W>() },
+            ReduceOp::Sum => unsafe { self.sum::<E, W>() },
             // SAFETY: the caller's promise.
-            ReduceOp::Product => unsafe { self.run::<E, Product, W>() },
+            ReduceOp::Product => unsafe { self.run::<E, Product, W>(Keep) },
             // SAFETY: the caller's promise.
-            ReduceOp::Min => unsafe { self.run::<E, Min, W>() },
+            ReduceOp::Min => unsafe { self.run::<E, Min, W>(Keep) },
             // SAFETY: the caller's promise.
-            ReduceOp::Max => unsafe { self.run::<E, Max, W>() },
+            ReduceOp::Max => unsafe { self.run::<E, Max, W>(Keep) },
             ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor => {
                 unreachable!("handled as bytes")
             }
@@ -163,11 +164,11 @@ impl Call<'_> {
         self.elements *= size;
         match op {
             // SAFETY: the caller's promise.
-            ReduceOp::BitAnd => unsafe { self.run::<u8, And, { block_elements(1) }>() },
+            ReduceOp::BitAnd => unsafe { self.run::<u8, And, { block_elements(1) }>(Keep) },
             // SAFETY: the caller's promise.
-            ReduceOp::BitOr => unsafe { self.run::<u8, Or, { block_elements(1) }>() },
+            ReduceOp::BitOr => unsafe { self.run::<u8, Or, { block_elements(1) }>(Keep) },
             // SAFETY: the caller's promise.
-            _ => unsafe { self.run::<u8, Xor, { block_elements(1) }>() },
+            _ => unsafe { self.run::<u8, Xor, { block_elements(1) }>(Keep) },
         }
     }
 
@@ -177,27 +178,39 @@ impl Call<'_> {
         match op {
             ReduceOp::Product | ReduceOp::Min | ReduceOp::BitAnd => {
                 // SAFETY: the caller's promise.
-                unsafe { self.run::<Bool, And, { block_elements(1) }>() }
+                unsafe { self.run::<Bool, And, { block_elements(1) }>(Keep) }
             }
             ReduceOp::Sum | ReduceOp::Max | ReduceOp::BitOr => {
                 // SAFETY: the caller's promise.
-                unsafe { self.run::<Bool, Or, { block_elements(1) }>() }
+                unsafe { self.run::<Bool, Or, { block_elements(1) }>(Keep) }
             }
             // SAFETY: the caller's promise.
-            ReduceOp::BitXor => unsafe { self.run::<Bool, Xor, { block_elements(1) }>() },
+            ReduceOp::BitXor => unsafe { self.run::<Bool, Xor, { block_elements(1) }>(Keep) },
         }
     }
 
     /// # Safety
     /// That of [`Level::reduce`].
-    unsafe fn run<E: Element, O: Combine<E::Wide>, const W: usize>(self) {
-        let share = match self.finish {
-            Finish::Keep => None,
-            Finish::Average(contributions) => Some(E::share(contributions)),
-        };
-        let kernel = Reduction::<E, O> {
-            share,
-            op: PhantomData,
+    unsafe fn sum<E: Number, const W: usize>(self)
+    where
+        Sum: Combine<E::Wide>,
+    {
+        match self.finish {
+            // SAFETY: the caller's promise.
+            Finish::Keep => unsafe { self.run::<E, Sum, W>(Keep) },
+            // SAFETY: the caller's promise.
+            Finish::Average(contributions) => unsafe {
+                self.run::<E, Sum, W>(Average::<E>(E::share(contributions)))
+            },
+        }
+    }
+
+    /// # Safety
+    /// That of [`Level::reduce`].
+    unsafe fn run<E: Element, O: Combine<E::Wide>, const W: usize>(self, end: impl End<E>) {
+        let kernel = Reduction {
+            end,
+            types: PhantomData::<(E, O)>,
         };
         let sweep = Sweep::<_, W> {
             dsts: self.dsts,
@@ -210,13 +223,38 @@ impl Call<'_> {
     }
 }
 
-/// Combines elements `E` by `O`.
-struct Reduction<E: Element, O> {
-    share: Option<E::Share>,
-    op: PhantomData<O>,
+/// What becomes of combined elements.
+trait End<E: Element> {
+    fn apply<const W: usize>(&self, block: &mut [E::Wide; W]);
 }
 
-impl<E: Element, O: Combine<E::Wide>, const W: usize> Kernel<W> for Reduction<E, O> {
+/// Nothing.
+struct Keep;
+
+impl<E: Element> End<E> for Keep {
+    #[inline(always)]
+    fn apply<const W: usize>(&self, _: &mut [E::Wide; W]) {}
+}
+
+/// An average.
+struct Average<E: Number>(E::Share);
+
+impl<E: Number> End<E> for Average<E> {
+    #[inline(always)]
+    fn apply<const W: usize>(&self, block: &mut [E::Wide; W]) {
+        for x in block {
+            *x = E::average(*x, self.0);
+        }
+    }
+}
+
+/// Combines elements `E` by `O`.
+struct Reduction<E, O, F> {
+    end: F,
+    types: PhantomData<(E, O)>,
+}
+
+impl<E: Element, O: Combine<E::Wide>, F: End<E>, const W: usize> Kernel<W> for Reduction<E, O, F> {
     const READ: usize = E::SIZE;
     const WRITE: usize = E::SIZE;
 
@@ -232,6 +270,8 @@ impl<E: Element, O: Combine<E::Wide>, const W: usize> Kernel<W> for Reduction<E,
         // SAFETY: the caller's promise.
         unsafe { E::load::<I, W>(first, &mut sum) };
         for src in srcs {
+            // No instruction: it keeps the compiler from vectorising this loop, of few turns, in place of those within.
+            compiler_fence(Ordering::Acquire);
             let mut next = [E::Wide::default(); W];
             // SAFETY: the caller's promise.
             unsafe { E::load::<I, W>(src, &mut next) };
@@ -239,11 +279,7 @@ impl<E: Element, O: Combine<E::Wide>, const W: usize> Kernel<W> for Reduction<E,
                 *a = O::combine(*a, b);
             }
         }
-        if let Some(share) = self.share {
-            for a in &mut sum {
-                *a = E::average(*a, share);
-            }
-        }
+        self.end.apply(&mut sum);
         // SAFETY: the caller's promise.
         unsafe { E::store::<I, W>(&sum, dsts, offset) };
     }
