@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import weft
 from weft import machine
-from weft.config import TRANSPORTS
 
 __all__ = ["Finding", "findings"]
 
+_PROBED_TRANSPORTS = ("shm", "tcp")
 _PROBE_DEADLINE_S = 30.0
 
 
@@ -36,9 +36,8 @@ def findings() -> Iterator[Finding]:
     yield Finding("system", None, f"{platform.system()} {platform.release()} {platform.machine()}")
     yield _cores()
     yield from _memory()
-    for transport in TRANSPORTS:
-        if transport != "auto":
-            yield _transport(transport)
+    for transport in _PROBED_TRANSPORTS:
+        yield _transport(transport)
     yield _torch()
     yield _emulation()
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 MEMORIES = ("ordinary", "symmetric")
+TRANSPORTS = ("auto", "shm", "tcp")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,9 +12,8 @@ from weft.bench.collectives import COLLECTIVES
 from weft.bench.libraries import PEERS
 from weft.bench.rows import Row
 from weft.bench.sizes import parse_sizes, show_bytes
-from weft.bench.spec import MEMORIES, Spec
+from weft.bench.spec import MEMORIES, TRANSPORTS, Spec
 from weft.cli.command import Command
-from weft.config import TRANSPORTS
 
 DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8")
 
