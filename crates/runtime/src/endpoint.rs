@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use weft_transport::{
-    Bell, EndpointId, Kind, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Transport,
+    Bell, EndpointId, Kind, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Transport, fork,
 };
 use weft_transport_shm::ShmTransport;
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
@@ -70,6 +70,8 @@ pub struct Endpoint {
     transports: Vec<Arc<dyn Transport>>,
     address: Address,
     table: Arc<Table>,
+    /// The process (counted in forks) that it belongs to.
+    generation: u64,
 }
 
 impl Endpoint {
@@ -91,6 +93,7 @@ impl Endpoint {
             transports,
             address,
             table: Arc::new(Table::new(local.id)),
+            generation: fork::generation(),
         });
         for transport in &endpoint.transports {
             let incoming = Incoming {
@@ -173,8 +176,11 @@ impl Endpoint {
         self.table.forget(peer);
     }
 
-    /// Stops listening and closes every link. Idempotent.
+    /// Stops listening and closes every link. Idempotent. In a forked child it does nothing: everything is the parent's.
     pub fn close(&self) {
+        if self.generation != fork::generation() {
+            return;
+        }
         for transport in &self.transports {
             transport.close();
         }

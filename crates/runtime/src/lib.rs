@@ -1,13 +1,41 @@
-//! weft-runtime.
+//! What makes schedules run: rendezvous, groups, the executor, failure handling.
+//!
+//! The way of a call: [`Group::issue`] checks it, `plan` chooses and compiles an algorithm, `operation` gives it a
+//! lane, `execute` runs its tiles, `engine` decides which thread does so, `failure` ends it if it must.
 
+mod call;
+mod channel;
 mod endpoint;
+mod engine;
 mod error;
+mod execute;
+mod failure;
+mod geometry;
+mod group;
+mod group_state;
+mod mailbox;
+mod memory;
+mod message;
+mod operation;
+mod place;
+mod plan;
+mod poller;
 mod pool;
 mod rendezvous;
+mod spin;
+mod state;
 mod store;
+mod store_tcp;
+mod symmetric;
+mod work;
 
+pub use call::{Call, Counts, Op};
 pub use endpoint::{Address, Endpoint, EndpointOptions, TransportChoice};
 pub use error::Error;
+pub use group::{Group, GroupOptions};
 pub use pool::{Pool, PoolRange};
 pub use rendezvous::{Meeting, Member, meet};
 pub use store::{MemoryStore, PrefixStore, Store};
+pub use store_tcp::{TcpStore, TcpStoreServer};
+pub use symmetric::Symmetric;
+pub use work::{Waited, Work};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weft_transport::{POOL_HEADER, Segment};
+use weft_transport::{POOL_HEADER, Segment, fork};
 
 use crate::Error;
 
@@ -34,6 +34,8 @@ impl PoolRange {
 pub struct Pool {
     segment: Arc<Segment>,
     free: Mutex<BTreeMap<u64, u64>>,
+    /// The process (counted in forks) that it belongs to.
+    generation: u64,
 }
 
 impl Pool {
@@ -47,6 +49,7 @@ impl Pool {
         Self {
             segment,
             free: Mutex::new(free),
+            generation: fork::generation(),
         }
     }
 
@@ -81,8 +84,11 @@ impl Pool {
         Ok(range)
     }
 
-    /// Gives a range back to the pool, and its memory to the system.
+    /// Gives a range back to the pool, and its memory to the system. Not in a forked child: there, the memory is the parent's.
     pub fn free(&self, range: PoolRange) {
+        if self.generation != fork::generation() {
+            return;
+        }
         // A range that the system does not take back now stays usable; the next owner would find old bytes in it,
         // so it is leaked rather than handed out again.
         if self.segment.release(range.range()).is_ok() {

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weft_transport::LinkError;
-use weft_transport::fork::Registration;
+use weft_transport::fork::{self, Registration};
 use wire::{Connection, Failure, Reply, Request};
 
 use crate::Error;
@@ -29,6 +29,8 @@ pub struct TcpStoreServer {
     address: SocketAddr,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// The process (counted in forks) that serves.
+    generation: u64,
 }
 
 #[derive(Default)]
@@ -64,6 +66,7 @@ impl TcpStoreServer {
             address,
             shared,
             thread: Some(thread.map_err(cannot)?),
+            generation: fork::generation(),
         })
     }
 
@@ -75,6 +78,9 @@ impl TcpStoreServer {
 
 impl Drop for TcpStoreServer {
     fn drop(&mut self) {
+        if self.generation != fork::generation() {
+            return;
+        }
         self.shared.stopping.store(true, Ordering::SeqCst);
         // The listening thread looks at the flag after every connection: this is the last one.
         let mut own = self.address;

@@ -154,9 +154,8 @@ impl Connection {
         cancel: &AtomicBool,
     ) -> Result<(), Failure> {
         while !bytes.is_empty() {
-            match retry((&self.stream).write(bytes), deadline, cancel)? {
-                Some(written) => bytes = &bytes[written..],
-                None => {}
+            if let Some(written) = retry((&self.stream).write(bytes), deadline, cancel)? {
+                bytes = &bytes[written..];
             }
         }
         Ok(())

@@ -1,0 +1,113 @@
+//! Where things lie in the part of a pool that one rank grants to one peer of one group.
+//!
+//! All words are written by the peer and read by the owner. Tiles are counted per lane, over all operations that ran in it, the same on
+//! every rank: tile g uses slot `g % SLOTS`. See [Note: Lanes and slots] in `operation.rs`.
+
+/// Operations of one group that can be under way at once. Operation n uses lane `n % LANES`.
+pub(crate) const LANES: usize = 4;
+/// Tiles of one operation that can be under way at once.
+pub(crate) const SLOTS: usize = 2;
+/// Fragments of point-to-point messages that can be under way at once.
+pub(crate) const FRAGMENTS: usize = 4;
+/// The size of such a fragment, in bytes.
+pub(crate) const FRAGMENT_BYTES: u64 = 64 << 10;
+
+/// Words lie this far apart, in bytes, so that no two share a cache line or its prefetched neighbour.
+const SPACING: u64 = 128;
+
+/// The sizes that every rank of a group agrees on, as a function of its number of ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Layout {
+    /// Bytes of landing memory per slot.
+    pub(crate) landing_bytes: u64,
+    /// Bytes of scratch memory per slot.
+    pub(crate) scratch_bytes: u64,
+}
+
+impl Layout {
+    pub(crate) fn new(ranks: u32) -> Self {
+        let share = (2 << 20) / u64::from(ranks.next_power_of_two());
+        Layout {
+            landing_bytes: share.clamp(16 << 10, 256 << 10),
+            scratch_bytes: 512 << 10,
+        }
+    }
+
+    /// The size of a channel, in bytes.
+    pub(crate) fn channel_bytes(self) -> u64 {
+        self.landing(LANES - 1, SLOTS - 1) + self.landing_bytes
+    }
+
+    /// The size of a group's scratch memory, in bytes.
+    pub(crate) fn scratch_total(self) -> u64 {
+        self.scratch_bytes * (LANES * SLOTS) as u64
+    }
+
+    /// Where a slot's flag line lies: a flag, and behind it the fingerprint of the operation.
+    pub(crate) fn flag(self, lane: usize, slot: usize) -> u64 {
+        (lane * SLOTS + slot) as u64 * SPACING
+    }
+
+    /// Where a lane's credit lies: the number of tiles that the peer has ended.
+    pub(crate) fn credit(self, lane: usize) -> u64 {
+        self.flag(LANES, 0) + lane as u64 * SPACING
+    }
+
+    /// Where the number of fragments lies that the peer has sent.
+    pub(crate) fn fragments_sent(self) -> u64 {
+        self.credit(LANES)
+    }
+
+    /// Where the number of fragments lies that the peer has taken in.
+    pub(crate) fn fragments_taken(self) -> u64 {
+        self.fragments_sent() + SPACING
+    }
+
+    /// Where a fragment lies.
+    pub(crate) fn fragment(self, slot: usize) -> u64 {
+        (self.fragments_taken() + SPACING).next_multiple_of(4096) + slot as u64 * FRAGMENT_BYTES
+    }
+
+    /// Where a slot's landing memory lies.
+    pub(crate) fn landing(self, lane: usize, slot: usize) -> u64 {
+        self.fragment(FRAGMENTS) + (lane * SLOTS + slot) as u64 * self.landing_bytes
+    }
+
+    /// Where a slot lies in the group's scratch memory.
+    pub(crate) fn scratch(self, lane: usize, slot: usize) -> u64 {
+        (lane * SLOTS + slot) as u64 * self.scratch_bytes
+    }
+}
+
+/// The value of a flag once signal `id` of tile `g` was sent.
+pub(crate) fn flag_value(g: u64, id: u32) -> u64 {
+    (g << 16) | u64::from(id + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_do_not_overlap() {
+        for ranks in [1, 2, 3, 8, 33, 1000] {
+            let layout = Layout::new(ranks);
+            let mut words: Vec<u64> = (0..LANES)
+                .flat_map(|lane| (0..SLOTS).map(move |slot| layout.flag(lane, slot)))
+                .chain((0..LANES).map(|lane| layout.credit(lane)))
+                .chain([layout.fragments_sent(), layout.fragments_taken()])
+                .collect();
+            words.sort_unstable();
+            assert!(words.windows(2).all(|pair| pair[0] + SPACING <= pair[1]));
+            assert!(words[words.len() - 1] + SPACING <= layout.fragment(0));
+            assert_eq!(layout.fragment(FRAGMENTS), layout.landing(0, 0));
+            assert!(layout.landing(LANES - 1, SLOTS - 1) < layout.channel_bytes());
+        }
+    }
+
+    #[test]
+    fn flags_of_later_tiles_are_larger() {
+        assert!(flag_value(0, 0) > 0);
+        assert!(flag_value(1, 0) > flag_value(0, 65_000));
+    }
+}

@@ -1,0 +1,468 @@
+//! The executor: runs the tiles of an operation, instruction by instruction, until each is blocked or done.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weft_kernels::{DType, Finish};
+use weft_schedule::Slice;
+use weft_transport::{Link, LinkError, Progress, Segment, Signal};
+
+use crate::call::{Fingerprint, Op};
+use crate::channel::{SLOTS, flag_value};
+use crate::group_state::GroupState;
+use crate::memory::{self, Pieces};
+use crate::operation::{Running, Tile};
+use crate::place::Place;
+use crate::plan::Instruction;
+use crate::{Call, Error};
+
+/// Where the user's memory lies, on this rank and, where it is symmetric, on all.
+#[derive(Clone, Debug)]
+pub(crate) struct Bases {
+    /// This rank's `Input`.
+    pub(crate) input: *const u8,
+    /// This rank's `Output`.
+    pub(crate) output: *mut u8,
+    /// Every rank's `Input` and `Output`, as mapped here.
+    pub(crate) peers: Option<Arc<[(*const u8, *mut u8)]>>,
+}
+
+// SAFETY: plain addresses; whoever dereferences them answers for the access.
+unsafe impl Send for Bases {}
+
+/// Why a tile does not go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Blocked {
+    /// A signal has not come.
+    Signal { from: u32, id: u32 },
+    /// A peer has not ended an earlier tile that used the same landing memory.
+    Credit { from: u32 },
+    /// A peer has not granted its memory: it has not made this call, or not yet.
+    Grant { from: u32 },
+    /// The link to a peer takes no more bytes for now.
+    Link { to: u32 },
+}
+
+impl Blocked {
+    /// Whom it waits for.
+    pub(crate) fn rank(self) -> u32 {
+        match self {
+            Blocked::Signal { from, .. } | Blocked::Credit { from } | Blocked::Grant { from } => {
+                from
+            }
+            Blocked::Link { to } => to,
+        }
+    }
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Blocked::Signal { id, .. } => write!(f, "its signal {id}"),
+            Blocked::Credit { .. } => write!(f, "it to take in what was sent before"),
+            Blocked::Grant { .. } => write!(f, "it to make the same call"),
+            Blocked::Link { .. } => write!(f, "it to receive what is being sent"),
+        }
+    }
+}
+
+/// What ends a group.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The link to this rank has failed.
+    Link(u32, LinkError),
+    /// This rank called something else.
+    Desync(u32, Fingerprint),
+    /// Something else.
+    Other(Error),
+}
+
+/// What one advance may use up, so that other operations get their turn.
+pub(crate) struct Budget {
+    /// Bytes that may still be read or written.
+    pub(crate) bytes: u64,
+    /// For naming puts.
+    pub(crate) next_token: u64,
+}
+
+impl GroupState {
+    /// Takes an operation as far as it goes. True if anything was done.
+    pub(crate) fn advance(
+        &mut self,
+        position: usize,
+        pool: &Segment,
+        budget: &mut Budget,
+    ) -> Result<bool, Trouble> {
+        if !self.admit(position).map_err(Trouble::Other)? {
+            return Ok(false);
+        }
+        let Some(mut running) = self.operations[position].running.take() else {
+            return Ok(false);
+        };
+        let result = self.advance_tiles(position, &mut running, pool, budget);
+        self.operations[position].running = Some(running);
+        result
+    }
+
+    fn advance_tiles(
+        &mut self,
+        position: usize,
+        running: &mut Running,
+        pool: &Segment,
+        budget: &mut Budget,
+    ) -> Result<bool, Trouble> {
+        let lane = self.operations[position].lane();
+        let mut progressed = self.start_tiles(position, lane, running, pool, budget)?;
+        let mut tiles = std::mem::take(&mut running.tiles);
+        let operation = &self.operations[position];
+        let mut run = Run {
+            group: self,
+            call: &operation.call,
+            fingerprint: operation.fingerprint,
+            running,
+            lane,
+            pool,
+            budget,
+        };
+        let mut result = Ok(());
+        for tile in tiles.iter_mut().filter(|tile| !tile.done) {
+            match run.tile(tile) {
+                Ok(moved) => progressed |= moved,
+                Err(trouble) => {
+                    result = Err(trouble);
+                    break;
+                }
+            }
+        }
+        running.tiles = tiles;
+        result?;
+        let before = running.tiles.len();
+        while running.tiles.first().is_some_and(|tile| tile.done) {
+            running.tiles.remove(0);
+            self.lanes[lane].ended += 1;
+        }
+        if running.tiles.len() < before {
+            self.give_credit(lane, running)?;
+        }
+        Ok(progressed)
+    }
+
+    fn start_tiles(
+        &mut self,
+        position: usize,
+        lane: usize,
+        running: &mut Running,
+        pool: &Segment,
+        budget: &mut Budget,
+    ) -> Result<bool, Trouble> {
+        let mut started = false;
+        while running.tiles.len() < SLOTS && running.next < running.geometry.tiles {
+            let g = running.first + running.next;
+            if let Some(blocked) = self.cannot_start(lane, g, running, pool) {
+                if running.tiles.is_empty() {
+                    self.operations[position].waiting = Some(blocked);
+                }
+                break;
+            }
+            for target in &running.plan.landing_targets {
+                if let Some(channel) = &mut self.channels[*target as usize] {
+                    channel.landed[lane][(g % SLOTS as u64) as usize] = g + 1;
+                }
+            }
+            budget.next_token += 1;
+            running.tiles.push(Tile {
+                index: running.next,
+                g,
+                next: 0,
+                token: budget.next_token,
+                putting: None,
+                blocked: None,
+                done: false,
+            });
+            memory::prepare(
+                &self.operations[position].call,
+                self.rank,
+                running,
+                running.next,
+            );
+            running.next += 1;
+            started = true;
+            self.operations[position].waiting = None;
+        }
+        Ok(started)
+    }
+
+    /// Why tile `g` cannot start, if so.
+    fn cannot_start(
+        &self,
+        lane: usize,
+        g: u64,
+        running: &Running,
+        pool: &Segment,
+    ) -> Option<Blocked> {
+        let channel = |rank: &u32| self.channels[*rank as usize].as_ref();
+        let neighbours = &running.plan.neighbours;
+        let absent = |rank: &&u32| channel(rank).is_none_or(|c| c.remote.is_none());
+        if let Some(from) = neighbours.iter().find(absent) {
+            return Some(Blocked::Grant { from: *from });
+        }
+        let slot = (g % SLOTS as u64) as usize;
+        let occupied = |rank: &&u32| {
+            channel(rank).is_some_and(|channel| {
+                let word = pool.word(channel.local.offset + self.layout.credit(lane));
+                channel.landed[lane][slot] > word.load(Ordering::Acquire)
+            })
+        };
+        let occupied = running.plan.landing_targets.iter().find(occupied);
+        occupied.map(|from| Blocked::Credit { from: *from })
+    }
+
+    /// Tells those who write to this rank's landing memory how many tiles have ended.
+    fn give_credit(&self, lane: usize, running: &Running) -> Result<(), Trouble> {
+        for source in &running.plan.landing_sources {
+            let rank = *source as usize;
+            let (Some(link), Some(channel)) = (&self.links[rank], &self.channels[rank]) else {
+                continue;
+            };
+            let Some(remote) = channel.remote else {
+                continue;
+            };
+            let signal = Signal {
+                offset: remote.channel + self.layout.credit(lane),
+                value: self.lanes[lane].ended,
+            };
+            match link.signal(signal) {
+                Ok(()) => {}
+                // A peer that has left needs no credit.
+                Err(_) if self.left[rank] => {}
+                Err(error) => return Err(Trouble::Link(*source, error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One operation's tiles, running.
+struct Run<'a> {
+    group: &'a GroupState,
+    call: &'a Call,
+    fingerprint: Fingerprint,
+    running: &'a Running,
+    lane: usize,
+    pool: &'a Segment,
+    budget: &'a mut Budget,
+}
+
+impl Run<'_> {
+    /// Takes a tile as far as it goes. True if anything was done.
+    fn tile(&mut self, tile: &mut Tile) -> Result<bool, Trouble> {
+        let start = tile.next;
+        let program = &self.running.plan.program;
+        tile.blocked = None;
+        while tile.next < program.len() && self.budget.bytes > 0 {
+            if let Some(blocked) = self.instruction(&program[tile.next], tile)? {
+                tile.blocked = Some(blocked);
+                break;
+            }
+            tile.next += 1;
+        }
+        tile.done = tile.next == program.len();
+        Ok(tile.next > start || tile.done)
+    }
+
+    /// Executes one instruction, or says why it cannot be executed yet.
+    fn instruction(
+        &mut self,
+        instruction: &Instruction,
+        tile: &mut Tile,
+    ) -> Result<Option<Blocked>, Trouble> {
+        match instruction {
+            Instruction::Wait { from, id } => self.wait(*from, *id, tile),
+            Instruction::Signal { to, id } => self.signal(*to, *id, tile),
+            Instruction::Put { dst, src, signal } => self.put(dst, src, *signal, tile),
+            Instruction::Copy { dsts, src } => {
+                self.copy(dsts, src, tile);
+                Ok(None)
+            }
+            Instruction::Reduce { dsts, srcs, last } => {
+                self.reduce(dsts, srcs, *last, tile);
+                Ok(None)
+            }
+        }
+    }
+
+    fn place(&self, tile: &Tile) -> Place<'_> {
+        Place::new(
+            self.group,
+            self.running,
+            self.pool,
+            self.lane,
+            tile,
+            self.call.dtype,
+        )
+    }
+
+    fn flag_line(&self, tile: &Tile) -> u64 {
+        self.group
+            .layout
+            .flag(self.lane, (tile.g % SLOTS as u64) as usize)
+    }
+
+    fn wait(&self, from: u32, id: u32, tile: &Tile) -> Result<Option<Blocked>, Trouble> {
+        let Some(channel) = &self.group.channels[from as usize] else {
+            return Ok(Some(Blocked::Grant { from }));
+        };
+        let line = channel.local.offset + self.flag_line(tile);
+        if self.pool.word(line).load(Ordering::Acquire) < flag_value(tile.g, id) {
+            if self.group.left[from as usize] {
+                return Err(Trouble::Link(from, LinkError::Left));
+            }
+            return Ok(Some(Blocked::Signal { from, id }));
+        }
+        if id == 0 {
+            self.check_fingerprint(from, line, tile.g)?;
+        }
+        Ok(None)
+    }
+
+    /// Compares what the peer has called with what this rank has. Words that the peer is overwriting just now say
+    /// nothing: it has gone on to a later tile, where it will be compared again.
+    fn check_fingerprint(&self, from: u32, line: u64, g: u64) -> Result<(), Trouble> {
+        let word = |index: u64| self.pool.word(line + 8 * index).load(Ordering::Relaxed);
+        let theirs = Fingerprint {
+            count: word(1),
+            kind: word(2),
+            history: word(3),
+        };
+        if theirs == self.fingerprint || word(4) != theirs.checksum(g) {
+            return Ok(());
+        }
+        Err(Trouble::Desync(from, theirs))
+    }
+
+    fn signal(&self, to: u32, id: u32, tile: &Tile) -> Result<Option<Blocked>, Trouble> {
+        let (link, channel) = self.link(to)?;
+        let line = channel + self.flag_line(tile);
+        let signal = Signal {
+            offset: line,
+            value: flag_value(tile.g, id),
+        };
+        let result = if id == 0 {
+            self.signal_with_fingerprint(link, signal, tile)
+        } else {
+            link.signal(signal).map(|()| Progress::Done)
+        };
+        match result {
+            Ok(Progress::Done) => Ok(None),
+            Ok(Progress::Pending) => Ok(Some(Blocked::Link { to })),
+            Err(error) => Err(Trouble::Link(to, error)),
+        }
+    }
+
+    fn signal_with_fingerprint(
+        &self,
+        link: &dyn Link,
+        signal: Signal,
+        tile: &Tile,
+    ) -> Result<Progress, LinkError> {
+        let Fingerprint {
+            count,
+            kind,
+            history,
+        } = self.fingerprint;
+        let words = [count, kind, history, self.fingerprint.checksum(tile.g)];
+        let Some(memory) = link.memory() else {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            return link.put(tile.token, signal.offset + 8, &[&bytes], Some(signal));
+        };
+        for (index, word) in words.into_iter().enumerate() {
+            // In bounds: `GroupState::granted` has checked the channel against the peer's pool.
+            let address = memory
+                .base
+                .as_ptr()
+                .wrapping_add(signal.offset as usize + 8 * (index + 1));
+            // SAFETY: the word lies in the channel that the peer has granted, aligned, mapped while the link exists; everybody
+            // accesses it atomically.
+            let target = unsafe { AtomicU64::from_ptr(address.cast()) };
+            target.store(word, Ordering::Relaxed);
+        }
+        link.signal(signal).map(|()| Progress::Done)
+    }
+
+    fn put(
+        &mut self,
+        dst: &Slice,
+        src: &Slice,
+        signal: Option<u32>,
+        tile: &mut Tile,
+    ) -> Result<Option<Blocked>, Trouble> {
+        let (link, channel) = self.link(dst.rank)?;
+        let place = self.place(tile);
+        let pieces = Pieces::of(&place, src);
+        let signal = signal.map(|id| Signal {
+            offset: channel + self.flag_line(tile),
+            value: flag_value(tile.g, id),
+        });
+        let offset = place.landing_at_peer(dst);
+        let bytes = pieces.bytes();
+        match link.put(tile.token, offset, pieces.slices(), signal) {
+            Ok(Progress::Done) => {
+                tile.putting = None;
+                self.budget.bytes = self.budget.bytes.saturating_sub(bytes);
+                Ok(None)
+            }
+            Ok(Progress::Pending) => {
+                tile.putting = Some(dst.rank);
+                Ok(Some(Blocked::Link { to: dst.rank }))
+            }
+            Err(error) => Err(Trouble::Link(dst.rank, error)),
+        }
+    }
+
+    fn copy(&mut self, dsts: &[Slice], src: &Slice, tile: &Tile) {
+        let place = self.place(tile);
+        let bytes = memory::copy(&place, dsts, src);
+        self.spend(bytes);
+    }
+
+    fn reduce(&mut self, dsts: &[Slice], srcs: &[Slice], last: bool, tile: &Tile) {
+        let finish = match self.call.op {
+            Op::Average if last => Finish::Average(self.group.size()),
+            _ => Finish::Keep,
+        };
+        let place = self.place(tile);
+        let bytes = memory::reduce(&place, self.call.op.kernel(), finish, dsts, srcs);
+        self.spend(bytes);
+    }
+
+    fn spend(&mut self, bytes: u64) {
+        self.budget.bytes = self.budget.bytes.saturating_sub(bytes);
+    }
+
+    /// The link to a peer, and where this rank's channel lies in that peer's pool.
+    fn link(&self, to: u32) -> Result<(&dyn Link, u64), Trouble> {
+        let link = self.group.links[to as usize].as_deref();
+        let remote = self.group.channels[to as usize]
+            .as_ref()
+            .and_then(|channel| channel.remote);
+        match (link, remote) {
+            (Some(link), Some(remote)) => Ok((link, remote.channel)),
+            _ => Err(Trouble::Other(Error::Internal(format!(
+                "no channel to rank {to}"
+            )))),
+        }
+    }
+}
+
+/// The type of elements in a slice.
+pub(crate) fn element_type(slice: &Slice, message: DType) -> DType {
+    use weft_schedule::Encoding;
+    match slice.encoding {
+        Encoding::Native => message,
+        Encoding::F32 => DType::F32,
+        Encoding::F16 => DType::F16,
+        // Plans with fp8 slices are refused when they are compiled.
+        Encoding::Bf16 | Encoding::Fp8 => DType::Bf16,
+    }
+}

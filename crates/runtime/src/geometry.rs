@@ -1,0 +1,289 @@
+//! Where the chunks of one operation lie, tile by tile.
+
+use std::ops::Range;
+
+use weft_schedule::{Collective, Grid, Schedule};
+
+use crate::Error;
+use crate::call::{Call, Counts};
+use crate::channel::Layout;
+
+/// Start offsets of every temporary entry begin on such a boundary, in bytes.
+const ENTRY_ALIGNMENT: u64 = 64;
+/// Temporary memory has room for this element size, so that encodings can widen elements.
+pub(crate) const WIDEST_ENCODING: u64 = 4;
+/// Without temporary memory a tile is still bounded, so that urgent operations get their turn.
+const USER_TILE_BYTES: u64 = 4 << 20;
+
+/// Which user buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Input,
+    Output,
+}
+
+/// The sizes of one operation: how chunks map to elements and entries to bytes.
+#[derive(Debug)]
+pub(crate) struct Geometry {
+    input: Extents,
+    output: Extents,
+    collective: Collective,
+    ranks: u32,
+    chunks: u32,
+    element_bytes: u64,
+    /// The number of tiles.
+    pub(crate) tiles: u64,
+    landing: Vec<u64>,
+    scratch: Vec<u64>,
+}
+
+/// Where each chunk begins and ends, in elements of the message.
+#[derive(Clone, Debug)]
+enum Extents {
+    Grid(Grid, u64),
+    Starts(Vec<u64>),
+}
+
+impl Extents {
+    fn from_counts(counts: &[u64]) -> Self {
+        let mut starts = vec![0];
+        for count in counts {
+            starts.push(starts[starts.len() - 1] + count);
+        }
+        Extents::Starts(starts)
+    }
+
+    fn start(&self, chunk: u32) -> u64 {
+        match self {
+            Extents::Grid(Grid::Equal(chunks) | Grid::Blocks(chunks), elements) => {
+                (u128::from(*elements) * u128::from(chunk) / u128::from(*chunks)) as u64
+            }
+            Extents::Grid(Grid::Cuts(cuts), elements) => cuts[chunk as usize].of(*elements),
+            Extents::Starts(starts) => starts[chunk as usize],
+        }
+    }
+
+    fn largest(&self, chunks: u32) -> u64 {
+        match self {
+            Extents::Grid(Grid::Equal(chunks), elements) => elements.div_ceil(u64::from(*chunks)),
+            _ => (0..chunks)
+                .map(|c| self.start(c + 1) - self.start(c))
+                .max()
+                .unwrap_or(0),
+        }
+    }
+}
+
+impl Geometry {
+    /// Lays out a call. `largest_chunk` is the largest chunk on any rank, where this rank cannot know it.
+    pub(crate) fn new(
+        call: &Call,
+        schedule: &Schedule,
+        layout: Layout,
+        largest_chunk: Option<u64>,
+    ) -> Result<Self, Error> {
+        let elements = call.message_elements(schedule.ranks);
+        let (input, output) = match &call.counts {
+            Counts::Equal(_) => {
+                let grid = Extents::Grid(schedule.grid.clone(), elements);
+                (grid.clone(), grid)
+            }
+            Counts::PerRank(list) => (Extents::from_counts(list), Extents::from_counts(list)),
+            Counts::PerPair { send, receive } => {
+                (Extents::from_counts(send), Extents::from_counts(receive))
+            }
+        };
+        let chunks = schedule.grid.chunks();
+        let largest_chunk =
+            largest_chunk.unwrap_or_else(|| input.largest(chunks).max(output.largest(chunks)));
+        let element_bytes = call.dtype.size() as u64;
+        let entry_element = element_bytes.max(WIDEST_ENCODING);
+        let tiles = tiles(schedule, layout, largest_chunk, element_bytes);
+        let largest = largest_chunk.div_ceil(tiles);
+        let offsets = |widths: &[u32]| {
+            widths
+                .iter()
+                .scan(0, |next, width| {
+                    let start = *next;
+                    *next += entry_bytes(*width, largest, entry_element);
+                    Some(start)
+                })
+                .collect::<Vec<u64>>()
+        };
+        let (landing, scratch) = (offsets(&schedule.landing), offsets(&schedule.scratch));
+        let geometry = Geometry {
+            input,
+            output,
+            collective: call.collective,
+            ranks: schedule.ranks,
+            chunks,
+            element_bytes,
+            tiles,
+            landing,
+            scratch,
+        };
+        if tiles > 1 << 40 {
+            return Err(Error::Config(format!(
+                "{elements} elements are too many for one operation"
+            )));
+        }
+        Ok(geometry)
+    }
+
+    /// The elements of a chunk that belong to a tile, in coordinates of the message.
+    pub(crate) fn chunk(&self, side: Side, chunk: u32, tile: u64) -> Range<u64> {
+        let extents = match side {
+            Side::Input => &self.input,
+            Side::Output => &self.output,
+        };
+        let (start, end) = (extents.start(chunk), extents.start(chunk + 1));
+        let cut = |k: u64| {
+            start + (u128::from(end - start) * u128::from(k) / u128::from(self.tiles)) as u64
+        };
+        cut(tile)..cut(tile + 1)
+    }
+
+    /// The element of the message at which the buffer of a rank begins.
+    pub(crate) fn origin(&self, side: Side, rank: u32) -> u64 {
+        let windowed = match side {
+            Side::Input => matches!(
+                self.collective,
+                Collective::AllGather | Collective::Gather { .. }
+            ),
+            Side::Output => matches!(
+                self.collective,
+                Collective::ReduceScatter | Collective::Scatter { .. }
+            ),
+        };
+        match (windowed, side) {
+            (false, _) => 0,
+            (true, Side::Input) => self.input.start(rank * (self.chunks / self.ranks)),
+            (true, Side::Output) => self.output.start(rank * (self.chunks / self.ranks)),
+        }
+    }
+
+    /// The number of elements between a chunk and the start of its temporary entry.
+    pub(crate) fn packed_before(&self, side: Side, base: u32, chunk: u32, tile: u64) -> u64 {
+        (base..chunk)
+            .map(|c| {
+                let range = self.chunk(side, c, tile);
+                range.end - range.start
+            })
+            .sum()
+    }
+
+    /// Where a landing entry begins within its slot, in bytes.
+    pub(crate) fn landing_entry(&self, entry: u32) -> u64 {
+        self.landing[entry as usize]
+    }
+
+    /// Where a scratch entry begins within its slot, in bytes.
+    pub(crate) fn scratch_entry(&self, entry: u32) -> u64 {
+        self.scratch[entry as usize]
+    }
+
+    /// Whether the whole of every chunk is in one tile, so that neighbouring chunks are contiguous.
+    pub(crate) fn whole(&self) -> bool {
+        self.tiles == 1
+    }
+
+    pub(crate) fn element_bytes(&self) -> u64 {
+        self.element_bytes
+    }
+
+    pub(crate) fn chunks(&self) -> u32 {
+        self.chunks
+    }
+}
+
+fn entry_bytes(width: u32, largest: u64, element_bytes: u64) -> u64 {
+    (u64::from(width) * largest * element_bytes).next_multiple_of(ENTRY_ALIGNMENT)
+}
+
+/// The smallest number of tiles whose temporary entries fit into a slot. A pure function of what all ranks agree on.
+fn tiles(schedule: &Schedule, layout: Layout, largest_chunk: u64, element_bytes: u64) -> u64 {
+    let entry_element = element_bytes.max(WIDEST_ENCODING);
+    let fits = |widths: &[u32], room: u64, tiles: u64| {
+        let largest = largest_chunk.div_ceil(tiles);
+        widths
+            .iter()
+            .map(|w| entry_bytes(*w, largest, entry_element))
+            .sum::<u64>()
+            <= room
+    };
+    let enough = |tiles: u64| {
+        fits(&schedule.landing, layout.landing_bytes, tiles)
+            && fits(&schedule.scratch, layout.scratch_bytes, tiles)
+            && largest_chunk.div_ceil(tiles) * element_bytes <= USER_TILE_BYTES
+    };
+    let (mut low, mut high) = (1, 1);
+    while !enough(high) && high < largest_chunk.max(1) {
+        low = high + 1;
+        high *= 2;
+    }
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if enough(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    high
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_kernels::DType;
+
+    fn schedule(grid: Grid, landing: Vec<u32>) -> Schedule {
+        Schedule {
+            collective: Collective::AllReduce,
+            ranks: 4,
+            rank: 0,
+            grid,
+            scratch: vec![],
+            landing,
+            steps: vec![],
+        }
+    }
+
+    fn call(elements: u64) -> Call {
+        Call {
+            collective: Collective::AllReduce,
+            dtype: DType::F32,
+            op: crate::Op::Sum,
+            input: std::ptr::null(),
+            output: std::ptr::null_mut(),
+            counts: Counts::Equal(elements),
+            priority: 0,
+            timeout: None,
+            algorithm: None,
+        }
+    }
+
+    #[test]
+    fn tiles_cover_every_chunk_once() {
+        for elements in [0, 1, 3, 7, 1000, 1_000_003, 50_000_017] {
+            let schedule = schedule(Grid::Equal(4), vec![1, 1]);
+            let layout = Layout::new(4);
+            let geometry = Geometry::new(&call(elements), &schedule, layout, None).unwrap();
+            let mut next = 0;
+            for chunk in 0..4 {
+                for tile in 0..geometry.tiles {
+                    let range = geometry.chunk(Side::Output, chunk, tile);
+                    assert_eq!(range.start, next);
+                    assert!(
+                        range.end - range.start <= elements.div_ceil(4).div_ceil(geometry.tiles)
+                    );
+                    next = range.end;
+                }
+            }
+            assert_eq!(next, elements);
+            let largest = elements.div_ceil(4).div_ceil(geometry.tiles);
+            let end = geometry.landing_entry(1) + entry_bytes(1, largest, 4);
+            assert!(end <= layout.landing_bytes);
+        }
+    }
+}

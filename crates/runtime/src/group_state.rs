@@ -1,0 +1,276 @@
+//! What the engine keeps about one group.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_transport::{EndpointId, Kind, Link, LinkError};
+
+use crate::call::{Fingerprint, knows_all_counts};
+use crate::channel::{LANES, Layout, SLOTS};
+use crate::endpoint::Endpoint;
+use crate::mailbox::Mailbox;
+use crate::message::{Failure, Message};
+use crate::operation::Operation;
+use crate::plan::{Plan, PlanKey, Setting};
+use crate::pool::PoolRange;
+use crate::rendezvous::Meeting;
+use crate::symmetric::Shared;
+use crate::{Call, Counts, Error};
+
+/// So many finished operations are remembered, for peers that ask.
+const REMEMBERED: usize = 64;
+
+/// The tiles of a lane, counted over all operations that ran in it.
+#[derive(Default, Debug)]
+pub(crate) struct Lane {
+    /// The number of tiles given to operations so far.
+    pub(crate) assigned: u64,
+    /// All tiles below this have ended here.
+    pub(crate) ended: u64,
+}
+
+/// The memory that this rank and one peer have granted each other. See `channel.rs`.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    /// The part of this rank's pool that the peer writes to.
+    pub(crate) local: PoolRange,
+    /// Where this rank writes in the peer's pool, once granted.
+    pub(crate) remote: Option<Remote>,
+    /// For each slot: one more than the last tile for which this rank put something there.
+    pub(crate) landed: [[u64; SLOTS]; LANES],
+}
+
+/// Offsets in a peer's pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remote {
+    pub(crate) channel: u64,
+    pub(crate) scratch: u64,
+}
+
+/// A group, as the engine sees it.
+pub(crate) struct GroupState {
+    pub(crate) id: u64,
+    pub(crate) name: String,
+    pub(crate) rank: u32,
+    pub(crate) meeting: Meeting,
+    pub(crate) layout: Layout,
+    pub(crate) timeout: Duration,
+    pub(crate) links: Vec<Option<Arc<dyn Link>>>,
+    pub(crate) channels: Vec<Option<Channel>>,
+    pub(crate) scratch: PoolRange,
+    pub(crate) plans: HashMap<PlanKey, Arc<Plan>>,
+    pub(crate) lanes: [Lane; LANES],
+    pub(crate) operations: VecDeque<Operation>,
+    pub(crate) next_sequence: u64,
+    pub(crate) history: u64,
+    pub(crate) remembered: VecDeque<(u64, Fingerprint)>,
+    pub(crate) mailbox: Mailbox,
+    /// Symmetric memory by identity; see `symmetric.rs`.
+    pub(crate) symmetric: HashMap<u64, Shared>,
+    pub(crate) symmetric_made: u64,
+    pub(crate) broken: Option<Error>,
+    /// Ranks that have said goodbye.
+    pub(crate) left: Vec<bool>,
+    /// Set when this rank has closed the group; ranges are freed as peers detach.
+    pub(crate) closed: bool,
+}
+
+impl GroupState {
+    pub(crate) fn size(&self) -> u32 {
+        self.meeting.members.len() as u32
+    }
+
+    pub(crate) fn host_name(&self, rank: u32) -> &str {
+        &self.meeting.members[rank as usize].address.host_name
+    }
+
+    /// "rank 3 on host-b", for messages.
+    pub(crate) fn describe(&self, rank: u32) -> String {
+        format!("rank {rank} on {}", self.host_name(rank))
+    }
+
+    /// The rank of an endpoint in this group.
+    pub(crate) fn rank_of(&self, endpoint: EndpointId) -> Option<u32> {
+        let found = self
+            .meeting
+            .members
+            .iter()
+            .position(|m| m.address.id == endpoint);
+        found.map(|rank| rank as u32)
+    }
+
+    /// Whether this rank reaches a peer's pool with loads and stores.
+    pub(crate) fn maps(&self, rank: u32) -> bool {
+        rank == self.rank || self.meeting.kind(self.rank, rank) != Kind::Tcp
+    }
+
+    /// What an algorithm is chosen from.
+    pub(crate) fn setting(&self, symmetric: bool) -> Setting {
+        let mapped = (1..self.size()).all(|rank| self.meeting.kind(0, rank) != Kind::Tcp);
+        Setting {
+            ranks: self.size(),
+            mapped,
+            symmetric: symmetric && mapped,
+        }
+    }
+
+    /// Whether ranks must first agree on something that only one of them knows: see `operation.rs`.
+    pub(crate) fn needs_agreement(&self, call: &Call) -> bool {
+        if self.size() == 1 {
+            return false;
+        }
+        match &call.counts {
+            Counts::PerPair { .. } => true,
+            Counts::PerRank(_) => !knows_all_counts(call.collective),
+            Counts::Equal(_) => self.may_be_symmetric(call),
+        }
+    }
+
+    /// Whether symmetric memory would make a difference to the call.
+    pub(crate) fn may_be_symmetric(&self, call: &Call) -> bool {
+        matches!(call.counts, Counts::Equal(_))
+            && self.symmetric_made > 0
+            && crate::plan::gains_from_symmetric_memory(call, self.setting(true))
+    }
+
+    /// The operations whose turn has come: the first of each lane.
+    pub(crate) fn front(&self) -> impl Iterator<Item = &Operation> {
+        let mut seen = [false; LANES];
+        self.operations
+            .iter()
+            .filter(move |op| !std::mem::replace(&mut seen[op.lane()], true))
+    }
+
+    /// The plan for a key, compiled at most once.
+    pub(crate) fn plan(&mut self, key: PlanKey, call: &Call) -> Result<Arc<Plan>, Error> {
+        if let Some(plan) = self.plans.get(&key) {
+            return Ok(plan.clone());
+        }
+        let maps = |rank| self.maps(rank);
+        let plan = Plan::compile(key, call.collective, self.rank, self.size(), &maps)?;
+        let plan = Arc::new(plan);
+        self.plans.insert(key, plan.clone());
+        Ok(plan)
+    }
+
+    /// Remembers what was called as operation `sequence`.
+    pub(crate) fn remember(&mut self, sequence: u64, fingerprint: Fingerprint) {
+        match self.remembered.iter_mut().find(|(s, _)| *s == sequence) {
+            Some(entry) => entry.1 = fingerprint,
+            None => self.remembered.push_back((sequence, fingerprint)),
+        }
+        if self.remembered.len() > REMEMBERED {
+            self.remembered.pop_front();
+        }
+    }
+
+    /// What was called as operation `sequence`, if that is still known.
+    pub(crate) fn recall(&self, sequence: u64) -> Option<Fingerprint> {
+        self.remembered
+            .iter()
+            .find(|(s, _)| *s == sequence)
+            .map(|(_, f)| *f)
+    }
+
+    /// Makes sure that there is a channel to a peer over this link, and grants it.
+    pub(crate) fn open_channel(
+        &mut self,
+        endpoint: &Endpoint,
+        rank: u32,
+        link: &Arc<dyn Link>,
+    ) -> Result<(), Error> {
+        let peer = rank as usize;
+        if self.links[peer].is_none() {
+            self.links[peer] = Some(link.clone());
+        }
+        if self.channels[peer].is_some() {
+            return Ok(());
+        }
+        let local = endpoint
+            .pool()
+            .allocate(self.layout.channel_bytes(), 4096)?;
+        link.grant(local.range());
+        let grant = Message::Grant {
+            group: self.id,
+            channel: local.offset,
+            scratch: self.scratch.offset,
+        };
+        self.channels[peer] = Some(Channel {
+            local,
+            remote: None,
+            landed: Default::default(),
+        });
+        link.message(&grant.encode(), &[])
+            .map_err(|error| Error::from_link(error, Some(rank), self.host_name(rank)))
+    }
+
+    /// Takes note of what a peer has granted. An offset outside its pool is a breach of the protocol.
+    pub(crate) fn granted(&mut self, rank: u32, remote: Remote) -> Result<(), LinkError> {
+        let peer = rank as usize;
+        let (Some(link), Some(channel)) = (&self.links[peer], &mut self.channels[peer]) else {
+            return Err(LinkError::Protocol("a grant without a channel".into()));
+        };
+        if let Some(memory) = link.memory() {
+            let fits = |start: u64, bytes: u64| {
+                start % 64 == 0
+                    && start
+                        .checked_add(bytes)
+                        .is_some_and(|end| end <= memory.len as u64)
+            };
+            if !fits(remote.channel, self.layout.channel_bytes())
+                || !fits(remote.scratch, self.layout.scratch_total())
+            {
+                return Err(LinkError::Protocol("a grant outside of the pool".into()));
+            }
+        }
+        channel.remote = Some(remote);
+        Ok(())
+    }
+
+    /// Ends everything under way with an error. A group that is broken stays broken, for the first reason.
+    pub(crate) fn fail(&mut self, error: &Error, finished: &mut crate::engine::Finished) {
+        if self.broken.is_none() {
+            self.broken = Some(error.clone());
+        }
+        for operation in self.operations.drain(..) {
+            operation.abandon(&self.links);
+            finished.push((operation.completion.clone(), Err(error.clone())));
+        }
+        self.mailbox.fail(error, finished);
+    }
+
+    /// As [`GroupState::fail`], and tells all members that can be told.
+    pub(crate) fn fail_and_tell(&mut self, error: &Error, finished: &mut crate::engine::Finished) {
+        if self.broken.is_some() {
+            return;
+        }
+        let message = Message::Broken {
+            group: self.id,
+            origin: self.rank,
+            error: Failure::new(error),
+        };
+        self.tell_all(&message);
+        self.fail(error, finished);
+    }
+
+    /// Sends a message to all members that there are links to.
+    pub(crate) fn tell_all(&self, message: &Message) {
+        let bytes = message.encode();
+        for link in self.links.iter().flatten() {
+            // A link that fails is noticed when it is read.
+            let _ = link.message(&bytes, &[]);
+        }
+    }
+
+    /// The earliest deadline of anything under way.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let operations = self.operations.iter().map(|operation| operation.deadline);
+        operations.chain(self.mailbox.deadlines()).min()
+    }
+
+    /// The number of things under way.
+    pub(crate) fn pending(&self) -> usize {
+        self.operations.len() + self.mailbox.pending()
+    }
+}

@@ -1,0 +1,155 @@
+//! The one file of the runtime that touches message memory.
+//!
+//! [Note: Who may touch what] Addresses come from `Place`, which computes them from a verified schedule and from ranges that
+//! were granted. A schedule's signals order all accesses of different ranks to the same bytes (the verifier has checked
+//! it), and `Group::issue` obliges the caller to leave its buffers alone until the operation is over.
+
+use weft_kernels::{Finish, ReduceOp};
+use weft_schedule::{Collective, Slice};
+use weft_transport::Segment;
+
+use crate::Call;
+use crate::call::Op;
+use crate::execute::element_type;
+use crate::geometry::Side;
+use crate::mailbox::{Source, Target};
+use crate::operation::Running;
+use crate::place::Place;
+
+/// The pieces of memory that a put sends, one behind the other.
+pub(crate) struct Pieces<'a> {
+    slices: Vec<&'a [u8]>,
+}
+
+impl<'a> Pieces<'a> {
+    /// The pieces of a slice of this rank's own memory.
+    pub(crate) fn of(place: &Place<'a>, src: &Slice) -> Self {
+        let bytes = place.dtype().size();
+        let runs = place
+            .runs(src, src)
+            .into_iter()
+            .filter(|(_, elements)| *elements > 0);
+        let slices = runs
+            .map(|(skip, elements)| {
+                let address = place.address(src, skip);
+                // SAFETY: see [Note: Who may touch what]; nobody writes to the source of a put before it is done.
+                unsafe { std::slice::from_raw_parts(address, elements * bytes) }
+            })
+            .collect();
+        Pieces { slices }
+    }
+
+    pub(crate) fn slices(&self) -> &[&'a [u8]] {
+        &self.slices
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.slices.iter().map(|slice| slice.len() as u64).sum()
+    }
+}
+
+/// Copies a slice to others, converting where element types differ. Returns the bytes moved.
+pub(crate) fn copy(place: &Place<'_>, dsts: &[Slice], src: &Slice) -> u64 {
+    let from = element_type(src, place.dtype());
+    let to = element_type(&dsts[0], place.dtype());
+    let mut moved = 0;
+    for (skip, elements) in place.runs(src, &dsts[0]) {
+        let source = place.address(src, skip);
+        let targets: Vec<*mut u8> = dsts.iter().map(|dst| place.address(dst, skip)).collect();
+        // SAFETY: see [Note: Who may touch what].
+        unsafe { weft_kernels::convert(from, to, &targets, source, elements) };
+        moved += elements * (from.size() + dsts.len() * to.size());
+    }
+    moved as u64
+}
+
+/// Combines slices. Returns the bytes moved.
+pub(crate) fn reduce(
+    place: &Place<'_>,
+    op: ReduceOp,
+    finish: Finish,
+    dsts: &[Slice],
+    srcs: &[Slice],
+) -> u64 {
+    let dtype = place.dtype();
+    let mut moved = 0;
+    // Whichever is user memory tells the lengths; all agree on them.
+    let measured = dsts
+        .iter()
+        .chain(srcs)
+        .find(|slice| place.is_user(slice))
+        .unwrap_or(&dsts[0]);
+    for (skip, elements) in place.runs(measured, measured) {
+        let sources: Vec<*const u8> = srcs
+            .iter()
+            .map(|src| place.address(src, skip).cast_const())
+            .collect();
+        let targets: Vec<*mut u8> = dsts.iter().map(|dst| place.address(dst, skip)).collect();
+        // SAFETY: see [Note: Who may touch what].
+        unsafe { weft_kernels::reduce(dtype, op, &targets, &sources, elements, finish) };
+        moved += elements * dtype.size() * (srcs.len() + dsts.len());
+    }
+    moved as u64
+}
+
+/// Brings a tile of the caller's vector into `Output`, for the collectives that work there.
+pub(crate) fn prepare(call: &Call, rank: u32, running: &Running, tile: u64) {
+    let factor = match call.op {
+        Op::PremulSum(factor) if call.reduces() => Some(factor),
+        _ => None,
+    };
+    let contributes = match call.collective {
+        Collective::AllReduce | Collective::Reduce { .. } => true,
+        Collective::Broadcast { root } => root == rank,
+        _ => false,
+    };
+    let output = running.bases.output;
+    if !contributes || (factor.is_none() && std::ptr::eq(running.bases.input, output)) {
+        return;
+    }
+    let geometry = &running.geometry;
+    let size = geometry.element_bytes() as usize;
+    for chunk in 0..geometry.chunks() {
+        let range = geometry.chunk(Side::Output, chunk, tile);
+        let (start, elements) = (
+            range.start as usize * size,
+            (range.end - range.start) as usize,
+        );
+        let (dst, src) = (
+            output.wrapping_add(start),
+            running.bases.input.wrapping_add(start),
+        );
+        match factor {
+            // SAFETY: see [Note: Who may touch what].
+            Some(factor) => unsafe { weft_kernels::scale(call.dtype, dst, src, elements, factor) },
+            // SAFETY: as above.
+            None => unsafe { weft_kernels::copy(&[dst], src, elements * size) },
+        }
+    }
+}
+
+/// Copies a fragment from the pool to where a long message is received.
+pub(crate) fn take_fragment(pool: &Segment, offset: u64, target: &Target, done: u64, bytes: u64) {
+    let src = pool.base().as_ptr().wrapping_add(offset as usize);
+    let dst = target.memory.wrapping_add(done as usize);
+    // SAFETY: the fragment lies in this rank's channel and was signalled; the target has room for the whole message.
+    unsafe { weft_kernels::copy(&[dst], src, bytes as usize) };
+}
+
+/// A fragment of a long message that is sent.
+pub(crate) fn fragment(source: &Source, done: u64, bytes: u64) -> &[u8] {
+    let start = source.memory.wrapping_add(done as usize);
+    // SAFETY: `Group::send` obliges the caller to keep the memory alive and unchanged until the message is sent.
+    unsafe { std::slice::from_raw_parts(start, bytes as usize) }
+}
+
+/// Copies a short message to where it is received. The lengths are equal.
+pub(crate) fn fill(target: &Target, bytes: &[u8]) {
+    // SAFETY: `Group::receive` obliges the caller to give memory for the whole message.
+    unsafe { weft_kernels::copy(&[target.memory], bytes.as_ptr(), bytes.len()) };
+}
+
+/// A copy of what a message holds.
+pub(crate) fn copy_out(source: &Source) -> Vec<u8> {
+    fragment(source, 0, source.bytes).to_vec()
+}

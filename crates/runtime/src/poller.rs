@@ -1,0 +1,120 @@
+//! Watches descriptors for readiness.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_transport::fork::Descriptor;
+
+/// An epoll set. Clones watch the same set.
+#[derive(Clone)]
+pub(crate) struct Poller {
+    epoll: Arc<Descriptor>,
+    /// Ends a wait when written to.
+    wake: Arc<Descriptor>,
+}
+
+const EVENTS: usize = 64;
+/// The key of the wake descriptor.
+const WAKE: u64 = u64::MAX;
+
+impl Poller {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: no pointers are passed.
+        let epoll = own(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: as above.
+        let wake = own(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        let poller = Poller {
+            epoll: Arc::new(epoll),
+            wake: Arc::new(wake),
+        };
+        poller.add(poller.wake.as_raw_fd(), WAKE);
+        Ok(poller)
+    }
+
+    /// Ends the wait of whoever waits, or the next one.
+    pub(crate) fn wake(&self) {
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: the eight bytes live until the call returns. Failure means that the counter is full: it wakes all the same.
+        let _ = unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    fn drain(&self) {
+        let mut count = [0_u8; 8];
+        // SAFETY: the array has room for the eight bytes. Failure means that somebody else was faster.
+        let _ = unsafe {
+            libc::read(
+                self.wake.as_raw_fd(),
+                count.as_mut_ptr().cast(),
+                count.len(),
+            )
+        };
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Watches for readability.
+    pub(crate) fn add(&self, descriptor: RawFd, key: u64) {
+        self.control(libc::EPOLL_CTL_ADD, descriptor, key, libc::EPOLLIN);
+    }
+
+    /// Watches for readability, and for writability as well if so wanted.
+    pub(crate) fn change(&self, descriptor: RawFd, key: u64, writing: bool) {
+        let events = if writing {
+            libc::EPOLLIN | libc::EPOLLOUT
+        } else {
+            libc::EPOLLIN
+        };
+        self.control(libc::EPOLL_CTL_MOD, descriptor, key, events);
+    }
+
+    pub(crate) fn remove(&self, descriptor: RawFd) {
+        self.control(libc::EPOLL_CTL_DEL, descriptor, 0, 0);
+    }
+
+    /// The keys of what is ready now.
+    pub(crate) fn ready(&self) -> Vec<u64> {
+        self.wait(Duration::ZERO)
+    }
+
+    /// Waits until something is ready; the keys of what is.
+    pub(crate) fn wait(&self, time: Duration) -> Vec<u64> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let millis = time.as_millis().min(i32::MAX as u128) as i32;
+        let epoll = self.epoll.as_raw_fd();
+        // SAFETY: the array has room for as many events as are asked for.
+        let count = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), EVENTS as i32, millis) };
+        let mut keys: Vec<u64> = events[..count.max(0) as usize]
+            .iter()
+            .map(|event| event.u64)
+            .collect();
+        if keys.contains(&WAKE) {
+            self.drain();
+            keys.retain(|key| *key != WAKE);
+        }
+        keys
+    }
+
+    /// A failure means that the descriptor is closed already: its link's end is noticed elsewhere.
+    fn control(&self, what: i32, descriptor: RawFd, key: u64, events: i32) {
+        let mut event = libc::epoll_event {
+            events: events as u32,
+            u64: key,
+        };
+        // SAFETY: the event lives until the call returns.
+        let _ =
+            unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), what, descriptor, &raw mut event) };
+    }
+}
+
+/// Takes over a descriptor that a system call has just made.
+fn own(descriptor: RawFd) -> io::Result<Descriptor> {
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the caller has just got it from the system, and nobody else owns it.
+    Descriptor::new(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}

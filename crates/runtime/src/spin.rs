@@ -1,0 +1,37 @@
+//! How long to look again and again before going to sleep.
+
+/// How patiently a thread polls before it sleeps. More ranks than cores must not spin: they would keep each other from running.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Patience {
+    spins: u32,
+    yields: u32,
+}
+
+impl Patience {
+    /// For a number of threads that want to run on a number of cores.
+    pub(crate) fn new(threads: usize, cores: usize) -> Self {
+        if threads <= cores {
+            Patience {
+                spins: 2000,
+                yields: 20,
+            }
+        } else {
+            Patience {
+                spins: 0,
+                yields: 8,
+            }
+        }
+    }
+
+    /// Pauses for the `turn`-th time in a row. False once it is time to sleep.
+    pub(crate) fn pause(self, turn: u32) -> bool {
+        if turn <= self.spins {
+            std::hint::spin_loop();
+        } else if turn <= self.spins + self.yields {
+            std::thread::yield_now();
+        } else {
+            return false;
+        }
+        true
+    }
+}

@@ -1,0 +1,324 @@
+//! What the engine's lock protects, and one pass over it.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_transport::{EndpointId, Inbox, Kind, Link, LinkError, Progress};
+
+use crate::endpoint::Endpoint;
+use crate::engine::Finished;
+use crate::execute::{Budget, Trouble};
+use crate::group_state::GroupState;
+use crate::mailbox::Route;
+use crate::message::Message;
+use crate::poller::Poller;
+
+/// How often deadlines and stalls are looked at.
+const HOUSEKEEPING: Duration = Duration::from_millis(10);
+/// How often links are looked at while nothing asks for it.
+const LINK_POLL: Duration = Duration::from_millis(1);
+/// Bytes that one pass may move, so that whoever waits for the lock gets it soon.
+const PASS_BYTES: u64 = 2 << 20;
+/// Messages kept for groups that this rank has not made yet.
+const ORPHANS: usize = 4096;
+
+/// A link as the engine watches it.
+pub(crate) struct Watched {
+    pub(crate) link: Arc<dyn Link>,
+    writing: bool,
+}
+
+/// A message, with what came along.
+pub(crate) struct Letter {
+    pub(crate) from: EndpointId,
+    pub(crate) message: Message,
+    pub(crate) descriptors: Vec<OwnedFd>,
+}
+
+/// Everything that progress needs.
+pub(crate) struct State {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) groups: HashMap<u64, GroupState>,
+    pub(crate) links: HashMap<u64, Watched>,
+    next_key: u64,
+    poller: Poller,
+    pub(crate) orphans: Vec<Letter>,
+    pub(crate) known_dead: HashSet<EndpointId>,
+    budget: Budget,
+    now: Instant,
+    polled: Instant,
+    housekept: Instant,
+    /// Whether any link is not shared memory, so that sleeping must watch descriptors.
+    pub(crate) sockets_carry_data: bool,
+}
+
+impl State {
+    pub(crate) fn new(endpoint: Arc<Endpoint>, poller: Poller) -> Self {
+        let now = Instant::now();
+        State {
+            endpoint,
+            groups: HashMap::new(),
+            links: HashMap::new(),
+            next_key: 0,
+            poller,
+            orphans: Vec::new(),
+            known_dead: HashSet::new(),
+            budget: Budget {
+                bytes: 0,
+                next_token: 0,
+            },
+            now,
+            polled: now,
+            housekept: now,
+            sockets_carry_data: false,
+        }
+    }
+
+    /// The number of things under way.
+    pub(crate) fn pending(&self) -> usize {
+        let groups: usize = self.groups.values().map(GroupState::pending).sum();
+        groups
+            + self
+                .links
+                .values()
+                .filter(|watched| watched.writing)
+                .count()
+    }
+
+    /// Whether anything waits for room in a link.
+    pub(crate) fn unsent(&self) -> bool {
+        self.links.values().any(|watched| watched.writing)
+    }
+
+    /// Starts watching a new link.
+    pub(crate) fn watch(&mut self, link: Arc<dyn Link>) {
+        self.next_key += 1;
+        if let Some(descriptor) = link.descriptor() {
+            self.poller.add(descriptor, self.next_key);
+        }
+        self.sockets_carry_data |= link.kind() == Kind::Tcp;
+        self.links.insert(
+            self.next_key,
+            Watched {
+                link,
+                writing: false,
+            },
+        );
+    }
+
+    /// One pass: takes in what has arrived and takes every operation as far as it goes. True if anything moved.
+    pub(crate) fn pass(&mut self, finished: &mut Finished) -> bool {
+        let mut progressed = false;
+        let now = Instant::now();
+        self.now = now;
+        let knocked = self.endpoint.bell().take_knock();
+        if knocked || self.sockets_carry_data || now - self.polled > LINK_POLL {
+            self.polled = now;
+            progressed |= self.receive(knocked, finished);
+        }
+        self.budget.bytes = PASS_BYTES;
+        progressed |= self.advance(finished);
+        self.flush(finished);
+        if now - self.housekept > HOUSEKEEPING {
+            self.housekept = now;
+            self.housekeep(now, finished);
+        }
+        progressed
+    }
+
+    /// Takes every operation as far as it goes, the most urgent first.
+    fn advance(&mut self, finished: &mut Finished) -> bool {
+        let mut order: Vec<(std::cmp::Reverse<i32>, u64, u64)> = Vec::new();
+        for (id, group) in &self.groups {
+            order.extend(
+                group
+                    .front()
+                    .map(|op| (std::cmp::Reverse(op.call.priority), op.sequence, *id)),
+            );
+        }
+        order.sort_unstable();
+        let mut progressed = false;
+        for (_, sequence, id) in order {
+            progressed |= self.advance_operation(id, sequence, finished);
+        }
+        let busy: Vec<(u64, u32)> = self
+            .groups
+            .iter()
+            .flat_map(|(id, group)| group.mailbox.busy().into_iter().map(|rank| (*id, rank)))
+            .collect();
+        for (id, rank) in busy {
+            progressed |= self.advance_messages(id, rank, finished);
+        }
+        progressed
+    }
+
+    fn advance_operation(&mut self, id: u64, sequence: u64, finished: &mut Finished) -> bool {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return false;
+        };
+        let Some(position) = group
+            .operations
+            .iter()
+            .position(|op| op.sequence == sequence)
+        else {
+            return false;
+        };
+        let pool = self.endpoint.pool().segment();
+        match group.advance(position, pool, &mut self.budget) {
+            Ok(progressed) => {
+                if progressed {
+                    group.operations[position].last_step = self.now;
+                }
+                if group.operations[position].is_done()
+                    && let Some(operation) = group.operations.remove(position)
+                {
+                    finished.push((operation.completion, Ok(())));
+                }
+                progressed
+            }
+            Err(trouble) => {
+                self.trouble(id, sequence, trouble, finished);
+                true
+            }
+        }
+    }
+
+    fn advance_messages(&mut self, id: u64, rank: u32, finished: &mut Finished) -> bool {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return false;
+        };
+        let (Some(link), Some(channel)) =
+            (&group.links[rank as usize], &group.channels[rank as usize])
+        else {
+            return false;
+        };
+        let route = Route {
+            link: link.as_ref(),
+            channel,
+            layout: group.layout,
+            pool: self.endpoint.pool().segment(),
+            // Unlike any tile's: those count up from 1.
+            token: u64::MAX - (id & 0xffff_ffff),
+        };
+        match group.mailbox.advance(rank, &route, finished) {
+            Ok(moved) => moved,
+            Err(error) => {
+                self.trouble(id, u64::MAX, Trouble::Link(rank, error), finished);
+                true
+            }
+        }
+    }
+
+    /// Takes in what has arrived on links.
+    fn receive(&mut self, knocked: bool, finished: &mut Finished) -> bool {
+        let mut keys = self.poller.ready();
+        if knocked {
+            let silent = self
+                .links
+                .iter()
+                .filter(|(_, w)| w.link.kind() != Kind::Tcp);
+            keys.extend(silent.map(|(key, _)| *key));
+            keys.sort_unstable();
+            keys.dedup();
+        }
+        let mut progressed = false;
+        for key in keys {
+            let Some(watched) = self.links.get(&key) else {
+                continue;
+            };
+            let link = watched.link.clone();
+            let mut letters = Letters {
+                from: link.peer(),
+                letters: Vec::new(),
+                nonsense: false,
+            };
+            let mut result = link.receive(&mut letters);
+            progressed = true;
+            if letters.nonsense {
+                result = Err(LinkError::Protocol(
+                    "a control message that makes no sense".into(),
+                ));
+            }
+            for letter in letters.letters {
+                self.handle(letter, finished);
+            }
+            if let Err(error) = result {
+                self.link_ended(key, &link, error, finished);
+            }
+        }
+        progressed
+    }
+
+    /// Sends what is queued, and watches for writability where not all could go.
+    fn flush(&mut self, finished: &mut Finished) {
+        let mut ended = Vec::new();
+        for (key, watched) in &mut self.links {
+            match watched.link.flush() {
+                Ok(progress) => {
+                    let writing = progress == Progress::Pending;
+                    if writing != watched.writing {
+                        watched.writing = writing;
+                        if let Some(descriptor) = watched.link.descriptor() {
+                            self.poller.change(descriptor, *key, writing);
+                        }
+                    }
+                }
+                Err(error) => ended.push((*key, watched.link.clone(), error)),
+            }
+        }
+        for (key, link, error) in ended {
+            self.link_ended(key, &link, error, finished);
+        }
+    }
+
+    /// Stops watching a link.
+    pub(crate) fn unwatch(&mut self, key: u64) {
+        if let Some(watched) = self.links.remove(&key)
+            && let Some(descriptor) = watched.link.descriptor()
+        {
+            self.poller.remove(descriptor);
+        }
+    }
+
+    /// Keeps a message for a group that is not made yet. Beyond a bound they are dropped: then the group will time out.
+    pub(crate) fn keep(&mut self, letter: Letter) {
+        if self.orphans.len() < ORPHANS {
+            self.orphans.push(letter);
+        }
+    }
+
+    /// Adds a group, and hands it what came for it before.
+    pub(crate) fn add_group(&mut self, group: GroupState, finished: &mut Finished) {
+        let id = group.id;
+        self.groups.insert(id, group);
+        let (mine, others) = std::mem::take(&mut self.orphans)
+            .into_iter()
+            .partition(|letter| letter.message.group() == Some(id));
+        self.orphans = others;
+        for letter in mine {
+            self.handle(letter, finished);
+        }
+    }
+}
+
+/// Collects the messages of one link.
+struct Letters {
+    from: EndpointId,
+    letters: Vec<Letter>,
+    nonsense: bool,
+}
+
+impl Inbox for Letters {
+    fn message(&mut self, bytes: &[u8], descriptors: Vec<OwnedFd>) {
+        match Message::decode(bytes) {
+            Some(message) => self.letters.push(Letter {
+                from: self.from,
+                message,
+                descriptors,
+            }),
+            None => self.nonsense = true,
+        }
+    }
+}

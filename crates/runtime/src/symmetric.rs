@@ -1,0 +1,136 @@
+//! Symmetric memory: user-visible memory that the group's other ranks on this host map as well.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use weft_transport::Segment;
+
+use crate::Call;
+use crate::call::mix;
+use crate::execute::Bases;
+use crate::group_state::GroupState;
+
+/// One piece of symmetric memory, as this rank sees it.
+pub(crate) struct Shared {
+    pub(crate) bytes: u64,
+    /// Every rank's part, as mapped here; nothing for ranks on other hosts.
+    pub(crate) parts: Vec<Option<Arc<Segment>>>,
+    /// The ranks whose announcement has come.
+    pub(crate) announced: Vec<bool>,
+}
+
+impl Shared {
+    pub(crate) fn new(bytes: u64, ranks: u32) -> Self {
+        Shared {
+            bytes,
+            parts: vec![None; ranks as usize],
+            announced: vec![false; ranks as usize],
+        }
+    }
+
+    pub(crate) fn complete(&self) -> bool {
+        self.announced.iter().all(|announced| *announced)
+    }
+
+    /// Where an address lies within this rank's part, if it does.
+    fn offset(&self, rank: u32, address: *const u8, bytes: u64) -> Option<u64> {
+        let part = self.parts[rank as usize].as_ref()?;
+        let offset = (address as u64).checked_sub(part.base().as_ptr() as u64)?;
+        (offset.checked_add(bytes)? <= self.bytes).then_some(offset)
+    }
+}
+
+/// Memory that the group's ranks on this host reach directly. Freed when the last rank has let go of it.
+pub struct Symmetric {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) bytes: u64,
+}
+
+impl Symmetric {
+    /// The first byte of this rank's part.
+    pub fn base(&self) -> *mut u8 {
+        self.segment.base().as_ptr()
+    }
+
+    /// The size of each rank's part, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl GroupState {
+    /// A peer has announced its part of a piece.
+    pub(crate) fn symmetric_arrived(
+        &mut self,
+        rank: u32,
+        piece: u64,
+        bytes: u64,
+        mut descriptors: Vec<OwnedFd>,
+    ) {
+        let ranks = self.size();
+        let shared = self
+            .symmetric
+            .entry(piece)
+            .or_insert_with(|| Shared::new(bytes, ranks));
+        shared.announced[rank as usize] = true;
+        let part = descriptors.pop().and_then(|fd| Segment::map(fd).ok());
+        shared.parts[rank as usize] = part.filter(|part| part.len() >= bytes).map(Arc::new);
+    }
+
+    /// Which piece a call's memory lies in, where in it, and every rank's addresses. The value is the same on
+    /// all ranks that pass the same piece at the same place, and not 0.
+    pub(crate) fn symmetric_bases(&self, call: &Call) -> Option<(u64, Bases)> {
+        let (input_bytes, output_bytes) = self.buffer_bytes(call);
+        let own = |address: *const u8, bytes: u64| {
+            self.symmetric.iter().find_map(|(piece, shared)| {
+                let offset = shared.offset(self.rank, address, bytes)?;
+                shared
+                    .parts
+                    .iter()
+                    .all(Option::is_some)
+                    .then_some((*piece, shared, offset))
+            })
+        };
+        let (out_piece, out, out_offset) = own(call.output.cast_const(), output_bytes)?;
+        let input = match call.works_in_place() {
+            true => (out_piece, out, out_offset),
+            false => own(call.input, input_bytes)?,
+        };
+        let at = |shared: &Shared, rank: usize, offset: u64| {
+            let part = shared.parts[rank].as_ref();
+            part.map_or(std::ptr::null_mut(), |p| {
+                p.base().as_ptr().wrapping_add(offset as usize)
+            })
+        };
+        let peers: Arc<[(*const u8, *mut u8)]> = (0..self.size() as usize)
+            .map(|rank| {
+                (
+                    at(input.1, rank, input.2).cast_const(),
+                    at(out, rank, out_offset),
+                )
+            })
+            .collect();
+        let value = [out_offset, input.0, input.2]
+            .into_iter()
+            .fold(mix(1, out_piece), mix)
+            .max(1);
+        let bases = Bases {
+            input: call.input,
+            output: call.output,
+            peers: Some(peers),
+        };
+        Some((value, bases))
+    }
+
+    /// The sizes of a call's buffers on this rank.
+    fn buffer_bytes(&self, call: &Call) -> (u64, u64) {
+        use weft_schedule::Collective::{AllGather, Gather, ReduceScatter, Scatter};
+        let message = call.message_elements(self.size()) * call.dtype.size() as u64;
+        let block = message / u64::from(self.size());
+        match call.collective {
+            AllGather | Gather { .. } => (block, message),
+            ReduceScatter | Scatter { .. } => (message, block),
+            _ => (message, message),
+        }
+    }
+}
