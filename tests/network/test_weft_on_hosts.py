@@ -1,0 +1,138 @@
+"""weft between emulated hosts: what is connected how, and what happens when a host or a line is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from emulated_hosts import hosts_command, printed, python, run_hosts
+
+ALL_REDUCE = """
+import json, re
+import numpy as np
+import weft
+
+group = weft.init(timeout=30)
+sums = []
+for elements in (1, 1001, 300_000):
+    x = np.arange(elements, dtype=np.float32) * (group.rank + 1)
+    group.all_reduce(x)
+    factor = group.size * (group.size + 1) // 2
+    sums.append(bool(np.array_equal(x, np.arange(elements, dtype=np.float32) * factor)))
+maps = open("/proc/self/maps").read()
+segments = sorted(set(re.findall(r" ([0-9]+) +/memfd:weft", maps)))
+print(json.dumps({"sums": sums, "hosts": group.hosts, "segments": segments}))
+group.barrier()
+group.close()
+"""
+
+
+def reports(done: subprocess.CompletedProcess[str]) -> list[dict]:
+    assert done.returncode == 0, done.stderr
+    lines = printed(done)
+    return [json.loads(lines[rank][0]) for rank in sorted(lines)]
+
+
+@pytest.mark.parametrize(("hosts", "ranks_per_host"), [(2, 1), (2, 2), (4, 1), (3, 2)])
+def test_shared_memory_stays_within_hosts(hosts: int, ranks_per_host: int) -> None:
+    done = run_hosts("--hosts", str(hosts), "--ranks-per-host", str(ranks_per_host), command=python(ALL_REDUCE))
+    found = reports(done)
+    lowest = [rank - rank % ranks_per_host for rank in range(hosts * ranks_per_host)]
+    for rank, report in enumerate(found):
+        assert report["sums"] == [True, True, True]
+        assert report["hosts"] == lowest
+        for other, others in enumerate(found):
+            common = set(report["segments"]) & set(others["segments"])
+            assert bool(common) == (lowest[rank] == lowest[other]), (rank, other, common)
+
+
+UNTIL_FAILURE = """
+import json, time
+import numpy as np
+import weft
+
+group = weft.init(timeout=30, peer_timeout=2)
+group.barrier()
+print("ready", flush=True)
+try:
+    while True:
+        group.all_reduce(np.ones(100_000, np.float32))
+except weft.PeerLost as error:
+    print(json.dumps({"lost": error.rank, "host": error.host, "at": time.monotonic()}), flush=True)
+"""
+
+
+def test_host_that_dies_is_named_by_all_others() -> None:
+    with Launcher("--hosts", "3", "--ranks-per-host", "2", command=python(UNTIL_FAILURE)) as launcher:
+        launcher.wait_for_lines(6)
+        died = time.monotonic()
+        os.kill(launcher.host_pids()[1], signal.SIGKILL)
+        found = launcher.failures(4)
+    for report in found:
+        assert report["lost"] in (2, 3)
+        assert report["host"] == "host1"
+        # Nobody is left on that host to say that the connections are gone, so it is silence that is noticed.
+        assert report["at"] - died < 2 + 4
+
+
+def test_host_whose_line_is_cut_is_lost_after_the_peer_timeout() -> None:
+    with Launcher("--hosts", "3", command=python(UNTIL_FAILURE)) as launcher:
+        launcher.wait_for_lines(3)
+        cut = time.monotonic()
+        launcher.on_switch("ip", "link", "set", "port2", "down")
+        found = launcher.failures(3)
+    alone = [report for report in found if report["lost"] != 2]
+    assert len(alone) == 1, found
+    for report in found:
+        assert report["at"] - cut < 2 + 4
+
+
+def test_line_that_is_cut_for_a_moment_is_nobodys_loss() -> None:
+    script = UNTIL_FAILURE.replace("while True", "for _ in range(300)").replace("peer_timeout=2", "peer_timeout=8")
+    script += "\nprint(json.dumps({'lost': None, 'at': time.monotonic()}))\ngroup.close()\n"
+    with Launcher("--hosts", "2", "--gbps", "1", command=python(script)) as launcher:
+        launcher.wait_for_lines(2)
+        launcher.on_switch("ip", "link", "set", "port1", "down")
+        time.sleep(0.5)  # the length of the cut, not a wait for anything
+        launcher.on_switch("ip", "link", "set", "port1", "up")
+        assert [report["lost"] for report in launcher.failures(2)] == [None, None]
+
+
+class Launcher:
+    """`weft hosts` at work, killed at the end of the block."""
+
+    def __init__(self, *options: str, command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            hosts_command(*options, command=command), stdout=subprocess.PIPE, stderr=sys.stderr, text=True
+        )
+
+    def __enter__(self) -> "Launcher":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def wait_for_lines(self, count: int) -> list[str]:
+        """The texts of the next lines, without their prefixes."""
+        assert self._process.stdout is not None
+        lines = [self._process.stdout.readline() for _ in range(count)]
+        assert "" not in lines, "the launcher ended early"
+        return [line.partition("] ")[2].strip() for line in lines]
+
+    def failures(self, count: int) -> list[dict]:
+        """What the surviving ranks say about their failures."""
+        return [json.loads(text) for text in self.wait_for_lines(count)]
+
+    def host_pids(self) -> list[int]:
+        """The first processes of the hosts, in their order."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        return [int(pid) for pid in children.read_text().split()]
+
+    def on_switch(self, *command: str) -> None:
+        """Runs a command where the switch is."""
+        subprocess.run(["nsenter", "--target", str(self._process.pid), "--net", *command], check=True)
