@@ -67,7 +67,7 @@ test-rust: ## unit, property, snapshot, mutation and conformance tests of the cr
 
 test-loom: ## models of the flag and sleep protocols of shared memory
 	RUSTFLAGS="--cfg loom" $(CARGO) test --package weft-transport --release --lib --locked --quiet \
-		--target-dir target/loom loom
+		--target-dir target/loom models
 
 test-python: extension ## unit, multi-process and torch tests, a few chaos trials
 	$(BIN)/pytest tests/unit tests/multiprocess tests/torch tests/chaos
