@@ -1,0 +1,288 @@
+//! The memory of all ranks, element by element, and what elements are.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use weft_schedule::{
+    Buffer, Collective, Encoding, Grid, Mapped, Rank, Schedule, Slice, VerifyOptions,
+};
+
+use super::random::mix;
+
+/// What a final reduction multiplies with, so that doing it twice shows.
+const SCALE: u64 = 0x1234_5678_9abc_def1;
+
+/// A rank's tile of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct Tile {
+    pub(crate) rank: Rank,
+    pub(crate) operation: u32,
+    pub(crate) tile: u32,
+}
+
+/// An element's value: one number that forgets the order of combination, one that tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Element {
+    pub(crate) sum: u64,
+    pub(crate) bits: u64,
+    encoding: Encoding,
+}
+
+/// An element of memory. `None` is poison: never written, or being written.
+pub(crate) type Cell = Option<Element>;
+
+/// An access that the machine cannot do.
+#[derive(Debug)]
+pub(crate) struct Impossible(pub(crate) String);
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Input(Tile),
+    Output(Tile),
+    Scratch {
+        rank: Rank,
+        slot: u32,
+        entry: u32,
+    },
+    Landing {
+        rank: Rank,
+        from: Rank,
+        slot: u32,
+        entry: u32,
+    },
+}
+
+pub(crate) struct Machine<'a> {
+    first: &'a Schedule,
+    options: &'a VerifyOptions,
+    slots: u32,
+    memory: HashMap<Place, Vec<Cell>>,
+}
+
+impl<'a> Machine<'a> {
+    pub(crate) fn new(first: &'a Schedule, options: &'a VerifyOptions, slots: u32) -> Self {
+        Machine {
+            first,
+            options,
+            slots,
+            memory: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn mapped(&self, a: Rank, b: Rank) -> Mapped {
+        let together = |hosts: &Vec<u32>| hosts[a as usize] == hosts[b as usize];
+        if a == b || self.options.hosts.as_ref().is_none_or(together) {
+            self.options.mapped
+        } else {
+            Mapped::None
+        }
+    }
+
+    /// Fills the user memory of a tile: contributions where they are, poison elsewhere.
+    pub(crate) fn enter(&mut self, tile: Tile) {
+        let rank = tile.rank;
+        let output_filled = match self.first.collective {
+            Collective::AllReduce | Collective::Reduce { .. } => true,
+            Collective::Broadcast { root } => root == rank,
+            _ => false,
+        };
+        let input: Vec<Cell> = self.contribution(tile);
+        let output = if output_filled {
+            input.clone()
+        } else {
+            vec![None; input.len()]
+        };
+        self.memory.insert(Place::Input(tile), input);
+        self.memory.insert(Place::Output(tile), output);
+    }
+
+    /// The user's memory is the user's again.
+    pub(crate) fn leave(&mut self, tile: Tile) -> (Vec<Cell>, Vec<Cell>) {
+        let input = self.memory.remove(&Place::Input(tile)).unwrap();
+        let output = self.memory.remove(&Place::Output(tile)).unwrap();
+        (input, output)
+    }
+
+    /// What a rank contributes, for the whole message.
+    pub(crate) fn contribution(&self, tile: Tile) -> Vec<Cell> {
+        let Tile {
+            rank,
+            operation,
+            tile,
+        } = tile;
+        let element = |index: usize| {
+            let seed = [rank, operation, tile, index as u32];
+            let bits = seed.iter().fold(1, |bits, x| mix(bits ^ u64::from(*x)));
+            Some(Element {
+                sum: bits,
+                bits,
+                encoding: Encoding::Native,
+            })
+        };
+        (0..self.bounds(0..self.first.grid.chunks()).end)
+            .map(element)
+            .collect()
+    }
+
+    /// Element positions of chunks. Chunks differ in size where the collective allows it.
+    pub(crate) fn bounds(&self, chunks: Range<u32>) -> Range<usize> {
+        let cut = |chunk: u32| {
+            let chunk = chunk as usize;
+            match (&self.first.grid, self.first.collective) {
+                (_, Collective::AllToAll) | (Grid::Blocks(_), _) => chunk * 2,
+                (Grid::Equal(count), Collective::AllGather | Collective::ReduceScatter) => {
+                    chunk * 3 * self.first.ranks as usize / *count as usize
+                }
+                (Grid::Equal(count), _) => chunk * (*count as usize * 3 / 2 + 1) / *count as usize,
+                (Grid::Cuts(cuts), _) => cuts[chunk].of(24) as usize,
+            }
+        };
+        cut(chunks.start)..cut(chunks.end)
+    }
+
+    pub(crate) fn read(&self, by: Tile, slice: &Slice) -> Result<Vec<Cell>, Impossible> {
+        let (place, range) = self.locate(by, slice)?;
+        let needed = match slice.buffer {
+            Buffer::Input | Buffer::Output => Mapped::All,
+            Buffer::Scratch { .. } | Buffer::Landing { .. } => Mapped::Scratch,
+        };
+        if slice.rank != by.rank && self.mapped(by.rank, slice.rank) < needed {
+            return Err(Impossible(format!("rank {} does not map {slice}", by.rank)));
+        }
+        let Some(memory) = self.memory.get(&place) else {
+            return Ok(vec![None; range.len()]);
+        };
+        let rightly = |cell: &Cell| cell.filter(|element| element.encoding == slice.encoding);
+        Ok(memory[range].iter().map(rightly).collect())
+    }
+
+    /// Whether a store reaches the slice, rather than a put.
+    pub(crate) fn stores(&self, by: Rank, slice: &Slice) -> bool {
+        slice.rank == by
+            || match slice.buffer {
+                Buffer::Input | Buffer::Output => self.mapped(by, slice.rank) == Mapped::All,
+                Buffer::Scratch { .. } | Buffer::Landing { .. } => {
+                    self.mapped(by, slice.rank) >= Mapped::Scratch
+                }
+            }
+    }
+
+    /// Writes contents; poison where there are none.
+    pub(crate) fn write(
+        &mut self,
+        by: Tile,
+        slice: &Slice,
+        contents: Option<&[Cell]>,
+    ) -> Result<(), Impossible> {
+        let (place, range) = self.locate(by, slice)?;
+        let capacity = self.capacity(place);
+        let memory = match place {
+            Place::Input(_) | Place::Output(_) => match self.memory.get_mut(&place) {
+                Some(memory) => memory,
+                // Before entry or after exit: what is written there is lost on the operation.
+                None => return Ok(()),
+            },
+            _ => self
+                .memory
+                .entry(place)
+                .or_insert_with(|| vec![None; capacity]),
+        };
+        match contents {
+            Some(contents) => memory[range].copy_from_slice(contents),
+            None => memory[range].fill(None),
+        }
+        Ok(())
+    }
+
+    fn locate(&self, by: Tile, slice: &Slice) -> Result<(Place, Range<usize>), Impossible> {
+        let impossible = || Impossible(format!("{slice} does not exist"));
+        let tile = Tile {
+            rank: slice.rank,
+            ..by
+        };
+        let (rank, slot) = (slice.rank, by.tile % self.slots);
+        let chunks = &slice.chunks;
+        if rank >= self.first.ranks || chunks.is_empty() || chunks.end > self.first.grid.chunks() {
+            return Err(impossible());
+        }
+        let (place, base) = match slice.buffer {
+            Buffer::Input => (Place::Input(tile), 0),
+            Buffer::Output => (Place::Output(tile), 0),
+            Buffer::Scratch { entry, base } => (Place::Scratch { rank, slot, entry }, base),
+            Buffer::Landing { from, entry, base } => (
+                Place::Landing {
+                    rank,
+                    from,
+                    slot,
+                    entry,
+                },
+                base,
+            ),
+        };
+        if base > chunks.start {
+            return Err(impossible());
+        }
+        let offset = self.bounds(0..base).end;
+        let range = self.bounds(chunks.clone());
+        let range = range.start - offset..range.end - offset;
+        if range.end > self.capacity(place) {
+            return Err(impossible());
+        }
+        Ok((place, range))
+    }
+
+    /// The elements that fit in a place; 0 where there is no such place.
+    fn capacity(&self, place: Place) -> usize {
+        let chunks = self.first.grid.chunks();
+        let widest = (0..chunks)
+            .map(|chunk| self.bounds(chunk..chunk + 1).len())
+            .max();
+        let width = match place {
+            Place::Input(_) | Place::Output(_) => return self.bounds(0..chunks).end,
+            Place::Scratch { entry, .. } => self.first.scratch.get(entry as usize),
+            Place::Landing { from, rank, .. } if from == rank || from >= self.first.ranks => None,
+            Place::Landing { entry, .. } => self.first.landing.get(entry as usize),
+        };
+        width.map_or(0, |width| *width as usize * widest.unwrap_or(0))
+    }
+}
+
+impl Element {
+    /// The element in another encoding.
+    pub(crate) fn encoded(self, encoding: Encoding) -> Element {
+        if self.encoding == encoding {
+            return self;
+        }
+        let bits = mix(self.bits ^ mix(0x100 + encoding as u64));
+        Element {
+            bits,
+            encoding,
+            ..self
+        }
+    }
+
+    /// The combination of elements, in order.
+    pub(crate) fn combined(sources: &[Element], last: bool, encoding: Encoding) -> Element {
+        let mut sum = sources
+            .iter()
+            .fold(0_u64, |sum, source| sum.wrapping_add(source.sum));
+        let mut bits = 0x200 + encoding as u64;
+        for source in sources {
+            bits = mix(bits.rotate_left(7) ^ source.bits);
+        }
+        if last {
+            sum = scaled(sum);
+            bits = mix(bits ^ 0x300);
+        }
+        Element {
+            sum,
+            bits,
+            encoding,
+        }
+    }
+}
+
+/// The sum as a final reduction leaves it.
+pub(crate) fn scaled(sum: u64) -> u64 {
+    sum.wrapping_mul(SCALE)
+}

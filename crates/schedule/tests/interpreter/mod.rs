@@ -1,0 +1,565 @@
+//! Runs schedules for real, with one random interleaving: the verifier's judge.
+//!
+//! It shares nothing with the verifier but the representation. Two operations of slots + 1 tiles each run at once. Every step
+//! takes two moments, with its destinations poisoned in between; where memory is not mapped, puts and signals travel on one wire
+//! per ordered pair of ranks, as slowly as chance will have it.
+
+pub(crate) mod machine;
+pub(crate) mod random;
+
+use std::collections::{HashMap, VecDeque};
+
+use machine::{Cell, Element, Impossible, Machine, Tile, scaled};
+use random::Random;
+use weft_schedule::{
+    Buffer, Claim, Collective, Mapped, Rank, Schedule, Slice, Step, VerifyOptions,
+};
+
+const SLOTS: u32 = 2;
+const TILES: u32 = SLOTS + 1;
+const OPERATIONS: u32 = 2;
+
+/// Runs the schedules with the interleaving that follows from `seed`. Says what went wrong.
+pub(crate) fn run(
+    schedules: &[Schedule],
+    options: &VerifyOptions,
+    seed: u64,
+) -> Result<(), String> {
+    let mut world = World::new(schedules, options, seed);
+    while let Some(event) = world.choose() {
+        world.happen(event).map_err(|impossible| impossible.0)?;
+    }
+    world.check()
+}
+
+/// What can happen next.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Event {
+    Enter { rank: Rank, operation: u32 },
+    Leave { rank: Rank, operation: u32 },
+    Begin(Tile),
+    Advance(Tile),
+    Deliver { from: Rank, to: Rank },
+}
+
+/// What travels on a wire.
+enum Parcel {
+    Poison {
+        by: Tile,
+        dst: Slice,
+    },
+    Data {
+        by: Tile,
+        dst: Slice,
+        contents: Vec<Cell>,
+    },
+    Signal {
+        to: Tile,
+        from: Rank,
+        id: u32,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claimed {
+    By(Rank),
+    Done,
+}
+
+/// A tile's progress.
+#[derive(Default)]
+struct Progress {
+    begun: bool,
+    ended: bool,
+    next: usize,
+    /// Between the two moments of a step: what was read early.
+    halfway: Option<Option<Vec<Vec<Cell>>>>,
+}
+
+/// What a rank had in its memory when it left an operation, by tile: input and output.
+type Left = Vec<(Vec<Cell>, Vec<Cell>)>;
+
+struct World<'a> {
+    schedules: &'a [Schedule],
+    machine: Machine<'a>,
+    random: Random,
+    priorities: HashMap<Event, u64>,
+    entered: HashMap<(Rank, u32), bool>,
+    left: HashMap<(Rank, u32), Left>,
+    tiles: HashMap<Tile, Progress>,
+    order: Vec<Tile>,
+    wires: HashMap<(Rank, Rank), VecDeque<Parcel>>,
+    /// By receiving tile and sender: one more than the last signal.
+    flags: HashMap<(Tile, Rank), u32>,
+    claims: HashMap<(u32, u32, u32), Claimed>,
+    left_early: Option<String>,
+}
+
+impl<'a> World<'a> {
+    fn new(schedules: &'a [Schedule], options: &'a VerifyOptions, seed: u64) -> Self {
+        let mut order = Vec::new();
+        for rank in 0..schedules.len() as Rank {
+            for operation in 0..OPERATIONS {
+                order.extend((0..TILES).map(|tile| Tile {
+                    rank,
+                    operation,
+                    tile,
+                }));
+            }
+        }
+        World {
+            schedules,
+            machine: Machine::new(&schedules[0], options, SLOTS),
+            random: Random::new(seed),
+            priorities: HashMap::new(),
+            entered: HashMap::new(),
+            left: HashMap::new(),
+            tiles: order
+                .iter()
+                .map(|tile| (*tile, Progress::default()))
+                .collect(),
+            order,
+            wires: HashMap::new(),
+            flags: HashMap::new(),
+            claims: HashMap::new(),
+            left_early: None,
+        }
+    }
+
+    /// Mostly the possible event of the highest random priority, so that some fall far behind; sometimes any.
+    fn choose(&mut self) -> Option<Event> {
+        let possible = self.possible();
+        if possible.is_empty() {
+            return None;
+        }
+        if self.random.once_in(200) {
+            self.priorities.clear();
+        }
+        if self.random.once_in(6) {
+            return Some(possible[self.random.below(possible.len())]);
+        }
+        let mut best = (0, possible[0]);
+        for event in possible {
+            let fresh = self.random.next();
+            let priority = *self.priorities.entry(event).or_insert(fresh);
+            if priority >= best.0 {
+                best = (priority, event);
+            }
+        }
+        Some(best.1)
+    }
+
+    fn possible(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for rank in 0..self.schedules.len() as Rank {
+            for operation in 0..OPERATIONS {
+                let former = operation == 0 || self.entered.contains_key(&(rank, operation - 1));
+                if !self.entered.contains_key(&(rank, operation)) {
+                    events.extend(former.then_some(Event::Enter { rank, operation }));
+                } else if !self.left.contains_key(&(rank, operation)) {
+                    let ended = |tile| {
+                        self.tiles[&Tile {
+                            rank,
+                            operation,
+                            tile,
+                        }]
+                            .ended
+                    };
+                    let all_ended = (0..TILES).all(ended);
+                    events.extend(all_ended.then_some(Event::Leave { rank, operation }));
+                }
+            }
+        }
+        for tile in &self.order {
+            let progress = &self.tiles[tile];
+            if !progress.begun && self.can_begin(*tile) {
+                events.push(Event::Begin(*tile));
+            } else if progress.begun && !progress.ended && self.can_advance(*tile) {
+                events.push(Event::Advance(*tile));
+            }
+        }
+        for ((from, to), wire) in &self.wires {
+            if !wire.is_empty() {
+                events.push(Event::Deliver {
+                    from: *from,
+                    to: *to,
+                });
+            }
+        }
+        events.sort_by_key(key);
+        events
+    }
+
+    /// A tile begins when its rank has entered, and the former tile with its slot ended: here, and where it is owed credit.
+    fn can_begin(&self, tile: Tile) -> bool {
+        let Some(former) = former(tile) else {
+            return self.entered.contains_key(&(tile.rank, tile.operation));
+        };
+        let ended = |rank| self.tiles[&Tile { rank, ..former }].ended;
+        let owed = |rank: Rank| {
+            writes_landing(&self.schedules[tile.rank as usize], rank)
+                && reads_landing(&self.schedules[rank as usize], tile.rank)
+        };
+        let ranks = 0..self.schedules.len() as Rank;
+        self.entered.contains_key(&(tile.rank, tile.operation))
+            && ended(tile.rank)
+            && ranks.filter(|rank| owed(*rank)).all(ended)
+    }
+
+    fn can_advance(&self, tile: Tile) -> bool {
+        let progress = &self.tiles[&tile];
+        let Some(step) = self.schedules[tile.rank as usize].steps.get(progress.next) else {
+            return true;
+        };
+        match step {
+            Step::Wait { from, id } => self.flags.get(&(tile, *from)).is_some_and(|flag| flag > id),
+            Step::Signal { .. } => true,
+            Step::Copy { claim, .. } | Step::Reduce { claim, .. } => {
+                let Some(claim) = claim else { return true };
+                let is_owner = claim.by.first() == Some(&tile.rank);
+                match self.claims.get(&(tile.operation, tile.tile, claim.id)) {
+                    Some(Claimed::By(by)) => *by == tile.rank || !is_owner,
+                    Some(Claimed::Done) | None => true,
+                }
+            }
+        }
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Impossible> {
+        match event {
+            Event::Enter { rank, operation } => {
+                self.entered.insert((rank, operation), true);
+                for tile in 0..TILES {
+                    self.machine.enter(Tile {
+                        rank,
+                        operation,
+                        tile,
+                    });
+                }
+                Ok(())
+            }
+            Event::Leave { rank, operation } => {
+                let everybody = 0..self.schedules.len() as Rank;
+                let absent = |other: &Rank| !self.entered.contains_key(&(*other, operation));
+                if let Some(other) = everybody.clone().find(absent) {
+                    self.left_early
+                        .get_or_insert(format!("rank {rank} left before {other} entered"));
+                }
+                let leave = |tile| {
+                    self.machine.leave(Tile {
+                        rank,
+                        operation,
+                        tile,
+                    })
+                };
+                let left = (0..TILES).map(leave).collect();
+                self.left.insert((rank, operation), left);
+                Ok(())
+            }
+            Event::Begin(tile) => {
+                self.tiles.get_mut(&tile).unwrap().begun = true;
+                Ok(())
+            }
+            Event::Advance(tile) => self.advance(tile),
+            Event::Deliver { from, to } => self.deliver(from, to),
+        }
+    }
+
+    fn advance(&mut self, tile: Tile) -> Result<(), Impossible> {
+        let schedules = self.schedules;
+        let next = self.tiles[&tile].next;
+        match schedules[tile.rank as usize].steps.get(next) {
+            None => self.tiles.get_mut(&tile).unwrap().ended = true,
+            Some(Step::Wait { .. }) => self.pass(tile),
+            Some(Step::Signal { to, id }) => {
+                self.signal(tile, *to, *id)?;
+                self.pass(tile);
+            }
+            Some(step @ (Step::Copy { claim, .. } | Step::Reduce { claim, .. })) => {
+                if claim.as_ref().is_some_and(|claim| !self.claim(tile, claim)) {
+                    self.pass(tile);
+                } else {
+                    self.execute(tile, step)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pass(&mut self, tile: Tile) {
+        let progress = self.tiles.get_mut(&tile).unwrap();
+        progress.next += 1;
+        progress.halfway = None;
+    }
+
+    /// Whether this rank executes the step.
+    fn claim(&mut self, tile: Tile, claim: &Claim) -> bool {
+        let key = (tile.operation, tile.tile, claim.id);
+        *self.claims.entry(key).or_insert(Claimed::By(tile.rank)) == Claimed::By(tile.rank)
+    }
+
+    fn signal(&mut self, tile: Tile, to: Rank, id: u32) -> Result<(), Impossible> {
+        if to as usize >= self.schedules.len() {
+            return Err(Impossible(format!("there is no rank {to}")));
+        }
+        let receiver = Tile { rank: to, ..tile };
+        let parcel = Parcel::Signal {
+            to: receiver,
+            from: tile.rank,
+            id,
+        };
+        self.wires
+            .entry((tile.rank, to))
+            .or_default()
+            .push_back(parcel);
+        if self.machine.mapped(tile.rank, to) != Mapped::None {
+            self.flush(tile.rank, to)?;
+        }
+        Ok(())
+    }
+
+    /// The first or the second moment of a copy or reduction.
+    fn execute(&mut self, tile: Tile, step: &Step) -> Result<(), Impossible> {
+        let (dsts, srcs, claim) = match step {
+            Step::Copy { dsts, src, claim } => (dsts, std::slice::from_ref(src), claim),
+            Step::Reduce {
+                dsts, srcs, claim, ..
+            } => (dsts, srcs.as_slice(), claim),
+            Step::Signal { .. } | Step::Wait { .. } => return Ok(()),
+        };
+        let Some(early) = self.tiles.get_mut(&tile).unwrap().halfway.take() else {
+            let early = if self.random.once_in(2) {
+                Some(self.read(tile, srcs)?)
+            } else {
+                None
+            };
+            if early.is_some() {
+                for dst in dsts {
+                    if self.machine.stores(tile.rank, dst) {
+                        self.machine.write(tile, dst, None)?;
+                    }
+                }
+            }
+            self.tiles.get_mut(&tile).unwrap().halfway = Some(early);
+            return Ok(());
+        };
+        let contents = match early {
+            Some(contents) => contents,
+            None => self.read(tile, srcs)?,
+        };
+        for dst in dsts {
+            let result = compute(step, dst, &contents)?;
+            self.store(tile, step, dst, result)?;
+        }
+        if let Some(claim) = claim {
+            self.claims
+                .insert((tile.operation, tile.tile, claim.id), Claimed::Done);
+        }
+        self.pass(tile);
+        Ok(())
+    }
+
+    fn read(&self, tile: Tile, srcs: &[Slice]) -> Result<Vec<Vec<Cell>>, Impossible> {
+        srcs.iter()
+            .map(|src| self.machine.read(tile, src))
+            .collect()
+    }
+
+    fn store(
+        &mut self,
+        by: Tile,
+        step: &Step,
+        dst: &Slice,
+        contents: Vec<Cell>,
+    ) -> Result<(), Impossible> {
+        if self.machine.bounds(dst.chunks.clone()).len() != contents.len() {
+            return Err(Impossible(format!("{dst} has another size")));
+        }
+        if self.machine.stores(by.rank, dst) {
+            return self.machine.write(by, dst, Some(&contents));
+        }
+        let is_put = matches!(step, Step::Copy { .. })
+            && matches!(dst.buffer, Buffer::Landing { from, .. } if from == by.rank);
+        if !is_put {
+            return Err(Impossible(format!("no put reaches {dst}")));
+        }
+        let wire = self.wires.entry((by.rank, dst.rank)).or_default();
+        wire.push_back(Parcel::Poison {
+            by,
+            dst: dst.clone(),
+        });
+        wire.push_back(Parcel::Data {
+            by,
+            dst: dst.clone(),
+            contents,
+        });
+        Ok(())
+    }
+
+    fn deliver(&mut self, from: Rank, to: Rank) -> Result<(), Impossible> {
+        match self
+            .wires
+            .get_mut(&(from, to))
+            .unwrap()
+            .pop_front()
+            .unwrap()
+        {
+            Parcel::Poison { by, dst } => self.machine.write(by, &dst, None),
+            Parcel::Data { by, dst, contents } => self.machine.write(by, &dst, Some(&contents)),
+            Parcel::Signal { to, from, id } => {
+                let flag = self.flags.entry((to, from)).or_default();
+                *flag = (*flag).max(id + 1);
+                Ok(())
+            }
+        }
+    }
+
+    fn flush(&mut self, from: Rank, to: Rank) -> Result<(), Impossible> {
+        while !self.wires[&(from, to)].is_empty() {
+            self.deliver(from, to)?;
+        }
+        Ok(())
+    }
+
+    /// When nothing can happen any more: has every rank left every operation with what it should have?
+    fn check(&self) -> Result<(), String> {
+        if let Some(tile) = self.order.iter().find(|tile| !self.tiles[tile].ended) {
+            return Err(format!("{tile:?} hangs at step {}", self.tiles[tile].next));
+        }
+        if self.schedules[0].collective == Collective::Barrier {
+            return self.left_early.clone().map_or(Ok(()), Err);
+        }
+        for operation in 0..OPERATIONS {
+            for tile in 0..TILES {
+                self.check_tile(operation, tile)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_tile(&self, operation: u32, tile: u32) -> Result<(), String> {
+        let collective = self.schedules[0].collective;
+        let ranks = self.schedules.len() as Rank;
+        let of = |rank| Tile {
+            rank,
+            operation,
+            tile,
+        };
+        let given: Vec<Vec<Cell>> = (0..ranks)
+            .map(|rank| self.machine.contribution(of(rank)))
+            .collect();
+        let mut seen: HashMap<usize, u64> = HashMap::new();
+        for rank in 0..ranks {
+            let (input, output) = &self.left[&(rank, operation)][tile as usize];
+            if *input != given[rank as usize] {
+                return Err(format!("the input of rank {rank} changed"));
+            }
+            for (index, cell) in output.iter().enumerate() {
+                let Some(expected) = expected(collective, &given, rank, index) else {
+                    continue;
+                };
+                let wrong = || format!("{:?} has a wrong element {index}", of(rank));
+                let element = cell.ok_or_else(wrong)?;
+                if element.sum != expected {
+                    return Err(wrong());
+                }
+                let same = collective == Collective::AllToAll
+                    || matches!(collective, Collective::Reduce { root } if root != rank)
+                    || *seen.entry(index).or_insert(element.bits) == element.bits;
+                if !same {
+                    return Err(format!("{:?} has other bits in element {index}", of(rank)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What element `index` of the output of `rank` should sum up to. `None`: it does not matter.
+fn expected(collective: Collective, given: &[Vec<Cell>], rank: Rank, index: usize) -> Option<u64> {
+    let of = |rank: usize, index: usize| given[rank][index].map(|element| element.sum);
+    let share = given[0].len() / given.len();
+    let total = || {
+        let all = (0..given.len()).filter_map(|rank| of(rank, index));
+        Some(scaled(all.fold(0, u64::wrapping_add)))
+    };
+    let rank = rank as usize;
+    match collective {
+        Collective::AllReduce => total(),
+        Collective::Reduce { root } if root as usize == rank => total(),
+        Collective::Reduce { .. } => of(rank, index),
+        Collective::Broadcast { root } => of(root as usize, index),
+        Collective::AllGather => of(index / share, index),
+        Collective::ReduceScatter => (index / share == rank).then(total).flatten(),
+        Collective::AllToAll => of(index / share, rank * share + index % share),
+        Collective::Gather { root } => (root as usize == rank)
+            .then(|| of(index / share, index))
+            .flatten(),
+        Collective::Scatter { root } => (index / share == rank)
+            .then(|| of(root as usize, index))
+            .flatten(),
+        Collective::Barrier => None,
+    }
+}
+
+/// What a step writes to a destination.
+fn compute(step: &Step, dst: &Slice, contents: &[Vec<Cell>]) -> Result<Vec<Cell>, Impossible> {
+    let elements = contents.first().map_or(0, Vec::len);
+    if contents.iter().any(|content| content.len() != elements) {
+        return Err(Impossible(format!("the sources for {dst} differ in size")));
+    }
+    let element = |index: usize| {
+        let sources: Option<Vec<Element>> = contents.iter().map(|content| content[index]).collect();
+        let sources = sources?;
+        Some(match step {
+            Step::Reduce { last, .. } => Element::combined(&sources, *last, dst.encoding),
+            _ => sources[0].encoded(dst.encoding),
+        })
+    };
+    Ok((0..elements).map(element).collect())
+}
+
+/// The tile that used the same slot before.
+fn former(tile: Tile) -> Option<Tile> {
+    if tile.tile >= SLOTS {
+        return Some(Tile {
+            tile: tile.tile - SLOTS,
+            ..tile
+        });
+    }
+    let operation = tile.operation.checked_sub(1)?;
+    let last = (0..TILES).rev().find(|other| other % SLOTS == tile.tile)?;
+    Some(Tile {
+        operation,
+        tile: last,
+        ..tile
+    })
+}
+
+fn writes_landing(schedule: &Schedule, at: Rank) -> bool {
+    let here = |slice: &Slice| matches!(slice.buffer, Buffer::Landing { .. }) && slice.rank == at;
+    schedule.steps.iter().any(|step| match step {
+        Step::Copy { dsts, .. } | Step::Reduce { dsts, .. } => dsts.iter().any(here),
+        Step::Signal { .. } | Step::Wait { .. } => false,
+    })
+}
+
+fn reads_landing(schedule: &Schedule, from: Rank) -> bool {
+    let here = |slice: &Slice| matches!(slice.buffer, Buffer::Landing { from: f, .. } if f == from);
+    schedule.steps.iter().any(|step| match step {
+        Step::Copy { src, .. } => here(src),
+        Step::Reduce { srcs, .. } => srcs.iter().any(here),
+        Step::Signal { .. } | Step::Wait { .. } => false,
+    })
+}
+
+/// Events in an order that does not depend on hashing.
+fn key(event: &Event) -> (u32, u32, u32, u32) {
+    match *event {
+        Event::Enter { rank, operation } => (0, rank, operation, 0),
+        Event::Leave { rank, operation } => (1, rank, operation, 0),
+        Event::Begin(tile) => (2, tile.rank, tile.operation, tile.tile),
+        Event::Advance(tile) => (3, tile.rank, tile.operation, tile.tile),
+        Event::Deliver { from, to } => (4, from, to, 0),
+    }
+}

@@ -1,0 +1,90 @@
+//! Changes right schedules at random. The verifier must object whenever a run with the interpreter shows that the outcome differs.
+
+mod interpreter;
+mod mutations;
+mod samples;
+
+use interpreter::random::Random;
+use weft_schedule::{VerifyOptions, print, verify};
+
+/// How many mutants of each sample are tried.
+const MUTANTS: u64 = 150;
+
+/// How many interleavings of an accepted mutant are tried.
+const RUNS: u64 = 12;
+
+#[test]
+fn right_schedules_run_right() {
+    for ranks in [2, 3, 4] {
+        for sample in samples::all(ranks) {
+            for seed in 0..RUNS {
+                let outcome = interpreter::run(&sample.schedules, &sample.options, seed);
+                assert_eq!(
+                    outcome,
+                    Ok(()),
+                    "{} at {ranks} ranks, seed {seed}",
+                    sample.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn verifier_objects_when_the_outcome_differs() {
+    let mut tally = Tally::default();
+    for ranks in [2, 3, 4] {
+        for sample in samples::all(ranks) {
+            for seed in 0..MUTANTS {
+                let mut random = Random::new(seed * 64 + u64::from(ranks));
+                let mut schedules = sample.schedules.clone();
+                mutations::mutate(&mut schedules, &mut random);
+                tally.judge(&schedules, &sample.options, sample.name);
+            }
+        }
+    }
+    tally.check();
+}
+
+#[derive(Default, Debug)]
+struct Tally {
+    accepted: u32,
+    refused: u32,
+    /// Of the refused ones, those that one interleaving showed to be wrong.
+    refused_and_wrong: u32,
+}
+
+impl Tally {
+    fn judge(
+        &mut self,
+        schedules: &[weft_schedule::Schedule],
+        options: &VerifyOptions,
+        name: &str,
+    ) {
+        if verify(schedules, options).is_err() {
+            self.refused += 1;
+            if self.refused.is_multiple_of(8) {
+                let wrong = (0..4).any(|seed| interpreter::run(schedules, options, seed).is_err());
+                self.refused_and_wrong += u32::from(wrong);
+            }
+            return;
+        }
+        self.accepted += 1;
+        for seed in 0..RUNS {
+            if let Err(wrong) = interpreter::run(schedules, options, seed) {
+                panic!(
+                    "accepted, but {wrong}: {name}, seed {seed}\n{}",
+                    print(schedules)
+                );
+            }
+        }
+    }
+
+    /// The test means something only when both happen often, and the interpreter sees most of what is wrong.
+    fn check(&self) {
+        println!("{self:?}");
+        assert!(self.accepted > 100, "{self:?}");
+        assert!(self.refused > 1000, "{self:?}");
+        assert!(self.refused_and_wrong * 8 > self.refused / 2, "{self:?}");
+    }
+}
