@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::Segment;
 use crate::fork::Descriptor;
-use crate::{Segment, protocol};
+use crate::protocol::{self, Woken};
 
 /// The bytes at the start of every pool that belong to the transports. The rest is the owner's to grant.
 ///
@@ -27,19 +28,6 @@ pub enum Sleep<'a> {
     Futex,
     /// In a poll, until the bell rings or this epoll descriptor has an event.
     Descriptors(BorrowedFd<'a>),
-}
-
-/// Why a sleep ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Woken {
-    /// What was waited for had come already: there was no sleep.
-    Ready,
-    /// Somebody knocked: look at the links' messages. The knock is taken.
-    Knocked,
-    /// Somebody rang, a descriptor has an event, or for no reason: look again.
-    Rung,
-    /// Nothing happened in the time given.
-    TimedOut,
 }
 
 /// One endpoint's bell. Its state lies in the header of the pool, where peers that map the pool reach it.
@@ -109,26 +97,16 @@ impl Bell {
     ) -> Woken {
         let _turn = Turn::take(&self.occupied);
         let state = self.ringer.word(STATE);
-        let announcement = match how {
-            Sleep::Futex => protocol::ON_FUTEX,
-            Sleep::Descriptors(_) => protocol::IN_POLL,
-        };
-        protocol::announce(state, announcement);
-        let _awake = Retract(state);
-        if self.take_knock() {
-            return Woken::Knocked;
-        }
-        if ready() {
-            return Woken::Ready;
-        }
-        let rung = match how {
-            Sleep::Futex => wait_on_futex(state, protocol::ON_FUTEX, timeout),
-            Sleep::Descriptors(epoll) => self.wait_in_poll(epoll, timeout),
-        };
-        match (self.take_knock(), rung) {
-            (true, _) => Woken::Knocked,
-            (false, true) => Woken::Rung,
-            (false, false) => Woken::TimedOut,
+        let knock = self.ringer.word(KNOCK);
+        match how {
+            Sleep::Futex => protocol::sleep(state, knock, protocol::ON_FUTEX, ready, || {
+                wait_on_futex(state, protocol::ON_FUTEX, timeout)
+            }),
+            Sleep::Descriptors(epoll) => {
+                protocol::sleep(state, knock, protocol::IN_POLL, ready, || {
+                    self.wait_in_poll(epoll, timeout)
+                })
+            }
         }
     }
 
@@ -236,15 +214,6 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Takes the announcement back, also if `ready` panics.
-struct Retract<'a>(&'a AtomicU32);
-
-impl Drop for Retract<'_> {
-    fn drop(&mut self) {
-        protocol::retract(self.0);
-    }
-}
-
 /// False if the time ran out. The futex is shared between processes: no private flag.
 fn wait_on_futex(word: &AtomicU32, expected: u32, timeout: Duration) -> bool {
     let timeout = timespec(timeout);
@@ -285,5 +254,132 @@ fn timespec(time: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: time.subsec_nanos() as _,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(15);
+    const SHORT: Duration = Duration::from_millis(20);
+
+    fn bell() -> (Arc<Segment>, Bell) {
+        let pool = Arc::new(Segment::create("weft-test", 1 << 16).unwrap());
+        (Arc::clone(&pool), Bell::new(pool).unwrap())
+    }
+
+    fn epoll() -> OwnedFd {
+        // SAFETY: plain system call.
+        let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        // SAFETY: the kernel just gave us this descriptor.
+        unsafe { OwnedFd::from_raw_fd(raw) }
+    }
+
+    /// Does the same in both ways of sleeping.
+    fn check(test: impl Fn(Sleep<'_>)) {
+        test(Sleep::Futex);
+        test(Sleep::Descriptors(epoll().as_fd()));
+    }
+
+    #[test]
+    fn a_sleep_ends_with_its_time() {
+        check(|how| {
+            let (_, bell) = bell();
+            let started = Instant::now();
+            assert_eq!(bell.sleep(how, &mut || false, SHORT), Woken::TimedOut);
+            assert!(started.elapsed() >= SHORT);
+            assert_eq!(
+                bell.sleep(how, &mut || false, Duration::ZERO),
+                Woken::TimedOut
+            );
+        });
+    }
+
+    #[test]
+    fn what_is_ready_is_not_slept_over() {
+        check(|how| {
+            let (_, bell) = bell();
+            assert_eq!(bell.sleep(how, &mut || true, LONG), Woken::Ready);
+        });
+    }
+
+    #[test]
+    fn a_knock_is_taken_once() {
+        check(|how| {
+            let (_, bell) = bell();
+            bell.knock();
+            bell.knock();
+            assert_eq!(bell.sleep(how, &mut || false, LONG), Woken::Knocked);
+            assert!(!bell.take_knock());
+            bell.knock();
+            assert!(bell.take_knock());
+            assert_eq!(bell.sleep(how, &mut || false, SHORT), Woken::TimedOut);
+        });
+    }
+
+    /// The ring comes between the look and the sleep: the narrowest place.
+    #[test]
+    fn a_ring_after_the_look_is_not_missed() {
+        check(|how| {
+            let (_, bell) = bell();
+            let mut look = || {
+                bell.ring();
+                false
+            };
+            assert_eq!(bell.sleep(how, &mut look, LONG), Woken::Rung);
+            assert_eq!(bell.sleep(how, &mut || false, SHORT), Woken::TimedOut);
+        });
+    }
+
+    #[test]
+    fn a_peer_rings_through_its_own_mapping() {
+        check(|how| {
+            let (pool, bell) = bell();
+            let mapping = Segment::map(pool.descriptor().try_clone_to_owned().unwrap()).unwrap();
+            let event = bell.descriptor().try_clone_to_owned().unwrap();
+            let mapping = Arc::new(mapping);
+            let peer = PeerBell::new(Arc::clone(&mapping), event).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    mapping.word(POOL_HEADER).store(9, Ordering::Release);
+                    peer.ring();
+                });
+                let word = pool.word(POOL_HEADER);
+                while word.load(Ordering::Acquire) != 9 {
+                    let woken = bell.sleep(how, &mut || word.load(Ordering::Acquire) == 9, LONG);
+                    assert_ne!(woken, Woken::TimedOut);
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn a_descriptor_ends_a_sleep() {
+        let (_, bell) = bell();
+        let (_, other) = self::bell();
+        let epoll = epoll();
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: 0,
+        };
+        let (raw, watched) = (epoll.as_raw_fd(), other.descriptor().as_raw_fd());
+        // SAFETY: both descriptors are open, and the event outlives the call.
+        let result = unsafe { libc::epoll_ctl(raw, libc::EPOLL_CTL_ADD, watched, &mut event) };
+        assert_eq!(result, 0);
+        post(watched);
+        let woken = bell.sleep(Sleep::Descriptors(epoll.as_fd()), &mut || false, LONG);
+        assert_eq!(woken, Woken::Rung);
+    }
+
+    #[test]
+    fn a_pool_without_a_header_has_no_bell() {
+        let small = Arc::new(Segment::create("weft-test", POOL_HEADER - 8).unwrap());
+        assert!(Bell::new(Arc::clone(&small)).is_err());
+        let (_, bell) = bell();
+        let event = bell.descriptor().try_clone_to_owned().unwrap();
+        assert!(PeerBell::new(small, event).is_err());
     }
 }

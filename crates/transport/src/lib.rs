@@ -24,6 +24,9 @@ mod local;
 mod loopback;
 #[cfg(not(loom))]
 mod mapped;
+#[cfg(all(test, loom))]
+mod models;
+#[cfg_attr(loom, allow(dead_code, unreachable_pub))]
 mod protocol;
 #[cfg(not(loom))]
 mod random;
@@ -33,12 +36,13 @@ mod sync;
 
 #[cfg(not(loom))]
 pub use {
-    bell::{Bell, POOL_HEADER, POOL_LABEL, PeerBell, Sleep, Woken},
+    bell::{Bell, POOL_HEADER, POOL_LABEL, PeerBell, Sleep},
     error::LinkError,
     link::{EndpointId, Inbox, Kind, Link, LinkEvents, PeerMemory, Progress, Signal, Transport},
     local::Local,
     loopback::LoopbackTransport,
     mapped::MappedPeer,
+    protocol::Woken,
     random::{random, random_endpoint_id},
     segment::Segment,
 };

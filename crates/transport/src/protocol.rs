@@ -7,6 +7,9 @@
 //! The signaller that finds an announcement takes it back by one atomic exchange before it wakes the sleeper. Blocking is
 //! conditional on the announcement (a futex compares it, an event descriptor remembers the wake), so a wake that
 //! comes between looking and blocking is not lost, and of many signallers only one pays for the wake.
+//!
+//! The sleeper, too, changes the word by exchanges only. All changes then form one chain, and a signaller cannot take the
+//! outcome of an earlier wake for the answer to a later announcement.
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
@@ -17,15 +20,56 @@ pub(crate) const ON_FUTEX: u32 = 1;
 /// Somebody sleeps, or is about to, in a poll that watches the bell's event descriptor.
 pub(crate) const IN_POLL: u32 = 2;
 
+/// Why a sleep ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Woken {
+    /// What was waited for had come already: there was no sleep.
+    Ready,
+    /// Somebody knocked: look at the links' messages. The knock is taken.
+    Knocked,
+    /// Somebody rang, a descriptor has an event, or for no reason: look again.
+    Rung,
+    /// Nothing happened in the time given.
+    TimedOut,
+}
+
+/// The sleeper's part. `block` blocks while the announcement `how` stands, and says whether it was woken (or may have been).
+pub(crate) fn sleep(
+    state: &AtomicU32,
+    knock: &AtomicU32,
+    how: u32,
+    ready: impl FnOnce() -> bool,
+    block: impl FnOnce() -> bool,
+) -> Woken {
+    announce(state, how);
+    let _awake = Retract(state);
+    if take_knock(knock) {
+        return Woken::Knocked;
+    }
+    if ready() {
+        return Woken::Ready;
+    }
+    let rung = block();
+    match (take_knock(knock), rung) {
+        (true, _) => Woken::Knocked,
+        (false, true) => Woken::Rung,
+        (false, false) => Woken::TimedOut,
+    }
+}
+
 /// Announces that the caller is about to sleep. What it waits for must be looked at after this, and before it blocks.
 pub(crate) fn announce(state: &AtomicU32, how: u32) {
-    state.store(how, Ordering::Relaxed);
+    state.swap(how, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
-/// The sleeper is awake again.
-pub(crate) fn retract(state: &AtomicU32) {
-    state.store(AWAKE, Ordering::Relaxed);
+/// Takes the announcement back, also if `ready` panics: the sleeper is awake again.
+struct Retract<'a>(&'a AtomicU32);
+
+impl Drop for Retract<'_> {
+    fn drop(&mut self) {
+        self.0.swap(AWAKE, Ordering::Relaxed);
+    }
 }
 
 /// After a flag was stored: how the sleeper must be woken, [`AWAKE`] if it needs nothing. The caller then owes the wake.

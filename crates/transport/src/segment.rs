@@ -260,3 +260,102 @@ fn check(result: i32) -> io::Result<i32> {
 fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    const PAGES: u64 = 16;
+
+    fn segment() -> Segment {
+        Segment::create("weft-test", PAGES * page_len()).unwrap()
+    }
+
+    /// How much memory lies behind a segment.
+    fn resident(segment: &Segment) -> u64 {
+        let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: the pointer is to writable memory of the right type.
+        let result = unsafe { libc::fstat(segment.descriptor().as_raw_fd(), status.as_mut_ptr()) };
+        assert_eq!(result, 0);
+        // SAFETY: the call succeeded, so it filled the structure.
+        let status = unsafe { status.assume_init() };
+        status.st_blocks as u64 * 512
+    }
+
+    #[test]
+    fn two_mappings_show_the_same_memory() {
+        let first = segment();
+        let second = Segment::map(first.descriptor().try_clone_to_owned().unwrap()).unwrap();
+        assert_ne!(first.base(), second.base());
+        assert_eq!(first.len(), second.len());
+        first.word(8).store(77, Ordering::Release);
+        assert_eq!(second.word(8).load(Ordering::Acquire), 77);
+    }
+
+    #[test]
+    fn memory_is_reserved_and_released_by_pages() {
+        let segment = segment();
+        let page = page_len();
+        assert_eq!(resident(&segment), 0);
+        segment.reserve(page + 1..2 * page + 1).unwrap();
+        assert_eq!(resident(&segment), 2 * page);
+        segment.word(page).store(5, Ordering::Relaxed);
+        // No whole page lies in the range.
+        segment.release(page + 8..2 * page + 8).unwrap();
+        assert_eq!(segment.word(page).load(Ordering::Relaxed), 5);
+        segment.release(page..2 * page).unwrap();
+        assert_eq!(resident(&segment), page);
+        assert_eq!(segment.word(page).load(Ordering::Relaxed), 0);
+        segment.reserve(7..7).unwrap();
+        segment.reserve(0..segment.len()).unwrap();
+        assert_eq!(resident(&segment), segment.len());
+    }
+
+    #[test]
+    fn what_is_outside_is_refused() {
+        let segment = segment();
+        let len = segment.len();
+        assert!(segment.reserve(0..len + 1).is_err());
+        assert!(segment.release(len..len + 1).is_err());
+        for offset in [1, 4, 7, len, len - 4, u64::MAX, u64::MAX - 7] {
+            assert!(segment.checked_word(offset).is_none(), "{offset}");
+        }
+        assert!(segment.checked_word(len - 8).is_some());
+        assert!(segment.checked_half_word(len - 4).is_some());
+        assert!(segment.checked_half_word(2).is_none());
+        assert!(segment.at(&(len..len)).is_some());
+        assert!(segment.at(&(len..len + 1)).is_none());
+        let (start, end) = (5, 3);
+        assert!(segment.at(&(start..end)).is_none());
+    }
+
+    #[test]
+    fn a_segment_cannot_shrink() {
+        let segment = segment();
+        let raw = segment.descriptor().as_raw_fd();
+        // SAFETY: plain system calls.
+        let shrunk = unsafe { libc::ftruncate(raw, 0) };
+        assert_eq!(shrunk, -1);
+    }
+
+    #[test]
+    fn only_sealed_files_are_mapped() {
+        // SAFETY: the name is a literal.
+        let raw = unsafe { libc::memfd_create(c"weft-test".as_ptr(), libc::MFD_CLOEXEC) };
+        // SAFETY: the kernel just gave us this descriptor.
+        let file = unsafe { OwnedFd::from_raw_fd(raw) };
+        let error = Segment::map(file).unwrap_err();
+        assert!(error.to_string().contains("sealed"), "{error}");
+    }
+
+    #[test]
+    fn descriptors_that_are_not_memory_are_refused() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(Segment::map(null.into()).is_err());
+        assert!(Segment::create("weft-test", 0).is_err());
+        assert!(Segment::create("weft-test", u64::MAX).is_err());
+        assert!(Segment::create("weft\0test", 4096).is_err());
+    }
+}

@@ -1,0 +1,325 @@
+//! Loom models of the flag and sleep protocols: every interleaving, and every value that the memory model allows a load to see.
+//!
+//! A missed wake shows as a deadlock, a signal that overtakes its bytes as a data race. Run them with
+//! `RUSTFLAGS="--cfg loom" cargo test -p weft-transport --release loom`.
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+use crate::protocol::{self, AWAKE, IN_POLL, ON_FUTEX, Woken};
+
+/// Deep enough for every bug that these models were tried on; without a bound they take hours.
+const PREEMPTIONS: usize = 3;
+
+fn model(body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(body);
+}
+
+/// What the kernel offers: waits on a word, and a counter that remembers that it was raised.
+#[derive(Default)]
+struct Kernel {
+    event: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Kernel {
+    fn futex_wait(&self, word: &AtomicU32, expected: u32) {
+        let queue = self.event.lock().unwrap();
+        if word.load(Ordering::Relaxed) == expected {
+            drop(self.changed.wait(queue).unwrap());
+        }
+    }
+
+    fn futex_wake(&self) {
+        let _queue = self.event.lock().unwrap();
+        self.changed.notify_all();
+    }
+
+    fn poll_and_drain(&self) {
+        let mut raised = self.event.lock().unwrap();
+        while !*raised {
+            raised = self.changed.wait(raised).unwrap();
+        }
+        *raised = false;
+    }
+
+    fn post(&self) {
+        *self.event.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+}
+
+/// An endpoint as its peers see it: the words in its pool, bytes in its pool, and the means to wake it.
+struct Endpoint {
+    state: AtomicU32,
+    knock: AtomicU32,
+    flags: [AtomicU64; 2],
+    bytes: [UnsafeCell<u64>; 2],
+    socket: Mutex<u64>,
+    kernel: Kernel,
+}
+
+impl Endpoint {
+    fn new() -> Arc<Endpoint> {
+        Arc::new(Endpoint {
+            state: AtomicU32::new(AWAKE),
+            knock: AtomicU32::new(0),
+            flags: [AtomicU64::new(0), AtomicU64::new(0)],
+            bytes: [UnsafeCell::new(0), UnsafeCell::new(0)],
+            socket: Mutex::new(0),
+            kernel: Kernel::default(),
+        })
+    }
+
+    /// A put and its signal.
+    fn put(&self, slot: usize, value: u64) {
+        // SAFETY: the model's reader looks only after it saw the signal, and loom checks that this holds.
+        self.bytes[slot].with_mut(|bytes| unsafe { *bytes = value });
+        self.signal(slot, value);
+    }
+
+    fn signal(&self, slot: usize, value: u64) {
+        self.flags[slot].store(value, Ordering::Release);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        match protocol::claim_wake(&self.state) {
+            AWAKE => {}
+            ON_FUTEX => self.kernel.futex_wake(),
+            _ => self.kernel.post(),
+        }
+    }
+
+    fn message(&self) {
+        *self.socket.lock().unwrap() += 1;
+        protocol::leave_knock(&self.knock);
+        self.ring();
+    }
+
+    fn sleep(&self, how: u32, ready: impl FnOnce() -> bool) -> Woken {
+        protocol::sleep(&self.state, &self.knock, how, ready, || {
+            match how {
+                ON_FUTEX => self.kernel.futex_wait(&self.state, ON_FUTEX),
+                _ => self.kernel.poll_and_drain(),
+            }
+            true
+        })
+    }
+
+    fn signalled(&self, slot: usize, value: u64) -> bool {
+        self.flags[slot].load(Ordering::Acquire) >= value
+    }
+
+    fn sleep_until(&self, how: u32, slot: usize, value: u64) {
+        while !self.signalled(slot, value) {
+            self.sleep(how, || self.signalled(slot, value));
+        }
+    }
+
+    fn read(&self, slot: usize) -> u64 {
+        // SAFETY: the reader saw the signal, and loom checks that the write happened before.
+        self.bytes[slot].with(|bytes| unsafe { *bytes })
+    }
+}
+
+fn one_put_wakes(how: u32) {
+    model(move || {
+        let endpoint = Endpoint::new();
+        let peer = Arc::clone(&endpoint);
+        let peer = thread::spawn(move || peer.put(0, 7));
+        endpoint.sleep_until(how, 0, 7);
+        assert_eq!(endpoint.read(0), 7);
+        peer.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_put_wakes_a_futex_sleeper() {
+    one_put_wakes(ON_FUTEX);
+}
+
+#[test]
+fn loom_a_put_wakes_a_polling_sleeper() {
+    one_put_wakes(IN_POLL);
+}
+
+fn two_peers_wake(how: u32) {
+    model(move || {
+        let endpoint = Endpoint::new();
+        let peers = [0, 1].map(|slot| {
+            let peer = Arc::clone(&endpoint);
+            thread::spawn(move || peer.put(slot, 1))
+        });
+        for slot in [0, 1] {
+            endpoint.sleep_until(how, slot, 1);
+            assert_eq!(endpoint.read(slot), 1);
+        }
+        for peer in peers {
+            peer.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn loom_two_peers_wake_a_futex_sleeper() {
+    two_peers_wake(ON_FUTEX);
+}
+
+#[test]
+fn loom_two_peers_wake_a_polling_sleeper() {
+    two_peers_wake(IN_POLL);
+}
+
+/// What the first signal's wake leaves behind must not swallow the second's.
+fn a_second_signal_wakes_again(first: u32, second: u32) {
+    model(move || {
+        let endpoint = Endpoint::new();
+        let peer = Arc::clone(&endpoint);
+        let peer = thread::spawn(move || {
+            peer.signal(0, 1);
+            peer.signal(0, 2);
+        });
+        endpoint.sleep_until(first, 0, 1);
+        endpoint.sleep_until(second, 0, 2);
+        peer.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_second_signal_wakes_again_on_the_futex() {
+    a_second_signal_wakes_again(ON_FUTEX, ON_FUTEX);
+}
+
+#[test]
+fn loom_a_sleeper_may_change_from_futex_to_poll() {
+    a_second_signal_wakes_again(ON_FUTEX, IN_POLL);
+}
+
+#[test]
+fn loom_a_sleeper_may_change_from_poll_to_futex() {
+    a_second_signal_wakes_again(IN_POLL, ON_FUTEX);
+}
+
+/// The reader takes the knock before it reads the socket, so a message behind its back leaves another knock.
+#[test]
+fn loom_a_message_is_never_slept_over() {
+    model(|| {
+        let endpoint = Endpoint::new();
+        let peer = Arc::clone(&endpoint);
+        let peer = thread::spawn(move || {
+            peer.message();
+            peer.message();
+        });
+        let mut messages = 0;
+        while messages < 2 {
+            messages += std::mem::take(&mut *endpoint.socket.lock().unwrap());
+            if messages < 2 {
+                endpoint.sleep(ON_FUTEX, || false);
+            }
+        }
+        peer.join().unwrap();
+    });
+}
+
+/// A sleeper that gave up (its time was over) and comes back.
+#[test]
+fn loom_a_timeout_leaves_nothing_behind() {
+    model(|| {
+        let endpoint = Endpoint::new();
+        let peer = Arc::clone(&endpoint);
+        let peer = thread::spawn(move || peer.put(0, 3));
+        let early = protocol::sleep(
+            &endpoint.state,
+            &endpoint.knock,
+            ON_FUTEX,
+            || false,
+            || false,
+        );
+        assert_eq!(early, Woken::TimedOut);
+        endpoint.sleep_until(ON_FUTEX, 0, 3);
+        assert_eq!(endpoint.read(0), 3);
+        peer.join().unwrap();
+    });
+}
+
+/// Two endpoints that sleep while the other works.
+#[test]
+fn loom_ping_pong() {
+    model(|| {
+        let (here, there) = (Endpoint::new(), Endpoint::new());
+        let (our_end, their_end) = (Arc::clone(&here), Arc::clone(&there));
+        let other = thread::spawn(move || {
+            their_end.sleep_until(ON_FUTEX, 0, 1);
+            our_end.put(0, their_end.read(0) + 1);
+        });
+        there.put(0, 1);
+        here.sleep_until(ON_FUTEX, 0, 2);
+        assert_eq!(here.read(0), 2);
+        other.join().unwrap();
+    });
+}
+
+/// Fails if a sleeper can be missed by a signaller that does this after its store.
+///
+/// Nobody blocks here, because loom cannot unwind from a deadlock: `event` says whether the sleeper would be asleep in the end.
+fn check_signaller(wake: impl Fn(&Endpoint) + Copy + Send + Sync + 'static) {
+    model(move || {
+        let endpoint = Endpoint::new();
+        let peer = Arc::clone(&endpoint);
+        let peer = thread::spawn(move || {
+            peer.flags[0].store(1, Ordering::Release);
+            wake(&peer);
+        });
+        protocol::announce(&endpoint.state, ON_FUTEX);
+        if !endpoint.signalled(0, 1) {
+            let mut asleep = endpoint.kernel.event.lock().unwrap();
+            *asleep = endpoint.state.load(Ordering::Relaxed) == ON_FUTEX;
+        }
+        peer.join().unwrap();
+        let asleep = *endpoint.kernel.event.lock().unwrap();
+        assert!(!asleep, "a missed wake");
+    });
+}
+
+fn rouse(endpoint: &Endpoint) {
+    *endpoint.kernel.event.lock().unwrap() = false;
+}
+
+/// The models are worth something: without the signaller's fence they find the missed wake.
+#[test]
+#[should_panic(expected = "a missed wake")]
+fn loom_finds_the_missing_fence() {
+    check_signaller(|endpoint| {
+        if endpoint.state.load(Ordering::Relaxed) != AWAKE {
+            endpoint.state.swap(AWAKE, Ordering::AcqRel);
+            rouse(endpoint);
+        }
+    });
+}
+
+/// As above: a wake that does not take the announcement back comes too early for a sleeper that has looked but not blocked yet.
+#[test]
+#[should_panic(expected = "a missed wake")]
+fn loom_finds_the_announcement_that_was_not_taken_back() {
+    check_signaller(|endpoint| {
+        fence(Ordering::SeqCst);
+        if endpoint.state.load(Ordering::Relaxed) != AWAKE {
+            rouse(endpoint);
+        }
+    });
+}
+
+/// And the right one passes the same test.
+#[test]
+fn loom_finds_nothing_wrong_with_the_right_protocol() {
+    check_signaller(|endpoint| {
+        if protocol::claim_wake(&endpoint.state) != AWAKE {
+            rouse(endpoint);
+        }
+    });
+}

@@ -1,0 +1,90 @@
+//! Forked children keep none of the library's descriptors.
+#![cfg(not(loom))]
+
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use weft_transport::fork::{self, Descriptor, Registration};
+
+/// Forks, runs this in the child, and returns the child's exit status.
+fn in_child(child: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child only makes system calls, then exits without unwinding.
+    match unsafe { libc::fork() } {
+        0 => {
+            let status = child();
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(status) }
+        }
+        pid => {
+            assert!(pid > 0);
+            let mut status = 0;
+            // SAFETY: `status` outlives the call.
+            assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+            libc::WEXITSTATUS(status)
+        }
+    }
+}
+
+/// Whether the descriptor is the null device.
+fn is_null(descriptor: RawFd) -> bool {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the place is writable and of the right type.
+    let result = unsafe { libc::fstat(descriptor, status.as_mut_ptr()) };
+    // SAFETY: all zeros is a valid value, too.
+    let status = unsafe { status.assume_init() };
+    result == 0 && status.st_rdev == libc::makedev(1, 3)
+}
+
+// One test: the cases look at process-wide state.
+#[test]
+fn children_hold_nothing_of_their_parents() {
+    let (kept, mut other_end) = UnixStream::pair().unwrap();
+    let (passed_on, _alive) = UnixStream::pair().unwrap();
+    let kept = Descriptor::new(OwnedFd::from(kept)).unwrap();
+    let registration = Registration::new(passed_on.as_fd()).unwrap();
+    let numbers = [kept.as_raw_fd(), passed_on.as_raw_fd()];
+    let generation = fork::generation();
+
+    let status = in_child(|| {
+        let disowned = numbers.iter().all(|&number| is_null(number));
+        // A child's own children are handled as well.
+        let nested = in_child(|| i32::from(fork::generation() != generation + 2));
+        i32::from(!(disowned && nested == 0 && fork::generation() == generation + 1))
+    });
+    assert_eq!(status, 0, "the child holds its parent's descriptors");
+    assert_eq!(fork::generation(), generation);
+    assert!(
+        !numbers.iter().any(|&number| is_null(number)),
+        "the parent lost its own"
+    );
+
+    drop(registration);
+    let status = in_child(|| i32::from(is_null(numbers[1])));
+    assert_eq!(status, 0, "what is not registered is inherited");
+
+    // A child that lives on does not keep the connection open.
+    // SAFETY: the child only waits for its signal.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: a child that its parent forgets ends by itself.
+        unsafe { libc::alarm(20) };
+        loop {
+            // SAFETY: waits for a signal.
+            unsafe { libc::pause() };
+        }
+    }
+    drop(kept);
+    other_end
+        .set_read_timeout(Some(std::time::Duration::from_secs(10)))
+        .unwrap();
+    assert_eq!(
+        other_end.read(&mut [0]).unwrap(),
+        0,
+        "the end was hidden by the child"
+    );
+    // SAFETY: ends the child that was made above.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    // SAFETY: no status is asked for.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+}
