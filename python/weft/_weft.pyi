@@ -117,8 +117,10 @@ class Group:
         """What errors call the group."""
     def hosts(self) -> list[int]:
         """For every rank, the lowest rank that shares memory with it."""
-    def describe(self) -> str:
-        """How the ranks are connected, for people to read."""
+    def host_names(self) -> list[str]:
+        """For every rank, the name of its host."""
+    def transport(self, rank: int) -> str | None:
+        """How this rank reaches another: `shm`, `tcp` or `loopback`; None for itself."""
     def issue(
         self,
         collective: str,
@@ -133,8 +135,12 @@ class Group:
         timeout: float | None = None,
         algorithm: str | None = None,
         hold: object = None,
+        background: bool = True,
     ) -> Work:
-        """Starts a collective operation. `hold` is kept until it has ended."""
+        """Starts a collective operation.
+
+        `hold`, which owns the memory, is kept until it has ended. Without `background`, the caller waits at once.
+        """
     def send(
         self, to: int, tag: int, pointer: int, nbytes: int, timeout: float | None = None, hold: object = None
     ) -> Work:

@@ -37,6 +37,10 @@ class Collectives:
     _seat: Seat
 
     @abstractmethod
+    def _run(self, call: Call, priority: int = 0, timeout: float | None = None, algorithm: str | None = None) -> Any:
+        """Carries out a call."""
+
+    @abstractmethod
     def _issue(
         self, call: Call, priority: int = 0, timeout: float | None = None, algorithm: str | None = None
     ) -> Work[Any]:
@@ -51,7 +55,7 @@ class Collectives:
             out: Where the result goes, if `x` shall stay as it is.
             how: See `How`.
         """
-        return self._issue(calls.all_reduce(x, op, out), **how).wait()  # type: ignore[no-any-return]
+        return self._run(calls.all_reduce(x, op, out), **how)  # type: ignore[no-any-return]
 
     def all_reduce_async(self, x: A, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> Work[A]:
         """As `all_reduce`, returning at once; it is the returned handle that waits."""
@@ -61,7 +65,7 @@ class Collectives:
         self, x: A, root: int = 0, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
     ) -> A | None:
         """The root gets the reduction of all ranks' `x`: in `out`, or in `x` itself. Returns that, None elsewhere."""
-        return self._issue(calls.reduce(self._seat, x, root, op, out), **how).wait()  # type: ignore[no-any-return]
+        return self._run(calls.reduce(self._seat, x, root, op, out), **how)  # type: ignore[no-any-return]
 
     def reduce_async(
         self, x: A, root: int = 0, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
@@ -71,7 +75,7 @@ class Collectives:
 
     def broadcast(self, x: A, root: int = 0, **how: Unpack[How]) -> A:
         """Every rank gets the root's `x`, in `x`. Returns it."""
-        return self._issue(calls.broadcast(self._seat, x, root), **how).wait()  # type: ignore[no-any-return]
+        return self._run(calls.broadcast(self._seat, x, root), **how)  # type: ignore[no-any-return]
 
     def broadcast_async(self, x: A, root: int = 0, **how: Unpack[How]) -> Work[A]:
         """As `broadcast`, returning at once; it is the returned handle that waits."""
@@ -79,7 +83,7 @@ class Collectives:
 
     def all_gather(self, x: A, **how: Unpack[How]) -> A:
         """Every rank gets every rank's `x`. Returns a new array whose entry r is rank r's."""
-        return self._issue(calls.all_gather(self._seat, x), **how).wait()  # type: ignore[no-any-return]
+        return self._run(calls.all_gather(self._seat, x), **how)  # type: ignore[no-any-return]
 
     def all_gather_async(self, x: A, **how: Unpack[How]) -> Work[A]:
         """As `all_gather`, returning at once; it is the returned handle that waits."""
@@ -87,7 +91,7 @@ class Collectives:
 
     def all_gather_into(self, out: A, x: A, **how: Unpack[How]) -> A:
         """Every rank gets every rank's `x`, one behind the other, in `out`. Returns it."""
-        return self._issue(calls.all_gather_into(self._seat, out, x), **how).wait()  # type: ignore[no-any-return]
+        return self._run(calls.all_gather_into(self._seat, out, x), **how)  # type: ignore[no-any-return]
 
     def all_gather_into_async(self, out: A, x: A, **how: Unpack[How]) -> Work[A]:
         """As `all_gather_into`, returning at once; it is the returned handle that waits."""
@@ -102,7 +106,7 @@ class Collectives:
             counts: For every rank, the length of the first dimension of its `x`.
             how: See `How`.
         """
-        return self._issue(calls.all_gather_v(self._seat, out, x, counts), **how).wait()  # type: ignore[no-any-return]
+        return self._run(calls.all_gather_v(self._seat, out, x, counts), **how)  # type: ignore[no-any-return]
 
     def all_gather_v_async(self, out: A, x: A, counts: Sequence[int], **how: Unpack[How]) -> Work[A]:
         """As `all_gather_v`, returning at once; it is the returned handle that waits."""
@@ -110,7 +114,7 @@ class Collectives:
 
     def reduce_scatter(self, out: A, x: A, op: str | PremulSum = "sum", **how: Unpack[How]) -> A:
         """Rank r gets the reduction of the r-th of equal shares of all ranks' `x`, in `out`. Returns it."""
-        return self._issue(calls.reduce_scatter(self._seat, out, x, op), **how).wait()  # type: ignore[no-any-return]
+        return self._run(calls.reduce_scatter(self._seat, out, x, op), **how)  # type: ignore[no-any-return]
 
     def reduce_scatter_async(self, out: A, x: A, op: str | PremulSum = "sum", **how: Unpack[How]) -> Work[A]:
         """As `reduce_scatter`, returning at once; it is the returned handle that waits."""
@@ -128,7 +132,7 @@ class Collectives:
             op: See `all_reduce`.
             how: See `How`.
         """
-        return self._issue(calls.reduce_scatter_v(self._seat, out, x, counts, op), **how).wait()  # type: ignore[no-any-return]
+        return self._run(calls.reduce_scatter_v(self._seat, out, x, counts, op), **how)  # type: ignore[no-any-return]
 
     def reduce_scatter_v_async(
         self, out: A, x: A, counts: Sequence[int], op: str | PremulSum = "sum", **how: Unpack[How]
@@ -153,7 +157,7 @@ class Collectives:
             receive_counts: For every rank, the length of the first dimension of what it sends here.
             how: See `How`.
         """
-        return self._issue(calls.all_to_all(self._seat, out, x, send_counts, receive_counts), **how).wait()  # type: ignore[no-any-return]
+        return self._run(calls.all_to_all(self._seat, out, x, send_counts, receive_counts), **how)  # type: ignore[no-any-return]
 
     def all_to_all_async(
         self,
@@ -168,7 +172,7 @@ class Collectives:
 
     def gather(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> A | None:
         """The root gets every rank's `x`, in `out` or a new array, one entry each. Returns that, None elsewhere."""
-        return self._issue(calls.gather(self._seat, x, root, out), **how).wait()  # type: ignore[no-any-return]
+        return self._run(calls.gather(self._seat, x, root, out), **how)  # type: ignore[no-any-return]
 
     def gather_async(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> Work[A | None]:
         """As `gather`, returning at once; it is the returned handle that waits."""
@@ -178,7 +182,7 @@ class Collectives:
         self, x: A, counts: Sequence[int], root: int = 0, out: A | None = None, **how: Unpack[How]
     ) -> A | None:
         """As `gather`, with `x` of another length on each rank; `counts` as in `all_gather_v`."""
-        return self._issue(calls.gather_v(self._seat, x, counts, root, out), **how).wait()  # type: ignore[no-any-return]
+        return self._run(calls.gather_v(self._seat, x, counts, root, out), **how)  # type: ignore[no-any-return]
 
     def gather_v_async(
         self, x: A, counts: Sequence[int], root: int = 0, out: A | None = None, **how: Unpack[How]
@@ -188,7 +192,7 @@ class Collectives:
 
     def scatter(self, out: A, x: A | None = None, root: int = 0, **how: Unpack[How]) -> A:
         """Rank r gets the r-th of equal shares of the root's `x`, in `out`. Returns it. Only the root passes `x`."""
-        return self._issue(calls.scatter(self._seat, out, x, root), **how).wait()  # type: ignore[no-any-return]
+        return self._run(calls.scatter(self._seat, out, x, root), **how)  # type: ignore[no-any-return]
 
     def scatter_async(self, out: A, x: A | None = None, root: int = 0, **how: Unpack[How]) -> Work[A]:
         """As `scatter`, returning at once; it is the returned handle that waits."""
@@ -196,7 +200,7 @@ class Collectives:
 
     def scatter_v(self, out: A, x: A | None, counts: Sequence[int], root: int = 0, **how: Unpack[How]) -> A:
         """As `scatter`, with shares of different lengths; `counts` as in `reduce_scatter_v`."""
-        return self._issue(calls.scatter_v(self._seat, out, x, counts, root), **how).wait()  # type: ignore[no-any-return]
+        return self._run(calls.scatter_v(self._seat, out, x, counts, root), **how)  # type: ignore[no-any-return]
 
     def scatter_v_async(self, out: A, x: A | None, counts: Sequence[int], root: int = 0, **how: Unpack[How]) -> Work[A]:
         """As `scatter_v`, returning at once; it is the returned handle that waits."""

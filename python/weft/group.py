@@ -29,6 +29,7 @@ class Group(Collectives, Messages):
     def __init__(self, native: _weft.Group) -> None:
         self._native = native
         self._seat = Seat(native.rank, native.size)
+        self._children = 0
 
     @property
     def rank(self) -> int:
@@ -56,12 +57,19 @@ class Group(Collectives, Messages):
         return self._native
 
     def describe(self) -> str:
-        """How the ranks are connected, for people to read."""
-        return self._native.describe()
+        """How this rank reaches the others, for people to read."""
+        names = self._native.host_names()
+        peers: dict[str, list[str]] = {}
+        for rank in range(self.size):
+            peers.setdefault(self._native.transport(rank) or "", []).append(f"{rank} on {names[rank]}")
+        own = peers.pop("")[0]
+        lines = [f"{self.name}: rank {own}, {self.size} ranks, {len(set(self.hosts))} hosts"]
+        lines += [f"  {transport}: {', '.join(ranks)}" for transport, ranks in sorted(peers.items())]
+        return "\n".join(lines)
 
     def barrier(self, *, timeout: float | None = None) -> None:
         """Returns once every rank has called it."""
-        self._issue(calls.barrier(), timeout=timeout).wait()
+        self._run(calls.barrier(), timeout=timeout)
 
     def barrier_async(self, *, timeout: float | None = None) -> Work[None]:
         """As `barrier`, returning at once; it is the returned handle that waits."""
@@ -71,12 +79,12 @@ class Group(Collectives, Messages):
         """A group of some of the ranks, in the order given; None on ranks that are not in it.
 
         Every rank of this group calls it with the same ranks. The new group shares connections and memory with this
-        one.
+        one. Its name is the one given, or this group's, and a number.
         """
         members = [self._seat.peer(int(rank), "ranks") for rank in ranks]
         if len(set(members)) != len(members):
             raise ArgumentError(f"ranks={members} is not allowed: expected each rank at most once")
-        native = self._native.split(members, name or f"{self.name}{members}", timeout)
+        native = self._native.split(members, self._child_name(name or self.name), timeout)
         return None if native is None else Group(native)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
@@ -95,8 +103,7 @@ class Group(Collectives, Messages):
         every = self.all_gather(mine, timeout=timeout)
         members = [rank for rank in range(self.size) if every[rank, 0] == mine[0]]
         members.sort(key=lambda rank: (every[rank, 1], rank))
-        name = f"{self.name}/{'none' if color is None else color}"
-        native = self._native.split([] if color is None else members, name, timeout)
+        native = self._native.split([] if color is None else members, self._child_name(self.name), timeout)
         return None if native is None else Group(native)
 
     def symmetric(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
@@ -131,10 +138,25 @@ class Group(Collectives, Messages):
     def __repr__(self) -> str:
         return f"<weft.Group {self.name}: rank {self.rank} of {self.size}>"
 
+    def _child_name(self, name: str) -> str:
+        """A name that no other group made from this one has; the same on all ranks."""
+        self._children += 1
+        return f"{name}/{self._children}"
+
     def _issue(
         self, call: Call, priority: int = 0, timeout: float | None = None, algorithm: str | None = None
     ) -> Work[Any]:
-        native = self._native.issue(
+        native = self._start(call, priority, timeout, algorithm, background=True)
+        return Work(native, lambda _: call.finish())
+
+    def _run(self, call: Call, priority: int = 0, timeout: float | None = None, algorithm: str | None = None) -> Any:
+        self._start(call, priority, timeout, algorithm, background=False).wait()
+        return call.finish()
+
+    def _start(
+        self, call: Call, priority: int, timeout: float | None, algorithm: str | None, *, background: bool
+    ) -> _weft.Work:
+        return self._native.issue(
             call.collective,
             call.root,
             call.dtype,
@@ -147,5 +169,5 @@ class Group(Collectives, Messages):
             timeout,
             algorithm,
             call,
+            background,
         )
-        return Work(native, lambda _: call.finish())

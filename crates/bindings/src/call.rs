@@ -37,7 +37,12 @@ pub(crate) fn collective(py: Python<'_>, name: &str, root: u32) -> PyResult<Coll
         "gather" => Collective::Gather { root },
         "scatter" => Collective::Scatter { root },
         "barrier" => Collective::Barrier,
-        _ => return Err(argument_error(py, format!("there is no collective {name:?}"))),
+        _ => {
+            return Err(argument_error(
+                py,
+                format!("there is no collective {name:?}"),
+            ));
+        }
     })
 }
 
@@ -59,6 +64,11 @@ pub(crate) fn op(py: Python<'_>, name: &str, factor: f64) -> PyResult<Op> {
         "bor" => Op::BitOr,
         "bxor" => Op::BitXor,
         "premul_sum" => Op::PremulSum(factor),
-        _ => return Err(argument_error(py, format!("there is no operation {name:?}"))),
+        _ => {
+            return Err(argument_error(
+                py,
+                format!("there is no operation {name:?}"),
+            ));
+        }
     })
 }

@@ -130,7 +130,8 @@ fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<(Tensor, bool)> {
         // SAFETY: every version of the structure begins with its major version.
         let major = unsafe { major.read() };
         if major > MAJOR_MAX {
-            let text = format!("DLPack version {major} is not known; the newest known is {MAJOR_MAX}");
+            let text =
+                format!("DLPack version {major} is not known; the newest known is {MAJOR_MAX}");
             return Err(PyBufferError::new_err(text));
         }
         // SAFETY: a capsule of this name, not consumed yet, holds such a structure of a major version checked above.

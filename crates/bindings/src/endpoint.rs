@@ -50,9 +50,8 @@ fn choice(py: Python<'_>, name: &str) -> PyResult<TransportChoice> {
         "tcp" => Ok(TransportChoice::Tcp),
         "loopback" => Ok(TransportChoice::Loopback),
         _ => {
-            let text = format!(
-                "transport={name:?} is not allowed: expected auto, shm, tcp or loopback"
-            );
+            let text =
+                format!("transport={name:?} is not allowed: expected auto, shm, tcp or loopback");
             Err(argument_error(py, text))
         }
     }

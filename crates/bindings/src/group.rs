@@ -70,17 +70,24 @@ impl Group {
 
     /// For every rank, the lowest rank that shares memory with it.
     fn hosts(&self) -> Vec<u32> {
-        self.inner.hosts().to_vec()
+        self.inner.hosts()
     }
 
-    /// How the ranks are connected, for people to read.
-    fn describe(&self) -> String {
-        self.inner.describe()
+    /// For every rank, the name of its host.
+    fn host_names(&self) -> Vec<String> {
+        self.inner.host_names()
     }
 
-    /// Starts a collective operation. `hold` is kept until it has ended.
+    /// How this rank reaches another: `shm`, `tcp` or `loopback`; None for itself.
+    fn transport(&self, rank: u32) -> Option<String> {
+        self.inner.transport(rank).map(|kind| kind.to_string())
+    }
+
+    /// Starts a collective operation. `hold`, which owns the memory, is kept until it has ended. Without `background`,
+    /// the caller waits for it at once.
     #[pyo3(signature = (
         collective, root, dtype, op, factor, source, target, counts, priority=0, timeout=None, algorithm=None, hold=None,
+        background=true,
     ))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn issue(
@@ -98,6 +105,7 @@ impl Group {
         timeout: Option<f64>,
         algorithm: Option<String>,
         hold: Option<Py<PyAny>>,
+        background: bool,
     ) -> PyResult<Work> {
         let call = Call {
             collective: self::collective(py, collective, root)?,
@@ -110,7 +118,11 @@ impl Group {
             timeout: optional_duration(py, timeout)?,
             algorithm,
         };
-        let issued = py.detach(|| self.inner.issue(call));
+        let issued = py.detach(|| {
+            // SAFETY: Python's side gives addresses of memory that `hold` owns and that has the sizes which the call says;
+            // `Work` keeps `hold` until the operation is over.
+            unsafe { self.inner.issue(call, background) }
+        });
         checked(py, issued).map(|work| Work::new(work, hold))
     }
 
@@ -128,7 +140,13 @@ impl Group {
         hold: Option<Py<PyAny>>,
     ) -> PyResult<Work> {
         let timeout = optional_duration(py, timeout)?;
-        let sent = py.detach(|| self.inner.send(to, tag, pointer as *const u8, nbytes, timeout));
+        let sent = py.detach(|| {
+            // SAFETY: as for `issue`.
+            unsafe {
+                self.inner
+                    .send(to, tag, pointer as *const u8, nbytes, timeout)
+            }
+        });
         checked(py, sent).map(|work| Work::new(work, hold))
     }
 
@@ -146,8 +164,13 @@ impl Group {
         hold: Option<Py<PyAny>>,
     ) -> PyResult<Work> {
         let timeout = optional_duration(py, timeout)?;
-        let received =
-            py.detach(|| self.inner.receive(source, tag, pointer as *mut u8, nbytes, timeout));
+        let received = py.detach(|| {
+            // SAFETY: as for `issue`.
+            unsafe {
+                self.inner
+                    .receive(source, tag, pointer as *mut u8, nbytes, timeout)
+            }
+        });
         checked(py, received).map(|work| Work::new(work, hold))
     }
 

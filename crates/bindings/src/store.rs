@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use weft_runtime::{Error, Store};
+use weft_runtime::{Error, Store, TcpStoreServer};
 
 use crate::error::checked;
 use crate::interrupt::{Cancellation, duration, interruptible};
@@ -43,7 +43,10 @@ impl MemoryStore {
 
 /// A store that one process serves to others over TCP.
 #[pyclass(frozen, module = "weft._weft")]
-pub(crate) struct TcpStore(Arc<weft_runtime::TcpStore>);
+pub(crate) struct TcpStore {
+    client: Arc<weft_runtime::TcpStore>,
+    _server: Option<TcpStoreServer>,
+}
 
 #[pymethods]
 impl TcpStore {
@@ -57,19 +60,20 @@ impl TcpStore {
         cancel: &Cancellation,
     ) -> PyResult<Self> {
         let deadline = Instant::now() + duration(py, timeout)?;
-        let store = interruptible(py, cancel, |flag| {
-            if serve {
-                weft_runtime::TcpStore::serve(host, port)
-            } else {
-                weft_runtime::TcpStore::connect(host, port, deadline, flag)
-            }
+        let (client, server) = interruptible(py, cancel, |flag| {
+            let server = serve.then(|| start_server(host, port)).transpose()?;
+            let client = weft_runtime::TcpStore::connect(&join(host, port), deadline, flag)?;
+            Ok((Arc::new(client), server))
         })?;
-        Ok(Self(Arc::new(store)))
+        Ok(Self {
+            client,
+            _server: server,
+        })
     }
 
     /// Sets a key.
     fn set(&self, py: Python<'_>, key: &str, value: &[u8]) -> PyResult<()> {
-        set(py, &*self.0, key, value)
+        set(py, &*self.client, key, value)
     }
 
     /// The value of a key; None if it is not set within `timeout` seconds.
@@ -79,7 +83,21 @@ impl TcpStore {
         key: &str,
         timeout: f64,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        get(py, &*self.0, key, timeout)
+        get(py, &*self.client, key, timeout)
+    }
+}
+
+/// Serves at this address; at all addresses where it is not one of this host's own, as in a cluster that forwards ports.
+fn start_server(host: &str, port: u16) -> Result<TcpStoreServer, Error> {
+    let server = TcpStoreServer::start(&join(host, port));
+    server.or_else(|error| TcpStoreServer::start(&join("::", port)).map_err(|_| error))
+}
+
+fn join(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
     }
 }
 
@@ -108,7 +126,7 @@ pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> Arc<dyn Store> {
         return store.get().0.clone();
     }
     if let Ok(store) = object.cast::<TcpStore>() {
-        return store.get().0.clone();
+        return store.get().client.clone();
     }
     Arc::new(PythonStore(object.clone().unbind()))
 }
@@ -152,9 +170,7 @@ impl Store for PythonStore {
 impl PythonStore {
     fn get_within(&self, key: &str, time: Duration) -> PyResult<Option<Vec<u8>>> {
         Python::attach(|py| {
-            let value = self
-                .0
-                .call_method1(py, "get", (key, time.as_secs_f64()))?;
+            let value = self.0.call_method1(py, "get", (key, time.as_secs_f64()))?;
             value.extract(py)
         })
     }
