@@ -1,0 +1,72 @@
+//! Links leave nothing behind: no descriptor, no thread, no mapping. One test, since it counts what the whole process has.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use weft_transport::conformance::{Pair, Subject, deadline};
+use weft_transport_shm::ShmTransport;
+
+fn count(directory: &str) -> usize {
+    std::fs::read_dir(directory).unwrap().count()
+}
+
+fn mapped_pools() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines()
+        .filter(|line| line.contains("weft-pool"))
+        .count()
+}
+
+/// Descriptors, threads, mapped pools.
+fn census() -> [usize; 3] {
+    [
+        count("/proc/self/fd"),
+        count("/proc/self/task"),
+        mapped_pools(),
+    ]
+}
+
+#[test]
+fn nothing_is_left_of_dropped_links() {
+    let subject = Subject {
+        make: |local| Arc::new(ShmTransport::new(local).unwrap()),
+        checks_writes: false,
+        passes_descriptors: true,
+    };
+    // The first one opens what stays open for the life of the process.
+    drop(Pair::new(&subject));
+    let deadline = deadline();
+    let settled = || census()[2] == 0 && census()[1] <= 2;
+    while !settled() {
+        assert!(Instant::now() < deadline, "{:?}", census());
+        std::thread::yield_now();
+    }
+    let before = census();
+    for round in 0..30 {
+        let pair = Pair::new(&subject);
+        pair.a
+            .link
+            .message(&[1; 60_000], &[pair.a.local.pool.descriptor()])
+            .unwrap();
+        match round % 3 {
+            0 => {}
+            1 => pair.b.link.close(),
+            // A goodbye that has to wait behind what nobody reads.
+            _ => {
+                for _ in 0..20 {
+                    pair.a.link.message(&[2; 60_000], &[]).unwrap();
+                }
+                pair.a.link.close();
+            }
+        }
+    }
+    // The threads that watched end by themselves.
+    while census() != before {
+        assert!(
+            Instant::now() < deadline,
+            "before: {before:?}, now: {:?}",
+            census()
+        );
+        std::thread::yield_now();
+    }
+}
