@@ -3,6 +3,16 @@
 //! A kernel reads a block of every source before it writes that block to any destination. That is what lets a
 //! destination be a source, and it spares the compiler the question whether they overlap.
 
+/// Reads a block of elements of any alignment.
+///
+/// # Safety
+/// `W` elements of type `T` can be read at `src`.
+#[inline(always)]
+pub(crate) unsafe fn read<T: Copy, const W: usize>(src: *const u8, block: &mut [T; W]) {
+    // SAFETY: the caller's promise.
+    *block = unsafe { src.cast::<[T; W]>().read_unaligned() };
+}
+
 /// Reads a block of elements of any alignment, each through `widen`.
 ///
 /// # Safety

@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 
 use crate::block::{block_elements, read_with, write_with};
-use crate::element::{Bf16, Element, F16};
-use crate::half_float::f64_to_f32_odd;
+use crate::element::{Element, F16};
+use crate::half_float::{bf16_to_f32, f32_to_bf16, f64_to_f32_odd};
 use crate::level::Isa;
 use crate::sweep::{Kernel, Sweep};
 use crate::{DType, Level, copy};
@@ -62,7 +62,7 @@ impl Level {
             // SAFETY: the caller's promise.
             DType::F16 => unsafe { call.to::<F16>(to) },
             // SAFETY: the caller's promise.
-            DType::Bf16 => unsafe { call.to::<Bf16>(to) },
+            DType::Bf16 => unsafe { call.to::<Bf16InOrder>(to) },
             // SAFETY: the caller's promise.
             _ if to == DType::F32 => unsafe { call.run::<NearestF32, f32>() },
             // SAFETY: the caller's promise.
@@ -89,7 +89,7 @@ impl Call<'_> {
             // SAFETY: the caller's promise.
             DType::F16 => unsafe { self.run::<S, F16>() },
             // SAFETY: the caller's promise.
-            DType::Bf16 => unsafe { self.run::<S, Bf16>() },
+            DType::Bf16 => unsafe { self.run::<S, Bf16InOrder>() },
             // SAFETY: the caller's promise.
             _ => unsafe { self.run::<S, f32>() },
         }
@@ -130,23 +130,52 @@ trait Target {
     unsafe fn store<I: Isa, const W: usize>(block: &[f32; W], dsts: &[*mut u8], offset: usize);
 }
 
-impl<E: Element<Wide = f32>> Source for E {
-    const SIZE: usize = E::SIZE;
+macro_rules! source_and_target {
+    ($($element:ty),*) => {$(
+        impl Source for $element {
+            const SIZE: usize = <$element as Element>::SIZE;
+
+            #[inline(always)]
+            unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [f32; W]) {
+                // SAFETY: the caller's promise.
+                unsafe { <$element as Element>::load::<I, W>(src, block) }
+            }
+        }
+
+        impl Target for $element {
+            const SIZE: usize = <$element as Element>::SIZE;
+
+            #[inline(always)]
+            unsafe fn store<I: Isa, const W: usize>(block: &[f32; W], dsts: &[*mut u8], offset: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { <$element as Element>::store::<I, W>(block, dsts, offset) }
+            }
+        }
+    )*};
+}
+
+source_and_target!(f32, F16);
+
+/// A bfloat16 in memory, in a block in order.
+struct Bf16InOrder;
+
+impl Source for Bf16InOrder {
+    const SIZE: usize = 2;
 
     #[inline(always)]
     unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [f32; W]) {
         // SAFETY: the caller's promise.
-        unsafe { E::load::<I, W>(src, block) }
+        unsafe { read_with(src, block, bf16_to_f32) }
     }
 }
 
-impl<E: Element<Wide = f32>> Target for E {
-    const SIZE: usize = E::SIZE;
+impl Target for Bf16InOrder {
+    const SIZE: usize = 2;
 
     #[inline(always)]
     unsafe fn store<I: Isa, const W: usize>(block: &[f32; W], dsts: &[*mut u8], offset: usize) {
         // SAFETY: the caller's promise.
-        unsafe { E::store::<I, W>(block, dsts, offset) }
+        unsafe { write_with(block, dsts, offset, f32_to_bf16) }
     }
 }
 

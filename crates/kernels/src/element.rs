@@ -1,7 +1,7 @@
 //! Element types as the kernels see them: how they are stored, what they are combined as.
 
-use crate::block::{read_with, write_with};
-use crate::half_float::{bf16_to_f32, f32_to_bf16};
+use crate::bf16_pairs;
+use crate::block::{read, read_with, write_with};
 use crate::level::Isa;
 
 /// A type of elements in memory.
@@ -53,7 +53,7 @@ macro_rules! float_element {
             #[inline(always)]
             unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [$float; W]) {
                 // SAFETY: the caller's promise.
-                unsafe { read_with(src, block, |x| x) }
+                unsafe { read(src, block) }
             }
 
             #[inline(always)]
@@ -106,7 +106,7 @@ macro_rules! integer_element {
             #[inline(always)]
             unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [$integer; W]) {
                 // SAFETY: the caller's promise.
-                unsafe { read_with(src, block, |x| x) }
+                unsafe { read(src, block) }
             }
 
             #[inline(always)]
@@ -151,7 +151,7 @@ integer_element!(
 /// A binary16 in memory.
 pub(crate) struct F16;
 
-/// A bfloat16 in memory.
+/// A bfloat16 in memory. The elements of a block are not in order (see [`bf16_pairs`]).
 pub(crate) struct Bf16;
 
 macro_rules! half_number {
@@ -204,13 +204,13 @@ impl Element for Bf16 {
     #[inline(always)]
     unsafe fn load<I: Isa, const W: usize>(src: *const u8, block: &mut [f32; W]) {
         // SAFETY: the caller's promise.
-        unsafe { read_with(src, block, bf16_to_f32) }
+        unsafe { bf16_pairs::read(src, block) }
     }
 
     #[inline(always)]
     unsafe fn store<I: Isa, const W: usize>(block: &[f32; W], dsts: &[*mut u8], offset: usize) {
         // SAFETY: the caller's promise.
-        unsafe { write_with(block, dsts, offset, f32_to_bf16) }
+        unsafe { bf16_pairs::write(block, dsts, offset) }
     }
 
     #[inline(always)]

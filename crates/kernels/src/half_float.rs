@@ -72,13 +72,18 @@ pub(crate) fn bf16_to_f32(half: u16) -> f32 {
 /// The nearest bfloat16, ties to even.
 #[inline(always)]
 pub(crate) fn f32_to_bf16(value: f32) -> u16 {
+    (rounded_bf16(value) >> 16) as u16
+}
+
+/// The nearest bfloat16 in the upper half, anything in the lower.
+#[inline(always)]
+pub(crate) fn rounded_bf16(value: f32) -> u32 {
     let bits = value.to_bits();
     let odd = (bits >> 16) & 1;
-    let rounded = (bits.wrapping_add(0x7fff + odd) >> 16) as u16;
-    if bits & !SIGN > F32_INFINITY {
-        BF16_NAN
+    if value.is_nan() {
+        u32::from(BF16_NAN) << 16
     } else {
-        rounded
+        bits.wrapping_add(0x7fff + odd)
     }
 }
 

@@ -12,6 +12,7 @@
 //!
 //! Pointers need no alignment, and counts no divisibility.
 
+mod bf16_pairs;
 mod block;
 mod combine;
 mod convert;

@@ -110,7 +110,7 @@ impl Call<'_> {
             // SAFETY: the caller's promise.
             DType::F16 => unsafe { self.numbers::<F16, { block_elements(4) }>(op) },
             // SAFETY: the caller's promise.
-            DType::Bf16 => unsafe { self.numbers::<Bf16, { block_elements(4) }>(op) },
+            DType::Bf16 => unsafe { self.numbers::<Bf16, { block_elements(2) }>(op) },
             // SAFETY: the caller's promise.
             DType::I64 => unsafe { self.numbers::<i64, { block_elements(8) }>(op) },
             // SAFETY: the caller's promise.

@@ -49,7 +49,7 @@ impl Level {
             // SAFETY: the caller's promise.
             DType::F16 => unsafe { call.run::<F16, { block_elements(4) }>() },
             // SAFETY: the caller's promise.
-            DType::Bf16 => unsafe { call.run::<Bf16, { block_elements(4) }>() },
+            DType::Bf16 => unsafe { call.run::<Bf16, { block_elements(2) }>() },
             // SAFETY: the caller's promise.
             DType::I64 => unsafe { call.run::<i64, { block_elements(8) }>() },
             // SAFETY: the caller's promise.
