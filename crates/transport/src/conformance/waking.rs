@@ -1,7 +1,8 @@
 //! Sleeping endpoints are woken: by signals, messages, and deaths.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::memory::LONG;
@@ -13,6 +14,8 @@ const FLAG: u64 = POOL_HEADER;
 /// Sleeps, as the runtime does, until the condition holds.
 struct Sleeper {
     epoll: Option<OwnedFd>,
+    /// It has looked for the last time before its first sleep: what comes now has to wake it.
+    looked: Arc<AtomicBool>,
 }
 
 impl Sleeper {
@@ -24,7 +27,10 @@ impl Sleeper {
         } else {
             Some(watch(side))
         };
-        Sleeper { epoll }
+        Sleeper {
+            epoll,
+            looked: Arc::default(),
+        }
     }
 
     fn sleep_until(&self, side: &mut Side, mut holds: impl FnMut(&Side) -> bool) {
@@ -38,8 +44,13 @@ impl Sleeper {
                 None => Sleep::Futex,
                 Some(epoll) => Sleep::Descriptors(epoll.as_fd()),
             };
-            let bell = std::sync::Arc::clone(&side.local.bell);
-            let woken = bell.sleep(how, &mut || holds(side), LONG);
+            let bell = Arc::clone(&side.local.bell);
+            let mut look = || {
+                let ready = holds(side);
+                self.looked.store(true, Ordering::Release);
+                ready
+            };
+            let woken = bell.sleep(how, &mut look, LONG);
             assert!(
                 woken != Woken::TimedOut,
                 "not woken in {:?}",
@@ -79,8 +90,14 @@ fn check_woken(
         let Pair { a, mut b } = Pair::new(subject);
         let sleeper = Sleeper::new(&b, futex);
         std::thread::scope(|scope| {
-            // Kept until `b` is done: dropping it would wake `b`.
-            let acted = scope.spawn(move || act(a));
+            let looked = Arc::clone(&sleeper.looked);
+            // What is left of `a` is kept until `b` is done: dropping it would wake `b`.
+            let acted = scope.spawn(move || {
+                while !looked.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                act(a)
+            });
             sleeper.sleep_until(&mut b, holds);
             drop(acted.join().unwrap());
         });
