@@ -1,0 +1,108 @@
+"""DistributedDataParallel over weft, against the same over Gloo."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from models import MODELS, batch
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 20
+ROUNDINGS_MAX = 20
+DIFFERENCE_MAX = 1e-4
+
+
+@pytest.mark.parametrize("size", (2, 3, 4))
+@pytest.mark.parametrize("name", MODELS)
+def test_same_as_gloo(workers, name: str, size: int) -> None:
+    workers.run(size, compare_job, name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bucket_cap_mb": 0.01},
+        {"find_unused_parameters": True},
+        {"static_graph": True},
+        {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.01},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_options(workers, options: dict[str, object]) -> None:
+    workers.run(2, options_job, options)
+
+
+@pytest.mark.parametrize("hook", ("powersgd", "fp16", "bf16"))
+def test_comm_hook(workers, hook: str) -> None:
+    workers.run(3, hook_job, hook)
+
+
+def trained(name: str, rank: int, group: dist.ProcessGroup, **options: object) -> DistributedDataParallel:
+    """A model after some steps; every rank has other data."""
+    torch.manual_seed(7 + rank)  # DDP must take the parameters of rank 0
+    model = DistributedDataParallel(MODELS[name](), process_group=group, **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    generator = torch.Generator().manual_seed(100 + rank)
+    for _ in range(STEPS):
+        inputs, labels = batch(name, generator)
+        optimizer.zero_grad()
+        cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    return model
+
+
+def compare_job(rank: int, size: int, name: str) -> None:
+    everybody = list(range(size))
+    ours = trained(name, rank, dist.group.WORLD).module.state_dict()
+    theirs = trained(name, rank, dist.new_group(everybody, backend="gloo")).module.state_dict()
+    for key, value in theirs.items():
+        check_close(key, ours[key], value, size)
+    check_same_on_all_ranks(ours, size)
+
+
+def check_close(key: str, ours: torch.Tensor, theirs: torch.Tensor, size: int) -> None:
+    if size == 2 or not theirs.is_floating_point():
+        assert torch.equal(ours, theirs), f"{key} differs by {(ours - theirs).abs().max()}"
+        return
+    bound = min(ROUNDINGS_MAX * torch.finfo(theirs.dtype).eps * theirs.abs().max().item(), DIFFERENCE_MAX)
+    difference = (ours - theirs).abs().max().item()
+    assert difference <= bound, f"{key} differs by {difference}, more than {bound}"
+
+
+def check_same_on_all_ranks(parameters: dict[str, torch.Tensor], size: int) -> None:
+    for key, value in parameters.items():
+        if "running" in key:  # batch statistics are each rank's own until the next forward
+            continue
+        copies = [torch.empty_like(value) for _ in range(size)]
+        dist.all_gather(copies, value)
+        assert all(torch.equal(value, copy) for copy in copies), f"{key} differs between ranks"
+
+
+def options_job(rank: int, size: int, options: dict[str, object]) -> None:
+    plain = trained("mlp", rank, dist.group.WORLD).module.state_dict()
+    special = trained("mlp", rank, dist.group.WORLD, **options).module.state_dict()
+    for key, value in plain.items():
+        assert torch.equal(special[key], value), key
+
+
+def hook_job(rank: int, size: int, hook: str) -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    torch.manual_seed(1)
+    # One bucket, because PowerSGD's callbacks start operations: with several buckets, their order would be up to chance.
+    model = DistributedDataParallel(MODELS["mlp"]())
+    if hook == "powersgd":
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=3)
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    else:
+        model.register_comm_hook(None, getattr(default_hooks, f"{hook}_compress_hook"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    generator = torch.Generator().manual_seed(100 + rank)
+    for _ in range(8):
+        inputs, labels = batch("mlp", generator)
+        optimizer.zero_grad()
+        cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    check_same_on_all_ranks(model.module.state_dict(), size)

@@ -1,0 +1,115 @@
+"""Process groups: sub-groups, names, how they are found, how they end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+
+DEADLINE_SECONDS = 60.0
+
+
+@pytest.mark.parametrize("size", (2, 3, 4))
+def test_new_group(workers, size: int) -> None:
+    workers.run(size, new_group_job)
+
+
+def test_several_groups_at_once(workers) -> None:
+    workers.run(4, crossing_groups_job)
+
+
+@pytest.mark.parametrize("backend", ("weft", "cpu:weft"))
+def test_backend_names(workers, backend: str) -> None:
+    workers.run(2, names_job, backend=backend)
+
+
+def test_dead_rank(workers) -> None:
+    for message in workers.run(3, death_job, survivors=2):
+        assert "rank 2" in message
+
+
+def test_dead_rank_during_backward(workers) -> None:
+    for message in workers.run(3, death_in_backward_job, survivors=2):
+        assert "rank 2" in message
+
+
+def test_autoload() -> None:
+    """The backend works in a program that never imports weft."""
+    program = (
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('weft', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "x = torch.ones(3); dist.all_reduce(x); print(dist.get_backend(), x.tolist())\n"
+        "dist.destroy_process_group()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "weft [1.0, 1.0, 1.0]\n"
+
+
+def new_group_job(rank: int, size: int) -> None:
+    for members in ([0, 1], list(range(size)), [size - 1, 0]):
+        group = dist.new_group(members)
+        if rank in members:
+            tensor = torch.tensor([float(rank)])
+            dist.all_reduce(tensor, group=group)
+            assert tensor.item() == sum(members)
+            dist.broadcast(tensor.fill_(rank), src=max(members), group=group)
+            assert tensor.item() == max(members)
+            assert dist.get_world_size(group) == len(members)
+            dist.destroy_process_group(group)
+    dist.barrier()
+
+
+def crossing_groups_job(rank: int, size: int) -> None:
+    pairs = [dist.new_group([first, first + 1]) for first in range(size - 1)]
+    tensors = {}
+    works = []
+    for first, group in enumerate(pairs):
+        if rank in (first, first + 1):
+            tensors[first] = torch.full((50_000,), float(rank))
+            works.append(dist.all_reduce(tensors[first], group=group, async_op=True))
+    everywhere = torch.ones(10)
+    dist.all_reduce(everywhere)
+    for work in works:
+        work.wait()
+    for first, tensor in tensors.items():
+        assert torch.equal(tensor, torch.full((50_000,), 2.0 * first + 1))
+    assert everywhere.tolist() == [size] * 10
+
+
+def names_job(rank: int, size: int) -> None:
+    assert "weft" in dist.distributed_c10d.get_backend_config()
+    assert dist.group.WORLD._get_backend(torch.device("cpu")).name() == "weft"
+    assert dist.is_backend_available("weft")
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [size] * 2
+
+
+def death_job(rank: int, size: int) -> str:
+    dist.all_reduce(torch.ones(10))
+    if rank == 2:
+        os._exit(1)
+    with pytest.raises(Exception) as failure:  # noqa: PT011
+        for _ in range(1000):
+            dist.all_reduce(torch.ones(10))
+    assert type(failure.value).__name__ == "PeerLost"
+    return str(failure.value)
+
+
+def death_in_backward_job(rank: int, size: int) -> str:
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    model(torch.ones(2, 4)).sum().backward()
+    if rank == 2:
+        os._exit(1)
+    with pytest.raises(Exception) as failure:  # noqa: PT011
+        for _ in range(1000):
+            model(torch.ones(2, 4)).sum().backward()
+    assert "PeerLost" in f"{type(failure.value).__name__} {failure.value}"
+    return str(failure.value)

@@ -1,0 +1,100 @@
+"""Messages between two ranks through torch.distributed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+
+
+@pytest.mark.parametrize("size", (2, 3, 4))
+@pytest.mark.parametrize(
+    "job", ["ring_job", "tags_job", "strided_job", "unwaited_sends_job", "any_source_job", "batch_job", "object_job"]
+)
+def test_messages(workers, size: int, job: str) -> None:
+    workers.run(size, globals()[job])
+
+
+def ring_job(rank: int, size: int) -> None:
+    following, previous = (rank + 1) % size, (rank - 1) % size
+    for length in (0, 1, 300_000):
+        received = torch.empty(length)
+        if rank == 0:
+            dist.send(torch.full((length,), float(rank)), following)
+            assert dist.recv(received, previous) == previous
+        else:
+            assert dist.recv(received, previous) == previous
+            dist.send(torch.full((length,), float(rank)), following)
+        assert torch.equal(received, torch.full((length,), float(previous)))
+
+
+def tags_job(rank: int, size: int) -> None:
+    """Messages of different tags may be received in any order."""
+    if rank == 0:
+        works = [dist.isend(torch.tensor([tag]), 1, tag=tag) for tag in range(5)]
+        for work in works:
+            work.wait()
+    elif rank == 1:
+        for tag in reversed(range(5)):
+            received = torch.tensor([-1])
+            dist.recv(received, 0, tag=tag)
+            assert received.item() == tag
+    dist.barrier()
+
+
+def strided_job(rank: int, size: int) -> None:
+    matrix = torch.arange(12.0).view(3, 4)
+    if rank == 0:
+        dist.send(matrix.t(), 1)
+    elif rank == 1:
+        received = torch.zeros(3, 4).t()
+        dist.recv(received, 0)
+        assert torch.equal(received, matrix.t())
+
+
+def unwaited_sends_job(rank: int, size: int) -> None:
+    """The memory of a message stays until it is sent, even if the caller drops everything."""
+    if rank == 0:
+        for number in range(20):
+            dist.isend(torch.full((10_000,), float(number)), 1)
+    elif rank == 1:
+        for number in range(20):
+            received = torch.empty(10_000)
+            dist.recv(received, 0)
+            assert torch.equal(received, torch.full((10_000,), float(number)))
+    dist.barrier()
+
+
+def any_source_job(rank: int, size: int) -> None:
+    if rank == 0:
+        seen = set()
+        for _ in range(size - 1):
+            received = torch.tensor([-1])
+            dist.irecv(received, tag=3).wait()
+            seen.add(received.item())
+        assert seen == set(range(1, size))
+    else:
+        dist.send(torch.tensor([rank]), 0, tag=3)
+
+
+def batch_job(rank: int, size: int) -> None:
+    following, previous = (rank + 1) % size, (rank - 1) % size
+    received = torch.empty(1000)
+    works = dist.batch_isend_irecv(
+        [
+            dist.P2POp(dist.irecv, received, previous),
+            dist.P2POp(dist.isend, torch.full((1000,), float(rank)), following),
+        ]
+    )
+    for work in works:
+        work.wait()
+    assert torch.equal(received, torch.full((1000,), float(previous)))
+
+
+def object_job(rank: int, size: int) -> None:
+    if rank == 0:
+        dist.send_object_list(["text", 3], dst=1)
+    elif rank == 1:
+        received = [None, None]
+        dist.recv_object_list(received, src=0)
+        assert received == ["text", 3]

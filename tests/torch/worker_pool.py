@@ -1,0 +1,133 @@
+"""Worker processes that run jobs together as the ranks of a process group."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import runpy
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+DEADLINE_SECONDS = 60.0
+
+# Workers are forked from a server that has imported torch, which takes seconds each time.
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["torch.distributed", "worker_pool"])
+
+
+class WorkerPool:
+    """Starts workers when they are needed, and keeps them for the next job."""
+
+    def __init__(self) -> None:
+        self._workers: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
+        self._directory = tempfile.TemporaryDirectory(prefix="weft-test-")
+        self._jobs = 0
+
+    def run(
+        self, size: int, job: Callable[..., Any], *arguments: Any, backend: str = "weft", survivors: int | None = None
+    ) -> list[Any]:
+        """Runs `job(rank, size, *arguments)` in a process group of `size` ranks; what it returns on each rank.
+
+        `job` is a function of a test module, and asserts on its own. With `survivors`, the ranks from that number on are
+        expected to die; otherwise a rank that fails, dies or takes too long makes the test fail.
+        """
+        self._start(size)
+        self._jobs += 1
+        store = f"{self._directory.name}/{self._jobs}"
+        where = (job.__code__.co_filename, job.__name__)
+        for rank in range(size):
+            self._workers[rank][1].send((where, rank, size, backend, store, arguments))
+        expected = list(range(size if survivors is None else survivors))
+        answers = self._collect(expected)
+        if survivors is not None:
+            self._stop_from(survivors)
+        failures = [f"rank {rank}:\n{answers[rank][1]}" for rank in expected if not answers[rank][0]]
+        if failures:
+            self.close()
+            raise AssertionError("\n".join(failures))
+        return [answers[rank][1] for rank in expected]
+
+    def close(self) -> None:
+        """Ends all workers."""
+        self._stop_from(0)
+
+    def _start(self, size: int) -> None:
+        while len(self._workers) < size:
+            here, there = _context.Pipe()
+            process = _context.Process(target=_serve, args=(there,), daemon=True)
+            process.start()
+            there.close()
+            self._workers.append((process, here))
+
+    def _collect(self, ranks: list[int]) -> dict[int, tuple[bool, Any]]:
+        answers: dict[int, tuple[bool, Any]] = {}
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while len(answers) < len(ranks):
+            missing = {self._workers[rank][1]: rank for rank in ranks if rank not in answers}
+            ready = multiprocessing.connection.wait(list(missing), max(0.0, deadline - time.monotonic()))
+            for connection in ready:
+                rank = missing[connection]
+                try:
+                    answers[rank] = connection.recv()
+                except EOFError:
+                    answers[rank] = (False, "the process ended")
+            if not ready or not all(done for done, _ in answers.values()):
+                # Others may wait for the rank that failed, for ever if weft has a defect.
+                deadline = min(deadline, time.monotonic() + 10.0) if ready else 0.0
+            if not ready:
+                answers |= {rank: (False, "not done before the deadline") for rank in missing.values()}
+        return answers
+
+    def _stop_from(self, first: int) -> None:
+        for process, connection in self._workers[first:]:
+            connection.close()
+            process.kill()
+            process.join()
+        del self._workers[first:]
+
+
+def _serve(connection: Connection) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    with contextlib.suppress(EOFError):
+        while True:
+            where, rank, size, backend, store, arguments = connection.recv()
+            connection.send(_run(where, rank, size, backend, store, arguments))
+
+
+def _run(where: tuple[str, str], rank: int, size: int, backend: str, store: str, arguments: Any) -> tuple[bool, Any]:
+    import torch.distributed as dist
+
+    try:
+        job = _function(*where)
+        dist.init_process_group(
+            backend,
+            store=dist.FileStore(store, size),
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=DEADLINE_SECONDS / 2),
+        )
+        try:
+            return True, job(rank, size, *arguments)
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+    except BaseException:
+        return False, traceback.format_exc()
+
+
+_modules: dict[str, dict[str, Any]] = {}
+
+
+def _function(path: str, name: str) -> Callable[..., Any]:
+    if path not in _modules:
+        _modules[path] = runpy.run_path(path, run_name=Path(path).stem)
+    return _modules[path][name]
