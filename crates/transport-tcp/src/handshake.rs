@@ -41,6 +41,17 @@ impl Hello {
         bytes
     }
 
+    /// Whether a hello of this version may begin like this: whoever says something else need not be heard out.
+    pub(crate) fn may_begin(bytes: &[u8]) -> bool {
+        let mut begin = [0; 12];
+        begin[..8].copy_from_slice(&MAGIC);
+        begin[8..].copy_from_slice(&VERSION.to_le_bytes());
+        bytes
+            .iter()
+            .zip(begin)
+            .all(|(byte, expected)| *byte == expected)
+    }
+
     /// The caller, if this is a hello to `listener` with its token.
     pub(crate) fn caller(
         bytes: &[u8; HELLO_BYTES],
@@ -102,6 +113,8 @@ mod tests {
         let bytes = hello.encode();
         assert_eq!(Hello::caller(&bytes, &token, listener), Some(caller));
         assert_eq!(Hello::caller(&bytes, &token, caller), None);
+        assert!((0..=HELLO_BYTES).all(|heard| Hello::may_begin(&bytes[..heard])));
+        assert!(!Hello::may_begin(b"GET"));
         assert_eq!(Hello::caller(&bytes, &[8; 32], listener), None);
         for at in (0..44).chain(60..HELLO_BYTES) {
             let mut wrong = bytes;

@@ -15,6 +15,8 @@ mod listener;
 mod outgoing;
 mod ranges;
 mod socket;
+#[cfg(test)]
+mod traffic_tests;
 mod transport;
 
 pub use interface::Interface;

@@ -102,13 +102,9 @@ impl Listener {
                 match socket.listener.accept() {
                     Ok((stream, _)) => self.take_in(stream),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) => match error.raw_os_error() {
-                        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                            return false;
-                        }
-                        // This connection broke before it was taken in; the next may be good.
-                        _ => {}
-                    },
+                    Err(error) if is_exhaustion(&error) => return false,
+                    // This connection broke before it was taken in; the next may be good.
+                    Err(_) => {}
                 }
             }
         }
@@ -155,6 +151,9 @@ impl Listener {
                 _ => return,
             },
         }
+        if !Hello::may_begin(&caller.hello[..caller.heard]) {
+            return;
+        }
         if caller.heard == HELLO_BYTES {
             self.answer(caller);
         } else if Instant::now() < caller.give_up {
@@ -179,6 +178,14 @@ impl Listener {
             self.events.connected(link);
         }
     }
+}
+
+fn is_exhaustion(error: &io::Error) -> bool {
+    use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
+    matches!(
+        error.raw_os_error(),
+        Some(EMFILE | ENFILE | ENOBUFS | ENOMEM)
+    )
 }
 
 /// Tells the listener behind the other end to stop.

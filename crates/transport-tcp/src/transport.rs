@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use weft_transport::fork::Registration;
+use weft_transport::fork::{self, Registration};
 use weft_transport::{EndpointId, Kind, Link, LinkError, LinkEvents, Local, Transport};
 
 use crate::address::Address;
@@ -60,6 +60,8 @@ struct Listening {
     _registration: Registration,
     stop: UnixStream,
     thread: JoinHandle<()>,
+    /// The process (counted in forks) in which the thread runs.
+    generation: u64,
 }
 
 impl TcpTransport {
@@ -106,6 +108,7 @@ impl TcpTransport {
             _registration: registration,
             stop,
             thread,
+            generation: fork::generation(),
         })
     }
 
@@ -202,8 +205,9 @@ impl Transport for TcpTransport {
         let state = std::mem::replace(&mut *self.state(), State::Closed);
         if let State::Listening(mut listening) = state {
             listener::stop(&mut listening.stop);
-            // The listener's own thread may be the one that closes, from within an event.
-            if listening.thread.thread().id() != thread::current().id() {
+            // The listener's own thread may be the one that closes, from within an event. A forked child has no such thread.
+            let own = listening.thread.thread().id() == thread::current().id();
+            if !own && listening.generation == fork::generation() {
                 // A panic of an event handler was reported by the thread itself.
                 let _ = listening.thread.join();
             }

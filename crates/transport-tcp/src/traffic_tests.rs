@@ -1,0 +1,353 @@
+//! Random traffic through both halves of a link, cut anywhere, against an oracle; and hostile bytes.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use proptest::prelude::*;
+use weft_transport::{LinkError, Progress, Segment, Signal};
+
+use crate::frame::{Frame, HEADER_BYTES};
+use crate::incoming::{Incoming, Step};
+use crate::outgoing::Outgoing;
+
+const POOL: u64 = 256 << 10;
+const DATA: Range<u64> = 4096..POOL;
+const FLAGS: Range<u64> = 0..4096;
+
+/// A connection between two halves of a link in memory, which takes and gives as many bytes at a time as it likes.
+struct Wire {
+    bytes: VecDeque<u8>,
+    portions: Box<dyn Iterator<Item = usize>>,
+}
+
+impl Wire {
+    fn new(portions: Vec<usize>) -> Self {
+        Self {
+            bytes: VecDeque::new(),
+            portions: Box::new(portions.into_iter().cycle()),
+        }
+    }
+
+    fn portion(&mut self) -> io::Result<usize> {
+        match self.portions.next() {
+            None | Some(0) => Err(io::ErrorKind::WouldBlock.into()),
+            Some(portion) => Ok(portion),
+        }
+    }
+
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut left = self.portion()?;
+        let before = self.bytes.len();
+        for slice in slices {
+            let taken = left.min(slice.len());
+            self.bytes.extend(&slice[..taken]);
+            left -= taken;
+        }
+        Ok(self.bytes.len() - before)
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let wanted = self.portion()?.min(buffer.len());
+        match self.bytes.read(&mut buffer[..wanted])? {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            bytes => Ok(bytes),
+        }
+    }
+
+    fn read_vectored(&mut self, slices: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut left = self.portion()?.min(self.bytes.len());
+        if left == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let total = left;
+        for slice in slices {
+            let wanted = left.min(slice.len());
+            self.bytes.read_exact(&mut slice[..wanted])?;
+            left -= wanted;
+        }
+        Ok(total - left)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Put {
+        offset: u64,
+        pieces: Vec<Vec<u8>>,
+        signal: Option<Signal>,
+        /// Give up if it is not done after so many calls.
+        patience: usize,
+    },
+    Signal(Signal),
+    Message(Vec<u8>),
+    Flush,
+    Receive,
+}
+
+fn signals() -> impl Strategy<Value = Signal> {
+    (0..FLAGS.end / 8, any::<u64>()).prop_map(|(word, value)| Signal {
+        offset: word * 8,
+        value,
+    })
+}
+
+fn bytes(length: Range<usize>) -> impl Strategy<Value = Vec<u8>> {
+    (any::<u8>(), length).prop_map(|(seed, length)| {
+        let byte = |at: usize| seed.wrapping_add((at % 251) as u8);
+        (0..length).map(byte).collect()
+    })
+}
+
+fn actions() -> impl Strategy<Value = Action> {
+    let pieces = || {
+        let piece = || prop_oneof![bytes(0..300), bytes(0..20_000)];
+        prop::collection::vec(piece(), 1..5)
+    };
+    let put = (DATA, pieces(), prop::option::of(signals()), 1..60_usize).prop_filter_map(
+        "beyond the pool, or nothing",
+        |(offset, pieces, signal, patience)| {
+            let length: usize = pieces.iter().map(Vec::len).sum();
+            let fits = length > 0 && offset + length as u64 <= DATA.end;
+            fits.then_some(Action::Put {
+                offset,
+                pieces,
+                signal,
+                patience,
+            })
+        },
+    );
+    prop_oneof![
+        4 => put,
+        2 => signals().prop_map(Action::Signal),
+        2 => bytes(0..3000).prop_map(Action::Message),
+        1 => Just(Action::Flush),
+        2 => Just(Action::Receive),
+    ]
+}
+
+/// Sender, wire and receiver, and what the receiver is to end up with.
+struct Rig {
+    outgoing: Outgoing,
+    wire: Wire,
+    incoming: Incoming,
+    pool: Arc<Segment>,
+    /// `None` where an abandoned put may or may not have written.
+    expected: Vec<Option<u8>>,
+    sent: Vec<Vec<u8>>,
+    received: Vec<Vec<u8>>,
+}
+
+impl Rig {
+    fn new(portions: Vec<usize>) -> Self {
+        let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
+        let mut incoming = Incoming::new(pool.clone());
+        incoming.grant(FLAGS);
+        incoming.grant(DATA);
+        Self {
+            outgoing: Outgoing::default(),
+            wire: Wire::new(portions),
+            incoming,
+            pool,
+            expected: vec![Some(0); POOL as usize],
+            sent: Vec::new(),
+            received: Vec::new(),
+        }
+    }
+
+    fn expect(&mut self, offset: u64, bytes: &[u8]) {
+        let place = &mut self.expected[offset as usize..][..bytes.len()];
+        place
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(place, byte)| *place = Some(*byte));
+    }
+
+    fn act(&mut self, token: u64, action: &Action) {
+        let wire = &mut self.wire;
+        let mut send = |slices: &[IoSlice<'_>]| wire.send(slices);
+        match action {
+            Action::Put {
+                offset,
+                pieces,
+                signal,
+                patience,
+            } => self.put(token, *offset, pieces, *signal, *patience),
+            Action::Signal(signal) => {
+                self.outgoing
+                    .frame(&Frame::Signal(*signal), &[], &mut send)
+                    .unwrap();
+                self.expect(signal.offset, &signal.value.to_ne_bytes());
+            }
+            Action::Message(message) => {
+                let bytes = message.len();
+                self.outgoing
+                    .frame(&Frame::Message { bytes }, message, &mut send)
+                    .unwrap();
+                self.sent.push(message.clone());
+            }
+            Action::Flush => drop(self.outgoing.flush(&mut send).unwrap()),
+            Action::Receive => self.receive().unwrap(),
+        }
+    }
+
+    fn put(
+        &mut self,
+        token: u64,
+        offset: u64,
+        pieces: &[Vec<u8>],
+        signal: Option<Signal>,
+        patience: usize,
+    ) {
+        let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+        let whole = pieces.concat();
+        for _ in 0..patience {
+            let wire = &mut self.wire;
+            let mut send = |slices: &[IoSlice<'_>]| wire.send(slices);
+            let progress = self.outgoing.put(token, offset, &slices, signal, &mut send);
+            if progress.unwrap() == Progress::Done {
+                self.expect(offset, &whole);
+                if let Some(signal) = signal {
+                    self.expect(signal.offset, &signal.value.to_ne_bytes());
+                }
+                return;
+            }
+        }
+        self.outgoing.abandon(token);
+        self.expected[offset as usize..][..whole.len()].fill(None);
+    }
+
+    fn receive(&mut self) -> Result<(), LinkError> {
+        for _ in 0..50 {
+            let step = self.incoming.step(&mut self.wire);
+            self.received.extend(self.incoming.messages.drain(..));
+            step?;
+        }
+        Ok(())
+    }
+
+    /// Until nothing is under way any more. Whatever the portions were, there is progress now.
+    fn settle(&mut self) {
+        self.wire.portions = Box::new(std::iter::repeat(777));
+        loop {
+            let wire = &mut self.wire;
+            let mut send = |slices: &[IoSlice<'_>]| wire.send(slices);
+            let progress = self.outgoing.flush(&mut send).unwrap();
+            self.receive().unwrap();
+            if progress == Progress::Done && self.wire.bytes.is_empty() {
+                self.receive().unwrap();
+                return;
+            }
+        }
+    }
+
+    fn contents(&self) -> Vec<u8> {
+        contents(&self.pool)
+    }
+}
+
+fn contents(pool: &Segment) -> Vec<u8> {
+    let words = (0..POOL / 8).map(|word| pool.word(word * 8).load(Ordering::Acquire));
+    words.flat_map(u64::to_ne_bytes).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_is_sent_is_what_arrives(
+        actions in prop::collection::vec(actions(), 1..25),
+        portions in prop::collection::vec(prop_oneof![Just(0), 1..100_usize, 1..50_000_usize], 1..20),
+    ) {
+        prop_assume!(portions.iter().sum::<usize>() > 1000);
+        let mut rig = Rig::new(portions);
+        for (token, action) in actions.iter().enumerate() {
+            rig.act(token as u64, action);
+        }
+        rig.settle();
+        prop_assert_eq!(&rig.received, &rig.sent);
+        let contents = rig.contents();
+        let differs = rig.expected.iter().zip(&contents).position(|(expected, byte)| {
+            expected.is_some_and(|expected| expected != *byte)
+        });
+        prop_assert_eq!(differs, None);
+    }
+
+    #[test]
+    fn hostile_bytes_touch_only_what_was_granted(
+        words in prop::collection::vec(
+            prop_oneof![0..5_u64, 0..POOL / 1024, Just(u64::MAX), Just(8192), Just(64), any::<u64>()],
+            5..200,
+        ),
+        portion in 1..5000_usize,
+    ) {
+        let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
+        let mut incoming = Incoming::new(pool.clone());
+        incoming.grant(8192..12288);
+        incoming.revoke(8192..9000);
+        let mut wire = Wire::new(vec![portion]);
+        wire.bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        while let Ok(step) = incoming.step(&mut wire) {
+            incoming.messages.clear();
+            if step == Step::Drained(0) {
+                break;
+            }
+        }
+        let contents = contents(&pool);
+        prop_assert!(contents[..9000].iter().all(|byte| *byte == 0));
+        prop_assert!(contents[12288..].iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
+fn a_range_revoked_in_the_middle_of_a_put_is_written_no_more() {
+    let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
+    let mut incoming = Incoming::new(pool.clone());
+    incoming.grant(DATA);
+    let range = DATA.start..DATA.start + 1000;
+    let (first, then) = (
+        Signal {
+            offset: range.start,
+            value: 1,
+        },
+        Signal {
+            offset: DATA.end - 8,
+            value: 2,
+        },
+    );
+    let mut wire = Wire::new(vec![HEADER_BYTES, 400, 600, 2 * HEADER_BYTES]);
+    let put = Frame::Put {
+        range: range.clone(),
+        signal: Some(first),
+    };
+    wire.bytes.extend(put.encode());
+    wire.bytes.extend([7; 1000]);
+    wire.bytes.extend(Frame::Signal(then).encode());
+    for _ in 0..2 {
+        incoming.step(&mut wire).unwrap();
+    }
+    incoming.revoke(range.clone());
+    for _ in 0..2 {
+        incoming.step(&mut wire).unwrap();
+    }
+    let contents = contents(&pool);
+    let at = |offset: u64| contents[offset as usize];
+    assert_eq!(
+        at(range.start),
+        7,
+        "what came before may stay, without the signal"
+    );
+    assert_eq!(
+        [
+            at(range.start + 399),
+            at(range.start + 400),
+            at(range.end - 1)
+        ],
+        [7, 0, 0]
+    );
+    assert_eq!(pool.word(then.offset).load(Ordering::Acquire), 2);
+}
