@@ -8,10 +8,10 @@ use interpreter::random::Random;
 use weft_schedule::{VerifyOptions, print, verify};
 
 /// How many mutants of each sample are tried.
-const MUTANTS: u64 = 150;
+const MUTANTS: u64 = 80;
 
 /// How many interleavings of an accepted mutant are tried.
-const RUNS: u64 = 12;
+const RUNS: u64 = 8;
 
 #[test]
 fn right_schedules_run_right() {

@@ -28,6 +28,7 @@ pub fn parse(text: &str) -> Result<Vec<Schedule>, ParseError> {
     let tokens = lexer::tokens(text)?;
     let mut parser = Parser {
         tokens: &tokens,
+        behind: tokens.last().map_or((1, 1), |end| (end.line, end.column)),
         rank: 0,
     };
     let mut schedules = Vec::new();
@@ -55,6 +56,8 @@ impl fmt::Display for ParseError {
 /// Takes tokens from the front.
 struct Parser<'a> {
     tokens: &'a [Token<'a>],
+    /// The line and column where they end.
+    behind: (u32, u32),
     /// Whose program is being read.
     rank: Rank,
 }
@@ -397,10 +400,11 @@ impl<'a> Parser<'a> {
             Some(Kind::LineEnd) => "the end of the line".to_owned(),
             None => "the end of the text".to_owned(),
         };
-        let place = self.tokens.first();
+        let next = self.tokens.first();
+        let (line, column) = next.map_or(self.behind, |token| (token.line, token.column));
         ParseError {
-            line: place.map_or(0, |token| token.line),
-            column: place.map_or(0, |token| token.column),
+            line,
+            column,
             message: format!("expected {expected}, found {found}"),
         }
     }

@@ -30,7 +30,7 @@ impl Checker<'_> {
             Step::Signal { .. } | Step::Wait { .. } => return Ok(()),
         };
         if reduces && !self.team.shape.reduces() {
-            return malformed(format!("a {} does not reduce", self.schedule.collective));
+            return malformed(format!("this {} does not reduce", self.schedule.collective));
         }
         if dsts.is_empty() || srcs.is_empty() {
             return malformed("the step has no destination or no source");
@@ -66,7 +66,7 @@ impl Checker<'_> {
         };
         if held.is_empty() {
             return out_of_bounds(format!(
-                "rank {} does not use that buffer in a {}",
+                "rank {} does not use that buffer in this {}",
                 slice.rank, self.schedule.collective
             ));
         }

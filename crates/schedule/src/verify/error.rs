@@ -284,7 +284,9 @@ impl fmt::Display for Problem {
             Problem::UnmatchedWait => f.write_str("nobody sends this signal"),
             Problem::DoubledWait => f.write_str("an earlier step waits for the same signal"),
             Problem::Deadlock { cycle } => deadlock(f, cycle),
-            Problem::Unwritten { slice } => write!(f, "reads {slice}, which was not written"),
+            Problem::Unwritten { slice } => {
+                write!(f, "reads {slice}, which nothing has written before")
+            }
             Problem::Elsewhere {
                 slice,
                 base,

@@ -7,7 +7,7 @@
 pub(crate) mod machine;
 pub(crate) mod random;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use machine::{Cell, Element, Impossible, Machine, Tile, scaled};
 use random::Random;
@@ -88,7 +88,7 @@ struct World<'a> {
     left: HashMap<(Rank, u32), Left>,
     tiles: HashMap<Tile, Progress>,
     order: Vec<Tile>,
-    wires: HashMap<(Rank, Rank), VecDeque<Parcel>>,
+    wires: BTreeMap<(Rank, Rank), VecDeque<Parcel>>,
     /// By receiving tile and sender: one more than the last signal.
     flags: HashMap<(Tile, Rank), u32>,
     claims: HashMap<(u32, u32, u32), Claimed>,
@@ -119,7 +119,7 @@ impl<'a> World<'a> {
                 .map(|tile| (*tile, Progress::default()))
                 .collect(),
             order,
-            wires: HashMap::new(),
+            wires: BTreeMap::new(),
             flags: HashMap::new(),
             claims: HashMap::new(),
             left_early: None,
@@ -186,7 +186,6 @@ impl<'a> World<'a> {
                 });
             }
         }
-        events.sort_by_key(key);
         events
     }
 
@@ -551,15 +550,4 @@ fn reads_landing(schedule: &Schedule, from: Rank) -> bool {
         Step::Reduce { srcs, .. } => srcs.iter().any(here),
         Step::Signal { .. } | Step::Wait { .. } => false,
     })
-}
-
-/// Events in an order that does not depend on hashing.
-fn key(event: &Event) -> (u32, u32, u32, u32) {
-    match *event {
-        Event::Enter { rank, operation } => (0, rank, operation, 0),
-        Event::Leave { rank, operation } => (1, rank, operation, 0),
-        Event::Begin(tile) => (2, tile.rank, tile.operation, tile.tile),
-        Event::Advance(tile) => (3, tile.rank, tile.operation, tile.tile),
-        Event::Deliver { from, to } => (4, from, to, 0),
-    }
 }
