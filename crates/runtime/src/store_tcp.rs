@@ -50,7 +50,7 @@ impl TcpStoreServer {
                  Choose a free port of this host as MASTER_PORT"
             ))
         };
-        let listener = TcpListener::bind(address).map_err(cannot)?;
+        let listener = weft_transport_tcp::listen(address).map_err(cannot)?;
         let registration = Registration::new(listener.as_fd()).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
         let shared = Arc::new(Shared::default());

@@ -20,5 +20,5 @@ mod traffic_tests;
 mod transport;
 
 pub use interface::Interface;
-pub use socket::connect;
+pub use socket::{connect, listen};
 pub use transport::{TcpOptions, TcpTransport};

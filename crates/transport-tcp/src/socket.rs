@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -136,6 +136,17 @@ pub fn connect(
     match stream.take_error()? {
         None => Ok(stream),
         Some(error) => Err(refused(error)),
+    }
+}
+
+/// Listens, with room for all ranks of a large job to come at the same moment (the system bounds it further).
+pub fn listen(address: impl ToSocketAddrs) -> io::Result<TcpListener> {
+    const QUEUE: libc::c_int = 4096;
+    let listener = TcpListener::bind(address)?;
+    // SAFETY: plain system call on a descriptor that we own; on a listening socket it changes the length of the queue.
+    match unsafe { libc::listen(listener.as_raw_fd(), QUEUE) } {
+        0 => Ok(listener),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The TCP transport: one port per endpoint, one connection per link.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
@@ -245,7 +245,7 @@ fn bind_once(ips: &[IpAddr]) -> io::Result<Vec<ListeningSocket>> {
             Some(first) => first.listener.local_addr()?.port(),
             None => 0,
         };
-        sockets.push(ListeningSocket::new(TcpListener::bind((*ip, port))?)?);
+        sockets.push(ListeningSocket::new(socket::listen((*ip, port))?)?);
     }
     Ok(sockets)
 }

@@ -1,0 +1,99 @@
+//! A host that vanishes: emulated by taking down the loopback interface of a network namespace.
+//! Needs the right to make one; without it, the tests say so and pass.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_transport::conformance::{Pair, Subject};
+use weft_transport::{LinkError, POOL_HEADER};
+use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
+
+const PEER_TIMEOUT: Duration = Duration::from_secs(2);
+
+const SUBJECT: Subject = Subject {
+    make: |local| {
+        let options = TcpOptions {
+            interface: Interface::Named("127.0.0.1".into()),
+            peer_timeout: PEER_TIMEOUT,
+        };
+        Arc::new(TcpTransport::new(local, options).expect("a port on the loopback interface"))
+    },
+    checks_writes: true,
+    passes_descriptors: false,
+};
+
+/// Moves this thread, and the threads that it starts, to a network of their own.
+fn enter_network() -> bool {
+    // SAFETY: plain system call that concerns this thread only.
+    let entered = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
+    if !entered {
+        eprintln!("skipped: no right to make a network namespace");
+    }
+    entered && loopback("up")
+}
+
+fn loopback(state: &str) -> bool {
+    let status = Command::new("ip")
+        .args(["link", "set", "lo", state])
+        .status();
+    let set = status.is_ok_and(|status| status.success());
+    if !set {
+        eprintln!("skipped: `ip link set lo {state}` does not work here");
+    }
+    set
+}
+
+fn check_gone(pair: &mut Pair) {
+    let started = Instant::now();
+    pair.until("the link to end", |pair| {
+        pair.a.received.end.is_some() && pair.b.received.end.is_some()
+    });
+    let took = started.elapsed();
+    for end in [&pair.a.received.end, &pair.b.received.end] {
+        assert!(matches!(end, Some(LinkError::Gone(_))), "{end:?}");
+    }
+    assert!(took < PEER_TIMEOUT * 3, "{took:?}");
+}
+
+#[test]
+fn an_idle_link_notices() {
+    if !enter_network() {
+        return;
+    }
+    let mut pair = Pair::new(&SUBJECT);
+    assert!(loopback("down"));
+    check_gone(&mut pair);
+}
+
+#[test]
+fn a_link_in_the_middle_of_traffic_notices() {
+    if !enter_network() {
+        return;
+    }
+    let mut pair = Pair::new(&SUBJECT);
+    assert!(loopback("down"));
+    let bytes = vec![1; 100_000];
+    for link in [&pair.a.link, &pair.b.link] {
+        let progress = link.put(1, POOL_HEADER, &[&bytes], None);
+        progress.expect("the link is still good");
+    }
+    check_gone(&mut pair);
+}
+
+#[test]
+fn a_cut_that_is_shorter_does_no_harm() {
+    if !enter_network() {
+        return;
+    }
+    let mut pair = Pair::new(&SUBJECT);
+    assert!(loopback("down"));
+    let cut = Instant::now();
+    pair.a
+        .link
+        .message(b"through", &[])
+        .expect("the link is still good");
+    pair.until("half the timeout", |_| cut.elapsed() > PEER_TIMEOUT / 4);
+    assert!(loopback("up"));
+    pair.until("the message", |pair| !pair.b.received.messages.is_empty());
+}
