@@ -42,8 +42,8 @@ pub(crate) struct Connection {
     /// Whether the queue holds anything. Changed under the queue's lock; cleared after the last entry took effect.
     backlog: AtomicBool,
     queue: Mutex<VecDeque<Queued>>,
-    /// Held while packets are taken in, so that they stay in order.
-    reading: Mutex<()>,
+    /// The packet that is being taken in. Held meanwhile, so that packets stay in order.
+    reading: Mutex<Vec<u8>>,
 }
 
 /// What waits for its turn.
@@ -64,7 +64,7 @@ impl Connection {
     pub(crate) fn new(
         id: EndpointId,
         peer: MappedPeer,
-        socket: OwnedFd,
+        socket: Descriptor,
         watch: Arc<Watch>,
     ) -> io::Result<Connection> {
         Ok(Connection {
@@ -72,7 +72,7 @@ impl Connection {
             key: watch.new_key(),
             peer,
             process: socket::peer_credentials(socket.as_fd())?.pid,
-            socket: Descriptor::new(socket)?,
+            socket,
             watch,
             state: AtomicU8::new(OPEN),
             backlog: AtomicBool::new(false),
@@ -176,8 +176,7 @@ impl Connection {
     pub(crate) fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
         self.check_open()?;
         self.peer.check_generation()?;
-        let _turn = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut packet = Vec::new();
+        let mut packet = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         while self.state.load(Ordering::Acquire) == OPEN {
             match socket::receive(self.socket.as_fd(), &mut packet) {
                 Ok(descriptors) => match packet.split_first() {

@@ -5,6 +5,8 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use weft_transport::fork::{self, Descriptor};
+
 /// The longest packet: a tag and the longest message.
 pub(crate) const PACKET_BYTES_MAX: usize = 1 + 64 * 1024;
 
@@ -18,7 +20,7 @@ const BACKLOG: i32 = 1024;
 type Control = [u64; 16];
 
 /// A socket that listens under this name.
-pub(crate) fn listen(name: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn listen(name: &[u8]) -> io::Result<Descriptor> {
     let socket = open()?;
     let (address, len) = abstract_address(name)?;
     // SAFETY: the address outlives the call, and `len` of its bytes are meant.
@@ -29,7 +31,7 @@ pub(crate) fn listen(name: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Starts a connection to the socket of this name. `WouldBlock`: the listener's backlog is full, try again with a new call.
-pub(crate) fn connect(name: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn connect(name: &[u8]) -> io::Result<Descriptor> {
     let socket = open()?;
     let (address, len) = abstract_address(name)?;
     // SAFETY: the address outlives the call, and `len` of its bytes are meant.
@@ -38,13 +40,15 @@ pub(crate) fn connect(name: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// The next connection that waits at a listening socket.
-pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Descriptor> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let (no_address, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: no address is asked for.
-    let raw = unsafe { libc::accept4(listener.as_raw_fd(), no_address, no_len, flags) };
-    check(raw)?;
-    Ok(adopt(raw))
+    fork::shielded(|| {
+        // SAFETY: no address is asked for.
+        let raw = unsafe { libc::accept4(listener.as_raw_fd(), no_address, no_len, flags) };
+        check(raw)?;
+        Descriptor::new(adopt(raw))
+    })
 }
 
 /// The process and the user at the other end.
@@ -145,11 +149,13 @@ pub(crate) fn wait(socket: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool
     }
 }
 
-fn open() -> io::Result<OwnedFd> {
-    // SAFETY: plain system call.
-    let raw = unsafe { libc::socket(libc::AF_UNIX, FLAGS, 0) };
-    check(raw)?;
-    Ok(adopt(raw))
+fn open() -> io::Result<Descriptor> {
+    fork::shielded(|| {
+        // SAFETY: plain system call.
+        let raw = unsafe { libc::socket(libc::AF_UNIX, FLAGS, 0) };
+        check(raw)?;
+        Descriptor::new(adopt(raw))
+    })
 }
 
 /// A name that begins with a zero byte is in the abstract namespace: it has no file, and ends with its socket.
@@ -247,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (OwnedFd, OwnedFd) {
+    fn pair() -> (Descriptor, Descriptor) {
         let name = format!(
             "weft-test-{:?}",
             weft_transport::random_endpoint_id().unwrap()

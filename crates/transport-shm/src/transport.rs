@@ -1,13 +1,15 @@
 //! Making links.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_transport::{
-    EndpointId, Kind, Link, LinkError, LinkEvents, Local, MappedPeer, Transport, fork, random,
+    EndpointId, Kind, Link, LinkError, LinkEvents, Local, MappedPeer, Transport,
+    fork::{self, Descriptor},
+    random,
 };
 
 use crate::address::{self, Address};
@@ -118,7 +120,7 @@ impl Drop for ShmTransport {
 
 impl Shared {
     /// Talks to somebody who has connected. Whatever goes wrong, the dialler is told by the end of the socket.
-    fn answer(&self, socket: OwnedFd, events: &dyn LinkEvents) {
+    fn answer(&self, socket: Descriptor, events: &dyn LinkEvents) {
         let patience = Patience {
             deadline: Instant::now() + ANSWER_PATIENCE,
             cancel: &self.closed,
@@ -146,7 +148,7 @@ impl Shared {
         &self,
         peer: EndpointId,
         mapped: MappedPeer,
-        socket: OwnedFd,
+        socket: Descriptor,
     ) -> Result<Arc<dyn Link>, LinkError> {
         let connection = Connection::new(peer, mapped, socket, Arc::clone(&self.watch))?;
         Ok(Arc::new(ShmLink::new(connection)?))
@@ -154,7 +156,7 @@ impl Shared {
 }
 
 /// Connects to the socket of this name.
-fn reach(name: &[u8], patience: &Patience<'_>) -> Result<OwnedFd, LinkError> {
+fn reach(name: &[u8], patience: &Patience<'_>) -> Result<Descriptor, LinkError> {
     loop {
         match socket::connect(name) {
             Ok(socket) => return Ok(socket),
@@ -177,7 +179,7 @@ fn reach(name: &[u8], patience: &Patience<'_>) -> Result<OwnedFd, LinkError> {
 }
 
 /// Names in the abstract namespace are open to everybody, so look who comes. The token decides; this saves reading from strangers.
-fn same_user(socket: &OwnedFd) -> bool {
+fn same_user(socket: &Descriptor) -> bool {
     // SAFETY: plain query.
     let own = unsafe { libc::geteuid() };
     socket::peer_credentials(socket.as_fd())

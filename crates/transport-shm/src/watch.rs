@@ -26,7 +26,7 @@ const EVENTS_MAX: usize = 16;
 const ACCEPT_RETRY: Duration = Duration::from_millis(10);
 
 /// Takes a connection that has come in. Called on the watching thread, so it must not wait.
-pub(crate) type Incoming = dyn Fn(OwnedFd) + Send + Sync;
+pub(crate) type Incoming = dyn Fn(Descriptor) + Send + Sync;
 
 /// The watching thread's side and everybody else's.
 ///
@@ -56,7 +56,7 @@ enum Watching {
 
 impl Watch {
     /// Starts watching over this listening socket, without taking anything in yet.
-    pub(crate) fn start(listener: OwnedFd, bell: Arc<Bell>) -> io::Result<Arc<Watch>> {
+    pub(crate) fn start(listener: Descriptor, bell: Arc<Bell>) -> io::Result<Arc<Watch>> {
         let watch = Arc::new(Watch {
             epoll: Descriptor::new(new_epoll()?)?,
             wake: Descriptor::new(new_event()?)?,
@@ -64,7 +64,7 @@ impl Watch {
             next_key: AtomicU64::new(KEY_FIRST_CONNECTION),
             born: fork::generation(),
             watched: Mutex::new(Watched {
-                listener: Some((Descriptor::new(listener)?, None)),
+                listener: Some((listener, None)),
                 ..Watched::default()
             }),
         });

@@ -9,6 +9,7 @@
 //! atomics: the registry is a bitmap indexed by descriptor number.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -22,27 +23,68 @@ static NULL_DEVICE: AtomicI32 = AtomicI32::new(-1);
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static INSTALL: Once = Once::new();
 
+/// How many threads are between making a descriptor and registering it, plus [`FORK`] for each fork under way.
+static GATE: AtomicU64 = AtomicU64::new(0);
+const FORK: u64 = 1 << 32;
+
 /// How many forks lie between this process and the one that loaded the library. What was made in another generation
 /// belongs to an ancestor: its descriptors are void here, and its shared memory must not be written.
 pub fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
 }
 
+/// Runs this while no thread can fork. It is for making a descriptor and registering it: a fork in between would give the
+/// child an unregistered copy. It must not take long, must not fork, and must not do this again or drop a [`Descriptor`].
+pub fn shielded<T>(make_and_register: impl FnOnce() -> T) -> T {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            GATE.fetch_sub(1, Ordering::Release);
+        }
+    }
+    while !enter() {
+        std::thread::yield_now();
+    }
+    let _leave = Leave;
+    make_and_register()
+}
+
+fn enter() -> bool {
+    let gate = GATE.load(Ordering::Relaxed);
+    let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+    gate < FORK
+        && GATE
+            .compare_exchange(gate, gate + 1, success, failure)
+            .is_ok()
+}
+
 /// A descriptor that forked children do not inherit. Closed on drop.
 #[derive(Debug)]
 pub struct Descriptor {
-    // Dropped first: once the number is free for others, it must not be registered any more.
-    _registration: Registration,
-    owned: OwnedFd,
+    owned: ManuallyDrop<OwnedFd>,
+    registration: ManuallyDrop<Registration>,
 }
 
 impl Descriptor {
     /// Registers a descriptor and takes it over.
     pub fn new(owned: OwnedFd) -> io::Result<Descriptor> {
+        let registration = Registration::new(owned.as_fd())?;
         Ok(Descriptor {
-            _registration: Registration::new(owned.as_fd())?,
-            owned,
+            owned: ManuallyDrop::new(owned),
+            registration: ManuallyDrop::new(registration),
         })
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        shielded(|| {
+            // First this: once the number is free for others, it must not be registered any more.
+            // SAFETY: dropped here and nowhere else, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.registration) };
+            // SAFETY: as above.
+            unsafe { ManuallyDrop::drop(&mut self.owned) };
+        });
     }
 }
 
@@ -100,8 +142,17 @@ fn install() -> io::Result<()> {
         if null < 0 {
             return;
         }
-        // SAFETY: the handler is a plain function that uses only atomics and async-signal-safe calls.
-        if unsafe { libc::pthread_atfork(None, None, Some(disown_in_child)) } == 0 {
+        // SAFETY: the handlers are plain functions; the child's uses only atomics and async-signal-safe calls.
+        if unsafe {
+            {
+                libc::pthread_atfork(
+                    Some(hold_makers),
+                    Some(release_makers),
+                    Some(disown_in_child),
+                )
+            }
+        } == 0
+        {
             NULL_DEVICE.store(null, Ordering::Relaxed);
         }
     });
@@ -113,8 +164,22 @@ fn install() -> io::Result<()> {
     Ok(())
 }
 
+/// Runs before a fork: waits until nobody is in the middle of making a descriptor, and keeps others from beginning.
+extern "C" fn hold_makers() {
+    GATE.fetch_add(FORK, Ordering::Relaxed);
+    while !GATE.load(Ordering::Acquire).is_multiple_of(FORK) {
+        std::thread::yield_now();
+    }
+}
+
+/// Runs in the parent after a fork.
+extern "C" fn release_makers() {
+    GATE.fetch_sub(FORK, Ordering::Relaxed);
+}
+
 /// Runs in a forked child before anything else.
 extern "C" fn disown_in_child() {
+    GATE.store(0, Ordering::Relaxed);
     GENERATION.fetch_add(1, Ordering::Relaxed);
     let null = NULL_DEVICE.load(Ordering::Relaxed);
     let used = WORDS_USED.load(Ordering::Relaxed);

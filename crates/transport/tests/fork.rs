@@ -4,6 +4,7 @@
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_transport::fork::{self, Descriptor, Registration};
 
@@ -63,6 +64,8 @@ fn children_hold_nothing_of_their_parents() {
     let status = in_child(|| i32::from(is_null(numbers[1])));
     assert_eq!(status, 0, "what is not registered is inherited");
 
+    forks_wait_for_those_who_make_descriptors();
+
     // A child that lives on does not keep the connection open.
     // SAFETY: the child only waits for its signal.
     let child = unsafe { libc::fork() };
@@ -87,4 +90,40 @@ fn children_hold_nothing_of_their_parents() {
     unsafe { libc::kill(child, libc::SIGKILL) };
     // SAFETY: no status is asked for.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+}
+
+/// While one thread makes and registers descriptors without pause, no child finds one that it could use.
+fn forks_wait_for_those_who_make_descriptors() {
+    let sockets = || (3..64).filter(|&number| is_socket(number)).count() as i32;
+    let unregistered = in_child(sockets);
+    let done = AtomicBool::new(false);
+    let most = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let made = fork::shielded(|| {
+                    let (end, _) = UnixStream::pair().unwrap();
+                    std::thread::yield_now();
+                    Descriptor::new(OwnedFd::from(end))
+                });
+                drop(made.unwrap());
+            }
+        });
+        let most = (0..200).map(|_| in_child(sockets)).max();
+        done.store(true, Ordering::Relaxed);
+        most
+    });
+    assert_eq!(
+        most,
+        Some(unregistered),
+        "a child holds a socket of its parent"
+    );
+}
+
+fn is_socket(descriptor: RawFd) -> bool {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the place is writable and of the right type.
+    let result = unsafe { libc::fstat(descriptor, status.as_mut_ptr()) };
+    // SAFETY: all zeros is a valid value, too.
+    let status = unsafe { status.assume_init() };
+    result == 0 && status.st_mode & libc::S_IFMT == libc::S_IFSOCK
 }
