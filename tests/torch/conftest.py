@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from worker_pool import WorkerPool  # noqa: E402
+from worker_pool import WorkerPool
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ def test_collective(workers, size: int, job: str) -> None:
 
 def all_reduce_job(rank: int, size: int) -> None:
     for length in LENGTHS:
-        for dtype in DTYPES:
+        for dtype in DTYPES if length < 1000 else DTYPES[1:4]:
             for op in OPERATIONS:
                 tensor = values(rank, length, dtype)
                 dist.all_reduce(tensor, op)

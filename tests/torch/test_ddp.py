@@ -80,7 +80,7 @@ def check_same_on_all_ranks(parameters: dict[str, torch.Tensor], size: int) -> N
         assert all(torch.equal(value, copy) for copy in copies), f"{key} differs between ranks"
 
 
-def options_job(rank: int, size: int, options: dict[str, object]) -> None:
+def options_job(rank: int, _size: int, options: dict[str, object]) -> None:
     plain = trained("mlp", rank, dist.group.WORLD).module.state_dict()
     special = trained("mlp", rank, dist.group.WORLD, **options).module.state_dict()
     for key, value in plain.items():
@@ -91,7 +91,7 @@ def hook_job(rank: int, size: int, hook: str) -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     torch.manual_seed(1)
-    # One bucket, because PowerSGD's callbacks start operations: with several buckets, their order would be up to chance.
+    # One bucket, because PowerSGD's callbacks start operations: the order of several buckets' would be up to chance.
     model = DistributedDataParallel(MODELS["mlp"]())
     if hook == "powersgd":
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=3)

@@ -83,7 +83,7 @@ def crossing_groups_job(rank: int, size: int) -> None:
     assert everywhere.tolist() == [size] * 10
 
 
-def names_job(rank: int, size: int) -> None:
+def names_job(_rank: int, size: int) -> None:
     assert "weft" in dist.distributed_c10d.get_backend_config()
     assert dist.group.WORLD._get_backend(torch.device("cpu")).name() == "weft"
     assert dist.is_backend_available("weft")
@@ -92,23 +92,23 @@ def names_job(rank: int, size: int) -> None:
     assert tensor.tolist() == [size] * 2
 
 
-def death_job(rank: int, size: int) -> str:
+def death_job(rank: int, _size: int) -> str:
     dist.all_reduce(torch.ones(10))
     if rank == 2:
         os._exit(1)
-    with pytest.raises(Exception) as failure:  # noqa: PT011
+    with pytest.raises(Exception) as failure:
         for _ in range(1000):
             dist.all_reduce(torch.ones(10))
     assert type(failure.value).__name__ == "PeerLost"
     return str(failure.value)
 
 
-def death_in_backward_job(rank: int, size: int) -> str:
+def death_in_backward_job(rank: int, _size: int) -> str:
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
     model(torch.ones(2, 4)).sum().backward()
     if rank == 2:
         os._exit(1)
-    with pytest.raises(Exception) as failure:  # noqa: PT011
+    with pytest.raises(Exception) as failure:
         for _ in range(1000):
             model(torch.ones(2, 4)).sum().backward()
     assert "PeerLost" in f"{type(failure.value).__name__} {failure.value}"

@@ -28,7 +28,7 @@ def ring_job(rank: int, size: int) -> None:
         assert torch.equal(received, torch.full((length,), float(previous)))
 
 
-def tags_job(rank: int, size: int) -> None:
+def tags_job(rank: int, _size: int) -> None:
     """Messages of different tags may be received in any order."""
     if rank == 0:
         works = [dist.isend(torch.tensor([tag]), 1, tag=tag) for tag in range(5)]
@@ -42,7 +42,7 @@ def tags_job(rank: int, size: int) -> None:
     dist.barrier()
 
 
-def strided_job(rank: int, size: int) -> None:
+def strided_job(rank: int, _size: int) -> None:
     matrix = torch.arange(12.0).view(3, 4)
     if rank == 0:
         dist.send(matrix.t(), 1)
@@ -52,7 +52,7 @@ def strided_job(rank: int, size: int) -> None:
         assert torch.equal(received, matrix.t())
 
 
-def unwaited_sends_job(rank: int, size: int) -> None:
+def unwaited_sends_job(rank: int, _size: int) -> None:
     """The memory of a message stays until it is sent, even if the caller drops everything."""
     if rank == 0:
         for number in range(20):
@@ -91,7 +91,7 @@ def batch_job(rank: int, size: int) -> None:
     assert torch.equal(received, torch.full((1000,), float(previous)))
 
 
-def object_job(rank: int, size: int) -> None:
+def object_job(rank: int, _size: int) -> None:
     if rank == 0:
         dist.send_object_list(["text", 3], dst=1)
     elif rank == 1:

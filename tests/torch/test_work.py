@@ -36,7 +36,7 @@ def order_job(rank: int, size: int) -> None:
     assert dist.barrier(async_op=True).wait()
 
 
-def callback_job(rank: int, size: int) -> None:
+def callback_job(_rank: int, size: int) -> None:
     main = threading.get_ident()
     futures = [dist.all_reduce(torch.full((1000,), 1.0), async_op=True).get_future() for _ in range(10)]
     doubled = [future.then(lambda done: (done.value()[0] * 2, threading.get_ident())) for future in futures]
@@ -60,7 +60,7 @@ def blocking_callback_job(rank: int, size: int) -> None:
     assert total.tolist() == [size * size + sum(range(size))] * 4
 
 
-def dropped_job(rank: int, size: int) -> None:
+def dropped_job(_rank: int, size: int) -> None:
     """An operation goes on, and its memory stays, when nobody keeps the handle or the tensor."""
     for _ in range(50):
         dist.all_reduce(torch.ones(5000), async_op=True)
@@ -81,7 +81,7 @@ def shutdown_job(rank: int, size: int) -> None:
         assert tensor.tolist() == [size] * 3
 
 
-def timeout_job(rank: int, size: int) -> None:
+def timeout_job(rank: int, _size: int) -> None:
     tensor = torch.ones(3)
     if rank == 0:
         work = dist.all_reduce(tensor, async_op=True)
@@ -95,7 +95,7 @@ def timeout_job(rank: int, size: int) -> None:
     assert tensor.tolist() == [2.0] * 3
 
 
-def arguments_job(rank: int, size: int) -> None:
+def arguments_job(_rank: int, _size: int) -> None:
     def refused(text: str, call, *arguments, **more) -> None:
         with pytest.raises(weft.Error, match=text):
             call(*arguments, **more)

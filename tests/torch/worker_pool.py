@@ -17,9 +17,9 @@ from typing import Any
 
 DEADLINE_SECONDS = 60.0
 
-# Workers are forked from a server that has imported torch, which takes seconds each time.
+# Workers are forked from a server that has imported torch, which takes seconds each time; DDP imports torch._dynamo.
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch.distributed", "worker_pool"])
+_context.set_forkserver_preload(["torch.distributed", "torch._dynamo", "worker_pool"])
 
 
 class WorkerPool:
@@ -35,8 +35,8 @@ class WorkerPool:
     ) -> list[Any]:
         """Runs `job(rank, size, *arguments)` in a process group of `size` ranks; what it returns on each rank.
 
-        `job` is a function of a test module, and asserts on its own. With `survivors`, the ranks from that number on are
-        expected to die; otherwise a rank that fails, dies or takes too long makes the test fail.
+        `job` is a function of a test module, and asserts on its own. With `survivors`, the ranks from that number on
+        are expected to die; otherwise a rank that fails, dies or takes too long makes the test fail.
         """
         self._start(size)
         self._jobs += 1
@@ -82,7 +82,7 @@ class WorkerPool:
                 # Others may wait for the rank that failed, for ever if weft has a defect.
                 deadline = min(deadline, time.monotonic() + 10.0) if ready else 0.0
             if not ready:
-                answers |= {rank: (False, "not done before the deadline") for rank in missing.values()}
+                answers |= dict.fromkeys(missing.values(), (False, "not done before the deadline"))
         return answers
 
     def _stop_from(self, first: int) -> None:
