@@ -1,12 +1,39 @@
 //! The conformance suite over shared memory.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use weft_transport::conformance::Subject;
+use weft_transport::LinkError;
+use weft_transport::conformance::{Pair, Subject, deadline};
 use weft_transport_shm::ShmTransport;
 
-weft_transport::conformance_tests!(Subject {
+const SUBJECT: Subject = Subject {
     make: |local| Arc::new(ShmTransport::new(local).expect("a transport")),
     checks_writes: false,
     passes_descriptors: true,
-});
+};
+
+weft_transport::conformance_tests!(SUBJECT);
+
+/// A closed link may be dropped at once: what waits for room in its socket is sent all the same, the goodbye last.
+#[test]
+fn a_goodbye_behind_a_flood_outlives_its_link() {
+    const COUNT: usize = 60;
+    let Pair { a, mut b } = Pair::new(&SUBJECT);
+    for _ in 0..COUNT {
+        a.link.message(&[1; 64 * 1024], &[]).unwrap();
+    }
+    a.link.close();
+    drop(a);
+    let deadline = deadline();
+    while b.received.end.is_none() {
+        b.pump();
+        assert!(Instant::now() < deadline, "no end");
+    }
+    assert!(
+        matches!(b.received.end, Some(LinkError::Left)),
+        "{:?}",
+        b.received.end
+    );
+    assert_eq!(b.received.messages.len(), COUNT);
+}
