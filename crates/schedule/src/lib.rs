@@ -15,5 +15,6 @@ pub use ir::{
 };
 pub use text::{ParseError, parse, print};
 pub use verify::{
-    Mapped, Place, Problem, Report, Share, Traffic, VerifyError, VerifyOptions, verify,
+    Mapped, Place, Problem, Report, Share, Traffic, ValueProblem, VerifyError, VerifyOptions,
+    verify,
 };

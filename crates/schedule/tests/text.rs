@@ -9,7 +9,9 @@ use weft_schedule::{
 
 #[test]
 fn samples_as_text() {
-    for sample in samples::all(3) {
+    let mut samples = samples::all(3);
+    samples.retain(|sample| sample.options.hosts.is_none());
+    for sample in samples {
         insta::assert_snapshot!(sample.name.replace(' ', "_"), print(&sample.schedules));
     }
 }

@@ -1,11 +1,12 @@
 //! From text to schedules.
 
+mod steps;
+
 use std::error::Error;
 use std::fmt;
-use std::ops::Range;
 
 use super::lexer::{self, Kind, Token};
-use crate::ir::{Buffer, Claim, Collective, Encoding, Fraction, Grid, Rank, Schedule, Slice, Step};
+use crate::ir::{Collective, Fraction, Grid, Rank, Schedule};
 
 /// Why a text is not the text form of schedules, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -174,165 +175,6 @@ impl Parser<'_> {
     }
 }
 
-/// Steps and slices.
-impl Parser<'_> {
-    fn step(&mut self) -> Result<Step, ParseError> {
-        let error = self.error("`copy`, `reduce`, `signal`, `wait`, `rank` or `collective`");
-        match self.take_word() {
-            Some("copy") => {
-                let dsts = self.slices(",")?;
-                self.mark("<-")?;
-                let src = self.slice()?;
-                let claim = self.claim()?;
-                Ok(Step::Copy { dsts, src, claim })
-            }
-            Some("reduce") => {
-                let dsts = self.slices(",")?;
-                self.mark("<-")?;
-                let srcs = self.slices("+")?;
-                let last = self.at_word("last");
-                if last {
-                    self.word("last")?;
-                }
-                let claim = self.claim()?;
-                Ok(Step::Reduce {
-                    dsts,
-                    srcs,
-                    last,
-                    claim,
-                })
-            }
-            Some("signal") => {
-                let (to, id) = self.peer_and_id()?;
-                Ok(Step::Signal { to, id })
-            }
-            Some("wait") => {
-                let (from, id) = self.peer_and_id()?;
-                Ok(Step::Wait { from, id })
-            }
-            _ => Err(error),
-        }
-    }
-
-    fn peer_and_id(&mut self) -> Result<(Rank, u32), ParseError> {
-        let peer = self.number()?;
-        self.mark("#")?;
-        Ok((peer, self.number()?))
-    }
-
-    fn claim(&mut self) -> Result<Option<Claim>, ParseError> {
-        if !self.at_word("claim") {
-            return Ok(None);
-        }
-        self.word("claim")?;
-        let id = self.number()?;
-        self.word("by")?;
-        let mut by = vec![self.number()?];
-        while self.at(Kind::Mark(",")) {
-            self.mark(",")?;
-            by.push(self.number()?);
-        }
-        Ok(Some(Claim { id, by }))
-    }
-
-    fn slices(&mut self, separator: &'static str) -> Result<Vec<Slice>, ParseError> {
-        let mut slices = vec![self.slice()?];
-        while self.at(Kind::Mark(separator)) {
-            self.mark(separator)?;
-            slices.push(self.slice()?);
-        }
-        Ok(slices)
-    }
-
-    fn slice(&mut self) -> Result<Slice, ParseError> {
-        let mut rank = self.rank;
-        if matches!(self.peek(), Some(Kind::Number(_))) {
-            rank = self.number()?;
-            self.mark(".")?;
-        }
-        let error = self.error("`input`, `output`, `scratch` or `landing`");
-        let (buffer, based) = match self.take_word() {
-            Some("input") => (Buffer::Input, true),
-            Some("output") => (Buffer::Output, true),
-            Some("scratch") => self.scratch()?,
-            Some("landing") => self.landing()?,
-            _ => return Err(error),
-        };
-        let chunks = self.chunks()?;
-        Ok(Slice {
-            rank,
-            buffer: if based {
-                buffer
-            } else {
-                with_base(buffer, chunks.start)
-            },
-            chunks,
-            encoding: self.encoding()?,
-        })
-    }
-
-    /// The buffer, and whether its base is stated.
-    fn scratch(&mut self) -> Result<(Buffer, bool), ParseError> {
-        self.mark("(")?;
-        let entry = self.number()?;
-        let base = self.base()?;
-        let buffer = Buffer::Scratch {
-            entry,
-            base: base.unwrap_or(0),
-        };
-        Ok((buffer, base.is_some()))
-    }
-
-    /// The buffer, and whether its base is stated.
-    fn landing(&mut self) -> Result<(Buffer, bool), ParseError> {
-        self.mark("(")?;
-        let from = self.number()?;
-        self.mark(":")?;
-        let entry = self.number()?;
-        let base = self.base()?;
-        let buffer = Buffer::Landing {
-            from,
-            entry,
-            base: base.unwrap_or(0),
-        };
-        Ok((buffer, base.is_some()))
-    }
-
-    /// The base where it is stated, and the closing parenthesis.
-    fn base(&mut self) -> Result<Option<u32>, ParseError> {
-        let mut base = None;
-        if self.at(Kind::Mark("@")) {
-            self.mark("@")?;
-            base = Some(self.number()?);
-        }
-        self.mark(")")?;
-        Ok(base)
-    }
-
-    fn chunks(&mut self) -> Result<Range<u32>, ParseError> {
-        self.mark("[")?;
-        let error = self.error("a lower chunk");
-        let start = self.number()?;
-        let end = if self.at(Kind::Mark("..")) {
-            self.mark("..")?;
-            self.number()?
-        } else {
-            start.checked_add(1).ok_or(error)?
-        };
-        self.mark("]")?;
-        Ok(start..end)
-    }
-
-    fn encoding(&mut self) -> Result<Encoding, ParseError> {
-        if !self.at(Kind::Mark(":")) {
-            return Ok(Encoding::Native);
-        }
-        self.mark(":")?;
-        let error = self.error("an encoding");
-        self.take_word().and_then(Encoding::from_name).ok_or(error)
-    }
-}
-
 /// Tokens.
 impl<'a> Parser<'a> {
     fn peek(&self) -> Option<Kind<'a>> {
@@ -407,14 +249,5 @@ impl<'a> Parser<'a> {
             column,
             message: format!("expected {expected}, found {found}"),
         }
-    }
-}
-
-/// The same buffer with another base.
-fn with_base(buffer: Buffer, base: u32) -> Buffer {
-    match buffer {
-        Buffer::Scratch { entry, .. } => Buffer::Scratch { entry, base },
-        Buffer::Landing { from, entry, .. } => Buffer::Landing { from, entry, base },
-        Buffer::Input | Buffer::Output => buffer,
     }
 }

@@ -23,12 +23,14 @@ mod error;
 mod memory;
 mod outcome;
 mod play;
+mod problem;
 mod report;
 mod shape;
 mod signals;
 mod value;
 
-pub use error::{Place, Problem, VerifyError};
+pub use error::{Place, VerifyError};
+pub use problem::{Problem, ValueProblem};
 pub use report::{Report, Share, Traffic};
 
 use crate::ir::{Rank, Schedule};

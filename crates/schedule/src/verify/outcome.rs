@@ -2,7 +2,7 @@
 
 use super::play::Ended;
 use super::value::{ValueId, Values};
-use super::{Problem, Team, VerifyError};
+use super::{Team, ValueProblem, VerifyError};
 use crate::ir::{Buffer, Collective, Rank};
 
 /// Checks all results. Returns, for collectives that reduce, the result by chunk.
@@ -29,7 +29,7 @@ pub(super) fn check(
                 rank,
                 chunk,
             };
-            let value = value.ok_or_else(|| checker.refuse(Problem::NoResult))?;
+            let value = value.ok_or_else(|| checker.refuse(ValueProblem::NoResult))?;
             if shape.reduces() {
                 checker.check_reduced(value)?;
             } else {
@@ -64,7 +64,7 @@ pub(super) fn compare(team: &Team<'_>, ended: &Ended, other: &Ended) -> Result<(
         let (a, b) = (&ended.outputs[rank as usize], &other.outputs[rank as usize]);
         for (index, chunk) in held.enumerate() {
             if a[index] != b[index] {
-                let problem = Problem::DependsOnClaim;
+                let problem = ValueProblem::DependsOnClaim;
                 return Err(VerifyError::of_rank(rank, Some(chunk), problem));
             }
         }
@@ -81,7 +81,7 @@ fn check_barrier(ended: &Ended) -> Result<(), VerifyError> {
     for (rank, clock) in ended.clocks.iter().enumerate() {
         if let Some(other) = clock.iter().position(|steps| *steps == 0) {
             let other = other as Rank;
-            let problem = Problem::LeavesEarly { other };
+            let problem = ValueProblem::LeavesEarly { other };
             return Err(VerifyError::of_rank(rank as Rank, None, problem));
         }
     }
@@ -99,10 +99,10 @@ struct Checker<'a> {
 impl Checker<'_> {
     fn check_reduced(&self, value: ValueId) -> Result<(), VerifyError> {
         if let Some(contributor) = self.values.missing(value) {
-            return Err(self.refuse(Problem::Missing { contributor }));
+            return Err(self.refuse(ValueProblem::Missing { contributor }));
         }
         if self.team.shape.ranks > 1 && !self.values.is_last(value) {
-            return Err(self.refuse(Problem::Unfinished));
+            return Err(self.refuse(ValueProblem::Unfinished));
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Checker<'_> {
             None => self.values.show(value),
         };
         let expected = name((from, chunk));
-        Err(self.refuse(Problem::WrongResult { found, expected }))
+        Err(self.refuse(ValueProblem::WrongResult { found, expected }))
     }
 
     /// Whose contribution belongs here, and which chunk of it.
@@ -137,14 +137,14 @@ impl Checker<'_> {
     }
 
     fn differs(&self, found: ValueId, first: Rank, expected: ValueId) -> VerifyError {
-        self.refuse(Problem::Differs {
+        self.refuse(ValueProblem::Differs {
             found: self.values.show(found),
             first,
             expected: self.values.show(expected),
         })
     }
 
-    fn refuse(&self, problem: Problem) -> VerifyError {
+    fn refuse(&self, problem: ValueProblem) -> VerifyError {
         VerifyError::of_rank(self.rank, Some(self.chunk), problem)
     }
 }

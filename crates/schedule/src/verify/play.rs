@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::claims::{self, Choice};
 use super::memory::{Access, ChunkProblem, Memory, Store};
 use super::value::{Uncombinable, ValueId, Values};
-use super::{Place, Problem, Team, Traffic, VerifyError};
+use super::{Place, Problem, Team, Traffic, ValueProblem, VerifyError};
 use crate::ir::{Buffer, Collective, Rank, SignalId, Slice, Step};
 
 /// What is there when all programs have ended.
@@ -311,13 +311,13 @@ fn combine(
         let sources: Vec<ValueId> = contents.iter().map(|content| content[index]).collect();
         let combined = values.combine(&sources, last, dst.encoding).map_err(|why| {
             let problem = match why {
-                Uncombinable::AlreadyFinal { source } => Problem::AlreadyFinal {
+                Uncombinable::AlreadyFinal { source } => ValueProblem::AlreadyFinal {
                     slice: srcs[source].to_string(),
                 },
-                Uncombinable::Doubled { contributor } => Problem::Doubled { contributor },
-                Uncombinable::Missing { contributor } => Problem::Missing { contributor },
+                Uncombinable::Doubled { contributor } => ValueProblem::Doubled { contributor },
+                Uncombinable::Missing { contributor } => ValueProblem::Missing { contributor },
             };
-            (chunk, problem)
+            (chunk, problem.into())
         });
         result.push(combined?);
     }
@@ -349,7 +349,7 @@ fn check_sizes_known(
         };
         for party in [rank, dst.rank] {
             if party != from && party != to {
-                return Err((chunk, Problem::UnknownSize { from, to }));
+                return Err((chunk, ValueProblem::UnknownSize { from, to }.into()));
             }
         }
     }

@@ -1,0 +1,275 @@
+//! What can be wrong with schedules.
+
+use std::fmt;
+
+use super::Place;
+use crate::ir::{Encoding, Rank, SignalId};
+
+/// What is wrong. Slices are named in text form.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The schedules do not belong together, or their common part is not valid.
+    Header(String),
+    /// The step is not well formed.
+    Malformed(String),
+    /// A slice has chunks that its buffer does not hold.
+    OutOfBounds {
+        /// The slice.
+        slice: String,
+        /// The chunks that could be named.
+        held: String,
+    },
+    /// A slice that this rank cannot or must not read.
+    Unreadable {
+        /// The slice.
+        slice: String,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A slice that this rank cannot or must not write.
+    Unwritable {
+        /// The slice.
+        slice: String,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// Signals to one rank are numbered 0, 1, 2 ... in program order, but this one is not.
+    Misnumbered {
+        /// The number that it should have.
+        expected: SignalId,
+    },
+    /// Nobody waits for the signal.
+    UnmatchedSignal,
+    /// Nobody sends what is waited for.
+    UnmatchedWait,
+    /// An earlier step waits for the same signal.
+    DoubledWait,
+    /// The ranks wait for each other.
+    Deadlock {
+        /// The waiting ranks, each for the next, the last for the first.
+        cycle: Vec<Place>,
+    },
+    /// What is read was not written.
+    Unwritten {
+        /// The slice.
+        slice: String,
+    },
+    /// What is read was written with another base or encoding, so it lies elsewhere.
+    Elsewhere {
+        /// The slice.
+        slice: String,
+        /// The base it was written with.
+        base: u32,
+        /// The encoding it was written with.
+        encoding: Encoding,
+    },
+    /// Nothing orders this access after another one to the same chunk.
+    Race {
+        /// The slice.
+        slice: String,
+        /// Whether this access is a write.
+        write: bool,
+        /// The other access.
+        other: Place,
+        /// Whether the other access is a write.
+        other_write: bool,
+    },
+    /// The reader waited for no signal that the writer sent behind its put; one that came through a third rank does not count
+    /// where memory is not mapped.
+    Undelivered {
+        /// The slice.
+        slice: String,
+        /// The put.
+        put: Place,
+    },
+    /// A peer's memory is touched though nothing shows that the peer has entered the operation.
+    BeforeEntry {
+        /// The slice.
+        slice: String,
+    },
+    /// A peer's memory is touched though the peer may have left the operation, or ended the tile.
+    AfterExit {
+        /// The buffer.
+        buffer: String,
+    },
+    /// What is computed is wrong.
+    Value(ValueProblem),
+}
+
+/// What is wrong with what is computed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ValueProblem {
+    /// One contribution would be in twice.
+    Doubled {
+        /// Whose.
+        contributor: Rank,
+    },
+    /// A contribution is not in.
+    Missing {
+        /// Whose.
+        contributor: Rank,
+    },
+    /// A source is final already, and is reduced again.
+    AlreadyFinal {
+        /// The slice.
+        slice: String,
+    },
+    /// The result was not made by a reduction marked last.
+    Unfinished,
+    /// The result was never written.
+    NoResult,
+    /// The result is something else.
+    WrongResult {
+        /// The expression found.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// The result is another expression than on the first rank.
+    Differs {
+        /// The expression found.
+        found: String,
+        /// The rank it is compared with.
+        first: Rank,
+        /// The expression there.
+        expected: String,
+    },
+    /// The result depends on who claims a step.
+    DependsOnClaim,
+    /// A rank leaves the barrier though another may not have entered.
+    LeavesEarly {
+        /// The other rank.
+        other: Rank,
+    },
+    /// A block whose size only two ranks know passes through a third.
+    UnknownSize {
+        /// The rank that sends it.
+        from: Rank,
+        /// The rank that it is for.
+        to: Rank,
+    },
+}
+
+impl From<ValueProblem> for Problem {
+    fn from(problem: ValueProblem) -> Self {
+        Problem::Value(problem)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Header(message) | Problem::Malformed(message) => f.write_str(message),
+            Problem::OutOfBounds { slice, held } => {
+                write!(f, "{slice} is out of bounds: {held}")
+            }
+            Problem::Unreadable { slice, reason } => write!(f, "{slice} cannot be read: {reason}"),
+            Problem::Unwritable { slice, reason } => {
+                write!(f, "{slice} cannot be written: {reason}")
+            }
+            Problem::Misnumbered { expected } => {
+                write!(
+                    f,
+                    "signals are numbered in program order, so this is #{expected}"
+                )
+            }
+            Problem::UnmatchedSignal => f.write_str("nobody waits for this signal"),
+            Problem::UnmatchedWait => f.write_str("nobody sends this signal"),
+            Problem::DoubledWait => f.write_str("an earlier step waits for the same signal"),
+            Problem::Deadlock { cycle } => deadlock(f, cycle),
+            Problem::Unwritten { slice } => {
+                write!(f, "reads {slice}, which nothing has written before")
+            }
+            Problem::Elsewhere {
+                slice,
+                base,
+                encoding,
+            } => write!(
+                f,
+                "reads {slice}, which was written with base {base} as {}",
+                encoding.name()
+            ),
+            Problem::Race {
+                slice,
+                write,
+                other,
+                other_write,
+            } => write!(
+                f,
+                "{} {slice}, but nothing orders that after the {} at {other}",
+                if *write { "writes" } else { "reads" },
+                if *other_write { "write" } else { "read" },
+            ),
+            Problem::Undelivered { slice, put } => write!(
+                f,
+                "reads {slice} without having waited for a signal that rank {} sent behind its put at step {}",
+                put.rank, put.step
+            ),
+            Problem::BeforeEntry { slice } => write!(
+                f,
+                "touches {slice} though nothing shows that its rank has entered the operation"
+            ),
+            Problem::AfterExit { buffer } => write!(
+                f,
+                "touches {buffer}, but nothing orders that before the end of its rank's program"
+            ),
+            Problem::Value(problem) => problem.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for ValueProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ValueProblem::Doubled { contributor } => {
+                write!(
+                    f,
+                    "the contribution of rank {contributor} would be in twice"
+                )
+            }
+            ValueProblem::Missing { contributor } => {
+                write!(f, "the contribution of rank {contributor} is missing")
+            }
+            ValueProblem::AlreadyFinal { slice } => {
+                write!(f, "reduces {slice}, which is final already")
+            }
+            ValueProblem::Unfinished => {
+                f.write_str("the result was not made by a reduction marked last")
+            }
+            ValueProblem::NoResult => f.write_str("the result was never written"),
+            ValueProblem::WrongResult { found, expected } => {
+                write!(f, "the result is {found}, not {expected}")
+            }
+            ValueProblem::Differs {
+                found,
+                first,
+                expected,
+            } => write!(f, "the result is {found}, but rank {first} has {expected}"),
+            ValueProblem::DependsOnClaim => {
+                f.write_str("the result depends on which rank claims a step")
+            }
+            ValueProblem::LeavesEarly { other } => {
+                write!(
+                    f,
+                    "leaves the barrier though rank {other} may not have entered"
+                )
+            }
+            ValueProblem::UnknownSize { from, to } => write!(
+                f,
+                "only ranks {from} and {to} know the size of what rank {from} sends to rank {to}"
+            ),
+        }
+    }
+}
+
+fn deadlock(f: &mut fmt::Formatter<'_>, cycle: &[Place]) -> fmt::Result {
+    f.write_str("deadlock")?;
+    for (index, place) in cycle.iter().enumerate() {
+        let next = cycle[(index + 1) % cycle.len()];
+        let between = if index == 0 { ": " } else { "; " };
+        write!(f, "{between}{place} waits for rank {}", next.rank)?;
+    }
+    Ok(())
+}
