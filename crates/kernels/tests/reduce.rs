@@ -120,7 +120,10 @@ proptest! {
 fn every_type_and_operation_at_every_length() {
     for dtype in DType::ALL {
         for op in ReduceOp::ALL.into_iter().filter(|op| supports(dtype, *op)) {
-            for count in (0..20).chain([63, 64, 65, 255, 256, 257, 300]) {
+            for count in (0..20)
+                .chain([63, 64, 65, 255, 256, 257, 300])
+                .filter(|count| !cfg!(miri) || count % 64 == 1)
+            {
                 let bytes = count * dtype.size();
                 let pattern = |seed: usize| {
                     (0..bytes)
