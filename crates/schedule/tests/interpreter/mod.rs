@@ -6,11 +6,13 @@
 
 pub(crate) mod machine;
 pub(crate) mod random;
+mod rules;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use machine::{Cell, Element, Impossible, Machine, Tile, scaled};
+use machine::{Cell, Impossible, Machine, Tile};
 use random::Random;
+use rules::{compute, expected, former, reads_landing, writes_landing};
 use weft_schedule::{
     Buffer, Claim, Collective, Mapped, Rank, Schedule, Slice, Step, VerifyOptions,
 };
@@ -472,82 +474,4 @@ impl<'a> World<'a> {
         }
         Ok(())
     }
-}
-
-/// What element `index` of the output of `rank` should sum up to. `None`: it does not matter.
-fn expected(collective: Collective, given: &[Vec<Cell>], rank: Rank, index: usize) -> Option<u64> {
-    let of = |rank: usize, index: usize| given[rank][index].map(|element| element.sum);
-    let share = given[0].len() / given.len();
-    let total = || {
-        let all = (0..given.len()).filter_map(|rank| of(rank, index));
-        Some(scaled(all.fold(0, u64::wrapping_add)))
-    };
-    let rank = rank as usize;
-    match collective {
-        Collective::AllReduce => total(),
-        Collective::Reduce { root } if root as usize == rank => total(),
-        Collective::Reduce { .. } => of(rank, index),
-        Collective::Broadcast { root } => of(root as usize, index),
-        Collective::AllGather => of(index / share, index),
-        Collective::ReduceScatter => (index / share == rank).then(total).flatten(),
-        Collective::AllToAll => of(index / share, rank * share + index % share),
-        Collective::Gather { root } => (root as usize == rank)
-            .then(|| of(index / share, index))
-            .flatten(),
-        Collective::Scatter { root } => (index / share == rank)
-            .then(|| of(root as usize, index))
-            .flatten(),
-        Collective::Barrier => None,
-    }
-}
-
-/// What a step writes to a destination.
-fn compute(step: &Step, dst: &Slice, contents: &[Vec<Cell>]) -> Result<Vec<Cell>, Impossible> {
-    let elements = contents.first().map_or(0, Vec::len);
-    if contents.iter().any(|content| content.len() != elements) {
-        return Err(Impossible(format!("the sources for {dst} differ in size")));
-    }
-    let element = |index: usize| {
-        let sources: Option<Vec<Element>> = contents.iter().map(|content| content[index]).collect();
-        let sources = sources?;
-        Some(match step {
-            Step::Reduce { last, .. } => Element::combined(&sources, *last, dst.encoding),
-            _ => sources[0].encoded(dst.encoding),
-        })
-    };
-    Ok((0..elements).map(element).collect())
-}
-
-/// The tile that used the same slot before.
-fn former(tile: Tile) -> Option<Tile> {
-    if tile.tile >= SLOTS {
-        return Some(Tile {
-            tile: tile.tile - SLOTS,
-            ..tile
-        });
-    }
-    let operation = tile.operation.checked_sub(1)?;
-    let last = (0..TILES).rev().find(|other| other % SLOTS == tile.tile)?;
-    Some(Tile {
-        operation,
-        tile: last,
-        ..tile
-    })
-}
-
-fn writes_landing(schedule: &Schedule, at: Rank) -> bool {
-    let here = |slice: &Slice| matches!(slice.buffer, Buffer::Landing { .. }) && slice.rank == at;
-    schedule.steps.iter().any(|step| match step {
-        Step::Copy { dsts, .. } | Step::Reduce { dsts, .. } => dsts.iter().any(here),
-        Step::Signal { .. } | Step::Wait { .. } => false,
-    })
-}
-
-fn reads_landing(schedule: &Schedule, from: Rank) -> bool {
-    let here = |slice: &Slice| matches!(slice.buffer, Buffer::Landing { from: f, .. } if f == from);
-    schedule.steps.iter().any(|step| match step {
-        Step::Copy { src, .. } => here(src),
-        Step::Reduce { srcs, .. } => srcs.iter().any(here),
-        Step::Signal { .. } | Step::Wait { .. } => false,
-    })
 }
