@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use weft_transport::{Link, Sleep};
+use weft_transport::{Link, Sleep, Woken};
 
 use crate::Error;
 use crate::endpoint::Endpoint;
@@ -241,7 +241,9 @@ impl Engine {
             progressed = self.pass();
             progressed || over()
         };
-        self.endpoint.bell().sleep(mode, &mut ready, time);
+        if self.endpoint.bell().sleep(mode, &mut ready, time) == Woken::Knocked {
+            self.lock().knocked = true;
+        }
         progressed
     }
 

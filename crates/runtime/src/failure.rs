@@ -165,24 +165,34 @@ impl State {
         self.unwatch(key);
         let peer = link.peer();
         match error {
-            LinkError::Left => self.left(peer, finished),
+            LinkError::Left => self.left(peer),
             error => self.dead(peer, &error.to_string(), finished),
         }
     }
 
-    /// A peer has said goodbye. What it has sent is there; what waits for more from it fails.
-    fn left(&mut self, peer: EndpointId, finished: &mut Finished) {
+    /// A peer has said goodbye. What it has sent is there; what waits for more from it will fail.
+    fn left(&mut self, peer: EndpointId) {
         for group in self.groups.values_mut() {
-            let Some(rank) = group.rank_of(peer) else {
-                continue;
-            };
-            group.left[rank as usize] = true;
-            if group.mailbox.needs(rank) {
+            if let Some(rank) = group.rank_of(peer) {
+                group.left[rank as usize] = true;
+            }
+        }
+        self.endpoint.forget(peer);
+    }
+
+    /// Ends groups whose messages wait for a peer that has left, once all that it has sent is taken in.
+    pub(crate) fn fail_bereft(&mut self, finished: &mut Finished) {
+        for group in self
+            .groups
+            .values_mut()
+            .filter(|group| group.mailbox.pending() > 0)
+        {
+            let bereft = |rank: &u32| group.left[*rank as usize] && group.mailbox.needs(*rank);
+            if let Some(rank) = (0..group.size()).find(bereft) {
                 let error = Error::from_link(LinkError::Left, Some(rank), group.host_name(rank));
                 group.fail_and_tell(&error, finished);
             }
         }
-        self.endpoint.forget(peer);
     }
 
     /// A process is gone: breaks its groups, and tells everybody.

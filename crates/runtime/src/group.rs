@@ -18,8 +18,8 @@ use crate::group_state::GroupState;
 use crate::mailbox::{EAGER_BYTES, Mailbox, Posted, Source, Target};
 use crate::memory;
 use crate::message::Message;
-use crate::operation::{Agreement, Operation};
-use crate::plan::{PlanKey, choose};
+use crate::operation::{Agreement, Keys, Operation};
+use crate::plan::choose;
 use crate::rendezvous::{Meeting, meet};
 use crate::store::Store;
 use crate::symmetric::{Shared, Symmetric};
@@ -275,7 +275,7 @@ impl Group {
     }
 
     /// Chooses and compiles what a call may need, and connects to everybody it involves.
-    fn plan(&self, call: &Call) -> Result<(PlanKey, Option<PlanKey>), Error> {
+    fn plan(&self, call: &Call) -> Result<Keys, Error> {
         let (keys, unconnected) = self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             if let Some(error) = &group.broken {
@@ -554,7 +554,8 @@ impl Drop for Group {
 }
 
 impl GroupState {
-    fn plans_for(&mut self, call: &Call) -> Result<((PlanKey, Option<PlanKey>), Vec<u32>), Error> {
+    /// The plans that a call may run by, and the ranks that it involves and that there is no channel to yet.
+    fn plans_for(&mut self, call: &Call) -> Result<(Keys, Vec<u32>), Error> {
         let ordinary = choose(call, self.setting(false))?;
         let symmetric = match self.may_be_symmetric(call) {
             true => Some(choose(call, self.setting(true))?),
@@ -579,7 +580,7 @@ impl GroupState {
     fn enqueue(
         &mut self,
         call: Call,
-        keys: (PlanKey, Option<PlanKey>),
+        keys: Keys,
         completion: Arc<Completion>,
     ) -> Result<(), Error> {
         if let Some(error) = &self.broken {
@@ -642,7 +643,7 @@ impl GroupState {
     fn push(
         &mut self,
         call: Call,
-        keys: (PlanKey, Option<PlanKey>),
+        keys: Keys,
         completion: Arc<Completion>,
         bases: Bases,
         agreement: Option<Arc<Agreement>>,

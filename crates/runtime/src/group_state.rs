@@ -213,7 +213,7 @@ impl GroupState {
         };
         if let Some(memory) = link.memory() {
             let fits = |start: u64, bytes: u64| {
-                start % 64 == 0
+                start.is_multiple_of(64)
                     && start
                         .checked_add(bytes)
                         .is_some_and(|end| end <= memory.len as u64)

@@ -359,10 +359,12 @@ impl Peer {
                 return Ok(true);
             };
             let offset = remote.channel + route.layout.fragments_taken();
-            route.link.signal(Signal {
+            let signal = Signal {
                 offset,
                 value: self.fragments_taken,
-            })?;
+            };
+            // A sender that has left needs no credit; a link that failed is noticed when it is read.
+            let _ = route.link.signal(signal);
         }
         Ok(self.fragments_taken > before)
     }

@@ -102,6 +102,9 @@ pub(crate) struct Running {
     pub(crate) tiles: Vec<Tile>,
 }
 
+/// The plan of a call, and the one to use instead if all ranks passed symmetric memory.
+pub(crate) type Keys = (PlanKey, Option<PlanKey>);
+
 /// One call under way.
 #[derive(Debug)]
 pub(crate) struct Operation {
@@ -111,8 +114,7 @@ pub(crate) struct Operation {
     pub(crate) issued: Instant,
     pub(crate) deadline: Instant,
     pub(crate) fingerprint: Fingerprint,
-    /// The plan, and the one to use instead if all ranks passed symmetric memory.
-    pub(crate) keys: (PlanKey, Option<PlanKey>),
+    pub(crate) keys: Keys,
     pub(crate) bases: Bases,
     pub(crate) agreement: Option<Arc<Agreement>>,
     pub(crate) running: Option<Running>,

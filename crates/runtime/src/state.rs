@@ -50,6 +50,8 @@ pub(crate) struct State {
     now: Instant,
     polled: Instant,
     housekept: Instant,
+    /// A knock that ended a sleep and is not acted on yet.
+    pub(crate) knocked: bool,
     /// Whether any link is not shared memory, so that sleeping must watch descriptors.
     pub(crate) sockets_carry_data: bool,
 }
@@ -72,6 +74,7 @@ impl State {
             now,
             polled: now,
             housekept: now,
+            knocked: false,
             sockets_carry_data: false,
         }
     }
@@ -98,6 +101,8 @@ impl State {
         if let Some(descriptor) = link.descriptor() {
             self.poller.add(descriptor, self.next_key);
         }
+        // What came before this moment has knocked already, perhaps in vain.
+        self.endpoint.bell().knock();
         self.sockets_carry_data |= link.kind() == Kind::Tcp;
         self.links.insert(
             self.next_key,
@@ -113,7 +118,7 @@ impl State {
         let mut progressed = false;
         let now = Instant::now();
         self.now = now;
-        let knocked = self.endpoint.bell().take_knock();
+        let knocked = self.endpoint.bell().take_knock() || std::mem::take(&mut self.knocked);
         if knocked || self.sockets_carry_data || now - self.polled > LINK_POLL {
             self.polled = now;
             progressed |= self.receive(knocked, finished);
@@ -151,6 +156,7 @@ impl State {
         for (id, rank) in busy {
             progressed |= self.advance_messages(id, rank, finished);
         }
+        self.fail_bereft(finished);
         progressed
     }
 
