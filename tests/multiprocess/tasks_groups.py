@@ -6,8 +6,8 @@ import threading
 import time
 
 import numpy as np
-
 import torch
+
 import weft
 
 

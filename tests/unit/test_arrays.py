@@ -5,13 +5,26 @@ import datetime
 import ml_dtypes
 import numpy as np
 import pytest
-
 import torch
+
 from weft import _weft, arrays
 from weft.errors import ArgumentError, UnsupportedError
 
 NUMPY_TYPES = [
-    *(["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"]),
+    *[
+        "float64",
+        "float32",
+        "float16",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint64",
+        "uint32",
+        "uint16",
+        "uint8",
+        "bool",
+    ],
     ml_dtypes.bfloat16,
 ]
 
