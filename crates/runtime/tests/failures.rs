@@ -1,0 +1,243 @@
+//! What goes wrong is told as what it is, on every rank, and nobody is left waiting.
+
+mod ranks;
+
+use std::time::{Duration, Instant};
+
+use ranks::Ranks;
+use weft_kernels::DType;
+use weft_runtime::{Call, Counts, Error, Group, Op, TransportChoice, Waited};
+use weft_schedule::Collective;
+
+const TRANSPORTS: [TransportChoice; 3] = [
+    TransportChoice::Loopback,
+    TransportChoice::Shm,
+    TransportChoice::Tcp,
+];
+
+fn call(collective: Collective, buffer: &mut [f32], count: u64) -> Call {
+    Call {
+        collective,
+        dtype: DType::F32,
+        op: Op::Sum,
+        input: buffer.as_ptr().cast(),
+        output: buffer.as_mut_ptr().cast(),
+        counts: Counts::Equal(count),
+        priority: 0,
+        timeout: None,
+        algorithm: None,
+    }
+}
+
+fn run(group: &Group, call: Call) -> Result<(), Error> {
+    // SAFETY: the tests keep their buffers until the wait is over.
+    let work = unsafe { group.issue(call, false) }?;
+    assert_eq!(work.wait(None, &mut || false)?, Waited::Done);
+    Ok(())
+}
+
+fn is_desync(error: &Error) -> bool {
+    matches!(error, Error::Desync { .. })
+}
+
+#[test]
+fn different_counts_are_a_desync_that_names_both_calls() {
+    for transport in TRANSPORTS {
+        let errors = Ranks::run(transport, 3, |group| {
+            let mut buffer = vec![1.0; 200];
+            let count = if group.rank() == 1 { 101 } else { 100 };
+            run(group, call(Collective::AllReduce, &mut buffer, count)).unwrap_err()
+        });
+        assert!(errors.iter().all(is_desync), "{errors:?}");
+        let text = errors[0].to_string();
+        assert!(
+            text.contains("100 x float32") && text.contains("101 x float32"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn different_collectives_are_a_desync_even_where_no_signal_tells() {
+    for transport in TRANSPORTS {
+        let errors = Ranks::run(transport, 3, |group| {
+            let mut buffer = vec![1.0; 100];
+            // The root of a broadcast waits for nobody; its mistake must be seen all the same.
+            let collective = match group.rank() {
+                0 => Collective::Broadcast { root: 0 },
+                _ => Collective::AllReduce,
+            };
+            run(group, call(collective, &mut buffer, 100))
+                .and_then(|()| run(group, call(Collective::AllReduce, &mut buffer, 100)))
+                .unwrap_err()
+        });
+        assert!(errors.iter().all(is_desync), "{errors:?}");
+    }
+}
+
+#[test]
+fn an_operation_that_ended_differently_is_seen_by_the_next() {
+    let errors = Ranks::run(TransportChoice::Loopback, 2, |group| {
+        let mut buffer = vec![1.0; 4];
+        let sent = if group.rank() == 0 { 4 } else { 3 };
+        let first = run(
+            group,
+            call(Collective::Broadcast { root: 0 }, &mut buffer, sent),
+        );
+        first
+            .and_then(|()| run(group, call(Collective::Barrier, &mut [], 0)))
+            .unwrap_err()
+    });
+    assert!(errors.iter().all(is_desync), "{errors:?}");
+}
+
+#[test]
+fn a_missing_rank_is_named_at_the_deadline() {
+    for transport in TRANSPORTS {
+        let errors = Ranks::run(transport, 3, |group| {
+            let mut buffer = vec![1.0; 100];
+            if group.rank() == 2 {
+                // Does not take part until the others have given up.
+                let since = Instant::now();
+                while group.broken().is_none() && since.elapsed() < Duration::from_secs(20) {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                return None;
+            }
+            let mut c = call(Collective::AllReduce, &mut buffer, 100);
+            c.timeout = Some(Duration::from_millis(300));
+            Some(run(group, c).unwrap_err())
+        });
+        for error in errors.into_iter().flatten() {
+            let text = error.to_string();
+            assert!(matches!(error, Error::Timeout { .. }), "{text}");
+            assert!(
+                text.contains("all-reduce") && text.contains("rank "),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn abort_ends_every_pending_call_on_every_rank_at_once() {
+    for transport in TRANSPORTS {
+        let since = Instant::now();
+        let errors = Ranks::run(transport, 3, |group| {
+            let mut buffer = vec![1.0; 100];
+            if group.rank() == 0 {
+                std::thread::sleep(Duration::from_millis(100));
+                group.abort("the test says so");
+                return group.broken().unwrap();
+            }
+            run(group, call(Collective::AllReduce, &mut buffer, 100)).unwrap_err()
+        });
+        assert!(
+            errors.iter().all(|e| matches!(e, Error::Aborted { .. })),
+            "{errors:?}"
+        );
+        assert!(
+            errors[1].to_string().contains("the test says so"),
+            "{}",
+            errors[1]
+        );
+        assert!(since.elapsed() < Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_too_early_is_lost() {
+    for transport in TRANSPORTS {
+        let errors = Ranks::run(transport, 2, |group| {
+            if group.rank() == 1 {
+                group.close();
+                return None;
+            }
+            let mut buffer = vec![1.0; 1000];
+            Some(run(group, call(Collective::AllReduce, &mut buffer, 1000)).unwrap_err())
+        });
+        let error = errors[0].clone().unwrap();
+        assert!(
+            matches!(error, Error::PeerLost { rank: Some(1), .. }),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn a_broken_group_stays_broken_and_says_why() {
+    Ranks::run(TransportChoice::Loopback, 2, |group| {
+        group.abort("first reason");
+        let mut buffer = vec![1.0; 1];
+        let error = run(group, call(Collective::AllReduce, &mut buffer, 1)).unwrap_err();
+        assert!(error.to_string().contains("reason"), "{error}");
+    });
+}
+
+#[test]
+fn wrong_arguments_are_refused_at_once() {
+    Ranks::run(TransportChoice::Loopback, 2, |group| {
+        let mut buffer = vec![1.0; 8];
+        let refused = |c: Call| match run(group, c) {
+            Err(Error::Config(text)) => text,
+            other => panic!("{other:?}"),
+        };
+        assert!(refused(call(Collective::Broadcast { root: 2 }, &mut buffer, 1)).contains('2'));
+        let mut c = call(Collective::AllReduce, &mut buffer, 1);
+        c.op = Op::BitAnd;
+        assert!(refused(c).contains("float32"));
+        let mut c = call(Collective::AllReduce, &mut buffer, 1);
+        c.algorithm = Some("rings".into());
+        assert!(refused(c).contains("slice-reduce"));
+        let mut c = call(Collective::AllGather, &mut buffer, 1);
+        c.counts = Counts::PerRank(vec![1]);
+        assert!(refused(c).contains("1 counts"));
+        // None of it has broken the group.
+        run(group, call(Collective::AllReduce, &mut buffer, 8)).unwrap();
+    });
+}
+
+#[test]
+fn a_message_of_another_length_fails_on_both_sides() {
+    for bytes in [10, 100_000] {
+        let errors = Ranks::run(TransportChoice::Shm, 2, |group| {
+            let mut buffer = vec![0_u8; bytes + 1];
+            let (rank, memory) = (group.rank(), buffer.as_mut_ptr());
+            // SAFETY: the buffer lives until the wait is over.
+            let work = unsafe {
+                match rank {
+                    0 => group.send(1, 7, memory, bytes as u64, None),
+                    _ => group.receive(Some(0), 7, memory, bytes as u64 + 1, None),
+                }
+            };
+            work.unwrap().wait(None, &mut || false).err()
+        });
+        let error = errors[1].clone().unwrap().to_string();
+        assert!(
+            error.contains(&format!("{bytes} bytes are sent")),
+            "{error}"
+        );
+        assert_eq!(errors[0].is_some(), bytes > 16_384);
+    }
+}
+
+#[test]
+fn a_wait_can_be_interrupted_and_resumed() {
+    Ranks::run(TransportChoice::Shm, 2, |group| {
+        let mut buffer = vec![1.0; 10];
+        let c = call(Collective::AllReduce, &mut buffer, 10);
+        if group.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(200));
+            return run(group, c).unwrap();
+        }
+        // SAFETY: the buffer lives until the second wait is over.
+        let work = unsafe { group.issue(c, false) }.unwrap();
+        assert_eq!(work.wait(None, &mut || true).unwrap(), Waited::Interrupted);
+        assert_eq!(
+            work.wait(Some(Duration::ZERO), &mut || false).unwrap(),
+            Waited::NotYet
+        );
+        assert_eq!(work.wait(None, &mut || false).unwrap(), Waited::Done);
+        assert_eq!(buffer, vec![2.0; 10]);
+    });
+}
