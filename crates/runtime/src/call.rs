@@ -136,6 +136,12 @@ impl Call {
                 self.dtype.name()
             )));
         }
+        if self.op == Op::Average && self.reduces() && !weft_kernels::supports_average(self.dtype) {
+            return Err(Error::Config(format!(
+                "the average of {} elements is not defined",
+                self.dtype.name()
+            )));
+        }
         if matches!(self.op, Op::PremulSum(_)) && !self.works_in_place() && self.reduces() {
             return Err(Error::Unsupported(
                 "premul_sum is defined for all_reduce and reduce; scale the input before a reduce_scatter".into(),
@@ -306,7 +312,13 @@ impl fmt::Display for Fingerprint {
         if matches!(self.kind & 15, 1 | 2 | 6 | 7) {
             write!(f, ", root {}", (self.kind >> 32) & 0xffff_ffff)?;
         }
-        f.write_str(")")
+        f.write_str(")")?;
+        match weft_algorithms::registry()
+            .get((((self.kind & PLAN_BITS) >> 17) as usize).wrapping_sub(1))
+        {
+            Some(algorithm) => write!(f, " by {}", algorithm.name),
+            None => Ok(()),
+        }
     }
 }
 

@@ -77,13 +77,23 @@ pub struct Endpoint {
 impl Endpoint {
     /// Sets up the pool and the transports, and starts listening.
     pub fn new(options: EndpointOptions) -> Result<Arc<Self>, Error> {
+        Self::set_up(options, None)
+    }
+
+    /// As [`Endpoint::new`]. Ranks with different labels count as being on different hosts, though they may share one: for trying
+    /// out several hosts on one.
+    pub fn with_host_label(options: EndpointOptions, host_label: &str) -> Result<Arc<Self>, Error> {
+        Self::set_up(options, Some(host_label))
+    }
+
+    fn set_up(options: EndpointOptions, host_label: Option<&str>) -> Result<Arc<Self>, Error> {
         let local = local(&options)?;
         let transports = transports(&local, &options)?;
         let address = Address {
             id: local.id,
             host_name: system_text("/proc/sys/kernel/hostname")?,
             pid: std::process::id(),
-            boot_id: system_text("/proc/sys/kernel/random/boot_id")?,
+            boot_id: boot_id(host_label)?,
             transports: transports.iter().map(|t| (t.kind(), t.address())).collect(),
         };
         let endpoint = Arc::new(Self {
@@ -238,6 +248,14 @@ fn interface(options: &EndpointOptions) -> Interface {
 
 fn cannot_start(kind: Kind, error: &LinkError) -> Error {
     Error::Config(format!("the {kind} transport cannot start: {error}"))
+}
+
+fn boot_id(host_label: Option<&str>) -> Result<String, Error> {
+    let running = system_text("/proc/sys/kernel/random/boot_id")?;
+    Ok(match host_label {
+        Some(label) => format!("{running}/{label}"),
+        None => running,
+    })
 }
 
 fn system_text(path: &str) -> Result<String, Error> {
