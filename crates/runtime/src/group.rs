@@ -1,29 +1,20 @@
 //! Groups: what users call.
 
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use weft_kernels::DType;
-use weft_schedule::Collective;
-use weft_transport::{Kind, Segment, fork};
+use weft_transport::{Kind, fork};
 
-use crate::call::{Counts, Fingerprint, Op};
 use crate::channel::Layout;
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
-use crate::execute::Bases;
 use crate::group_state::GroupState;
-use crate::mailbox::{EAGER_BYTES, Mailbox, Posted, Source, Target};
-use crate::memory;
+use crate::mailbox::Mailbox;
 use crate::message::Message;
-use crate::operation::{Agreement, Keys, Operation};
 use crate::plan::choose;
 use crate::rendezvous::{Meeting, meet};
 use crate::store::Store;
-use crate::symmetric::{Shared, Symmetric};
-use crate::work::{Completion, Work};
 use crate::{Call, Error};
 
 /// How to make a group.
@@ -48,14 +39,14 @@ impl Default for GroupOptions {
 ///
 /// All ranks of a group issue its operations in the same order. Threads that cannot keep an order use groups of their own.
 pub struct Group {
-    engine: Arc<Engine>,
-    meeting: Meeting,
-    id: u64,
-    rank: u32,
-    options: GroupOptions,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) meeting: Meeting,
+    pub(crate) id: u64,
+    pub(crate) rank: u32,
+    pub(crate) options: GroupOptions,
     /// Serialises issuing, so that sequence numbers follow the order of calls.
-    issuing: Mutex<()>,
-    cancel: AtomicBool,
+    pub(crate) issuing: Mutex<()>,
+    pub(crate) cancel: AtomicBool,
     generation: u64,
 }
 
@@ -245,55 +236,13 @@ impl Group {
         Ok(weft_algorithms::registry()[key.algorithm as usize].name)
     }
 
-    /// Starts a collective operation.
-    ///
-    /// With `background`, the progress thread is woken to drive it; without, the caller is about to wait for it. Errors that depend on
-    /// this rank's arguments alone are returned at once, all others by [`Work::wait`].
-    ///
-    /// # Safety
-    /// Until the operation is over, `call.input` stays readable and unchanged and `call.output` stays writable, for the sizes
-    /// that `call.collective` and `call.counts` say, and nobody else touches `call.output`.
-    pub unsafe fn issue(&self, call: Call, background: bool) -> Result<Work, Error> {
-        self.check_usable()?;
-        call.check(self.size())?;
-        let order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
-        let keys = self.plan(&call)?;
-        let completion = Completion::new();
-        self.engine
-            .with(|state, _| match state.groups.get_mut(&self.id) {
-                Some(group) => group.enqueue(call, keys, completion.clone()),
-                None => Err(closed()),
-            })?;
-        drop(order);
-        if background {
-            self.engine.hand_over();
-        }
-        Ok(Work {
-            completion,
-            engine: self.engine.clone(),
-        })
-    }
-
-    /// Chooses and compiles what a call may need, and connects to everybody it involves.
-    fn plan(&self, call: &Call) -> Result<Keys, Error> {
-        let (keys, unconnected) = self.engine.with(|state, _| {
-            let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
-            if let Some(error) = &group.broken {
-                return Err(error.clone());
-            }
-            group.plans_for(call)
-        })?;
-        if !unconnected.is_empty() {
-            let deadline = Instant::now() + call.timeout.unwrap_or(self.options.timeout);
-            for peer in unconnected {
-                self.connect(peer, deadline, &self.cancel)?;
-            }
-        }
-        Ok(keys)
-    }
-
     /// Makes sure that there is a link and a channel to a rank.
-    fn connect(&self, rank: u32, deadline: Instant, cancel: &AtomicBool) -> Result<(), Error> {
+    pub(crate) fn connect(
+        &self,
+        rank: u32,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<(), Error> {
         let address = &self.meeting.members[rank as usize].address;
         let kind = self.meeting.kind(self.rank, rank);
         let link = self
@@ -317,162 +266,6 @@ impl Group {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.open_channel(&endpoint, rank, &link)
         })
-    }
-
-    /// Sends bytes to a rank, which receives them by the same tag.
-    ///
-    /// # Safety
-    /// Until the operation is over, `memory` stays readable and unchanged for `bytes` bytes.
-    pub unsafe fn send(
-        &self,
-        to: u32,
-        tag: u64,
-        memory: *const u8,
-        bytes: u64,
-        timeout: Option<Duration>,
-    ) -> Result<Work, Error> {
-        self.check_usable()?;
-        self.check_rank("send to", to)?;
-        let deadline = Instant::now() + timeout.unwrap_or(self.options.timeout);
-        if to != self.rank {
-            self.connect(to, deadline, &self.cancel)?;
-        }
-        let completion = Completion::new();
-        let source = Source {
-            memory,
-            bytes,
-            completion: completion.clone(),
-            deadline,
-        };
-        self.engine.with(|state, finished| {
-            let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
-            if let Some(error) = &group.broken {
-                return Err(error.clone());
-            }
-            if to == self.rank {
-                group
-                    .mailbox
-                    .whole(to, tag, memory::copy_out(&source), finished);
-                finished.push((source.completion, Ok(())));
-                return Ok(());
-            }
-            let message = if bytes <= EAGER_BYTES {
-                let message = Message::Eager {
-                    group: self.id,
-                    tag,
-                    bytes: memory::copy_out(&source),
-                };
-                finished.push((source.completion, Ok(())));
-                message
-            } else {
-                let id = group.mailbox.offer(to, source);
-                Message::Offer {
-                    group: self.id,
-                    tag,
-                    id,
-                    bytes,
-                }
-            };
-            group.tell(to, &message)
-        })?;
-        self.engine.hand_over();
-        Ok(Work {
-            completion,
-            engine: self.engine.clone(),
-        })
-    }
-
-    /// Receives bytes from a rank, or from any, by tag. The sender must send exactly `bytes` bytes.
-    ///
-    /// # Safety
-    /// Until the operation is over, `memory` stays writable for `bytes` bytes and nobody else touches it.
-    pub unsafe fn receive(
-        &self,
-        from: Option<u32>,
-        tag: u64,
-        memory: *mut u8,
-        bytes: u64,
-        timeout: Option<Duration>,
-    ) -> Result<Work, Error> {
-        self.check_usable()?;
-        if let Some(from) = from {
-            self.check_rank("receive from", from)?;
-        }
-        let deadline = Instant::now() + timeout.unwrap_or(self.options.timeout);
-        let completion = Completion::new();
-        let target = Target {
-            memory,
-            bytes,
-            completion: completion.clone(),
-            deadline,
-        };
-        let posted = Posted { from, tag, target };
-        self.engine.with(|state, finished| {
-            let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
-            if let Some(error) = &group.broken {
-                return Err(error.clone());
-            }
-            match group.mailbox.post(self.id, posted, finished) {
-                Some((rank, answer)) => group.tell(rank, &answer),
-                None => Ok(()),
-            }
-        })?;
-        self.engine.hand_over();
-        Ok(Work {
-            completion,
-            engine: self.engine.clone(),
-        })
-    }
-
-    /// Makes memory that the ranks on one host map together. Every rank calls it with the same size.
-    pub fn symmetric(&self, bytes: u64) -> Result<Symmetric, Error> {
-        self.check_usable()?;
-        let order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
-        let deadline = Instant::now() + self.options.timeout;
-        let segment = symmetric_segment(bytes)?;
-        for peer in (0..self.size()).filter(|peer| *peer != self.rank) {
-            self.connect(peer, deadline, &self.cancel)?;
-        }
-        let piece = self.engine.with(|state, _| {
-            let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
-            group.announce_symmetric(bytes, &segment)
-        })?;
-        drop(order);
-        self.await_symmetric(piece, bytes, deadline)?;
-        Ok(Symmetric { segment, bytes })
-    }
-
-    fn await_symmetric(&self, piece: u64, bytes: u64, deadline: Instant) -> Result<(), Error> {
-        loop {
-            let (complete, same) = self.engine.with(|state, finished| {
-                state.pass(finished);
-                let group = state.groups.get(&self.id).ok_or_else(closed)?;
-                if let Some(error) = &group.broken {
-                    return Err(error.clone());
-                }
-                let shared = group.symmetric.get(&piece);
-                Ok((
-                    shared.is_some_and(Shared::complete),
-                    shared.is_none_or(|s| s.bytes == bytes),
-                ))
-            })?;
-            if !same {
-                return Err(Error::Config(format!(
-                    "symmetric memory: this rank asks for {bytes} bytes, another for a different size"
-                )));
-            }
-            if complete {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                return Err(Error::Timeout {
-                    operation: "making symmetric memory".into(),
-                    waiting_for: "the other ranks to make the same call".into(),
-                    after: self.options.timeout,
-                });
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
     }
 
     /// Ends everything under way in this group, here and on the other ranks, with [`Error::Aborted`]. From any thread.
@@ -526,7 +319,7 @@ impl Group {
         });
     }
 
-    fn check_rank(&self, what: &str, rank: u32) -> Result<(), Error> {
+    pub(crate) fn check_rank(&self, what: &str, rank: u32) -> Result<(), Error> {
         if rank < self.size() {
             return Ok(());
         }
@@ -536,7 +329,7 @@ impl Group {
         )))
     }
 
-    fn check_usable(&self) -> Result<(), Error> {
+    pub(crate) fn check_usable(&self) -> Result<(), Error> {
         if self.generation == fork::generation() {
             return Ok(());
         }
@@ -554,160 +347,8 @@ impl Drop for Group {
 }
 
 impl GroupState {
-    /// The plans that a call may run by, and the ranks that it involves and that there is no channel to yet.
-    fn plans_for(&mut self, call: &Call) -> Result<(Keys, Vec<u32>), Error> {
-        let ordinary = choose(call, self.setting(false))?;
-        let symmetric = match self.may_be_symmetric(call) {
-            true => Some(choose(call, self.setting(true))?),
-            false => None,
-        };
-        let mut involved = self.plan(ordinary, call)?.neighbours.clone();
-        if let Some(key) = symmetric {
-            involved.extend(&self.plan(key, call)?.neighbours);
-        }
-        if self.needs_agreement(call) {
-            let agreement = agreement_call(std::ptr::null_mut(), call);
-            let key = choose(&agreement, self.setting(false))?;
-            involved.extend(&self.plan(key, &agreement)?.neighbours);
-        }
-        involved.retain(|rank| self.channels[*rank as usize].is_none());
-        involved.sort_unstable();
-        involved.dedup();
-        Ok(((ordinary, symmetric), involved))
-    }
-
-    /// Adds a call to the operations under way, behind the agreement that it may need.
-    fn enqueue(
-        &mut self,
-        call: Call,
-        keys: Keys,
-        completion: Arc<Completion>,
-    ) -> Result<(), Error> {
-        if let Some(error) = &self.broken {
-            return Err(error.clone());
-        }
-        let symmetric = keys.1.and_then(|_| self.symmetric_bases(&call));
-        let agreement = match self.needs_agreement(&call) {
-            true => Some(
-                self.enqueue_agreement(&call, symmetric.as_ref().map_or(0, |(value, _)| *value))?,
-            ),
-            false => None,
-        };
-        let reads_only = matches!(call.collective, Collective::Reduce { root } if root != self.rank)
-            && !matches!(call.op, Op::PremulSum(_));
-        let output = if reads_only {
-            call.input.cast_mut()
-        } else {
-            call.output
-        };
-        let bases = match symmetric {
-            Some((_, bases)) => bases,
-            None => Bases {
-                input: call.input,
-                output,
-                peers: None,
-            },
-        };
-        self.push(call, keys, completion, bases, agreement, None);
-        Ok(())
-    }
-
-    fn enqueue_agreement(&mut self, call: &Call, symmetric: u64) -> Result<Arc<Agreement>, Error> {
-        let value = match &call.counts {
-            Counts::Equal(_) => symmetric,
-            Counts::PerRank(list) => list.iter().copied().max().unwrap_or(0),
-            Counts::PerPair { send, receive } => {
-                send.iter().chain(receive).copied().max().unwrap_or(0)
-            }
-        };
-        let completion = Completion::new();
-        let agreement = Agreement::new(value, completion.clone());
-        let small = agreement_call(agreement.memory(), call);
-        let key = choose(&small, self.setting(false))?;
-        let bases = Bases {
-            input: small.input,
-            output: small.output,
-            peers: None,
-        };
-        self.push(
-            small,
-            (key, None),
-            completion,
-            bases,
-            None,
-            Some(agreement.clone()),
-        );
-        Ok(agreement)
-    }
-
-    fn push(
-        &mut self,
-        call: Call,
-        keys: Keys,
-        completion: Arc<Completion>,
-        bases: Bases,
-        agreement: Option<Arc<Agreement>>,
-        keep: Option<Arc<Agreement>>,
-    ) {
-        let now = Instant::now();
-        let fingerprint = Fingerprint::new(&call, self.history);
-        self.history = fingerprint.extended();
-        let sequence = self.next_sequence;
-        self.next_sequence += 1;
-        self.remember(sequence, fingerprint);
-        self.operations.push_back(Operation {
-            sequence,
-            completion,
-            issued: now,
-            deadline: now + call.timeout.unwrap_or(self.timeout),
-            call,
-            fingerprint,
-            keys,
-            bases,
-            agreement,
-            running: None,
-            waiting: None,
-            last_step: now,
-            last_query: now,
-            _keep: keep,
-        });
-    }
-
-    fn announce_symmetric(&mut self, bytes: u64, segment: &Arc<Segment>) -> Result<u64, Error> {
-        if let Some(error) = &self.broken {
-            return Err(error.clone());
-        }
-        let piece = self.symmetric_made;
-        self.symmetric_made += 1;
-        let message = Message::Symmetric {
-            group: self.id,
-            id: piece,
-            bytes,
-        }
-        .encode();
-        for (rank, link) in self.links.iter().enumerate() {
-            let Some(link) = link else { continue };
-            let descriptor = [segment.descriptor()];
-            let with: &[BorrowedFd<'_>] = if link.kind() == Kind::Tcp {
-                &[]
-            } else {
-                &descriptor
-            };
-            link.message(&message, with)
-                .map_err(|e| Error::from_link(e, Some(rank as u32), self.host_name(rank as u32)))?;
-        }
-        let (ranks, rank) = (self.size(), self.rank as usize);
-        let shared = self
-            .symmetric
-            .entry(piece)
-            .or_insert_with(|| Shared::new(bytes, ranks));
-        shared.announced[rank] = true;
-        shared.parts[rank] = Some(segment.clone());
-        Ok(piece)
-    }
-
     /// Sends a message to a rank.
-    fn tell(&self, rank: u32, message: &Message) -> Result<(), Error> {
+    pub(crate) fn tell(&self, rank: u32, message: &Message) -> Result<(), Error> {
         let Some(link) = &self.links[rank as usize] else {
             return Err(Error::Internal(format!("no link to rank {rank}")));
         };
@@ -716,33 +357,7 @@ impl GroupState {
     }
 }
 
-/// The small all-reduce that settles what only single ranks know. See [Note: Agreement] in `operation.rs`.
-fn agreement_call(memory: *mut u8, call: &Call) -> Call {
-    Call {
-        collective: Collective::AllReduce,
-        dtype: DType::U64,
-        op: Op::Max,
-        input: memory,
-        output: memory,
-        counts: Counts::Equal(2),
-        priority: call.priority,
-        timeout: call.timeout,
-        algorithm: None,
-    }
-}
-
-fn symmetric_segment(bytes: u64) -> Result<Arc<Segment>, Error> {
-    let refused = |error: std::io::Error| {
-        Error::Config(format!(
-            "cannot make {bytes} bytes of symmetric memory: {error}"
-        ))
-    };
-    let segment = Segment::create("weft-symmetric", bytes.max(1)).map_err(refused)?;
-    segment.reserve(0..segment.len()).map_err(refused)?;
-    Ok(Arc::new(segment))
-}
-
-fn closed() -> Error {
+pub(crate) fn closed() -> Error {
     Error::Aborted {
         reason: "the group is closed".into(),
     }

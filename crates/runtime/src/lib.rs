@@ -1,7 +1,7 @@
 //! What makes schedules run: rendezvous, groups, the executor, failure handling.
 //!
-//! The way of a call: [`Group::issue`] checks it, `plan` chooses and compiles an algorithm, `operation` gives it a
-//! lane, `execute` runs its tiles, `engine` decides which thread does so, `failure` ends it if it must.
+//! The way of a call: [`Group::issue`] checks it (`issue`), an algorithm is chosen and compiled (`plan`), it gets a lane
+//! (`operation`), `execute` runs its tiles, `engine` decides which thread does so, `failure` ends it if it must.
 
 mod call;
 mod channel;
@@ -13,10 +13,12 @@ mod failure;
 mod geometry;
 mod group;
 mod group_state;
+mod issue;
 mod mailbox;
 mod memory;
 mod message;
 mod operation;
+mod p2p;
 mod place;
 mod plan;
 mod poller;

@@ -1,14 +1,17 @@
 //! Symmetric memory: user-visible memory that the group's other ranks on this host map as well.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
-use weft_transport::Segment;
+use weft_transport::{Kind, Segment};
 
-use crate::Call;
 use crate::call::mix;
 use crate::execute::Bases;
+use crate::group::{Group, closed};
 use crate::group_state::GroupState;
+use crate::message::Message;
+use crate::{Call, Error};
 
 /// One piece of symmetric memory, as this rank sees it.
 pub(crate) struct Shared {
@@ -58,7 +61,93 @@ impl Symmetric {
     }
 }
 
+impl Group {
+    /// Makes memory that the ranks on one host map together. Every rank calls it with the same size.
+    pub fn symmetric(&self, bytes: u64) -> Result<Symmetric, Error> {
+        self.check_usable()?;
+        let order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + self.options.timeout;
+        let segment = symmetric_segment(bytes)?;
+        for peer in (0..self.size()).filter(|peer| *peer != self.rank) {
+            self.connect(peer, deadline, &self.cancel)?;
+        }
+        let piece = self.engine.with(|state, _| {
+            let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
+            group.announce_symmetric(bytes, &segment)
+        })?;
+        drop(order);
+        self.await_symmetric(piece, bytes, deadline)?;
+        Ok(Symmetric { segment, bytes })
+    }
+
+    fn await_symmetric(&self, piece: u64, bytes: u64, deadline: Instant) -> Result<(), Error> {
+        loop {
+            let (complete, same) = self.engine.with(|state, finished| {
+                state.pass(finished);
+                let group = state.groups.get(&self.id).ok_or_else(closed)?;
+                if let Some(error) = &group.broken {
+                    return Err(error.clone());
+                }
+                let shared = group.symmetric.get(&piece);
+                Ok((
+                    shared.is_some_and(Shared::complete),
+                    shared.is_none_or(|s| s.bytes == bytes),
+                ))
+            })?;
+            if !same {
+                return Err(Error::Config(format!(
+                    "symmetric memory: this rank asks for {bytes} bytes, another for a different size"
+                )));
+            }
+            if complete {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::Timeout {
+                    operation: "making symmetric memory".into(),
+                    waiting_for: "the other ranks to make the same call".into(),
+                    after: self.options.timeout,
+                });
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
 impl GroupState {
+    fn announce_symmetric(&mut self, bytes: u64, segment: &Arc<Segment>) -> Result<u64, Error> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let piece = self.symmetric_made;
+        self.symmetric_made += 1;
+        let message = Message::Symmetric {
+            group: self.id,
+            id: piece,
+            bytes,
+        }
+        .encode();
+        for (rank, link) in self.links.iter().enumerate() {
+            let Some(link) = link else { continue };
+            let descriptor = [segment.descriptor()];
+            let with: &[BorrowedFd<'_>] = if link.kind() == Kind::Tcp {
+                &[]
+            } else {
+                &descriptor
+            };
+            link.message(&message, with)
+                .map_err(|e| Error::from_link(e, Some(rank as u32), self.host_name(rank as u32)))?;
+        }
+        let (ranks, rank) = (self.size(), self.rank as usize);
+        let shared = self
+            .symmetric
+            .entry(piece)
+            .or_insert_with(|| Shared::new(bytes, ranks));
+        shared.announced[rank] = true;
+        shared.parts[rank] = Some(segment.clone());
+        Ok(piece)
+    }
+
     /// A peer has announced its part of a piece.
     pub(crate) fn symmetric_arrived(
         &mut self,
@@ -133,4 +222,15 @@ impl GroupState {
             _ => (message, message),
         }
     }
+}
+
+fn symmetric_segment(bytes: u64) -> Result<Arc<Segment>, Error> {
+    let refused = |error: std::io::Error| {
+        Error::Config(format!(
+            "cannot make {bytes} bytes of symmetric memory: {error}"
+        ))
+    };
+    let segment = Segment::create("weft-symmetric", bytes.max(1)).map_err(refused)?;
+    segment.reserve(0..segment.len()).map_err(refused)?;
+    Ok(Arc::new(segment))
 }

@@ -1,0 +1,201 @@
+//! Issuing: from a call to operations under way.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use weft_kernels::DType;
+use weft_schedule::Collective;
+
+use crate::call::{Counts, Fingerprint, Op};
+use crate::execute::Bases;
+use crate::group::{Group, closed};
+use crate::group_state::GroupState;
+use crate::operation::{Agreement, Keys, Operation};
+use crate::plan::choose;
+use crate::work::{Completion, Work};
+use crate::{Call, Error};
+
+impl Group {
+    /// Starts a collective operation.
+    ///
+    /// With `background`, the progress thread is woken to drive it; without, the caller is about to wait for it. Errors that depend on
+    /// this rank's arguments alone are returned at once, all others by [`Work::wait`].
+    ///
+    /// # Safety
+    /// Until the operation is over, `call.input` stays readable and unchanged and `call.output` stays writable, for the sizes
+    /// that `call.collective` and `call.counts` say, and nobody else touches `call.output`.
+    pub unsafe fn issue(&self, call: Call, background: bool) -> Result<Work, Error> {
+        self.check_usable()?;
+        call.check(self.size())?;
+        let order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.plan(&call)?;
+        let completion = Completion::new();
+        self.engine
+            .with(|state, _| match state.groups.get_mut(&self.id) {
+                Some(group) => group.enqueue(call, keys, completion.clone()),
+                None => Err(closed()),
+            })?;
+        drop(order);
+        if background {
+            self.engine.hand_over();
+        }
+        Ok(Work {
+            completion,
+            engine: self.engine.clone(),
+        })
+    }
+
+    /// Chooses and compiles what a call may need, and connects to everybody it involves.
+    fn plan(&self, call: &Call) -> Result<Keys, Error> {
+        let (keys, unconnected) = self.engine.with(|state, _| {
+            let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
+            if let Some(error) = &group.broken {
+                return Err(error.clone());
+            }
+            group.plans_for(call)
+        })?;
+        if !unconnected.is_empty() {
+            let deadline = Instant::now() + call.timeout.unwrap_or(self.options.timeout);
+            for peer in unconnected {
+                self.connect(peer, deadline, &self.cancel)?;
+            }
+        }
+        Ok(keys)
+    }
+}
+
+impl GroupState {
+    /// The plans that a call may run by, and the ranks that it involves and that there is no channel to yet.
+    fn plans_for(&mut self, call: &Call) -> Result<(Keys, Vec<u32>), Error> {
+        let ordinary = choose(call, self.setting(false))?;
+        let symmetric = match self.may_be_symmetric(call) {
+            true => Some(choose(call, self.setting(true))?),
+            false => None,
+        };
+        let mut involved = self.plan(ordinary, call)?.neighbours.clone();
+        if let Some(key) = symmetric {
+            involved.extend(&self.plan(key, call)?.neighbours);
+        }
+        if self.needs_agreement(call) {
+            let agreement = agreement_call(std::ptr::null_mut(), call);
+            let key = choose(&agreement, self.setting(false))?;
+            involved.extend(&self.plan(key, &agreement)?.neighbours);
+        }
+        involved.retain(|rank| self.channels[*rank as usize].is_none());
+        involved.sort_unstable();
+        involved.dedup();
+        Ok(((ordinary, symmetric), involved))
+    }
+
+    /// Adds a call to the operations under way, behind the agreement that it may need.
+    fn enqueue(
+        &mut self,
+        call: Call,
+        keys: Keys,
+        completion: Arc<Completion>,
+    ) -> Result<(), Error> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let symmetric = keys.1.and_then(|_| self.symmetric_bases(&call));
+        let agreement = match self.needs_agreement(&call) {
+            true => Some(
+                self.enqueue_agreement(&call, symmetric.as_ref().map_or(0, |(value, _)| *value))?,
+            ),
+            false => None,
+        };
+        let reads_only = matches!(call.collective, Collective::Reduce { root } if root != self.rank)
+            && !matches!(call.op, Op::PremulSum(_));
+        let output = if reads_only {
+            call.input.cast_mut()
+        } else {
+            call.output
+        };
+        let bases = match symmetric {
+            Some((_, bases)) => bases,
+            None => Bases {
+                input: call.input,
+                output,
+                peers: None,
+            },
+        };
+        self.push(call, keys, completion, bases, agreement, None);
+        Ok(())
+    }
+
+    fn enqueue_agreement(&mut self, call: &Call, symmetric: u64) -> Result<Arc<Agreement>, Error> {
+        let value = match &call.counts {
+            Counts::Equal(_) => symmetric,
+            Counts::PerRank(list) => list.iter().copied().max().unwrap_or(0),
+            Counts::PerPair { send, receive } => {
+                send.iter().chain(receive).copied().max().unwrap_or(0)
+            }
+        };
+        let completion = Completion::new();
+        let agreement = Agreement::new(value, completion.clone());
+        let small = agreement_call(agreement.memory(), call);
+        let key = choose(&small, self.setting(false))?;
+        let bases = Bases {
+            input: small.input,
+            output: small.output,
+            peers: None,
+        };
+        self.push(
+            small,
+            (key, None),
+            completion,
+            bases,
+            None,
+            Some(agreement.clone()),
+        );
+        Ok(agreement)
+    }
+
+    fn push(
+        &mut self,
+        call: Call,
+        keys: Keys,
+        completion: Arc<Completion>,
+        bases: Bases,
+        agreement: Option<Arc<Agreement>>,
+        keep: Option<Arc<Agreement>>,
+    ) {
+        let now = Instant::now();
+        let fingerprint = Fingerprint::new(&call, self.history);
+        self.history = fingerprint.extended();
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        self.remember(sequence, fingerprint);
+        self.operations.push_back(Operation {
+            sequence,
+            completion,
+            issued: now,
+            deadline: now + call.timeout.unwrap_or(self.timeout),
+            call,
+            fingerprint,
+            keys,
+            bases,
+            agreement,
+            running: None,
+            waiting: None,
+            last_step: now,
+            last_query: now,
+            _keep: keep,
+        });
+    }
+}
+
+/// The small all-reduce that settles what only single ranks know. See [Note: Agreement] in `operation.rs`.
+fn agreement_call(memory: *mut u8, call: &Call) -> Call {
+    Call {
+        collective: Collective::AllReduce,
+        dtype: DType::U64,
+        op: Op::Max,
+        input: memory,
+        output: memory,
+        counts: Counts::Equal(2),
+        priority: call.priority,
+        timeout: call.timeout,
+        algorithm: None,
+    }
+}
