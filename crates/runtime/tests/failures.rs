@@ -203,12 +203,13 @@ fn a_message_of_another_length_fails_on_both_sides() {
         let errors = Ranks::run(TransportChoice::Shm, 2, |group| {
             let mut buffer = vec![0_u8; bytes + 1];
             let (rank, memory) = (group.rank(), buffer.as_mut_ptr());
-            // SAFETY: the buffer lives until the wait is over.
-            let work = unsafe {
-                match rank {
-                    0 => group.send(1, 7, memory, bytes as u64, None),
-                    _ => group.receive(Some(0), 7, memory, bytes as u64 + 1, None),
-                }
+            let sent = bytes as u64;
+            let work = if rank == 0 {
+                // SAFETY: the buffer lives until the wait is over.
+                unsafe { group.send(1, 7, memory, sent, None) }
+            } else {
+                // SAFETY: as above.
+                unsafe { group.receive(Some(0), 7, memory, sent + 1, None) }
             };
             work.unwrap().wait(None, &mut || false).err()
         });
