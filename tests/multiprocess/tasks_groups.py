@@ -6,7 +6,6 @@ import threading
 import time
 
 import numpy as np
-import torch
 
 import weft
 
@@ -114,12 +113,6 @@ def layouts(group):
         touched = whole == -1
         assert np.array_equal(whole[~touched], before[~touched])
         whole[...] = group.rank
-    tensor = torch.full((5, 7), float(group.rank), dtype=torch.bfloat16)
-    group.all_reduce(tensor.t()[2:4])
-    assert torch.equal(tensor[:, 2:4], torch.full((5, 2), total, dtype=torch.bfloat16))
-    assert torch.equal(tensor[:, 4:], torch.full((5, 3), group.rank, dtype=torch.bfloat16))
-    gathered = group.all_gather(tensor[:, 0])
-    assert [row[0].item() for row in gathered] == list(range(group.size))
 
 
 def overlapping(group):
@@ -220,55 +213,6 @@ def several_worlds(group, address):
     again = weft.init(group.rank, group.size, address=address, transport="auto", name="again", timeout=20)
     assert again.all_reduce(np.ones(1))[0] == group.size
     again.close()
-
-
-def torch_store(group, path):
-    """A meeting through a store of torch."""
-    store = torch.distributed.FileStore(path, group.size)
-    with weft.init(group.rank, group.size, store=store, transport="auto", timeout=20) as again:
-        assert again.all_reduce(np.ones(1))[0] == group.size
-
-
-# Failures.
-
-
-def reduce_until_it_fails(group):
-    """Goes on until an error; returns it, and when it came."""
-    x = np.ones(1001)
-    try:
-        while True:
-            group.all_reduce(x)
-    except weft.PeerLost as error:
-        return type(error).__name__, error.rank, time.monotonic()
-
-
-def miss_the_deadline(group):
-    """Rank 0 does not come."""
-    if group.rank == 0:
-        return None
-    started = time.monotonic()
-    try:
-        group.all_reduce(np.ones(5), timeout=0.5)
-    except weft.Timeout as error:
-        return str(error), time.monotonic() - started
-
-
-def call_different_things(group):
-    """Ranks 0 and 1 disagree about the count."""
-    try:
-        group.all_reduce(np.ones(5 + group.rank), timeout=20)
-    except weft.Desync as error:
-        return str(error)
-
-
-def abort_from_a_thread(group):
-    """Rank 0 aborts what all ranks wait for."""
-    if group.rank == 0:
-        threading.Timer(0.1, group.abort, ["enough"]).start()
-    try:
-        group.recv(np.ones(1), tag=9, timeout=20)
-    except weft.Aborted as error:
-        return str(error)
 
 
 def interrupt(group):

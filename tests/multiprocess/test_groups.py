@@ -2,6 +2,7 @@
 
 import pytest
 import tasks_groups as tasks
+import tasks_tensors as tensors
 from team import free_port
 
 on_every_transport = pytest.mark.parametrize("transport", ["shm", "tcp"])
@@ -48,6 +49,7 @@ def test_many_under_way(team):
         tasks.new_groups,
         tasks.symmetric,
         tasks.interrupt,
+        tensors.tensors,
     ],
     ids=lambda task: task.__name__,
 )
@@ -75,8 +77,13 @@ def test_other_threads_run_during_a_wait(team):
 
 @pytest.mark.parametrize("transport", ["shm"])
 @with_ranks
-def test_several_worlds(team, tmp_path):
+def test_several_worlds(team):
     address = f"127.0.0.1:{free_port()}"
     for _ in range(2):
         team.run(tasks.several_worlds, address)
-    team.run(tasks.torch_store, str(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("transport", ["shm"])
+@with_ranks
+def test_a_store_of_torch(team, tmp_path):
+    team.run(tensors.torch_store, str(tmp_path / "store"))

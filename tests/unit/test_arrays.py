@@ -8,25 +8,10 @@ import pytest
 import torch
 
 from weft import _weft, arrays
+from weft.dtypes import DTYPES
 from weft.errors import ArgumentError, UnsupportedError
 
-NUMPY_TYPES = [
-    *[
-        "float64",
-        "float32",
-        "float16",
-        "int64",
-        "int32",
-        "int16",
-        "int8",
-        "uint64",
-        "uint32",
-        "uint16",
-        "uint8",
-        "bool",
-    ],
-    ml_dtypes.bfloat16,
-]
+NUMPY_TYPES = [name for name in DTYPES if name != "bfloat16"] + [ml_dtypes.bfloat16]
 
 
 class Wrapped:

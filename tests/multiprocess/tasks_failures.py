@@ -1,0 +1,52 @@
+"""What ranks run when something goes wrong."""
+
+import threading
+import time
+
+import numpy as np
+
+import weft
+
+
+def reduce_once(group):
+    """An operation that works while the group does."""
+    group.all_reduce(np.ones(3))
+
+
+def reduce_until_it_fails(group):
+    """Goes on until an error; returns it, and when it came."""
+    x = np.ones(1001)
+    try:
+        while True:
+            group.all_reduce(x)
+    except weft.PeerLost as error:
+        return type(error).__name__, error.rank, time.monotonic()
+
+
+def miss_the_deadline(group):
+    """Rank 0 does not come."""
+    if group.rank == 0:
+        return None
+    started = time.monotonic()
+    try:
+        group.all_reduce(np.ones(5), timeout=0.5)
+    except weft.Timeout as error:
+        return str(error), time.monotonic() - started
+
+
+def call_different_things(group):
+    """Ranks 0 and 1 disagree about the count."""
+    try:
+        group.all_reduce(np.ones(5 + group.rank), timeout=20)
+    except weft.Desync as error:
+        return str(error)
+
+
+def abort_from_a_thread(group):
+    """Rank 0 aborts what all ranks wait for."""
+    if group.rank == 0:
+        threading.Timer(0.1, group.abort, ["enough"]).start()
+    try:
+        group.recv(np.ones(1), tag=9, timeout=20)
+    except weft.Aborted as error:
+        return str(error)
