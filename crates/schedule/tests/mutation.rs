@@ -1,4 +1,5 @@
-//! Changes right schedules at random. The verifier must object whenever a run with the interpreter shows that the outcome differs.
+//! Changes right schedules at random. The verifier must object whenever a run with the interpreter shows that the outcome differs,
+//! whether it plays one tile or all that reuse slots.
 
 mod interpreter;
 mod mutations;
@@ -61,7 +62,15 @@ impl Tally {
         options: &VerifyOptions,
         name: &str,
     ) {
-        if verify(schedules, options).is_err() {
+        let refused = verify(schedules, options).is_err();
+        let refused_in_one_tile = verify(schedules, &options.clone().one_tile()).is_err();
+        assert_eq!(
+            refused,
+            refused_in_one_tile,
+            "one tile does not speak for all: {name}\n{}",
+            print(schedules)
+        );
+        if refused {
             self.refused += 1;
             if self.refused.is_multiple_of(8) {
                 let wrong = (0..4).any(|seed| interpreter::run(schedules, options, seed).is_err());

@@ -78,6 +78,23 @@ rank 1
   wait 0 #0
 ";
 
+/// Rank 1 stages only when rank 0 is ready, but ends its tile without knowing whether rank 0 has read.
+const READY_BEFORE: &str = "\
+collective broadcast from 1
+ranks 2
+grid equal 2
+scratch 2
+
+rank 0
+  signal 1 #0
+  wait 1 #0
+  copy output[0..2] <- 1.scratch(0)[0..2]
+rank 1
+  wait 0 #0
+  copy scratch(0)[0..2] <- output[0..2]
+  signal 0 #0
+";
+
 /// Both ranks write the same chunk, and nothing orders the two.
 const WRITTEN_BY_BOTH: &str = "\
 collective broadcast from 1
@@ -113,13 +130,17 @@ rank 1
 
 /// The verifier's message about `text` with `from` replaced by `to`, each time.
 fn refusal(text: &str, mapped: Mapped, changes: &[(&str, &str)]) -> String {
+    refusal_with(text, &VerifyOptions::mapped(mapped), changes)
+}
+
+fn refusal_with(text: &str, options: &VerifyOptions, changes: &[(&str, &str)]) -> String {
     let mut changed = text.to_owned();
     for (from, to) in changes {
         assert!(changed.contains(from), "{from} is not in {changed}");
         changed = changed.replacen(from, to, 1);
     }
     let schedules = parse(&changed).unwrap();
-    let error = verify(&schedules, &VerifyOptions::mapped(mapped)).unwrap_err();
+    let error = verify(&schedules, options).unwrap_err();
     format!("{error}\n")
 }
 
@@ -196,6 +217,19 @@ fn signals() {
     said += &none(&[("signal 1 #0", "signal 1 #1")]);
     said += &none(&[("signal 1 #0", "signal 0 #0")]);
     said += &none(&[("wait 1 #0", "wait 1 #0\n  wait 1 #0")]);
+    let many = |step: &str| {
+        (0..1 << 16)
+            .map(|id| format!("  {step} #{id}\n"))
+            .collect::<String>()
+    };
+    said += &refusal(
+        BARRIER,
+        Mapped::None,
+        &[
+            ("  signal 1 #0\n", &many("signal 1")),
+            ("  wait 0 #0\n", &many("wait 0")),
+        ],
+    );
     let crossed = "  signal 1 #0\n  wait 1 #0\n";
     said += &refusal(
         BARRIER,
@@ -245,6 +279,55 @@ fn order() {
         Mapped::None,
         &[("signal 0 #0", ""), ("wait 1 #0", "")],
     );
+    insta::assert_snapshot!(said);
+}
+
+/// What is right in one tile, were it not that another follows.
+#[test]
+fn reuse_of_slots() {
+    let mapped = VerifyOptions::mapped(Mapped::Scratch);
+    let unacknowledged = |options: &VerifyOptions| {
+        let changes = [("  signal 1 #0\n", ""), ("  wait 0 #0\n", "")];
+        refusal_with(STAGED, options, &changes)
+    };
+    let mut said = unacknowledged(&mapped);
+    // The second operation reuses what the first had.
+    said += &unacknowledged(&VerifyOptions {
+        tiles: 2,
+        ..mapped.clone()
+    });
+    said += &unacknowledged(&VerifyOptions {
+        slots: 1,
+        ..mapped.clone()
+    });
+    // Nothing is reused, but it must be possible.
+    said += &unacknowledged(&VerifyOptions {
+        slots: 6,
+        ..mapped.clone()
+    });
+    said += &unacknowledged(&mapped.clone().one_tile());
+    // Another operation in the same slots would not wait for rank 0.
+    said += &refusal_with(READY_BEFORE, &mapped, &[]);
+    // Nobody reads what rank 0 puts.
+    said += &refusal_with(
+        STAGED,
+        &mapped,
+        &[
+            ("scratch 2\n", "scratch 2\nlanding 1\n"),
+            (
+                "  signal 1 #0\n",
+                "  signal 1 #0\n  copy 1.landing(0:0)[1] <- output[1]\n",
+            ),
+        ],
+    );
+    for (slots, tiles) in [(0, 1), (1, 0), (2, u32::MAX)] {
+        let options = VerifyOptions {
+            slots,
+            tiles,
+            ..mapped.clone()
+        };
+        said += &refusal_with(STAGED, &options, &[]);
+    }
     insta::assert_snapshot!(said);
 }
 

@@ -24,10 +24,28 @@ fn samples_are_right() {
             options,
         } in samples::all(ranks)
         {
+            let options = match ranks {
+                ..=8 => options,
+                _ => options.one_tile(),
+            };
             if let Err(error) = verify(&schedules, &options) {
                 panic!("{name} at {ranks} ranks: {error}");
             }
         }
+    }
+}
+
+#[test]
+fn one_tile_costs_as_much_as_any() {
+    for Sample {
+        name,
+        schedules,
+        options,
+    } in samples::all(3)
+    {
+        let all = verify(&schedules, &options).unwrap();
+        let one = verify(&schedules, &options.one_tile()).unwrap();
+        assert_eq!(all, one, "{name}");
     }
 }
 

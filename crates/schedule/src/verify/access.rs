@@ -175,9 +175,9 @@ fn check_overlap(dsts: &[Slice], srcs: &[Slice], reduces: bool) -> Result<(), Pr
 
 /// Whether two slices share memory, or may share some as they lie differently in one entry.
 fn overlap(a: &Slice, b: &Slice) -> bool {
-    let ((a_region, a_layout), (b_region, b_layout)) = (memory::locate(a), memory::locate(b));
+    let ((a_store, a_layout), (b_store, b_layout)) = (memory::locate(a), memory::locate(b));
     let chunks_overlap = a.chunks.start < b.chunks.end && b.chunks.start < a.chunks.end;
-    a_region == b_region && (a_layout != b_layout || chunks_overlap)
+    (a.rank, a_store) == (b.rank, b_store) && (a_layout != b_layout || chunks_overlap)
 }
 
 fn malformed<T>(why: impl Into<String>) -> Result<T, Problem> {

@@ -4,15 +4,19 @@ use std::error::Error;
 use std::fmt;
 
 use super::claims::Choice;
+use super::lane::Run;
 use super::{Problem, ValueProblem};
 use crate::ir::{Rank, Schedule};
 use crate::text;
 
-/// A step of a rank's program, the first is step 0.
+/// A step that a rank executes in a tile. The first step of a program is step 0. Tiles are counted over all operations that are
+/// played, see [`VerifyOptions`](super::VerifyOptions).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Place {
     /// Whose program.
     pub rank: Rank,
+    /// Which tile.
+    pub tile: u32,
     /// Which step.
     pub step: u32,
 }
@@ -22,6 +26,8 @@ pub struct Place {
 pub struct VerifyError {
     /// The rank whose program or memory is wrong.
     pub rank: Option<Rank>,
+    /// The tile in which it shows, if it is not already seen in the program.
+    pub tile: Option<u32>,
     /// The step of that rank's program.
     pub step: Option<u32>,
     /// The chunk.
@@ -39,6 +45,7 @@ impl VerifyError {
     pub(super) fn header(message: impl Into<String>) -> Self {
         VerifyError {
             rank: None,
+            tile: None,
             step: None,
             chunk: None,
             problem: Problem::Header(message.into()),
@@ -51,6 +58,7 @@ impl VerifyError {
     pub(super) fn at(schedule: &Schedule, step: usize, problem: Problem) -> Self {
         VerifyError {
             rank: Some(schedule.rank),
+            tile: None,
             step: Some(step as u32),
             chunk: None,
             problem,
@@ -59,10 +67,11 @@ impl VerifyError {
         }
     }
 
-    /// An error in what a rank has at the end.
-    pub(super) fn of_rank(rank: Rank, chunk: Option<u32>, problem: ValueProblem) -> Self {
+    /// An error in what a rank has at the end of a tile.
+    pub(super) fn of_run(run: Run, chunk: Option<u32>, problem: ValueProblem) -> Self {
         VerifyError {
-            rank: Some(rank),
+            rank: Some(run.rank),
+            tile: Some(run.tile),
             step: None,
             chunk,
             problem: Problem::Value(problem),
@@ -81,6 +90,12 @@ impl VerifyError {
         self
     }
 
+    /// The same error, with the tile named.
+    pub(super) fn tile(mut self, tile: u32) -> Self {
+        self.tile = Some(tile);
+        self
+    }
+
     /// The same error, with the chunk named.
     pub(super) fn chunk(mut self, chunk: u32) -> Self {
         self.chunk = Some(chunk);
@@ -95,6 +110,10 @@ impl fmt::Display for VerifyError {
         let mut between = "";
         if let Some(rank) = self.rank {
             write!(f, "rank {rank}")?;
+            between = ", ";
+        }
+        if let Some(tile) = self.tile {
+            write!(f, "{between}tile {tile}")?;
             between = ", ";
         }
         if let Some(step) = self.step {
@@ -121,6 +140,7 @@ impl fmt::Display for VerifyError {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {}, step {}", self.rank, self.step)
+        let Place { rank, tile, step } = self;
+        write!(f, "rank {rank}, tile {tile}, step {step}")
     }
 }

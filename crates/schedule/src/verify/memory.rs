@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::lane::{Clock, Run};
 use super::value::{ValueId, Values};
 use super::{Mapped, Place, Problem, Team};
 use crate::ir::{Buffer, Encoding, Rank, Slice};
@@ -11,6 +12,8 @@ use crate::ir::{Buffer, Encoding, Rank, Slice};
 pub(super) struct RegionKey {
     pub(super) rank: Rank,
     pub(super) store: Store,
+    /// Of temporary memory the slot. Of the user's the tile: each has its own share of that.
+    part: u32,
 }
 
 /// Which memory of a rank.
@@ -29,8 +32,8 @@ pub(super) struct Layout {
     encoding: Encoding,
 }
 
-/// Where a slice is. The base of user memory counts as 0.
-pub(super) fn locate(slice: &Slice) -> (RegionKey, Layout) {
+/// In which memory of its rank a slice is, and how it lies there. The base of user memory counts as 0.
+pub(super) fn locate(slice: &Slice) -> (Store, Layout) {
     let (store, base) = match slice.buffer {
         Buffer::Input => (Store::Input, 0),
         Buffer::Output => (Store::Output, 0),
@@ -41,21 +44,14 @@ pub(super) fn locate(slice: &Slice) -> (RegionKey, Layout) {
         base,
         encoding: slice.encoding,
     };
-    (
-        RegionKey {
-            rank: slice.rank,
-            store,
-        },
-        layout,
-    )
+    (store, layout)
 }
 
 /// Who touches memory, and what is known to have happened before.
 pub(super) struct Access<'a> {
     pub(super) place: Place,
-    /// By rank: how many of its steps happened before, plus one when it has entered.
-    pub(super) clock: &'a [u32],
-    /// By rank: as `clock`, but counting only its own signals to this rank.
+    pub(super) clock: &'a Clock,
+    /// By rank: how many of its steps in this tile happened before, counting only its own signals to this rank.
     pub(super) direct: &'a [u32],
 }
 
@@ -82,15 +78,8 @@ struct Cell {
     value: Option<ValueId>,
     /// The last write; `None` for what was there from the start.
     write: Option<Place>,
-    /// The last read of each rank since that write.
+    /// The last read of each run since that write.
     reads: Vec<Place>,
-}
-
-impl Access<'_> {
-    /// Whether `other` happened before this access.
-    fn is_after(&self, other: Place) -> bool {
-        self.clock[other.rank as usize] > other.step
-    }
 }
 
 impl<'a> Memory<'a> {
@@ -106,8 +95,9 @@ impl<'a> Memory<'a> {
         slice: &Slice,
         values: &mut Values,
     ) -> Result<Vec<ValueId>, ChunkProblem> {
-        check_entry(access, slice).map_err(|problem| (slice.chunks.start, problem))?;
-        let (key, layout) = locate(slice);
+        self.check_entry(access, slice)
+            .map_err(|problem| (slice.chunks.start, problem))?;
+        let (key, layout) = key(self.team, access.place.tile, slice);
         let directly = matches!(key.store, Store::Landing { from, .. }
             if self.team.options.between(key.rank, from) == Mapped::None);
         let region = self.region(key, values);
@@ -127,8 +117,9 @@ impl<'a> Memory<'a> {
         contents: &[ValueId],
         values: &mut Values,
     ) -> Result<(), ChunkProblem> {
-        check_entry(access, slice).map_err(|problem| (slice.chunks.start, problem))?;
-        let (key, layout) = locate(slice);
+        self.check_entry(access, slice)
+            .map_err(|problem| (slice.chunks.start, problem))?;
+        let (key, layout) = key(self.team, access.place.tile, slice);
         let region = self.region(key, values);
         if region.layout != Some(layout) {
             region
@@ -144,38 +135,53 @@ impl<'a> Memory<'a> {
         Ok(())
     }
 
-    /// What a rank's user memory holds at the end.
-    pub(super) fn value(
-        &mut self,
-        rank: Rank,
-        store: Store,
-        chunk: u32,
-        values: &mut Values,
-    ) -> Option<ValueId> {
-        let region = self.region(RegionKey { rank, store }, values);
+    /// What a rank has in its `Output` at the end of a tile.
+    pub(super) fn output(&mut self, run: Run, chunk: u32, values: &mut Values) -> Option<ValueId> {
+        let key = RegionKey {
+            rank: run.rank,
+            store: Store::Output,
+            part: run.tile,
+        };
+        let region = self.region(key, values);
         region.cells[(chunk - region.first) as usize].value
     }
 
-    /// The first access to a peer's memory that does not happen before the end of that peer's program,
-    /// whose clocks are given. Landing is left out: the writer waits for credit.
-    pub(super) fn late_access(&self, clocks: &[Vec<u32>]) -> Option<(RegionKey, u32, Place)> {
+    /// The first access to a peer's memory that does not happen before that peer's end of the tile, as far as
+    /// `knows` says what happened before the end of a run. Landing is left out: the writer waits for credit.
+    pub(super) fn late_access(
+        &self,
+        knows: &dyn Fn(Run, Place) -> bool,
+    ) -> Option<(RegionKey, u32, Place)> {
         let mut keys: Vec<&RegionKey> = self.regions.keys().collect();
         keys.sort_unstable();
         keys.retain(|key| !matches!(key.store, Store::Landing { .. }));
         for key in keys {
             let region = &self.regions[key];
-            let clock = &clocks[key.rank as usize];
+            let late = |place: &&Place| {
+                let (rank, tile) = (key.rank, place.tile);
+                place.rank != rank && !knows(Run { rank, tile }, **place)
+            };
             let base = region.layout.map_or(0, |layout| layout.base) + region.first;
             for (index, cell) in region.cells.iter().enumerate() {
                 let mut touched = cell.write.iter().chain(&cell.reads);
-                if let Some(place) = touched.find(|place| {
-                    place.rank != key.rank && clock[place.rank as usize] <= place.step
-                }) {
+                if let Some(place) = touched.find(late) {
                     return Some((*key, base + index as u32, *place));
                 }
             }
         }
         None
+    }
+
+    /// Checks that the owner of user memory is known to have entered.
+    fn check_entry(&self, access: &Access<'_>, slice: &Slice) -> Result<(), Problem> {
+        let place = access.place;
+        let user = matches!(slice.buffer, Buffer::Input | Buffer::Output);
+        let entered = |rank| self.team.lane.entered(access.clock, rank, place.tile);
+        if user && slice.rank != place.rank && !entered(slice.rank) {
+            let slice = slice.to_string();
+            return Err(Problem::BeforeEntry { slice });
+        }
+        Ok(())
     }
 
     fn region(&mut self, key: RegionKey, values: &mut Values) -> &mut Region {
@@ -237,6 +243,16 @@ impl Region {
             slice: slice.to_string(),
         };
         let written = self.layout.ok_or_else(unwritten)?;
+        let cell = self.cell(layout, chunk);
+        if let Some(write) = cell.write {
+            if !access.clock.knows(write) {
+                return Err(race(slice, false, write, true));
+            }
+            if write.tile != access.place.tile {
+                // What an earlier tile has left in the slot.
+                return Err(unwritten());
+            }
+        }
         if written != layout {
             return Err(Problem::Elsewhere {
                 slice: slice.to_string(),
@@ -244,18 +260,17 @@ impl Region {
                 encoding: written.encoding,
             });
         }
-        let cell = self.cell(layout, chunk);
         let value = cell.value.ok_or_else(unwritten)?;
-        if let Some(write) = cell.write {
-            if !access.is_after(write) {
-                return Err(race(slice, false, write, true));
-            }
-            if directly && access.direct[write.rank as usize] <= write.step {
-                let slice = slice.to_string();
-                return Err(Problem::Undelivered { slice, put: write });
-            }
+        if let Some(put) = cell.write
+            && directly
+            && access.direct[put.rank as usize] <= put.step
+        {
+            let slice = slice.to_string();
+            return Err(Problem::Undelivered { slice, put });
         }
-        cell.reads.retain(|read| read.rank != access.place.rank);
+        let same_run =
+            |read: &Place| (read.rank, read.tile) == (access.place.rank, access.place.tile);
+        cell.reads.retain(|read| !same_run(read));
         cell.reads.push(access.place);
         Ok(value)
     }
@@ -278,7 +293,7 @@ impl Region {
 
 impl Cell {
     fn check_write(&self, access: &Access<'_>, slice: &Slice) -> Result<(), Problem> {
-        let unordered = |place: &&Place| !access.is_after(**place);
+        let unordered = |place: &&Place| !access.clock.knows(**place);
         if let Some(write) = self.write.as_ref().filter(unordered) {
             return Err(race(slice, true, *write, true));
         }
@@ -295,14 +310,15 @@ impl Cell {
     }
 }
 
-/// Checks that the owner of user memory is known to have entered.
-fn check_entry(access: &Access<'_>, slice: &Slice) -> Result<(), Problem> {
-    let user = matches!(slice.buffer, Buffer::Input | Buffer::Output);
-    if user && slice.rank != access.place.rank && access.clock[slice.rank as usize] == 0 {
-        let slice = slice.to_string();
-        return Err(Problem::BeforeEntry { slice });
-    }
-    Ok(())
+/// The piece of memory that a slice means in a tile.
+fn key(team: &Team<'_>, tile: u32, slice: &Slice) -> (RegionKey, Layout) {
+    let (store, layout) = locate(slice);
+    let part = match store {
+        Store::Input | Store::Output => tile,
+        Store::Scratch { .. } | Store::Landing { .. } => team.lane.slot(tile),
+    };
+    let rank = slice.rank;
+    (RegionKey { rank, store, part }, layout)
 }
 
 fn race(slice: &Slice, write: bool, other: Place, other_write: bool) -> Problem {

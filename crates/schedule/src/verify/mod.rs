@@ -5,21 +5,35 @@
 //! are not so ordered, one of them a write, are a race. Contents are expressions over the ranks' contributions.
 //! As races are refused, one play speaks for every interleaving.
 //!
-//! [Note: One tile speaks for all] The executor plays the program once per tile, several tiles and operations at
-//! once, and tiles that use the same slot share `Scratch` and `Landing`. The verifier plays one tile, and
-//! from what it checks there follows the rest, for any number of tiles, slots and operations:
+//! [Note: Reuse of slots] The executor runs the program once per tile, several tiles and operations at once, and tiles that use the
+//! same slot share `Scratch`, `Landing` and flag words. So slots + 1 tiles of each of two operations are played. Tiles are counted
+//! over both; tile t uses slot t % slots. Tiles of one rank are not ordered, except that tile t + slots begins at a rank after tile t ended
+//! there and, where the rank puts into a peer's landing memory, after tile t ended at that peer, which then grants credit. (The
+//! executor ends a rank's tiles in order, and its operations too, so it allows less than is played.) What an earlier tile
+//! left in a slot is no content, but who touched it is known: an access that nothing orders after that is a race.
+//! A flag word must be set in order too; as its value then only grows, a wait that finds the value of a later tile may go on.
+//!
+//! The operation that follows in the slots may be another one, which writes at once. So it is also checked
+//! that accesses of peers happen before the owner's end of the tile, whatever the second operation of the same kind would bear.
+//!
+//! [Note: One tile speaks for all] With that last check, one tile alone is enough, and is what to play for many ranks:
 //! - Tiles have their own share of the user's memory and their own signals. Tiles with different slots share nothing.
 //! - `Scratch` is written by its owner alone, whose tile begins after its former tile with that slot ended.
-//!   The play demands that peers' reads happen before the owner's end of tile; so they happen before it is overwritten.
+//!   Peers' reads happen before the owner's end of tile; so they happen before it is overwritten.
 //! - `Landing` is written by one peer and read by its owner alone. The writer's tile begins after the owner's former tile with
-//!   that slot ended, where the owner reads it (the credit). So its reads happen before it is overwritten.
-//! - A tile waits for ends of earlier tiles only. As one tile alone ends, all do, one after the other.
+//!   that slot ended (the credit). So its reads happen before it is overwritten.
+//! - A flag word is set by one peer alone, whose tile begins after its former tile with that slot ended.
+//! - Claimants may differ from tile to tile, but that last check holds for each of them.
+//! - A tile waits for ends of earlier tiles only, and every rank grants the credit that it owes. As one tile alone ends, all do.
 //!
-//! The mutation test checks this note against an interpreter that plays several tiles and operations.
+//! The mutation test checks that both plays refuse the same schedules, and what they accept against an interpreter that runs several
+//! tiles and operations.
 
 mod access;
 mod claims;
+mod compute;
 mod error;
+mod lane;
 mod memory;
 mod outcome;
 mod play;
@@ -34,6 +48,7 @@ pub use problem::{Problem, ValueProblem};
 pub use report::{Report, Share, Traffic};
 
 use crate::ir::{Rank, Schedule};
+use lane::Lane;
 use shape::Shape;
 use value::Values;
 
@@ -59,7 +74,16 @@ pub struct VerifyOptions {
     /// Up to how many combinations of claimants are all played. Where there are more,
     /// every claimant of every step is played once, with the other steps left to their owners.
     pub claim_plays: u32,
+    /// How many tiles of a rank can be under way at once, each in its slot of temporary memory.
+    pub slots: u32,
+    /// How many tiles of each operation are played. Slots are used again within an operation if there are more than `slots`.
+    pub tiles: u32,
+    /// How many operations are played, one after the other in the same slots.
+    pub operations: u32,
 }
+
+/// As in the executor.
+const SLOTS: u32 = 2;
 
 impl Default for VerifyOptions {
     fn default() -> Self {
@@ -67,6 +91,9 @@ impl Default for VerifyOptions {
             mapped: Mapped::None,
             hosts: None,
             claim_plays: 64,
+            slots: SLOTS,
+            tiles: SLOTS + 1,
+            operations: 2,
         }
     }
 }
@@ -77,6 +104,15 @@ impl VerifyOptions {
         VerifyOptions {
             mapped,
             ..VerifyOptions::default()
+        }
+    }
+
+    /// The same, but only one tile is played. That is enough, and quicker: see [Note: One tile speaks for all] in the source.
+    pub fn one_tile(self) -> Self {
+        VerifyOptions {
+            tiles: 1,
+            operations: 1,
+            ..self
         }
     }
 
@@ -94,6 +130,7 @@ struct Team<'a> {
     schedules: &'a [Schedule],
     options: &'a VerifyOptions,
     shape: Shape,
+    lane: Lane,
 }
 
 /// Checks that `schedules`, of all ranks in order, together do what their collective promises.
@@ -101,9 +138,9 @@ struct Team<'a> {
 /// What is refused, each with a message that names the rank, the step and the chunk where there is one: headers that differ
 /// between ranks; a slice out of bounds; an access that the mapped memory does not allow; a signal or wait without
 /// its counterpart; a deadlock; a read of what was not written; two unordered accesses of which one is a write; an access to a peer's
-/// memory before its entry or after its exit; temporary memory that is still read when its owner's tile ends; a contribution that is
-/// missing or doubled; a result that is not final, or not the same expression on all ranks; a
-/// result that depends on who claims a step. A group of one rank may do nothing.
+/// memory before its entry or after its exit; a slot of temporary memory that is used again too early, or is still read when
+/// its owner's tile ends; a put for which no credit comes back; a contribution that is missing or doubled; a result that is not
+/// final, or not the same expression on all ranks; a result that depends on who claims a step. A group of one rank may do nothing.
 ///
 /// # Errors
 /// The first problem found.
@@ -112,6 +149,7 @@ pub fn verify(schedules: &[Schedule], options: &VerifyOptions) -> Result<Report,
         schedules,
         options,
         shape: Shape::of(schedules, options)?,
+        lane: Lane::of(schedules, options)?,
     };
     access::check(&team)?;
     signals::check(schedules)?;
@@ -121,6 +159,7 @@ pub fn verify(schedules: &[Schedule], options: &VerifyOptions) -> Result<Report,
     let ended = play::play(&team, &owners, &mut values)?
         .expect("every choice can happen in which owners wait for nobody's claim");
     let results = outcome::check(&team, &ended, &values)?;
+    lane::check_credit(&team)?;
     for choice in claims.alternatives(options.claim_plays) {
         play_again(&team, &choice, &mut values, &ended)
             .map_err(|error| error.when(&choice, &owners))?;

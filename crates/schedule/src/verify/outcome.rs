@@ -1,6 +1,7 @@
 //! Whether every rank ends with what the collective promises.
 
-use super::play::Ended;
+use super::lane::Run;
+use super::play::{Ended, EndedRun};
 use super::value::{ValueId, Values};
 use super::{Team, ValueProblem, VerifyError};
 use crate::ir::{Buffer, Collective, Rank};
@@ -16,17 +17,20 @@ pub(super) fn check(
         return Ok(Vec::new());
     }
     if shape.collective == Collective::Barrier {
-        check_barrier(ended)?;
+        check_barrier(team, ended)?;
     }
-    // By chunk: the first rank that has a result, and the result.
+    // By chunk: the first rank that has a result, and the result, which is the same expression in all tiles.
     let mut firsts: Vec<Option<(Rank, ValueId)>> = vec![None; shape.chunks as usize];
-    for rank in (0..shape.ranks).filter(|rank| shape.writable(*rank)) {
-        let held = shape.held(rank, Buffer::Output);
-        for (chunk, value) in held.zip(&ended.outputs[rank as usize]) {
+    for EndedRun { run, output, .. } in &ended.runs {
+        let (run, rank) = (*run, run.rank);
+        if !shape.writable(rank) {
+            continue;
+        }
+        for (chunk, value) in shape.held(rank, Buffer::Output).zip(output) {
             let checker = Checker {
                 team,
                 values,
-                rank,
+                run,
                 chunk,
             };
             let value = value.ok_or_else(|| checker.refuse(ValueProblem::NoResult))?;
@@ -59,13 +63,12 @@ pub(super) fn check(
 
 /// Checks that another choice of claimants leads to the same results.
 pub(super) fn compare(team: &Team<'_>, ended: &Ended, other: &Ended) -> Result<(), VerifyError> {
-    for rank in 0..team.shape.ranks {
-        let held = team.shape.held(rank, Buffer::Output);
-        let (a, b) = (&ended.outputs[rank as usize], &other.outputs[rank as usize]);
+    for (a, b) in ended.runs.iter().zip(&other.runs) {
+        let held = team.shape.held(a.run.rank, Buffer::Output);
         for (index, chunk) in held.enumerate() {
-            if a[index] != b[index] {
+            if a.output[index] != b.output[index] {
                 let problem = ValueProblem::DependsOnClaim;
-                return Err(VerifyError::of_rank(rank, Some(chunk), problem));
+                return Err(VerifyError::of_run(a.run, Some(chunk), problem));
             }
         }
     }
@@ -77,22 +80,22 @@ fn does_nothing_alone(team: &Team<'_>) -> bool {
     team.shape.ranks == 1 && team.schedules[0].steps.is_empty()
 }
 
-fn check_barrier(ended: &Ended) -> Result<(), VerifyError> {
-    for (rank, clock) in ended.clocks.iter().enumerate() {
-        if let Some(other) = clock.iter().position(|steps| *steps == 0) {
-            let other = other as Rank;
+fn check_barrier(team: &Team<'_>, ended: &Ended) -> Result<(), VerifyError> {
+    for EndedRun { run, clock, .. } in &ended.runs {
+        let entered = |other: &Rank| team.lane.entered(clock, *other, run.tile);
+        if let Some(other) = (0..team.shape.ranks).find(|other| !entered(other)) {
             let problem = ValueProblem::LeavesEarly { other };
-            return Err(VerifyError::of_rank(rank as Rank, None, problem));
+            return Err(VerifyError::of_run(*run, None, problem));
         }
     }
     Ok(())
 }
 
-/// Checks one chunk of one rank's result.
+/// Checks one chunk of one rank's result of a tile.
 struct Checker<'a> {
     team: &'a Team<'a>,
     values: &'a Values,
-    rank: Rank,
+    run: Run,
     chunk: u32,
 }
 
@@ -130,7 +133,7 @@ impl Checker<'_> {
                 (shape.block_of(self.chunk), self.chunk)
             }
             _ => {
-                let chunk = shape.block_start(self.rank) + shape.within_block(self.chunk);
+                let chunk = shape.block_start(self.run.rank) + shape.within_block(self.chunk);
                 (shape.block_of(self.chunk), chunk)
             }
         }
@@ -145,6 +148,6 @@ impl Checker<'_> {
     }
 
     fn refuse(&self, problem: ValueProblem) -> VerifyError {
-        VerifyError::of_rank(self.rank, Some(self.chunk), problem)
+        VerifyError::of_run(self.run, Some(self.chunk), problem)
     }
 }

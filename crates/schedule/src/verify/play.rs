@@ -1,22 +1,32 @@
-//! Plays all programs once, in an order that the signals allow.
+//! Plays all programs, once per tile, in an order that the signals and the reuse of slots allow.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::claims::{self, Choice};
+use super::compute;
+use super::lane::{Clock, Run};
 use super::memory::{Access, ChunkProblem, Memory, Store};
-use super::value::{Uncombinable, ValueId, Values};
-use super::{Place, Problem, Team, Traffic, ValueProblem, VerifyError};
-use crate::ir::{Buffer, Collective, Rank, SignalId, Slice, Step};
+use super::value::{ValueId, Values};
+use super::{Place, Problem, Team, Traffic, VerifyError};
+use crate::ir::{Buffer, Rank, SignalId, Step};
 
 /// What is there when all programs have ended.
 pub(super) struct Ended {
+    /// The longest chain of signals in one tile.
     pub(super) latency_steps: u32,
+    /// By rank, for one tile.
     pub(super) sent: Vec<Traffic>,
+    /// By rank, for one tile.
     pub(super) read: Vec<Traffic>,
-    /// By rank: its clock at its end.
-    pub(super) clocks: Vec<Vec<u32>>,
-    /// By rank: what it has in its `Output`, chunk by chunk.
-    pub(super) outputs: Vec<Vec<Option<ValueId>>>,
+    pub(super) runs: Vec<EndedRun>,
+}
+
+/// One rank's end of a tile.
+pub(super) struct EndedRun {
+    pub(super) run: Run,
+    pub(super) clock: Clock,
+    /// What the rank has in its `Output`, chunk by chunk.
+    pub(super) output: Vec<Option<ValueId>>,
 }
 
 /// Plays all programs, with claimable steps executed by the ranks in `choice`.
@@ -27,43 +37,36 @@ pub(super) fn play(
     choice: &Choice,
     values: &mut Values,
 ) -> Result<Option<Ended>, VerifyError> {
-    let mut player = Player::new(team, choice, values);
-    while let Some(rank) = player.ready.pop() {
-        player.run(rank)?;
-    }
-    if let Some(stuck) = player
-        .players
-        .iter()
-        .position(|state| state.blocked.is_some())
-    {
-        return player.stuck(stuck as Rank).map_or(Ok(None), Err);
-    }
-    player.end().map(Some)
+    Player::new(team, choice, values).play()
 }
 
-/// One rank's progress.
+/// A run's progress.
 struct State {
+    run: Run,
+    /// Those whose end it has still to wait for before it begins.
+    begins_after: Vec<Run>,
     /// The next step.
     next: usize,
-    /// By rank: how many of its steps happened before this rank's next one, plus one when it has entered.
-    clock: Vec<u32>,
-    /// By rank: as `clock`, but counting only its own signals to this rank.
+    clock: Clock,
+    /// By rank: how many of the steps of its run of this tile happened before, counting only its own signals to this rank.
     direct: Vec<u32>,
-    /// Signals in the longest chain up to here.
+    /// Signals in the longest chain up to here, within the tile.
     depth: u32,
     blocked: Option<Event>,
+    ended: bool,
 }
 
-/// What a rank can wait for.
+/// What a run can wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Event {
-    Signal { from: Rank, to: Rank, id: SignalId },
-    Claimed { id: u32, by: Rank, owner: Rank },
+    Signal { from: Rank, to: Run, id: SignalId },
+    Claimed { id: u32, by: Rank, owner: Run },
+    End(Run),
 }
 
 /// What the one who waits learns.
 struct Happened {
-    clock: Vec<u32>,
+    clock: Clock,
     step: u32,
     depth: u32,
 }
@@ -72,10 +75,13 @@ struct Player<'a, 'b> {
     team: &'a Team<'a>,
     choice: &'a Choice,
     values: &'b mut Values,
-    players: Vec<State>,
+    states: Vec<State>,
     memory: Memory<'a>,
     happened: HashMap<Event, Happened>,
-    ready: Vec<Rank>,
+    /// By sender, receiver and slot: who set the flag word last.
+    flags: HashMap<(Rank, Rank, u32), Place>,
+    /// Positions of runs that can go on. The lowest tile goes first, so that it is the later one that is found to interfere.
+    ready: BTreeSet<usize>,
     sent: Vec<Traffic>,
     read: Vec<Traffic>,
 }
@@ -83,111 +89,161 @@ struct Player<'a, 'b> {
 impl<'a, 'b> Player<'a, 'b> {
     fn new(team: &'a Team<'a>, choice: &'a Choice, values: &'b mut Values) -> Self {
         let ranks = team.shape.ranks as usize;
-        let state = |rank: usize| {
-            let mut clock = vec![0; ranks];
-            clock[rank] = 1;
-            State {
-                next: 0,
-                clock,
-                direct: vec![0; ranks],
-                depth: 0,
-                blocked: None,
-            }
+        let state = |run: Run| State {
+            run,
+            begins_after: team.lane.begins_after(run),
+            next: 0,
+            clock: Clock::new(&team.lane, run),
+            direct: vec![0; ranks],
+            depth: 0,
+            blocked: None,
+            ended: false,
         };
+        let states: Vec<State> = team.lane.runs().map(state).collect();
         Player {
             team,
             choice,
             values,
-            players: (0..ranks).map(state).collect(),
             memory: Memory::new(team),
             happened: HashMap::new(),
-            ready: (0..team.shape.ranks).rev().collect(),
+            flags: HashMap::new(),
+            ready: (0..states.len()).collect(),
+            states,
             sent: vec![Traffic::default(); ranks],
             read: vec![Traffic::default(); ranks],
         }
     }
 
-    /// Plays a rank until it has to wait, or has ended.
-    fn run(&mut self, rank: Rank) -> Result<(), VerifyError> {
-        let team = self.team;
-        let schedule = &team.schedules[rank as usize];
-        while let Some(step) = schedule.steps.get(self.players[rank as usize].next) {
-            let index = self.players[rank as usize].next;
-            self.players[rank as usize].clock[rank as usize] = index as u32 + 1;
-            let passed = self.pass(rank, step).map_err(|(chunk, problem)| {
-                let error = VerifyError::at(schedule, index, problem);
+    fn play(mut self) -> Result<Option<Ended>, VerifyError> {
+        while let Some(index) = self.ready.pop_first() {
+            self.advance(index)?;
+        }
+        match self.states.iter().find(|state| !state.ended) {
+            Some(state) => self.stuck(state.run).map_or(Ok(None), Err),
+            None => self.end().map(Some),
+        }
+    }
+
+    /// Plays a run until it has to wait, or has ended.
+    fn advance(&mut self, index: usize) -> Result<(), VerifyError> {
+        if !self.begin(index) {
+            return Ok(());
+        }
+        let Run { rank, tile } = self.states[index].run;
+        let schedule = &self.team.schedules[rank as usize];
+        while let Some(step) = schedule.steps.get(self.states[index].next) {
+            let state = &mut self.states[index];
+            let next = state.next;
+            state.clock.note(state.place());
+            let passed = self.pass(index, step).map_err(|(chunk, problem)| {
+                let error = VerifyError::at(schedule, next, problem).tile(tile);
                 chunk.map_or(error.clone(), |chunk| error.chunk(chunk))
             })?;
             if !passed {
                 return Ok(());
             }
-            self.players[rank as usize].next += 1;
+            self.states[index].next += 1;
+        }
+        self.states[index].ended = true;
+        let ended = Event::End(self.states[index].run);
+        for follower in self.team.lane.followers(self.states[index].run) {
+            self.wake(follower, ended);
         }
         Ok(())
     }
 
+    /// Waits for the ends of the runs that had the slot before. False when there is one to wait for still.
+    fn begin(&mut self, index: usize) -> bool {
+        while let Some(former) = self.states[index].begins_after.last().copied() {
+            let before = &self.states[self.team.lane.index(former)];
+            if !before.ended {
+                self.states[index].blocked = Some(Event::End(former));
+                return false;
+            }
+            let known = before.clock.clone();
+            self.states[index].clock.join(&known);
+            self.states[index].begins_after.pop();
+        }
+        true
+    }
+
     /// Plays a step. False when it has to wait.
-    fn pass(&mut self, rank: Rank, step: &Step) -> Result<bool, (Option<u32>, Problem)> {
+    fn pass(&mut self, index: usize, step: &Step) -> Result<bool, (Option<u32>, Problem)> {
+        let Run { rank, tile } = self.states[index].run;
+        let run = |rank| Run { rank, tile };
         match step {
             Step::Signal { to, id } => {
-                let (from, to, id) = (rank, *to, *id);
-                self.tell(rank, to, Event::Signal { from, to, id });
+                self.set_flag(index, *to)
+                    .map_err(|problem| (None, problem))?;
+                let (from, to, id) = (rank, run(*to), *id);
+                self.tell(index, to, Event::Signal { from, to, id });
                 return Ok(true);
             }
             Step::Wait { from, id } => {
-                let (from, to, id) = (*from, rank, *id);
-                return Ok(self.learn(rank, from, Event::Signal { from, to, id }));
+                let (from, to, id) = (*from, run(rank), *id);
+                return Ok(self.learn(index, from, Event::Signal { from, to, id }));
             }
             Step::Copy { .. } | Step::Reduce { .. } => (),
         }
         if let Some(claim) = claims::of(step) {
-            let (owner, by) = (claim.by[0], self.choice[&claim.id]);
-            let event = Event::Claimed {
-                id: claim.id,
-                by,
-                owner,
-            };
+            let (id, by, owner) = (claim.id, self.choice[&claim.id], run(claim.by[0]));
+            let event = Event::Claimed { id, by, owner };
             if rank != by {
-                return Ok(rank != owner || self.learn(rank, by, event));
+                return Ok(rank != owner.rank || self.learn(index, by, event));
             }
-            self.execute(rank, step)
+            self.execute(index, step)
                 .map_err(|(chunk, problem)| (Some(chunk), problem))?;
-            if by != owner {
-                self.tell(rank, owner, event);
+            if by != owner.rank {
+                self.tell(index, owner, event);
             }
             return Ok(true);
         }
-        self.execute(rank, step)
+        self.execute(index, step)
             .map_err(|(chunk, problem)| (Some(chunk), problem))?;
         Ok(true)
     }
 
-    /// Lets `to` know what `rank` knows.
-    fn tell(&mut self, rank: Rank, to: Rank, event: Event) {
-        let state = &self.players[rank as usize];
+    /// Sets the flag word that tells `to` of a signal. Tiles with the same slot share it, and it must only grow.
+    fn set_flag(&mut self, index: usize, to: Rank) -> Result<(), Problem> {
+        let state = &self.states[index];
+        let Run { rank, tile } = state.run;
+        let word = (rank, to, self.team.lane.slot(tile));
+        match self.flags.insert(word, state.place()) {
+            Some(other) if !state.clock.knows(other) => Err(Problem::FlagReused { other }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets `to` know what a run knows.
+    fn tell(&mut self, index: usize, to: Run, event: Event) {
+        let state = &self.states[index];
         let happened = Happened {
             clock: state.clock.clone(),
             step: state.next as u32,
             depth: state.depth,
         };
         self.happened.insert(event, happened);
-        let waiter = &mut self.players[to as usize];
-        if waiter.blocked == Some(event) {
-            waiter.blocked = None;
-            self.ready.push(to);
+        self.wake(to, event);
+    }
+
+    /// Lets a run go on that waits for this.
+    fn wake(&mut self, run: Run, event: Event) {
+        let index = self.team.lane.index(run);
+        let state = &mut self.states[index];
+        if state.blocked == Some(event) {
+            state.blocked = None;
+            self.ready.insert(index);
         }
     }
 
-    /// Lets `rank` know what `from` told it. False when that has not happened.
-    fn learn(&mut self, rank: Rank, from: Rank, event: Event) -> bool {
-        let state = &mut self.players[rank as usize];
+    /// Lets a run know what `from` told it. False when that has not happened.
+    fn learn(&mut self, index: usize, from: Rank, event: Event) -> bool {
+        let state = &mut self.states[index];
         let Some(happened) = self.happened.remove(&event) else {
             state.blocked = Some(event);
             return false;
         };
-        for (known, new) in state.clock.iter_mut().zip(&happened.clock) {
-            *known = (*known).max(*new);
-        }
+        state.clock.join(&happened.clock);
         let is_signal = matches!(event, Event::Signal { .. });
         if is_signal {
             let direct = &mut state.direct[from as usize];
@@ -197,161 +253,117 @@ impl<'a, 'b> Player<'a, 'b> {
         true
     }
 
-    fn execute(&mut self, rank: Rank, step: &Step) -> Result<(), ChunkProblem> {
+    fn execute(&mut self, index: usize, step: &Step) -> Result<(), ChunkProblem> {
         let (dsts, srcs) = match step {
             Step::Copy { dsts, src, .. } => (dsts, std::slice::from_ref(src)),
             Step::Reduce { dsts, srcs, .. } => (dsts, srcs.as_slice()),
             Step::Signal { .. } | Step::Wait { .. } => return Ok(()),
         };
-        let state = &self.players[rank as usize];
+        let state = &self.states[index];
+        let Run { rank, tile } = state.run;
+        let counts = tile == 0;
         let access = Access {
-            place: Place {
-                rank,
-                step: state.next as u32,
-            },
+            place: state.place(),
             clock: &state.clock,
             direct: &state.direct,
         };
         let mut contents = Vec::with_capacity(srcs.len());
         for src in srcs {
             contents.push(self.memory.read(&access, src, self.values)?);
-            if src.rank != rank {
+            if src.rank != rank && counts {
                 self.read[rank as usize].count(src.encoding, src.chunks.clone());
             }
         }
         for dst in dsts {
-            let result = match step {
-                Step::Reduce { last, .. } => combine(self.values, dst, srcs, &contents, *last)?,
-                _ => convert(self.values, dst, &contents[0]),
-            };
-            check_sizes_known(self.team, self.values, rank, dst, &result)?;
+            let result = compute::result(self.values, step, dst, &contents)?;
+            compute::check_sizes_known(self.team, self.values, rank, dst, &result)?;
             self.memory.write(&access, dst, &result, self.values)?;
-            if dst.rank != rank {
+            if dst.rank != rank && counts {
                 self.sent[rank as usize].count(dst.encoding, dst.chunks.clone());
             }
         }
         Ok(())
     }
 
-    /// The deadlock that `rank` is part of, or waits for. `None` when only a choice of claimants that cannot happen is to blame.
-    fn stuck(&self, rank: Rank) -> Option<VerifyError> {
-        let waits_for = |rank: Rank| match self.players[rank as usize].blocked {
-            Some(Event::Signal { from, .. }) => Some(from),
-            Some(Event::Claimed { .. }) | None => None,
-        };
-        if self
-            .players
-            .iter()
-            .any(|state| matches!(state.blocked, Some(Event::Claimed { .. })))
-        {
+    /// The deadlock that `run` is part of, or waits for. `None` when only a choice of claimants that cannot happen is to blame.
+    fn stuck(&self, run: Run) -> Option<VerifyError> {
+        let impossible = |state: &State| matches!(state.blocked, Some(Event::Claimed { .. }));
+        if self.states.iter().any(impossible) {
             return None;
         }
-        let mut path = vec![rank];
+        let state = |run: Run| &self.states[self.team.lane.index(run)];
+        let mut path = vec![run];
         loop {
-            let next = waits_for(path[path.len() - 1])?;
+            let next = match state(path[path.len() - 1]).blocked? {
+                Event::Signal { from, to, .. } => Run { rank: from, ..to },
+                Event::End(former) => former,
+                Event::Claimed { .. } => return None,
+            };
             if let Some(start) = path.iter().position(|seen| *seen == next) {
                 path.drain(..start);
                 break;
             }
             path.push(next);
         }
-        let place = |rank: &Rank| Place {
-            rank: *rank,
-            step: self.players[*rank as usize].next as u32,
-        };
-        let cycle: Vec<Place> = path.iter().map(place).collect();
-        let schedule = &self.team.schedules[cycle[0].rank as usize];
-        let step = cycle[0].step as usize;
-        Some(VerifyError::at(schedule, step, Problem::Deadlock { cycle }))
+        let cycle: Vec<Place> = path.iter().map(|run| state(*run).place()).collect();
+        let Place { rank, tile, step } = cycle[0];
+        let schedule = &self.team.schedules[rank as usize];
+        let problem = Problem::Deadlock { cycle };
+        Some(VerifyError::at(schedule, step as usize, problem).tile(tile))
     }
 
     fn end(mut self) -> Result<Ended, VerifyError> {
-        let states = std::mem::take(&mut self.players);
-        let latency_steps = states.iter().map(|state| state.depth).max().unwrap_or(0);
-        let clocks: Vec<Vec<u32>> = states.into_iter().map(|state| state.clock).collect();
-        if let Some((key, chunk, place)) = self.memory.late_access(&clocks) {
-            let store = match key.store {
-                Store::Input => "input".to_owned(),
-                Store::Output => "output".to_owned(),
-                Store::Scratch { entry } => format!("scratch({entry})"),
-                Store::Landing { entry, from } => format!("landing({from}:{entry})"),
-            };
-            let buffer = format!("{}.{store}", key.rank);
-            let schedule = &self.team.schedules[place.rank as usize];
-            let problem = Problem::AfterExit { buffer };
-            return Err(VerifyError::at(schedule, place.step as usize, problem).chunk(chunk));
-        }
+        let states = std::mem::take(&mut self.states);
+        let first = states.iter().filter(|state| state.run.tile == 0);
+        let latency_steps = first.map(|state| state.depth).max().unwrap_or(0);
+        let ends: Vec<(Run, Clock)> = states.into_iter().map(|s| (s.run, s.clock)).collect();
+        self.check_late_access(&ends)?;
         let shape = &self.team.shape;
-        let mut outputs = Vec::with_capacity(clocks.len());
-        for rank in 0..shape.ranks {
-            let held = shape.held(rank, Buffer::Output);
-            let value = |chunk| self.memory.value(rank, Store::Output, chunk, self.values);
-            outputs.push(held.map(value).collect());
+        let mut runs = Vec::with_capacity(ends.len());
+        for (run, clock) in ends {
+            let held = shape.held(run.rank, Buffer::Output);
+            let value = |chunk| self.memory.output(run, chunk, self.values);
+            let output = held.map(value).collect();
+            runs.push(EndedRun { run, clock, output });
         }
         Ok(Ended {
             latency_steps,
             sent: self.sent,
             read: self.read,
-            clocks,
-            outputs,
+            runs,
         })
     }
-}
 
-/// The combination of the sources' contents, chunk by chunk.
-fn combine(
-    values: &mut Values,
-    dst: &Slice,
-    srcs: &[Slice],
-    contents: &[Vec<ValueId>],
-    last: bool,
-) -> Result<Vec<ValueId>, ChunkProblem> {
-    let mut result = Vec::with_capacity(dst.chunks.len());
-    for (index, chunk) in dst.chunks.clone().enumerate() {
-        let sources: Vec<ValueId> = contents.iter().map(|content| content[index]).collect();
-        let combined = values.combine(&sources, last, dst.encoding).map_err(|why| {
-            let problem = match why {
-                Uncombinable::AlreadyFinal { source } => ValueProblem::AlreadyFinal {
-                    slice: srcs[source].to_string(),
-                },
-                Uncombinable::Doubled { contributor } => ValueProblem::Doubled { contributor },
-                Uncombinable::Missing { contributor } => ValueProblem::Missing { contributor },
-            };
-            (chunk, problem.into())
-        });
-        result.push(combined?);
-    }
-    Ok(result)
-}
-
-/// The contents, converted to the encoding of `dst`.
-fn convert(values: &mut Values, dst: &Slice, contents: &[ValueId]) -> Vec<ValueId> {
-    let converted = contents
-        .iter()
-        .map(|value| values.encoded(*value, dst.encoding));
-    converted.collect()
-}
-
-/// Checks that both who writes a block and whose memory it is know its size: in an all-to-all with sizes per pair, only its two ends do.
-fn check_sizes_known(
-    team: &Team<'_>,
-    values: &Values,
-    rank: Rank,
-    dst: &Slice,
-    contents: &[ValueId],
-) -> Result<(), ChunkProblem> {
-    if !team.shape.sizes_vary || team.shape.collective != Collective::AllToAll {
-        return Ok(());
-    }
-    for (chunk, value) in dst.chunks.clone().zip(contents) {
-        let Some((from, to)) = values.origin(*value) else {
-            continue;
+    /// Checks that nobody touches a rank's memory after its end of the tile.
+    fn check_late_access(&self, ends: &[(Run, Clock)]) -> Result<(), VerifyError> {
+        let knows = |run, place| ends[self.team.lane.index(run)].1.knows(place);
+        let Some((key, chunk, place)) = self.memory.late_access(&knows) else {
+            return Ok(());
         };
-        for party in [rank, dst.rank] {
-            if party != from && party != to {
-                return Err((chunk, ValueProblem::UnknownSize { from, to }.into()));
-            }
+        let store = match key.store {
+            Store::Input => "input".to_owned(),
+            Store::Output => "output".to_owned(),
+            Store::Scratch { entry } => format!("scratch({entry})"),
+            Store::Landing { entry, from } => format!("landing({from}:{entry})"),
+        };
+        let buffer = format!("{}.{store}", key.rank);
+        let schedule = &self.team.schedules[place.rank as usize];
+        let problem = Problem::AfterExit { buffer };
+        let error = VerifyError::at(schedule, place.step as usize, problem);
+        Err(error.tile(place.tile).chunk(chunk))
+    }
+}
+
+impl State {
+    /// Where it is.
+    fn place(&self) -> Place {
+        Place {
+            rank: self.run.rank,
+            tile: self.run.tile,
+            step: self.next as u32,
         }
     }
-    Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,16 @@ pub enum Problem {
         /// The number that it should have.
         expected: SignalId,
     },
+    /// A flag word is set that tells of another tile's signals still.
+    FlagReused {
+        /// Who set it last.
+        other: Place,
+    },
+    /// What is put is never read, so that no credit for the next put comes back.
+    NoCredit {
+        /// The slice.
+        slice: String,
+    },
     /// Nobody waits for the signal.
     UnmatchedSignal,
     /// Nobody sends what is waited for.
@@ -175,6 +185,14 @@ impl fmt::Display for Problem {
                     "signals are numbered in program order, so this is #{expected}"
                 )
             }
+            Problem::FlagReused { other } => write!(
+                f,
+                "sets the flag word of its slot, but nothing orders that after the signal at {other}"
+            ),
+            Problem::NoCredit { slice } => write!(
+                f,
+                "puts {slice}, but its rank reads nothing that lands there from this one, so it grants no credit for the next tile"
+            ),
             Problem::UnmatchedSignal => f.write_str("nobody waits for this signal"),
             Problem::UnmatchedWait => f.write_str("nobody sends this signal"),
             Problem::DoubledWait => f.write_str("an earlier step waits for the same signal"),
@@ -213,7 +231,7 @@ impl fmt::Display for Problem {
             ),
             Problem::AfterExit { buffer } => write!(
                 f,
-                "touches {buffer}, but nothing orders that before the end of its rank's program"
+                "touches {buffer}, but nothing orders that before its rank's end of the tile"
             ),
             Problem::Value(problem) => problem.fmt(f),
         }

@@ -5,6 +5,9 @@ use std::collections::{HashMap, HashSet};
 use super::{Problem, VerifyError};
 use crate::ir::{Rank, Schedule, SignalId, Step};
 
+/// The signals from one rank to another in one tile: flag words have 16 bits for their numbers, 0 for none.
+const SIGNALS_MAX: SignalId = (1 << 16) - 1;
+
 /// Checks that every signal is waited for exactly once, and numbered as its link counts.
 pub(super) fn check(schedules: &[Schedule]) -> Result<(), VerifyError> {
     let mut sent = HashMap::new();
@@ -42,6 +45,12 @@ fn count_signals(
             return Err(VerifyError::at(schedule, index, problem));
         }
         *count += 1;
+        if *count > SIGNALS_MAX {
+            let problem = Problem::Malformed(format!(
+                "there are more than {SIGNALS_MAX} signals to rank {to}"
+            ));
+            return Err(VerifyError::at(schedule, index, problem));
+        }
     }
     Ok(())
 }

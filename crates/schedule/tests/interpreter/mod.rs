@@ -78,6 +78,9 @@ struct Progress {
     halfway: Option<Option<Vec<Vec<Cell>>>>,
 }
 
+/// The operation, the tile, and one more than the signal. Larger values are later ones.
+type Flag = (u32, u32, u32);
+
 /// What a rank had in its memory when it left an operation, by tile: input and output.
 type Left = Vec<(Vec<Cell>, Vec<Cell>)>;
 
@@ -91,8 +94,8 @@ struct World<'a> {
     tiles: HashMap<Tile, Progress>,
     order: Vec<Tile>,
     wires: BTreeMap<(Rank, Rank), VecDeque<Parcel>>,
-    /// By receiving tile and sender: one more than the last signal.
-    flags: HashMap<(Tile, Rank), u32>,
+    /// By receiver, slot and sender: of which tile the last signal was, and which.
+    flags: HashMap<(Rank, u32, Rank), Flag>,
     claims: HashMap<(u32, u32, u32), Claimed>,
     left_early: Option<String>,
 }
@@ -192,19 +195,19 @@ impl<'a> World<'a> {
     }
 
     /// A tile begins when its rank has entered, and the former tile with its slot ended: here, and where it is owed credit.
+    /// A rank grants credit to those whose puts it reads.
     fn can_begin(&self, tile: Tile) -> bool {
         let Some(former) = former(tile) else {
             return self.entered.contains_key(&(tile.rank, tile.operation));
         };
         let ended = |rank| self.tiles[&Tile { rank, ..former }].ended;
-        let owed = |rank: Rank| {
-            writes_landing(&self.schedules[tile.rank as usize], rank)
-                && reads_landing(&self.schedules[rank as usize], tile.rank)
-        };
+        let owed = |rank: &Rank| writes_landing(&self.schedules[tile.rank as usize], *rank);
+        let granted =
+            |rank: Rank| reads_landing(&self.schedules[rank as usize], tile.rank) && ended(rank);
         let ranks = 0..self.schedules.len() as Rank;
         self.entered.contains_key(&(tile.rank, tile.operation))
             && ended(tile.rank)
-            && ranks.filter(|rank| owed(*rank)).all(ended)
+            && ranks.filter(owed).all(granted)
     }
 
     fn can_advance(&self, tile: Tile) -> bool {
@@ -213,7 +216,11 @@ impl<'a> World<'a> {
             return true;
         };
         match step {
-            Step::Wait { from, id } => self.flags.get(&(tile, *from)).is_some_and(|flag| flag > id),
+            Step::Wait { from, id } => {
+                let awaited = (tile.operation, tile.tile, id + 1);
+                let flag = self.flags.get(&(tile.rank, tile.tile % SLOTS, *from));
+                flag.is_some_and(|flag| *flag >= awaited)
+            }
             Step::Signal { .. } => true,
             Step::Copy { claim, .. } | Step::Reduce { claim, .. } => {
                 let Some(claim) = claim else { return true };
@@ -408,8 +415,8 @@ impl<'a> World<'a> {
             Parcel::Poison { by, dst } => self.machine.write(by, &dst, None),
             Parcel::Data { by, dst, contents } => self.machine.write(by, &dst, Some(&contents)),
             Parcel::Signal { to, from, id } => {
-                let flag = self.flags.entry((to, from)).or_default();
-                *flag = (*flag).max(id + 1);
+                let word = (to.rank, to.tile % SLOTS, from);
+                self.flags.insert(word, (to.operation, to.tile, id + 1));
                 Ok(())
             }
         }

@@ -1,0 +1,77 @@
+//! What steps compute.
+
+use super::memory::ChunkProblem;
+use super::value::{Uncombinable, ValueId, Values};
+use super::{Team, ValueProblem};
+use crate::ir::{Collective, Rank, Slice, Step};
+
+/// What a step writes to `dst`, by chunk, when these are the contents of its sources.
+pub(super) fn result(
+    values: &mut Values,
+    step: &Step,
+    dst: &Slice,
+    contents: &[Vec<ValueId>],
+) -> Result<Vec<ValueId>, ChunkProblem> {
+    match step {
+        Step::Reduce { srcs, last, .. } => combine(values, dst, srcs, contents, *last),
+        _ => Ok(convert(values, dst, &contents[0])),
+    }
+}
+
+/// The combination of the sources' contents, chunk by chunk.
+fn combine(
+    values: &mut Values,
+    dst: &Slice,
+    srcs: &[Slice],
+    contents: &[Vec<ValueId>],
+    last: bool,
+) -> Result<Vec<ValueId>, ChunkProblem> {
+    let mut result = Vec::with_capacity(dst.chunks.len());
+    for (index, chunk) in dst.chunks.clone().enumerate() {
+        let sources: Vec<ValueId> = contents.iter().map(|content| content[index]).collect();
+        let combined = values.combine(&sources, last, dst.encoding).map_err(|why| {
+            let problem = match why {
+                Uncombinable::AlreadyFinal { source } => ValueProblem::AlreadyFinal {
+                    slice: srcs[source].to_string(),
+                },
+                Uncombinable::Doubled { contributor } => ValueProblem::Doubled { contributor },
+                Uncombinable::Missing { contributor } => ValueProblem::Missing { contributor },
+            };
+            (chunk, problem.into())
+        });
+        result.push(combined?);
+    }
+    Ok(result)
+}
+
+/// The contents, converted to the encoding of `dst`.
+fn convert(values: &mut Values, dst: &Slice, contents: &[ValueId]) -> Vec<ValueId> {
+    let converted = contents
+        .iter()
+        .map(|value| values.encoded(*value, dst.encoding));
+    converted.collect()
+}
+
+/// Checks that both who writes a block and whose memory it is know its size: in an all-to-all with sizes per pair, only its two ends do.
+pub(super) fn check_sizes_known(
+    team: &Team<'_>,
+    values: &Values,
+    rank: Rank,
+    dst: &Slice,
+    contents: &[ValueId],
+) -> Result<(), ChunkProblem> {
+    if !team.shape.sizes_vary || team.shape.collective != Collective::AllToAll {
+        return Ok(());
+    }
+    for (chunk, value) in dst.chunks.clone().zip(contents) {
+        let Some((from, to)) = values.origin(*value) else {
+            continue;
+        };
+        for party in [rank, dst.rank] {
+            if party != from && party != to {
+                return Err((chunk, ValueProblem::UnknownSize { from, to }.into()));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! The tiles that are played, and which of them waits for the end of which.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::{Place, Problem, Team, VerifyError, VerifyOptions};
+use crate::ir::{Buffer, Rank, Schedule, Slice, Step};
+
+/// More tiles than this are refused.
+const TILES_MAX: u32 = 256;
+
+/// One rank's run through its program, for one tile.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Run {
+    pub(super) rank: Rank,
+    /// Counted over all operations.
+    pub(super) tile: u32,
+}
+
+/// Operations that follow each other in the same slots. See [Note: Reuse of slots] in `mod.rs`.
+pub(super) struct Lane {
+    ranks: u32,
+    slots: u32,
+    /// Of one operation.
+    tiles: u32,
+    operations: u32,
+    /// By rank: the ranks in whose landing memory it writes.
+    landing_targets: Vec<BTreeSet<Rank>>,
+}
+
+impl Lane {
+    pub(super) fn of(schedules: &[Schedule], options: &VerifyOptions) -> Result<Self, VerifyError> {
+        let VerifyOptions {
+            slots,
+            tiles,
+            operations,
+            ..
+        } = *options;
+        let total = tiles.saturating_mul(operations);
+        if slots == 0 || total == 0 || total > TILES_MAX {
+            return Err(VerifyError::header(format!(
+                "{operations} operations of {tiles} tiles in {slots} slots cannot be played: at least one slot and one tile are needed, and at most {TILES_MAX} tiles"
+            )));
+        }
+        Ok(Lane {
+            ranks: schedules.len() as u32,
+            slots,
+            tiles,
+            operations,
+            landing_targets: schedules.iter().map(landing_targets).collect(),
+        })
+    }
+
+    /// The tiles of all operations.
+    pub(super) fn tiles(&self) -> Range<u32> {
+        0..self.tiles * self.operations
+    }
+
+    /// All runs, the lowest tile first.
+    pub(super) fn runs(&self) -> impl Iterator<Item = Run> + use<> {
+        let (tiles, ranks) = (self.tiles(), self.ranks);
+        tiles.flat_map(move |tile| (0..ranks).map(move |rank| Run { rank, tile }))
+    }
+
+    /// The position of a run among all.
+    pub(super) fn index(&self, run: Run) -> usize {
+        run.tile as usize * self.ranks as usize + run.rank as usize
+    }
+
+    /// The slot of temporary memory and flag words that a tile uses.
+    pub(super) fn slot(&self, tile: u32) -> u32 {
+        tile % self.slots
+    }
+
+    /// The runs that must have ended before this one begins: that with the same slot before, on this rank and on
+    /// those that owe it credit.
+    pub(super) fn begins_after(&self, run: Run) -> Vec<Run> {
+        let Some(tile) = run.tile.checked_sub(self.slots) else {
+            return Vec::new();
+        };
+        let targets = self.landing_targets[run.rank as usize].iter().copied();
+        let ranks = targets.chain([run.rank]);
+        ranks.map(|rank| Run { rank, tile }).collect()
+    }
+
+    /// The runs that may wait for the end of this one.
+    pub(super) fn followers(&self, run: Run) -> impl Iterator<Item = Run> + use<> {
+        let tile = run.tile + self.slots;
+        let ranks = if self.tiles().contains(&tile) {
+            self.ranks
+        } else {
+            0
+        };
+        (0..ranks).map(move |rank| Run { rank, tile })
+    }
+
+    /// Whether the clock knows that `rank` has entered the operation that `tile` belongs to, or a later one.
+    pub(super) fn entered(&self, clock: &Clock, rank: Rank, tile: u32) -> bool {
+        let first = tile / self.tiles * self.tiles;
+        (first..self.tiles().end).any(|tile| clock.steps[self.index(Run { rank, tile })] > 0)
+    }
+}
+
+/// What has happened before the next step of a run: a vector clock.
+#[derive(Clone)]
+pub(super) struct Clock {
+    ranks: u32,
+    /// By run: how many of its steps, at least 1 when it is known to have begun.
+    steps: Vec<u32>,
+}
+
+impl Clock {
+    /// The clock of a run that knows of itself only.
+    pub(super) fn new(lane: &Lane, run: Run) -> Self {
+        let mut steps = vec![0; lane.tiles().len() * lane.ranks as usize];
+        steps[lane.index(run)] = 1;
+        Clock {
+            ranks: lane.ranks,
+            steps,
+        }
+    }
+
+    /// Whether a step is known to have happened.
+    pub(super) fn knows(&self, place: Place) -> bool {
+        let index = place.tile as usize * self.ranks as usize + place.rank as usize;
+        self.steps[index] > place.step
+    }
+
+    /// Notes that a step happens.
+    pub(super) fn note(&mut self, place: Place) {
+        let index = place.tile as usize * self.ranks as usize + place.rank as usize;
+        self.steps[index] = place.step + 1;
+    }
+
+    /// Learns all that `other` knows.
+    pub(super) fn join(&mut self, other: &Clock) {
+        for (known, new) in self.steps.iter_mut().zip(&other.steps) {
+            *known = (*known).max(*new);
+        }
+    }
+}
+
+/// Checks that credit comes back for every put: a rank grants it to those from whom it reads.
+pub(super) fn check_credit(team: &Team<'_>) -> Result<(), VerifyError> {
+    let sources: Vec<BTreeSet<Rank>> = team.schedules.iter().map(landing_sources).collect();
+    for schedule in team.schedules {
+        for (index, step) in schedule.steps.iter().enumerate() {
+            let unread = |dst: &&Slice| {
+                matches!(dst.buffer, Buffer::Landing { .. })
+                    && !sources[dst.rank as usize].contains(&schedule.rank)
+            };
+            if let Some(dst) = destinations(step).iter().find(unread) {
+                let problem = Problem::NoCredit {
+                    slice: dst.to_string(),
+                };
+                return Err(VerifyError::at(schedule, index, problem).chunk(dst.chunks.start));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn landing_targets(schedule: &Schedule) -> BTreeSet<Rank> {
+    let dsts = schedule.steps.iter().flat_map(destinations);
+    dsts.filter(|dst| matches!(dst.buffer, Buffer::Landing { .. }))
+        .map(|dst| dst.rank)
+        .filter(|rank| *rank < schedule.ranks)
+        .collect()
+}
+
+fn landing_sources(schedule: &Schedule) -> BTreeSet<Rank> {
+    let srcs = schedule.steps.iter().flat_map(|step| match step {
+        Step::Copy { src, .. } => std::slice::from_ref(src),
+        Step::Reduce { srcs, .. } => srcs,
+        Step::Signal { .. } | Step::Wait { .. } => &[],
+    });
+    srcs.filter_map(|src| match src.buffer {
+        Buffer::Landing { from, .. } => Some(from),
+        _ => None,
+    })
+    .collect()
+}
+
+fn destinations(step: &Step) -> &[Slice] {
+    match step {
+        Step::Copy { dsts, .. } | Step::Reduce { dsts, .. } => dsts,
+        Step::Signal { .. } | Step::Wait { .. } => &[],
+    }
+}
