@@ -142,11 +142,6 @@ impl Call {
                 self.dtype.name()
             )));
         }
-        if matches!(self.op, Op::PremulSum(_)) && !self.works_in_place() && self.reduces() {
-            return Err(Error::Unsupported(
-                "premul_sum is defined for all_reduce and reduce; scale the input before a reduce_scatter".into(),
-            ));
-        }
         self.check_counts(ranks)
     }
 

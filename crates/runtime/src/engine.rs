@@ -97,6 +97,8 @@ impl Engine {
         self.contenders.fetch_sub(1, Ordering::Relaxed);
         let mut finished = Finished::new();
         let result = change(&mut state, &mut finished);
+        // What was queued must not wait for the next pass: perhaps nothing is under way here.
+        state.flush(&mut finished);
         self.pending.store(state.pending(), Ordering::SeqCst);
         drop(state);
         finish(finished);

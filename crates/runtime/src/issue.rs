@@ -10,7 +10,8 @@ use crate::call::{Counts, Fingerprint, Op};
 use crate::execute::Bases;
 use crate::group::{Group, closed};
 use crate::group_state::GroupState;
-use crate::operation::{Agreement, Keys, Operation};
+use crate::memory;
+use crate::operation::{Agreement, Keep, Keys, Operation};
 use crate::plan::choose;
 use crate::work::{Completion, Work};
 use crate::{Call, Error};
@@ -90,12 +91,16 @@ impl GroupState {
     /// Adds a call to the operations under way, behind the agreement that it may need.
     fn enqueue(
         &mut self,
-        call: Call,
+        mut call: Call,
         keys: Keys,
         completion: Arc<Completion>,
     ) -> Result<(), Error> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
+        }
+        let scaled = scaled_input(&call, self.size());
+        if let Some(Keep::Scaled(copy)) = &scaled {
+            call.input = copy.as_ptr();
         }
         let symmetric = keys.1.and_then(|_| self.symmetric_bases(&call));
         let agreement = match self.needs_agreement(&call) {
@@ -119,7 +124,7 @@ impl GroupState {
                 peers: None,
             },
         };
-        self.push(call, keys, completion, bases, agreement, None);
+        self.push(call, keys, completion, bases, agreement, scaled);
         Ok(())
     }
 
@@ -146,7 +151,7 @@ impl GroupState {
             completion,
             bases,
             None,
-            Some(agreement.clone()),
+            Some(Keep::Agreement(agreement.clone())),
         );
         Ok(agreement)
     }
@@ -158,7 +163,7 @@ impl GroupState {
         completion: Arc<Completion>,
         bases: Bases,
         agreement: Option<Arc<Agreement>>,
-        keep: Option<Arc<Agreement>>,
+        keep: Option<Keep>,
     ) {
         let now = Instant::now();
         let fingerprint = Fingerprint::new(&call, self.history);
@@ -182,6 +187,17 @@ impl GroupState {
             last_query: now,
             _keep: keep,
         });
+    }
+}
+
+/// The input of a premultiplied reduce-scatter, multiplied: its schedule only reads the input. The others multiply in
+/// their output, tile by tile.
+fn scaled_input(call: &Call, ranks: u32) -> Option<Keep> {
+    match (call.collective, call.op) {
+        (Collective::ReduceScatter, Op::PremulSum(factor)) => {
+            Some(Keep::Scaled(memory::scaled(call, ranks, factor)))
+        }
+        _ => None,
     }
 }
 

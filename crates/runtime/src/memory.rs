@@ -128,6 +128,15 @@ pub(crate) fn prepare(call: &Call, rank: u32, running: &Running, tile: u64) {
     }
 }
 
+/// A copy of a call's input, multiplied.
+pub(crate) fn scaled(call: &Call, ranks: u32, factor: f64) -> Vec<u8> {
+    let elements = call.message_elements(ranks) as usize;
+    let mut copy = vec![0; elements * call.dtype.size()];
+    // SAFETY: `Group::issue` obliges the caller to give an input of this size; the copy has it too.
+    unsafe { weft_kernels::scale(call.dtype, copy.as_mut_ptr(), call.input, elements, factor) };
+    copy
+}
+
 /// Copies a fragment from the pool to where a long message is received.
 pub(crate) fn take_fragment(pool: &Segment, offset: u64, target: &Target, done: u64, bytes: u64) {
     let src = pool.base().as_ptr().wrapping_add(offset as usize);

@@ -124,7 +124,16 @@ pub(crate) struct Operation {
     pub(crate) last_step: Instant,
     pub(crate) last_query: Instant,
     /// Keeps memory alive that only the operation uses.
-    pub(crate) _keep: Option<Arc<Agreement>>,
+    pub(crate) _keep: Option<Keep>,
+}
+
+/// Memory that only one operation uses.
+#[derive(Debug)]
+pub(crate) enum Keep {
+    /// What an agreement reduces.
+    Agreement(#[expect(dead_code, reason = "held, not read")] Arc<Agreement>),
+    /// A multiplied copy of the input.
+    Scaled(Vec<u8>),
 }
 
 impl Operation {

@@ -258,7 +258,7 @@ impl State {
     }
 
     /// Sends what is queued, and watches for writability where not all could go.
-    fn flush(&mut self, finished: &mut Finished) {
+    pub(crate) fn flush(&mut self, finished: &mut Finished) {
         let mut ended = Vec::new();
         for (key, watched) in &mut self.links {
             match watched.link.flush() {
