@@ -1,4 +1,11 @@
-//! Runs a function as every rank of a group, one thread each.
+//! Runs a function as every rank of a group, one thread each; and what operations must compute.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+pub(crate) mod arena;
+pub(crate) mod case;
+pub(crate) mod judge;
+pub(crate) mod numbers;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
@@ -6,52 +13,78 @@ use std::time::Duration;
 
 use weft_runtime::{Endpoint, EndpointOptions, Group, GroupOptions, MemoryStore, TransportChoice};
 
-/// A test that takes longer hangs.
-const DEADLINE: Duration = Duration::from_secs(120);
+/// How the ranks of a group are joined.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    /// The transport of every rank.
+    pub(crate) transport: TransportChoice,
+    /// The host of every rank, where they are to count as being on several.
+    pub(crate) hosts: Option<Vec<u32>>,
+    /// A test that takes longer hangs.
+    pub(crate) deadline: Duration,
+}
+
+impl Setup {
+    pub(crate) fn on_hosts(hosts: &[u32]) -> Self {
+        Setup {
+            hosts: Some(hosts.to_vec()),
+            ..TransportChoice::Auto.into()
+        }
+    }
+
+    /// Whether all of this many ranks share memory.
+    pub(crate) fn all_mapped(&self, ranks: u32) -> bool {
+        let one_host = self
+            .hosts
+            .iter()
+            .flatten()
+            .all(|host| Some(host) == self.hosts.iter().flatten().next());
+        ranks == 1 || (self.transport != TransportChoice::Tcp && one_host)
+    }
+
+    fn endpoint(&self, rank: u32) -> Arc<Endpoint> {
+        let options = EndpointOptions {
+            transport: self.transport,
+            interface: Some("127.0.0.1".into()),
+            pool_bytes: 256 << 20,
+            ..Default::default()
+        };
+        let endpoint = match &self.hosts {
+            Some(hosts) => Endpoint::with_host_label(options, &hosts[rank as usize].to_string()),
+            None => Endpoint::new(options),
+        };
+        endpoint.unwrap_or_else(|error| panic!("rank {rank}: {error}"))
+    }
+}
+
+impl From<TransportChoice> for Setup {
+    fn from(transport: TransportChoice) -> Self {
+        Setup {
+            transport,
+            hosts: None,
+            deadline: Duration::from_secs(120),
+        }
+    }
+}
 
 pub(crate) struct Ranks;
 
 impl Ranks {
     /// Returns what every rank returned. Panics if one panics, or if they take too long.
     pub(crate) fn run<T: Send + 'static>(
-        transport: TransportChoice,
+        setup: impl Into<Setup>,
         ranks: u32,
         body: impl Fn(&Group) -> T + Send + Sync,
     ) -> Vec<T> {
-        Self::run_with_timeout(transport, ranks, Duration::from_secs(60), body)
-    }
-
-    pub(crate) fn run_with_timeout<T: Send + 'static>(
-        transport: TransportChoice,
-        ranks: u32,
-        timeout: Duration,
-        body: impl Fn(&Group) -> T + Send + Sync,
-    ) -> Vec<T> {
+        let setup = setup.into();
         let store = Arc::new(MemoryStore::new());
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
             for rank in 0..ranks {
-                let (store, sender, body) = (store.clone(), sender.clone(), &body);
+                let (store, sender) = (store.clone(), sender.clone());
+                let (body, setup) = (&body, &setup);
                 scope.spawn(move || {
-                    let options = EndpointOptions {
-                        transport,
-                        pool_bytes: 256 << 20,
-                        ..Default::default()
-                    };
-                    let endpoint = Endpoint::new(options).unwrap();
-                    let options = GroupOptions {
-                        timeout,
-                        name: "test".into(),
-                    };
-                    let group = Group::create(
-                        endpoint,
-                        store.as_ref(),
-                        rank,
-                        ranks,
-                        options,
-                        &AtomicBool::new(false),
-                    );
-                    let group = group.unwrap_or_else(|error| panic!("rank {rank}: {error}"));
+                    let group = meet(setup, &store, rank, ranks);
                     let result = body(&group);
                     let _ = sender.send((rank, result));
                 });
@@ -59,7 +92,7 @@ impl Ranks {
             drop(sender);
             let mut results: Vec<(u32, T)> = Vec::new();
             while results.len() < ranks as usize {
-                match receiver.recv_timeout(DEADLINE) {
+                match receiver.recv_timeout(setup.deadline) {
                     Ok(result) => results.push(result),
                     Err(mpsc::RecvTimeoutError::Timeout) => {
                         eprintln!("only {} of {ranks} ranks came back in time", results.len());
@@ -72,6 +105,16 @@ impl Ranks {
             results.into_iter().map(|(_, result)| result).collect()
         })
     }
+}
+
+fn meet(setup: &Setup, store: &MemoryStore, rank: u32, ranks: u32) -> Arc<Group> {
+    let options = GroupOptions {
+        timeout: Duration::from_secs(60),
+        name: "test".into(),
+    };
+    let never = AtomicBool::new(false);
+    let group = Group::create(setup.endpoint(rank), store, rank, ranks, options, &never);
+    group.unwrap_or_else(|error| panic!("rank {rank}: {error}"))
 }
 
 /// A small generator of test data (xorshift64*).
@@ -89,8 +132,26 @@ impl Rng {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
+    /// Less than `bound`.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        ((u128::from(self.next()) * bound as u128) >> 64) as usize
+    }
+
+    pub(crate) fn one_of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len())]
+    }
+
     /// Between -1 and 1.
     pub(crate) fn float(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
+}
+
+/// The seed of a failed run, in order to repeat it.
+const REPEAT: Option<u64> = None;
+
+/// Another seed in every run. Tests name it when they fail.
+pub(crate) fn fresh_seed() -> u64 {
+    let fresh = || u64::from_le_bytes(weft_transport::random().expect("random numbers"));
+    REPEAT.unwrap_or_else(fresh)
 }

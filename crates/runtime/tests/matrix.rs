@@ -1,0 +1,381 @@
+//! Every algorithm for real: over every transport, with every element type and operation, many sizes, in place and
+//! not, on ordinary and symmetric memory. Bit-identical on all ranks.
+
+mod ranks;
+
+use ranks::arena::{Arena, perform};
+use ranks::case::{Blocks, Case};
+use ranks::judge::{judged, named};
+use ranks::{Ranks, Rng, Setup, fresh_seed, numbers};
+use weft_algorithms::Algorithm;
+use weft_kernels::DType;
+use weft_runtime::{Error, Group, Op, Symmetric, TransportChoice};
+use weft_schedule::Collective;
+
+/// Types and operations for cases that are about something else.
+const SAMPLE: [(DType, Op); 8] = [
+    (DType::F32, Op::Sum),
+    (DType::U8, Op::BitXor),
+    (DType::Bf16, Op::Average),
+    (DType::I64, Op::Sum),
+    (DType::F16, Op::Max),
+    (DType::I32, Op::Average),
+    (DType::F64, Op::Product),
+    (DType::F32, Op::Average),
+];
+
+/// Up to this many ranks everything is tried, beyond it a selection.
+const THOROUGH: u32 = 4;
+
+/// Makes the cases for one group.
+struct Cases {
+    setup: Setup,
+    ranks: u32,
+    rng: Rng,
+    cases: Vec<Case>,
+}
+
+impl Cases {
+    fn all(setup: &Setup, ranks: u32, seed: u64) -> Vec<Case> {
+        let mut cases = Cases {
+            setup: setup.clone(),
+            ranks,
+            rng: Rng::new(seed),
+            cases: Vec::new(),
+        };
+        cases.shapes();
+        cases.elements();
+        cases.large();
+        cases.counts_per_rank();
+        cases.cases
+    }
+
+    fn legal(&self) -> impl Iterator<Item = &'static Algorithm> + use<> {
+        let mapped = self.setup.all_mapped(self.ranks);
+        weft_algorithms::registry()
+            .iter()
+            .filter(move |algorithm| mapped || !algorithm.requires.mapped_scratch)
+    }
+
+    /// The next of the variants of a case, with fresh data.
+    fn add(&mut self, algorithm: &Algorithm, collective: Collective, what: (DType, Op, usize)) {
+        self.add_variant(algorithm, collective, what, self.cases.len());
+    }
+
+    fn add_variant(
+        &mut self,
+        algorithm: &Algorithm,
+        collective: Collective,
+        (dtype, op, count): (DType, Op, usize),
+        variant: usize,
+    ) {
+        let scatters = collective == Collective::ReduceScatter;
+        let undefined = scatters && matches!(op, Op::PremulSum(_));
+        let in_place = variant.is_multiple_of(2);
+        // See `a_reduce_on_symmetric_memory_leaves_the_other_ranks_outputs_alone`.
+        let spoils = matches!(collective, Collective::Reduce { .. }) && !in_place;
+        self.cases.push(Case {
+            collective,
+            algorithm: Some(algorithm.name),
+            dtype,
+            op: if undefined { Op::Sum } else { op },
+            blocks: Blocks::Equal(count),
+            in_place,
+            symmetric: variant / 2 % 2 == 1 && !spoils,
+            priority: 0,
+            seed: self.rng.next(),
+        });
+    }
+
+    /// Every algorithm, with every size, root and kind of memory.
+    fn shapes(&mut self) {
+        let counts: &[usize] = match self.ranks <= THOROUGH {
+            true => &[0, 1, 3, 17, 1001],
+            false => &[1, 1001],
+        };
+        for algorithm in self.legal() {
+            for collective in collectives(algorithm.collective, &self.roots()) {
+                for (count, variant) in counts.iter().flat_map(|c| (0..4).map(move |v| (*c, v))) {
+                    let (dtype, op) = SAMPLE[self.cases.len() / 4 % SAMPLE.len()];
+                    self.add_variant(algorithm, collective, (dtype, op, count), variant);
+                }
+            }
+        }
+    }
+
+    fn roots(&self) -> Vec<u32> {
+        match self.ranks <= THOROUGH {
+            true => (0..self.ranks).collect(),
+            false => vec![0, self.ranks / 2, self.ranks - 1],
+        }
+    }
+
+    /// Every algorithm, with every type and every operation that is defined for it.
+    fn elements(&mut self) {
+        let counts: &[usize] = if self.ranks <= THOROUGH {
+            &[17, 1001, 1001]
+        } else {
+            &[333]
+        };
+        for algorithm in self.legal() {
+            for dtype in DType::ALL {
+                let reduces =
+                    ["all-reduce", "reduce", "reduce-scatter"].contains(&algorithm.collective);
+                let ops = if reduces {
+                    numbers::ops(dtype)
+                } else {
+                    vec![Op::Sum]
+                };
+                for (op, count) in ops
+                    .iter()
+                    .flat_map(|op| counts.iter().map(move |c| (*op, *c)))
+                {
+                    let root = self.cases.len() as u32 / 3 % self.ranks;
+                    let collective = collectives(algorithm.collective, &[root])[0];
+                    self.add(algorithm, collective, (dtype, op, count));
+                }
+            }
+        }
+    }
+
+    /// Every algorithm, with messages that need more tiles than there are slots.
+    fn large(&mut self) {
+        let types = [DType::F32, DType::U8, DType::I64, DType::Bf16];
+        for algorithm in self.legal() {
+            let count = match algorithm.collective {
+                "all-reduce" => 140_003 * self.ranks as usize,
+                "reduce" | "broadcast" => 270_011,
+                _ => 140_003,
+            };
+            let variants = if self.ranks < THOROUGH { 4 } else { 1 };
+            for variant in 0..variants {
+                let index = self.cases.len();
+                let root = index as u32 % self.ranks;
+                let collective = collectives(algorithm.collective, &[root])[0];
+                let dtype = types[(index / 3 + variant) % types.len()];
+                let variant = if variants == 1 { index } else { variant };
+                self.add_variant(algorithm, collective, (dtype, Op::Sum, count), variant);
+            }
+        }
+    }
+
+    /// Every algorithm that can, with blocks of different sizes.
+    fn counts_per_rank(&mut self) {
+        for algorithm in self.legal().filter(|a| a.requires.per_rank_sizes) {
+            for collective in collectives(algorithm.collective, &self.roots()) {
+                for largest in [3, 300, 200_003] {
+                    if largest > 1000 && self.ranks > THOROUGH {
+                        continue;
+                    }
+                    let (dtype, op) = SAMPLE[self.cases.len() % SAMPLE.len()];
+                    self.add(algorithm, collective, (dtype, op, 0));
+                    let blocks = self.uneven(collective, largest);
+                    self.cases.last_mut().expect("it was added").blocks = blocks;
+                }
+            }
+        }
+    }
+
+    /// Blocks of up to so many elements; some are empty.
+    fn uneven(&mut self, collective: Collective, largest: usize) -> Blocks {
+        let ranks = self.ranks as usize;
+        let mut list = || -> Vec<usize> {
+            (0..ranks)
+                .map(|_| match self.rng.below(4) {
+                    0 => 0,
+                    1 => largest,
+                    _ => self.rng.below(largest),
+                })
+                .collect()
+        };
+        match collective {
+            Collective::AllToAll => Blocks::PerPair((0..ranks).map(|_| list()).collect()),
+            _ => Blocks::PerRank(list()),
+        }
+    }
+}
+
+/// A collective with each of these roots.
+fn collectives(name: &str, roots: &[u32]) -> Vec<Collective> {
+    let rooted = |of: fn(u32) -> Collective| roots.iter().map(|root| of(*root)).collect();
+    match name {
+        "all-reduce" => vec![Collective::AllReduce],
+        "reduce" => rooted(|root| Collective::Reduce { root }),
+        "broadcast" => rooted(|root| Collective::Broadcast { root }),
+        "all-gather" => vec![Collective::AllGather],
+        "reduce-scatter" => vec![Collective::ReduceScatter],
+        "all-to-all" => vec![Collective::AllToAll],
+        "gather" => rooted(|root| Collective::Gather { root }),
+        "scatter" => rooted(|root| Collective::Scatter { root }),
+        "barrier" => vec![Collective::Barrier],
+        other => panic!("the matrix does not know {other}"),
+    }
+}
+
+/// What needs memory that all ranks map is refused where they do not.
+fn check_refusals(setup: &Setup, group: &Group) {
+    for algorithm in weft_algorithms::registry()
+        .iter()
+        .filter(|a| a.requires.mapped_scratch)
+    {
+        if setup.all_mapped(group.size()) {
+            continue;
+        }
+        let case = Case {
+            algorithm: Some(algorithm.name),
+            ..Case::simple(collectives(algorithm.collective, &[0])[0], 5)
+        };
+        let refused = Arena::new(&case, group, None).issue(&case, group, false);
+        assert!(
+            matches!(refused, Err(Error::Config(_))),
+            "{} was not refused",
+            algorithm.name
+        );
+    }
+}
+
+fn check_group(setup: &Setup, ranks: u32) {
+    let seed = fresh_seed();
+    named(&format!("{setup:?}, seed {seed}"), || {
+        let cases = Cases::all(setup, ranks, seed);
+        judged(setup, ranks, &cases, |group, hand_in| {
+            check_refusals(setup, group);
+            let memory = symmetric_memory(group, &cases);
+            for case in &cases {
+                hand_in(perform(case, group, Some(&memory)));
+            }
+        });
+    });
+}
+
+/// Enough for any of the cases.
+fn symmetric_memory(group: &Group, cases: &[Case]) -> Symmetric {
+    let needed = cases
+        .iter()
+        .map(|case| Arena::needed(case, group.size()))
+        .max();
+    group.symmetric(needed.unwrap_or(1) as u64).unwrap()
+}
+
+fn check_transport(transport: TransportChoice, ranks: std::ops::RangeInclusive<u32>) {
+    ranks.for_each(|ranks| check_group(&transport.into(), ranks));
+}
+
+#[test]
+fn loopback_of_few() {
+    check_transport(TransportChoice::Loopback, 1..=4);
+}
+
+#[test]
+fn loopback_of_more() {
+    check_transport(TransportChoice::Loopback, 5..=9);
+}
+
+#[test]
+fn shared_memory_of_few() {
+    check_transport(TransportChoice::Shm, 1..=4);
+}
+
+#[test]
+fn shared_memory_of_more() {
+    check_transport(TransportChoice::Shm, 5..=9);
+}
+
+#[test]
+fn tcp_of_few() {
+    check_transport(TransportChoice::Tcp, 1..=4);
+}
+
+#[test]
+fn tcp_of_more() {
+    check_transport(TransportChoice::Tcp, 5..=9);
+}
+
+#[test]
+fn several_hosts_of_few() {
+    for hosts in [
+        &[0][..],
+        &[0, 1],
+        &[0, 0, 1],
+        &[0, 1, 1],
+        &[0, 0, 1, 1],
+        &[0, 1, 0, 1],
+    ] {
+        check_group(&Setup::on_hosts(hosts), hosts.len() as u32);
+    }
+}
+
+#[test]
+fn several_hosts_of_more() {
+    for hosts in [
+        &[0, 0, 0, 1, 1][..],
+        &[0, 1, 1, 2, 2, 2],
+        &[0, 0, 0, 0, 0, 0, 1],
+        &[0, 0, 1, 1, 2, 2, 3, 3],
+        &[0, 1, 2, 0, 1, 2, 0, 1, 2],
+    ] {
+        check_group(&Setup::on_hosts(hosts), hosts.len() as u32);
+    }
+}
+
+#[test]
+fn labels_set_hosts_apart() {
+    let hosts = [0, 1, 1, 0, 2];
+    let found = Ranks::run(Setup::on_hosts(&hosts), 5, |group| {
+        let barrier = Case::simple(Collective::Barrier, 0);
+        // Until all have met, nobody leaves.
+        perform(&barrier, group, None);
+        group.hosts()
+    });
+    assert!(
+        found.iter().all(|hosts| *hosts == [0, 1, 1, 0, 4]),
+        "{found:?}"
+    );
+}
+
+/// Symmetric memory is cut in tiles for the sake of other operations only: they are larger.
+#[test]
+fn symmetric_memory_of_many_tiles() {
+    let seed = fresh_seed();
+    let case = |(collective, algorithm, count): (Collective, _, usize)| Case {
+        algorithm: Some(algorithm),
+        dtype: DType::U8,
+        in_place: collective == Collective::AllReduce,
+        symmetric: true,
+        seed,
+        ..Case::simple(collective, count)
+    };
+    let cases = [
+        (Collective::AllReduce, "slice-reduce", 25_000_003),
+        (Collective::Broadcast { root: 1 }, "mapped", 13_000_001),
+        (Collective::AllGather, "mapped", 13_000_001),
+    ]
+    .map(case);
+    named(&format!("seed {seed}"), || {
+        judged(&TransportChoice::Shm.into(), 2, &cases, |group, hand_in| {
+            let memory = symmetric_memory(group, &cases);
+            cases
+                .iter()
+                .for_each(|case| hand_in(perform(case, group, Some(&memory))));
+        });
+    });
+}
+
+#[test]
+#[ignore = "not so yet: where the operation does not work in place, the input is copied to the output"]
+fn a_reduce_on_symmetric_memory_leaves_the_other_ranks_outputs_alone() {
+    let case = Case {
+        symmetric: true,
+        ..Case::simple(Collective::Reduce { root: 1 }, 5000)
+    };
+    let cases = [case];
+    judged(
+        &TransportChoice::Loopback.into(),
+        2,
+        &cases,
+        |group, hand_in| {
+            let memory = symmetric_memory(group, &cases);
+            hand_in(perform(&cases[0], group, Some(&memory)));
+        },
+    );
+}

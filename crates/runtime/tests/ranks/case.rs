@@ -1,0 +1,181 @@
+//! One collective operation to try, with its data.
+
+use std::ops::Range;
+
+use weft_kernels::DType;
+use weft_runtime::{Counts, Op};
+use weft_schedule::Collective;
+
+use super::{Rng, numbers};
+
+/// How many elements the blocks have.
+#[derive(Clone, Debug)]
+pub(crate) enum Blocks {
+    /// All this many; for operations on vectors, the vector.
+    Equal(usize),
+    /// Each rank's.
+    PerRank(Vec<usize>),
+    /// All-to-all: `[from][to]`.
+    PerPair(Vec<Vec<usize>>),
+}
+
+/// One operation to try.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) collective: Collective,
+    pub(crate) algorithm: Option<&'static str>,
+    pub(crate) dtype: DType,
+    /// The factor of a PremulSum is each rank's own: `numbers::factor`.
+    pub(crate) op: Op,
+    pub(crate) blocks: Blocks,
+    pub(crate) in_place: bool,
+    pub(crate) symmetric: bool,
+    pub(crate) priority: i32,
+    /// Of the data.
+    pub(crate) seed: u64,
+}
+
+/// Where a rank's buffers lie, in bytes from the first one's first byte, and how much of them is written.
+#[derive(Debug)]
+pub(crate) struct Places {
+    pub(crate) input: Range<usize>,
+    pub(crate) output: Range<usize>,
+    /// Whether the operation may write to `output` on this rank.
+    pub(crate) writes: bool,
+}
+
+/// Lies between buffers, and must stay as it is.
+pub(crate) const GUARD: usize = 128;
+
+impl Case {
+    /// A sum of float32, or movement of them.
+    pub(crate) fn simple(collective: Collective, count: usize) -> Self {
+        Case {
+            collective,
+            algorithm: None,
+            dtype: DType::F32,
+            op: Op::Sum,
+            blocks: Blocks::Equal(count),
+            in_place: false,
+            symmetric: false,
+            priority: 0,
+            seed: 1,
+        }
+    }
+
+    pub(crate) fn reduces(&self) -> bool {
+        matches!(
+            self.collective,
+            Collective::AllReduce | Collective::Reduce { .. } | Collective::ReduceScatter
+        )
+    }
+
+    /// The block that every rank has, in elements.
+    pub(crate) fn sizes(&self, ranks: usize) -> Vec<usize> {
+        match &self.blocks {
+            Blocks::Equal(count) => vec![*count; ranks],
+            Blocks::PerRank(list) => list.clone(),
+            Blocks::PerPair(_) => unreachable!("all-to-all has no block per rank"),
+        }
+    }
+
+    /// What rank `from` sends to rank `to`, in elements of its input.
+    pub(crate) fn sent(&self, from: usize, to: usize) -> Range<usize> {
+        match &self.blocks {
+            Blocks::PerPair(pairs) => {
+                let start = pairs[from][..to].iter().sum();
+                start..start + pairs[from][to]
+            }
+            Blocks::Equal(count) => to * count..(to + 1) * count,
+            Blocks::PerRank(_) => unreachable!("all-to-all has counts per pair"),
+        }
+    }
+
+    /// What the runtime is told.
+    pub(crate) fn counts(&self, rank: usize) -> Counts {
+        let wide = |list: &[usize]| list.iter().map(|n| *n as u64).collect();
+        match &self.blocks {
+            Blocks::Equal(count) => Counts::Equal(*count as u64),
+            Blocks::PerRank(list) => Counts::PerRank(wide(list)),
+            Blocks::PerPair(pairs) => Counts::PerPair {
+                send: wide(&pairs[rank]),
+                receive: pairs.iter().map(|to| to[rank] as u64).collect(),
+            },
+        }
+    }
+
+    /// The elements of a rank's input and of its output.
+    pub(crate) fn lengths(&self, rank: usize, ranks: usize) -> (usize, usize) {
+        let total = || self.sizes(ranks).iter().sum();
+        let if_root = |root: u32, length: usize| if root as usize == rank { length } else { 0 };
+        match self.collective {
+            Collective::AllReduce | Collective::Reduce { .. } | Collective::Broadcast { .. } => {
+                (self.sizes(1)[0], self.sizes(1)[0])
+            }
+            Collective::AllGather => (self.sizes(ranks)[rank], total()),
+            Collective::ReduceScatter => (total(), self.sizes(ranks)[rank]),
+            Collective::Gather { root } => (self.sizes(ranks)[rank], if_root(root, total())),
+            Collective::Scatter { root } => (if_root(root, total()), self.sizes(ranks)[rank]),
+            Collective::AllToAll => (
+                (0..ranks).map(|to| self.sent(rank, to).len()).sum(),
+                (0..ranks).map(|from| self.sent(from, rank).len()).sum(),
+            ),
+            Collective::Barrier => (0, 0),
+        }
+    }
+
+    /// Where the buffers lie: at the same places on all ranks, so that symmetric memory is used as such where it can be.
+    pub(crate) fn places(&self, rank: usize, ranks: usize) -> Places {
+        let size = self.dtype.size();
+        let (input, output) = self.lengths(rank, ranks);
+        let (input, output) = (input * size, output * size);
+        let before = || self.sizes(ranks)[..rank].iter().sum::<usize>() * size;
+        let apart = (0..ranks)
+            .map(|r| self.lengths(r, ranks).0)
+            .max()
+            .unwrap_or(0)
+            * size
+            + GUARD;
+        let (input_at, output_at) = match self.collective {
+            _ if !self.in_place => (0, apart.next_multiple_of(64)),
+            Collective::AllGather => (before(), 0),
+            Collective::Gather { root } if root as usize == rank => (before(), 0),
+            Collective::ReduceScatter => (0, before()),
+            Collective::Scatter { root } if root as usize == rank => (0, before()),
+            Collective::AllReduce | Collective::Reduce { .. } | Collective::Broadcast { .. } => {
+                (0, 0)
+            }
+            _ => (0, apart.next_multiple_of(64)),
+        };
+        // Who scales its contribution needs room for it.
+        let scales = matches!(self.op, Op::PremulSum(_));
+        let writes = match self.collective {
+            Collective::Reduce { root } => root as usize == rank || scales,
+            _ => true,
+        };
+        Places {
+            input: input_at..input_at + input,
+            output: output_at..output_at + output,
+            writes,
+        }
+    }
+
+    /// Bytes that hold the buffers of any rank.
+    pub(crate) fn bytes(&self, ranks: usize) -> usize {
+        let ends = (0..ranks).map(|rank| {
+            let places = self.places(rank, ranks);
+            places.input.end.max(places.output.end)
+        });
+        ends.max().unwrap_or(0)
+    }
+
+    /// A rank's input.
+    pub(crate) fn input(&self, rank: usize, ranks: usize) -> Vec<u8> {
+        let mut rng = Rng::new(self.seed ^ (rank as u64 + 1) << 56);
+        let count = self.lengths(rank, ranks).0;
+        match self.reduces() {
+            true => numbers::elements(self.dtype, self.op, count, &mut rng),
+            false => numbers::any_bytes(count * self.dtype.size(), &mut rng),
+        }
+    }
+}
