@@ -1,0 +1,337 @@
+//! Much at once: random operations in flight together, several groups from several threads, groups within groups.
+
+mod ranks;
+
+use std::time::Duration;
+
+use ranks::arena::{Arena, perform};
+use ranks::case::{Blocks, Case};
+use ranks::judge::{check, named};
+use ranks::{Ranks, Rng, Setup, fresh_seed, numbers};
+use weft_kernels::DType;
+use weft_runtime::{Group, Op, Symmetric, TransportChoice, Work};
+use weft_schedule::Collective;
+
+/// So many operations of one group are in flight at once: more than the runtime lets run.
+const WINDOW: usize = 7;
+
+fn random_case(rng: &mut Rng, ranks: u32, mapped: bool) -> Case {
+    let root = rng.below(ranks as usize) as u32;
+    let (name, collective) = *rng.one_of(&[
+        ("all-reduce", Collective::AllReduce),
+        ("all-reduce", Collective::AllReduce),
+        ("reduce", Collective::Reduce { root }),
+        ("broadcast", Collective::Broadcast { root }),
+        ("all-gather", Collective::AllGather),
+        ("reduce-scatter", Collective::ReduceScatter),
+        ("all-to-all", Collective::AllToAll),
+        ("gather", Collective::Gather { root }),
+        ("scatter", Collective::Scatter { root }),
+        ("barrier", Collective::Barrier),
+    ]);
+    let dtype = *rng.one_of(&DType::ALL);
+    let mut op = *rng.one_of(&numbers::ops(dtype));
+    if collective == Collective::ReduceScatter && matches!(op, Op::PremulSum(_)) {
+        op = Op::Sum;
+    }
+    let (blocks, per_rank) = random_blocks(rng, collective, ranks as usize);
+    let legal: Vec<&'static str> = weft_algorithms::registry()
+        .iter()
+        .filter(|a| a.collective == name && (mapped || !a.requires.mapped_scratch))
+        .filter(|a| a.requires.per_rank_sizes || !per_rank)
+        .map(|a| a.name)
+        .collect();
+    let in_place = rng.below(2) == 0;
+    // See `a_reduce_on_symmetric_memory_leaves_the_other_ranks_outputs_alone` in `matrix.rs`.
+    let spoils = matches!(collective, Collective::Reduce { .. }) && !in_place;
+    Case {
+        collective,
+        algorithm: (rng.below(2) == 0).then(|| *rng.one_of(&legal)),
+        dtype,
+        op,
+        blocks,
+        in_place,
+        symmetric: rng.below(3) == 0 && !spoils,
+        priority: rng.below(4) as i32 - 1,
+        seed: rng.next(),
+    }
+}
+
+/// The sizes, and whether they differ between ranks.
+fn random_blocks(rng: &mut Rng, collective: Collective, ranks: usize) -> (Blocks, bool) {
+    let largest = *rng.one_of(&[1, 20, 20, 2000, 2000, 2000, 70_000]);
+    let mut list = || {
+        (0..ranks)
+            .map(|_| rng.below(largest + 1))
+            .collect::<Vec<usize>>()
+    };
+    let (first, second) = (list(), list());
+    let vector = matches!(
+        collective,
+        Collective::AllReduce
+            | Collective::Reduce { .. }
+            | Collective::Broadcast { .. }
+            | Collective::Barrier
+    );
+    if vector || second[0] % 3 > 0 {
+        return (Blocks::Equal(first[0]), false);
+    }
+    match collective {
+        Collective::AllToAll => {
+            let pairs = (0..ranks).map(|from| {
+                let shifted = first.iter().map(|n| n * (from + 1) % (largest + 1));
+                shifted.collect()
+            });
+            (Blocks::PerPair(pairs.collect()), true)
+        }
+        _ => (Blocks::PerRank(first), true),
+    }
+}
+
+fn random_cases(seed: u64, count: usize, ranks: u32, mapped: bool) -> Vec<Case> {
+    let mut rng = Rng::new(seed);
+    (0..count)
+        .map(|_| random_case(&mut rng, ranks, mapped))
+        .collect()
+}
+
+/// One rank's part in a list of operations. What it decides alone comes from `rng`.
+struct Player<'a> {
+    group: &'a Group,
+    cases: &'a [Case],
+    memory: Symmetric,
+    /// The symmetric memory of one operation.
+    part: usize,
+    rng: Rng,
+    flying: Vec<(usize, Arena, Work)>,
+    outputs: Vec<Vec<u8>>,
+}
+
+impl<'a> Player<'a> {
+    /// Returns the outputs.
+    fn play(group: &'a Group, cases: &'a [Case], rng: Rng) -> Vec<Vec<u8>> {
+        let needed = cases.iter().map(|case| Arena::needed(case, group.size()));
+        let part = needed.max().unwrap_or(0);
+        let mut player = Player {
+            group,
+            cases,
+            memory: group.symmetric((part * WINDOW) as u64).unwrap(),
+            part,
+            rng,
+            flying: Vec::new(),
+            outputs: vec![Vec::new(); cases.len()],
+        };
+        for index in 0..cases.len() {
+            player.start(index);
+            if index % 16 == 7 {
+                player.exchange(index as u64);
+            }
+        }
+        while !player.flying.is_empty() {
+            player.end_any();
+        }
+        player.outputs
+    }
+
+    fn start(&mut self, index: usize) {
+        // Its part of the memory is taken by an earlier operation.
+        if let Some(position) = self.flying.iter().position(|(i, ..)| i + WINDOW == index) {
+            self.end(position);
+        }
+        while self.rng.below(WINDOW) < self.flying.len() {
+            self.end_any();
+        }
+        let case = &self.cases[index];
+        let at = index % WINDOW * self.part;
+        // Now and then one rank alone has no symmetric memory.
+        let shared = (self.rng.below(8) > 0).then_some((&self.memory, at));
+        let arena = Arena::new(case, self.group, shared);
+        let background = self.rng.below(2) == 0;
+        let work = arena.issue(case, self.group, background);
+        let work = work.unwrap_or_else(|error| panic!("{error}: {case:?}"));
+        self.flying.push((index, arena, work));
+    }
+
+    fn end_any(&mut self) {
+        let position = self.rng.below(self.flying.len());
+        self.end(position);
+    }
+
+    fn end(&mut self, position: usize) {
+        let (index, arena, work) = self.flying.swap_remove(position);
+        let case = &self.cases[index];
+        let (rank, ranks) = (self.group.rank(), self.group.size());
+        self.outputs[index] = named(
+            &format!("case {index}, rank {rank} of {ranks}: {case:?}"),
+            || {
+                work.wait(None, &mut || false).unwrap();
+                arena.finish()
+            },
+        );
+    }
+
+    /// A message to the next rank and one from the rank before, while operations are in flight.
+    fn exchange(&mut self, tag: u64) {
+        let (rank, ranks) = (self.group.rank(), self.group.size());
+        let bytes = (tag as usize * 7919) % 150_000;
+        let message =
+            |from: u32| numbers::any_bytes(bytes, &mut Rng::new(tag << 8 | u64::from(from)));
+        let (to, from) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+        let (sent, mut received) = (message(rank), vec![0; bytes]);
+        // SAFETY: the memory is kept until the waits are over.
+        let send = unsafe { self.group.send(to, tag, sent.as_ptr(), bytes as u64, None) };
+        let memory = received.as_mut_ptr();
+        // SAFETY: as above.
+        let receive = unsafe {
+            self.group
+                .receive(Some(from), tag, memory, bytes as u64, None)
+        };
+        send.unwrap().wait(None, &mut || false).unwrap();
+        receive.unwrap().wait(None, &mut || false).unwrap();
+        assert!(
+            received == message(from),
+            "message {tag} from rank {from} is wrong"
+        );
+    }
+}
+
+/// `outputs[rank][case]`.
+fn check_all(cases: &[Case], outputs: &[&[Vec<u8>]]) {
+    for (index, case) in cases.iter().enumerate() {
+        let of_case: Vec<Vec<u8>> = outputs
+            .iter()
+            .map(|of_rank| of_rank[index].clone())
+            .collect();
+        named(&format!("case {index}: {case:?}"), || check(case, &of_case));
+    }
+}
+
+fn random_run(setup: &Setup, ranks: u32, count: usize) {
+    let seed = fresh_seed();
+    named(&format!("{ranks} ranks, {setup:?}, seed {seed}"), || {
+        let cases = random_cases(seed, count, ranks, setup.all_mapped(ranks));
+        let outputs = Ranks::run(setup.clone(), ranks, |group| {
+            Player::play(group, &cases, Rng::new(seed + 1 + u64::from(group.rank())))
+        });
+        let outputs: Vec<&[Vec<u8>]> = outputs.iter().map(Vec::as_slice).collect();
+        check_all(&cases, &outputs);
+    });
+}
+
+const RANDOM: usize = 300;
+
+#[test]
+fn random_operations_over_loopback() {
+    (2..=5).for_each(|ranks| random_run(&TransportChoice::Loopback.into(), ranks, RANDOM));
+}
+
+#[test]
+fn random_operations_over_shared_memory() {
+    (2..=5).for_each(|ranks| random_run(&TransportChoice::Shm.into(), ranks, RANDOM));
+}
+
+#[test]
+fn random_operations_over_tcp() {
+    (2..=5).for_each(|ranks| random_run(&TransportChoice::Tcp.into(), ranks, RANDOM));
+}
+
+#[test]
+fn random_operations_over_several_hosts() {
+    for hosts in [&[0, 1][..], &[0, 1, 1], &[0, 0, 1, 1], &[0, 1, 2, 1, 0]] {
+        random_run(&Setup::on_hosts(hosts), hosts.len() as u32, RANDOM);
+    }
+}
+
+/// One group of some ranks within a larger one, and what it does.
+struct Part {
+    ranks: Vec<u32>,
+    cases: Vec<Case>,
+}
+
+/// Every rank drives all groups that it is in at once, with a thread for each.
+fn groups_at_once(setup: &Setup, ranks: u32, parts: &[(&[u32], bool)]) {
+    let seed = fresh_seed();
+    let parts: Vec<Part> = (0..)
+        .zip(parts)
+        .map(|(i, (members, mapped))| Part {
+            ranks: members.to_vec(),
+            cases: random_cases(seed + i, 80, members.len() as u32, *mapped),
+        })
+        .collect();
+    named(&format!("{setup:?}, seed {seed}"), || {
+        let outputs = Ranks::run(setup.clone(), ranks, |world| {
+            let outputs = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..)
+                    .zip(&parts)
+                    .map(|(i, part)| scope.spawn(move || play_part(world, i, part, seed)))
+                    .collect();
+                threads
+                    .into_iter()
+                    .map(|t| t.join().unwrap())
+                    .collect::<Vec<_>>()
+            });
+            // Nobody leaves while others are still busy.
+            perform(&Case::simple(Collective::Barrier, 0), world, None);
+            outputs
+        });
+        for (i, part) in parts.iter().enumerate() {
+            let of_part = part.ranks.iter().map(|rank| &outputs[*rank as usize][i]);
+            let of_part: Option<Vec<&[Vec<u8>]>> = of_part.map(Option::as_deref).collect();
+            check_all(&part.cases, &of_part.expect("all members took part"));
+        }
+    });
+}
+
+fn play_part(world: &Group, number: u64, part: &Part, seed: u64) -> Option<Vec<Vec<u8>>> {
+    let timeout = Some(Duration::from_secs(60));
+    let group = world
+        .split(&part.ranks, &format!("part {number}"), timeout)
+        .unwrap()?;
+    let rng = Rng::new(seed ^ (number + 1) << 32 ^ u64::from(world.rank()));
+    Some(Player::play(&group, &part.cases, rng))
+}
+
+#[test]
+fn groups_of_the_same_ranks_from_several_threads() {
+    for transport in [TransportChoice::Loopback, TransportChoice::Shm] {
+        groups_at_once(
+            &transport.into(),
+            3,
+            &[(&[0, 1, 2], true), (&[0, 1, 2], true), (&[2, 0, 1], true)],
+        );
+    }
+    groups_at_once(
+        &TransportChoice::Tcp.into(),
+        3,
+        &[
+            (&[0, 1, 2], false),
+            (&[0, 1, 2], false),
+            (&[2, 0, 1], false),
+        ],
+    );
+}
+
+#[test]
+fn groups_within_and_across_hosts() {
+    groups_at_once(
+        &Setup::on_hosts(&[0, 0, 1, 1, 1]),
+        5,
+        &[
+            // The ranks of one host share memory, whatever joins their parents.
+            (&[0, 1], true),
+            (&[4, 2, 3], true),
+            (&[0, 2], false),
+            (&[3, 1], false),
+            (&[4, 3, 2, 1, 0], false),
+        ],
+    );
+}
+
+#[test]
+fn a_group_of_one_rank() {
+    groups_at_once(
+        &TransportChoice::Tcp.into(),
+        2,
+        &[(&[0], true), (&[1], true), (&[1, 0], false)],
+    );
+}
