@@ -1,10 +1,9 @@
 """The table and picture of `weft demo`."""
 
-import base64
 import json
 from pathlib import Path
 
-import numpy as np
+import pytest
 
 from weft import comparison
 
@@ -15,33 +14,40 @@ def record(path: Path, backend: str, parameters: list[float]) -> comparison.Run:
             {
                 "backend": backend,
                 "ranks": 4,
-                "epochs": 1,
                 "test_accuracy": 0.98,
                 "samples_per_second": 12345.6,
                 "train_seconds": 10.0,
                 "communication_seconds": 2.5,
                 "losses": [2.0, 1.0],
-                "parameters": {
-                    "weight": {
-                        "shape": [2],
-                        "float32": base64.b64encode(np.array(parameters, np.float32).tobytes()).decode(),
-                    }
-                },
+                "parameters": {"bias": [0.0], "weight": [parameters]},
             }
         )
     )
     return comparison.Run.read(path)
 
 
+def pair(directory: Path, one: list[float], other: list[float]) -> tuple[comparison.Run, comparison.Run]:
+    return record(directory / "weft.json", "weft", one), record(directory / "gloo.json", "gloo", other)
+
+
 def test_table_and_picture(tmp_path: Path) -> None:
-    runs = [
-        record(tmp_path / "a.json", "weft", [1.0, -2.0]),
-        record(tmp_path / "b.json", "gloo", [1.0, -2.5]),
-    ]
+    runs = pair(tmp_path, [1.0, -2.0], [1.0, -2.5])
     assert comparison.table(runs).splitlines() == [
         "backend  test accuracy  samples/s  communication  of training  max |difference|",
         "   weft         98.00%     12,346         2.50 s          25%                  ",
-        "   gloo         98.00%     12,346         2.50 s          25%          5.00e-01",
+        "   gloo         98.00%     12,346         2.50 s          25%           5.0e-01",
     ]
     comparison.draw(tmp_path / "picture.png", runs)
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("other", "verdict"),
+    [
+        (1.0, "after 2 steps; they are equal bit by bit"),
+        (1.0 + 2**-20, "after 2 steps; float32 sums in another order round differently"),
+        (1.01, "after 2 steps; more than the 1e-04 that rounding explains here"),
+    ],
+)
+def test_differences_are_explained(tmp_path: Path, other: float, verdict: str) -> None:
+    assert comparison.notes(*pair(tmp_path, [1.0], [other])).endswith(verdict)

@@ -9,15 +9,16 @@ from pathlib import Path
 
 from weft import config
 from weft.cli.command import Command
-from weft.comparison import Run, draw, table
+from weft.comparison import Run, draw, notes, table
 
 BACKENDS = ("weft", "gloo")
 ACCURACY_MIN = 0.97
 
 DESCRIPTION = """\
 Trains LeNet-5 on scikit-learn's handwritten digits, data-parallel under torchrun: with backend "weft", then
-with Gloo from the same seeds. Prints a table and draws both runs' loss and throughput. The script that is run
-is examples/train_digits.py: run this from the repository.
+with Gloo from the same seeds. Prints a table and draws both runs' loss and throughput. Ends with status 1 if
+fewer than 97 % of the test images are recognized. The script that is run is examples/train_digits.py: run this
+from the repository.
 """
 
 
@@ -50,7 +51,10 @@ def _run(arguments: argparse.Namespace) -> int:
     for backend in BACKENDS:
         record = arguments.out / f"{backend}.json"
         record.unlink(missing_ok=True)
-        print(f"\ntraining on {arguments.ranks} ranks with backend {backend!r}", flush=True)
+        print(
+            f"\ntraining on {arguments.ranks} ranks with backend {backend!r}, which take some seconds to start",
+            flush=True,
+        )
         done = subprocess.run(
             _command(arguments, backend, record),
             env={**config.environment(), "OMP_NUM_THREADS": "1"},
@@ -60,14 +64,18 @@ def _run(arguments: argparse.Namespace) -> int:
             print(f"weft demo: training with {backend} ended with status {done.returncode}", file=sys.stderr)
             return 1
         runs.append(Run.read(record))
-    print(f"\n{table(runs)}")
     picture = arguments.out / "demo.png"
     draw(picture, runs)
-    print(f"\npicture: {picture}")
-    if runs[0].test_accuracy < ACCURACY_MIN:
-        print(f"weft demo: the accuracy is below {ACCURACY_MIN:.0%}", file=sys.stderr)
-        return 1
-    return 0
+    print(f"\n{table(runs)}\n\n{notes(*runs)}\npicture: {picture}", flush=True)
+    return _judged(runs)
+
+
+def _judged(runs: list[Run]) -> int:
+    poor = [run for run in runs if run.test_accuracy < ACCURACY_MIN]
+    for run in poor:
+        accuracy = f"{run.test_accuracy:.2%}"
+        print(f"weft demo: {run.backend}'s test accuracy of {accuracy} is below {ACCURACY_MIN:.0%}", file=sys.stderr)
+    return 1 if poor else 0
 
 
 def _command(arguments: argparse.Namespace, backend: str, record: Path) -> list[str]:
