@@ -263,6 +263,22 @@ impl Fingerprint {
         }
     }
 
+    /// As it travels from one rank to another: with the elements of that pair, where they are known to these two only.
+    pub(crate) fn between(self, call: &Call, me: u32, from: u32, to: u32) -> Self {
+        let count = match (&call.counts, call.collective) {
+            (Counts::PerPair { send, .. }, _) if me == from => send[to as usize],
+            (Counts::PerPair { receive, .. }, _) => receive[from as usize],
+            (Counts::PerRank(list), Collective::Gather { root }) if to == root => {
+                list[from as usize]
+            }
+            (Counts::PerRank(list), Collective::Scatter { root }) if from == root => {
+                list[to as usize]
+            }
+            _ => return self,
+        };
+        Fingerprint { count, ..self }
+    }
+
     /// Extends the hash of all operations by this one.
     pub(crate) fn extended(self) -> u64 {
         mix(mix(self.history, self.kind & !PLAN_BITS), self.count)
@@ -292,6 +308,12 @@ impl fmt::Display for Fingerprint {
             0 => write!(
                 f,
                 "{} x {}",
+                self.count,
+                dtype.map_or("?", |dtype| dtype.name())
+            )?,
+            _ if matches!(self.kind & 15, 5..=7) => write!(
+                f,
+                "{} x {} between these two",
                 self.count,
                 dtype.map_or("?", |dtype| dtype.name())
             )?,

@@ -20,6 +20,9 @@ use table::{Incoming, Table};
 use crate::Error;
 use crate::pool::Pool;
 
+/// How long to wait at most until goodbyes are sent.
+const GOODBYE_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Which transports an endpoint uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TransportChoice {
@@ -186,7 +189,7 @@ impl Endpoint {
         self.table.forget(peer);
     }
 
-    /// Stops listening and closes every link. Idempotent. In a forked child it does nothing: everything is the parent's.
+    /// Stops listening and closes every link, and waits a little until the goodbyes are out. Idempotent. In a forked child it does nothing: everything is the parent's.
     pub fn close(&self) {
         if self.generation != fork::generation() {
             return;
@@ -194,7 +197,9 @@ impl Endpoint {
         for transport in &self.transports {
             transport.close();
         }
-        self.table.close();
+        if self.table.close() {
+            weft_transport_tcp::settle(GOODBYE_PATIENCE);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use weft_transport::{Link, Sleep, Woken};
+use weft_transport::{Sleep, Woken, fork};
 
 use crate::Error;
 use crate::endpoint::Endpoint;
@@ -24,6 +24,10 @@ pub(crate) type Finished = Vec<(Arc<Completion>, Result<(), Error>)>;
 
 /// How often a waiting thread asks whether it has been interrupted.
 const INTERRUPT_POLL: Duration = Duration::from_millis(50);
+/// A driver that makes progress looks at the clock once in so many passes.
+const PASSES_PER_LOOK: u32 = 64;
+/// How often a driver steps aside for threads that want the state, before it goes on.
+const YIELDS: u32 = 100;
 /// How long the progress thread sleeps at most.
 const IDLE: Duration = Duration::from_millis(100);
 /// How long an endpoint that ends waits for peers to take what is queued for them.
@@ -47,6 +51,7 @@ pub(crate) struct Engine {
     /// The most ranks of any group that share this machine.
     crowd: AtomicUsize,
     cores: usize,
+    generation: u64,
 }
 
 /// The progress thread is running, or about to look at `pending`.
@@ -73,11 +78,14 @@ impl Engine {
             crowd: AtomicUsize::new(1),
             // Counts affinity and the cgroup's quota.
             cores: std::thread::available_parallelism().map_or(1, usize::from),
+            generation: fork::generation(),
         });
-        let watcher = Arc::downgrade(&engine);
-        engine
-            .endpoint
-            .on_link(Box::new(move |link| watch(&watcher, link)));
+        let (newcomers, poller) = (engine.lock().newcomers.clone(), engine.poller.clone());
+        engine.endpoint.on_link(Box::new(move |link| {
+            let mut newcomers = newcomers.lock().unwrap_or_else(PoisonError::into_inner);
+            newcomers.push(link);
+            poller.wake();
+        }));
         let progress = Arc::downgrade(&engine);
         std::thread::Builder::new()
             .name("weft-progress".into())
@@ -90,12 +98,23 @@ impl Engine {
         &self.endpoint
     }
 
+    /// An error in a forked child: the engine and its threads are the parent's.
+    pub(crate) fn check_generation(&self) -> Result<(), Error> {
+        if self.generation == fork::generation() {
+            return Ok(());
+        }
+        let what =
+            "using weft in a forked child of the process that made the group; make a new one there";
+        Err(Error::Unsupported(what.into()))
+    }
+
     /// Changes the state, then ends what has ended by it.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut State, &mut Finished) -> T) -> T {
         self.contenders.fetch_add(1, Ordering::Relaxed);
         let mut state = self.lock();
         self.contenders.fetch_sub(1, Ordering::Relaxed);
         let mut finished = Finished::new();
+        state.adopt();
         let result = change(&mut state, &mut finished);
         // What was queued must not wait for the next pass: perhaps nothing is under way here.
         state.flush(&mut finished);
@@ -105,9 +124,14 @@ impl Engine {
         result
     }
 
-    /// Lets the progress thread take over what is under way, unless somebody drives already.
+    /// Makes sure that somebody drives what is under way: wakes the driver if it sleeps, or the progress thread.
     pub(crate) fn hand_over(&self) {
-        if self.pending.load(Ordering::SeqCst) > 0 && !self.driving.load(Ordering::SeqCst) {
+        if self.pending.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        if self.driving.load(Ordering::SeqCst) {
+            self.endpoint.bell().ring();
+        } else {
             self.rouse();
         }
     }
@@ -136,83 +160,65 @@ impl Engine {
         deadline: Option<Instant>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Waited {
-        let mut asked = Instant::now();
-        loop {
-            if completion.is_over() {
-                return Waited::Done;
-            }
-            let waited = if self.take_over() {
+        let mut watch = Watch::new(deadline, interrupted);
+        while !completion.is_over() {
+            let waited = if let Some(turn) = self.take_over() {
                 let patience = Patience::new(self.crowd.load(Ordering::Relaxed), self.cores);
-                let over = || completion.is_over();
-                let waited = self.drive(patience, &over, deadline, interrupted);
-                self.driving.store(false, Ordering::SeqCst);
+                let waited = self.drive(patience, &|| completion.is_over(), &mut watch);
+                drop(turn);
                 self.hand_over();
-                Some(waited)
+                waited
             } else {
-                completion.park(INTERRUPT_POLL, || !self.driving.load(Ordering::SeqCst));
-                None
+                // The driver may be asleep, and know nothing of this operation.
+                self.endpoint.bell().ring();
+                let free = || !self.driving.load(Ordering::SeqCst);
+                completion.park(watch.patience(), free);
+                watch.look()
             };
-            if let Some(waited) = waited.filter(|waited| *waited != Waited::Done) {
+            if let Some(waited) = waited {
                 return waited;
             }
-            if completion.is_over() {
-                return Waited::Done;
-            }
-            let now = Instant::now();
-            if deadline.is_some_and(|deadline| now >= deadline) {
-                return Waited::NotYet;
-            }
-            if now - asked >= INTERRUPT_POLL {
-                asked = now;
-                if interrupted() {
-                    return Waited::Interrupted;
-                }
-            }
         }
+        Waited::Done
     }
 
-    fn take_over(&self) -> bool {
+    /// The right to drive, if nobody has it.
+    fn take_over(&self) -> Option<Turn<'_>> {
         let free = self
             .driving
             .compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed);
-        free.is_ok()
+        free.is_ok().then_some(Turn {
+            driving: &self.driving,
+        })
     }
 
-    /// Runs passes until `over`, the deadline, or an interruption. The caller holds the driving flag.
+    /// Runs passes until `over`, or until the watch says why to stop before.
     fn drive(
         &self,
         patience: Patience,
         over: &dyn Fn() -> bool,
-        deadline: Option<Instant>,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Waited {
-        let mut idle = 0;
-        let mut asked: Option<Instant> = None;
+        watch: &mut Watch<'_>,
+    ) -> Option<Waited> {
+        let (mut idle, mut passes) = (0, 0_u32);
         loop {
             let progressed = self.pass();
             if over() {
-                return Waited::Done;
+                return None;
             }
-            if progressed {
-                idle = 0;
+            passes = passes.wrapping_add(1);
+            if passes.is_multiple_of(PASSES_PER_LOOK)
+                && let Some(waited) = watch.look()
+            {
+                return Some(waited);
+            }
+            idle = if progressed { 0 } else { idle + 1 };
+            if progressed || patience.pause(idle) {
                 continue;
             }
-            idle += 1;
-            if patience.pause(idle) {
-                continue;
+            if let Some(waited) = watch.look() {
+                return Some(waited);
             }
-            let now = Instant::now();
-            if deadline.is_some_and(|deadline| now >= deadline) {
-                return Waited::NotYet;
-            }
-            if now - *asked.get_or_insert(now) >= INTERRUPT_POLL {
-                asked = Some(now);
-                if interrupted() {
-                    return Waited::Interrupted;
-                }
-            }
-            let time = deadline.map_or(INTERRUPT_POLL, |d| INTERRUPT_POLL.min(d - now));
-            if self.sleep(time, over) {
+            if self.sleep(watch.patience(), over) {
                 idle = 0;
             }
         }
@@ -251,7 +257,10 @@ impl Engine {
 
     /// One pass over the state. True if anything moved.
     fn pass(&self) -> bool {
-        if self.contenders.load(Ordering::Relaxed) > 0 {
+        for _ in 0..YIELDS {
+            if self.contenders.load(Ordering::Relaxed) == 0 {
+                break;
+            }
             std::thread::yield_now();
         }
         let mut finished = Finished::new();
@@ -270,13 +279,21 @@ impl Engine {
 
     /// One turn of the progress thread.
     fn turn(&self) {
-        if self.has_work() && self.take_over() {
+        let right = if self.has_work() {
+            self.take_over()
+        } else {
+            None
+        };
+        if right.is_some() {
             // Meanwhile the callers compute: that is twice as many threads.
             let threads = 2 * self.crowd.load(Ordering::Relaxed);
             let patience = Patience::new(threads, self.cores);
-            let over = || !self.has_work();
-            self.drive(patience, &over, None, &mut || false);
-            self.driving.store(false, Ordering::SeqCst);
+            let mut never = || false;
+            self.drive(
+                patience,
+                &|| !self.has_work(),
+                &mut Watch::new(None, &mut never),
+            );
         } else if self.driving.load(Ordering::SeqCst) {
             self.rest();
         } else {
@@ -293,9 +310,8 @@ impl Engine {
         self.whereabouts.store(POLLING, Ordering::SeqCst);
         let news = !self.has_work() && !self.poller.wait(IDLE).is_empty();
         self.whereabouts.store(UP, Ordering::SeqCst);
-        if news && self.take_over() {
+        if news && let Some(_turn) = self.take_over() {
             self.pass();
-            self.driving.store(false, Ordering::SeqCst);
         }
     }
 
@@ -313,25 +329,74 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// Sends what is still queued, as far as the peers take it.
+    /// Sends what is still queued, as far as the peers take it. In a forked child everything is the parent's.
     fn drop(&mut self) {
+        if self.generation != fork::generation() {
+            return;
+        }
         let until = Instant::now() + LINGER;
+        let mut finished = Finished::new();
         while self.lock().unsent() && Instant::now() < until {
-            self.pass();
+            self.lock().flush(&mut finished);
             std::thread::yield_now();
         }
+        finish(finished);
+    }
+}
+
+/// The right to drive. Given back on drop, also if a pass panics.
+struct Turn<'a> {
+    driving: &'a AtomicBool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.driving.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Whether a waiting thread should stop waiting for other reasons than the end of its operation.
+struct Watch<'a> {
+    deadline: Option<Instant>,
+    interrupted: &'a mut dyn FnMut() -> bool,
+    asked: Instant,
+}
+
+impl<'a> Watch<'a> {
+    fn new(deadline: Option<Instant>, interrupted: &'a mut dyn FnMut() -> bool) -> Self {
+        Watch {
+            deadline,
+            interrupted,
+            asked: Instant::now(),
+        }
+    }
+
+    /// How long to sleep at most before looking again.
+    fn patience(&self) -> Duration {
+        let left = self
+            .deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        left.map_or(INTERRUPT_POLL, |left| left.min(INTERRUPT_POLL))
+    }
+
+    fn look(&mut self) -> Option<Waited> {
+        let now = Instant::now();
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            return Some(Waited::NotYet);
+        }
+        if now - self.asked >= INTERRUPT_POLL {
+            self.asked = now;
+            if (self.interrupted)() {
+                return Some(Waited::Interrupted);
+            }
+        }
+        None
     }
 }
 
 fn finish(finished: Finished) {
     for (completion, result) in finished {
         completion.finish(result);
-    }
-}
-
-fn watch(engine: &Weak<Engine>, link: Arc<dyn Link>) {
-    if let Some(engine) = engine.upgrade() {
-        engine.with(|state, _| state.watch(link));
     }
 }
 

@@ -72,8 +72,12 @@ impl fmt::Display for Blocked {
 pub(crate) enum Trouble {
     /// The link to this rank has failed.
     Link(u32, LinkError),
-    /// This rank called something else.
-    Desync(u32, Fingerprint),
+    /// A rank called something else.
+    Desync {
+        rank: u32,
+        mine: Fingerprint,
+        theirs: Fingerprint,
+    },
     /// Something else.
     Other(Error),
 }
@@ -160,6 +164,9 @@ impl GroupState {
         while running.tiles.len() < SLOTS && running.next < running.geometry.tiles {
             let g = running.first + running.next;
             if let Some(blocked) = self.cannot_start(lane, g, running, pool) {
+                if self.left[blocked.rank() as usize] {
+                    return Err(Trouble::Link(blocked.rank(), LinkError::Left));
+                }
                 if running.tiles.is_empty() {
                     self.operations[position].waiting = Some(blocked);
                 }
@@ -335,10 +342,17 @@ impl Run<'_> {
             kind: word(2),
             history: word(3),
         };
-        if theirs == self.fingerprint || word(4) != theirs.checksum(g) {
+        let mine = self
+            .fingerprint
+            .between(self.call, self.group.rank, from, self.group.rank);
+        if theirs == mine || word(4) != theirs.checksum(g) {
             return Ok(());
         }
-        Err(Trouble::Desync(from, theirs))
+        Err(Trouble::Desync {
+            rank: from,
+            mine,
+            theirs,
+        })
     }
 
     fn signal(&self, to: u32, id: u32, tile: &Tile) -> Result<Option<Blocked>, Trouble> {
@@ -349,7 +363,7 @@ impl Run<'_> {
             value: flag_value(tile.g, id),
         };
         let result = if id == 0 {
-            self.signal_with_fingerprint(link, signal, tile)
+            self.signal_with_fingerprint(to, link, signal, tile)
         } else {
             link.signal(signal).map(|()| Progress::Done)
         };
@@ -362,16 +376,19 @@ impl Run<'_> {
 
     fn signal_with_fingerprint(
         &self,
+        to: u32,
         link: &dyn Link,
         signal: Signal,
         tile: &Tile,
     ) -> Result<Progress, LinkError> {
+        let rank = self.group.rank;
+        let fingerprint = self.fingerprint.between(self.call, rank, rank, to);
         let Fingerprint {
             count,
             kind,
             history,
-        } = self.fingerprint;
-        let words = [count, kind, history, self.fingerprint.checksum(tile.g)];
+        } = fingerprint;
+        let words = [count, kind, history, fingerprint.checksum(tile.g)];
         let Some(memory) = link.memory() else {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
             return link.put(tile.token, signal.offset + 8, &[&bytes], Some(signal));

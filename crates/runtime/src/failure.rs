@@ -37,18 +37,19 @@ impl State {
         let result = match letter.message {
             Message::Grant {
                 channel, scratch, ..
-            } => {
-                let remote = Remote { channel, scratch };
-                self.grant(id, rank, remote, letter.from)
-            }
+            } => self.grant(id, rank, Remote { channel, scratch }),
             Message::Detach { .. } => {
-                self.detached(id, rank);
+                self.departed(id, rank);
                 Ok(())
             }
             Message::Symmetric {
                 id: piece, bytes, ..
             } => {
                 group.symmetric_arrived(rank, piece, bytes, letter.descriptors);
+                Ok(())
+            }
+            Message::Released { id: piece, .. } => {
+                group.symmetric_released(rank, piece);
                 Ok(())
             }
             Message::Broken { origin, error, .. } => {
@@ -69,42 +70,49 @@ impl State {
                 fingerprint,
                 ..
             } => {
-                group.differs(rank, sequence, fingerprint, finished);
+                let mine = group.recall(sequence);
+                let error = group.desync(sequence, rank, mine, fingerprint);
+                group.fail_and_tell(&error, finished);
                 Ok(())
             }
-            message => self.point_to_point(id, rank, letter.from, message, finished),
+            message => self.point_to_point(id, rank, message, finished),
         };
-        if let Err(error) = result {
-            self.trouble(id, u64::MAX, Trouble::Link(rank, error), finished);
+        if let Err(trouble) = result {
+            self.trouble(id, u64::MAX, trouble, finished);
         }
     }
 
-    fn grant(
-        &mut self,
-        id: u64,
-        rank: u32,
-        remote: Remote,
-        from: EndpointId,
-    ) -> Result<(), LinkError> {
-        self.answer_grant(id, rank, from)?;
+    fn grant(&mut self, id: u64, rank: u32, remote: Remote) -> Result<(), Trouble> {
+        self.answer_grant(id, rank)?;
         match self.groups.get_mut(&id) {
-            Some(group) => group.granted(rank, remote),
+            Some(group) => group
+                .granted(rank, remote)
+                .map_err(|error| Trouble::Link(rank, error)),
             None => Ok(()),
         }
     }
 
     /// A peer that grants wants a channel: makes sure that there is one in return.
-    fn answer_grant(&mut self, id: u64, rank: u32, from: EndpointId) -> Result<(), LinkError> {
-        let link = self.link_to(from);
+    fn answer_grant(&mut self, id: u64, rank: u32) -> Result<(), Trouble> {
+        let Some(group) = self.groups.get(&id) else {
+            return Ok(());
+        };
+        let peer = group.meeting.members[rank as usize].address.id;
+        let kind = group.meeting.kind(group.rank, rank);
+        let mut links = self.links.values().map(|watched| &watched.link);
+        let link = links
+            .find(|link| link.peer() == peer && link.kind() == kind)
+            .cloned();
         let (Some(group), Some(link)) = (self.groups.get_mut(&id), link) else {
             return Ok(());
         };
-        let opened = group.open_channel(&self.endpoint, rank, &link);
-        opened.map_err(|error| LinkError::Gone(error.to_string()))
+        group
+            .open_channel(&self.endpoint, rank, &link)
+            .map_err(Trouble::Other)
     }
 
-    /// The link to an endpoint, if there is one. Where there are two, any: both lead there.
-    pub(crate) fn link_to(&self, endpoint: EndpointId) -> Option<Arc<dyn Link>> {
+    /// A link to an endpoint, of whatever kind.
+    pub(crate) fn any_link_to(&self, endpoint: EndpointId) -> Option<Arc<dyn Link>> {
         let mut links = self.links.values().map(|watched| &watched.link);
         links.find(|link| link.peer() == endpoint).cloned()
     }
@@ -113,11 +121,10 @@ impl State {
         &mut self,
         id: u64,
         rank: u32,
-        from: EndpointId,
         message: Message,
         finished: &mut Finished,
-    ) -> Result<(), LinkError> {
-        self.answer_grant(id, rank, from)?;
+    ) -> Result<(), Trouble> {
+        self.answer_grant(id, rank)?;
         let Some(group) = self.groups.get_mut(&id) else {
             return Ok(());
         };
@@ -149,7 +156,10 @@ impl State {
             _ => None,
         };
         match (answer, &group.links[rank as usize]) {
-            (Some(answer), Some(link)) => link.message(&answer.encode(), &[]),
+            (Some(answer), Some(link)) => {
+                let sent = link.message(&answer.encode(), &[]);
+                sent.map_err(|error| Trouble::Link(rank, error))
+            }
             _ => Ok(()),
         }
     }
@@ -163,8 +173,13 @@ impl State {
         finished: &mut Finished,
     ) {
         self.unwatch(key);
+        // Where sending failed, what the peer had to say before may still be unread.
+        let _ = self.take_in(link, finished);
         let peer = link.peer();
+        let same = |other: &Arc<dyn Link>| other.peer() == peer && other.kind() == link.kind();
         match error {
+            // One of two links that were made at the same moment.
+            LinkError::Left if self.links.values().any(|watched| same(&watched.link)) => {}
             LinkError::Left => self.left(peer),
             error => self.dead(peer, &error.to_string(), finished),
         }
@@ -172,12 +187,34 @@ impl State {
 
     /// A peer has said goodbye. What it has sent is there; what waits for more from it will fail.
     fn left(&mut self, peer: EndpointId) {
-        for group in self.groups.values_mut() {
-            if let Some(rank) = group.rank_of(peer) {
-                group.left[rank as usize] = true;
-            }
+        for (id, rank) in self.memberships(peer) {
+            self.departed(id, rank);
         }
         self.endpoint.forget(peer);
+    }
+
+    /// The groups of an endpoint, and its ranks there.
+    fn memberships(&self, peer: EndpointId) -> Vec<(u64, u32)> {
+        let ranks = self
+            .groups
+            .iter()
+            .map(|(id, group)| (*id, group.rank_of(peer)));
+        ranks.filter_map(|(id, rank)| Some((id, rank?))).collect()
+    }
+
+    /// A peer does not touch its channel of a group any more. Where this rank has closed the group, the channel's memory
+    /// is free now, and the last one to depart ends the group.
+    fn departed(&mut self, id: u64, rank: u32) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        group.left[rank as usize] = true;
+        if group.closed {
+            group.release_channel(rank, self.endpoint.pool());
+            if group.channels.iter().all(Option::is_none) {
+                self.remove_group(id);
+            }
+        }
     }
 
     /// Ends groups whose messages wait for a peer that has left, once all that it has sent is taken in.
@@ -197,22 +234,10 @@ impl State {
 
     /// A process is gone: breaks its groups, and tells everybody.
     fn dead(&mut self, peer: EndpointId, detail: &str, finished: &mut Finished) {
-        if peer == self.endpoint.id() || !self.known_dead.insert(peer) {
+        if peer == self.endpoint.id() || self.known_dead.insert(peer, detail.into()).is_some() {
             return;
         }
-        for group in self.groups.values_mut() {
-            if let Some(rank) = group.rank_of(peer)
-                && !group.left[rank as usize]
-            {
-                let host = group.host_name(rank).to_string();
-                let error = Error::PeerLost {
-                    rank: Some(rank),
-                    host,
-                    detail: detail.into(),
-                };
-                group.fail(&error, finished);
-            }
-        }
+        self.lose(peer, detail, finished);
         let news = Message::Dead {
             endpoint: peer.0,
             detail: detail.into(),
@@ -223,6 +248,26 @@ impl State {
             let _ = watched.link.message(&news, &[]);
         }
         self.endpoint.forget(peer);
+    }
+
+    /// Breaks the groups of an endpoint that is gone.
+    pub(crate) fn lose(&mut self, peer: EndpointId, detail: &str, finished: &mut Finished) {
+        for (id, rank) in self.memberships(peer) {
+            if let Some(group) = self
+                .groups
+                .get_mut(&id)
+                .filter(|group| !group.left[rank as usize])
+            {
+                let host = group.host_name(rank).to_string();
+                let error = Error::PeerLost {
+                    rank: Some(rank),
+                    host,
+                    detail: detail.into(),
+                };
+                group.fail(&error, finished);
+            }
+            self.departed(id, rank);
+        }
     }
 
     /// Ends a group over what an operation has met.
@@ -237,14 +282,16 @@ impl State {
             return;
         };
         let error = match trouble {
-            Trouble::Desync(rank, theirs) => group.desync(sequence, rank, theirs),
-            Trouble::Other(error) => error,
-            Trouble::Link(rank, LinkError::Left) => {
-                Error::from_link(LinkError::Left, Some(rank), group.host_name(rank))
+            Trouble::Desync { rank, mine, theirs } => {
+                group.desync(sequence, rank, Some(mine), theirs)
             }
-            Trouble::Link(rank, error) => {
+            Trouble::Other(error) => error,
+            Trouble::Link(rank, error @ (LinkError::Gone(_) | LinkError::Protocol(_))) => {
                 let peer = group.meeting.members[rank as usize].address.id;
                 return self.dead(peer, &error.to_string(), finished);
+            }
+            Trouble::Link(rank, error) => {
+                Error::from_link(error, Some(rank), group.host_name(rank))
             }
         };
         group.fail_and_tell(&error, finished);
@@ -260,20 +307,6 @@ impl State {
         }
     }
 
-    /// A peer has left a group: nobody touches its channel here any more.
-    fn detached(&mut self, id: u64, rank: u32) {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        group.left[rank as usize] = true;
-        if group.closed {
-            group.release_channel(rank, self.endpoint.pool());
-            if group.channels.iter().all(Option::is_none) {
-                self.remove_group(id);
-            }
-        }
-    }
-
     /// Forgets a closed group whose peers have all detached or gone.
     pub(crate) fn remove_group(&mut self, id: u64) {
         if let Some(mut group) = self.groups.remove(&id) {
@@ -281,6 +314,7 @@ impl State {
                 group.release_channel(rank, self.endpoint.pool());
             }
             self.endpoint.pool().free(group.scratch);
+            self.note_closed(id);
         }
     }
 }
@@ -298,18 +332,18 @@ impl GroupState {
 
     /// The error of the operation or message that has missed its deadline, if any.
     fn overdue(&self, now: Instant) -> Option<Error> {
-        if let Some((operation, rank)) = self.mailbox.overdue(now) {
+        if let Some((operation, rank, after)) = self.mailbox.overdue(now) {
             let whom = rank.map_or("any rank".into(), |rank| self.describe(rank));
             return Some(Error::Timeout {
                 operation,
                 waiting_for: whom,
-                after: self.timeout,
+                after,
             });
         }
         let operation = self
             .operations
             .iter()
-            .find(|operation| operation.deadline <= now)?;
+            .find(|operation| operation.due.deadline <= now)?;
         let blocked = self
             .operations
             .iter()
@@ -324,7 +358,7 @@ impl GroupState {
                 operation.sequence, self.name, operation.fingerprint
             ),
             waiting_for,
-            after: operation.deadline - operation.issued,
+            after: operation.due.allowed,
         })
     }
 
@@ -366,13 +400,13 @@ impl GroupState {
         }
     }
 
-    fn differs(&mut self, rank: u32, sequence: u64, theirs: Fingerprint, finished: &mut Finished) {
-        let error = self.desync(sequence, rank, theirs);
-        self.fail_and_tell(&error, finished);
-    }
-
-    fn desync(&self, sequence: u64, rank: u32, theirs: Fingerprint) -> Error {
-        let mine = self.recall(sequence);
+    fn desync(
+        &self,
+        sequence: u64,
+        rank: u32,
+        mine: Option<Fingerprint>,
+        theirs: Fingerprint,
+    ) -> Error {
         let same = mine.is_some_and(|mine| mine.agrees(theirs));
         let called = |fingerprint: Option<Fingerprint>| match fingerprint {
             Some(fingerprint) if same => format!("called {fingerprint}, after other operations"),

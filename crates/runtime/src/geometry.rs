@@ -98,7 +98,12 @@ impl Geometry {
             largest_chunk.unwrap_or_else(|| input.largest(chunks).max(output.largest(chunks)));
         let element_bytes = call.dtype.size() as u64;
         let entry_element = element_bytes.max(WIDEST_ENCODING);
-        let tiles = tiles(schedule, layout, largest_chunk, element_bytes);
+        let Some(tiles) = tiles(schedule, layout, largest_chunk, element_bytes) else {
+            return Err(Error::Unsupported(format!(
+                "this algorithm for {} with {} ranks: its temporary memory does not fit",
+                call.collective, schedule.ranks
+            )));
+        };
         let largest = largest_chunk.div_ceil(tiles);
         let offsets = |widths: &[u32]| {
             widths
@@ -122,20 +127,12 @@ impl Geometry {
             landing,
             scratch,
         };
-        if tiles > 1 << 40 {
-            return Err(Error::Config(format!(
-                "{elements} elements are too many for one operation"
-            )));
-        }
         Ok(geometry)
     }
 
     /// The elements of a chunk that belong to a tile, in coordinates of the message.
     pub(crate) fn chunk(&self, side: Side, chunk: u32, tile: u64) -> Range<u64> {
-        let extents = match side {
-            Side::Input => &self.input,
-            Side::Output => &self.output,
-        };
+        let extents = self.extents(side);
         let (start, end) = (extents.start(chunk), extents.start(chunk + 1));
         let cut = |k: u64| {
             start + (u128::from(end - start) * u128::from(k) / u128::from(self.tiles)) as u64
@@ -164,12 +161,22 @@ impl Geometry {
 
     /// The number of elements between a chunk and the start of its temporary entry.
     pub(crate) fn packed_before(&self, side: Side, base: u32, chunk: u32, tile: u64) -> u64 {
-        (base..chunk)
-            .map(|c| {
-                let range = self.chunk(side, c, tile);
-                range.end - range.start
-            })
-            .sum()
+        if self.whole() {
+            let extents = self.extents(side);
+            return extents.start(chunk) - extents.start(base);
+        }
+        let length = |c| {
+            let range = self.chunk(side, c, tile);
+            range.end - range.start
+        };
+        (base..chunk).map(length).sum()
+    }
+
+    fn extents(&self, side: Side) -> &Extents {
+        match side {
+            Side::Input => &self.input,
+            Side::Output => &self.output,
+        }
     }
 
     /// Where a landing entry begins within its slot, in bytes.
@@ -200,8 +207,13 @@ fn entry_bytes(width: u32, largest: u64, element_bytes: u64) -> u64 {
     (u64::from(width) * largest * element_bytes).next_multiple_of(ENTRY_ALIGNMENT)
 }
 
-/// The smallest number of tiles whose temporary entries fit into a slot. A pure function of what all ranks agree on.
-fn tiles(schedule: &Schedule, layout: Layout, largest_chunk: u64, element_bytes: u64) -> u64 {
+/// The smallest number of tiles whose temporary entries fit into a slot, if any do. A pure function of what all ranks agree on.
+fn tiles(
+    schedule: &Schedule,
+    layout: Layout,
+    largest_chunk: u64,
+    element_bytes: u64,
+) -> Option<u64> {
     let entry_element = element_bytes.max(WIDEST_ENCODING);
     let fits = |widths: &[u32], room: u64, tiles: u64| {
         let largest = largest_chunk.div_ceil(tiles);
@@ -217,9 +229,12 @@ fn tiles(schedule: &Schedule, layout: Layout, largest_chunk: u64, element_bytes:
             && largest_chunk.div_ceil(tiles) * element_bytes <= USER_TILE_BYTES
     };
     let (mut low, mut high) = (1, 1);
-    while !enough(high) && high < largest_chunk.max(1) {
+    while !enough(high) {
+        if high >= largest_chunk {
+            return None;
+        }
         low = high + 1;
-        high *= 2;
+        high = (2 * high).min(largest_chunk);
     }
     while low < high {
         let middle = low + (high - low) / 2;
@@ -229,7 +244,7 @@ fn tiles(schedule: &Schedule, layout: Layout, largest_chunk: u64, element_bytes:
             low = middle + 1;
         }
     }
-    high
+    Some(high)
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Groups: what users call.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use weft_transport::{Kind, fork};
+use weft_transport::Kind;
 
+use crate::call::mix;
 use crate::channel::Layout;
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
@@ -47,7 +49,8 @@ pub struct Group {
     /// Serialises issuing, so that sequence numbers follow the order of calls.
     pub(crate) issuing: Mutex<()>,
     pub(crate) cancel: AtomicBool,
-    generation: u64,
+    /// How often each list of ranks and name was split off.
+    splits: Mutex<HashMap<u64, u64>>,
 }
 
 impl Group {
@@ -122,7 +125,7 @@ impl Group {
             options,
             issuing: Mutex::new(()),
             cancel: AtomicBool::new(false),
-            generation: fork::generation(),
+            splits: Mutex::default(),
         });
         for peer in control_neighbours(rank, size as u32) {
             group.connect(peer, deadline, cancel)?;
@@ -132,8 +135,7 @@ impl Group {
 
     /// Makes a group of some of this group's ranks, in the order given. `None` if this rank is not among them.
     ///
-    /// Needs no communication: every member calls it with the same list and name. A list and name that was used before needs
-    /// another name.
+    /// Needs no communication: every member calls it with the same list and name, and equally often.
     pub fn split(
         &self,
         ranks: &[u32],
@@ -162,7 +164,13 @@ impl Group {
             .bytes()
             .map(u64::from)
             .chain(ranks.iter().map(|r| u64::from(*r) << 8));
-        let id = words.fold(self.id, crate::call::mix);
+        let base = words.fold(self.id, mix);
+        let id = {
+            let mut splits = self.splits.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = splits.entry(base).or_insert(0);
+            *before += 1;
+            mix(base, *before)
+        };
         let timeout = timeout.unwrap_or(self.options.timeout);
         let options = GroupOptions {
             timeout,
@@ -227,6 +235,7 @@ impl Group {
 
     /// The name of the algorithm that a call would run on ordinary memory.
     pub fn algorithm(&self, call: &Call) -> Result<&'static str, Error> {
+        self.check_usable()?;
         let key = self
             .engine
             .with(|state, _| match state.groups.get(&self.id) {
@@ -270,6 +279,9 @@ impl Group {
 
     /// Ends everything under way in this group, here and on the other ranks, with [`Error::Aborted`]. From any thread.
     pub fn abort(&self, reason: &str) {
+        if self.check_usable().is_err() {
+            return;
+        }
         self.cancel.store(true, Ordering::SeqCst);
         let error = Error::Aborted {
             reason: reason.into(),
@@ -283,6 +295,9 @@ impl Group {
 
     /// Why the group is broken, if it is.
     pub fn broken(&self) -> Option<Error> {
+        if let Err(error) = self.check_usable() {
+            return Some(error);
+        }
         self.engine.with(|state, _| {
             state
                 .groups
@@ -293,7 +308,7 @@ impl Group {
 
     /// Leaves the group. What is under way here fails with [`Error::Aborted`]. Idempotent.
     pub fn close(&self) {
-        if self.generation != fork::generation() {
+        if self.check_usable().is_err() {
             return;
         }
         self.cancel.store(true, Ordering::SeqCst);
@@ -330,13 +345,7 @@ impl Group {
     }
 
     pub(crate) fn check_usable(&self) -> Result<(), Error> {
-        if self.generation == fork::generation() {
-            return Ok(());
-        }
-        Err(Error::Unsupported(
-            "using weft in a forked child of the process that made the group; make a new one there"
-                .into(),
-        ))
+        self.engine.check_generation()
     }
 }
 

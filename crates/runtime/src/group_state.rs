@@ -237,7 +237,16 @@ impl GroupState {
             operation.abandon(&self.links);
             finished.push((operation.completion.clone(), Err(error.clone())));
         }
+        // A fragment of a message may be on its way.
+        for link in self.links.iter().flatten() {
+            link.abandon(self.message_token());
+        }
         self.mailbox.fail(error, finished);
+    }
+
+    /// What names this group's point-to-point puts: unlike any tile's token, since those count up from 1.
+    pub(crate) fn message_token(&self) -> u64 {
+        u64::MAX - (self.id & 0xffff_ffff)
     }
 
     /// As [`GroupState::fail`], and tells all members that can be told.
@@ -265,7 +274,10 @@ impl GroupState {
 
     /// The earliest deadline of anything under way.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let operations = self.operations.iter().map(|operation| operation.deadline);
+        let operations = self
+            .operations
+            .iter()
+            .map(|operation| operation.due.deadline);
         operations.chain(self.mailbox.deadlines()).min()
     }
 

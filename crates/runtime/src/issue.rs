@@ -10,6 +10,7 @@ use crate::call::{Counts, Fingerprint, Op};
 use crate::execute::Bases;
 use crate::group::{Group, closed};
 use crate::group_state::GroupState;
+use crate::mailbox::Due;
 use crate::memory;
 use crate::operation::{Agreement, Keep, Keys, Operation};
 use crate::plan::choose;
@@ -46,6 +47,15 @@ impl Group {
         })
     }
 
+    /// A rank that cannot take part in a call would keep the others waiting: the group is broken.
+    fn give_up(&self, error: &Error) {
+        self.engine.with(|state, finished| {
+            if let Some(group) = state.groups.get_mut(&self.id) {
+                group.fail_and_tell(error, finished);
+            }
+        });
+    }
+
     /// Chooses and compiles what a call may need, and connects to everybody it involves.
     fn plan(&self, call: &Call) -> Result<Keys, Error> {
         let (keys, unconnected) = self.engine.with(|state, _| {
@@ -56,9 +66,10 @@ impl Group {
             group.plans_for(call)
         })?;
         if !unconnected.is_empty() {
-            let deadline = Instant::now() + call.timeout.unwrap_or(self.options.timeout);
+            let deadline = Due::within(call.timeout.unwrap_or(self.options.timeout)).deadline;
             for peer in unconnected {
-                self.connect(peer, deadline, &self.cancel)?;
+                self.connect(peer, deadline, &self.cancel)
+                    .inspect_err(|error| self.give_up(error))?;
             }
         }
         Ok(keys)
@@ -174,8 +185,7 @@ impl GroupState {
         self.operations.push_back(Operation {
             sequence,
             completion,
-            issued: now,
-            deadline: now + call.timeout.unwrap_or(self.timeout),
+            due: Due::within(call.timeout.unwrap_or(self.timeout)),
             call,
             fingerprint,
             keys,

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weft_transport::{Link, LinkError, Progress, Segment, Signal};
 
@@ -20,7 +20,31 @@ use crate::message::Message;
 use crate::work::Completion;
 
 /// Messages up to this size travel with their envelope, in bytes.
-pub(crate) const EAGER_BYTES: u64 = 16 << 10;
+const EAGER_BYTES: u64 = 16 << 10;
+/// So many bytes may travel so to one peer before it has shown that it receives; then even short messages are offered.
+const EAGER_BUDGET: u64 = 1 << 20;
+/// What an envelope counts for.
+const ENVELOPE_BYTES: u64 = 64;
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// When something must be over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    pub(crate) deadline: Instant,
+    /// The time that it was given.
+    pub(crate) allowed: Duration,
+}
+
+impl Due {
+    /// From now on. Very long is as good as for ever.
+    pub(crate) fn within(allowed: Duration) -> Self {
+        let allowed = allowed.min(FOR_EVER);
+        Due {
+            deadline: Instant::now() + allowed,
+            allowed,
+        }
+    }
+}
 
 /// A receive that waits for its message.
 pub(crate) struct Posted {
@@ -34,7 +58,7 @@ pub(crate) struct Target {
     pub(crate) memory: *mut u8,
     pub(crate) bytes: u64,
     pub(crate) completion: Arc<Completion>,
-    pub(crate) deadline: Instant,
+    pub(crate) due: Due,
 }
 
 // SAFETY: a plain address; `Group::receive` says who answers for the memory.
@@ -45,7 +69,7 @@ pub(crate) struct Source {
     pub(crate) memory: *const u8,
     pub(crate) bytes: u64,
     pub(crate) completion: Arc<Completion>,
-    pub(crate) deadline: Instant,
+    pub(crate) due: Due,
 }
 
 // SAFETY: a plain address; `Group::send` says who answers for the memory.
@@ -64,6 +88,8 @@ struct Peer {
     /// Long messages that the peer has not got memory for yet.
     offered: HashMap<u64, Source>,
     next_offer: u64,
+    /// Bytes of short messages sent since the peer was last ready for an offer.
+    eager: u64,
     /// Long messages under way to the peer, in order, and how much of the first is sent.
     sending: VecDeque<Source>,
     sent: u64,
@@ -104,35 +130,38 @@ impl Mailbox {
 
     /// The deadlines of everything under way.
     pub(crate) fn deadlines(&self) -> impl Iterator<Item = Instant> {
-        let posted = self.posted.iter().map(|posted| posted.target.deadline);
+        let posted = self.posted.iter().map(|posted| posted.target.due.deadline);
         posted.chain(self.peers.values().flat_map(|peer| {
             let sources = peer
                 .offered
                 .values()
                 .chain(&peer.sending)
-                .map(|s| s.deadline);
-            sources.chain(peer.receiving.iter().map(|t| t.deadline))
+                .map(|s| s.due.deadline);
+            sources.chain(peer.receiving.iter().map(|t| t.due.deadline))
         }))
     }
 
-    /// What has missed its deadline: what it is, and the rank that it waits for.
-    pub(crate) fn overdue(&self, now: Instant) -> Option<(String, Option<u32>)> {
-        let posted = self
-            .posted
-            .iter()
-            .find(|posted| posted.target.deadline <= now);
-        if let Some(posted) = posted {
-            return Some((format!("receive (tag {})", posted.tag), posted.from));
+    /// What has missed its deadline: what it is, the rank that it waits for, and the time it was given.
+    pub(crate) fn overdue(&self, now: Instant) -> Option<(String, Option<u32>, Duration)> {
+        if let Some(posted) = self.posted.iter().find(|p| p.target.due.deadline <= now) {
+            let what = format!("receive (tag {})", posted.tag);
+            return Some((what, posted.from, posted.target.due.allowed));
         }
         self.peers.iter().find_map(|(rank, peer)| {
             let sending = peer
                 .offered
                 .values()
                 .chain(&peer.sending)
-                .any(|s| s.deadline <= now);
-            let receiving = peer.receiving.iter().any(|t| t.deadline <= now);
-            let what = if sending { "send" } else { "receive" };
-            (sending || receiving).then(|| (format!("{what} of a long message"), Some(*rank)))
+                .map(|s| ("send", s.due));
+            let receiving = peer.receiving.iter().map(|t| ("receive", t.due));
+            let (what, due) = sending
+                .chain(receiving)
+                .find(|(_, due)| due.deadline <= now)?;
+            Some((
+                format!("{what} of a long message"),
+                Some(*rank),
+                due.allowed,
+            ))
         })
     }
 
@@ -172,6 +201,16 @@ impl Mailbox {
             .filter(|(_, peer)| busy(peer))
             .map(|(rank, _)| *rank)
             .collect()
+    }
+
+    /// Whether a message may travel with its envelope.
+    pub(crate) fn may_be_eager(&mut self, to: u32, bytes: u64) -> bool {
+        let peer = self.peers.entry(to).or_default();
+        let eager = bytes <= EAGER_BYTES && peer.eager + bytes <= EAGER_BUDGET;
+        if eager {
+            peer.eager += bytes + ENVELOPE_BYTES;
+        }
+        eager
     }
 
     /// Makes a long message known; returns its number.
@@ -251,6 +290,7 @@ impl Mailbox {
             && let Some(source) = peer.offered.remove(&id)
         {
             peer.sending.push_back(source);
+            peer.eager = 0;
         }
     }
 
@@ -377,7 +417,7 @@ impl Peer {
         let taken = route.pool.word(word).load(Ordering::Acquire);
         let mut moved = false;
         while let Some(source) = self.sending.front()
-            && self.fragments_sent < taken + FRAGMENTS as u64
+            && self.fragments_sent < taken.saturating_add(FRAGMENTS as u64)
         {
             let slot = (self.fragments_sent % FRAGMENTS as u64) as usize;
             let bytes = FRAGMENT_BYTES.min(source.bytes - self.sent);

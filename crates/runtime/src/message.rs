@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::call::Fingerprint;
 
+/// Longer reasons for an abort are cut, so that they fit into a message.
+const REASON_CHARACTERS: usize = 4096;
+
 /// A control message.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) enum Message {
@@ -53,6 +56,8 @@ pub(crate) enum Message {
     Ready { group: u64, id: u64 },
     /// The receiver of an offer expects another length.
     Refused { group: u64, id: u64, expected: u64 },
+    /// The sender has let go of a piece of symmetric memory.
+    Released { group: u64, id: u64 },
     /// A piece of symmetric memory of the sender; its descriptor comes with it where the link can pass it.
     Symmetric { group: u64, id: u64, bytes: u64 },
 }
@@ -97,7 +102,9 @@ impl Failure {
                 after_ms: after.as_millis() as u64,
             },
             Error::Desync { mine, rank, theirs } => Failure::Desync { mine, rank, theirs },
-            Error::Aborted { reason } => Failure::Aborted { reason },
+            Error::Aborted { reason } => Failure::Aborted {
+                reason: reason.chars().take(REASON_CHARACTERS).collect(),
+            },
             other => Failure::Other {
                 text: other.to_string(),
             },
@@ -154,6 +161,7 @@ impl Message {
             | Message::Offer { group, .. }
             | Message::Ready { group, .. }
             | Message::Refused { group, .. }
+            | Message::Released { group, .. }
             | Message::Symmetric { group, .. } => Some(*group),
         }
     }

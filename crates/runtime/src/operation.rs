@@ -4,8 +4,9 @@
 //! without a word between ranks. Within a lane operations run one after the other, each with a number of tiles that all
 //! ranks agree on, so that tile g of a lane is the same tile everywhere, and may use slot g % SLOTS of all
 //! temporary memory. A tile starts when the tile that used its slot before has ended on this rank and, where it will
-//! put something into a peer's landing memory, on that peer: peers tell by their credit words. Since every
-//! operation has slots of its own lane, an urgent operation never waits for the slots of a slower one.
+//! put something into a peer's landing memory, on that peer: peers tell by their credit words. An urgent operation never
+//! waits for the slots of a slower one as long as no more than LANES operations of the group are under way; beyond that
+//! it waits for the one that was issued LANES before it.
 //!
 //! [Note: Agreement] Two things can be known to one rank only: the largest block of an operation whose counts differ between
 //! ranks, and whether memory is symmetric. Then a small all-reduce goes before the operation and settles it.
@@ -21,6 +22,7 @@ use crate::channel::{LANES, SLOTS};
 use crate::execute::{Bases, Blocked};
 use crate::geometry::Geometry;
 use crate::group_state::GroupState;
+use crate::mailbox::Due;
 use crate::plan::{Plan, PlanKey};
 use crate::work::Completion;
 use crate::{Call, Error};
@@ -111,8 +113,7 @@ pub(crate) struct Operation {
     pub(crate) sequence: u64,
     pub(crate) call: Call,
     pub(crate) completion: Arc<Completion>,
-    pub(crate) issued: Instant,
-    pub(crate) deadline: Instant,
+    pub(crate) due: Due,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) keys: Keys,
     pub(crate) bases: Bases,

@@ -1,10 +1,10 @@
 //! Point-to-point messages, as users call them. See `mailbox.rs` for how they travel.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Error;
 use crate::group::{Group, closed};
-use crate::mailbox::{EAGER_BYTES, Posted, Source, Target};
+use crate::mailbox::{Due, Posted, Source, Target};
 use crate::memory;
 use crate::message::Message;
 use crate::work::{Completion, Work};
@@ -24,16 +24,16 @@ impl Group {
     ) -> Result<Work, Error> {
         self.check_usable()?;
         self.check_rank("send to", to)?;
-        let deadline = Instant::now() + timeout.unwrap_or(self.options.timeout);
+        let due = Due::within(timeout.unwrap_or(self.options.timeout));
         if to != self.rank {
-            self.connect(to, deadline, &self.cancel)?;
+            self.connect(to, due.deadline, &self.cancel)?;
         }
         let completion = Completion::new();
         let source = Source {
             memory,
             bytes,
             completion: completion.clone(),
-            deadline,
+            due,
         };
         self.engine.with(|state, finished| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
@@ -47,7 +47,7 @@ impl Group {
                 finished.push((source.completion, Ok(())));
                 return Ok(());
             }
-            let message = if bytes <= EAGER_BYTES {
+            let message = if group.mailbox.may_be_eager(to, bytes) {
                 let message = Message::Eager {
                     group: self.id,
                     tag,
@@ -89,13 +89,13 @@ impl Group {
         if let Some(from) = from {
             self.check_rank("receive from", from)?;
         }
-        let deadline = Instant::now() + timeout.unwrap_or(self.options.timeout);
+        let due = Due::within(timeout.unwrap_or(self.options.timeout));
         let completion = Completion::new();
         let target = Target {
             memory,
             bytes,
             completion: completion.clone(),
-            deadline,
+            due,
         };
         let posted = Posted { from, tag, target };
         self.engine.with(|state, finished| {

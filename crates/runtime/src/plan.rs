@@ -79,6 +79,8 @@ impl PlanKey {
 const SMALL_BYTES: u64 = 8 << 10;
 /// Below this size few steps matter more than few bytes on a network, in bytes.
 const MEDIUM_BYTES: u64 = 128 << 10;
+/// Beyond this many ranks, the rings that need a landing entry per rank no longer fit.
+const RING_RANKS: u32 = 128;
 /// Up to this many ranks, latency-bound calls send everything to everybody.
 const DIRECT_RANKS: u32 = 16;
 
@@ -127,6 +129,9 @@ fn preferences(call: &Call, setting: Setting) -> &'static [&'static str] {
         Collective::AllGather if setting.mapped && !small => &["mapped", "direct"],
         Collective::AllGather | Collective::ReduceScatter if medium || setting.mapped => {
             &["direct", "ring"]
+        }
+        Collective::AllGather | Collective::ReduceScatter if setting.ranks > RING_RANKS => {
+            &["direct"]
         }
         Collective::AllGather | Collective::ReduceScatter => &["ring", "direct"],
         Collective::Broadcast { .. } if setting.mapped && !small => &["mapped", "binomial"],

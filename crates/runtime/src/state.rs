@@ -1,8 +1,8 @@
 //! What the engine's lock protects, and one pass over it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_transport::{EndpointId, Inbox, Kind, Link, LinkError, Progress};
@@ -23,6 +23,8 @@ const LINK_POLL: Duration = Duration::from_millis(1);
 const PASS_BYTES: u64 = 2 << 20;
 /// Messages kept for groups that this rank has not made yet.
 const ORPHANS: usize = 4096;
+/// Closed groups that are remembered.
+const CLOSED: usize = 1024;
 
 /// A link as the engine watches it.
 pub(crate) struct Watched {
@@ -42,10 +44,14 @@ pub(crate) struct State {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) groups: HashMap<u64, GroupState>,
     pub(crate) links: HashMap<u64, Watched>,
+    /// Links that are ready, and not watched yet.
+    pub(crate) newcomers: Arc<Mutex<Vec<Arc<dyn Link>>>>,
     next_key: u64,
     poller: Poller,
     pub(crate) orphans: Vec<Letter>,
-    pub(crate) known_dead: HashSet<EndpointId>,
+    pub(crate) known_dead: HashMap<EndpointId, String>,
+    /// Groups that were closed here not long ago.
+    closed: VecDeque<u64>,
     budget: Budget,
     now: Instant,
     polled: Instant,
@@ -63,10 +69,12 @@ impl State {
             endpoint,
             groups: HashMap::new(),
             links: HashMap::new(),
+            newcomers: Arc::default(),
             next_key: 0,
             poller,
             orphans: Vec::new(),
-            known_dead: HashSet::new(),
+            known_dead: HashMap::new(),
+            closed: VecDeque::new(),
             budget: Budget {
                 bytes: 0,
                 next_token: 0,
@@ -95,8 +103,18 @@ impl State {
         self.links.values().any(|watched| watched.writing)
     }
 
-    /// Starts watching a new link.
-    pub(crate) fn watch(&mut self, link: Arc<dyn Link>) {
+    /// Starts watching links that have become ready since the last time.
+    pub(crate) fn adopt(&mut self) {
+        let links = std::mem::take(
+            &mut *self
+                .newcomers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        links.into_iter().for_each(|link| self.watch(link));
+    }
+
+    fn watch(&mut self, link: Arc<dyn Link>) {
         self.next_key += 1;
         if let Some(descriptor) = link.descriptor() {
             self.poller.add(descriptor, self.next_key);
@@ -118,6 +136,7 @@ impl State {
         let mut progressed = false;
         let now = Instant::now();
         self.now = now;
+        self.adopt();
         let knocked = self.endpoint.bell().take_knock() || std::mem::take(&mut self.knocked);
         if knocked || self.sockets_carry_data || now - self.polled > LINK_POLL {
             self.polled = now;
@@ -205,8 +224,7 @@ impl State {
             channel,
             layout: group.layout,
             pool: self.endpoint.pool().segment(),
-            // Unlike any tile's: those count up from 1.
-            token: u64::MAX - (id & 0xffff_ffff),
+            token: group.message_token(),
         };
         match group.mailbox.advance(rank, &route, finished) {
             Ok(moved) => moved,
@@ -235,21 +253,8 @@ impl State {
                 continue;
             };
             let link = watched.link.clone();
-            let mut letters = Letters {
-                from: link.peer(),
-                letters: Vec::new(),
-                nonsense: false,
-            };
-            let mut result = link.receive(&mut letters);
-            progressed = true;
-            if letters.nonsense {
-                result = Err(LinkError::Protocol(
-                    "a control message that makes no sense".into(),
-                ));
-            }
-            for letter in letters.letters {
-                self.handle(letter, finished);
-            }
+            let (delivered, result) = self.take_in(&link, finished);
+            progressed |= delivered || result.is_err();
             if let Err(error) = result {
                 self.link_ended(key, &link, error, finished);
             }
@@ -257,10 +262,36 @@ impl State {
         progressed
     }
 
+    /// Takes in what has arrived on one link. Tells whether there were messages, and whether the link is good.
+    pub(crate) fn take_in(
+        &mut self,
+        link: &Arc<dyn Link>,
+        finished: &mut Finished,
+    ) -> (bool, Result<(), LinkError>) {
+        let mut letters = Letters {
+            from: link.peer(),
+            letters: Vec::new(),
+            nonsense: false,
+        };
+        let mut result = link.receive(&mut letters);
+        if letters.nonsense {
+            result = Err(LinkError::Protocol(
+                "a control message that makes no sense".into(),
+            ));
+        }
+        let delivered = !letters.letters.is_empty();
+        for letter in letters.letters {
+            self.handle(letter, finished);
+        }
+        (delivered, result)
+    }
+
     /// Sends what is queued, and watches for writability where not all could go.
     pub(crate) fn flush(&mut self, finished: &mut Finished) {
         let mut ended = Vec::new();
-        for (key, watched) in &mut self.links {
+        // The others have somebody who sends what waits.
+        let tcp = |watched: &Watched| watched.link.kind() == Kind::Tcp;
+        for (key, watched) in self.links.iter_mut().filter(|(_, watched)| tcp(watched)) {
             match watched.link.flush() {
                 Ok(progress) => {
                     let writing = progress == Progress::Pending;
@@ -288,8 +319,30 @@ impl State {
         }
     }
 
-    /// Keeps a message for a group that is not made yet. Beyond a bound they are dropped: then the group will time out.
+    /// Takes note that a group is closed here.
+    pub(crate) fn note_closed(&mut self, id: u64) {
+        self.closed.push_back(id);
+        if self.closed.len() > CLOSED {
+            self.closed.pop_front();
+        }
+    }
+
+    /// Keeps a message for a group that is not made yet. Beyond a bound they are dropped: then the group will time out. Who grants
+    /// memory to a group that is closed here is told so.
     pub(crate) fn keep(&mut self, letter: Letter) {
+        if letter
+            .message
+            .group()
+            .is_some_and(|id| self.closed.contains(&id))
+        {
+            if let (Message::Grant { group, .. }, Some(link)) =
+                (&letter.message, self.any_link_to(letter.from))
+            {
+                // A link that fails is noticed when it is read.
+                let _ = link.message(&Message::Detach { group: *group }.encode(), &[]);
+            }
+            return;
+        }
         if self.orphans.len() < ORPHANS {
             self.orphans.push(letter);
         }
@@ -298,7 +351,15 @@ impl State {
     /// Adds a group, and hands it what came for it before.
     pub(crate) fn add_group(&mut self, group: GroupState, finished: &mut Finished) {
         let id = group.id;
+        let members = &group.meeting.members;
+        let lost = members.iter().find_map(|member| {
+            let detail = self.known_dead.get(&member.address.id)?;
+            Some((member.address.id, detail.clone()))
+        });
         self.groups.insert(id, group);
+        if let Some((endpoint, detail)) = lost {
+            self.lose(endpoint, &detail, finished);
+        }
         let (mine, others) = std::mem::take(&mut self.orphans)
             .into_iter()
             .partition(|letter| letter.message.group() == Some(id));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use weft_transport::{Kind, Segment};
 
 use crate::call::mix;
+use crate::engine::Engine;
 use crate::execute::Bases;
 use crate::group::{Group, closed};
 use crate::group_state::GroupState;
@@ -20,6 +21,10 @@ pub(crate) struct Shared {
     pub(crate) parts: Vec<Option<Arc<Segment>>>,
     /// The ranks whose announcement has come.
     pub(crate) announced: Vec<bool>,
+    /// The ranks that have let go.
+    released: Vec<bool>,
+    /// Another size that some rank asks for.
+    other_size: Option<u64>,
 }
 
 impl Shared {
@@ -28,6 +33,8 @@ impl Shared {
             bytes,
             parts: vec![None; ranks as usize],
             announced: vec![false; ranks as usize],
+            released: vec![false; ranks as usize],
+            other_size: None,
         }
     }
 
@@ -43,10 +50,32 @@ impl Shared {
     }
 }
 
-/// Memory that the group's ranks on this host reach directly. Freed when the last rank has let go of it.
+/// Memory that the group's ranks on this host reach directly. Dropping it lets go of it; it is freed once all ranks have.
+///
+/// Operations on it must be over before it is dropped.
 pub struct Symmetric {
-    pub(crate) segment: Arc<Segment>,
-    pub(crate) bytes: u64,
+    segment: Arc<Segment>,
+    bytes: u64,
+    piece: u64,
+    group: u64,
+    engine: Arc<Engine>,
+}
+
+impl Drop for Symmetric {
+    fn drop(&mut self) {
+        if self.engine.check_generation().is_err() {
+            return;
+        }
+        self.engine.with(|state, _| {
+            if let Some(group) = state.groups.get_mut(&self.group) {
+                group.tell_all(&Message::Released {
+                    group: self.group,
+                    id: self.piece,
+                });
+                group.symmetric_released(group.rank, self.piece);
+            }
+        });
+    }
 }
 
 impl Symmetric {
@@ -77,12 +106,19 @@ impl Group {
         })?;
         drop(order);
         self.await_symmetric(piece, bytes, deadline)?;
-        Ok(Symmetric { segment, bytes })
+        let (group, engine) = (self.id, self.engine.clone());
+        Ok(Symmetric {
+            segment,
+            bytes,
+            piece,
+            group,
+            engine,
+        })
     }
 
     fn await_symmetric(&self, piece: u64, bytes: u64, deadline: Instant) -> Result<(), Error> {
         loop {
-            let (complete, same) = self.engine.with(|state, finished| {
+            let (complete, other) = self.engine.with(|state, finished| {
                 state.pass(finished);
                 let group = state.groups.get(&self.id).ok_or_else(closed)?;
                 if let Some(error) = &group.broken {
@@ -91,12 +127,12 @@ impl Group {
                 let shared = group.symmetric.get(&piece);
                 Ok((
                     shared.is_some_and(Shared::complete),
-                    shared.is_none_or(|s| s.bytes == bytes),
+                    shared.and_then(|shared| shared.other_size),
                 ))
             })?;
-            if !same {
+            if let Some(other) = other {
                 return Err(Error::Config(format!(
-                    "symmetric memory: this rank asks for {bytes} bytes, another for a different size"
+                    "symmetric memory: this rank asks for {bytes} bytes, another for {other}"
                 )));
             }
             if complete {
@@ -143,6 +179,9 @@ impl GroupState {
             .symmetric
             .entry(piece)
             .or_insert_with(|| Shared::new(bytes, ranks));
+        if shared.bytes != bytes {
+            shared.other_size = Some(shared.bytes);
+        }
         shared.announced[rank] = true;
         shared.parts[rank] = Some(segment.clone());
         Ok(piece)
@@ -162,8 +201,21 @@ impl GroupState {
             .entry(piece)
             .or_insert_with(|| Shared::new(bytes, ranks));
         shared.announced[rank as usize] = true;
+        if shared.bytes != bytes {
+            shared.other_size = Some(bytes);
+        }
         let part = descriptors.pop().and_then(|fd| Segment::map(fd).ok());
         shared.parts[rank as usize] = part.filter(|part| part.len() >= bytes).map(Arc::new);
+    }
+
+    /// A rank has let go of a piece. Once all have, nobody can call anything on it any more, and it is unmapped.
+    pub(crate) fn symmetric_released(&mut self, rank: u32, piece: u64) {
+        if let Some(shared) = self.symmetric.get_mut(&piece) {
+            shared.released[rank as usize] = true;
+            if shared.released.iter().all(|released| *released) {
+                self.symmetric.remove(&piece);
+            }
+        }
     }
 
     /// Which piece a call's memory lies in, where in it, and every rank's addresses. The value is the same on

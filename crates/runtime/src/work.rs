@@ -116,7 +116,8 @@ impl Work {
         timeout: Option<Duration>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Waited, Error> {
-        let deadline = timeout.map(|time| Instant::now() + time);
+        self.engine.check_generation()?;
+        let deadline = timeout.and_then(|time| Instant::now().checked_add(time));
         let waited = self.engine.wait(&self.completion, deadline, interrupted);
         match self.completion.result() {
             Some(result) => result.map(|()| Waited::Done),

@@ -79,6 +79,20 @@ pub(crate) fn say_goodbye(connection: Arc<Connection>, mut outgoing: Outgoing) {
     }
 }
 
+/// Waits until the goodbyes of all links that were closed are sent and taken, for `patience` at most. A process that ends at
+/// once would take them with it, and its peers would see a death.
+pub fn settle(patience: Duration) {
+    let until = Instant::now() + patience;
+    let open = || {
+        lock()
+            .as_ref()
+            .is_some_and(|duties| !duties.goodbyes.is_empty())
+    };
+    while open() && Instant::now() < until {
+        thread::sleep(GOODBYE_PERIOD / 5);
+    }
+}
+
 fn lock() -> MutexGuard<'static, Option<Duties>> {
     DUTIES.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -19,6 +19,7 @@ mod socket;
 mod traffic_tests;
 mod transport;
 
+pub use caretaker::settle;
 pub use interface::Interface;
 pub use socket::{connect, listen};
 pub use transport::{TcpOptions, TcpTransport};

@@ -32,7 +32,7 @@ enum Fate {
 impl Fate {
     fn error(&self) -> LinkError {
         match self {
-            Fate::Closed => LinkError::Gone("this side closed the connection".into()),
+            Fate::Closed => LinkError::Left,
             Fate::Left => LinkError::Left,
             Fate::Gone(why) => LinkError::Gone(why.clone()),
             Fate::Protocol(what) => LinkError::Protocol(what.clone()),

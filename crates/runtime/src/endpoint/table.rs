@@ -106,15 +106,17 @@ impl Table {
         slots.retain(|(id, _), slot| *id != peer || !matches!(slot, Slot::Ready(_)));
     }
 
-    /// Closes every link, now and from now on.
-    pub(super) fn close(&self) {
+    /// Closes every link, now and from now on. True if any was over TCP.
+    pub(super) fn close(&self) -> bool {
         self.closed.store(true, Ordering::SeqCst);
         *self.announce.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        for link in self.links() {
+        let links = self.links();
+        for link in &links {
             link.close();
         }
         self.lock().clear();
         self.changed.notify_all();
+        links.iter().any(|link| link.kind() == Kind::Tcp)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Slot>> {
