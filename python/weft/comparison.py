@@ -67,8 +67,8 @@ def notes(one: Run, other: Run) -> str:
     """What the table's columns mean, and what the difference between the runs says."""
     steps = len(one.losses)
     return (
-        "communication: from the start of each all-reduce of gradients to its end, the wait for slower ranks included\n"
-        f"max |difference|: of the final parameters, after {steps} steps; {_verdict(largest_difference(one, other))}"
+        "communication: time in all-reduces, waits for slower ranks included\n"
+        f"max |difference|: of parameters after {steps} steps; {_verdict(largest_difference(one, other))}"
     )
 
 
@@ -76,8 +76,8 @@ def _verdict(difference: float) -> str:
     if difference == 0:
         return "they are equal bit by bit"
     if difference < ROUNDING_DIFFERENCE_MAX:
-        return "float32 sums in another order round differently"
-    return f"more than the {ROUNDING_DIFFERENCE_MAX:.0e} that rounding explains here"
+        return "another order of sums rounds differently"
+    return f"more than the {ROUNDING_DIFFERENCE_MAX:.0e} of rounding"
 
 
 def draw(path: Path, runs: Sequence[Run]) -> None:

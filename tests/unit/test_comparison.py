@@ -45,8 +45,8 @@ def test_table_and_picture(tmp_path: Path) -> None:
     ("other", "verdict"),
     [
         (1.0, "after 2 steps; they are equal bit by bit"),
-        (1.0 + 2**-20, "after 2 steps; float32 sums in another order round differently"),
-        (1.01, "after 2 steps; more than the 1e-04 that rounding explains here"),
+        (1.0 + 2**-20, "after 2 steps; another order of sums rounds differently"),
+        (1.01, "after 2 steps; more than the 1e-04 of rounding"),
     ],
 )
 def test_differences_are_explained(tmp_path: Path, other: float, verdict: str) -> None:
