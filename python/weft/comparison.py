@@ -68,7 +68,7 @@ def notes(one: Run, other: Run) -> str:
     steps = len(one.losses)
     return (
         "communication: time in all-reduces, waits for slower ranks included\n"
-        f"max |difference|: of parameters after {steps} steps; {_verdict(largest_difference(one, other))}"
+        f"max |difference|: after {steps} steps; {_verdict(largest_difference(one, other))}"
     )
 
 
