@@ -187,7 +187,8 @@ impl Engine {
         let free = self
             .driving
             .compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed);
-        free.is_ok().then_some(Turn {
+        // Lazily: a right that was never held must not be given back.
+        free.is_ok().then(|| Turn {
             driving: &self.driving,
         })
     }

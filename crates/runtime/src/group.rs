@@ -259,9 +259,10 @@ impl Group {
             .endpoint()
             .link(address, kind, deadline, cancel)
             .map_err(|error| match error {
-                Error::PeerLost { host, detail, .. } => Error::PeerLost {
+                // The rendezvous has given the address and its token: who refuses now was there and has ended.
+                Error::PeerLost { detail, .. } | Error::Auth(detail) => Error::PeerLost {
                     rank: Some(rank),
-                    host,
+                    host: address.host_name.clone(),
                     detail,
                 },
                 error => error,
