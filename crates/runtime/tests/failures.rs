@@ -149,6 +149,7 @@ fn abort_ends_every_pending_call_on_every_rank_at_once() {
 fn a_rank_that_leaves_too_early_is_lost() {
     for transport in TRANSPORTS {
         let errors = Ranks::run(transport, 2, |group| {
+            run(group, call(Collective::Barrier, &mut [], 0)).unwrap();
             if group.rank() == 1 {
                 group.close();
                 return None;
@@ -192,6 +193,8 @@ fn wrong_arguments_are_refused_at_once() {
         let mut c = call(Collective::AllGather, &mut buffer, 1);
         c.counts = Counts::PerRank(vec![1]);
         assert!(refused(c).contains("1 counts"));
+        assert!(group.split(&[2], "wrong", None).is_err());
+        assert!(group.split(&[0, 0], "wrong", None).is_err());
         // None of it has broken the group.
         run(group, call(Collective::AllReduce, &mut buffer, 8)).unwrap();
     });

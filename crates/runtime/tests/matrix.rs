@@ -46,6 +46,7 @@ impl Cases {
         cases.shapes();
         cases.elements();
         cases.large();
+        cases.defaults();
         cases.counts_per_rank();
         cases.cases
     }
@@ -112,10 +113,10 @@ impl Cases {
 
     /// Every algorithm, with every type and every operation that is defined for it.
     fn elements(&mut self) {
-        let counts: &[usize] = if self.ranks <= THOROUGH {
-            &[17, 1001, 1001]
-        } else {
-            &[333]
+        let mapped = self.setup.all_mapped(self.ranks);
+        let counts: &[usize] = match self.ranks <= THOROUGH && mapped {
+            true => &[17, 1001, 1001],
+            false => &[333],
         };
         for algorithm in self.legal() {
             for dtype in DType::ALL {
@@ -155,6 +156,18 @@ impl Cases {
                 let dtype = types[(index / 3 + variant) % types.len()];
                 let variant = if variants == 1 { index } else { variant };
                 self.add_variant(algorithm, collective, (dtype, Op::Sum, count), variant);
+            }
+        }
+    }
+
+    /// Whatever the runtime chooses, from small to medium sizes.
+    fn defaults(&mut self) {
+        for algorithm in self.legal() {
+            for count in [2, 3001, 20_021] {
+                let root = self.cases.len() as u32 % self.ranks;
+                let collective = collectives(algorithm.collective, &[root])[0];
+                self.add(algorithm, collective, (DType::F32, Op::Sum, count));
+                self.cases.last_mut().expect("it was added").algorithm = None;
             }
         }
     }
