@@ -70,8 +70,6 @@ impl Cases {
         (dtype, op, count): (DType, Op, usize),
         variant: usize,
     ) {
-        let scatters = collective == Collective::ReduceScatter;
-        let undefined = scatters && matches!(op, Op::PremulSum(_));
         let in_place = variant.is_multiple_of(2);
         // See `a_reduce_on_symmetric_memory_leaves_the_other_ranks_outputs_alone`.
         let spoils = matches!(collective, Collective::Reduce { .. }) && !in_place;
@@ -79,7 +77,7 @@ impl Cases {
             collective,
             algorithm: Some(algorithm.name),
             dtype,
-            op: if undefined { Op::Sum } else { op },
+            op,
             blocks: Blocks::Equal(count),
             in_place,
             symmetric: variant / 2 % 2 == 1 && !spoils,

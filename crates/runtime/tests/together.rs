@@ -9,7 +9,7 @@ use ranks::case::{Blocks, Case};
 use ranks::judge::{check, named};
 use ranks::{Ranks, Rng, Setup, fresh_seed, numbers};
 use weft_kernels::DType;
-use weft_runtime::{Group, Op, Symmetric, TransportChoice, Work};
+use weft_runtime::{Group, Symmetric, TransportChoice, Work};
 use weft_schedule::Collective;
 
 /// So many operations of one group are in flight at once: more than the runtime lets run.
@@ -30,10 +30,7 @@ fn random_case(rng: &mut Rng, ranks: u32, mapped: bool) -> Case {
         ("barrier", Collective::Barrier),
     ]);
     let dtype = *rng.one_of(&DType::ALL);
-    let mut op = *rng.one_of(&numbers::ops(dtype));
-    if collective == Collective::ReduceScatter && matches!(op, Op::PremulSum(_)) {
-        op = Op::Sum;
-    }
+    let op = *rng.one_of(&numbers::ops(dtype));
     let (blocks, per_rank) = random_blocks(rng, collective, ranks as usize);
     let legal: Vec<&'static str> = weft_algorithms::registry()
         .iter()
