@@ -25,7 +25,7 @@ $(VENV)/.dependencies: requirements.lock
 	@command -v $(CARGO) >/dev/null || { echo "weft is built with Rust: install it first (rustup)"; exit 1; }
 	test -x $(BIN)/python || python3 -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
 	touch $@
 
 extension: $(VENV)/.dependencies

@@ -15,7 +15,7 @@ use crate::group_state::GroupState;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
 use crate::plan::choose;
-use crate::rendezvous::{Meeting, meet};
+use crate::rendezvous::{Meeting, Member, meet};
 use crate::store::Store;
 use crate::{Call, Error};
 
@@ -83,10 +83,13 @@ impl Group {
         cancel: &AtomicBool,
     ) -> Result<Arc<Group>, Error> {
         let size = meeting.members.len();
+        // Ranks of one machine compete for its cores, whether they share memory or not.
+        let machine = |member: &Member| member.address.machine().to_owned();
+        let mine = machine(&meeting.members[rank as usize]);
         let here = meeting
             .members
             .iter()
-            .filter(|m| m.host == meeting.members[rank as usize].host);
+            .filter(|member| machine(member) == mine);
         engine.crowd(here.count());
         let layout = Layout::new(size as u32);
         let scratch = engine

@@ -109,9 +109,15 @@ impl GroupState {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        let scaled = scaled_input(&call, self.size());
+        let scaled = scaled_input(&call, self.rank, self.size());
         if let Some(Keep::Scaled(copy)) = &scaled {
             call.input = copy.as_ptr();
+        }
+        // Who is not the root of a reduction only reads: its contribution stands in for its output.
+        let reads_only =
+            matches!(call.collective, Collective::Reduce { root } if root != self.rank);
+        if reads_only && !std::ptr::eq(call.input, call.output) {
+            call.output = call.input.cast_mut();
         }
         let symmetric = keys.1.and_then(|_| self.symmetric_bases(&call));
         let agreement = match self.needs_agreement(&call) {
@@ -120,18 +126,11 @@ impl GroupState {
             ),
             false => None,
         };
-        let reads_only = matches!(call.collective, Collective::Reduce { root } if root != self.rank)
-            && !matches!(call.op, Op::PremulSum(_));
-        let output = if reads_only {
-            call.input.cast_mut()
-        } else {
-            call.output
-        };
         let bases = match symmetric {
             Some((_, bases)) => bases,
             None => Bases {
                 input: call.input,
-                output,
+                output: call.output,
                 peers: None,
             },
         };
@@ -200,15 +199,18 @@ impl GroupState {
     }
 }
 
-/// The input of a premultiplied reduce-scatter, multiplied: its schedule only reads the input. The others multiply in
-/// their output, tile by tile.
-fn scaled_input(call: &Call, ranks: u32) -> Option<Keep> {
-    match (call.collective, call.op) {
-        (Collective::ReduceScatter, Op::PremulSum(factor)) => {
-            Some(Keep::Scaled(memory::scaled(call, ranks, factor)))
-        }
-        _ => None,
-    }
+/// The input, multiplied, of a premultiplied reduction whose schedule only reads it. The others multiply in their output,
+/// tile by tile.
+fn scaled_input(call: &Call, rank: u32, ranks: u32) -> Option<Keep> {
+    let Op::PremulSum(factor) = call.op else {
+        return None;
+    };
+    let reads_only = match call.collective {
+        Collective::ReduceScatter => true,
+        Collective::Reduce { root } => root != rank,
+        _ => false,
+    };
+    reads_only.then(|| Keep::Scaled(memory::scaled(call, ranks, factor)))
 }
 
 /// The small all-reduce that settles what only single ranks know. See [Note: Agreement] in `operation.rs`.

@@ -99,8 +99,8 @@ pub(crate) fn prepare(call: &Call, rank: u32, running: &Running, tile: u64) {
         _ => None,
     };
     let contributes = match call.collective {
-        Collective::AllReduce | Collective::Reduce { .. } => true,
-        Collective::Broadcast { root } => root == rank,
+        Collective::AllReduce => true,
+        Collective::Reduce { root } | Collective::Broadcast { root } => root == rank,
         _ => false,
     };
     let output = running.bases.output;

@@ -39,8 +39,6 @@ fn random_case(rng: &mut Rng, ranks: u32, mapped: bool) -> Case {
         .map(|a| a.name)
         .collect();
     let in_place = rng.below(2) == 0;
-    // See `a_reduce_on_symmetric_memory_leaves_the_other_ranks_outputs_alone` in `matrix.rs`.
-    let spoils = matches!(collective, Collective::Reduce { .. }) && !in_place;
     Case {
         collective,
         algorithm: (rng.below(2) == 0).then(|| *rng.one_of(&legal)),
@@ -48,7 +46,7 @@ fn random_case(rng: &mut Rng, ranks: u32, mapped: bool) -> Case {
         op,
         blocks,
         in_place,
-        symmetric: rng.below(3) == 0 && !spoils,
+        symmetric: rng.below(3) == 0,
         priority: rng.below(4) as i32 - 1,
         seed: rng.next(),
     }

@@ -39,6 +39,11 @@ impl Address {
         found.map(|(_, bytes)| bytes.as_slice())
     }
 
+    /// What endpoints on one machine have in common, whatever label they bear.
+    pub(crate) fn machine(&self) -> &str {
+        self.boot_id.split('/').next().unwrap_or_default()
+    }
+
     /// The kinds of links that the endpoint offers.
     pub fn kinds(&self) -> impl Iterator<Item = Kind> {
         self.transports.iter().map(|(kind, _)| *kind)
