@@ -9,10 +9,13 @@ CARGO ?= cargo
 # Where the tests on emulated hosts can run: they need root and iproute2.
 IS_ROOT := $(filter 0,$(shell id -u))
 
+# The machine's own target, which sanitizers must be told.
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: help setup extension iproute2 lock fmt fmt-check lint test test-rust test-loom test-python \
-	test-network test-documentation demo bench chaos docs clean
+	test-network test-documentation demo bench chaos sanitize miri docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -93,6 +96,15 @@ bench: setup ## all-reduce against Gloo, on one host
 
 chaos: setup ## kills and stops ranks at random, 250 times
 	$(BIN)/python tests/chaos/run.py --kills 200 --stops 50
+
+# Both need a nightly toolchain: rustup toolchain install nightly --component rust-src,miri
+sanitize: ## the runtime's concurrency tests under ThreadSanitizer
+	RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
+		--package weft-runtime --locked --quiet --test together --test messages --test failures
+
+miri: ## the pure crates' and the kernels' unit tests under Miri
+	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --target-dir target/miri --locked --quiet \
+		--package weft-kernels --package weft-schedule --lib
 
 docs: extension ## generated pages of docs/
 	$(BIN)/python -m weft.config_page > docs/configuration.md
