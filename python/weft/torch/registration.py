@@ -8,6 +8,7 @@ from weft.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from weft.torch.backend import WeftBackend
+    from weft.torch.process_group import WeftProcessGroup
 
 __all__ = ["BACKEND_NAME", "autoload"]
 
@@ -26,22 +27,21 @@ def autoload() -> None:
     dist.Backend.register_backend(BACKEND_NAME, _create, extended_api=True, devices=["cpu"])
 
 
-def _create(options: Any, backend_options: object | None) -> WeftBackend:
+def _create(options: Any, backend_options: object | None) -> WeftBackend | WeftProcessGroup:
     """What torch calls, on every member, for every new process group."""
-    import torch
-
-    if not _accepts_python_backends():
-        raise UnsupportedError(
-            f"torch {torch.__version__} cannot load a backend written in Python; weft needs torch 2.14 or newer"
-        )
     if backend_options is not None:
         raise UnsupportedError(
             f"pg_options={backend_options!r} is not allowed: weft is set up by the environment "
             "(see docs/configuration.md)"
         )
-    from weft.torch.backend import WeftBackend
+    if _accepts_python_backends():
+        from weft.torch.backend import WeftBackend
 
-    return WeftBackend.create(options)
+        return WeftBackend.create(options)
+    _check_accepts_python_groups()
+    from weft.torch.process_group import WeftProcessGroup
+
+    return WeftProcessGroup.create(options)
 
 
 def _accepts_python_backends() -> bool:
@@ -49,3 +49,12 @@ def _accepts_python_backends() -> bool:
 
     # Before torch 2.14 the base class has pybind11's placeholder, which only raises "No constructor defined".
     return "rank" in (Backend.__init__.__doc__ or "")
+
+
+def _check_accepts_python_groups() -> None:
+    import torch
+    from torch._C._distributed_c10d import AllreduceOptions, ProcessGroup
+
+    # Options that say whether the caller waits, and groups that can be told their name, are what the adapter needs.
+    if not (hasattr(AllreduceOptions, "asyncOp") and hasattr(ProcessGroup, "_set_group_desc")):
+        raise UnsupportedError(f"weft needs torch 2.11 or newer, not {torch.__version__}: pip install 'torch>=2.11'")

@@ -1,0 +1,147 @@
+"""The adapter for torch 2.11 to 2.13: a whole process group, since those versions cannot load a backend in Python.
+
+[Note: What torch before 2.14 cannot do] The group replaces torch's own for every device, so one group cannot have weft
+for CPU tensors and another backend for GPU tensors. torch's C++ side hands over to Python only some of the operations
+(`PyProcessGroup.hpp`); torch's Python side, which calls the methods below directly, reaches all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+from torch._C import _distributed_c10d as c10d
+from torch.distributed import ProcessGroup
+
+from weft.errors import UnsupportedError
+from weft.torch.collectives import Collectives
+from weft.torch.groups import open_group
+from weft.torch.work import WeftWork
+
+__all__ = ["WeftProcessGroup"]
+
+_CPU = torch.device("cpu")
+_Method = Callable[..., WeftWork | None]
+
+
+class _NoBackend(UnsupportedError, RuntimeError):
+    """What torch expects to be raised where it asks for the backend of a device that the group does not serve."""
+
+
+def _operation(body: _Method, default: Callable[[], Any]) -> Callable[..., WeftWork]:
+    """A method as this torch calls it: the options may be missing, and there is always a handle to wait for.
+
+    The body returns None for "already done", which C++ code would take for a handle.
+    """
+    number = len(inspect.signature(body).parameters) - 1
+
+    @functools.wraps(body)
+    def method(self: WeftProcessGroup, *arguments: Any, opts: Any = None) -> WeftWork:
+        if len(arguments) < number:
+            arguments += (default() if opts is None else opts,)
+        return body(self, *arguments) or WeftWork([], [], [])
+
+    return method
+
+
+class WeftProcessGroup(Collectives, ProcessGroup):
+    """Collective operations over weft."""
+
+    @classmethod
+    def create(cls, options: Any) -> WeftProcessGroup:
+        """Meets the other members of the new process group; called on every one of them."""
+        return cls(options)
+
+    def __init__(self, options: Any) -> None:
+        """`options` are torch's `_DistributedBackendOptions`."""
+        rank, size = options.group_rank, options.group_size
+        super().__init__(rank, size)
+        self._begin(open_group(options), rank, size)
+        self._store = options.store
+        self._name = options.group_id
+        self._description = "undefined"
+
+    # Operations, under the names of the newer and of the older of these versions.
+
+    allreduce = _operation(Collectives.allreduce, c10d.AllreduceOptions)
+    allreduce_coalesced = _operation(Collectives.allreduce_coalesced, c10d.AllreduceCoalescedOptions)
+    reduce = _operation(Collectives.reduce, c10d.ReduceOptions)
+    broadcast = _operation(Collectives.broadcast, c10d.BroadcastOptions)
+    allgather = _operation(Collectives.allgather, c10d.AllgatherOptions)
+    allgather_coalesced = _operation(Collectives.allgather_coalesced, c10d.AllgatherOptions)
+    all_gather_single = _operation(Collectives.all_gather_single, c10d.AllgatherOptions)
+    all_gather_single_coalesced = _operation(Collectives.all_gather_single_coalesced, c10d.AllgatherOptions)
+    gather = _operation(Collectives.gather, c10d.GatherOptions)
+    scatter = _operation(Collectives.scatter, c10d.ScatterOptions)
+    reduce_scatter = _operation(Collectives.reduce_scatter, c10d.ReduceScatterOptions)
+    reduce_scatter_single = _operation(Collectives.reduce_scatter_single, c10d.ReduceScatterOptions)
+    reduce_scatter_single_coalesced = _operation(Collectives.reduce_scatter_single_coalesced, c10d.ReduceScatterOptions)
+    alltoall = _operation(Collectives.alltoall, c10d.AllToAllOptions)
+    all_to_all_single = _operation(Collectives.all_to_all_single, c10d.AllToAllOptions)
+    barrier = _operation(Collectives.barrier, c10d.BarrierOptions)
+
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    # What torch asks its process groups for. C++ code calls the methods with names in camel case.
+
+    def getBackendName(self) -> str:  # noqa: N802
+        """The name under which torch knows the backend."""
+        return "weft"
+
+    def getGroupName(self) -> str:  # noqa: N802
+        """The group's name, by which compiled code finds it."""
+        return str(self._name)
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        """Gives the group its name."""
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        """What the group is for, in the caller's words."""
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        """Says what the group is for."""
+        self._description = description
+
+    def get_group_store(self) -> Any:
+        """The store with which the members met."""
+        return self._store
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [_CPU]
+
+    def _get_backend(self, device: torch.device) -> Any:
+        """The group, which is its own backend."""
+        if torch.device(device).type != _CPU.type:
+            raise _NoBackend(
+                f"this group has no backend for {device}: with torch {torch.__version__} a group of weft's is for CPU "
+                'tensors only; torch 2.14 or newer can join backends, as in "cpu:weft,cuda:nccl"'
+            )
+        return self
+
+    def _has_hooks(self) -> bool:
+        return False
+
+    def split_group(self, *_arguments: object, **_named: object) -> NoReturn:
+        """Not possible here: see [Note: What torch before 2.14 cannot do]."""
+        raise UnsupportedError(
+            f"split_group is not possible with torch {torch.__version__}, which asks only for splits of CUDA's "
+            "backend; torch 2.14 or newer can do it, and new_group is possible here"
+        )
+
+    def shutdown(self) -> None:
+        """Leaves the group in order."""
+        self._group.close()
+
+    def abort(self) -> None:
+        """Ends every operation under way, on this rank and on the others, with `weft.Aborted`."""
+        self._group.abort("the process group was aborted")
