@@ -1,0 +1,38 @@
+"""torchrun restarts a job of which a rank was killed, and training completes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).with_name("elastic_training.py")
+DEADLINE_SECONDS = 60.0
+
+
+def test_elastic_restart(tmp_path: Path) -> None:
+    text = torchrun(["--max-restarts=1", str(SCRIPT), str(tmp_path / "checkpoint")])
+    assert "complete after 1 restarts, from step 4, 3 ranks" in text, text
+
+
+def torchrun(arguments: list[str]) -> str:
+    """What three ranks print; everything that was started has ended."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", *arguments]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        text, _ = process.communicate(timeout=DEADLINE_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        text, _ = process.communicate()
+        raise AssertionError(f"not complete after {DEADLINE_SECONDS} s:\n{text}") from None
+    assert process.returncode == 0, text
+    return text
