@@ -306,12 +306,19 @@ impl Engine {
         self.pending.load(Ordering::SeqCst) > 0
     }
 
-    /// Sleeps while nothing is under way: only the links' descriptors can bring news.
+    /// Sleeps while nothing is under way: only the links can bring news, by their descriptors or, those that have none, by a
+    /// knock, which is looked for now and then.
     fn idle(&self) {
         self.whereabouts.store(POLLING, Ordering::SeqCst);
-        let news = !self.has_work() && !self.poller.wait(IDLE).is_empty();
+        let events = !self.has_work() && !self.poller.wait(IDLE).is_empty();
         self.whereabouts.store(UP, Ordering::SeqCst);
-        if news && let Some(_turn) = self.take_over() {
+        let knocked = self.endpoint.bell().take_knock();
+        if knocked {
+            self.lock().knocked = true;
+        }
+        if (events || knocked)
+            && let Some(_turn) = self.take_over()
+        {
             self.pass();
         }
     }

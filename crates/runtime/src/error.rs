@@ -3,10 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use weft_transport::LinkError;
 
+/// Longer reasons for an abort are cut on their way to other ranks, so that they fit into a message.
+const REASON_CHARACTERS: usize = 4096;
+
 /// Why an operation, a group or an endpoint failed.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Error {
     /// A rank's process ended, its host vanished, or it left while it was needed.
     PeerLost {
@@ -55,6 +59,36 @@ impl Error {
     pub(crate) fn cancelled() -> Self {
         Error::Aborted {
             reason: "cancelled".into(),
+        }
+    }
+
+    /// The error as other ranks are told of it by `origin`.
+    pub(crate) fn told_by(&self, origin: u32) -> Self {
+        match self.clone() {
+            Error::Timeout {
+                operation,
+                waiting_for,
+                after,
+            } => Error::Timeout {
+                operation: format!("rank {origin}: {operation}"),
+                waiting_for,
+                after,
+            },
+            Error::Desync { mine, rank, theirs } => Error::Desync {
+                mine: format!("(seen by rank {origin}) {mine}"),
+                rank,
+                theirs,
+            },
+            Error::Aborted { reason } => {
+                let reason: String = reason.chars().take(REASON_CHARACTERS).collect();
+                Error::Aborted {
+                    reason: format!("by rank {origin}: {reason}"),
+                }
+            }
+            lost @ Error::PeerLost { .. } => lost,
+            other => Error::Aborted {
+                reason: format!("rank {origin} failed: {other}"),
+            },
         }
     }
 

@@ -52,9 +52,8 @@ impl State {
                 group.symmetric_released(rank, piece);
                 Ok(())
             }
-            Message::Broken { origin, error, .. } => {
-                let error = error.told_by(origin);
-                group.fail_and_tell(&error, finished);
+            Message::Broken { error, .. } => {
+                group.told_broken(error, finished);
                 Ok(())
             }
             Message::Query {

@@ -10,7 +10,7 @@ use crate::call::{Fingerprint, knows_all_counts};
 use crate::channel::{LANES, Layout, SLOTS};
 use crate::endpoint::Endpoint;
 use crate::mailbox::Mailbox;
-use crate::message::{Failure, Message};
+use crate::message::Message;
 use crate::operation::Operation;
 use crate::plan::{Plan, PlanKey, Setting};
 use crate::pool::PoolRange;
@@ -254,12 +254,23 @@ impl GroupState {
         if self.broken.is_some() {
             return;
         }
-        let message = Message::Broken {
+        self.tell_all(&Message::Broken {
             group: self.id,
-            origin: self.rank,
-            error: Failure::new(error),
-        };
-        self.tell_all(&message);
+            error: error.told_by(self.rank),
+        });
+        self.fail(error, finished);
+    }
+
+    /// Another rank says that the group is broken: passes it on as it is.
+    pub(crate) fn told_broken(&mut self, error: Error, finished: &mut crate::engine::Finished) {
+        if self.broken.is_some() {
+            return;
+        }
+        let (group, error) = (self.id, &error);
+        self.tell_all(&Message::Broken {
+            group,
+            error: error.clone(),
+        });
         self.fail(error, finished);
     }
 

@@ -102,6 +102,7 @@ fn a_missing_rank_is_named_at_the_deadline() {
                 while group.broken().is_none() && since.elapsed() < Duration::from_secs(20) {
                     std::thread::sleep(Duration::from_millis(10));
                 }
+                assert!(group.broken().is_some(), "an idle rank was not told");
                 return None;
             }
             let mut c = call(Collective::AllReduce, &mut buffer, 100);
