@@ -14,7 +14,7 @@ from weft.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["computed", "moved", "reduction", "seconds"]
+__all__ = ["computed", "moved", "real", "reduction", "seconds"]
 
 _COMPUTED: Mapping[torch.dtype, str] = {
     torch.float64: "float64",
@@ -55,6 +55,15 @@ def computed(tensor: Tensor) -> str:
     return name
 
 
+def real(tensor: Tensor, op: str) -> Tensor:
+    """The numbers that `op` combines: of complex elements, their real and imaginary parts."""
+    if not tensor.is_complex():
+        return tensor
+    if op not in _LINEAR:
+        raise UnsupportedError(f"cannot reduce complex elements by {op}: expected one of {', '.join(_LINEAR)}")
+    return torch.view_as_real(tensor.resolve_conj())
+
+
 def moved(tensor: Tensor) -> tuple[str, int]:
     """The type as which elements are moved, and how many of it make one element of the tensor."""
     name = _COMPUTED.get(tensor.dtype)
@@ -74,4 +83,5 @@ def seconds(timeout: timedelta) -> float | None:
     return timeout.total_seconds() if timeout > _UNSET else None
 
 
+_LINEAR = ("sum", "avg", "premul_sum")
 _UNSET = timedelta(0)

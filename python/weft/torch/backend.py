@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
-from torch._C._distributed_c10d import Backend
+from torch._C._distributed_c10d import Backend, Store
 
+from weft.torch.arguments import seconds
 from weft.torch.collectives import Collectives
 from weft.torch.groups import open_group
+from weft.torch.handles import reveal_handles
+from weft.torch.monitoring import monitored_barrier
+
+if TYPE_CHECKING:
+    from weft import _weft
 
 __all__ = ["WeftBackend"]
 
@@ -21,19 +28,33 @@ class WeftBackend(Collectives, Backend):
     # torch would otherwise bracket batches of operations by calls that weft does not need, and it recurses without end
     # in batch_isend_irecv when the answer is not overridden.
     supports_coalescing = False
+    supports_splitting = True
 
     @classmethod
     def create(cls, options: Any) -> WeftBackend:
         """Meets the other members of the new process group; called on every one of them."""
-        return cls(options)
+        return cls(open_group(options), options.timeout)
 
-    def __init__(self, options: Any) -> None:
-        """`options` are torch's `_DistributedBackendOptions`."""
-        rank, size = options.group_rank, options.group_size
-        super().__init__(rank, size)
-        self._begin(open_group(options), rank, size)
-        self._options = Backend.Options("weft", timeout=options.timeout)
+    def __init__(self, group: _weft.Group, timeout: timedelta) -> None:
+        """`timeout` is what torch tells those who ask for the backend's options."""
+        super().__init__(group.rank, group.size)
+        self._begin(group, group.rank, group.size)
+        self._options = Backend.Options("weft", timeout=timeout)
+        self._barriers = 0
         _open_backends.add(self)
+        reveal_handles()
+
+    def split(self, _store: Store, ranks: list[int], options: Any) -> WeftBackend | None:
+        """A backend of some of the ranks, in this order; None on the others."""
+        timeout = seconds(options._timeout)
+        group = self._group.split(ranks, options.group_name, timeout)
+        return None if group is None else WeftBackend(group, options._timeout)
+
+    def monitored_barrier(self, options: Any, _wait_all_ranks: bool) -> None:
+        """Ends when every rank has called it, or raises `weft.Timeout`, which names all ranks that have not."""
+        self._barriers += 1
+        limit = seconds(options.timeout) or self._timeout or self._options._timeout.total_seconds()
+        monitored_barrier(self._group, self._barriers, limit)
 
     @property
     def options(self) -> Any:

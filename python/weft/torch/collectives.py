@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from weft.errors import ArgumentError
-from weft.torch.arguments import computed, moved, reduction, seconds
+from weft.torch.arguments import computed, moved, real, reduction, seconds
+from weft.torch.handles import offer
 from weft.torch.memory import (
     Target,
     check_same_type,
@@ -24,6 +26,7 @@ from weft.torch.memory import (
     target,
     unshared,
 )
+from weft.torch.sparse import all_reduce_sparse
 from weft.torch.work import WeftWork
 
 if TYPE_CHECKING:
@@ -67,26 +70,28 @@ class Collectives:
     # Operations on whole vectors, in place.
 
     def allreduce(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
-        """Every rank's tensor becomes the reduction of all ranks' tensors."""
-        return self.allreduce_coalesced([single(tensors, "tensors")], options)
+        """Every rank's tensor becomes the reduction of all ranks' tensors, which may be sparse."""
+        tensor = single(tensors, "tensors")
+        if tensor.layout is not torch.strided:
+            return self.allreduce_sparse(tensors, options)
+        return _outcome([self._all_reduce(tensor, options, alone=True)], tensors, options)
+
+    def allreduce_sparse(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
+        """`allreduce` of a sparse COO tensor."""
+        return all_reduce_sparse(single(tensors, "tensors"), self._size, options, self.allgather)
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """`allreduce` of several tensors."""
-        op, factor = reduction(options.reduceOp)
-        operations = []
-        for tensor in tensors:
-            place = target(tensor, keep=True)
-            operations.append(
-                self._issue("all-reduce", tensor.numel(), computed(tensor), options, None, place, op, factor)
-            )
-        return _outcome(operations, list(tensors), options)
+        alone = len(tensors) == 1
+        return _outcome([self._all_reduce(tensor, options, alone) for tensor in tensors], tensors, options)
 
     def reduce(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """The root's tensor becomes the reduction of all ranks' tensors; the others stay as they are."""
         tensor, root = single(tensors, "tensors"), options.rootRank
         op, factor = reduction(options.reduceOp)
-        place = target(tensor, keep=True) if self._rank == root else Target(source(tensor))
-        operation = self._issue("reduce", tensor.numel(), computed(tensor), options, None, place, op, factor, root)
+        numbers = real(tensor, op)
+        place = target(numbers, keep=True) if self._rank == root else Target(source(numbers))
+        operation = self._issue("reduce", numbers.numel(), computed(numbers), options, None, place, op, factor, root)
         return _outcome([operation], [tensor], options)
 
     def broadcast(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
@@ -110,7 +115,7 @@ class Collectives:
         operations = []
         for output, block in zip(outputs, inputs, strict=True):
             self._check_blocks(output, "output", block, "input")
-            operations.append(self._all_gather(target(output), block, block.numel(), options))
+            operations.append(self._all_gather(target(output), block, block.numel(), options, len(inputs) == 1))
         return _outcome(operations, list(outputs), options)
 
     def allgather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], options: Any) -> WeftWork | None:
@@ -118,7 +123,7 @@ class Collectives:
         blocks, block = single(outputs, "output_tensors"), single(inputs, "input_tensors")
         counts = self._block_counts(blocks, "output_tensors")
         _check_own_block(block, "input", counts, self._rank)
-        operation = self._all_gather(joined_target(blocks), block, _equal(counts), options)
+        operation = self._all_gather(joined_target(blocks), block, _equal(counts), options, alone=True)
         return _outcome([operation], list(blocks), options)
 
     def allgather_coalesced(
@@ -130,7 +135,7 @@ class Collectives:
             blocks = [tensors[number] for tensors in outputs]
             counts = self._block_counts(blocks, "output_tensor_lists")
             _check_own_block(block, "input", counts, self._rank)
-            operations.append(self._all_gather(joined_target(blocks), block, _equal(counts), options))
+            operations.append(self._all_gather(joined_target(blocks), block, _equal(counts), options, len(inputs) == 1))
         return _outcome(operations, [list(tensors) for tensors in outputs], options)
 
     def gather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], options: Any) -> WeftWork | None:
@@ -170,21 +175,26 @@ class Collectives:
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], options: Any
     ) -> WeftWork | None:
         """`reduce_scatter_single` of several tensors."""
+        op, _ = reduction(options.reduceOp)
         operations = []
-        for block, whole in zip(outputs, inputs, strict=True):
-            self._check_blocks(whole, "input", block, "output")
-            operations.append(self._reduce_scatter(target(block), source(whole), block.numel(), options))
+        for output, whole in zip(outputs, inputs, strict=True):
+            self._check_blocks(whole, "input", output, "output")
+            block, numbers = real(output, op), real(whole, op)
+            place = target(block)
+            operations.append(self._reduce_scatter(place, source(numbers), block.numel(), options, len(inputs) == 1))
         return _outcome(operations, list(outputs), options)
 
     def reduce_scatter(
         self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], options: Any
     ) -> WeftWork | None:
         """The output becomes the reduction of all ranks' input for this rank. Inputs may differ in size."""
-        block, blocks = single(outputs, "output_tensors"), single(inputs, "input_tensors")
+        op, _ = reduction(options.reduceOp)
+        output = single(outputs, "output_tensors")
+        block, blocks = real(output, op), [real(tensor, op) for tensor in single(inputs, "input_tensors")]
         counts = self._block_counts(blocks, "input_tensors")
         _check_own_block(block, "output", counts, self._rank)
-        operation = self._reduce_scatter(target(block), joined_source(blocks), _equal(counts), options)
-        return _outcome([operation], [block], options)
+        operation = self._reduce_scatter(target(block), joined_source(blocks), _equal(counts), options, alone=True)
+        return _outcome([operation], [output], options)
 
     def all_to_all_single(
         self,
@@ -237,19 +247,31 @@ class Collectives:
         native = self._group.receive(sender, tag, memory.data_ptr(), memory.nbytes, self._timeout, memory)
         return _follow([_Operation(native, place)], list(tensors))
 
-    def _all_gather(self, place: Target, block: Tensor, counts: int | list[int], options: Any) -> _Operation:
+    def _all_reduce(self, tensor: Tensor, options: Any, alone: bool) -> _Operation:
+        op, factor = reduction(options.reduceOp)
+        numbers = real(tensor, op)
+        place = target(numbers, keep=True)
+        return self._issue(
+            "all-reduce", numbers.numel(), computed(numbers), options, None, place, op, factor, alone=alone
+        )
+
+    def _all_gather(
+        self, place: Target, block: Tensor, counts: int | list[int], options: Any, alone: bool
+    ) -> _Operation:
         check_same_type(block, place.memory)
         dtype, width = moved(block)
         reads = unshared(source(block), place.memory)
-        return self._issue("all-gather", _scaled(counts, width), dtype, options, reads, place)
+        return self._issue("all-gather", _scaled(counts, width), dtype, options, reads, place, alone=alone)
 
-    def _reduce_scatter(self, place: Target, whole: Tensor, counts: int | list[int], options: Any) -> _Operation:
+    def _reduce_scatter(
+        self, place: Target, whole: Tensor, counts: int | list[int], options: Any, alone: bool
+    ) -> _Operation:
         check_same_type(whole, place.memory)
         op, factor = reduction(options.reduceOp)
         if op == "premul_sum":
             op, whole = "sum", whole * factor
         reads = unshared(whole, place.memory)
-        return self._issue("reduce-scatter", counts, computed(whole), options, reads, place, op)
+        return self._issue("reduce-scatter", counts, computed(whole), options, reads, place, op, alone=alone)
 
     def _all_to_all(
         self, place: Target, whole: Tensor, send: list[int], receive: list[int], options: Any
@@ -275,12 +297,17 @@ class Collectives:
         op: str = "sum",
         factor: float = 1.0,
         root: int = 0,
+        alone: bool = True,
     ) -> _Operation:
         written = 0 if writes is None else writes.memory.data_ptr()
         read = written if reads is None else reads.data_ptr()
         timeout = seconds(options.timeout) or self._timeout
+        # A caller that waits at once does the work itself. Of several operations, it could only do one at a time.
+        background = options.asyncOp or not alone
         memory = (reads, writes)
-        native = self._group.issue(collective, root, dtype, op, factor, read, written, counts, 0, timeout, None, memory)
+        native = self._group.issue(
+            collective, root, dtype, op, factor, read, written, counts, 0, timeout, None, memory, background
+        )
         return _Operation(native, writes)
 
     def _check_blocks(self, whole: Tensor, whole_name: str, block: Tensor, block_name: str) -> None:
@@ -317,9 +344,9 @@ class Collectives:
         return [split * width for split in splits]
 
 
-def _outcome(operations: list[_Operation], result: Any, options: Any) -> WeftWork | None:
+def _outcome(operations: list[_Operation], result: Sequence[Any], options: Any) -> WeftWork | None:
     if options.asyncOp:
-        return _follow(operations, result)
+        return _follow(operations, list(result))
     for operation in operations:
         operation.native.wait(None)
         if operation.writes is not None and operation.writes.finish is not None:
@@ -330,7 +357,9 @@ def _outcome(operations: list[_Operation], result: Any, options: Any) -> WeftWor
 def _follow(operations: list[_Operation], result: Any) -> WeftWork:
     places = [operation.writes for operation in operations if operation.writes is not None]
     finishers = [place.finish for place in places if place.finish is not None]
-    return WeftWork([operation.native for operation in operations], result, finishers)
+    work = WeftWork([operation.native for operation in operations], result, finishers)
+    offer(work)
+    return work
 
 
 def _check_own_block(block: Tensor, name: str, counts: list[int], rank: int) -> None:

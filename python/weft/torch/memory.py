@@ -87,11 +87,11 @@ def unshared(reads: Tensor, writes: Tensor) -> Tensor:
 def _is_plain(tensor: Tensor) -> bool:
     if tensor.layout is not torch.strided:
         raise UnsupportedError(f"tensors with layout {tensor.layout} are not supported: expected strided tensors")
-    return tensor.is_contiguous() and not tensor.is_neg()
+    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    return tensor.detach().clone(memory_format=torch.contiguous_format).resolve_neg()
+    return tensor.detach().clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
 
 
 def _assign(tensor: Tensor, values: Tensor) -> None:

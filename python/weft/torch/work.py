@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["WeftWork"]
 
 _NO_TIMEOUT = timedelta(0)
+_OUTSIDE_BACKWARD = -1
 _threads = CompletionThreads()
 
 
 class WeftWork(Work):
     """One or more operations of weft that torch sees as one."""
+
+    in_python = False
+    """Whether the caller is written in Python, not torch's C++."""
 
     def __init__(self, operations: Sequence[_weft.Work], result: Any, finishers: Sequence[Callable[[], None]]) -> None:
         """`result` is the future's value; `finishers` run once, when all operations have ended."""
@@ -36,6 +40,11 @@ class WeftWork(Work):
         # Reentrant, because a future that is complete at once takes the result while it is being made.
         self._lock = threading.RLock()
         self._future: torch.futures.Future[Any] | None = None
+
+    def finish_with(self, finish: Callable[[], None], result: Any) -> None:
+        """Adds what is to be done when all operations have ended, and what then is the result."""
+        self._finishers = [*self._finishers, finish]
+        self._result = result
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Waits until the results are there. Raises what went wrong.
@@ -51,9 +60,31 @@ class WeftWork(Work):
         self._finish()
         return True
 
+    def synchronize(self) -> None:
+        """As `wait`."""
+        self.wait()
+
     def is_completed(self) -> bool:
-        """Whether all operations have ended, well or badly."""
-        return all(operation.is_done() for operation in self._operations)
+        """Whether all operations have ended, well or badly. If well, the results are there."""
+        if not all(operation.is_done() for operation in self._operations):
+            return False
+        if self._finishers and self.exception() is None:
+            self._finish()
+        return True
+
+    def is_success(self) -> bool:
+        """Whether all operations have ended well."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> Exception | None:
+        """What went wrong; None if nothing has yet."""
+        for operation in self._operations:
+            if operation.is_done():
+                try:
+                    operation.wait(None)
+                except Exception as error:
+                    return error
+        return None
 
     def source_rank(self) -> int:
         """The rank whose message was received."""
@@ -66,7 +97,14 @@ class WeftWork(Work):
         return self._result
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """A future of the result. Callbacks run on a thread of their own: see [Note: Callbacks may block]."""
+        """A future of the result.
+
+        Callbacks run on a thread of their own (see [Note: Callbacks may block]), or at once if the future is complete:
+        see [Note: Order of operations in backward].
+        """
+        in_backward = torch._C._current_graph_task_id() != _OUTSIDE_BACKWARD
+        if in_backward:
+            self._enter_backward()
         with self._lock:
             if self._future is None:
                 # An exception that is set on a future directly crashes C++ code that expects tensors in it (DDP does
@@ -75,6 +113,23 @@ class WeftWork(Work):
                 self._future = ended.then(lambda _: self._outcome())
                 self._complete(ended)
             return self._future
+
+    def _enter_backward(self) -> None:
+        """Sees to the order of operations, and to the type of exceptions, during a backward pass.
+
+        [Note: Order of operations in backward] DDP's communication hooks start operations in callbacks (PowerSGD does).
+        If such callbacks ran on another thread, their operations would mix with those of the next buckets differently
+        on every rank. So a future that a hook written in Python asks for is complete before it gets it: callbacks run
+        within the hook, in the order of the program. Without a hook, DDP's C++ asks, its futures are completed
+        in the background, and communication overlaps with the backward pass.
+
+        DDP turns whatever it finds in a future into a RuntimeError. What the autograd engine calls at the end of the
+        pass, before DDP's own end that was registered later, raises the exception as it is.
+        """
+        if self.in_python or torch._C._current_autograd_node() is None:
+            self.wait()
+        else:
+            torch.autograd.Variable._execution_engine.queue_callback(self.synchronize)
 
     def _complete(self, ended: torch.futures.Future[None]) -> None:
         """Completes `ended`: now, or when the operations that are under way have ended."""
