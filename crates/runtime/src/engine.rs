@@ -81,9 +81,11 @@ impl Engine {
             generation: fork::generation(),
         });
         let (newcomers, poller) = (engine.lock().newcomers.clone(), engine.poller.clone());
+        let bell = engine.endpoint.bell().clone();
         engine.endpoint.on_link(Box::new(move |link| {
-            let mut newcomers = newcomers.lock().unwrap_or_else(PoisonError::into_inner);
-            newcomers.push(link);
+            newcomers.add(link);
+            // Whether a driver sleeps, or the progress thread idles.
+            bell.ring();
             poller.wake();
         }));
         let progress = Arc::downgrade(&engine);

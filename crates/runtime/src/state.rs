@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_transport::{EndpointId, Inbox, Kind, Link, LinkError, Progress};
@@ -32,6 +33,25 @@ pub(crate) struct Watched {
     writing: bool,
 }
 
+/// Links that became ready on other threads, on their way to the state.
+#[derive(Default)]
+pub(crate) struct Newcomers {
+    /// Spares passes the lock.
+    waiting: AtomicBool,
+    links: Mutex<Vec<Arc<dyn Link>>>,
+}
+
+impl Newcomers {
+    pub(crate) fn add(&self, link: Arc<dyn Link>) {
+        self.lock().push(link);
+        self.waiting.store(true, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<dyn Link>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A message, with what came along.
 pub(crate) struct Letter {
     pub(crate) from: EndpointId,
@@ -45,7 +65,7 @@ pub(crate) struct State {
     pub(crate) groups: HashMap<u64, GroupState>,
     pub(crate) links: HashMap<u64, Watched>,
     /// Links that are ready, and not watched yet.
-    pub(crate) newcomers: Arc<Mutex<Vec<Arc<dyn Link>>>>,
+    pub(crate) newcomers: Arc<Newcomers>,
     next_key: u64,
     poller: Poller,
     pub(crate) orphans: Vec<Letter>,
@@ -105,13 +125,12 @@ impl State {
 
     /// Starts watching links that have become ready since the last time.
     pub(crate) fn adopt(&mut self) {
-        let links = std::mem::take(
-            &mut *self
-                .newcomers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
-        links.into_iter().for_each(|link| self.watch(link));
+        if self.newcomers.waiting.load(Ordering::Acquire) {
+            // Before the list is taken: what is added meanwhile is seen by the next pass.
+            self.newcomers.waiting.store(false, Ordering::Relaxed);
+            let links = std::mem::take(&mut *self.newcomers.lock());
+            links.into_iter().for_each(|link| self.watch(link));
+        }
     }
 
     fn watch(&mut self, link: Arc<dyn Link>) {
