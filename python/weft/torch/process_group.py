@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, NoReturn
 
 import torch
 from torch._C import _distributed_c10d as c10d
+from torch.autograd import profiler
 from torch.distributed import ProcessGroup
 
 from weft.errors import UnsupportedError
+from weft.torch.arguments import seconds
 from weft.torch.collectives import Collectives
 from weft.torch.groups import open_group
+from weft.torch.monitoring import monitored_barrier
 from weft.torch.work import WeftWork
 
 __all__ = ["WeftProcessGroup"]
 
 _CPU = torch.device("cpu")
+_DONE = WeftWork([], [], [])
 _Method = Callable[..., WeftWork | None]
 
 
@@ -31,20 +37,40 @@ class _NoBackend(UnsupportedError, RuntimeError):
     """What torch expects to be raised where it asks for the backend of a device that the group does not serve."""
 
 
-def _operation(body: _Method, default: Callable[[], Any]) -> Callable[..., WeftWork]:
+def _operation(name: str, body: _Method, default: Callable[[], Any] | None = None) -> Callable[..., WeftWork]:
     """A method as this torch calls it: the options may be missing, and there is always a handle to wait for.
 
-    The body returns None for "already done", which C++ code would take for a handle.
+    The body returns None for "already done", which C++ code would take for a handle. `name` is how newer versions show
+    the operation in profiles.
     """
     number = len(inspect.signature(body).parameters) - 1
 
     @functools.wraps(body)
     def method(self: WeftProcessGroup, *arguments: Any, opts: Any = None) -> WeftWork:
-        if len(arguments) < number:
+        if default is not None and len(arguments) < number:
             arguments += (default() if opts is None else opts,)
-        return body(self, *arguments) or WeftWork([], [], [])
+        if profiler._is_profiler_enabled:
+            with profiler.record_function(f"c10d::{name}"):
+                work = body(self, *arguments)
+        else:
+            work = body(self, *arguments)
+        if work is None:
+            return _DONE
+        work.in_python = _called_by_python()
+        return work
 
     return method
+
+
+def _called_by_python() -> bool:
+    """Whether Python code called the method that asks, not C++ code within a backward pass.
+
+    Such code is below the function that enters the autograd engine, or on a thread without any Python function.
+    """
+    try:
+        return sys._getframe(2).f_globals.get("__name__") != "torch.autograd.graph"
+    except ValueError:
+        return False
 
 
 class WeftProcessGroup(Collectives, ProcessGroup):
@@ -63,25 +89,38 @@ class WeftProcessGroup(Collectives, ProcessGroup):
         self._store = options.store
         self._name = options.group_id
         self._description = "undefined"
+        self._limit = options.timeout
+        self._barriers = 0
 
     # Operations, under the names of the newer and of the older of these versions.
 
-    allreduce = _operation(Collectives.allreduce, c10d.AllreduceOptions)
-    allreduce_coalesced = _operation(Collectives.allreduce_coalesced, c10d.AllreduceCoalescedOptions)
-    reduce = _operation(Collectives.reduce, c10d.ReduceOptions)
-    broadcast = _operation(Collectives.broadcast, c10d.BroadcastOptions)
-    allgather = _operation(Collectives.allgather, c10d.AllgatherOptions)
-    allgather_coalesced = _operation(Collectives.allgather_coalesced, c10d.AllgatherOptions)
-    all_gather_single = _operation(Collectives.all_gather_single, c10d.AllgatherOptions)
-    all_gather_single_coalesced = _operation(Collectives.all_gather_single_coalesced, c10d.AllgatherOptions)
-    gather = _operation(Collectives.gather, c10d.GatherOptions)
-    scatter = _operation(Collectives.scatter, c10d.ScatterOptions)
-    reduce_scatter = _operation(Collectives.reduce_scatter, c10d.ReduceScatterOptions)
-    reduce_scatter_single = _operation(Collectives.reduce_scatter_single, c10d.ReduceScatterOptions)
-    reduce_scatter_single_coalesced = _operation(Collectives.reduce_scatter_single_coalesced, c10d.ReduceScatterOptions)
-    alltoall = _operation(Collectives.alltoall, c10d.AllToAllOptions)
-    all_to_all_single = _operation(Collectives.all_to_all_single, c10d.AllToAllOptions)
-    barrier = _operation(Collectives.barrier, c10d.BarrierOptions)
+    allreduce = _operation("allreduce_", Collectives.allreduce, c10d.AllreduceOptions)
+    allreduce_coalesced = _operation(
+        "allreduce_coalesced_", Collectives.allreduce_coalesced, c10d.AllreduceCoalescedOptions
+    )
+    reduce = _operation("reduce_", Collectives.reduce, c10d.ReduceOptions)
+    broadcast = _operation("broadcast_", Collectives.broadcast, c10d.BroadcastOptions)
+    allgather = _operation("allgather_", Collectives.allgather, c10d.AllgatherOptions)
+    allgather_coalesced = _operation("allgather_coalesced_", Collectives.allgather_coalesced, c10d.AllgatherOptions)
+    all_gather_single = _operation("_allgather_base_", Collectives.all_gather_single, c10d.AllgatherOptions)
+    all_gather_single_coalesced = _operation(
+        "allgather_into_tensor_coalesced_", Collectives.all_gather_single_coalesced, c10d.AllgatherOptions
+    )
+    gather = _operation("gather_", Collectives.gather, c10d.GatherOptions)
+    scatter = _operation("scatter_", Collectives.scatter, c10d.ScatterOptions)
+    reduce_scatter = _operation("reduce_scatter_", Collectives.reduce_scatter, c10d.ReduceScatterOptions)
+    reduce_scatter_single = _operation(
+        "_reduce_scatter_base_", Collectives.reduce_scatter_single, c10d.ReduceScatterOptions
+    )
+    reduce_scatter_single_coalesced = _operation(
+        "reduce_scatter_tensor_coalesced_", Collectives.reduce_scatter_single_coalesced, c10d.ReduceScatterOptions
+    )
+    alltoall = _operation("alltoall_", Collectives.alltoall, c10d.AllToAllOptions)
+    all_to_all_single = _operation("alltoall_base_", Collectives.all_to_all_single, c10d.AllToAllOptions)
+    barrier = _operation("barrier", Collectives.barrier, c10d.BarrierOptions)
+    send = _operation("send", Collectives.send)
+    recv = _operation("recv_", Collectives.recv)
+    recv_anysource = _operation("recv_any_source_", Collectives.recv_anysource)
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -137,6 +176,12 @@ class WeftProcessGroup(Collectives, ProcessGroup):
             f"split_group is not possible with torch {torch.__version__}, which asks only for splits of CUDA's "
             "backend; torch 2.14 or newer can do it, and new_group is possible here"
         )
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:  # noqa: ARG002
+        """Ends when every rank has called it, or raises `weft.Timeout`, which names all ranks that have not."""
+        self._barriers += 1
+        limit = self._timeout if timeout is None else seconds(timeout)
+        monitored_barrier(self._group, self._barriers, limit or self._limit.total_seconds())
 
     def shutdown(self) -> None:
         """Leaves the group in order."""
