@@ -108,10 +108,25 @@ def _child(path: Path, rank: int) -> int:
         os._exit(1)
 
 
+@pytest.mark.parametrize("collective", ("all-reduce", "all-gather"))
+def test_through_torch(collective: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rows.json"
+    command = f"bench {collective} --through torch --ranks 2 --sizes 64 --peers gloo --seconds 0.01 --json {path}"
+    parsed = parser().parse_args(command.split())
+    assert parsed.run(parsed) == 0
+    ours, theirs = (Row(**row) for row in json.loads(path.read_text()))
+    assert (ours.library, theirs.library) == ("weft", "gloo")
+    assert "torch" in ours.version and "torch" in theirs.version
+    assert ours.verified and theirs.verified
+    assert ours.bytes == theirs.bytes == 64
+    assert f"{collective} through torch" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("bench all-reduce --ranks 2,3 --hosts 2", "--ranks must be multiples of --hosts (2)"),
+        ("bench all-reduce --through torch --memory symmetric", "--through torch measures tensors in ordinary memory"),
         ("bench all-reduce --gbps 1", "--gbps is the line rate of emulated hosts"),
         ("demo --script no/such.py", "there is no no/such.py: run this from the repository"),
     ],

@@ -77,6 +77,8 @@ def _commands(spec: Spec) -> list[tuple[list[str], dict[str, str]]]:
     """The command lines to start, each with its environment: one per rank, or one launcher of emulated hosts."""
     worker = [sys.executable, "-m", "weft.bench.worker", str(spec.path)]
     common = {**config.environment(), "OMP_NUM_THREADS": "1"}
+    if spec.through == "torch":  # torch's backends take no arguments
+        common |= {"WEFT_TRANSPORT": spec.transport, "WEFT_POOL_BYTES": str(spec.pool_bytes)}
     if spec.hosts > 1:
         options = ["--hosts", str(spec.hosts), "--ranks-per-host", str(spec.ranks // spec.hosts)]
         options += ["--share", spec.directory, "--grace", "1"]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 MEMORIES = ("ordinary", "symmetric")
 TRANSPORTS = ("auto", "shm", "tcp")
+THROUGH = ("python", "torch")
+_POOL_BYTES_MIN = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +22,8 @@ class Spec:
     ranks: int
     hosts: int
     gbps: float | None
+    through: str
+    """Whose calls are timed: the libraries' own from Python, or torch.distributed's."""
     transport: str
     memories: list[str]
     peers: list[str]
@@ -29,6 +33,11 @@ class Spec:
     """Where the libraries meet: one port each, weft first."""
     directory: str
     """Where the board and the rows are."""
+
+    @property
+    def pool_bytes(self) -> int:
+        """The most shared memory that a rank of weft's may take: enough for the largest size."""
+        return max(_POOL_BYTES_MIN, 6 * max(self.sizes))
 
     @property
     def board_path(self) -> Path:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import weft
 from weft import config, machine
 from weft.bench import collectives, rows
 from weft.bench.board import SAMPLES_MAX, Board
-from weft.bench.libraries import PEERS, Contender, Meeting, Weft
+from weft.bench.libraries import PEERS, THROUGH_TORCH, Contender, Meeting, ThroughTorch, Weft
 from weft.bench.libraries.contender import Operation
 from weft.bench.spec import Spec
 from weft.emulation import kernel
@@ -23,7 +24,6 @@ ROUNDS = 5
 CALLS_MIN = 3
 """Fewest calls in one turn."""
 WARM_UP_CALLS = 3
-POOL_BYTES_MIN = 1 << 30
 
 
 def main() -> None:
@@ -32,23 +32,45 @@ def main() -> None:
     spec = Spec.load(Path(sys.argv[1]))
     place = config.place()
     rank, host = place.rank, place.host or "127.0.0.1"
-    meetings = [Meeting(rank, spec.ranks, host, port) for port in spec.ports]
     board = Board(spec.board_path, rank, spec.ranks, spin=spec.ranks <= machine.usable_cores())
-    group = weft.init(
-        rank,
+    meetings = [Meeting(rank, spec.ranks, host, port) for port in spec.ports]
+    with (_through_torch if spec.through == "torch" else _through_python)(spec, meetings) as contenders:
+        run = Run(spec, rank, board, contenders)
+        for size in spec.sizes:
+            run.measure_size(size)
+        for contender in contenders:
+            contender.close()
+
+
+@contextlib.contextmanager
+def _through_python(spec: Spec, meetings: Sequence[Meeting]) -> Iterator[list[Contender]]:
+    """The libraries themselves, each with a port to meet at."""
+    meeting = meetings[0]
+    with weft.init(
+        meeting.rank,
         spec.ranks,
-        address=f"{host}:{spec.ports[0]}",
+        address=f"{meeting.host}:{meeting.port}",
         transport=spec.transport,
-        pool_bytes=max(POOL_BYTES_MIN, 6 * max(spec.sizes)),
-    )
-    contenders: list[Contender] = [Weft(group, spec.transport, memory, max(spec.sizes)) for memory in spec.memories]
-    contenders += [PEERS[name](meeting) for name, meeting in zip(spec.peers, meetings[1:], strict=True)]
-    run = Run(spec, rank, board, contenders)
-    for size in spec.sizes:
-        run.measure_size(size)
-    for contender in contenders:
-        contender.close()
-    group.close()
+        pool_bytes=spec.pool_bytes,
+    ) as group:
+        contenders: list[Contender] = [Weft(group, spec.transport, memory, max(spec.sizes)) for memory in spec.memories]
+        contenders += [PEERS[name](meeting) for name, meeting in zip(spec.peers, meetings[1:], strict=True)]
+        yield contenders
+
+
+@contextlib.contextmanager
+def _through_torch(spec: Spec, meetings: Sequence[Meeting]) -> Iterator[list[Contender]]:
+    """Backends of torch, each in a process group of its own; weft's settings are in the environment."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    meeting = meetings[0]
+    where = f"tcp://{meeting.host}:{meeting.port}"
+    dist.init_process_group("weft", init_method=where, rank=meeting.rank, world_size=spec.ranks)
+    transports = {"weft": spec.transport, **THROUGH_TORCH}
+    yield [ThroughTorch(backend, transports[backend]) for backend in ("weft", *spec.peers)]
+    dist.destroy_process_group()
 
 
 class Run:

@@ -12,7 +12,7 @@ from weft.bench.collectives import COLLECTIVES
 from weft.bench.libraries import PEERS
 from weft.bench.rows import Row
 from weft.bench.sizes import parse_sizes, show_bytes
-from weft.bench.spec import MEMORIES, TRANSPORTS, Spec
+from weft.bench.spec import MEMORIES, THROUGH, TRANSPORTS, Spec
 from weft.cli.command import Command
 
 DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8")
@@ -28,6 +28,7 @@ runs: machines change their speed from one second to the next.
 EPILOG = """\
 examples:
   weft bench all-reduce --ranks 2,4 --sizes 4:256M --memory ordinary,symmetric --peers gloo
+  weft bench all-reduce --through torch --ranks 2,4 --sizes 4:64M --peers gloo
   sudo weft bench all-reduce --hosts 4 --gbps 1 --sizes 1K:16M --json out.json --plot out.png
 """
 
@@ -50,11 +51,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--transport", choices=TRANSPORTS, default="auto", help="weft's transport (default: %(default)s)"
     )
     parser.add_argument(
+        "--through",
+        choices=THROUGH,
+        default="python",
+        help="time the libraries' own calls, or torch.distributed's (default: %(default)s)",
+    )
+    parser.add_argument(
         "--memory",
         type=_choices(MEMORIES),
-        default="ordinary",
+        default=["ordinary"],
         metavar="KIND,...",
-        help="weft's memory: ordinary, symmetric, or both (default: %(default)s)",
+        help="weft's memory: ordinary, symmetric, or both (default: ordinary)",
     )
     parser.add_argument(
         "--peers", type=_choices(tuple(PEERS)), default=[], metavar="NAME,...", help=f"compare with: {', '.join(PEERS)}"
@@ -79,6 +86,9 @@ def _run(arguments: argparse.Namespace) -> int:
         return 2
     if arguments.gbps is not None and arguments.hosts == 1:
         print("weft bench: --gbps is the line rate of emulated hosts: give --hosts too", file=sys.stderr)
+        return 2
+    if arguments.through == "torch" and arguments.memory != ["ordinary"]:
+        print("weft bench: --through torch measures tensors in ordinary memory: leave --memory out", file=sys.stderr)
         return 2
     table = Table(len(arguments.memory) + len(arguments.peers))
     found: list[Row] = []
@@ -111,6 +121,7 @@ def _spec(arguments: argparse.Namespace, ranks: int, directory: str) -> Spec:
         ranks=ranks,
         hosts=arguments.hosts,
         gbps=arguments.gbps,
+        through=arguments.through,
         transport=arguments.transport,
         memories=arguments.memory,
         peers=arguments.peers,
@@ -131,7 +142,8 @@ class Table:
         """Begins a new table."""
         line = "" if spec.gbps is None else f" at {spec.gbps:g} Gbit/s"
         hosts = f"{spec.hosts} emulated hosts{line}" if spec.hosts > 1 else "one host"
-        print(f"\n{spec.collective}, {spec.dtype}, {spec.ranks} ranks on {hosts}, transport {spec.transport}")
+        through = " through torch" if spec.through == "torch" else ""
+        print(f"\n{spec.collective}{through}, {spec.dtype}, {spec.ranks} ranks on {hosts}, transport {spec.transport}")
         print(
             f"{'bytes':>9} {'library':<16} {'min us':>11} {'median us':>11} {'p95 us':>11} "
             f"{'alg GB/s':>9} {'bus GB/s':>9}  peers' time / weft's"

@@ -4,8 +4,11 @@ from collections.abc import Callable
 
 from weft.bench.libraries.contender import Contender, Meeting
 from weft.bench.libraries.gloo import Gloo
+from weft.bench.libraries.through_torch import ThroughTorch
 from weft.bench.libraries.weft import Weft
 
 PEERS: dict[str, Callable[[Meeting], Contender]] = {"gloo": Gloo}
+THROUGH_TORCH = {"gloo": "tcp"}
+"""The peers that torch.distributed has as backends, and their transport."""
 
-__all__ = ["PEERS", "Contender", "Meeting", "Weft"]
+__all__ = ["PEERS", "THROUGH_TORCH", "Contender", "Meeting", "ThroughTorch", "Weft"]
