@@ -2,6 +2,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+ECOSYSTEM := build/ecosystem
 UV_VERSION := 0.13.8
 PYTHON_SOURCES := python tests examples
 CARGO ?= cargo
@@ -15,7 +16,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: help setup extension iproute2 lock fmt fmt-check lint test test-rust test-loom test-python \
-	test-network test-documentation demo bench chaos sanitize miri docs clean
+	test-network test-ecosystem test-documentation demo bench chaos sanitize miri docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -41,9 +42,11 @@ ifneq ($(IS_ROOT),)
 		|| { apt-get update -qq && apt-get install -qq --no-install-recommends iproute2; }
 endif
 
-lock: $(VENV)/.dependencies ## renew requirements.lock from pyproject.toml
+lock: $(VENV)/.dependencies ## renew the lock files from pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11 \
 		--extra dev pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11 \
+		--extra ecosystem --constraint requirements.lock pyproject.toml -o requirements-ecosystem.lock
 
 ## ---- checking
 
@@ -82,6 +85,17 @@ else
 	@echo "test-network: left out, because emulated hosts need root"
 endif
 
+# The frameworks have an environment of their own, which sees the packages of .venv behind them.
+$(ECOSYSTEM)/.dependencies: requirements-ecosystem.lock $(VENV)/.dependencies
+	$(BIN)/python -m venv --clear --without-pip $(ECOSYSTEM)
+	site=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+		&& echo "import site; site.addsitedir('$$site')" > $$(echo $(ECOSYSTEM)/lib/python3*/site-packages)/behind.pth
+	$(BIN)/uv pip install --quiet --python $(ECOSYSTEM)/bin/python --require-hashes -r requirements-ecosystem.lock
+	touch $@
+
+test-ecosystem: extension $(ECOSYSTEM)/.dependencies ## Lightning, Accelerate and Transformers over weft
+	$(ECOSYSTEM)/bin/python -m pytest tests/torch/test_ecosystem_frameworks.py
+
 test-documentation: extension ## runs the commands and examples of README.md and docs/
 	$(BIN)/pytest tests/documentation
 
@@ -109,6 +123,7 @@ miri: ## the pure crates' and the kernels' unit tests under Miri
 docs: extension ## generated pages of docs/
 	$(BIN)/python -m weft.config_page > docs/configuration.md
 	$(BIN)/python -m weft.cli.page > docs/commands.md
+	$(BIN)/python -m weft.torch_page > docs/torch.md
 	$(CARGO) doc --workspace --no-deps --locked --quiet
 
 clean: ## removes everything that was built

@@ -9,17 +9,17 @@ import sys
 from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("elastic_training.py")
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 180.0
 
 
 def test_elastic_restart(tmp_path: Path) -> None:
     text = torchrun(["--max-restarts=1", str(SCRIPT), str(tmp_path / "checkpoint")])
-    assert "complete after 1 restarts, from step 4, 3 ranks" in text, text
+    assert "complete after 1 restarts, from step 4, 2 ranks" in text, text
 
 
 def torchrun(arguments: list[str]) -> str:
-    """What three ranks print; everything that was started has ended."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", *arguments]
+    """What two ranks print; everything that was started has ended."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *arguments]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

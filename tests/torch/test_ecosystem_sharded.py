@@ -93,9 +93,7 @@ def alone(size: int) -> nn.Module:
 
 def check_full(model: nn.Module, expected: nn.Module) -> None:
     for (name, sharded), whole in zip(model.named_parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(
-            sharded.full_tensor(), whole, msg=lambda text, name=name: f"{name}: {text}", **CLOSE
-        )
+        torch.testing.assert_close(sharded.full_tensor(), whole, msg=lambda text, name=name: f"{name}: {text}", **CLOSE)
 
 
 def sharded_network(size: int, **options: object) -> nn.Module:

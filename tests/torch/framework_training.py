@@ -1,0 +1,154 @@
+"""What torchrun starts in the tests of training frameworks: each trains one small network over weft."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+FEATURES, SAMPLES = 6, 32
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def samples() -> TensorDataset:
+    inputs = torch.randn(SAMPLES, FEATURES, generator=torch.Generator().manual_seed(2))
+    return TensorDataset(inputs, inputs.sum(1, keepdim=True))
+
+
+def check_trained(model: nn.Module) -> None:
+    """The backend is weft, the loss has fallen, and all ranks have the same parameters."""
+    assert dist.get_backend() in ("weft", "cpu:weft"), dist.get_backend()
+    inputs, labels = samples().tensors
+    assert mean_loss(model, inputs, labels) < 0.8 * mean_loss(network(), inputs, labels)
+    for name, parameter in model.named_parameters():
+        copies = [torch.empty_like(parameter.data) for _ in range(dist.get_world_size())]
+        dist.all_gather(copies, parameter.data)
+        assert all(torch.equal(copies[0], copy) for copy in copies), name
+
+
+def mean_loss(model: nn.Module, inputs: Tensor, labels: Tensor) -> float:
+    with torch.no_grad():
+        return nn.functional.mse_loss(model(inputs), labels).item()
+
+
+def train_with_lightning() -> None:
+    import lightning
+    from lightning.pytorch.strategies import DDPStrategy
+
+    class Regression(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network()
+
+        def training_step(self, batch: tuple[Tensor, Tensor], _index: int) -> Tensor:
+            inputs, labels = batch
+            loss = nn.functional.mse_loss(self.network(inputs), labels)
+            self.log("loss", loss, sync_dist=True)
+            return loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.Adam(self.parameters(), lr=0.05)
+
+    with tempfile.TemporaryDirectory() as directory:
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            devices=2,
+            strategy=DDPStrategy(process_group_backend="weft"),
+            max_epochs=10,
+            logger=False,
+            enable_progress_bar=False,
+            default_root_dir=directory,
+        )
+        module = Regression()
+        trainer.fit(module, DataLoader(samples(), batch_size=4))
+        assert trainer.world_size == 2
+        check_trained(module.network)
+
+
+def train_with_accelerate() -> None:
+    from accelerate import Accelerator
+
+    dist.init_process_group("weft")  # or else Accelerate takes Gloo, whatever backend is asked for
+    accelerator = Accelerator(cpu=True)
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(samples(), batch_size=4))
+    for _ in range(10):
+        for inputs, labels in loader:
+            with accelerator.accumulate(model):
+                optimizer.zero_grad()
+                accelerator.backward(nn.functional.mse_loss(model(inputs), labels))
+                optimizer.step()
+    gathered = accelerator.gather_for_metrics(torch.tensor([float(accelerator.process_index)]))
+    assert gathered.tolist() == [0.0, 1.0]
+    assert accelerator.reduce(torch.ones(2), "sum").tolist() == [2.0, 2.0]
+    check_trained(accelerator.unwrap_model(model))
+
+
+class Named(Dataset):
+    """The samples by the names under which a Trainer's model takes them."""
+
+    def __init__(self) -> None:
+        self._samples = samples()
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        inputs, labels = self._samples[index]
+        return {"inputs": inputs, "labels": labels}
+
+
+class WithLoss(nn.Module):
+    """A model as a Trainer wants it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = network()
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        outputs = self.network(inputs)
+        return {"loss": nn.functional.mse_loss(outputs, labels), "logits": outputs}
+
+
+def train_with_transformers() -> None:
+    from transformers import Trainer, TrainingArguments
+
+    dist.init_process_group("weft")  # or else Accelerate, on which the Trainer stands, takes Gloo
+    with tempfile.TemporaryDirectory() as directory:
+        arguments = TrainingArguments(
+            output_dir=directory,
+            use_cpu=True,
+            num_train_epochs=10,
+            per_device_train_batch_size=4,
+            learning_rate=0.05,
+            report_to=[],
+            disable_tqdm=True,
+            save_strategy="no",
+        )
+        trainer = Trainer(WithLoss(), arguments, train_dataset=Named(), eval_dataset=Named())
+        trainer.train()
+        assert trainer.evaluate()["eval_loss"] > 0
+        check_trained(trainer.model.network)
+
+
+FRAMEWORKS = {
+    "lightning": train_with_lightning,
+    "accelerate": train_with_accelerate,
+    "transformers": train_with_transformers,
+}
+
+
+if __name__ == "__main__":
+    FRAMEWORKS[sys.argv[1]]()
+    if dist.get_rank() == 0:
+        print(f"{sys.argv[1]}: trained on {dist.get_world_size()} ranks", flush=True)
+    dist.destroy_process_group()
