@@ -61,7 +61,7 @@ def real(tensor: Tensor, op: str) -> Tensor:
         return tensor
     if op not in _LINEAR:
         raise UnsupportedError(f"cannot reduce complex elements by {op}: expected one of {', '.join(_LINEAR)}")
-    return torch.view_as_real(tensor.resolve_conj())
+    return torch.view_as_real(tensor)
 
 
 def moved(tensor: Tensor) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from weft.torch.arguments import seconds
 from weft.torch.collectives import Collectives
 from weft.torch.groups import open_group
 from weft.torch.handles import reveal_handles
-from weft.torch.monitoring import monitored_barrier
+from weft.torch.monitoring import MonitoredBarrier
 
 if TYPE_CHECKING:
     from weft import _weft
@@ -33,28 +33,26 @@ class WeftBackend(Collectives, Backend):
     @classmethod
     def create(cls, options: Any) -> WeftBackend:
         """Meets the other members of the new process group; called on every one of them."""
-        return cls(open_group(options), options.timeout)
+        return cls(open_group(options), options.store, options.timeout)
 
-    def __init__(self, group: _weft.Group, timeout: timedelta) -> None:
+    def __init__(self, group: _weft.Group, store: Store, timeout: timedelta) -> None:
         """`timeout` is what torch tells those who ask for the backend's options."""
         super().__init__(group.rank, group.size)
         self._begin(group, group.rank, group.size)
         self._options = Backend.Options("weft", timeout=timeout)
-        self._barriers = 0
+        self._monitored_barrier = MonitoredBarrier(store, group.name, group.rank, group.size)
         _open_backends.add(self)
         reveal_handles()
 
-    def split(self, _store: Store, ranks: list[int], options: Any) -> WeftBackend | None:
+    def split(self, store: Store, ranks: list[int], options: Any) -> WeftBackend | None:
         """A backend of some of the ranks, in this order; None on the others."""
-        timeout = seconds(options._timeout)
-        group = self._group.split(ranks, options.group_name, timeout)
-        return None if group is None else WeftBackend(group, options._timeout)
+        name = f"{self._group.name}/{options.group_name}"
+        group = self._group.split(ranks, name, seconds(options._timeout))
+        return None if group is None else WeftBackend(group, store, options._timeout)
 
     def monitored_barrier(self, options: Any, _wait_all_ranks: bool) -> None:
         """Ends when every rank has called it, or raises `weft.Timeout`, which names all ranks that have not."""
-        self._barriers += 1
-        limit = seconds(options.timeout) or self._timeout or self._options._timeout.total_seconds()
-        monitored_barrier(self._group, self._barriers, limit)
+        self._monitored_barrier.wait(options.timeout if seconds(options.timeout) else self._options._timeout)
 
     @property
     def options(self) -> Any:
@@ -64,6 +62,13 @@ class WeftBackend(Collectives, Backend):
     def getBackendName(self) -> str:  # noqa: N802
         """The name under which torch knows the backend."""
         return "weft"
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Torch's request to count operations; they are counted from the start."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        """How many collective operations were started, which TORCH_DISTRIBUTED_DEBUG=DETAIL tells."""
+        return self._issued
 
     def shutdown(self) -> None:
         """Leaves the group in order."""

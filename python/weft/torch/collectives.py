@@ -56,12 +56,14 @@ class Collectives:
     _rank: int
     _size: int
     _timeout: float | None
+    _issued: int
 
     def _begin(self, group: _weft.Group, rank: int, size: int) -> None:
         self._group = group
         self._rank = rank
         self._size = size
         self._timeout = None
+        self._issued = 0
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the timeout of operations that do not bring their own."""
@@ -305,6 +307,7 @@ class Collectives:
         # A caller that waits at once does the work itself. Of several operations, it could only do one at a time.
         background = options.asyncOp or not alone
         memory = (reads, writes)
+        self._issued += 1
         native = self._group.issue(
             collective, root, dtype, op, factor, read, written, counts, 0, timeout, None, memory, background
         )

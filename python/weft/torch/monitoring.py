@@ -2,72 +2,64 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING
+import json
+from datetime import timedelta
 
-import torch
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from weft.errors import Timeout
 
-if TYPE_CHECKING:
-    from weft import _weft
+__all__ = ["MonitoredBarrier"]
 
-__all__ = ["monitored_barrier"]
-
-_FIRST_TAG = 2**63
-"""Tags from here on are not torch's, which are 32-bit numbers."""
-
-_GRACE_SECONDS = 2.0
+_GRACE = timedelta(seconds=2)
 """How much longer than rank 0 the others wait, so that they learn from it who is missing."""
 
 
-def monitored_barrier(group: _weft.Group, number: int, timeout: float) -> None:
-    """Ends when every rank has called it with the same number, or raises `Timeout`, which names those that have not.
+class MonitoredBarrier:
+    """Barriers of one group that meet in the store, so that the group stays usable whoever is missing."""
 
-    Every rank tells rank 0, which answers everybody who came with the list of those who did not.
-    """
-    if group.rank == 0:
-        _collect(group, _FIRST_TAG + number, timeout)
-    else:
-        _report(group, _FIRST_TAG + number, timeout)
+    def __init__(self, store: Store, name: str, rank: int, size: int) -> None:
+        """`name` is the group's; no other group that uses the store has or had it."""
+        self._store = PrefixStore(f"weft barriers of {name}", store)
+        self._name = name
+        self._rank = rank
+        self._size = size
+        self._passed = 0
 
+    def wait(self, timeout: timedelta) -> None:
+        """Ends when every rank has called it as often, or raises `Timeout`, which names those that have not.
 
-def _collect(group: _weft.Group, tag: int, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    empty = torch.empty(0, dtype=torch.uint8)
-    arrivals = [group.receive(rank, tag, 0, 0, timeout + _GRACE_SECONDS, empty) for rank in range(1, group.size)]
-    missing = torch.zeros(group.size, dtype=torch.uint8)
-    for rank, arrival in enumerate(arrivals, start=1):
-        missing[rank] = not arrival.wait(max(deadline - time.monotonic(), 0.0))
-    answers = [
-        group.send(rank, tag, missing.data_ptr(), missing.nbytes, None, missing)
-        for rank in range(1, group.size)
-        if not missing[rank]
-    ]
-    for answer in answers:
-        answer.wait(_GRACE_SECONDS)
-    _raise_if_any(group, missing, timeout)
+        A rank that comes too late learns so at once.
+        """
+        number, self._passed = self._passed, self._passed + 1
+        verdict = f"{number}/missing"
+        if self._rank == 0:
+            missing = self._missing(number, timeout)
+            self._store.set(verdict, json.dumps(missing))
+        else:
+            self._store.set(f"{number}/{self._rank}", "")
+            if not self._is_there([verdict], timeout + _GRACE):
+                raise Timeout(self._message([0], timeout))
+            missing = json.loads(self._store.get(verdict))
+        if missing:
+            raise Timeout(self._message(missing, timeout))
 
+    def _missing(self, number: int, timeout: timedelta) -> list[int]:
+        arrivals = {rank: f"{number}/{rank}" for rank in range(1, self._size)}
+        if not arrivals or self._is_there(list(arrivals.values()), timeout):
+            return []
+        return [rank for rank, key in arrivals.items() if not self._store.check([key])]
 
-def _report(group: _weft.Group, tag: int, timeout: float) -> None:
-    empty = torch.empty(0, dtype=torch.uint8)
-    missing = torch.zeros(group.size, dtype=torch.uint8)
-    arrival = group.send(0, tag, 0, 0, None, empty)
-    answer = group.receive(0, tag, missing.data_ptr(), missing.nbytes, None, missing)
-    if not answer.wait(timeout + _GRACE_SECONDS):
-        raise Timeout(
-            f"rank 0 has not answered in monitored_barrier of group {group.name} after {timeout} s: "
-            "it has not reached the barrier; see what it is doing"
-        )
-    arrival.wait(None)
-    _raise_if_any(group, missing, timeout)
+    def _is_there(self, keys: list[str], timeout: timedelta) -> bool:
+        try:
+            self._store.wait(keys, timeout)
+        except RuntimeError:  # stores differ in what they raise; a store that is lost fails again in `check`
+            return self._store.check(keys)
+        return True
 
-
-def _raise_if_any(group: _weft.Group, missing: torch.Tensor, timeout: float) -> None:
-    ranks = missing.nonzero().flatten().tolist()
-    if ranks:
-        names = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-        raise Timeout(
-            f"{names} of {group.size} did not reach monitored_barrier of group {group.name} within {timeout} s. "
-            "See what they are doing, or pass a longer timeout"
+    def _message(self, missing: list[int], timeout: timedelta) -> str:
+        names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+        return (
+            f"{names} of {self._size} did not reach monitored_barrier of group {self._name} within "
+            f"{timeout.total_seconds()} s. See what they are doing, or pass a longer timeout"
         )

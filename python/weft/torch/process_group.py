@@ -20,10 +20,9 @@ from torch.autograd import profiler
 from torch.distributed import ProcessGroup
 
 from weft.errors import UnsupportedError
-from weft.torch.arguments import seconds
 from weft.torch.collectives import Collectives
 from weft.torch.groups import open_group
-from weft.torch.monitoring import monitored_barrier
+from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.work import WeftWork
 
 __all__ = ["WeftProcessGroup"]
@@ -90,7 +89,7 @@ class WeftProcessGroup(Collectives, ProcessGroup):
         self._name = options.group_id
         self._description = "undefined"
         self._limit = options.timeout
-        self._barriers = 0
+        self._monitored_barrier = MonitoredBarrier(options.store, self._group.name, rank, size)
 
     # Operations, under the names of the newer and of the older of these versions.
 
@@ -179,9 +178,7 @@ class WeftProcessGroup(Collectives, ProcessGroup):
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:  # noqa: ARG002
         """Ends when every rank has called it, or raises `weft.Timeout`, which names all ranks that have not."""
-        self._barriers += 1
-        limit = self._timeout if timeout is None else seconds(timeout)
-        monitored_barrier(self._group, self._barriers, limit or self._limit.total_seconds())
+        self._monitored_barrier.wait(timeout or self._limit)
 
     def shutdown(self) -> None:
         """Leaves the group in order."""

@@ -42,7 +42,8 @@ def all_reduce_sparse(tensor: Tensor, size: int, options: Any, all_gather: _AllG
 
     def finish() -> None:
         total = torch.sparse_coo_tensor(torch.cat(indices, 1), torch.cat(values), tensor.shape).coalesce()
-        tensor.detach().copy_(total / size if op == "avg" else total)
+        with torch.no_grad():
+            tensor.copy_(total / size if op == "avg" else total)
 
     if work is None:
         finish()

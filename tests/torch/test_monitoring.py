@@ -1,0 +1,122 @@
+"""What torch offers for finding out why a job does not go on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import weft
+
+
+@pytest.mark.parametrize("size", (1, 2, 4))
+def test_monitored_barrier(workers, size: int) -> None:
+    workers.run(size, barrier_job)
+
+
+@pytest.mark.parametrize("missing", ([1], [1, 3], [0]))
+def test_missing_ranks(workers, missing: list[int]) -> None:
+    messages = workers.run(4, missing_job, missing)
+    expected = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} "
+    for rank, message in enumerate(messages):
+        assert rank in missing or expected in message
+
+
+@pytest.mark.parametrize("size", (1, 2, 3))
+def test_debug_detail(workers, size: int) -> None:
+    workers.run(size, detail_job)
+
+
+def test_debug_detail_finds_differences(workers) -> None:
+    workers.run(2, differences_job)
+
+
+def test_timeout_of_operations(workers) -> None:
+    for message in workers.run(2, late_job):
+        assert "all-reduce" in message or "rank" in message
+
+
+def barrier_job(_rank: int, size: int) -> None:
+    for wait_all_ranks in (False, True, False):
+        dist.monitored_barrier(wait_all_ranks=wait_all_ranks)
+    group = dist.new_group(list(reversed(range(size))))
+    dist.monitored_barrier(group, timedelta(seconds=20))
+
+
+def missing_job(rank: int, size: int, missing: list[int]) -> str:
+    store = dist.distributed_c10d._get_default_store()
+    message = ""
+    if rank not in missing:
+        with pytest.raises(weft.Timeout) as failure:
+            dist.monitored_barrier(timeout=timedelta(seconds=0.3), wait_all_ranks=True)
+        message = str(failure.value)
+    store.set(f"tried {rank}", "")
+    store.wait([f"tried {r}" for r in range(size)])
+    if rank in missing and rank != 0:
+        with pytest.raises(weft.Timeout, match=f"rank.* {rank}"):
+            dist.monitored_barrier()
+    if missing != [0]:
+        dist.monitored_barrier()
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)  # the group is as good as before
+    assert tensor.item() == size
+    return message
+
+
+@contextlib.contextmanager
+def detailed_group(size: int) -> Iterator[dist.ProcessGroup]:
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        group = dist.new_group(list(range(size)))
+        yield group
+        dist.destroy_process_group(group)
+    finally:
+        dist.set_debug_level(dist.DebugLevel.OFF)
+
+
+def detail_job(rank: int, size: int) -> None:
+    with detailed_group(size) as group:
+        tensor = torch.full((3,), float(rank))
+        dist.all_reduce(tensor, group=group)
+        assert tensor.tolist() == [sum(range(size))] * 3
+        work = dist.all_reduce(tensor.fill_(1), group=group, async_op=True)
+        work.wait()
+        assert work.is_completed()
+        assert tensor.tolist() == [size] * 3
+        outputs = [torch.empty(2) for _ in range(size)]
+        dist.all_gather(outputs, torch.full((2,), float(rank)), group=group)
+        assert torch.cat(outputs).tolist() == [r for r in range(size) for _ in range(2)]
+        gathered: list[object] = [None] * size
+        dist.all_gather_object(gathered, rank, group=group)
+        assert gathered == list(range(size))
+        dist.barrier(group)
+        if rank == 0:
+            for _ in range(size - 1):
+                assert dist.recv(tensor, group=group) == tensor[0].item()
+        else:
+            dist.send(torch.full((3,), float(rank)), 0, group=group)
+        model = DistributedDataParallel(torch.nn.Linear(3, 1), process_group=group)
+        model(torch.full((1, 3), float(rank))).sum().backward()
+        assert model.module.weight.grad.tolist() == [[sum(range(size)) / size] * 3]
+
+
+def differences_job(rank: int, size: int) -> None:
+    with detailed_group(size) as group, pytest.raises(RuntimeError, match=r"Detected mismatch"):
+        dist.all_reduce(torch.ones(3 + rank), group=group)
+        raise AssertionError("operations that differ must be found")
+
+
+def late_job(rank: int, size: int) -> str:
+    group = dist.new_group(list(range(size)), timeout=timedelta(seconds=0.5))
+    dist.barrier(group)
+    with pytest.raises(weft.Timeout) as failure:
+        if rank == 0:
+            dist.all_reduce(torch.ones(3), group=group)
+        else:
+            dist.recv(torch.ones(3), 0, group=group)
+    return str(failure.value)
