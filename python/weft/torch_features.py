@@ -1,0 +1,115 @@
+"""What of torch works over weft, and which tests show it: the table of docs/torch.md."""
+
+from __future__ import annotations
+
+import dataclasses
+
+__all__ = ["FEATURES", "Feature"]
+
+_YES = "yes"
+_REFUSED = "refused by torch"
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One row of the table."""
+
+    area: str
+    name: str
+    tests: tuple[str, ...]
+    """Test functions of tests/torch, as `file:function` without `test_`."""
+    status: str = _YES
+    note: str = ""
+
+
+FEATURES = (
+    Feature(
+        "Operations",
+        "all collectives of CPU tensors, strided and empty ones, all element types",
+        ("collectives:collective",),
+    ),
+    Feature("Operations", "send, recv, isend, irecv, batch_isend_irecv, any source", ("point_to_point:messages",)),
+    Feature("Operations", "`async_op=True`, futures, callbacks that block", ("work:work", "work:wait_with_timeout")),
+    Feature(
+        "Operations",
+        "groups: `new_group`, several at once, destroyed and made again",
+        ("groups:new_group", "groups:several_groups_at_once"),
+    ),
+    Feature(
+        "Operations",
+        "a dead rank becomes an exception on the others",
+        ("groups:dead_rank", "groups:dead_rank_during_backward"),
+    ),
+    Feature("DDP", "same training as with Gloo", ("ddp:same_as_gloo",)),
+    Feature("DDP", "`find_unused_parameters`", ("ecosystem_ddp:unused_parameters",)),
+    Feature(
+        "DDP",
+        "`static_graph`, `gradient_as_bucket_view`",
+        ("ecosystem_ddp:static_graph_with_bucket_views", "ddp:options"),
+    ),
+    Feature("DDP", "`no_sync`", ("ecosystem_ddp:no_sync",)),
+    Feature("DDP", "`join` with uneven inputs", ("ecosystem_ddp:join_with_uneven_inputs",)),
+    Feature("DDP", "communication hooks fp16 and bf16", ("ecosystem_ddp:compression_hook", "ddp:comm_hook")),
+    Feature("DDP", "communication hook PowerSGD", ("ecosystem_ddp:power_sgd",), note="with one bucket, see below"),
+    Feature("DDP", "post-local SGD", ("ecosystem_ddp:post_local_sgd",)),
+    Feature("DDP", "mixed precision by `torch.autocast`", ("ecosystem_ddp:autocast",)),
+    Feature(
+        "DDP",
+        "`mixed_precision=`",
+        ("ecosystem_ddp:ddp_mixed_precision_is_refused_by_torch",),
+        _REFUSED,
+        "wants an accelerator",
+    ),
+    Feature(
+        "DDP",
+        "SyncBatchNorm",
+        ("ecosystem_ddp:sync_batch_norm_is_refused_by_torch",),
+        _REFUSED,
+        "on CPU, with every backend",
+    ),
+    Feature("DDP", "ZeroRedundancyOptimizer", ("ecosystem_ddp:zero_redundancy_optimizer",)),
+    Feature("DDP", "DistributedSampler", ("ecosystem_ddp:distributed_sampler",)),
+    Feature(
+        "Sharding",
+        "FSDP2 `fully_shard`, also with mixed precision",
+        ("ecosystem_sharded:fully_shard", "ecosystem_sharded:fully_shard_mixed_precision"),
+    ),
+    Feature("Sharding", "FSDP2 on a two-dimensional mesh", ("ecosystem_sharded:hybrid_shard",)),
+    Feature("Sharding", "FSDP1: full, gradients only, none", ("ecosystem_sharded:fsdp1",)),
+    Feature("Sharding", "DTensor", ("ecosystem_sharded:dtensor",)),
+    Feature("Sharding", "DeviceMesh", ("ecosystem_sharded:device_mesh",)),
+    Feature("Sharding", "tensor parallelism by `parallelize_module`", ("ecosystem_sharded:tensor_parallel",)),
+    Feature("Sharding", "pipeline parallelism: GPipe, 1F1B", ("ecosystem_sharded:pipeline",)),
+    Feature(
+        "Sharding",
+        "`torch.distributed.checkpoint`",
+        ("ecosystem_sharded:checkpoint", "ecosystem_sharded:asynchronous_checkpoint"),
+        note="also asynchronous, and loaded on another number of ranks",
+    ),
+    Feature("Compiler", "functional collectives", ("ecosystem_compile:functional_collectives",)),
+    Feature(
+        "Compiler",
+        "`torch.compile` over functional and plain collectives",
+        ("ecosystem_compile:compiled_functional_collectives", "ecosystem_compile:compiled_plain_collectives"),
+    ),
+    Feature("Compiler", "`torch.compile` of a DDP model", ("ecosystem_compile:compiled_ddp",)),
+    Feature(
+        "Tools",
+        "`torch.profiler`",
+        ("ecosystem_compile:profiler",),
+        note="operations have torch's names, such as `c10d::allreduce_`",
+    ),
+    Feature(
+        "Tools",
+        "`TORCH_DISTRIBUTED_DEBUG=DETAIL`",
+        ("ecosystem_compile:detailed_debugging", "ecosystem_compile:detailed_debugging_finds_mismatches"),
+    ),
+    Feature("Tools", "torchrun restarts a job of which a rank was killed", ("ecosystem_elastic:elastic_restart",)),
+    Feature(
+        "Frameworks",
+        "Lightning, Accelerate, Transformers' Trainer",
+        ("ecosystem_frameworks:training",),
+        note="tested by `make test-ecosystem`",
+    ),
+)
+"""In the order of the table."""

@@ -1,0 +1,44 @@
+"""docs/torch.md is current, and its table and the tests belong together."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import weft.torch_page
+from weft.torch_features import FEATURES
+
+HERE = Path(__file__).parent
+PREFIX = "test_"
+
+
+def functions(file: Path) -> set[str]:
+    """The tests of a file, as the table names them."""
+    name = file.stem.removeprefix(PREFIX)
+    found = (node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef))
+    return {f"{name}:{node.name.removeprefix(PREFIX)}" for node in found if node.name.startswith(PREFIX)}
+
+
+def test_every_row_is_tested() -> None:
+    there = set().union(*(functions(file) for file in HERE.glob("test_*.py")))
+    for feature in FEATURES:
+        assert feature.tests, f"{feature.name} has no test"
+        assert there.issuperset(feature.tests), f"{feature.name}: no such test: {set(feature.tests) - there}"
+
+
+def test_every_test_is_in_the_table() -> None:
+    named = {test for feature in FEATURES for test in feature.tests}
+    for file in HERE.glob("test_ecosystem_*.py"):
+        if file != Path(__file__):
+            assert functions(file) <= named, f"not in torch_features.py: {functions(file) - named}"
+
+
+def test_rows_that_torch_refuses_are_tested_for_it() -> None:
+    for feature in FEATURES:
+        refused = all(test.endswith("_is_refused_by_torch") for test in feature.tests)
+        assert (feature.status == "refused by torch") == refused, feature.name
+
+
+def test_page_is_current() -> None:
+    page = HERE.parents[1] / "docs" / "torch.md"
+    assert page.read_text() == weft.torch_page.page(), "run `make docs`"
