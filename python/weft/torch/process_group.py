@@ -12,7 +12,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C import _distributed_c10d as c10d
@@ -21,9 +21,13 @@ from torch.distributed import ProcessGroup
 
 from weft.errors import UnsupportedError
 from weft.torch.collectives import Collectives
+from weft.torch.functions import extend_functions
 from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.work import WeftWork
+
+if TYPE_CHECKING:
+    from weft import _weft
 
 __all__ = ["WeftProcessGroup"]
 
@@ -50,9 +54,9 @@ def _operation(name: str, body: _Method, default: Callable[[], Any] | None = Non
             arguments += (default() if opts is None else opts,)
         if profiler._is_profiler_enabled:
             with profiler.record_function(f"c10d::{name}"):
-                work = body(self, *arguments)
+                work = body(self._operations, *arguments)
         else:
-            work = body(self, *arguments)
+            work = body(self._operations, *arguments)
         if work is None:
             return _DONE
         work.in_python = _called_by_python()
@@ -72,7 +76,14 @@ def _called_by_python() -> bool:
         return False
 
 
-class WeftProcessGroup(Collectives, ProcessGroup):
+class _Operations(Collectives):
+    """The shared body, which calls its own methods and not those that the process group makes of them."""
+
+    def __init__(self, group: _weft.Group) -> None:
+        self._begin(group, group.rank, group.size)
+
+
+class WeftProcessGroup(ProcessGroup):
     """Collective operations over weft."""
 
     @classmethod
@@ -82,14 +93,15 @@ class WeftProcessGroup(Collectives, ProcessGroup):
 
     def __init__(self, options: Any) -> None:
         """`options` are torch's `_DistributedBackendOptions`."""
-        rank, size = options.group_rank, options.group_size
-        super().__init__(rank, size)
-        self._begin(open_group(options), rank, size)
+        super().__init__(options.group_rank, options.group_size)
+        self._group = open_group(options)
+        self._operations = _Operations(self._group)
         self._store = options.store
         self._name = options.group_id
         self._description = "undefined"
         self._limit = options.timeout
-        self._monitored_barrier = MonitoredBarrier(options.store, self._group.name, rank, size)
+        self._monitored_barrier = MonitoredBarrier(options.store, self._group.name, self._group.rank, self._group.size)
+        extend_functions()
 
     # Operations, under the names of the newer and of the older of these versions.
 
@@ -169,12 +181,17 @@ class WeftProcessGroup(Collectives, ProcessGroup):
     def _has_hooks(self) -> bool:
         return False
 
-    def split_group(self, *_arguments: object, **_named: object) -> NoReturn:
-        """Not possible here: see [Note: What torch before 2.14 cannot do]."""
-        raise UnsupportedError(
-            f"split_group is not possible with torch {torch.__version__}, which asks only for splits of CUDA's "
-            "backend; torch 2.14 or newer can do it, and new_group is possible here"
-        )
+    def _set_sequence_number_for_group(self) -> None:
+        """Torch's request to count operations; they are counted from the start."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        """How many collective operations were started."""
+        return self._operations._issued
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Sets the timeout of operations that do not bring their own."""
+        self._limit = timeout
+        self._operations.set_timeout(timeout)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:  # noqa: ARG002
         """Ends when every rank has called it, or raises `weft.Timeout`, which names all ranks that have not."""

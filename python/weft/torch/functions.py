@@ -1,0 +1,94 @@
+"""Functions of torch.distributed that before torch 2.14 know only its own backends.
+
+[Note: Refusals by name] `monitored_barrier` asks for Gloo by name and `split_group` for CUDA's backend, before either
+reaches the group. So the two functions are extended. They do what they did for all groups but weft's.
+"""
+
+from __future__ import annotations
+
+import functools
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import torch.distributed as dist
+from torch.distributed import ProcessGroup, distributed_c10d
+
+from weft.torch.registration import BACKEND_NAME
+
+if TYPE_CHECKING:
+    from weft.torch.process_group import WeftProcessGroup
+
+__all__ = ["extend_functions"]
+
+_extended = False
+
+
+def extend_functions() -> None:
+    """Extends the functions, the first time: see [Note: Refusals by name]."""
+    global _extended
+    if _extended:
+        return
+    _extended = True
+    for name, extend in (("monitored_barrier", _extend_monitored_barrier), ("split_group", _extend_split_group)):
+        extended = extend(getattr(distributed_c10d, name))
+        setattr(distributed_c10d, name, extended)
+        setattr(dist, name, extended)
+
+
+def _extend_monitored_barrier(original: Any) -> Any:
+    @functools.wraps(original)
+    def monitored_barrier(
+        group: ProcessGroup | None = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        if _is_of_weft(group):
+            cast("WeftProcessGroup", _given(group)).monitored_barrier(timeout, wait_all_ranks)
+        else:
+            original(group, timeout, wait_all_ranks)
+
+    return monitored_barrier
+
+
+def _extend_split_group(original: Any) -> Any:
+    @functools.wraps(original)
+    def split_group(
+        parent_pg: ProcessGroup | None = None,
+        split_ranks: list[list[int]] | None = None,
+        timeout: timedelta | None = None,
+        pg_options: Any = None,
+        group_desc: str | None = None,
+    ) -> ProcessGroup | None:
+        if not split_ranks or not _is_of_weft(parent_pg):
+            split: ProcessGroup | None = original(parent_pg, split_ranks, timeout, pg_options, group_desc)
+            return split
+        return _split(_given(parent_pg), split_ranks, timeout, pg_options, group_desc)
+
+    return split_group
+
+
+def _split(
+    parent: ProcessGroup, split_ranks: list[list[int]], timeout: timedelta | None, options: Any, description: str | None
+) -> ProcessGroup | None:
+    """A group of the ranks of `parent` that are listed together with this one; None if it is not listed."""
+    for ranks in split_ranks:
+        if parent.rank() in ranks:
+            members = [dist.get_global_rank(parent, rank) for rank in ranks]
+            made = dist.new_group(
+                members,
+                timeout,
+                BACKEND_NAME,
+                options,
+                use_local_synchronization=True,
+                group_desc=description or f"{parent.group_desc}:split",
+            )
+            return cast("ProcessGroup", made)
+    return None
+
+
+def _given(group: ProcessGroup | None) -> ProcessGroup:
+    return distributed_c10d._get_default_group() if group is None else group
+
+
+def _is_of_weft(group: ProcessGroup | None) -> bool:
+    return isinstance(group or distributed_c10d._get_default_group(), ProcessGroup) and (
+        dist.get_backend(group) == BACKEND_NAME
+    )
