@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 ECOSYSTEM := build/ecosystem
+VENV_OLDEST := build/venv-torch-2.11
 UV_VERSION := 0.13.8
 PYTHON_SOURCES := python tests examples
 CARGO ?= cargo
@@ -16,10 +17,10 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: help setup extension iproute2 lock fmt fmt-check lint test test-rust test-loom test-python \
-	test-network test-ecosystem test-documentation demo bench chaos sanitize miri docs clean
+	test-torch-2.11 test-network test-ecosystem test-documentation demo bench chaos sanitize miri docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
+	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
 ## ---- setting up
 
@@ -77,6 +78,14 @@ test-loom: ## models of the flag and sleep protocols of shared memory
 
 test-python: extension ## unit, multi-process and torch tests, a few chaos trials
 	$(BIN)/pytest tests/unit tests/multiprocess tests/torch tests/chaos
+
+test-torch-2.11: extension ## the torch tests with the oldest torch that weft supports, in build/venv-torch-2.11
+	test -x $(VENV_OLDEST)/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python $(VENV_OLDEST)
+	rm -rf build/wheels
+	$(BIN)/maturin build --quiet --release --locked --auditwheel skip --out build/wheels
+	$(BIN)/uv pip install --quiet --python $(VENV_OLDEST)/bin/python --reinstall-package weft \
+		build/wheels/*.whl "torch==2.11.*" pytest
+	$(VENV_OLDEST)/bin/pytest tests/torch
 
 test-network: extension iproute2 ## tests on emulated hosts (needs root)
 ifneq ($(IS_ROOT),)

@@ -87,6 +87,11 @@ def unshared(reads: Tensor, writes: Tensor) -> Tensor:
 def _is_plain(tensor: Tensor) -> bool:
     if tensor.layout is not torch.strided:
         raise UnsupportedError(f"tensors with layout {tensor.layout} are not supported: expected strided tensors")
+    if not tensor.is_cpu:
+        raise UnsupportedError(
+            f"tensors on {tensor.device} are not supported: expected CPU tensors. "
+            'Backends for several devices, as in "cpu:weft,cuda:nccl", need torch 2.14 or newer'
+        )
     return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
