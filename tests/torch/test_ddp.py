@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -34,9 +36,14 @@ def test_options(workers, options: dict[str, object]) -> None:
     workers.run(2, options_job, options)
 
 
+@pytest.mark.parametrize("static_graph", (False, True))
 @pytest.mark.parametrize("hook", ("powersgd", "fp16", "bf16"))
-def test_comm_hook(workers, hook: str) -> None:
-    workers.run(3, hook_job, hook)
+def test_comm_hook(workers, hook: str, static_graph: bool) -> None:
+    workers.run(3, hook_job, hook, static_graph)
+
+
+def test_loader_processes(workers) -> None:
+    workers.run(2, loader_job)
 
 
 def trained(name: str, rank: int, group: dist.ProcessGroup, **options: object) -> DistributedDataParallel:
@@ -87,12 +94,12 @@ def options_job(rank: int, _size: int, options: dict[str, object]) -> None:
         assert torch.equal(special[key], value), key
 
 
-def hook_job(rank: int, size: int, hook: str) -> None:
+def hook_job(rank: int, size: int, hook: str, static_graph: bool) -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     torch.manual_seed(1)
-    # One bucket, because PowerSGD's callbacks start operations: the order of several buckets' would be up to chance.
-    model = DistributedDataParallel(MODELS["mlp"]())
+    # Several buckets: PowerSGD's callbacks start operations, which must come in the same order on every rank.
+    model = DistributedDataParallel(MODELS["mlp"](), bucket_cap_mb=0.02, static_graph=static_graph)
     if hook == "powersgd":
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=3)
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
@@ -105,4 +112,24 @@ def hook_job(rank: int, size: int, hook: str) -> None:
         optimizer.zero_grad()
         cross_entropy(model(inputs), labels).backward()
         optimizer.step()
+    check_same_on_all_ranks(model.module.state_dict(), size)
+
+
+def loader_job(_rank: int, size: int) -> None:
+    """Data is loaded by forked processes, which leave the group alone; also when they end while it works."""
+    multiprocessing.current_process()._config["daemon"] = False  # daemons may not have children
+    data = torch.utils.data.TensorDataset(torch.arange(64.0).view(64, 1))
+    sampler = torch.utils.data.DistributedSampler(data, shuffle=False)
+    model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    for _ in range(2):
+        loader = torch.utils.data.DataLoader(
+            data, batch_size=8, sampler=sampler, num_workers=2, multiprocessing_context="fork"
+        )
+        seen = 0.0
+        for (inputs,) in loader:
+            model(inputs).sum().backward()
+            total = inputs.sum()
+            dist.all_reduce(total)
+            seen += total.item()
+        assert seen == sum(range(64))
     check_same_on_all_ranks(model.module.state_dict(), size)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
+
+import weft
 
 DEADLINE_SECONDS = 60.0
 
@@ -20,6 +24,16 @@ def test_new_group(workers, size: int) -> None:
 
 def test_several_groups_at_once(workers) -> None:
     workers.run(4, crossing_groups_job)
+
+
+@pytest.mark.parametrize("size", (2, 3, 4))
+@pytest.mark.parametrize("job", ["split_job", "local_job"])
+def test_other_ways_to_make_groups(workers, size: int, job: str) -> None:
+    workers.run(size, globals()[job])
+
+
+def test_groups_of_several_threads(workers) -> None:
+    workers.run(3, threads_job)
 
 
 @pytest.mark.parametrize("backend", ("weft", "cpu:weft"))
@@ -83,6 +97,70 @@ def crossing_groups_job(rank: int, size: int) -> None:
     assert everywhere.tolist() == [size] * 10
 
 
+def split_job(rank: int, size: int) -> None:
+    order = list(reversed(range(size)))
+    everybody = dist.split_group(split_ranks=[order])
+    assert dist.get_rank(everybody) == order.index(rank)
+    halves = [order[: size // 2], order[size // 2 :]]
+    half = dist.split_group(split_ranks=halves, timeout=timedelta(seconds=20))
+    members = next(ranks for ranks in halves if rank in ranks)
+    some = dist.split_group(split_ranks=[[0, size - 1]])
+    none = dist.GroupMember.NON_GROUP_MEMBER
+    assert (some == none) == (rank not in (0, size - 1))
+    for group, ranks in ((everybody, order), (half, members), (some, [0, size - 1])):
+        if group != none:
+            tensor = torch.tensor([rank])
+            dist.all_reduce(tensor, group=group)
+            assert tensor.item() == sum(ranks)
+            gathered = [torch.empty(1, dtype=torch.int64) for _ in ranks]
+            dist.all_gather(gathered, torch.tensor([rank]), group=group)
+            assert torch.cat(gathered).tolist() == ranks
+            dist.monitored_barrier(group)
+    dist.destroy_process_group(half)
+    again = dist.split_group(everybody, split_ranks=[[0, 1]])
+    if again != none:
+        dist.barrier(again)
+
+
+def local_job(rank: int, size: int) -> None:
+    """Only the members call `new_group`."""
+    for number in range(3):
+        if rank != 0:
+            members = list(range(1, size))
+            group = dist.new_group(members, use_local_synchronization=True)
+            tensor = torch.tensor([rank + number])
+            dist.all_reduce(tensor, group=group)
+            assert tensor.item() == sum(members) + number * len(members)
+            if number == 1:
+                dist.destroy_process_group(group)
+    dist.barrier()
+
+
+def threads_job(rank: int, size: int) -> None:
+    groups = [dist.new_group(list(range(size))) for _ in range(4)]
+    failures = []
+
+    def work(number: int, group: dist.ProcessGroup) -> None:
+        try:
+            for step in range(50):
+                tensor = torch.full((100 + 1000 * number,), float(rank + step))
+                handle = dist.all_reduce(tensor, group=group, async_op=step % 3 == 0)
+                if handle is not None:
+                    handle.wait()
+                assert tensor[0].item() == tensor[-1].item() == sum(range(size)) + step * size
+                if step % 10 == 0:
+                    dist.all_gather_object([None] * size, step, group=group)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=each) for each in enumerate(groups)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+
+
 def names_job(_rank: int, size: int) -> None:
     assert "weft" in dist.distributed_c10d.get_backend_config()
     assert dist.group.WORLD._get_backend(torch.device("cpu")).name() == "weft"
@@ -111,5 +189,6 @@ def death_in_backward_job(rank: int, _size: int) -> str:
     with pytest.raises(Exception) as failure:
         for _ in range(1000):
             model(torch.ones(2, 4)).sum().backward()
-    assert "PeerLost" in f"{type(failure.value).__name__} {failure.value}"
+    assert isinstance(failure.value, weft.PeerLost)
+    assert failure.value.rank == 2
     return str(failure.value)

@@ -9,7 +9,17 @@ import torch.distributed as dist
 
 @pytest.mark.parametrize("size", (2, 3, 4))
 @pytest.mark.parametrize(
-    "job", ["ring_job", "tags_job", "strided_job", "unwaited_sends_job", "any_source_job", "batch_job", "object_job"]
+    "job",
+    [
+        "ring_job",
+        "tags_job",
+        "strided_job",
+        "unwaited_sends_job",
+        "any_source_job",
+        "poll_job",
+        "batch_job",
+        "object_job",
+    ],
 )
 def test_messages(workers, size: int, job: str) -> None:
     workers.run(size, globals()[job])
@@ -66,15 +76,61 @@ def unwaited_sends_job(rank: int, _size: int) -> None:
 
 
 def any_source_job(rank: int, size: int) -> None:
+    """Who has sent is known, whether one waits or polls."""
     if rank == 0:
-        seen = set()
-        for _ in range(size - 1):
-            received = torch.tensor([-1])
-            dist.irecv(received, tag=3).wait()
-            seen.add(received.item())
-        assert seen == set(range(1, size))
+        for receive in (waited, polled, with_recv):
+            senders = [receive(torch.tensor([-1]), 3) for _ in range(size - 1)]
+            assert sorted(senders) == list(range(1, size))
+            dist.barrier()
+        received = torch.empty(0)
+        assert dist.recv(received) in range(1, size)  # zero bytes, of which the others' are left for the next round
+        for _ in range(size - 2):
+            dist.recv(received)
     else:
-        dist.send(torch.tensor([rank]), 0, tag=3)
+        for _ in range(3):
+            dist.send(torch.tensor([rank]), 0, tag=3)
+            dist.barrier()
+        dist.send(torch.empty(0), 0)
+
+
+def waited(received: torch.Tensor, tag: int) -> int:
+    work = dist.irecv(received, tag=tag)
+    work.wait()
+    assert work._source_rank() == work.source_rank() == received.item()
+    return received.item()
+
+
+def polled(received: torch.Tensor, tag: int) -> int:
+    work = dist.irecv(received, tag=tag)
+    while not work.is_completed():
+        pass
+    assert work.is_success()
+    assert work.source_rank() == received.item()
+    return received.item()
+
+
+def with_recv(received: torch.Tensor, tag: int) -> int:
+    source = dist.recv(received, tag=tag)
+    assert source == received.item()
+    return source
+
+
+def poll_job(rank: int, size: int) -> None:
+    """Works are polled in any order, and their results are there once they have ended."""
+    following, previous = (rank + 1) % size, (rank - 1) % size
+    received = [torch.full((3, 5), -1.0).t() for _ in range(4)]  # not contiguous
+    works = [dist.irecv(tensor, previous, tag=tag) for tag, tensor in enumerate(received)]
+    assert not any(work.is_completed() for work in works)
+    dist.barrier()
+    sends = [dist.isend(torch.full((5, 3), float(tag)), following, tag=tag) for tag in reversed(range(4))]
+    left = works + sends
+    while left:
+        left = [work for work in reversed(left) if not work.is_completed()]
+    for tag, tensor in enumerate(received):
+        assert torch.equal(tensor, torch.full((5, 3), float(tag)))
+    for work in works + sends:
+        assert work.wait()
+        assert work.exception() is None
 
 
 def batch_job(rank: int, size: int) -> None:

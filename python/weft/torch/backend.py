@@ -12,6 +12,7 @@ from weft.torch.collectives import Collectives
 from weft.torch.groups import open_group
 from weft.torch.handles import reveal_handles
 from weft.torch.monitoring import MonitoredBarrier
+from weft.torch.splitting import spare_ranks_in_no_part
 
 if TYPE_CHECKING:
     from weft import _weft
@@ -43,6 +44,7 @@ class WeftBackend(Collectives, Backend):
         self._monitored_barrier = MonitoredBarrier(store, group.name, group.rank, group.size)
         _open_backends.add(self)
         reveal_handles()
+        spare_ranks_in_no_part(self.getBackendName())
 
     def split(self, store: Store, ranks: list[int], options: Any) -> WeftBackend | None:
         """A backend of some of the ranks, in this order; None on the others."""

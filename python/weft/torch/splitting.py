@@ -1,0 +1,43 @@
+"""Splits of process groups on ranks that are in no part.
+
+[Note: Ranks in no part] torch asks a backend for the split on such ranks too, and takes None for "not a member"; but it
+crashes where a backend that is written in Python says so. So there weft's backends are not asked: they need not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.distributed import ProcessGroup
+
+__all__ = ["spare_ranks_in_no_part"]
+
+_spared = False
+
+
+def spare_ranks_in_no_part(name: str) -> None:
+    """Extends `ProcessGroup.split_group` for backends of this name, the first time: see [Note: Ranks in no part]."""
+    global _spared
+    if not _spared:
+        _spared = True
+        ProcessGroup.split_group = _sparing(ProcessGroup.split_group, name)  # type: ignore[method-assign]
+
+
+def _sparing(split: Callable[..., ProcessGroup | None], name: str) -> Callable[..., ProcessGroup | None]:
+    def split_group(
+        self: ProcessGroup,
+        new_ranks: Sequence[int],
+        *arguments: Any,
+        device_types: Sequence[torch.device] | None = None,
+        **named: Any,
+    ) -> ProcessGroup | None:
+        if self.rank() not in new_ranks:
+            asked = self._device_types if device_types is None else device_types
+            others = [device for device in asked if self._get_backend(device).name() != name]
+            if len(others) < len(asked):
+                return split(self, new_ranks, *arguments, device_types=others, **named) if others else None
+        return split(self, new_ranks, *arguments, device_types=device_types, **named)
+
+    return split_group
