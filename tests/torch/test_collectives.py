@@ -48,6 +48,7 @@ def check(actual: torch.Tensor, expected: torch.Tensor) -> None:
         "strided_job",
         "other_types_job",
         "coalesced_job",
+        "zero_size_job",
         "object_job",
     ],
 )
@@ -207,16 +208,63 @@ def other_types_job(rank: int, size: int) -> None:
 
 
 def coalesced_job(rank: int, size: int) -> None:
-    tensors = [values(rank, length) for length in (3, 50, 1)]
-    with dist._coalescing_manager():
+    lengths = (3, 50, 0, 1)
+    for asynchronous in (False, True):
+        tensors = [values(rank, length) for length in lengths]
+        with dist._coalescing_manager(async_ops=asynchronous) as manager:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        manager.wait()
         for tensor in tensors:
-            dist.all_reduce(tensor)
-    for tensor in tensors:
-        check(tensor, reduced(size, len(tensor), torch.float32))
-    with dist._coalescing_manager(async_ops=True) as manager:
-        for tensor in tensors:
-            dist.all_reduce(tensor, dist.ReduceOp.MAX)
-    manager.wait()
+            check(tensor, reduced(size, len(tensor), torch.float32))
+        outputs = [torch.empty(size * length) for length in lengths]
+        with dist._coalescing_manager(async_ops=asynchronous) as manager:
+            for output, length in zip(outputs, lengths, strict=True):
+                dist.all_gather_into_tensor(output, values(rank, length))
+        manager.wait()
+        for output, length in zip(outputs, lengths, strict=True):
+            check(output, torch.cat([values(r, length) for r in range(size)]))
+        outputs = [torch.empty(length) for length in lengths]
+        with dist._coalescing_manager(async_ops=asynchronous) as manager:
+            for output, length in zip(outputs, lengths, strict=True):
+                dist.reduce_scatter_tensor(output, torch.cat([values(rank + r, length) for r in range(size)]))
+        manager.wait()
+        for output, length in zip(outputs, lengths, strict=True):
+            check(output, sum((values(r + rank, length) for r in range(size)), torch.zeros(length)))
+    lists = [[torch.empty(length) for length in lengths] for _ in range(size)]
+    dist.all_gather_coalesced(lists, [values(rank, length) for length in lengths])
+    for r in range(size):
+        for output, length in zip(lists[r], lengths, strict=True):
+            check(output, values(r, length))
+    tensors = [values(rank, length) for length in lengths]
+    dist.all_reduce_coalesced(tensors, dist.ReduceOp.MAX)
+    for tensor, length in zip(tensors, lengths, strict=True):
+        check(tensor, reduced(size, length, torch.float32, dist.ReduceOp.MAX))
+
+
+def zero_size_job(rank: int, size: int) -> None:
+    """Nothing to move is moved in order, too."""
+    nothing = torch.empty(0, 4)
+    for _ in range(2):
+        dist.all_reduce(nothing)
+        dist.reduce(nothing, size - 1)
+        dist.broadcast(nothing, 0)
+        dist.all_gather([torch.empty(0, 4) for _ in range(size)], nothing)
+        dist.all_gather_into_tensor(torch.empty(0, 4), nothing)
+        dist.gather(nothing, [torch.empty(0, 4) for _ in range(size)] if rank == 0 else None)
+        dist.scatter(nothing, [torch.empty(0, 4) for _ in range(size)] if rank == 0 else None)
+        dist.reduce_scatter(nothing, [torch.empty(0, 4) for _ in range(size)])
+        dist.reduce_scatter_tensor(nothing, torch.empty(0, 4))
+        dist.all_to_all_single(nothing, torch.empty(0, 4))
+        dist.all_to_all([torch.empty(0, 4) for _ in range(size)], [torch.empty(0, 4) for _ in range(size)])
+    outputs = [torch.empty(r) for r in range(size)]
+    dist.all_gather(outputs, values(rank, rank))  # nothing from rank 0 only
+    check(torch.cat(outputs), torch.cat([values(r, r) for r in range(size)]))
+    send, receive = [0] * size, [0] * size
+    send[0], receive = rank, list(range(size)) if rank == 0 else receive
+    output = torch.empty(sum(receive))
+    dist.all_to_all_single(output, values(rank, rank), receive, send)
+    check(output, torch.cat([values(r, r) for r in range(size)]) if rank == 0 else torch.empty(0))
 
 
 def object_job(rank: int, size: int) -> None:

@@ -13,13 +13,33 @@ import weft
 
 
 @pytest.mark.parametrize("size", (1, 2, 4))
-@pytest.mark.parametrize("job", ["order_job", "callback_job", "blocking_callback_job", "dropped_job", "shutdown_job"])
+@pytest.mark.parametrize(
+    "job",
+    [
+        "order_job",
+        "poll_job",
+        "callback_job",
+        "blocking_callback_job",
+        "nested_callbacks_job",
+        "hook_job",
+        "dropped_job",
+        "shutdown_job",
+    ],
+)
 def test_work(workers, size: int, job: str) -> None:
     workers.run(size, globals()[job])
 
 
 def test_wait_with_timeout(workers) -> None:
     workers.run(2, timeout_job)
+
+
+def test_thread_of_callbacks(workers) -> None:
+    workers.run(2, thread_job)
+
+
+def test_failed_work(workers) -> None:
+    workers.run(2, failure_job)
 
 
 def test_wrong_arguments(workers) -> None:
@@ -34,6 +54,28 @@ def order_job(rank: int, size: int) -> None:
         assert works[index].wait()
         assert torch.equal(tensors[index], torch.full_like(tensors[index], float(sum(range(size)))))
     assert dist.barrier(async_op=True).wait()
+
+
+def poll_job(rank: int, size: int) -> None:
+    """Polling alone brings an operation to its end, and its results to where they belong."""
+    for call, inputs in ((dist.all_reduce, ()), (dist.reduce_scatter_tensor, (torch.ones(size, 6, 5),))):
+        tensor = torch.ones(5, 6).t()  # not contiguous
+        work = call(tensor, *inputs, async_op=True)
+        while not work.is_completed():
+            pass
+        assert work.is_success()
+        assert torch.equal(tensor, torch.full((6, 5), float(size)))
+    work = dist.barrier(async_op=True)
+    while not work.is_completed():
+        pass
+    with dist._coalescing_manager(async_ops=True) as manager:
+        tensors = [torch.full((length,), float(rank)) for length in (3, 0, 1000)]
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    assert len(manager.works) == 1
+    while not manager.works[0].is_completed():
+        pass
+    assert all(torch.equal(tensor, torch.full_like(tensor, sum(range(size)))) for tensor in tensors)
 
 
 def callback_job(_rank: int, size: int) -> None:
@@ -58,6 +100,44 @@ def blocking_callback_job(rank: int, size: int) -> None:
     first = dist.all_reduce(torch.ones(4), async_op=True).get_future()
     total = first.then(then_more).wait()
     assert total.tolist() == [size * size + sum(range(size))] * 4
+
+
+def nested_callbacks_job(_rank: int, size: int) -> None:
+    """Callbacks of many operations, each of which waits for one that was started before, on the same group."""
+    pairs = [[dist.all_reduce(torch.ones(100), async_op=True) for _ in range(2)] for _ in range(12)]
+    chained = [
+        first.get_future().then(lambda done, other=second: done.value()[0] + other.get_future().wait()[0])
+        for first, second in pairs
+    ]
+    for future in reversed(chained):
+        assert torch.equal(future.wait(), torch.full((100,), 2.0 * size))
+
+
+def thread_job(rank: int, _size: int) -> None:
+    """Callbacks run on threads that weft keeps for them."""
+    if rank == 0:
+        future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+        name = future.then(lambda _: threading.current_thread().name)
+        dist.send(torch.zeros(1), 1)
+        assert name.wait().startswith("weft-completion")
+    else:
+        dist.recv(torch.zeros(1), 0)
+        dist.all_reduce(torch.ones(1))
+
+
+def hook_job(_rank: int, size: int) -> None:
+    """Gradient hooks that start operations and wait for their futures, in the middle of a backward pass."""
+    weights = [torch.ones(4, requires_grad=True) for _ in range(3)]
+
+    def summed(gradient: torch.Tensor) -> torch.Tensor:
+        total = gradient.clone()
+        return dist.all_reduce(total, async_op=True).get_future().then(lambda done: done.value()[0] * 2).wait()
+
+    for weight in weights:
+        weight.register_hook(summed)
+    (weights[0] * weights[1] * weights[2]).sum().backward()
+    for weight in weights:
+        assert weight.grad.tolist() == [2 * size] * 4
 
 
 def dropped_job(_rank: int, size: int) -> None:
@@ -93,6 +173,25 @@ def timeout_job(rank: int, _size: int) -> None:
         dist.recv(torch.zeros(1), 0)
         dist.all_reduce(tensor)
     assert tensor.tolist() == [2.0] * 3
+
+
+def failure_job(rank: int, size: int) -> None:
+    """What went wrong is told by every way to ask, with weft's type; a future's own wait has torch's, and the text."""
+    group = dist.new_group(list(range(size)), timeout=timedelta(seconds=0.3))
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(3), group=group, async_op=True)
+        future = work.get_future().then(lambda done: done.value())
+        while not work.is_completed():
+            pass
+        assert not work.is_success()
+        assert isinstance(work.exception(), weft.Timeout)
+        with pytest.raises(weft.Timeout, match="all-reduce"):
+            work.wait()
+        with pytest.raises(RuntimeError, match="Timeout"):
+            future.wait()
+        with pytest.raises(weft.Timeout):
+            dist.all_reduce(torch.ones(3), group=group)
+    dist.barrier()
 
 
 def arguments_job(_rank: int, _size: int) -> None:
