@@ -8,14 +8,6 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import Tensor, nn
 
-from weft.torch import backend
-
-# torch's wrapper writes the group's sequence number into what it compares.
-has_sequence_numbers = pytest.mark.skipif(
-    not any("_get_sequence_number_for_group" in vars(part) for part in backend.WeftBackend.__mro__[:2]),
-    reason="weft's backend has no sequence numbers",
-)
-
 
 @pytest.mark.parametrize("size", (1, 2, 3, 4))
 def test_functional_collectives(workers, size: int) -> None:
@@ -41,13 +33,11 @@ def test_profiler(workers) -> None:
     workers.run(2, profiler_job)
 
 
-@has_sequence_numbers
 @pytest.mark.parametrize("size", (1, 2, 3))
 def test_detailed_debugging(workers, size: int) -> None:
     workers.run(size, detail_job)
 
 
-@has_sequence_numbers
 def test_detailed_debugging_finds_mismatches(workers) -> None:
     workers.run(2, mismatch_job)
 
@@ -78,8 +68,9 @@ def functional_job(rank: int, size: int) -> None:
 
 def differentiable(rank: int, size: int) -> None:
     leaf = torch.full((3,), float(rank), requires_grad=True)
-    functional.all_gather_tensor_autograd(leaf, 0, dist.group.WORLD).sum().backward()
-    assert leaf.grad.tolist() == [size] * 3
+    weights = torch.arange(3.0 * size)
+    (functional.all_gather_tensor_autograd(leaf, 0, dist.group.WORLD) * weights).sum().backward()
+    assert torch.equal(leaf.grad, size * weights[3 * rank : 3 * rank + 3])
 
 
 def compiled_job(rank: int, _size: int, compiler: str) -> None:
@@ -184,5 +175,6 @@ def detail_job(rank: int, size: int) -> None:
 
 def mismatch_job(rank: int, size: int) -> None:
     group = detailed_group(size)
-    with pytest.raises(RuntimeError, match="mismatch"):
+    # torch's own check; before torch 2.14, which does not wrap groups written in Python, weft's.
+    with pytest.raises(Exception, match=r"mismatch between collectives|called different things"):
         dist.all_reduce(torch.ones(3 + rank), group=group)
