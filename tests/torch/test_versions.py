@@ -64,7 +64,7 @@ def split_job(rank: int, size: int) -> None:
     dist.all_reduce(tensor, group=group)
     assert tensor.item() == sum(members)
     alone = dist.split_group(group, [[0]])  # of the group's ranks, not the world's
-    assert (alone is not None) == (rank == members[0])
+    assert (alone == dist.GroupMember.NON_GROUP_MEMBER) == (rank != members[0])
     dist.barrier()
 
 

@@ -56,32 +56,48 @@ def _extend_split_group(original: Any) -> Any:
         timeout: timedelta | None = None,
         pg_options: Any = None,
         group_desc: str | None = None,
-    ) -> ProcessGroup | None:
+        **more: Any,
+    ) -> Any:
         if not split_ranks or not _is_of_weft(parent_pg):
-            split: ProcessGroup | None = original(parent_pg, split_ranks, timeout, pg_options, group_desc)
-            return split
-        return _split(_given(parent_pg), split_ranks, timeout, pg_options, group_desc)
+            return original(parent_pg, split_ranks, timeout, pg_options, group_desc, **more)
+        return _split(cast("WeftProcessGroup", _given(parent_pg)), split_ranks, timeout, pg_options, group_desc)
 
     return split_group
 
 
 def _split(
-    parent: ProcessGroup, split_ranks: list[list[int]], timeout: timedelta | None, options: Any, description: str | None
-) -> ProcessGroup | None:
-    """A group of the ranks of `parent` that are listed together with this one; None if it is not listed."""
-    for ranks in split_ranks:
-        if parent.rank() in ranks:
-            members = [dist.get_global_rank(parent, rank) for rank in ranks]
-            made = dist.new_group(
-                members,
-                timeout,
-                BACKEND_NAME,
-                options,
-                use_local_synchronization=True,
-                group_desc=description or f"{parent.group_desc}:split",
-            )
-            return cast("ProcessGroup", made)
-    return None
+    parent: WeftProcessGroup,
+    split_ranks: list[list[int]],
+    timeout: timedelta | None,
+    options: Any,
+    description: str | None,
+) -> Any:
+    """A group of the ranks of `parent` that are listed together with this one, in this order.
+
+    As from torch 2.14 on, it is `NON_GROUP_MEMBER` if this rank is not listed.
+    """
+    parent.splits += 1
+    ranks = next((ranks for ranks in split_ranks if parent.rank() in ranks), None)
+    if ranks is None:
+        return dist.GroupMember.NON_GROUP_MEMBER
+    world = distributed_c10d._world
+    # The members must agree on the name. They agree on these, but not on what else each is a member of.
+    name = f"{parent.group_name}:split{parent.splits}:{min(ranks)}"
+    members = [dist.get_global_rank(parent, rank) for rank in ranks]
+    _, store = world.pg_map[distributed_c10d._get_default_group()]
+    made, _ = distributed_c10d._new_process_group_helper(
+        len(ranks),
+        ranks.index(parent.rank()),
+        members,
+        dist.Backend(BACKEND_NAME),
+        store,
+        distributed_c10d.GroupName(name),
+        backend_options=options,
+        timeout=timeout or parent.timeout,
+        group_desc=description or f"{parent.group_desc}:split",
+    )
+    world.pg_group_ranks[made] = {member: rank for rank, member in enumerate(members)}
+    return made
 
 
 def _given(group: ProcessGroup | None) -> ProcessGroup:
