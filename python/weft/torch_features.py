@@ -37,6 +37,19 @@ FEATURES = (
     ),
     Feature(
         "Operations",
+        "GPU tensors to another backend of the group: `cpu:weft,cuda:nccl`",
+        ("versions:other_devices", "versions:no_backend_for_other_devices"),
+        "from torch 2.14 on",
+        "older ones raise an error that says so; with GPUs it is not tested",
+    ),
+    Feature("Operations", "sparse COO tensors, complex numbers", ("sparse:reduction", "sparse:same_as_gloo")),
+    Feature(
+        "Operations",
+        "`split_group`, groups that only their members make, several threads",
+        ("groups:other_ways_to_make_groups", "groups:groups_of_several_threads"),
+    ),
+    Feature(
+        "Operations",
         "a dead rank becomes an exception on the others",
         ("groups:dead_rank", "groups:dead_rank_during_backward"),
     ),
@@ -50,7 +63,7 @@ FEATURES = (
     Feature("DDP", "`no_sync`", ("ecosystem_ddp:no_sync",)),
     Feature("DDP", "`join` with uneven inputs", ("ecosystem_ddp:join_with_uneven_inputs",)),
     Feature("DDP", "communication hooks fp16 and bf16", ("ecosystem_ddp:compression_hook", "ddp:comm_hook")),
-    Feature("DDP", "communication hook PowerSGD", ("ecosystem_ddp:power_sgd",), note="with one bucket, see below"),
+    Feature("DDP", "communication hook PowerSGD", ("ecosystem_ddp:power_sgd", "ddp:comm_hook")),
     Feature("DDP", "post-local SGD", ("ecosystem_ddp:post_local_sgd",)),
     Feature("DDP", "mixed precision by `torch.autocast`", ("ecosystem_ddp:autocast",)),
     Feature(
@@ -103,6 +116,12 @@ FEATURES = (
         "Tools",
         "`TORCH_DISTRIBUTED_DEBUG=DETAIL`",
         ("ecosystem_compile:detailed_debugging", "ecosystem_compile:detailed_debugging_finds_mismatches"),
+        note="before torch 2.14 weft's own check of calls takes the place of torch's",
+    ),
+    Feature(
+        "Tools",
+        "`monitored_barrier`, which names the missing ranks",
+        ("monitoring:monitored_barrier", "monitoring:missing_ranks"),
     ),
     Feature("Tools", "torchrun restarts a job of which a rank was killed", ("ecosystem_elastic:elastic_restart",)),
     Feature(

@@ -24,13 +24,15 @@ assert x.tolist() == [dist.get_world_size()] * 4
 dist.destroy_process_group()
 ```
 
-Names that torch accepts: `"weft"`, `"cpu:weft"`, and with GPUs `"cpu:weft,cuda:nccl"`. Settings come from the
+Names that torch accepts: `"weft"`, `"cpu:weft"`, and from torch 2.14 on `"cpu:weft,cuda:nccl"`. Settings come from the
 environment: see [configuration.md](configuration.md).
 
 ## What works
 
 Every row is tested; a row that torch refuses has a test that torch still does. "tests" are the functions of
-`tests/torch`: `ddp:same_as_gloo` is `test_same_as_gloo` in `test_ddp.py`.
+`tests/torch`: `ddp:same_as_gloo` is `test_same_as_gloo` in `test_ddp.py`. weft works with torch 2.11 and newer; the
+rows from DDP to Tools have been run with torch 2.11, 2.13 and 2.15 and come out the same, but for what a row says. The
+frameworks are tested with the versions in `requirements-ecosystem.lock`.
 
 """
 
@@ -125,10 +127,8 @@ $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo
 
 ## Known limits
 
-- CPU tensors only. Give CUDA tensors to another backend in the same group: `"cpu:weft,cuda:nccl"`.
+- CPU tensors only. From torch 2.14 on, another backend of the same group can take the GPUs' tensors.
 - `pg_options=` is refused: weft is set up by the environment.
-- PowerSGD starts operations from callbacks. With several buckets their order is up to chance and may differ between
-  ranks, which weft reports as an error: set `bucket_cap_mb` so that there is one bucket.
 - `torch.compile` is tested with the compilers "eager" and "aot_eager".
 """
 

@@ -181,7 +181,7 @@ def compression(name: str) -> Callable[[int, dist.ProcessGroup], dict[str, Tenso
 def power_sgd(rank: int, group: dist.ProcessGroup) -> dict[str, Tensor]:
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
-    # One bucket, because PowerSGD's callbacks start operations: the order of several buckets' would be up to chance.
+    # One bucket, for Gloo: it depends on chance in which order the callbacks of several buckets start operations.
     model = wrapped(group)
     state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=2, start_powerSGD_iter=2)
     model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
