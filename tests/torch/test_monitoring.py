@@ -112,8 +112,11 @@ def differences_job(rank: int, size: int) -> None:
 
 
 def late_job(rank: int, size: int) -> str:
-    group = dist.new_group(list(range(size)), timeout=timedelta(seconds=0.5))
+    group = dist.new_group(list(range(size)), timeout=timedelta(seconds=20))
     dist.barrier(group)
+    backend = group._get_backend(torch.device("cpu"))
+    backend.set_timeout(timedelta(seconds=0.5))
+    assert backend.options._timeout == timedelta(seconds=0.5)
     with pytest.raises(weft.Timeout) as failure:
         if rank == 0:
             dist.all_reduce(torch.ones(3), group=group)

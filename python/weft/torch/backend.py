@@ -61,6 +61,11 @@ class WeftBackend(Collectives, Backend):
         """The name and the timeout, as torch asks for them."""
         return self._options
 
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Sets the timeout of operations that do not bring their own."""
+        super().set_timeout(timeout)
+        self._options._timeout = timeout
+
     def getBackendName(self) -> str:  # noqa: N802
         """The name under which torch knows the backend."""
         return "weft"

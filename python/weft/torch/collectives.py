@@ -15,10 +15,12 @@ from torch import Tensor
 
 from weft.errors import ArgumentError
 from weft.torch.arguments import computed, moved, real, reduction, seconds
+from weft.torch.counts import check_own_block, equal, scaled
 from weft.torch.handles import offer
 from weft.torch.memory import (
     Target,
     check_same_type,
+    is_plain,
     joined_source,
     joined_target,
     single,
@@ -76,7 +78,10 @@ class Collectives:
         tensor = single(tensors, "tensors")
         if tensor.layout is not torch.strided:
             return self.allreduce_sparse(tensors, options)
-        return _outcome([self._all_reduce(tensor, options, alone=True)], tensors, options)
+        if options.asyncOp or tensor.is_complex() or not is_plain(tensor):
+            return _outcome([self._all_reduce(tensor, options, alone=True)], tensors, options)
+        self._all_reduce_now(tensor, options)
+        return None
 
     def allreduce_sparse(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """`allreduce` of a sparse COO tensor."""
@@ -124,8 +129,8 @@ class Collectives:
         """Output i becomes rank i's input. Ranks may bring inputs of different sizes."""
         blocks, block = single(outputs, "output_tensors"), single(inputs, "input_tensors")
         counts = self._block_counts(blocks, "output_tensors")
-        _check_own_block(block, "input", counts, self._rank)
-        operation = self._all_gather(joined_target(blocks), block, _equal(counts), options, alone=True)
+        check_own_block(block, "input", counts, self._rank)
+        operation = self._all_gather(joined_target(blocks), block, equal(counts), options, alone=True)
         return _outcome([operation], list(blocks), options)
 
     def allgather_coalesced(
@@ -136,8 +141,8 @@ class Collectives:
         for number, block in enumerate(inputs):
             blocks = [tensors[number] for tensors in outputs]
             counts = self._block_counts(blocks, "output_tensor_lists")
-            _check_own_block(block, "input", counts, self._rank)
-            operations.append(self._all_gather(joined_target(blocks), block, _equal(counts), options, len(inputs) == 1))
+            check_own_block(block, "input", counts, self._rank)
+            operations.append(self._all_gather(joined_target(blocks), block, equal(counts), options, len(inputs) == 1))
         return _outcome(operations, [list(tensors) for tensors in outputs], options)
 
     def gather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], options: Any) -> WeftWork | None:
@@ -150,7 +155,7 @@ class Collectives:
             blocks = single(outputs, "output_tensors")
             counts = self._block_counts(blocks, "gather_list")
             self._check_equal(counts, "gather_list")
-            _check_own_block(block, "tensor", counts, root)
+            check_own_block(block, "tensor", counts, root)
             place = joined_target(blocks)
         operation = self._issue("gather", block.numel() * width, dtype, options, source(block), place, root=root)
         return _outcome([operation], list(blocks), options)
@@ -164,7 +169,7 @@ class Collectives:
             blocks = single(inputs, "input_tensors")
             counts = self._block_counts(blocks, "scatter_list")
             self._check_equal(counts, "scatter_list")
-            _check_own_block(block, "tensor", counts, root)
+            check_own_block(block, "tensor", counts, root)
             reads = joined_source(blocks)
         operation = self._issue("scatter", block.numel() * width, dtype, options, reads, target(block), root=root)
         return _outcome([operation], [block], options)
@@ -194,8 +199,8 @@ class Collectives:
         output = single(outputs, "output_tensors")
         block, blocks = real(output, op), [real(tensor, op) for tensor in single(inputs, "input_tensors")]
         counts = self._block_counts(blocks, "input_tensors")
-        _check_own_block(block, "output", counts, self._rank)
-        operation = self._reduce_scatter(target(block), joined_source(blocks), _equal(counts), options, alone=True)
+        check_own_block(block, "output", counts, self._rank)
+        operation = self._reduce_scatter(target(block), joined_source(blocks), equal(counts), options, alone=True)
         return _outcome([operation], [output], options)
 
     def all_to_all_single(
@@ -249,6 +254,27 @@ class Collectives:
         native = self._group.receive(sender, tag, memory.data_ptr(), memory.nbytes, self._timeout, memory)
         return _follow([_Operation(native, place)], list(tensors))
 
+    def _all_reduce_now(self, tensor: Tensor, options: Any) -> None:
+        """The most frequent call, with little overhead, which matters for small tensors."""
+        op, factor = reduction(options.reduceOp)
+        memory, timeout = tensor.data_ptr(), seconds(options.timeout) or self._timeout
+        self._issued += 1
+        self._group.issue(
+            "all-reduce",
+            0,
+            computed(tensor),
+            op,
+            factor,
+            memory,
+            memory,
+            tensor.numel(),
+            0,
+            timeout,
+            None,
+            tensor,
+            False,
+        ).wait(None)
+
     def _all_reduce(self, tensor: Tensor, options: Any, alone: bool) -> _Operation:
         op, factor = reduction(options.reduceOp)
         numbers = real(tensor, op)
@@ -263,7 +289,7 @@ class Collectives:
         check_same_type(block, place.memory)
         dtype, width = moved(block)
         reads = unshared(source(block), place.memory)
-        return self._issue("all-gather", _scaled(counts, width), dtype, options, reads, place, alone=alone)
+        return self._issue("all-gather", scaled(counts, width), dtype, options, reads, place, alone=alone)
 
     def _reduce_scatter(
         self, place: Target, whole: Tensor, counts: int | list[int], options: Any, alone: bool
@@ -285,7 +311,7 @@ class Collectives:
                 f"this rank sends {send[self._rank]} elements to itself but receives {receive[self._rank]}: "
                 "expected the same"
             )
-        counts = (_scaled(send, width), _scaled(receive, width))
+        counts = (scaled(send, width), scaled(receive, width))
         return self._issue("all-to-all", counts, dtype, options, reads, place)
 
     def _issue(
@@ -363,19 +389,3 @@ def _follow(operations: list[_Operation], result: Any) -> WeftWork:
     work = WeftWork([operation.native for operation in operations], result, finishers)
     offer(work)
     return work
-
-
-def _check_own_block(block: Tensor, name: str, counts: list[int], rank: int) -> None:
-    if block.numel() != counts[rank]:
-        raise ArgumentError(
-            f"{name} has {block.numel()} elements: expected {counts[rank]}, as in entry {rank} of the list"
-        )
-
-
-def _equal(counts: list[int]) -> int | list[int]:
-    """One count for all ranks if they are equal, which more algorithms can do."""
-    return counts[0] if all(count == counts[0] for count in counts) else counts
-
-
-def _scaled(counts: Any, factor: int) -> Any:
-    return [count * factor for count in counts] if isinstance(counts, list) else counts * factor

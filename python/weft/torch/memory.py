@@ -15,7 +15,17 @@ from torch import Tensor
 
 from weft.errors import ArgumentError, UnsupportedError
 
-__all__ = ["Target", "check_same_type", "joined_source", "joined_target", "single", "source", "target", "unshared"]
+__all__ = [
+    "Target",
+    "check_same_type",
+    "is_plain",
+    "joined_source",
+    "joined_target",
+    "single",
+    "source",
+    "target",
+    "unshared",
+]
 
 _T = TypeVar("_T", Tensor, Sequence[Tensor])
 
@@ -41,14 +51,26 @@ def check_same_type(first: Tensor, second: Tensor) -> None:
         raise ArgumentError(f"the output holds {second.dtype}: expected {first.dtype}, as in the input")
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Whether the tensor's memory holds its elements one behind the other, as they are."""
+    if tensor.layout is not torch.strided:
+        raise UnsupportedError(f"tensors with layout {tensor.layout} are not supported: expected strided tensors")
+    if not tensor.is_cpu:
+        raise UnsupportedError(
+            f"tensors on {tensor.device} are not supported: expected CPU tensors. "
+            'Backends for several devices, as in "cpu:weft,cuda:nccl", need torch 2.14 or newer'
+        )
+    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
 def source(tensor: Tensor) -> Tensor:
     """`tensor` as contiguous memory to read: itself or a copy."""
-    return tensor if _is_plain(tensor) else _copy(tensor)
+    return tensor if is_plain(tensor) else _copy(tensor)
 
 
 def target(tensor: Tensor, *, keep: bool = False) -> Target:
     """`tensor` as contiguous memory to write; with `keep` it holds the tensor's elements at the start."""
-    if _is_plain(tensor):
+    if is_plain(tensor):
         return Target(tensor)
     memory = _copy(tensor) if keep else torch.empty(tensor.shape, dtype=tensor.dtype)
     # Detached, since an operation may write leaves that require gradients.
@@ -84,17 +106,6 @@ def unshared(reads: Tensor, writes: Tensor) -> Tensor:
     return reads
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    if tensor.layout is not torch.strided:
-        raise UnsupportedError(f"tensors with layout {tensor.layout} are not supported: expected strided tensors")
-    if not tensor.is_cpu:
-        raise UnsupportedError(
-            f"tensors on {tensor.device} are not supported: expected CPU tensors. "
-            'Backends for several devices, as in "cpu:weft,cuda:nccl", need torch 2.14 or newer'
-        )
-    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
-
-
 def _copy(tensor: Tensor) -> Tensor:
     return tensor.detach().clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
 
@@ -108,7 +119,7 @@ def _adjacent(tensors: Sequence[Tensor]) -> Tensor | None:
     first = tensors[0]
     storage, expected = first.untyped_storage().data_ptr(), first.data_ptr()
     for tensor in tensors:
-        if not _is_plain(tensor) or tensor.dtype != first.dtype:
+        if not is_plain(tensor) or tensor.dtype != first.dtype:
             return None
         if tensor.data_ptr() != expected or tensor.untyped_storage().data_ptr() != storage:
             return None
