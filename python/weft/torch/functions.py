@@ -93,7 +93,7 @@ def _split(
         store,
         distributed_c10d.GroupName(name),
         backend_options=options,
-        timeout=timeout or parent.timeout,
+        timeout=timeout or parent.options._timeout,
         group_desc=description or f"{parent.group_desc}:split",
     )
     world.pg_group_ranks[made] = {member: rank for rank, member in enumerate(members)}

@@ -99,7 +99,7 @@ class WeftProcessGroup(ProcessGroup):
         self._store = options.store
         self._name = options.group_id
         self._description = "undefined"
-        self.timeout = options.timeout
+        self.options = c10d.Backend.Options("weft", timeout=options.timeout)
         self._monitored_barrier = MonitoredBarrier(options.store, self._group.name, self._group.rank, self._group.size)
         self.splits = 0
         extend_functions()
@@ -191,12 +191,12 @@ class WeftProcessGroup(ProcessGroup):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the timeout of operations that do not bring their own."""
-        self.timeout = timeout
+        self.options._timeout = timeout
         self._operations.set_timeout(timeout)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:  # noqa: ARG002
         """Ends when every rank has called it, or raises `weft.Timeout`, which names all ranks that have not."""
-        self._monitored_barrier.wait(timeout or self.timeout)
+        self._monitored_barrier.wait(timeout or self.options._timeout)
 
     def shutdown(self) -> None:
         """Leaves the group in order."""
