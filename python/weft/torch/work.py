@@ -100,7 +100,8 @@ class WeftWork(Work):
         """A future of the result.
 
         Callbacks run on a thread of their own (see [Note: Callbacks may block]), or at once if the future is complete:
-        see [Note: Order of operations in backward].
+        see [Note: Order of operations in backward]. Outside a backward pass, a callback that starts operations should
+        use a group that nobody else uses meanwhile, since every rank must start the operations of a group in one order.
         """
         in_backward = torch._C._current_graph_task_id() != _OUTSIDE_BACKWARD
         if in_backward:
