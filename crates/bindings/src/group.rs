@@ -17,7 +17,6 @@ use crate::work::Work;
 #[pyclass(frozen, module = "weft._weft")]
 pub(crate) struct Group {
     inner: Arc<weft_runtime::Group>,
-    name: String,
 }
 
 #[pymethods]
@@ -41,13 +40,13 @@ impl Group {
         let store = store::of_python(store);
         let options = GroupOptions {
             timeout: duration(py, timeout)?,
-            name: name.clone(),
+            name,
         };
         let inner = interruptible(py, cancel, |flag| {
             let store = PrefixStore::new(prefix, &*store);
             weft_runtime::Group::create(endpoint, &store, rank, size, options, flag)
         })?;
-        Ok(Self { inner, name })
+        Ok(Self { inner })
     }
 
     /// This process's number in the group.
@@ -65,7 +64,7 @@ impl Group {
     /// What errors call the group.
     #[getter]
     fn name(&self) -> &str {
-        &self.name
+        self.inner.name()
     }
 
     /// For every rank, the lowest rank that shares memory with it.
@@ -186,7 +185,7 @@ impl Group {
         let timeout = optional_duration(py, timeout)?;
         let made = py.detach(|| self.inner.split(&ranks, &name, timeout));
         let made = checked(py, made)?;
-        Ok(made.map(|inner| Self { inner, name }))
+        Ok(made.map(|inner| Self { inner }))
     }
 
     /// Memory that the ranks of this host reach directly.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use weft_transport::Kind;
 
+use crate::Error;
 use crate::call::mix;
 use crate::channel::Layout;
 use crate::endpoint::Endpoint;
@@ -14,10 +15,8 @@ use crate::engine::Engine;
 use crate::group_state::GroupState;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
-use crate::plan::choose;
 use crate::rendezvous::{Meeting, Member, meet};
 use crate::store::Store;
-use crate::{Call, Error};
 
 /// How to make a group.
 #[derive(Clone, Debug)]
@@ -208,11 +207,6 @@ impl Group {
         &self.options.name
     }
 
-    /// How long an operation may take unless it is told otherwise.
-    pub fn timeout(&self) -> Duration {
-        self.options.timeout
-    }
-
     /// For each rank, the lowest rank that shares memory with it.
     pub fn hosts(&self) -> Vec<u32> {
         self.meeting
@@ -234,18 +228,6 @@ impl Group {
     /// How this rank reaches another; nothing for itself.
     pub fn transport(&self, rank: u32) -> Option<Kind> {
         (rank != self.rank && rank < self.size()).then(|| self.meeting.kind(self.rank, rank))
-    }
-
-    /// The name of the algorithm that a call would run on ordinary memory.
-    pub fn algorithm(&self, call: &Call) -> Result<&'static str, Error> {
-        self.check_usable()?;
-        let key = self
-            .engine
-            .with(|state, _| match state.groups.get(&self.id) {
-                Some(group) => choose(call, group.setting(false)),
-                None => Err(closed()),
-            })?;
-        Ok(weft_algorithms::registry()[key.algorithm as usize].name)
     }
 
     /// Makes sure that there is a link and a channel to a rank.

@@ -70,7 +70,7 @@ pub(crate) struct GroupState {
     pub(crate) symmetric: HashMap<u64, Shared>,
     pub(crate) symmetric_made: u64,
     pub(crate) broken: Option<Error>,
-    /// Ranks that have said goodbye.
+    /// Ranks that have left the group, said goodbye, or are gone.
     pub(crate) left: Vec<bool>,
     /// Set when this rank has closed the group; ranges are freed as peers detach.
     pub(crate) closed: bool,
