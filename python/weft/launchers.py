@@ -91,6 +91,7 @@ def place(
     launcher = _find(variables)
     if rank is None or world_size is None:
         if launcher is None:
+            _check_both_are_set(variables)
             return Place(0, 1, 0, "none")
         rank = _integer(variables, launcher.rank)
         world_size = _integer(variables, launcher.world_size)
@@ -119,10 +120,13 @@ def _find(variables: Mapping[str, str]) -> Launcher | None:
     for launcher in LAUNCHERS:
         if launcher.rank in variables and launcher.world_size in variables:
             return launcher
+    return None
+
+
+def _check_both_are_set(variables: Mapping[str, str]) -> None:
     if ("RANK" in variables) != ("WORLD_SIZE" in variables):
         there, missing = ("RANK", "WORLD_SIZE") if "RANK" in variables else ("WORLD_SIZE", "RANK")
         raise ConfigError(f"{there} is set but {missing} is not: a launcher sets both, or set them by hand")
-    return None
 
 
 def _meeting_point(variables: Mapping[str, str], launcher: Launcher | None, world_size: int) -> tuple[str, int]:

@@ -87,6 +87,7 @@ def test_torchrun_within_slurm_wins():
 
 def test_arguments_win():
     check(TORCHRUN, 0, 2, "[::1]:77", rank=0, world_size=2, host="::1", port=77)
+    check({"WORLD_SIZE": "4"}, 0, 2, "[::1]:77", rank=0, world_size=2)
 
 
 @pytest.mark.parametrize(
