@@ -120,6 +120,25 @@ pub struct Call {
 unsafe impl Send for Call {}
 
 impl Call {
+    /// A call of a collective whose message has so many bytes, for asking what would be chosen for its like.
+    pub(crate) fn probe(collective: Collective, bytes: u64, ranks: u32) -> Self {
+        let mut call = Call {
+            collective,
+            dtype: DType::U8,
+            op: Op::Max,
+            input: std::ptr::null(),
+            output: std::ptr::null_mut(),
+            counts: Counts::Equal(bytes),
+            priority: 0,
+            timeout: None,
+            algorithm: None,
+        };
+        if !call.works_in_place() {
+            call.counts = Counts::Equal(bytes / u64::from(ranks));
+        }
+        call
+    }
+
     /// Checks everything that can be wrong without knowing what the other ranks call.
     pub(crate) fn check(&self, ranks: u32) -> Result<(), Error> {
         let root = root(self.collective);

@@ -12,6 +12,15 @@ pub(crate) const FRAGMENTS: usize = 4;
 /// The size of such a fragment, in bytes.
 pub(crate) const FRAGMENT_BYTES: u64 = 64 << 10;
 
+/// The largest payload of an inline operation, in bytes. See `inline.rs`.
+pub(crate) const INLINE_BYTES: u64 = 4 << 10;
+/// What lies before the payload in its slot: flag and fingerprint, in bytes.
+pub(crate) const INLINE_HEADER: usize = 32;
+/// How many inline operations leave something in a channel before the next overwrites the first.
+pub(crate) const INLINE_SLOTS: u64 = 2;
+/// How far apart their slots lie, in bytes.
+pub(crate) const INLINE_STRIDE: u64 = (INLINE_BYTES + INLINE_HEADER as u64).next_multiple_of(SPACING);
+
 /// Words lie this far apart, in bytes, so that no two share a cache line or its prefetched neighbour.
 const SPACING: u64 = 128;
 
@@ -63,9 +72,14 @@ impl Layout {
         self.fragments_sent() + SPACING
     }
 
+    /// Where a slot of inline operations lies.
+    pub(crate) fn inline(self, slot: u64) -> u64 {
+        self.fragments_taken() + SPACING + slot * INLINE_STRIDE
+    }
+
     /// Where a fragment lies.
     pub(crate) fn fragment(self, slot: usize) -> u64 {
-        (self.fragments_taken() + SPACING).next_multiple_of(4096) + slot as u64 * FRAGMENT_BYTES
+        self.inline(INLINE_SLOTS).next_multiple_of(4096) + slot as u64 * FRAGMENT_BYTES
     }
 
     /// Where a slot's landing memory lies.
@@ -99,7 +113,8 @@ mod tests {
                 .collect();
             words.sort_unstable();
             assert!(words.windows(2).all(|pair| pair[0] + SPACING <= pair[1]));
-            assert!(words[words.len() - 1] + SPACING <= layout.fragment(0));
+            assert!(words[words.len() - 1] + SPACING <= layout.inline(0));
+            assert!(layout.inline(INLINE_SLOTS) <= layout.fragment(0));
             assert_eq!(layout.fragment(FRAGMENTS), layout.landing(0, 0));
             assert!(layout.landing(LANES - 1, SLOTS - 1) < layout.channel_bytes());
         }

@@ -150,6 +150,11 @@ impl Engine {
         }
     }
 
+    /// How patiently a calling thread may poll.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::new(self.crowd.load(Ordering::Relaxed), self.cores)
+    }
+
     /// Takes note that so many ranks share this machine.
     pub(crate) fn crowd(&self, ranks: usize) {
         self.crowd.fetch_max(ranks, Ordering::Relaxed);
@@ -162,11 +167,13 @@ impl Engine {
         deadline: Option<Instant>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Waited {
+        if completion.is_over() {
+            return Waited::Done;
+        }
         let mut watch = Watch::new(deadline, interrupted);
         while !completion.is_over() {
             let waited = if let Some(turn) = self.take_over() {
-                let patience = Patience::new(self.crowd.load(Ordering::Relaxed), self.cores);
-                let waited = self.drive(patience, &|| completion.is_over(), &mut watch);
+                let waited = self.drive(self.patience(), &|| completion.is_over(), &mut watch);
                 drop(turn);
                 self.hand_over();
                 waited

@@ -28,6 +28,17 @@ pub(crate) struct Bases {
     pub(crate) peers: Option<Arc<[(*const u8, *mut u8)]>>,
 }
 
+impl Bases {
+    /// The memory that a call names, reached by this rank alone.
+    pub(crate) fn own(call: &Call) -> Self {
+        Bases {
+            input: call.input,
+            output: call.output,
+            peers: None,
+        }
+    }
+}
+
 // SAFETY: plain addresses; whoever dereferences them answers for the access.
 unsafe impl Send for Bases {}
 
@@ -98,6 +109,9 @@ impl GroupState {
         pool: &Segment,
         budget: &mut Budget,
     ) -> Result<bool, Trouble> {
+        if self.operations[position].inline.is_some() {
+            return self.advance_inline(position);
+        }
         if !self.admit(position).map_err(Trouble::Other)? {
             return Ok(false);
         }
@@ -107,6 +121,15 @@ impl GroupState {
         let result = self.advance_tiles(position, &mut running, pool, budget);
         self.operations[position].running = Some(running);
         result
+    }
+
+    fn advance_inline(&mut self, position: usize) -> Result<bool, Trouble> {
+        let operation = &mut self.operations[position];
+        let (Some(inline), Some(entered)) = (&self.inline, &mut operation.inline) else {
+            return Ok(false);
+        };
+        operation.waiting = inline.advance(&operation.call, entered, &self.left)?;
+        Ok(operation.waiting.is_none())
     }
 
     fn advance_tiles(

@@ -69,7 +69,7 @@ impl State {
                 fingerprint,
                 ..
             } => {
-                let mine = group.recall(sequence);
+                let mine = group.order().recall(sequence);
                 let error = group.desync(sequence, rank, mine, fingerprint);
                 group.fail_and_tell(&error, finished);
                 Ok(())
@@ -385,7 +385,7 @@ impl GroupState {
 
     /// Answers a query, if this rank called something else.
     fn answer(&self, rank: u32, sequence: u64, theirs: Fingerprint) {
-        let Some(mine) = self.recall(sequence).filter(|mine| !mine.agrees(theirs)) else {
+        let Some(mine) = self.order().recall(sequence).filter(|mine| !mine.agrees(theirs)) else {
             return;
         };
         if let Some(link) = &self.links[rank as usize] {

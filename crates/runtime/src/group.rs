@@ -13,10 +13,12 @@ use crate::channel::Layout;
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::group_state::GroupState;
+use crate::inline::Inline;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
 use crate::rendezvous::{Meeting, Member, meet};
 use crate::store::Store;
+use crate::work::Completion;
 
 /// How to make a group.
 #[derive(Clone, Debug)]
@@ -48,6 +50,10 @@ pub struct Group {
     /// Serialises issuing, so that sequence numbers follow the order of calls.
     pub(crate) issuing: Mutex<()>,
     pub(crate) cancel: AtomicBool,
+    /// The latency path, where all ranks map each other's memory.
+    pub(crate) inline: Option<Arc<Inline>>,
+    /// Stands for all operations that were done at once.
+    pub(crate) done: Arc<Completion>,
     /// How often each list of ranks and name was split off.
     splits: Mutex<HashMap<u64, u64>>,
 }
@@ -95,7 +101,7 @@ impl Group {
             .endpoint()
             .pool()
             .allocate(layout.scratch_total(), 4096)?;
-        let state = GroupState {
+        let mut state = GroupState {
             id,
             name: options.name.clone(),
             rank,
@@ -108,9 +114,8 @@ impl Group {
             plans: Default::default(),
             lanes: Default::default(),
             operations: Default::default(),
-            next_sequence: 0,
-            history: 0,
-            remembered: Default::default(),
+            order: Arc::default(),
+            inline: None,
             mailbox: Mailbox::default(),
             symmetric: Default::default(),
             symmetric_made: 0,
@@ -118,6 +123,8 @@ impl Group {
             left: vec![false; size],
             closed: false,
         };
+        state.inline = Inline::make(&state, engine.endpoint().pool().segment().clone());
+        let inline = state.inline.clone();
         engine.with(|s, finished| s.add_group(state, finished));
         let group = Arc::new(Group {
             engine,
@@ -127,6 +134,8 @@ impl Group {
             options,
             issuing: Mutex::new(()),
             cancel: AtomicBool::new(false),
+            inline,
+            done: Completion::done(),
             splits: Mutex::default(),
         });
         for peer in control_neighbours(rank, size as u32) {

@@ -1,25 +1,24 @@
 //! What the engine keeps about one group.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_transport::{EndpointId, Kind, Link, LinkError};
 
-use crate::call::{Fingerprint, knows_all_counts};
+use crate::call::knows_all_counts;
 use crate::channel::{LANES, Layout, SLOTS};
 use crate::endpoint::Endpoint;
+use crate::inline::Inline;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
 use crate::operation::Operation;
+use crate::order::Order;
 use crate::plan::{Plan, PlanKey, Setting};
 use crate::pool::PoolRange;
 use crate::rendezvous::Meeting;
 use crate::symmetric::Shared;
 use crate::{Call, Counts, Error};
-
-/// So many finished operations are remembered, for peers that ask.
-const REMEMBERED: usize = 64;
 
 /// The tiles of a lane, counted over all operations that ran in it.
 #[derive(Default, Debug)]
@@ -62,9 +61,9 @@ pub(crate) struct GroupState {
     pub(crate) plans: HashMap<PlanKey, Arc<Plan>>,
     pub(crate) lanes: [Lane; LANES],
     pub(crate) operations: VecDeque<Operation>,
-    pub(crate) next_sequence: u64,
-    pub(crate) history: u64,
-    pub(crate) remembered: VecDeque<(u64, Fingerprint)>,
+    pub(crate) order: Arc<Mutex<Order>>,
+    /// The latency path, where all ranks map each other's memory.
+    pub(crate) inline: Option<Arc<Inline>>,
     pub(crate) mailbox: Mailbox,
     /// Symmetric memory by identity; see `symmetric.rs`.
     pub(crate) symmetric: HashMap<u64, Shared>,
@@ -134,12 +133,16 @@ impl GroupState {
             && crate::plan::gains_from_symmetric_memory(call, self.setting(true))
     }
 
-    /// The operations whose turn has come: the first of each lane.
+    /// The operations whose turn has come: the first of each lane, and the first of those that run inline.
     pub(crate) fn front(&self) -> impl Iterator<Item = &Operation> {
         let mut seen = [false; LANES];
-        self.operations
-            .iter()
-            .filter(move |op| !std::mem::replace(&mut seen[op.lane()], true))
+        let inline = |op: &&Operation| op.inline.is_some();
+        let first = self.operations.iter().filter(inline);
+        let first = first.min_by_key(|op| op.sequence).map(|op| op.sequence);
+        self.operations.iter().filter(move |op| match &op.inline {
+            Some(_) => Some(op.sequence) == first,
+            None => !std::mem::replace(&mut seen[op.lane()], true),
+        })
     }
 
     /// The plan for a key, compiled at most once.
@@ -154,23 +157,9 @@ impl GroupState {
         Ok(plan)
     }
 
-    /// Remembers what was called as operation `sequence`.
-    pub(crate) fn remember(&mut self, sequence: u64, fingerprint: Fingerprint) {
-        match self.remembered.iter_mut().find(|(s, _)| *s == sequence) {
-            Some(entry) => entry.1 = fingerprint,
-            None => self.remembered.push_back((sequence, fingerprint)),
-        }
-        if self.remembered.len() > REMEMBERED {
-            self.remembered.pop_front();
-        }
-    }
-
-    /// What was called as operation `sequence`, if that is still known.
-    pub(crate) fn recall(&self, sequence: u64) -> Option<Fingerprint> {
-        self.remembered
-            .iter()
-            .find(|(s, _)| *s == sequence)
-            .map(|(_, f)| *f)
+    /// The operations in the order of their calls.
+    pub(crate) fn order(&self) -> MutexGuard<'_, Order> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes sure that there is a channel to a peer over this link, and grants it.
@@ -225,6 +214,9 @@ impl GroupState {
             }
         }
         channel.remote = Some(remote);
+        if let Some(inline) = &self.inline {
+            inline.connect(self);
+        }
         Ok(())
     }
 
@@ -232,6 +224,9 @@ impl GroupState {
     pub(crate) fn fail(&mut self, error: &Error, finished: &mut crate::engine::Finished) {
         if self.broken.is_none() {
             self.broken = Some(error.clone());
+        }
+        if let Some(inline) = &self.inline {
+            inline.end();
         }
         for operation in self.operations.drain(..) {
             operation.abandon(&self.links);

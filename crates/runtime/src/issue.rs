@@ -6,10 +6,11 @@ use std::time::Instant;
 use weft_kernels::DType;
 use weft_schedule::Collective;
 
-use crate::call::{Counts, Fingerprint, Op};
+use crate::call::{Counts, Op};
 use crate::execute::Bases;
 use crate::group::{Group, closed};
 use crate::group_state::GroupState;
+use crate::inline::{Attempt, Entered};
 use crate::mailbox::Due;
 use crate::memory;
 use crate::operation::{Agreement, Keep, Keys, Operation};
@@ -29,6 +30,13 @@ impl Group {
     pub unsafe fn issue(&self, call: Call, background: bool) -> Result<Work, Error> {
         self.check_usable()?;
         call.check(self.size())?;
+        if !background && let Some(inline) = &self.inline {
+            match inline.attempt(&call, self.engine.patience()) {
+                Attempt::Done => return Ok(self.work(self.done.clone())),
+                Attempt::Entered(entered) => return self.resume(call, entered),
+                Attempt::NotNow => {}
+            }
+        }
         let order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
         let keys = self.plan(&call)?;
         let completion = Completion::new();
@@ -41,10 +49,28 @@ impl Group {
         if background {
             self.engine.hand_over();
         }
-        Ok(Work {
-            completion,
-            engine: self.engine.clone(),
-        })
+        Ok(self.work(completion))
+    }
+
+    fn work(&self, completion: Arc<Completion>) -> Work {
+        let engine = self.engine.clone();
+        Work { completion, engine }
+    }
+
+    /// Hands the engine an operation that got stuck on the calling thread.
+    fn resume(&self, call: Call, entered: Entered) -> Result<Work, Error> {
+        let completion = Completion::new();
+        self.engine.with(|state, _| {
+            let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
+            if let Some(error) = &group.broken {
+                return Err(error.clone());
+            }
+            let (keys, _) = group.plans_for(&call)?;
+            let bases = Bases::own(&call);
+            group.push(call, keys, completion.clone(), bases, None, None, Some(entered));
+            Ok(())
+        })?;
+        Ok(self.work(completion))
     }
 
     /// A rank that cannot take part in a call would keep the others waiting: the group is broken.
@@ -109,6 +135,11 @@ impl GroupState {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
+        if let Some(entered) = self.enter_inline(&call) {
+            let bases = Bases::own(&call);
+            self.push(call, keys, completion, bases, None, None, Some(entered));
+            return Ok(());
+        }
         let scaled = scaled_input(&call, self.rank, self.size());
         if let Some(Keep::Scaled(copy)) = &scaled {
             call.input = copy.as_ptr();
@@ -128,14 +159,16 @@ impl GroupState {
         };
         let bases = match symmetric {
             Some((_, bases)) => bases,
-            None => Bases {
-                input: call.input,
-                output: call.output,
-                peers: None,
-            },
+            None => Bases::own(&call),
         };
-        self.push(call, keys, completion, bases, agreement, scaled);
+        self.push(call, keys, completion, bases, agreement, scaled, None);
         Ok(())
+    }
+
+    /// Enters a call that runs on the latency path.
+    fn enter_inline(&self, call: &Call) -> Option<Entered> {
+        let inline = self.inline.as_ref()?;
+        Some(inline.enter(call, inline.of(call)?))
     }
 
     fn enqueue_agreement(&mut self, call: &Call, symmetric: u64) -> Result<Arc<Agreement>, Error> {
@@ -150,11 +183,8 @@ impl GroupState {
         let agreement = Agreement::new(value, completion.clone());
         let small = agreement_call(agreement.memory(), call);
         let key = choose(&small, self.setting(false))?;
-        let bases = Bases {
-            input: small.input,
-            output: small.output,
-            peers: None,
-        };
+        let bases = Bases::own(&small);
+        let entered = self.enter_inline(&small);
         self.push(
             small,
             (key, None),
@@ -162,6 +192,7 @@ impl GroupState {
             bases,
             None,
             Some(Keep::Agreement(agreement.clone())),
+            entered,
         );
         Ok(agreement)
     }
@@ -174,19 +205,20 @@ impl GroupState {
         bases: Bases,
         agreement: Option<Arc<Agreement>>,
         keep: Option<Keep>,
+        entered: Option<Entered>,
     ) {
         let now = Instant::now();
-        let fingerprint = Fingerprint::new(&call, self.history);
-        self.history = fingerprint.extended();
-        let sequence = self.next_sequence;
-        self.next_sequence += 1;
-        self.remember(sequence, fingerprint);
+        let (sequence, fingerprint) = match &entered {
+            Some(entered) => (entered.sequence, entered.fingerprint),
+            None => self.order().enter(&call, 0),
+        };
         self.operations.push_back(Operation {
             sequence,
             completion,
             due: Due::within(call.timeout.unwrap_or(self.timeout)),
             call,
             fingerprint,
+            inline: entered,
             keys,
             bases,
             agreement,

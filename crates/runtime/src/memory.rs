@@ -5,16 +5,17 @@
 //! it), and `Group::issue` obliges the caller to leave its buffers alone until the operation is over.
 
 use weft_kernels::{Finish, ReduceOp};
-use weft_schedule::{Collective, Slice};
+use weft_schedule::{Buffer, Collective, Rank, Schedule, Slice};
 use weft_transport::Segment;
 
-use crate::Call;
 use crate::call::Op;
+use crate::inline::INLINE_RANKS;
 use crate::execute::element_type;
 use crate::geometry::Side;
 use crate::mailbox::{Source, Target};
 use crate::operation::Running;
 use crate::place::Place;
+use crate::{Call, Counts};
 
 /// The pieces of memory that a put sends, one behind the other.
 pub(crate) struct Pieces<'a> {
@@ -135,6 +136,114 @@ pub(crate) fn scaled(call: &Call, ranks: u32, factor: f64) -> Vec<u8> {
     // SAFETY: `Group::issue` obliges the caller to give an input of this size; the copy has it too.
     unsafe { weft_kernels::scale(call.dtype, copy.as_mut_ptr(), call.input, elements, factor) };
     copy
+}
+
+/// Where one block of an inline operation lies: blocks of the caller's memory are counted from its beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Operand {
+    /// In the caller's source memory.
+    Input(u32),
+    /// In the caller's destination memory.
+    Output(u32),
+    /// Where this rank's put has landed.
+    Inbox(Rank),
+}
+
+impl Operand {
+    /// The place of a slice of one chunk of this rank's, if an inline operation can have its like.
+    pub(crate) fn of(slice: &Slice, schedule: &Schedule) -> Option<Operand> {
+        if slice.rank != schedule.rank || slice.chunks.len() != 1 {
+            return None;
+        }
+        let first = |windowed: bool| if windowed { schedule.rank } else { 0 };
+        let collective = schedule.collective;
+        match slice.buffer {
+            Buffer::Input => {
+                let first = first(collective == Collective::AllGather);
+                Some(Operand::Input(slice.chunks.start - first))
+            }
+            Buffer::Output => {
+                let first = first(collective == Collective::ReduceScatter);
+                Some(Operand::Output(slice.chunks.start - first))
+            }
+            Buffer::Landing { from, entry: 0, .. } => Some(Operand::Inbox(from)),
+            _ => None,
+        }
+    }
+}
+
+/// The bytes of one block of a call.
+fn block_bytes(call: &Call) -> usize {
+    match call.counts {
+        Counts::Equal(elements) => elements as usize * call.dtype.size(),
+        _ => unreachable!("inline operations have equal blocks"),
+    }
+}
+
+/// The address of what an inline operation reads.
+fn source(call: &Call, operand: Operand, inbox: &dyn Fn(Rank) -> *mut u8) -> *const u8 {
+    let block = |base: *const u8, index| base.wrapping_add(index as usize * block_bytes(call));
+    match operand {
+        Operand::Input(index) => block(call.input, index),
+        // The caller's vector is not brought into the output first.
+        Operand::Output(index) if call.works_in_place() => block(call.input, index),
+        Operand::Output(index) => block(call.output, index),
+        Operand::Inbox(from) => inbox(from),
+    }
+}
+
+/// The address of what an inline operation writes.
+fn destination(call: &Call, operand: Operand) -> *mut u8 {
+    match operand {
+        Operand::Output(index) => call
+            .output
+            .wrapping_add(index as usize * block_bytes(call)),
+        _ => unreachable!("the verifier lets a rank write to its output and scratch only"),
+    }
+}
+
+/// What an inline operation puts.
+pub(crate) fn operand(call: &Call, operand: Operand) -> &[u8] {
+    let address = source(call, operand, &|_| unreachable!("what has landed is not put"));
+    // SAFETY: see [Note: Who may touch what]; nobody writes to the source of a put before it is done.
+    unsafe { std::slice::from_raw_parts(address, block_bytes(call)) }
+}
+
+/// Copies a block of an inline operation.
+pub(crate) fn copy_operand(
+    call: &Call,
+    dst: Operand,
+    src: Operand,
+    inbox: &dyn Fn(Rank) -> *mut u8,
+) {
+    let (dst, src) = (destination(call, dst), source(call, src, inbox));
+    // SAFETY: see [Note: Who may touch what]: flags order the peers' puts before this, and operations with this slot after.
+    unsafe { weft_kernels::copy(&[dst], src, block_bytes(call)) };
+}
+
+/// Reduces blocks of an inline operation.
+pub(crate) fn reduce_operands(
+    call: &Call,
+    ranks: u32,
+    dst: Operand,
+    srcs: &[Operand],
+    inbox: &dyn Fn(Rank) -> *mut u8,
+) {
+    let Counts::Equal(elements) = call.counts else {
+        unreachable!("inline operations have equal blocks");
+    };
+    let mut sources = [std::ptr::null(); INLINE_RANKS];
+    for (address, src) in sources.iter_mut().zip(srcs) {
+        *address = source(call, *src, inbox);
+    }
+    let (sources, dsts) = (&sources[..srcs.len()], [destination(call, dst)]);
+    let finish = match call.op {
+        Op::Average => Finish::Average(ranks),
+        _ => Finish::Keep,
+    };
+    let (dtype, op) = (call.dtype, call.op.kernel());
+    // SAFETY: as in `copy_operand`.
+    unsafe { weft_kernels::reduce(dtype, op, &dsts, sources, elements as usize, finish) };
 }
 
 /// Copies a fragment from the pool to where a long message is received.

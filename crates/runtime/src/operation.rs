@@ -22,6 +22,7 @@ use crate::channel::{LANES, SLOTS};
 use crate::execute::{Bases, Blocked};
 use crate::geometry::Geometry;
 use crate::group_state::GroupState;
+use crate::inline::Entered;
 use crate::mailbox::Due;
 use crate::plan::{Plan, PlanKey};
 use crate::work::Completion;
@@ -115,6 +116,8 @@ pub(crate) struct Operation {
     pub(crate) completion: Arc<Completion>,
     pub(crate) due: Due,
     pub(crate) fingerprint: Fingerprint,
+    /// Set for one that runs on the latency path.
+    pub(crate) inline: Option<Entered>,
     pub(crate) keys: Keys,
     pub(crate) bases: Bases,
     pub(crate) agreement: Option<Arc<Agreement>>,
@@ -144,6 +147,9 @@ impl Operation {
 
     /// Whether everything is done.
     pub(crate) fn is_done(&self) -> bool {
+        if let Some(entered) = &self.inline {
+            return entered.ended;
+        }
         self.running
             .as_ref()
             .is_some_and(|r| r.next == r.geometry.tiles && r.tiles.is_empty())
@@ -203,7 +209,7 @@ impl GroupState {
             next: 0,
             tiles: Vec::with_capacity(SLOTS),
         });
-        self.remember(sequence, fingerprint);
+        self.order().settle(sequence, fingerprint);
         Ok(true)
     }
 }

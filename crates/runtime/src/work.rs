@@ -49,6 +49,13 @@ impl Completion {
         })
     }
 
+    /// That of an operation that is done already.
+    pub(crate) fn done() -> Arc<Self> {
+        let completion = Completion::new();
+        completion.finish(Ok(()));
+        completion
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.state.load(Ordering::Acquire) != RUNNING
     }

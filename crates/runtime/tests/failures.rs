@@ -2,6 +2,7 @@
 
 mod ranks;
 
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use ranks::Ranks;
@@ -168,7 +169,9 @@ fn a_rank_that_leaves_too_early_is_lost() {
 
 #[test]
 fn a_broken_group_stays_broken_and_says_why() {
+    let made = Barrier::new(2);
     Ranks::run(TransportChoice::Loopback, 2, |group| {
+        made.wait();
         group.abort("first reason");
         let mut buffer = vec![1.0; 1];
         let error = run(group, call(Collective::AllReduce, &mut buffer, 1)).unwrap_err();
