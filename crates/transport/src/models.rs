@@ -323,3 +323,23 @@ fn loom_finds_nothing_wrong_with_the_right_protocol() {
         }
     });
 }
+
+/// Where every rank waits for all others before it goes on, two slots need no credit: see [Note: Inline operations] in the runtime.
+#[test]
+fn loom_two_slots_are_enough_for_ranks_in_step() {
+    model(|| {
+        let ends = [Endpoint::new(), Endpoint::new()];
+        let in_step = |own: Arc<Endpoint>, peer: Arc<Endpoint>| {
+            for number in 1..=3_u64 {
+                let slot = number as usize % 2;
+                peer.put(slot, number);
+                own.sleep_until(ON_FUTEX, slot, number);
+                assert_eq!(own.read(slot), number);
+            }
+        };
+        let (own, peer) = (Arc::clone(&ends[1]), Arc::clone(&ends[0]));
+        let other = thread::spawn(move || in_step(own, peer));
+        in_step(Arc::clone(&ends[0]), Arc::clone(&ends[1]));
+        other.join().unwrap();
+    });
+}
