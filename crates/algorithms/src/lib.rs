@@ -17,7 +17,11 @@ mod registry;
 mod request;
 mod ring;
 mod scatter;
+mod selection;
+mod topology;
 mod tree;
 
 pub use registry::{Algorithm, Requirements, collective_name, find, registry};
 pub use request::{Memory, Request, Sizes};
+pub use selection::{Part, Selection, family, select};
+pub use topology::Topology;

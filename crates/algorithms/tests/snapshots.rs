@@ -1,6 +1,6 @@
 //! The programs of four ranks, in full: a refactoring leaves every one unchanged.
 
-use weft_algorithms::{Memory, Request, Sizes, registry};
+use weft_algorithms::{Memory, Request, Sizes, Topology, registry};
 use weft_schedule::{Collective, Schedule, print};
 
 const RANKS: u32 = 4;
@@ -33,6 +33,8 @@ fn programs() {
                         rank,
                         memory,
                         sizes: Sizes::Equal,
+                        topology: &Topology::flat(RANKS),
+                        parts: &[],
                     })
                 })
                 .collect();

@@ -2,7 +2,7 @@
 //! `docs/algorithms.md` says.
 
 use proptest::prelude::*;
-use weft_algorithms::{Algorithm, Memory, Request, Sizes, collective_name, registry};
+use weft_algorithms::{Algorithm, Memory, Request, Sizes, Topology, collective_name, registry};
 use weft_schedule::{Collective, Mapped, Report, Schedule, VerifyOptions, verify};
 
 /// What is moved between ranks, in chunks: by the rank that moves most, and by all.
@@ -160,6 +160,8 @@ fn check_all(ranks: impl Iterator<Item = u32> + Clone) {
                             rank: 0,
                             memory,
                             sizes,
+                            topology: &Topology::flat(ranks),
+                            parts: &[],
                         };
                         check(algorithm, request);
                     }
@@ -190,6 +192,7 @@ proptest! {
         memory in prop::sample::select(&[Memory::Ordinary, Memory::Symmetric]),
     ) {
         let collective = *root.get(&collectives(algorithm.collective, ranks));
-        check(&algorithm, Request { collective, ranks, rank: 0, memory, sizes: Sizes::Equal });
+        let topology = &Topology::flat(ranks);
+        check(&algorithm, Request { collective, ranks, rank: 0, memory, sizes: Sizes::Equal, topology, parts: &[] });
     }
 }

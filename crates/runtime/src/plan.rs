@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weft_algorithms::{Algorithm, Memory, Request, Sizes};
+use weft_algorithms::{Algorithm, Memory, Request, Sizes, Topology};
 use weft_schedule::{Buffer, Collective, Encoding, Rank, Schedule, Slice, Step};
 
 use crate::Error;
@@ -219,6 +219,8 @@ impl Plan {
             } else {
                 Sizes::Equal
             },
+            topology: &Topology::flat(ranks),
+            parts: &[],
         });
         let reach = |peer: Rank| peer == rank || mapped(peer);
         let program = fuse(
