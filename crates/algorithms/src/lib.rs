@@ -10,6 +10,8 @@ mod all_to_all;
 mod barrier;
 mod broadcast;
 mod builder;
+mod cost;
+mod crossing;
 mod gather;
 mod reduce;
 mod reduce_scatter;
@@ -21,7 +23,8 @@ mod selection;
 mod topology;
 mod tree;
 
-pub use registry::{Algorithm, Requirements, collective_name, find, registry};
+pub use cost::{Cost, Phase};
+pub use registry::{Algorithm, Reach, Requirements, Symmetry, collective_name, find, registry};
 pub use request::{Memory, Request, Sizes};
 pub use selection::{Part, Selection, family, select};
 pub use topology::Topology;

@@ -3,27 +3,53 @@
 use weft_schedule::{Collective, Schedule};
 
 use crate::{
-    Request, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce,
+    Cost, Request, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce,
     reduce_scatter, scatter,
 };
+
+/// Whose memory a rank must be able to read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Reach {
+    /// Only its own.
+    None,
+    /// The `Scratch` of the ranks in its innermost unit of the topology.
+    Unit,
+    /// The `Scratch` of every rank.
+    All,
+}
+
+/// Which ranks' programs are the same but for names. The order of a reduction's sources is not counted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Symmetry {
+    /// None in particular.
+    None,
+    /// Rank r's program is that of rank 0 with r added to every rank and, in grids of one chunk per rank or several, r blocks to every
+    /// chunk, both modulo their number.
+    Rotation,
+    /// Where the number of ranks is a power of two: rank r's program is that of rank 0 with r xor-ed to every rank and every block's number.
+    Exclusive,
+}
 
 /// What an algorithm needs and can do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Requirements {
-    /// Every rank must be able to read every rank's `Scratch`. Symmetric memory comes with this.
-    pub mapped_scratch: bool,
+    /// Whose `Scratch` a rank reads. Symmetric memory comes with [`Reach::All`].
+    pub mapped: Reach,
     /// The caller's memory must be symmetric.
     pub symmetric: bool,
     /// Blocks may have a size per rank: [`Sizes::PerRank`](crate::Sizes::PerRank).
     pub per_rank_sizes: bool,
+    /// Every element's contributions are combined by one reduction in the order of ranks, whatever the topology: the canonical tree.
+    pub reproducible: bool,
 }
 
 impl Requirements {
     /// Runs over every transport, on any memory, with blocks of equal size.
     pub(crate) const NONE: Requirements = Requirements {
-        mapped_scratch: false,
+        mapped: Reach::None,
         symmetric: false,
         per_rank_sizes: false,
+        reproducible: false,
     };
     /// As [`Requirements::NONE`], and blocks may have a size per rank.
     pub(crate) const NONE_ANY_SIZES: Requirements = Requirements {
@@ -32,8 +58,23 @@ impl Requirements {
     };
     /// Reads the peers' scratch memory.
     pub(crate) const MAPPED: Requirements = Requirements {
-        mapped_scratch: true,
+        mapped: Reach::All,
         ..Requirements::NONE
+    };
+    /// As [`Requirements::NONE`], and combines in the canonical tree.
+    pub(crate) const REPRODUCIBLE: Requirements = Requirements {
+        reproducible: true,
+        ..Requirements::NONE
+    };
+    /// As [`Requirements::REPRODUCIBLE`], and blocks may have a size per rank.
+    pub(crate) const REPRODUCIBLE_ANY_SIZES: Requirements = Requirements {
+        per_rank_sizes: true,
+        ..Requirements::REPRODUCIBLE
+    };
+    /// Reads the peers' scratch memory and combines in the canonical tree.
+    pub(crate) const MAPPED_REPRODUCIBLE: Requirements = Requirements {
+        reproducible: true,
+        ..Requirements::MAPPED
     };
 }
 
@@ -48,6 +89,10 @@ pub struct Algorithm {
     pub summary: &'static str,
     /// What it needs and can do.
     pub requires: Requirements,
+    /// Which ranks' programs are alike.
+    pub symmetry: Symmetry,
+    /// What it costs, whichever rank the request names.
+    pub cost: fn(&Request) -> Cost,
     /// Makes one rank's program. The request must keep the invariants of [`Request`].
     pub build: fn(&Request) -> Schedule,
 }

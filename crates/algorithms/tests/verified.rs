@@ -2,7 +2,9 @@
 //! `docs/algorithms.md` says.
 
 use proptest::prelude::*;
-use weft_algorithms::{Algorithm, Memory, Request, Sizes, Topology, collective_name, registry};
+use weft_algorithms::{
+    Algorithm, Memory, Reach, Request, Sizes, Topology, collective_name, registry,
+};
 use weft_schedule::{Collective, Mapped, Report, Schedule, VerifyOptions, verify};
 
 /// What is moved between ranks, in chunks: by the rank that moves most, and by all.
@@ -110,7 +112,7 @@ fn collectives(name: &str, ranks: u32) -> Vec<Collective> {
 fn mapped(algorithm: &Algorithm, memory: Memory) -> Mapped {
     match memory {
         Memory::Symmetric => Mapped::All,
-        Memory::Ordinary if algorithm.requires.mapped_scratch => Mapped::Scratch,
+        Memory::Ordinary if algorithm.requires.mapped == Reach::All => Mapped::Scratch,
         Memory::Ordinary => Mapped::None,
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn algorithms() -> Vec<Algorithm> {
         name: algorithm.name,
         collective: algorithm.collective,
         summary: algorithm.summary,
-        mapped_scratch: algorithm.requires.mapped_scratch,
+        mapped_scratch: algorithm.requires.mapped != weft_algorithms::Reach::None,
         symmetric: algorithm.requires.symmetric,
         per_rank_sizes: algorithm.requires.per_rank_sizes,
     };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weft_algorithms::{Algorithm, Memory, Request, Sizes, Topology};
+use weft_algorithms::{Algorithm, Memory, Reach, Request, Sizes, Topology};
 use weft_schedule::{Buffer, Collective, Encoding, Rank, Schedule, Slice, Step};
 
 use crate::Error;
@@ -186,7 +186,7 @@ fn usable(position: u16, setting: Setting, per_rank: bool) -> Result<(), &'stati
     if requires.symmetric && !setting.symmetric {
         return Err("needs symmetric memory on every rank, all on one host");
     }
-    if requires.mapped_scratch && !setting.mapped {
+    if requires.mapped == Reach::All && !setting.mapped {
         return Err("needs all ranks on one host");
     }
     if per_rank && !requires.per_rank_sizes {

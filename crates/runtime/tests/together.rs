@@ -34,7 +34,7 @@ fn random_case(rng: &mut Rng, ranks: u32, mapped: bool) -> Case {
     let (blocks, per_rank) = random_blocks(rng, collective, ranks as usize);
     let legal: Vec<&'static str> = weft_algorithms::registry()
         .iter()
-        .filter(|a| a.collective == name && (mapped || !a.requires.mapped_scratch))
+        .filter(|a| a.collective == name && (mapped || a.requires.mapped != weft_algorithms::Reach::All))
         .filter(|a| a.requires.per_rank_sizes || !per_rank)
         .map(|a| a.name)
         .collect();
