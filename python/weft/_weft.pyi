@@ -17,10 +17,14 @@ __all__ = [
     "Work",
     "__version__",
     "algorithms",
+    "verify",
 ]
 
 def algorithms() -> list[Algorithm]:
     """All algorithms."""
+
+def verify(text: str, options: str) -> str:
+    """What the verifier says of schedules in text form, as JSON; `options` too are JSON."""
 
 @final
 class Algorithm:

@@ -9,8 +9,11 @@ mod endpoint;
 mod error;
 mod group;
 mod interrupt;
+mod json;
+mod placement;
 mod store;
 mod symmetric;
+mod verify;
 mod work;
 
 /// The native layer of weft.
@@ -26,6 +29,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::MemoryStore>()?;
     module.add_class::<store::TcpStore>()?;
     module.add_class::<symmetric::Symmetric>()?;
+    module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
     module.add_class::<work::Work>()?;
     Ok(())
 }

@@ -6,10 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from weft.cli import bench, demo, doctor, hosts
+from weft.cli import bench, demo, doctor, hosts, verify
 from weft.cli.command import Command
 
-COMMANDS = (bench.COMMAND, demo.COMMAND, doctor.COMMAND, hosts.COMMAND)
+COMMANDS = (bench.COMMAND, demo.COMMAND, doctor.COMMAND, hosts.COMMAND, verify.COMMAND)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
