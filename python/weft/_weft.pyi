@@ -163,6 +163,9 @@ class Group:
         """A group of some ranks, in this order; None on other ranks."""
     def symmetric(self, nbytes: int) -> Symmetric:
         """Memory that the ranks of this host reach directly."""
+    @property
+    def symmetric_operations(self) -> int:
+        """How many operations ran on symmetric memory as such."""
     def abort(self, reason: str) -> None:
         """Ends every pending operation on all ranks."""
     def close(self) -> None:

@@ -194,6 +194,12 @@ impl Group {
         checked(py, made).map(Symmetric::new)
     }
 
+    /// How many operations ran on symmetric memory as such.
+    #[getter]
+    fn symmetric_operations(&self) -> u64 {
+        self.inner.symmetric_operations()
+    }
+
     /// Ends every pending operation on all ranks.
     fn abort(&self, py: Python<'_>, reason: &str) {
         py.detach(|| self.inner.abort(reason));

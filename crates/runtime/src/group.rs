@@ -114,6 +114,7 @@ impl Group {
             mailbox: Mailbox::default(),
             symmetric: Default::default(),
             symmetric_made: 0,
+            symmetric_operations: 0,
             broken: None,
             left: vec![false; size],
             closed: false,

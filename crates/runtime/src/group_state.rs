@@ -69,6 +69,8 @@ pub(crate) struct GroupState {
     /// Symmetric memory by identity; see `symmetric.rs`.
     pub(crate) symmetric: HashMap<u64, Shared>,
     pub(crate) symmetric_made: u64,
+    /// How many operations ran by a plan for symmetric memory.
+    pub(crate) symmetric_operations: u64,
     pub(crate) broken: Option<Error>,
     /// Ranks that have left the group, said goodbye, or are gone.
     pub(crate) left: Vec<bool>,

@@ -191,6 +191,7 @@ impl GroupState {
         let geometry = Geometry::new(&operation.call, &plan.schedule, self.layout, largest)?;
         let first = self.lanes[lane].assigned;
         self.lanes[lane].assigned += geometry.tiles;
+        self.symmetric_operations += u64::from(key.symmetric);
         let operation = &mut self.operations[position];
         operation.fingerprint = operation.fingerprint.with_plan(key.short());
         let (sequence, fingerprint) = (operation.sequence, operation.fingerprint);

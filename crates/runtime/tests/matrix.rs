@@ -387,3 +387,19 @@ fn a_reduce_on_symmetric_memory_leaves_the_other_ranks_outputs_alone() {
         },
     );
 }
+
+#[test]
+fn an_all_gather_in_place_needs_no_other_symmetric_memory() {
+    let case = Case {
+        in_place: true,
+        symmetric: true,
+        ..Case::simple(Collective::AllGather, 5000)
+    };
+    let cases = [case];
+    let transport = TransportChoice::Loopback.into();
+    judged(&transport, 3, &cases, |group, hand_in| {
+        let memory = symmetric_memory(group, &cases);
+        hand_in(perform(&cases[0], group, Some(&memory)));
+        assert_eq!(group.symmetric_operations(), 1);
+    });
+}
