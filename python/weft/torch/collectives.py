@@ -20,6 +20,7 @@ from weft.torch.handles import offer
 from weft.torch.memory import (
     Target,
     check_same_type,
+    is_block,
     is_plain,
     joined_source,
     joined_target,
@@ -288,7 +289,10 @@ class Collectives:
     ) -> _Operation:
         check_same_type(block, place.memory)
         dtype, width = moved(block)
-        reads = unshared(source(block), place.memory)
+        reads = source(block)
+        in_place = isinstance(counts, int) and is_block(self._rank, reads, place.memory)
+        if not in_place:
+            reads = unshared(reads, place.memory)
         return self._issue("all-gather", scaled(counts, width), dtype, options, reads, place, alone=alone)
 
     def _reduce_scatter(
