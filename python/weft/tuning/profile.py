@@ -108,7 +108,7 @@ class Profile:
         profile._check(source)
         if value.get("hash") != profile.hash:
             raise ConfigError(
-                f"{source}: the hash is {value.get('hash')!r}, but the table's is {profile.hash!r}: the table was changed"
+                f"{source}: the hash is {value.get('hash')!r}, but that of the table {profile.hash!r}: it was changed"
             )
         return profile
 

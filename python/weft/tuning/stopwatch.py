@@ -9,10 +9,13 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.collectives import How
-from weft.errors import ConfigError
+from weft.errors import ConfigError, UnsupportedError
 from weft.group import Group
 
-__all__ = ["Measurement", "Probe", "Stopwatch"]
+__all__ = ["LONG_S", "Measurement", "Probe", "Stopwatch"]
+
+LONG_S = 0.25
+"""Against calls as long as this, what the first one does once is nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,15 +56,25 @@ class Stopwatch:
     def measure(self, probe: Probe, seconds: float, calls_min: int = 3, calls_max: int = 400) -> Measurement:
         """Calls until about `seconds` are spent, and within the numbers of calls.
 
-        The first call, which makes the plan and grants memory, is not counted. Every call begins with a barrier, after
-        the rank has written its whole input.
+        Every call begins with a barrier, after the rank has written its whole input. The first call, which makes the
+        plan and grants memory, counts only if it takes long: then it is the only one.
         """
         call, source = self._call(probe)
-        first = self._slowest(np.array([self._timed(call, source)]))[0]
-        trial = self._slowest(np.array([self._timed(call, source)]))[0] if first < seconds else first
+        first = self._slowest(np.array([self._timed(call, source)]))
+        if first[0] > max(seconds, LONG_S):
+            return Measurement(probe, first.tolist())
+        trial = self._slowest(np.array([self._timed(call, source)]))[0]
         calls = int(min(max(seconds / max(trial, 1e-7), calls_min), calls_max))
         times = np.array([self._timed(call, source) for _ in range(calls)])
         return Measurement(probe, self._slowest(times).tolist())
+
+    def runs(self, probe: Probe) -> bool:
+        """Whether the group can run it. The same on every rank, because the choice depends on what all know alike."""
+        try:
+            self._call(probe)[0]()
+        except (ConfigError, UnsupportedError):
+            return False
+        return True
 
     def _timed(self, call: Callable[[], object], source: np.ndarray) -> float:
         np.copyto(source, self._fill[: len(source)])
@@ -82,6 +95,7 @@ class Stopwatch:
         message, share = self._input[:whole], self._input[:block]
         blocks, into = self._input[: block * group.size], self._output[: block * group.size]
         calls: dict[str, tuple[Callable[[], object], np.ndarray]] = {
+            "barrier": (group.barrier, message[:0]),
             "all-reduce": (lambda: group.all_reduce(message, **how), message),
             "reduce": (lambda: group.reduce(message, 0, **how), message),
             "broadcast": (lambda: group.broadcast(message, 0, **how), message),
