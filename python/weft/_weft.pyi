@@ -6,7 +6,6 @@ from typing import Any, final
 __version__: str
 
 __all__ = [
-    "Algorithm",
     "Cancellation",
     "DlpackTensor",
     "Endpoint",
@@ -17,37 +16,18 @@ __all__ = [
     "Work",
     "__version__",
     "algorithms",
+    "plan",
     "verify",
 ]
 
-def algorithms() -> list[Algorithm]:
-    """All algorithms."""
+def algorithms() -> str:
+    """All algorithms, as JSON."""
+
+def plan(question: str) -> str:
+    """The schedule of an algorithm for a group, and what the verifier says of it; JSON in and out."""
 
 def verify(text: str, options: str) -> str:
     """What the verifier says of schedules in text form, as JSON; `options` too are JSON."""
-
-@final
-class Algorithm:
-    """What an algorithm is called, needs and can do."""
-
-    @property
-    def name(self) -> str:
-        """Its name, unique within the collective."""
-    @property
-    def collective(self) -> str:
-        """What it carries out."""
-    @property
-    def summary(self) -> str:
-        """One line for people."""
-    @property
-    def mapped_scratch(self) -> bool:
-        """Whether all ranks must share memory."""
-    @property
-    def symmetric(self) -> bool:
-        """Whether the caller's arrays must be symmetric."""
-    @property
-    def per_rank_sizes(self) -> bool:
-        """Whether blocks may have a size per rank."""
 
 @final
 class Cancellation:

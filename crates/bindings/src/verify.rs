@@ -30,7 +30,7 @@ enum Reach {
 /// What was found out.
 #[derive(Serialize)]
 pub(crate) struct Verdict {
-    pub(crate) verified: bool,
+    verified: bool,
     problem: Option<Complaint>,
     report: Option<Findings>,
 }

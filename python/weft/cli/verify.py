@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from weft.cli import options
-from weft.cli.command import Command
+from weft.cli.command import Command, ended_by_interrupt
 from weft.errors import ArgumentError, ScheduleError
 from weft.schedule import Report, Schedule
 
@@ -26,6 +26,8 @@ examples:
 """
 
 MAPPED = ("none", "scratch", "all")
+TREES_SHOWN = 4
+TREE_WIDTH = 90
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +50,8 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"weft verify: {arguments.file}: {error}", file=sys.stderr)
         return 2
     try:
-        report = schedule.verify(arguments.mapped, arguments.hosts)
+        with ended_by_interrupt():
+            report = schedule.verify(arguments.mapped, arguments.hosts)
     except ScheduleError as error:
         if arguments.json:
             print(json.dumps({"verified": False, "problem": {"message": str(error), **vars(error)}}, indent=1))
@@ -68,16 +71,24 @@ def _run(arguments: argparse.Namespace) -> int:
 def describe(report: Report) -> str:
     """What a right schedule costs and computes, in lines for people."""
     lines = [
-        f"  {report.collective}, {report.ranks} ranks, {report.chunks} chunks",
-        f"  steps       {report.latency_steps} signals one after the other",
+        f"  {report.collective}, {_many(report.ranks, 'rank')}, {_many(report.chunks, 'chunk')}",
+        f"  steps       {_many(report.latency_steps, 'signal')} one after the other",
         f"  sent        {_shares(report.sent)}",
         f"  read        {_shares(report.read)}",
     ]
     trees = dict.fromkeys(report.trees)
-    lines += [f"  order       {tree}" for tree in list(trees)[:4]]
-    if len(trees) > 4:
-        lines.append(f"              and {len(trees) - 4} more: --json has the order of every chunk")
+    lines += [f"  order       {_cut(tree)}" for tree in list(trees)[:TREES_SHOWN]]
+    if len(trees) > TREES_SHOWN:
+        lines.append(f"              and {len(trees) - TREES_SHOWN} more: --json has the order of every chunk")
     return "\n".join(lines)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TREE_WIDTH else f"{text[: TREE_WIDTH - 4]} ..."
 
 
 def _shares(shares: tuple[float | None, ...]) -> str:

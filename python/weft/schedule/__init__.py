@@ -18,6 +18,20 @@ There is one verifier and one simulator, those of the core: what is here only wr
 """
 
 from weft.schedule.builder import Area, Buffer, Builder, Program, Slice
+from weft.schedule.family import Algorithm, Call, Planned, algorithms, plan
 from weft.schedule.schedule import Report, Schedule
 
-__all__ = ["Area", "Buffer", "Builder", "Program", "Report", "Schedule", "Slice"]
+__all__ = [
+    "Algorithm",
+    "Area",
+    "Buffer",
+    "Builder",
+    "Call",
+    "Planned",
+    "Program",
+    "Report",
+    "Schedule",
+    "Slice",
+    "algorithms",
+    "plan",
+]

@@ -11,7 +11,7 @@ from typing import Any
 from weft import _weft
 from weft.errors import ScheduleError
 
-__all__ = ["Report", "Schedule"]
+__all__ = ["Report", "Schedule", "plain_hosts"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,13 +62,13 @@ class Schedule:
         Raises:
             ScheduleError: The schedule is wrong: says at which rank, step and chunk, and why.
         """
-        options = {"mapped": mapped, "hosts": _plain(hosts)}
+        options = {"mapped": mapped, "hosts": plain_hosts(hosts)}
         verdict = json.loads(_weft.verify(self.text, json.dumps(options)))
         if not verdict["verified"]:
             raise ScheduleError(**verdict["problem"])
         return Report.of(verdict["report"])
 
 
-def _plain(hosts: int | Sequence[int] | None) -> int | list[int] | None:
+def plain_hosts(hosts: int | Sequence[int] | None) -> int | list[int] | None:
     """Hosts as JSON knows them."""
     return hosts if hosts is None or isinstance(hosts, int) else list(hosts)

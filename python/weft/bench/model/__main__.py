@@ -9,12 +9,12 @@ import sys
 import time
 from pathlib import Path
 
-from weft import _weft
 from weft.bench import launch, processes
 from weft.bench.model import observed
 from weft.bench.model.observed import Observed
 from weft.bench.model.settings import SETTINGS, Setting
 from weft.bench.sizes import parse_sizes
+from weft.schedule import algorithms
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def _measure(setting: Setting, arguments: argparse.Namespace) -> Observed:
         spec, result = Path(directory, "spec.json"), Path(directory, "result.json")
         value = {
             "setting": dataclasses.asdict(setting),
-            "algorithms": [a.name for a in _weft.algorithms() if a.collective == "all-reduce"],
+            "algorithms": [a.name for a in algorithms("all-reduce")],
             "sizes": arguments.sizes,
             "rounds": arguments.rounds,
             "cell_s": arguments.cell_seconds,
