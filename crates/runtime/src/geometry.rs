@@ -128,7 +128,10 @@ impl Geometry {
 
     /// The largest part of a chunk that a tile takes, in bytes.
     pub(crate) fn tile_bytes(&self) -> u64 {
-        let largest = self.input.largest(self.chunks).max(self.output.largest(self.chunks));
+        let largest = self
+            .input
+            .largest(self.chunks)
+            .max(self.output.largest(self.chunks));
         largest.div_ceil(self.tiles) * self.element_bytes
     }
 

@@ -10,12 +10,14 @@ use weft_transport::Kind;
 use crate::Error;
 use crate::call::mix;
 use crate::channel::Layout;
+use crate::choice::Chooser;
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::group_state::GroupState;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
-use crate::rendezvous::{Meeting, Member, meet};
+use crate::policy::{Policy, Profile, suitable};
+use crate::rendezvous::{Meeting, Member, Terms, meet};
 use crate::store::Store;
 
 /// How to make a group.
@@ -25,6 +27,8 @@ pub struct GroupOptions {
     pub timeout: Duration,
     /// What the group is called in messages.
     pub name: String,
+    /// What is asked of the choice of algorithms, alike on all ranks, and rank 0's tables to choose by.
+    pub terms: Terms,
 }
 
 impl Default for GroupOptions {
@@ -32,8 +36,20 @@ impl Default for GroupOptions {
         GroupOptions {
             timeout: Duration::from_secs(300),
             name: "world".into(),
+            terms: Terms::default(),
         }
     }
+}
+
+/// How a group that is split off differs from the one that it is made from.
+#[derive(Clone, Default, Debug)]
+pub struct SplitOptions {
+    /// How long an operation may take; as in the other group if none.
+    pub timeout: Option<Duration>,
+    /// What is asked of the choice of algorithms, for all of its ranks; as in the other group if none.
+    pub policy: Option<Policy>,
+    /// Tables to choose algorithms by, alike on all of its ranks; those of the other group if none.
+    pub profiles: Option<Vec<Profile>>,
 }
 
 /// A list of endpoints that communicate with each other, and this endpoint's place in it.
@@ -67,7 +83,8 @@ impl Group {
     ) -> Result<Arc<Group>, Error> {
         let engine = engine_of(&endpoint)?;
         let deadline = Instant::now() + options.timeout;
-        let meeting = meet(&endpoint, store, rank, size, deadline, cancel)?;
+        let terms = options.terms.clone();
+        let meeting = meet(&endpoint, store, rank, size, terms, deadline, cancel)?;
         let id = meeting.group_id;
         Self::join(engine, meeting, id, rank, options, deadline, cancel)
     }
@@ -91,6 +108,8 @@ impl Group {
             .filter(|member| machine(member) == mine);
         engine.crowd(here.count());
         let layout = Layout::new(size as u32);
+        let profile = suitable(&meeting.profiles, &meeting)?;
+        let chooser = Chooser::new(&meeting, rank, layout, &options.terms.policy, profile)?;
         let scratch = engine
             .endpoint()
             .pool()
@@ -105,6 +124,7 @@ impl Group {
             links: vec![None; size],
             channels: (0..size).map(|_| None).collect(),
             scratch,
+            chooser,
             plans: Default::default(),
             lanes: Default::default(),
             operations: Default::default(),
@@ -138,12 +158,12 @@ impl Group {
 
     /// Makes a group of some of this group's ranks, in the order given. `None` if this rank is not among them.
     ///
-    /// Needs no communication: every member calls it with the same list and name, and equally often.
+    /// Needs no communication: every member calls it with the same list, name and options, and equally often.
     pub fn split(
         &self,
         ranks: &[u32],
         name: &str,
-        timeout: Option<Duration>,
+        options: SplitOptions,
     ) -> Result<Option<Arc<Group>>, Error> {
         self.check_usable()?;
         let size = self.size();
@@ -162,7 +182,14 @@ impl Group {
         let Some(rank) = ranks.iter().position(|rank| *rank == self.rank) else {
             return Ok(None);
         };
-        let meeting = self.meeting.of_ranks(ranks);
+        let mut meeting = self.meeting.of_ranks(ranks);
+        // A table that was asked for is meant for the group that it was given to.
+        for profile in &mut meeting.profiles {
+            profile.required = false;
+        }
+        if let Some(profiles) = options.profiles {
+            meeting.profiles = profiles;
+        }
         let words = name
             .bytes()
             .map(u64::from)
@@ -174,10 +201,15 @@ impl Group {
             *before += 1;
             mix(base, *before)
         };
-        let timeout = timeout.unwrap_or(self.options.timeout);
+        let timeout = options.timeout.unwrap_or(self.options.timeout);
+        let inherited = || self.options.terms.policy.of_ranks(ranks);
         let options = GroupOptions {
             timeout,
             name: name.into(),
+            terms: Terms {
+                policy: options.policy.unwrap_or_else(inherited),
+                profiles: Vec::new(),
+            },
         };
         let deadline = Instant::now() + timeout;
         let engine = self.engine.clone();

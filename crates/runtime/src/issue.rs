@@ -13,7 +13,7 @@ use crate::group_state::GroupState;
 use crate::mailbox::Due;
 use crate::memory;
 use crate::operation::{Agreement, Keep, Keys, Operation};
-use crate::plan::choose;
+use crate::policy::Tiling;
 use crate::work::{Completion, Work};
 use crate::{Call, Error};
 
@@ -79,9 +79,9 @@ impl Group {
 impl GroupState {
     /// The plans that a call may run by, and the ranks that it involves and that there is no channel to yet.
     fn plans_for(&mut self, call: &Call) -> Result<(Keys, Vec<u32>), Error> {
-        let ordinary = choose(call, self.setting(false))?;
+        let ordinary = self.chooser.choose(call, false)?;
         let symmetric = match self.may_be_symmetric(call) {
-            true => Some(choose(call, self.setting(true))?),
+            true => Some(self.chooser.choose(call, true)?),
             false => None,
         };
         let mut involved = self.plan(ordinary, call)?.neighbours.clone();
@@ -90,7 +90,7 @@ impl GroupState {
         }
         if self.needs_agreement(call) {
             let agreement = agreement_call(std::ptr::null_mut(), call);
-            let key = choose(&agreement, self.setting(false))?;
+            let key = self.chooser.choose(&agreement, false)?;
             involved.extend(&self.plan(key, &agreement)?.neighbours);
         }
         involved.retain(|rank| self.channels[*rank as usize].is_none());
@@ -149,7 +149,7 @@ impl GroupState {
         let completion = Completion::new();
         let agreement = Agreement::new(value, completion.clone());
         let small = agreement_call(agreement.memory(), call);
-        let key = choose(&small, self.setting(false))?;
+        let key = self.chooser.choose(&small, false)?;
         let bases = Bases {
             input: small.input,
             output: small.output,
@@ -225,5 +225,6 @@ fn agreement_call(memory: *mut u8, call: &Call) -> Call {
         priority: call.priority,
         timeout: call.timeout,
         algorithm: None,
+        tiling: Tiling::default(),
     }
 }
