@@ -18,8 +18,11 @@ __all__ = [
 ]
 
 
-class Error(Exception):
-    """The base of everything that weft raises on purpose."""
+class Error(RuntimeError):
+    """The base of everything that weft raises on purpose.
+
+    A RuntimeError, because that is what torch's own backends raise, and what programs for them catch.
+    """
 
 
 class PeerLost(Error):

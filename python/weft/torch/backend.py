@@ -58,7 +58,7 @@ class WeftBackend(Collectives, Backend):
 
     def monitored_barrier(self, options: Any, _wait_all_ranks: bool) -> None:
         """Ends when every rank has called it, or raises `weft.Timeout`, which names all ranks that have not."""
-        self._monitored_barrier.wait(options.timeout if seconds(options.timeout) else self._options._timeout)
+        self._monitored_barrier.wait(self._options._timeout if options.timeout < timedelta(0) else options.timeout)
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         """Whether `allocate_tensor` makes operations on this device's tensors faster."""

@@ -207,7 +207,7 @@ class WeftProcessGroup(ProcessGroup):
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:  # noqa: ARG002
         """Ends when every rank has called it, or raises `weft.Timeout`, which names all ranks that have not."""
-        self._monitored_barrier.wait(timeout or self.options._timeout)
+        self._monitored_barrier.wait(self.options._timeout if timeout is None else timeout)
 
     def shutdown(self) -> None:
         """Leaves the group in order."""
