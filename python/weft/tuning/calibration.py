@@ -5,11 +5,14 @@ None of them is an all-reduce: that the parameters predict all-reduces is then w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from weft.tuning.stopwatch import Measurement, Probe, Stopwatch
+from weft.tuning.stopwatch import Measurement, Probe
 
 __all__ = ["measure", "probes"]
+
+Run = Callable[[Sequence[Probe], float], list[Measurement]]
+"""Measures each probe for about so many seconds, on all ranks together."""
 
 _WAYS = (
     ("barrier", "dissemination"),
@@ -38,15 +41,14 @@ def probes(bytes_max: int) -> list[Probe]:
     return [Probe("barrier", "dissemination", 0), *blocks]
 
 
-def measure(stopwatch: Stopwatch, what: Sequence[Probe], seconds: float) -> list[Measurement]:
-    """Measures for about `seconds`, what the group can run. Every rank calls it with the same probes."""
+def measure(run: Run, what: Sequence[Probe], seconds: float) -> list[Measurement]:
+    """Measures for about `seconds`, by `run`, what the group can run."""
     found: list[Measurement] = []
     long: set[tuple[str, str]] = set()
     for probe in what:
-        way = (probe.collective, probe.algorithm)
-        if way in long or not stopwatch.runs(probe):
+        if (probe.collective, probe.algorithm) in long:
             continue
-        found.append(stopwatch.measure(probe, seconds / len(what)))
-        if found[-1].median_s > _LONG_S:
-            long.add(way)
+        measured = run([probe], seconds / len(what))
+        found += measured
+        long.update((probe.collective, probe.algorithm) for one in measured if one.median_s > _LONG_S)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class Probe:
     algorithm: str
     bytes: int
     """Of the whole message; rounded down to a whole number of elements per rank where there are blocks."""
+    tile_bytes: int | None = None
+    tiles_in_flight: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,10 @@ class Stopwatch:
         calls = int(min(max(seconds / max(trial, 1e-7), calls_min), calls_max))
         times = np.array([self._timed(call, source) for _ in range(calls)])
         return Measurement(probe, self._slowest(times).tolist())
+
+    def measure_all(self, probes: Sequence[Probe], seconds: float) -> list[Measurement]:
+        """Measures each for about `seconds`; what the group cannot run is left out."""
+        return [self.measure(probe, seconds) for probe in probes if self.runs(probe)]
 
     def runs(self, probe: Probe) -> bool:
         """Whether the group can run it. The same on every rank, because the choice depends on what all know alike."""

@@ -36,7 +36,7 @@ def main() -> None:
         long: set[Probe] = set()
         runs = {name: stopwatch.runs(Probe("all-reduce", name, 4096)) for name in spec["algorithms"]}
         for turn in range(spec["rounds"]):
-            first += calibration.measure(stopwatch, probes, spec["calibration_s"])
+            first += calibration.measure(stopwatch.measure_all, probes, spec["calibration_s"])
             for probe in wanted:
                 if not runs[probe.algorithm] or probe in long:
                     continue
