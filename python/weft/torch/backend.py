@@ -42,7 +42,7 @@ class WeftBackend(Collectives, Backend):
     def __init__(self, group: _weft.Group, store: Store, timeout: timedelta) -> None:
         """`timeout` is what torch tells those who ask for the backend's options."""
         super().__init__(group.rank, group.size)
-        self._begin(group, group.rank, group.size)
+        self._begin(group, group.rank, group.size, timeout)
         self._options = Backend.Options("weft", timeout=timeout)
         self._monitored_barrier = MonitoredBarrier(store, group.name, group.rank, group.size)
         self.symmetric_memory = SymmetricMemory(group)

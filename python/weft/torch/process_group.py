@@ -81,8 +81,8 @@ def _called_by_python() -> bool:
 class _Operations(Collectives):
     """The shared body, which calls its own methods and not those that the process group makes of them."""
 
-    def __init__(self, group: _weft.Group) -> None:
-        self._begin(group, group.rank, group.size)
+    def __init__(self, group: _weft.Group, timeout: timedelta) -> None:
+        self._begin(group, group.rank, group.size, timeout)
 
 
 class WeftProcessGroup(ProcessGroup):
@@ -97,7 +97,7 @@ class WeftProcessGroup(ProcessGroup):
         """`options` are torch's `_DistributedBackendOptions`."""
         super().__init__(options.group_rank, options.group_size)
         self._group = open_group(options)
-        self._operations = _Operations(self._group)
+        self._operations = _Operations(self._group, options.timeout)
         self.symmetric_memory = SymmetricMemory(self._group)
         self._store = options.store
         self._name = options.group_id
