@@ -15,12 +15,13 @@ pub struct Phase {
     pub rounds: u32,
     /// Messages that a rank sends per round. What it writes to its peers' mapped memory counts as well.
     pub messages: u32,
-    /// Messages that a rank receives per round. Links carry both directions at once, so the greater number matters.
-    pub received: u32,
-    /// The share of a message that one of these messages carries.
+    /// The share that one of these messages carries.
     pub share: f64,
-    /// The share that passes the border of an outermost unit of the topology (a host, say) per round, of all its ranks
-    /// together: of the unit for which that is most, in the direction in which it is more.
+    /// The share that a rank receives per round. Links carry both directions at once, so what matters is the greater of this and
+    /// [`Phase::sent`].
+    pub received: f64,
+    /// The share that passes the border of an outermost unit of the topology (a host, say) per round, sent or read by all its
+    /// ranks together: of the unit for which that is most, in the direction in which it is more.
     pub crossing: f64,
     /// The share that a rank reads from its peers' mapped memory per round.
     pub read: f64,
@@ -31,6 +32,11 @@ pub struct Phase {
 }
 
 impl Phase {
+    /// The share that a rank sends per round.
+    pub fn sent(&self) -> f64 {
+        f64::from(self.messages) * self.share
+    }
+
     /// Rounds of signals.
     pub(crate) fn signals(rounds: u32) -> Phase {
         Phase {
@@ -44,7 +50,7 @@ impl Phase {
         Phase {
             rounds,
             messages,
-            received: messages,
+            received: f64::from(messages) * share,
             share,
             ..Phase::default()
         }

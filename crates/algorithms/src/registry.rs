@@ -18,15 +18,16 @@ pub enum Reach {
     All,
 }
 
-/// Which ranks' programs are the same but for names. The order of a reduction's sources is not counted.
+/// Which ranks' programs are the same but for names: another rank for each rank, other chunks, as many, for the chunks of a slice.
+///
+/// The order of a reduction's sources does not count, nor whether a range is split where chunk numbers wrap.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Symmetry {
     /// None in particular.
     None,
-    /// Rank r's program is that of rank 0 with r added to every rank and, in grids of one chunk per rank or several, r blocks to every
-    /// chunk, both modulo their number.
+    /// Rank r's program is that of rank 0 with r added to every rank, modulo their number.
     Rotation,
-    /// Where the number of ranks is a power of two: rank r's program is that of rank 0 with r xor-ed to every rank and every block's number.
+    /// Where the number of ranks is a power of two: rank r's program is that of rank 0 with r xor-ed to every rank.
     Exclusive,
 }
 

@@ -50,7 +50,7 @@ impl Binomial {
         let first = Phase {
             rounds: 1,
             messages: 1 + children - self.depth(),
-            received: 1,
+            received: 1.0,
             ..rest
         };
         [first, rest]

@@ -10,7 +10,7 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
@@ -25,6 +25,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 fn cost(request: &Request) -> Cost {
     let others = request.others_share();
     let reduction = Phase {
+        crossing: crossing::all_pairs(request) * request.block_share(),
         read: others,
         reduced: 1.0,
         ..Phase::signals(1)
@@ -32,8 +33,9 @@ fn cost(request: &Request) -> Cost {
     if request.symmetric() {
         let pass = Phase {
             messages: request.ranks - 1,
-            received: request.ranks - 1,
+            received: others,
             share: request.block_share(),
+            crossing: 2.0 * reduction.crossing,
             ..reduction
         };
         return Cost::of(request, [Phase::signals(1), pass]);
@@ -43,6 +45,7 @@ fn cost(request: &Request) -> Cost {
         ..Phase::signals(1)
     };
     let collect = Phase {
+        crossing: reduction.crossing,
         read: others,
         ..Phase::signals(1)
     };

@@ -7,7 +7,7 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "mapped",
@@ -24,7 +24,9 @@ fn cost(request: &Request) -> Cost {
         copied: request.staged(1.0),
         ..Phase::signals(1)
     };
+    let root = request.root();
     let collect = Phase {
+        crossing: crossing::of(request, request.others(root).map(|rank| (root, rank))),
         read: 1.0,
         ..Phase::signals(1)
     };

@@ -21,7 +21,7 @@ fn cost(request: &Request) -> Cost {
     let exchange = Phase {
         rounds: 1,
         messages: 1,
-        received: request.ranks - 1,
+        received: request.others_share(),
         share,
         crossing: crossing::of(request, request.others(root).map(|rank| (rank, root))) * share,
         copied: share + request.staged(request.others_share()),

@@ -22,8 +22,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 fn cost(request: &Request) -> Cost {
     let tree = tree(request);
     let hub_receives = tree.phases(request).map(|phase| Phase {
-        messages: phase.received,
-        received: phase.messages,
+        messages: phase.received as u32,
+        received: phase.sent(),
         reduced: f64::from(tree.children(tree.root).len() as u32 + 1) / f64::from(tree.depth()),
         ..phase
     });

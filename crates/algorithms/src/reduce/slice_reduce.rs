@@ -9,7 +9,7 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
@@ -22,8 +22,11 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 };
 
 fn cost(request: &Request) -> Cost {
-    let others = request.others_share();
+    let (others, root) = (request.others_share(), request.root());
+    let to_root = request.others(root).map(|rank| (rank, root));
+    let collected = crossing::of(request, to_root) * request.block_share();
     let reduction = Phase {
+        crossing: crossing::all_pairs(request) * request.block_share(),
         read: others,
         reduced: 1.0,
         ..Phase::signals(1)
@@ -31,8 +34,9 @@ fn cost(request: &Request) -> Cost {
     if request.symmetric() {
         let pass = Phase {
             messages: 1,
-            received: request.ranks - 1,
+            received: others,
             share: request.block_share(),
+            crossing: reduction.crossing + collected,
             ..reduction
         };
         return Cost::of(request, [Phase::signals(1), pass]);
@@ -42,6 +46,7 @@ fn cost(request: &Request) -> Cost {
         ..Phase::signals(1)
     };
     let collect = Phase {
+        crossing: collected,
         read: others,
         ..Phase::signals(1)
     };

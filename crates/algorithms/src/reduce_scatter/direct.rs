@@ -19,15 +19,16 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 };
 
 fn cost(request: &Request) -> Cost {
+    let share = request.block_share();
     if request.symmetric() {
         let pass = Phase {
+            crossing: crossing::all_pairs(request) * share,
             read: request.others_share(),
             reduced: 1.0,
             ..Phase::signals(1)
         };
         return Cost::of(request, [Phase::signals(1), pass]);
     }
-    let share = request.block_share();
     let exchange = Phase {
         crossing: crossing::all_pairs(request) * share,
         reduced: 1.0,

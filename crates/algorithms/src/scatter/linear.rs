@@ -20,8 +20,11 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 
 fn cost(request: &Request) -> Cost {
     let (share, root) = (request.block_share(), request.root());
+    let from_root = request.others(root).map(|rank| (root, rank));
+    let crossing = crossing::of(request, from_root) * share;
     if request.symmetric() {
         let pass = Phase {
+            crossing,
             read: share,
             copied: share,
             ..Phase::signals(1)
@@ -31,9 +34,9 @@ fn cost(request: &Request) -> Cost {
     let exchange = Phase {
         rounds: 1,
         messages: request.ranks - 1,
-        received: 1,
+        received: share,
         share,
-        crossing: crossing::of(request, request.others(root).map(|rank| (root, rank))) * share,
+        crossing,
         copied: share,
         ..Phase::default()
     };
