@@ -3,7 +3,7 @@
 use weft_schedule::{Collective, Schedule};
 
 use crate::{
-    Cost, Request, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce,
+    Cost, Inner, Request, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce,
     reduce_scatter, scatter,
 };
 
@@ -16,6 +16,20 @@ pub enum Reach {
     Unit,
     /// The `Scratch` of every rank.
     All,
+}
+
+/// What is to be chosen about an algorithm: what may follow its name in parentheses.
+#[derive(Clone, Copy, Debug)]
+pub enum Parts {
+    /// Nothing.
+    None,
+    /// A component for each level of units, innermost first, then an algorithm of the same collective for the outermost owners.
+    Levels {
+        /// The components for the inside of units; the first is the default.
+        inner: &'static [Inner],
+        /// The default for the outermost owners.
+        top: &'static str,
+    },
 }
 
 /// Which ranks' programs are the same but for names: another rank for each rank, other chunks, as many, for the chunks of a slice.
@@ -32,7 +46,7 @@ pub enum Symmetry {
 }
 
 /// What an algorithm needs and can do.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Requirements {
     /// Whose `Scratch` a rank reads. Symmetric memory comes with [`Reach::All`].
     pub mapped: Reach,
@@ -42,6 +56,8 @@ pub struct Requirements {
     pub per_rank_sizes: bool,
     /// Every element's contributions are combined by one reduction in the order of ranks, whatever the topology: the canonical tree.
     pub reproducible: bool,
+    /// What is to be chosen about it.
+    pub parts: Parts,
 }
 
 impl Requirements {
@@ -51,6 +67,7 @@ impl Requirements {
         symmetric: false,
         per_rank_sizes: false,
         reproducible: false,
+        parts: Parts::None,
     };
     /// As [`Requirements::NONE`], and blocks may have a size per rank.
     pub(crate) const NONE_ANY_SIZES: Requirements = Requirements {
@@ -103,15 +120,20 @@ static ALGORITHMS: &[Algorithm] = &[
     all_reduce::direct::ALGORITHM,
     all_reduce::two_shot::ALGORITHM,
     all_reduce::slice_reduce::ALGORITHM,
+    all_reduce::multi_rail::ALGORITHM,
+    all_reduce::leaders::ALGORITHM,
     reduce::binomial::ALGORITHM,
     reduce::slice_reduce::ALGORITHM,
+    reduce::leaders::ALGORITHM,
     broadcast::binomial::ALGORITHM,
     broadcast::mapped::ALGORITHM,
+    broadcast::leaders::ALGORITHM,
     all_gather::ring::ALGORITHM,
     all_gather::direct::ALGORITHM,
     all_gather::mapped::ALGORITHM,
     reduce_scatter::ring::ALGORITHM,
     reduce_scatter::direct::ALGORITHM,
+    reduce_scatter::slice_reduce::ALGORITHM,
     all_to_all::pairwise::ALGORITHM,
     all_to_all::direct::ALGORITHM,
     gather::linear::ALGORITHM,

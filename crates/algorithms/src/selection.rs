@@ -4,7 +4,9 @@ use std::fmt;
 
 use weft_schedule::Schedule;
 
-use crate::{Algorithm, Request, Requirements, Topology, registry};
+use crate::{
+    Algorithm, Cost, Inner, Parts, Reach, Request, Requirements, Symmetry, Topology, find, registry,
+};
 
 /// One choice that an algorithm leaves open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -24,40 +26,117 @@ pub struct Selection {
     pub parts: Vec<Part>,
 }
 
-/// The selection of this name for the collective of this name.
+/// The selection of this name for the collective of this name. Components that the name leaves out are the defaults.
 ///
 /// # Errors
 /// There is no such algorithm, or it takes no such components. The message names what is allowed.
 pub fn select(collective: &str, name: &str) -> Result<Selection, String> {
-    let (head, parts) = split(name)?;
-    let candidates = || registry().iter().filter(|a| a.collective == collective);
-    let Some(algorithm) = candidates().find(|candidate| candidate.name == head) else {
-        let known: Vec<&str> = candidates().map(|candidate| candidate.name).collect();
+    let (head, arguments) = split(name)?;
+    let Some(algorithm) = find(collective, head) else {
         return Err(format!(
             "unknown algorithm {head:?} for {collective}; there are: {}",
-            known.join(", ")
+            listed(of_collective(collective).map(|algorithm| algorithm.name))
         ));
     };
-    if !parts.is_empty() {
-        return Err(format!(
-            "{name:?} names components, but {collective} {head:?} has none"
-        ));
+    let parts = match algorithm.requires.parts {
+        Parts::None if arguments.is_empty() => Ok(Vec::new()),
+        Parts::None => Err("takes no components".to_owned()),
+        Parts::Levels { inner, top } if arguments.is_empty() => {
+            Ok(vec![Part::Algorithm(inner[0].name), Part::Algorithm(top)])
+        }
+        Parts::Levels { inner, .. } => levels(collective, inner, &arguments),
+    };
+    match parts {
+        Ok(parts) => Ok(Selection { algorithm, parts }),
+        Err(why) => Err(format!("{name:?} for {collective}: {head:?} {why}")),
     }
-    Ok(Selection {
-        algorithm,
-        parts: Vec::new(),
-    })
+}
+
+/// The components for the levels of units and for the outermost owners.
+fn levels(
+    collective: &str,
+    inner: &'static [Inner],
+    arguments: &[&str],
+) -> Result<Vec<Part>, String> {
+    let Some((top, levels)) = arguments
+        .split_last()
+        .filter(|(_, levels)| !levels.is_empty())
+    else {
+        return Err(
+            "takes at least a component for the inside of units and one for between them"
+                .to_owned(),
+        );
+    };
+    let mut parts = Vec::with_capacity(arguments.len());
+    for level in levels {
+        let Some(found) = inner.iter().find(|inner| inner.name == *level) else {
+            return Err(format!(
+                "has no component {level:?} for the inside of units; there are: {}",
+                listed(inner.iter().map(|inner| inner.name))
+            ));
+        };
+        parts.push(Part::Algorithm(found.name));
+    }
+    let Some(found) = tops(collective).find(|algorithm| algorithm.name == *top) else {
+        return Err(format!(
+            "has no component {top:?} for between units; there are: {}",
+            listed(tops(collective).map(|algorithm| algorithm.name))
+        ));
+    };
+    parts.push(Part::Algorithm(found.name));
+    Ok(parts)
+}
+
+fn of_collective(collective: &str) -> impl Iterator<Item = &'static Algorithm> {
+    registry()
+        .iter()
+        .filter(move |algorithm| algorithm.collective == collective)
+}
+
+/// What may stand for the outermost owners: whatever has no levels itself.
+fn tops(collective: &str) -> impl Iterator<Item = &'static Algorithm> {
+    of_collective(collective)
+        .filter(|algorithm| !matches!(algorithm.requires.parts, Parts::Levels { .. }))
+}
+
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Every sensible choice for a group of this topology.
-pub fn family(collective: &str, _topology: &Topology) -> Vec<Selection> {
-    let algorithms = registry().iter().filter(|a| a.collective == collective);
-    algorithms
-        .map(|algorithm| Selection {
-            algorithm,
-            parts: Vec::new(),
+///
+/// Composed algorithms are left out where no unit has two ranks or all are in one. Every level of units gets the same component, and
+/// the ranks of different units are taken to map no memory of each other.
+pub fn family(collective: &str, topology: &Topology) -> Vec<Selection> {
+    of_collective(collective)
+        .flat_map(|algorithm| match algorithm.requires.parts {
+            Parts::None => vec![Selection {
+                algorithm,
+                parts: Vec::new(),
+            }],
+            Parts::Levels { .. } if !topology.is_nested() => Vec::new(),
+            Parts::Levels { inner, .. } => composed(algorithm, inner, topology.depth()),
         })
         .collect()
+}
+
+fn composed(
+    algorithm: &'static Algorithm,
+    inner: &'static [Inner],
+    depth: usize,
+) -> Vec<Selection> {
+    let mut selections = Vec::new();
+    for component in inner {
+        for top in tops(algorithm.collective) {
+            let mut parts = vec![Part::Algorithm(component.name); depth];
+            parts.push(Part::Algorithm(top.name));
+            let selection = Selection { algorithm, parts };
+            if selection.requires().mapped <= Reach::Unit {
+                selections.push(selection);
+            }
+        }
+    }
+    selections
 }
 
 impl Selection {
@@ -70,17 +149,57 @@ impl Selection {
         }
     }
 
-    /// What it needs and can do.
+    /// What it needs and can do, its components included.
     pub fn requires(&self) -> Requirements {
-        self.algorithm.requires
+        let own = self.algorithm.requires;
+        let Parts::Levels { inner, .. } = own.parts else {
+            return own;
+        };
+        let mut mapped = own.mapped;
+        let (top, levels) = self
+            .parts
+            .split_last()
+            .expect("a composed algorithm has components");
+        for (level, part) in levels.iter().enumerate() {
+            let component = inner
+                .iter()
+                .find(|inner| *part == Part::Algorithm(inner.name));
+            let reads = component.is_some_and(|component| component.reads_peers());
+            mapped = mapped.max(match (reads, level) {
+                (false, _) => Reach::None,
+                (true, 0) => Reach::Unit,
+                (true, _) => Reach::All,
+            });
+        }
+        let top = tops(self.algorithm.collective).find(|a| *top == Part::Algorithm(a.name));
+        let top = top.map_or(Requirements::NONE, |top| top.requires);
+        Requirements {
+            mapped: mapped.max(top.mapped),
+            symmetric: own.symmetric || top.symmetric,
+            ..own
+        }
     }
 
     /// Makes one rank's program. The request must keep the invariants of [`Request`]; its `parts` do not matter.
     pub fn build(&self, request: &Request) -> Schedule {
-        (self.algorithm.build)(&Request {
+        (self.algorithm.build)(&self.asked(request))
+    }
+
+    /// What it costs. Which rank the request names, and its `parts`, do not matter.
+    pub fn cost(&self, request: &Request) -> Cost {
+        (self.algorithm.cost)(&self.asked(request))
+    }
+
+    /// Which ranks' programs are alike.
+    pub fn symmetry(&self, _request: &Request) -> Symmetry {
+        self.algorithm.symmetry
+    }
+
+    fn asked<'a>(&'a self, request: &Request<'a>) -> Request<'a> {
+        Request {
             parts: &self.parts,
             ..*request
-        })
+        }
     }
 }
 

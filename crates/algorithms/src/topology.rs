@@ -78,12 +78,43 @@ impl Topology {
         self.levels.len()
     }
 
+    /// Whether there are several units, of which one at least has several ranks.
+    pub(crate) fn is_nested(&self) -> bool {
+        let lone = |level: &Vec<Rank>| {
+            let units = (0..).zip(level).filter(|(rank, lowest)| rank == *lowest);
+            units.count() as u32
+        };
+        let among = 2..self.ranks;
+        self.levels.iter().any(|level| among.contains(&lone(level)))
+    }
+
     /// The lowest rank of a rank's unit at `level`, which stands for the unit.
     ///
     /// # Panics
     /// If there is no such level or rank.
     pub fn unit_of(&self, level: usize, rank: Rank) -> Rank {
         self.levels[level][rank as usize]
+    }
+
+    /// The topology of the innermost units, each counted as one rank. There must be a level. Behind the last one, every rank is a
+    /// unit of its own.
+    pub(crate) fn without_innermost(&self) -> Topology {
+        let units: Vec<Rank> = (0..self.ranks)
+            .filter(|rank| self.unit_of(0, *rank) == *rank)
+            .collect();
+        let outer = if self.levels.len() > 1 {
+            &self.levels[1..]
+        } else {
+            &self.levels
+        };
+        let levels = outer.iter().map(|level| {
+            let unit_of_unit: Vec<u32> = units.iter().map(|unit| level[*unit as usize]).collect();
+            lowest_ranks(&unit_of_unit)
+        });
+        Topology {
+            levels: levels.collect(),
+            ranks: units.len() as u32,
+        }
     }
 
     /// The ranks of each unit at `level`, in order; the units are ordered by their lowest rank.

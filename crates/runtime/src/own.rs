@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_algorithms::{Reach, Requirements};
+use weft_algorithms::{Parts, Reach, Requirements};
 use weft_schedule::{Grid, Mapped, Schedule, VerifyOptions, print, verify};
 
 use crate::Error;
@@ -59,6 +59,7 @@ impl Group {
                 symmetric: false,
                 per_rank_sizes: matches!(schedule.grid, Grid::Blocks(_)),
                 reproducible: false,
+                parts: Parts::None,
             },
             schedule,
             hash,
