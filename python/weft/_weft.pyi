@@ -6,7 +6,6 @@ from typing import Any, final
 __version__: str
 
 __all__ = [
-    "Algorithm",
     "Cancellation",
     "DlpackTensor",
     "Endpoint",
@@ -17,33 +16,18 @@ __all__ = [
     "Work",
     "__version__",
     "algorithms",
+    "plan",
+    "verify",
 ]
 
-def algorithms() -> list[Algorithm]:
-    """All algorithms."""
+def algorithms() -> str:
+    """All algorithms, as JSON."""
 
-@final
-class Algorithm:
-    """What an algorithm is called, needs and can do."""
+def plan(question: str) -> str:
+    """The schedule of an algorithm for a group, and what the verifier says of it; JSON in and out."""
 
-    @property
-    def name(self) -> str:
-        """Its name, unique within the collective."""
-    @property
-    def collective(self) -> str:
-        """What it carries out."""
-    @property
-    def summary(self) -> str:
-        """One line for people."""
-    @property
-    def mapped_scratch(self) -> bool:
-        """Whether all ranks must share memory."""
-    @property
-    def symmetric(self) -> bool:
-        """Whether the caller's arrays must be symmetric."""
-    @property
-    def per_rank_sizes(self) -> bool:
-        """Whether blocks may have a size per rank."""
+def verify(text: str, options: str) -> str:
+    """What the verifier says of schedules in text form, as JSON; `options` too are JSON."""
 
 @final
 class Cancellation:
@@ -159,6 +143,9 @@ class Group:
         """A group of some ranks, in this order; None on other ranks."""
     def symmetric(self, nbytes: int) -> Symmetric:
         """Memory that the ranks of this host reach directly."""
+    @property
+    def symmetric_operations(self) -> int:
+        """How many operations ran on symmetric memory as such."""
     def abort(self, reason: str) -> None:
         """Ends every pending operation on all ranks."""
     def close(self) -> None:

@@ -11,14 +11,18 @@ __all__ = [
     "Error",
     "InternalError",
     "PeerLost",
+    "ScheduleError",
     "StillRunning",
     "Timeout",
     "UnsupportedError",
 ]
 
 
-class Error(Exception):
-    """The base of everything that weft raises on purpose."""
+class Error(RuntimeError):
+    """The base of everything that weft raises on purpose.
+
+    A RuntimeError, because that is what torch's own backends raise, and what programs for them catch.
+    """
 
 
 class PeerLost(Error):
@@ -68,6 +72,38 @@ class UnsupportedError(Error):
 
 class ArgumentError(Error, ValueError):
     """An argument of a call is wrong; the message says what is allowed."""
+
+
+class ScheduleError(ArgumentError):
+    """A schedule is not right, or its text cannot be read.
+
+    Attributes:
+        rank: Whose program or memory is wrong, where one rank's is.
+        tile: The tile in which it shows, where it is not seen in the program.
+        step: The step of that rank's program, from 0.
+        chunk: The chunk.
+        line: The line of a text that cannot be read, from 1.
+        column: The column of that line, from 1.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rank: int | None = None,
+        tile: int | None = None,
+        step: int | None = None,
+        chunk: int | None = None,
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.tile = tile
+        self.step = step
+        self.chunk = chunk
+        self.line = line
+        self.column = column
 
 
 class InternalError(Error):

@@ -119,6 +119,14 @@ class Group(Collectives, Messages):
         array: np.ndarray = memory.view(dtype).reshape(shape)
         return array
 
+    @property
+    def symmetric_operations(self) -> int:
+        """How many operations made no staging copies since they ran on `symmetric` memory: on all ranks the same number.
+
+        Operations of a few KiB run as on any other memory, and are not counted.
+        """
+        return self._native.symmetric_operations
+
     def abort(self, reason: str) -> None:
         """Ends every pending operation of the group, on all ranks, with `weft.Aborted`; from any thread."""
         self._native.abort(reason)

@@ -5,7 +5,7 @@ import secrets
 import pytest
 import tasks_collectives as tasks
 
-from weft import _weft
+from weft.schedule import algorithms
 
 TASKS = [
     tasks.all_reduce,
@@ -73,11 +73,11 @@ def test_no_rank_leaves_a_barrier_before_all_have_entered(team):
         assert max(entered for entered, _ in stamps) <= min(left for _, left in stamps)
 
 
-@pytest.mark.parametrize("algorithm", _weft.algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
+@pytest.mark.parametrize("algorithm", algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
 @pytest.mark.parametrize("ranks", [2, 3, 5])
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_each_algorithm(team, algorithm, transport):
-    if algorithm.symmetric or (algorithm.mapped_scratch and transport == "tcp"):
+    if algorithm.symmetric or (algorithm.mapped == "all" and transport == "tcp"):
         pytest.skip("needs memory that ordinary arrays over this transport do not have")
     for task in OF_COLLECTIVE.get(algorithm.collective, []):
         check(team, task, FEW_COUNTS, {"algorithm": algorithm.name})

@@ -9,7 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+import weft.torch
 
 FEATURES, STEPS = 8, 3
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -22,6 +24,16 @@ def test_fully_shard(workers, size: int) -> None:
 
 def test_fully_shard_mixed_precision(workers) -> None:
     workers.run(2, fully_shard_mixed_job)
+
+
+@pytest.mark.parametrize("mixed", (False, True))
+@pytest.mark.parametrize("size", (2, 3))
+def test_fully_shard_in_symmetric_memory(workers, size: int, mixed: bool) -> None:
+    workers.run(size, symmetric_fully_shard_job, mixed)
+
+
+def test_hybrid_shard_in_symmetric_memory(workers) -> None:
+    workers.run(4, symmetric_hybrid_shard_job)
 
 
 def test_hybrid_shard(workers) -> None:
@@ -124,6 +136,70 @@ def fully_shard_mixed_job(rank: int, size: int) -> None:
         assert value.dtype == torch.float32
         assert value.isfinite().all()
         assert not torch.equal(value, old)
+
+
+def operations_of(group: dist.ProcessGroup) -> tuple[int, int]:
+    """How many operations of the group ran on symmetric memory as such, and how many there were in all."""
+    return weft.torch.symmetric_operations(group), group._get_sequence_number_for_group()
+
+
+def wide_network() -> nn.Module:
+    """Layers of which some are of one size, and all too large for what small messages do."""
+    torch.manual_seed(8)
+    layers = [nn.Linear(FEATURES, 512)] + [nn.Linear(512, 512) for _ in range(6)] + [nn.Linear(512, 32)]
+    return nn.Sequential(*layers, nn.Linear(32, 4))
+
+
+def train_wide(rank: int, symmetric: bool, mesh: DeviceMesh, **options: object) -> tuple[list[Tensor], nn.Module]:
+    """Losses of some steps, of which the last accumulates the gradients of two passes; and the model."""
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
+    model = wide_network()
+    for layer in list(model)[:-2]:
+        fully_shard(layer, mesh=mesh, **options)
+    fully_shard(model, mesh=mesh, **options)
+    if symmetric:
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_allocate_memory_from_process_group_for_comm(True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    inputs, labels = data(rank)
+    losses = []
+    for step in range(STEPS + 1):
+        optimizer.zero_grad()
+        for _ in range(2 if step == STEPS else 1):
+            loss = nn.functional.mse_loss(model(inputs).float(), labels)
+            loss.backward()
+            losses.append(loss.detach())
+        optimizer.step()
+    return losses, model
+
+
+def check_same_training(rank: int, mesh: DeviceMesh, shards: dist.ProcessGroup, **options: object) -> None:
+    """Trains with and without symmetric memory: every operation takes its path, and all results have the same bits."""
+    losses, model = train_wide(rank, False, mesh, **options)
+    before, started = operations_of(shards)
+    assert before == 0
+    assert started > 0
+    symmetric_losses, symmetric_model = train_wide(rank, True, mesh, **options)
+    symmetric, everything = operations_of(shards)
+    assert symmetric == everything - started > 0
+    assert torch.equal(torch.stack(losses), torch.stack(symmetric_losses))
+    for parameter, other in zip(model.parameters(), symmetric_model.parameters(), strict=True):
+        assert torch.equal(parameter.full_tensor(), other.full_tensor())
+
+
+def symmetric_fully_shard_job(rank: int, size: int, mixed: bool) -> None:
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    mesh = init_device_mesh("cpu", (size,))
+    options = {"mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32)} if mixed else {}
+    check_same_training(rank, mesh, mesh.get_group(), **options)
+
+
+def symmetric_hybrid_shard_job(rank: int, _size: int) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    check_same_training(rank, mesh, mesh.get_group("shard"))
 
 
 def hybrid_shard_job(rank: int, size: int) -> None:

@@ -27,6 +27,10 @@ def test_missing_ranks(workers, missing: list[int]) -> None:
         assert rank in missing or expected in message
 
 
+def test_timeout_of_nothing_ends_at_once(workers) -> None:
+    workers.run(2, impatient_job)
+
+
 @pytest.mark.parametrize("size", (1, 2, 3))
 def test_debug_detail(workers, size: int) -> None:
     workers.run(size, detail_job)
@@ -46,6 +50,18 @@ def barrier_job(_rank: int, size: int) -> None:
         dist.monitored_barrier(wait_all_ranks=wait_all_ranks)
     group = dist.new_group(list(reversed(range(size))))
     dist.monitored_barrier(group, timedelta(seconds=20))
+
+
+def impatient_job(rank: int, _size: int) -> None:
+    group = dist.distributed_c10d._get_default_group()
+    if rank == 0:
+        with pytest.raises(RuntimeError, match="rank 1 of 2 did not reach"):
+            group.monitored_barrier(timedelta(0))
+    else:
+        dist.distributed_c10d._get_default_store().wait(["0 gave up"])
+        with pytest.raises(RuntimeError, match="rank 1 of 2 did not reach"):
+            group.monitored_barrier()
+    dist.distributed_c10d._get_default_store().set("0 gave up", "")
 
 
 def missing_job(rank: int, size: int, missing: list[int]) -> str:

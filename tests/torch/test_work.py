@@ -38,6 +38,10 @@ def test_thread_of_callbacks(workers) -> None:
     workers.run(2, thread_job)
 
 
+def test_facts(workers) -> None:
+    workers.run(2, facts_job)
+
+
 def test_failed_work(workers) -> None:
     workers.run(2, failure_job)
 
@@ -54,6 +58,18 @@ def order_job(rank: int, size: int) -> None:
         assert works[index].wait()
         assert torch.equal(tensors[index], torch.full_like(tensors[index], float(sum(range(size)))))
     assert dist.barrier(async_op=True).wait()
+
+
+def facts_job(rank: int, _size: int) -> None:
+    """What a handle tells about its operation."""
+    first, second = dist.all_reduce(torch.ones(3), async_op=True), dist.broadcast(torch.ones(3), 0, async_op=True)
+    assert (first._get_sequence_number(), second._get_sequence_number()) == (1, 2)
+    message = dist.isend(torch.ones(3), 1) if rank == 0 else dist.irecv(torch.ones(3), 0)
+    for work in (first, second, message):
+        assert work.timeout == timedelta(seconds=30)  # the pool's
+        assert work.wait()
+    short = dist.new_group(timeout=timedelta(seconds=7))
+    assert dist.barrier(short, async_op=True).timeout == timedelta(seconds=7)
 
 
 def poll_job(rank: int, size: int) -> None:

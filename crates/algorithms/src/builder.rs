@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use weft_schedule::{Buffer, Encoding, Grid, Rank, Schedule, Slice, Step};
 
+use crate::compose::Entries;
 use crate::{Memory, Request};
 
 /// An entry of temporary memory.
@@ -49,6 +50,25 @@ impl Builder {
             memory: request.memory,
             signals_sent: vec![0; ranks],
             signals_awaited: vec![0; ranks],
+        }
+    }
+
+    /// For a program that is put together from parts, which need these entries of temporary memory.
+    pub(crate) fn composed(request: &Request, grid: Grid, entries: Entries) -> Self {
+        let mut builder = Builder::new(request, grid);
+        builder.schedule.scratch = entries.scratch;
+        builder.schedule.landing = entries.landing;
+        builder
+    }
+
+    /// Adds a part's steps. Their signals are counted on.
+    pub(crate) fn append(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            match step {
+                Step::Signal { to, .. } => self.signal(to),
+                Step::Wait { from, .. } => self.wait(from),
+                step => self.schedule.steps.push(step),
+            }
         }
     }
 

@@ -10,14 +10,29 @@ mod all_to_all;
 mod barrier;
 mod broadcast;
 mod builder;
+mod compose;
+mod cost;
+mod crossing;
+mod cuts;
 mod gather;
+mod hierarchy;
+mod hierarchy_cost;
 mod reduce;
 mod reduce_scatter;
 mod registry;
 mod request;
 mod ring;
 mod scatter;
+mod selection;
+mod topology;
 mod tree;
+mod units;
 
-pub use registry::{Algorithm, Requirements, collective_name, find, registry};
+pub use cost::{Cost, Phase};
+pub use hierarchy::Inner;
+pub use registry::{
+    Algorithm, Parts, Reach, Requirements, Symmetry, collective_name, find, registry,
+};
 pub use request::{Memory, Request, Sizes};
+pub use selection::{Part, Selection, family, select};
+pub use topology::Topology;

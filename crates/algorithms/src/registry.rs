@@ -3,27 +3,71 @@
 use weft_schedule::{Collective, Schedule};
 
 use crate::{
-    Request, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce,
+    Cost, Inner, Request, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce,
     reduce_scatter, scatter,
 };
 
-/// What an algorithm needs and can do.
+/// Whose memory a rank must be able to read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Reach {
+    /// Only its own.
+    None,
+    /// The `Scratch` of the ranks in its innermost unit of the topology.
+    Unit,
+    /// The `Scratch` of every rank.
+    All,
+}
+
+/// What is to be chosen about an algorithm: what may follow its name in parentheses.
+#[derive(Clone, Copy, Debug)]
+pub enum Parts {
+    /// Nothing.
+    None,
+    /// A component for each level of units, innermost first, then an algorithm of the same collective for the outermost owners.
+    Levels {
+        /// The components for the inside of units; the first is the default.
+        inner: &'static [Inner],
+        /// The default for the outermost owners.
+        top: &'static str,
+    },
+}
+
+/// Which ranks' programs are the same but for names: another rank for each rank, other chunks, as many, for the chunks of a slice.
+///
+/// The order of a reduction's sources does not count, nor whether a range is split where chunk numbers wrap.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Symmetry {
+    /// None in particular.
+    None,
+    /// Rank r's program is that of rank 0 with r added to every rank, modulo their number.
+    Rotation,
+    /// Where the number of ranks is a power of two: rank r's program is that of rank 0 with r xor-ed to every rank.
+    Exclusive,
+}
+
+/// What an algorithm needs and can do.
+#[derive(Clone, Copy, Debug)]
 pub struct Requirements {
-    /// Every rank must be able to read every rank's `Scratch`. Symmetric memory comes with this.
-    pub mapped_scratch: bool,
+    /// Whose `Scratch` a rank reads. Symmetric memory comes with [`Reach::All`].
+    pub mapped: Reach,
     /// The caller's memory must be symmetric.
     pub symmetric: bool,
     /// Blocks may have a size per rank: [`Sizes::PerRank`](crate::Sizes::PerRank).
     pub per_rank_sizes: bool,
+    /// Every element's contributions are combined by one reduction in the order of ranks, whatever the topology: the canonical tree.
+    pub reproducible: bool,
+    /// What is to be chosen about it.
+    pub parts: Parts,
 }
 
 impl Requirements {
     /// Runs over every transport, on any memory, with blocks of equal size.
     pub(crate) const NONE: Requirements = Requirements {
-        mapped_scratch: false,
+        mapped: Reach::None,
         symmetric: false,
         per_rank_sizes: false,
+        reproducible: false,
+        parts: Parts::None,
     };
     /// As [`Requirements::NONE`], and blocks may have a size per rank.
     pub(crate) const NONE_ANY_SIZES: Requirements = Requirements {
@@ -32,8 +76,23 @@ impl Requirements {
     };
     /// Reads the peers' scratch memory.
     pub(crate) const MAPPED: Requirements = Requirements {
-        mapped_scratch: true,
+        mapped: Reach::All,
         ..Requirements::NONE
+    };
+    /// As [`Requirements::NONE`], and combines in the canonical tree.
+    pub(crate) const REPRODUCIBLE: Requirements = Requirements {
+        reproducible: true,
+        ..Requirements::NONE
+    };
+    /// As [`Requirements::REPRODUCIBLE`], and blocks may have a size per rank.
+    pub(crate) const REPRODUCIBLE_ANY_SIZES: Requirements = Requirements {
+        per_rank_sizes: true,
+        ..Requirements::REPRODUCIBLE
+    };
+    /// Reads the peers' scratch memory and combines in the canonical tree.
+    pub(crate) const MAPPED_REPRODUCIBLE: Requirements = Requirements {
+        reproducible: true,
+        ..Requirements::MAPPED
     };
 }
 
@@ -48,6 +107,10 @@ pub struct Algorithm {
     pub summary: &'static str,
     /// What it needs and can do.
     pub requires: Requirements,
+    /// Which ranks' programs are alike.
+    pub symmetry: Symmetry,
+    /// What it costs, whichever rank the request names.
+    pub cost: fn(&Request) -> Cost,
     /// Makes one rank's program. The request must keep the invariants of [`Request`].
     pub build: fn(&Request) -> Schedule,
 }
@@ -57,15 +120,20 @@ static ALGORITHMS: &[Algorithm] = &[
     all_reduce::direct::ALGORITHM,
     all_reduce::two_shot::ALGORITHM,
     all_reduce::slice_reduce::ALGORITHM,
+    all_reduce::multi_rail::ALGORITHM,
+    all_reduce::leaders::ALGORITHM,
     reduce::binomial::ALGORITHM,
     reduce::slice_reduce::ALGORITHM,
+    reduce::leaders::ALGORITHM,
     broadcast::binomial::ALGORITHM,
     broadcast::mapped::ALGORITHM,
+    broadcast::leaders::ALGORITHM,
     all_gather::ring::ALGORITHM,
     all_gather::direct::ALGORITHM,
     all_gather::mapped::ALGORITHM,
     reduce_scatter::ring::ALGORITHM,
     reduce_scatter::direct::ALGORITHM,
+    reduce_scatter::slice_reduce::ALGORITHM,
     all_to_all::pairwise::ALGORITHM,
     all_to_all::direct::ALGORITHM,
     gather::linear::ALGORITHM,

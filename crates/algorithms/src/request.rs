@@ -2,6 +2,8 @@
 
 use weft_schedule::{Collective, Grid, Rank};
 
+use crate::{Part, Topology};
+
 /// Which memory the caller's buffers lie in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Memory {
@@ -23,9 +25,10 @@ pub enum Sizes {
 /// The parameters of a schedule.
 ///
 /// Invariants: `rank` and the root, if any, are below `ranks`; `collective` is the one that the algorithm is
-/// registered for; `sizes` is [`Sizes::Equal`] unless the algorithm supports per-rank sizes.
+/// registered for; `sizes` is [`Sizes::Equal`] unless the algorithm supports per-rank sizes; `topology` is one of `ranks`
+/// ranks; `parts` are what the algorithm takes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Request {
+pub struct Request<'a> {
     /// What is to be achieved.
     pub collective: Collective,
     /// The number of ranks in the group.
@@ -36,9 +39,13 @@ pub struct Request {
     pub memory: Memory,
     /// Whether blocks are of equal size.
     pub sizes: Sizes,
+    /// Which ranks are close to each other.
+    pub topology: &'a Topology,
+    /// What is chosen about the algorithm where it leaves a choice: see [`Selection`](crate::Selection).
+    pub parts: &'a [Part],
 }
 
-impl Request {
+impl Request<'_> {
     /// The root of a rooted collective.
     ///
     /// # Panics

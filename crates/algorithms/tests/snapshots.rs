@@ -1,6 +1,6 @@
-//! The programs of four ranks, in full: a refactoring leaves every one unchanged.
+//! The programs of four ranks on two hosts, in full: a refactoring leaves every one unchanged.
 
-use weft_algorithms::{Memory, Request, Sizes, registry};
+use weft_algorithms::{Memory, Request, Sizes, Topology, registry, select};
 use weft_schedule::{Collective, Schedule, print};
 
 const RANKS: u32 = 4;
@@ -24,15 +24,18 @@ fn collective(name: &str) -> Collective {
 #[test]
 fn programs() {
     for algorithm in registry() {
+        let selection = select(algorithm.collective, algorithm.name).unwrap();
         let text_in = |memory| {
             let programs: Vec<Schedule> = (0..RANKS)
                 .map(|rank| {
-                    (algorithm.build)(&Request {
+                    selection.build(&Request {
                         collective: collective(algorithm.collective),
                         ranks: RANKS,
                         rank,
                         memory,
                         sizes: Sizes::Equal,
+                        topology: &Topology::hosts(&[0, 0, 1, 1]),
+                        parts: &[],
                     })
                 })
                 .collect();

@@ -1,139 +1,124 @@
-//! Every algorithm is right, also where tiles and operations follow each other in the same memory, and costs what
-//! `docs/algorithms.md` says.
+//! Every algorithm is right, also where tiles and operations follow each other in the same memory, and costs what the literature and
+//! its own closed form say.
 
+mod family;
+
+use family::textbook::{Expected, Moved, textbook};
+use family::{Work, collectives, flat, options, programs, request, share, work};
 use proptest::prelude::*;
-use weft_algorithms::{Algorithm, Memory, Request, Sizes, collective_name, registry};
-use weft_schedule::{Collective, Mapped, Report, Schedule, VerifyOptions, verify};
+use weft_algorithms::{Algorithm, Cost, Memory, Request, Sizes, Topology, collective_name};
+use weft_schedule::{Grid, Report, Schedule, Traffic, verify};
 
-/// What is moved between ranks, in chunks: by the rank that moves most, and by all.
-#[derive(PartialEq, Eq, Debug, Default)]
-struct Moved {
-    most: u64,
-    total: u64,
+/// The canonical tree: all contributions in one reduction, in the order of ranks.
+fn canonical_tree(ranks: u32) -> String {
+    let contributions: Vec<String> = (0..ranks).map(|rank| rank.to_string()).collect();
+    format!("final({})", contributions.join(" + "))
 }
 
-/// What an algorithm costs.
-#[derive(PartialEq, Eq, Debug, Default)]
-struct Cost {
-    steps: u32,
-    sent: Moved,
-    read: Moved,
+fn counted(report: &Report, grid: &Grid) -> Expected {
+    let moved = |by_rank: &[Traffic]| {
+        let chunks = || by_rank.iter().map(Traffic::chunks);
+        Moved {
+            most: share(chunks().max().unwrap_or_default(), grid),
+            total: share(chunks().sum(), grid),
+        }
+    };
+    Expected {
+        steps: report.latency_steps,
+        sent: moved(&report.sent),
+        read: moved(&report.read),
+    }
 }
 
-impl Cost {
-    fn of(report: &Report) -> Self {
-        let moved = |chunks: Vec<u64>| Moved {
-            most: chunks.iter().copied().max().unwrap_or_default(),
-            total: chunks.iter().sum(),
-        };
-        Cost {
-            steps: report.latency_steps,
-            sent: moved(report.sent.iter().map(|rank| rank.chunks()).collect()),
-            read: moved(report.read.iter().map(|rank| rank.chunks()).collect()),
+/// Checks that the phases of the closed form sum up to what the programs do.
+fn check_cost(cost: &Cost, steps: u32, programs: &[Schedule], topology: &Topology, what: &str) {
+    let chunks = f64::from(programs[0].grid.chunks());
+    let (by_rank, messages) = work(programs);
+    let most = |of: fn(&Work) -> u64| by_rank.iter().map(of).max().unwrap_or_default() as f64;
+    let rounds: u32 = cost.phases.iter().map(|phase| phase.rounds).sum();
+    assert_eq!(rounds, steps, "{what}: rounds");
+    let sums = [
+        (
+            "sent",
+            cost.sum(|phase| phase.sent()),
+            most(|work| work.sent),
+        ),
+        (
+            "received",
+            cost.sum(|phase| phase.received),
+            most(|work| work.received),
+        ),
+        ("read", cost.sum(|phase| phase.read), most(|work| work.read)),
+        (
+            "reduced",
+            cost.sum(|phase| phase.reduced),
+            most(|work| work.reduced),
+        ),
+        (
+            "copied",
+            cost.sum(|phase| phase.copied),
+            most(|work| work.copied),
+        ),
+    ];
+    for (figure, sum, counted) in sums {
+        let error = (sum * chunks - counted).abs();
+        assert!(
+            error < 1e-6,
+            "{what}: {figure} is {counted} / {chunks}, but priced {sum}"
+        );
+    }
+    check_crossing(cost, &messages, chunks, topology, what);
+}
+
+/// Checks what passes the busiest border. Different phases may be busiest at different borders and in different directions.
+fn check_crossing(
+    cost: &Cost,
+    messages: &[(u32, u32, u64)],
+    chunks: f64,
+    topology: &Topology,
+    what: &str,
+) {
+    let mut directions = vec![(0, 0); topology.ranks() as usize];
+    for &(from, to, chunks) in messages {
+        let [from, to] = [from, to].map(|rank| topology.unit_of(0, rank) as usize);
+        if from != to {
+            directions[from].0 += chunks;
+            directions[to].1 += chunks;
         }
     }
-}
-
-/// The textbook's formulas, in chunks of the algorithm's grid.
-fn textbook(algorithm: &Algorithm, ranks: u32, memory: Memory) -> Cost {
-    let others = u64::from(ranks - 1);
-    let each = |most| Moved {
-        most,
-        total: most * u64::from(ranks),
-    };
-    let once = |most| Moved {
-        most,
-        total: others,
-    };
-    let none = Moved::default;
-    let floor_log = ranks.ilog2();
-    let ceil_log = ranks.next_power_of_two().ilog2();
-    let symmetric = memory == Memory::Symmetric;
-    let entry = u32::from(symmetric);
-    let (steps, sent, read) = match (algorithm.collective, algorithm.name) {
-        _ if ranks == 1 => (0, none(), none()),
-        ("all-reduce", "ring") => (2 * (ranks - 1), each(2 * others), none()),
-        ("all-reduce", "direct") => (1, each(others), none()),
-        ("all-reduce", "two-shot") => (2, each(2 * others), none()),
-        ("all-reduce", "slice-reduce") if symmetric => (2, each(others), each(others)),
-        ("all-reduce", "slice-reduce") => (3, none(), each(2 * others)),
-        ("reduce", "binomial") => (floor_log, once(1), none()),
-        ("reduce", "slice-reduce") if symmetric => (2, once(1), each(others)),
-        ("reduce", "slice-reduce") => {
-            let total = u64::from(ranks) * others + others;
-            (
-                3,
-                none(),
-                Moved {
-                    most: 2 * others,
-                    total,
-                },
-            )
-        }
-        ("broadcast", "binomial") => (floor_log + entry, once(u64::from(ceil_log)), none()),
-        ("broadcast", "mapped") => (2, none(), once(1)),
-        ("all-gather", "ring") => (ranks - 1 + entry, each(others), none()),
-        ("all-gather", "direct") => (1 + entry, each(others), none()),
-        ("all-gather", "mapped") => (2, none(), each(others)),
-        ("reduce-scatter", "ring") => (ranks - 1, each(others), none()),
-        ("reduce-scatter", "direct") if symmetric => (2, none(), each(others)),
-        ("reduce-scatter", "direct") => (1, each(others), none()),
-        ("all-to-all", "pairwise") => (ranks - 1 + entry, each(others), none()),
-        ("all-to-all", "direct") => (1 + entry, each(others), none()),
-        ("gather", "linear") => (1 + entry, once(1), none()),
-        ("scatter", "linear") if symmetric => (2, none(), once(1)),
-        ("scatter", "linear") => (1, once(others), none()),
-        ("barrier", "dissemination") => (ceil_log, none(), none()),
-        (collective, name) => panic!("{collective} {name} has no line in the textbook"),
-    };
-    Cost { steps, sent, read }
-}
-
-/// The collective of this name, with every root.
-fn collectives(name: &str, ranks: u32) -> Vec<Collective> {
-    let with_root = |collective: fn(u32) -> Collective| (0..ranks).map(collective).collect();
-    match name {
-        "all-reduce" => vec![Collective::AllReduce],
-        "all-gather" => vec![Collective::AllGather],
-        "reduce-scatter" => vec![Collective::ReduceScatter],
-        "all-to-all" => vec![Collective::AllToAll],
-        "barrier" => vec![Collective::Barrier],
-        "reduce" => with_root(|root| Collective::Reduce { root }),
-        "broadcast" => with_root(|root| Collective::Broadcast { root }),
-        "gather" => with_root(|root| Collective::Gather { root }),
-        "scatter" => with_root(|root| Collective::Scatter { root }),
-        other => panic!("unknown collective {other}"),
-    }
-}
-
-/// The least that the algorithm may assume about the machine.
-fn mapped(algorithm: &Algorithm, memory: Memory) -> Mapped {
-    match memory {
-        Memory::Symmetric => Mapped::All,
-        Memory::Ordinary if algorithm.requires.mapped_scratch => Mapped::Scratch,
-        Memory::Ordinary => Mapped::None,
-    }
+    let busiest = directions.iter().map(|(out, into)| *out.max(into)).max();
+    let total: u64 = directions.iter().map(|(out, _)| out).sum();
+    let sum = cost.sum(|phase| phase.crossing) * chunks;
+    let least = busiest.unwrap_or_default() as f64;
+    assert!(
+        (least - 1e-6..=total as f64 + 1e-6).contains(&sum),
+        "{what}: {least} of {total} chunks pass the busiest border, but {sum} are priced"
+    );
 }
 
 fn check(algorithm: &Algorithm, request: Request) {
-    let programs: Vec<Schedule> = (0..request.ranks)
-        .map(|rank| (algorithm.build)(&Request { rank, ..request }))
-        .collect();
-    let options = VerifyOptions::mapped(mapped(algorithm, request.memory));
-    // One tile speaks for all, says the verifier; up to here the reuse of slots is played nevertheless.
-    let options = match request.ranks {
-        ..=9 => options,
-        _ => options.one_tile(),
-    };
-    let report = verify(&programs, &options)
-        .unwrap_or_else(|error| panic!("{} {request:?}: {error}", algorithm.name));
+    let what = format!("{} {request:?}", algorithm.name);
+    let programs = programs(algorithm, request);
+    let report = verify(&programs, &options(algorithm, request))
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
     let expected = textbook(algorithm, request.ranks, request.memory);
-    assert_eq!(
-        Cost::of(&report),
-        expected,
-        "{} {request:?}",
-        algorithm.name
-    );
+    assert_eq!(counted(&report, &programs[0].grid), expected, "{what}");
+    if request.ranks > 1 {
+        let cost = (algorithm.cost)(&request);
+        check_cost(
+            &cost,
+            report.latency_steps,
+            &programs,
+            request.topology,
+            &what,
+        );
+        let canonical = canonical_tree(request.ranks);
+        let reproducible =
+            !report.trees.is_empty() && report.trees.iter().all(|tree| *tree == canonical);
+        if algorithm.requires.reproducible {
+            assert!(reproducible, "{what}: {:?}", report.trees);
+        }
+    }
 }
 
 /// Which sizes of blocks the algorithm can deal with.
@@ -145,23 +130,23 @@ fn sizes(algorithm: &Algorithm) -> &'static [Sizes] {
     }
 }
 
-fn check_all(ranks: impl Iterator<Item = u32> + Clone) {
-    for algorithm in registry() {
+/// Hosts of three ranks each, in the order of ranks; the last may have fewer.
+fn hosts(ranks: u32) -> Topology {
+    Topology::hosts(&(0..ranks).map(|rank| rank / 3).collect::<Vec<u32>>())
+}
+
+fn check_all(ranks: impl Iterator<Item = u32> + Clone, roots: usize) {
+    for algorithm in flat() {
         for ranks in ranks.clone() {
-            let roots_apart = if ranks <= 9 { 1 } else { ranks as usize / 2 };
+            let topology = hosts(ranks);
             let collectives = collectives(algorithm.collective, ranks);
-            for collective in collectives.into_iter().step_by(roots_apart) {
+            let apart = collectives.len().div_ceil(roots);
+            for collective in collectives.into_iter().step_by(apart) {
                 assert_eq!(collective_name(collective), algorithm.collective);
                 for memory in [Memory::Ordinary, Memory::Symmetric] {
                     for &sizes in sizes(algorithm) {
-                        let request = Request {
-                            collective,
-                            ranks,
-                            rank: 0,
-                            memory,
-                            sizes,
-                        };
-                        check(algorithm, request);
+                        let request = request(collective, memory, &topology);
+                        check(algorithm, Request { sizes, ..request });
                     }
                 }
             }
@@ -171,12 +156,25 @@ fn check_all(ranks: impl Iterator<Item = u32> + Clone) {
 
 #[test]
 fn verified_with_every_root_up_to_nine_ranks() {
-    check_all(1..=9);
+    check_all(1..=9, usize::MAX);
 }
 
 #[test]
 fn verified_from_ten_to_thirty_three_ranks() {
-    check_all(10..=33);
+    check_all(10..=33, 3);
+}
+
+#[test]
+fn verified_from_thirty_four_to_sixty_four_ranks() {
+    check_all(34..=64, 1);
+}
+
+/// Takes minutes: `make verify-large`.
+#[test]
+#[ignore = "takes minutes"]
+fn verified_to_1024() {
+    let ranks = [65, 96, 127, 128, 255, 256, 511, 512, 768, 1000, 1023, 1024];
+    check_all(ranks.into_iter(), 1);
 }
 
 proptest! {
@@ -184,12 +182,12 @@ proptest! {
 
     #[test]
     fn verified_for_any_number_of_ranks_and_any_root(
-        algorithm in prop::sample::select(registry()),
+        algorithm in prop::sample::select(flat().collect::<Vec<_>>()),
         ranks in 34_u32..100,
         root in any::<prop::sample::Index>(),
         memory in prop::sample::select(&[Memory::Ordinary, Memory::Symmetric]),
     ) {
         let collective = *root.get(&collectives(algorithm.collective, ranks));
-        check(&algorithm, Request { collective, ranks, rank: 0, memory, sizes: Sizes::Equal });
+        check(algorithm, request(collective, memory, &hosts(ranks)));
     }
 }

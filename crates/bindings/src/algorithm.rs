@@ -1,35 +1,55 @@
-//! The table of algorithms.
+//! The function `algorithms`: the table of algorithms.
 
 use pyo3::prelude::*;
-use weft_algorithms::registry;
+use serde::Serialize;
+use weft_algorithms::{Reach, Requirements, registry};
+
+use crate::json;
 
 /// What an algorithm is called, needs and can do.
-#[pyclass(frozen, get_all, module = "weft._weft")]
-pub(crate) struct Algorithm {
-    /// Its name, unique within the collective.
-    name: &'static str,
-    /// What it carries out.
+#[derive(Serialize)]
+struct Row {
     collective: &'static str,
-    /// One line for people.
+    name: &'static str,
     summary: &'static str,
-    /// Whether all ranks must share memory.
-    mapped_scratch: bool,
-    /// Whether the caller's arrays must be symmetric.
-    symmetric: bool,
-    /// Whether blocks may have a size per rank.
-    per_rank_sizes: bool,
+    needs: Needs,
 }
 
-/// All algorithms.
+/// What an algorithm needs and can do.
+#[derive(Serialize)]
+pub(crate) struct Needs {
+    /// Whose temporary memory a rank reads: `none`, `unit` (those of its own host), or `all`.
+    mapped: &'static str,
+    symmetric: bool,
+    per_rank_sizes: bool,
+    reproducible: bool,
+}
+
+impl Needs {
+    pub(crate) fn of(requires: Requirements) -> Self {
+        Needs {
+            mapped: match requires.mapped {
+                Reach::None => "none",
+                Reach::Unit => "unit",
+                Reach::All => "all",
+            },
+            symmetric: requires.symmetric,
+            per_rank_sizes: requires.per_rank_sizes,
+            reproducible: requires.reproducible,
+        }
+    }
+}
+
+/// All algorithms, as JSON.
 #[pyfunction]
-pub(crate) fn algorithms() -> Vec<Algorithm> {
-    let row = |algorithm: &weft_algorithms::Algorithm| Algorithm {
-        name: algorithm.name,
+pub(crate) fn algorithms(py: Python<'_>) -> PyResult<String> {
+    let row = |algorithm: &weft_algorithms::Algorithm| Row {
         collective: algorithm.collective,
+        name: algorithm.name,
         summary: algorithm.summary,
-        mapped_scratch: algorithm.requires.mapped_scratch,
-        symmetric: algorithm.requires.symmetric,
-        per_rank_sizes: algorithm.requires.per_rank_sizes,
+        needs: Needs::of(algorithm.requires),
     };
-    registry().iter().map(row).collect()
+    json::answered(py, "null", |()| {
+        Ok(registry().iter().map(row).collect::<Vec<_>>())
+    })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use weft_runtime::{Call, GroupOptions, PrefixStore};
+use weft_runtime::{Call, GroupOptions, PrefixStore, SplitOptions};
 
 use crate::call::{CountsArgument, collective, dtype, op};
 use crate::endpoint::Endpoint;
@@ -41,6 +41,7 @@ impl Group {
         let options = GroupOptions {
             timeout: duration(py, timeout)?,
             name,
+            terms: Default::default(),
         };
         let inner = interruptible(py, cancel, |flag| {
             let store = PrefixStore::new(prefix, &*store);
@@ -116,6 +117,7 @@ impl Group {
             priority,
             timeout: optional_duration(py, timeout)?,
             algorithm,
+            tiling: Default::default(),
         };
         let issued = py.detach(|| {
             // SAFETY: Python's side gives addresses of memory that `hold` owns and that has the sizes which the call says;
@@ -183,7 +185,11 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Option<Self>> {
         let timeout = optional_duration(py, timeout)?;
-        let made = py.detach(|| self.inner.split(&ranks, &name, timeout));
+        let options = SplitOptions {
+            timeout,
+            ..SplitOptions::default()
+        };
+        let made = py.detach(|| self.inner.split(&ranks, &name, options));
         let made = checked(py, made)?;
         Ok(made.map(|inner| Self { inner }))
     }
@@ -192,6 +198,12 @@ impl Group {
     fn symmetric(&self, py: Python<'_>, nbytes: u64) -> PyResult<Symmetric> {
         let made = py.detach(|| self.inner.symmetric(nbytes));
         checked(py, made).map(Symmetric::new)
+    }
+
+    /// How many operations ran on symmetric memory as such.
+    #[getter]
+    fn symmetric_operations(&self) -> u64 {
+        self.inner.symmetric_operations()
     }
 
     /// Ends every pending operation on all ranks.

@@ -9,15 +9,19 @@ mod endpoint;
 mod error;
 mod group;
 mod interrupt;
+mod json;
+mod placement;
+mod plan;
+mod question;
 mod store;
 mod symmetric;
+mod verify;
 mod work;
 
 /// The native layer of weft.
 #[pymodule]
 fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<algorithm::Algorithm>()?;
     module.add_function(wrap_pyfunction!(algorithm::algorithms, module)?)?;
     module.add_class::<dlpack::DlpackTensor>()?;
     module.add_class::<endpoint::Endpoint>()?;
@@ -26,6 +30,8 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::MemoryStore>()?;
     module.add_class::<store::TcpStore>()?;
     module.add_class::<symmetric::Symmetric>()?;
+    module.add_function(wrap_pyfunction!(plan::plan, module)?)?;
+    module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
     module.add_class::<work::Work>()?;
     Ok(())
 }

@@ -62,6 +62,7 @@ fn all_reduce(group: &Group, vector: &mut [f32]) {
         priority: 0,
         timeout: None,
         algorithm: None,
+        tiling: Default::default(),
     };
     // SAFETY: the vector outlives the wait, and nobody else touches it.
     let work = unsafe { group.issue(call, false) }.expect("a valid call");

@@ -7,6 +7,7 @@ use weft_kernels::{DType, ReduceOp};
 use weft_schedule::Collective;
 
 use crate::Error;
+use crate::policy::Tiling;
 
 /// How contributions are combined.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -112,33 +113,16 @@ pub struct Call {
     pub priority: i32,
     /// How long the operation may take before it fails; the group's timeout if none.
     pub timeout: Option<Duration>,
-    /// The name of the algorithm, if the default is not wanted.
+    /// The name of the algorithm with its parts, if the default is not wanted.
     pub algorithm: Option<String>,
+    /// How the message is cut, if the default is not wanted.
+    pub tiling: Tiling,
 }
 
 // SAFETY: the pointers are plain addresses; `Group::issue` says who answers for the memory.
 unsafe impl Send for Call {}
 
 impl Call {
-    /// A call of a collective whose message has so many bytes, for asking what would be chosen for its like.
-    pub(crate) fn probe(collective: Collective, bytes: u64, ranks: u32) -> Self {
-        let mut call = Call {
-            collective,
-            dtype: DType::U8,
-            op: Op::Max,
-            input: std::ptr::null(),
-            output: std::ptr::null_mut(),
-            counts: Counts::Equal(bytes),
-            priority: 0,
-            timeout: None,
-            algorithm: None,
-        };
-        if !call.works_in_place() {
-            call.counts = Counts::Equal(bytes / u64::from(ranks));
-        }
-        call
-    }
-
     /// Checks everything that can be wrong without knowing what the other ranks call.
     pub(crate) fn check(&self, ranks: u32) -> Result<(), Error> {
         let root = root(self.collective);
@@ -282,6 +266,13 @@ impl Fingerprint {
         }
     }
 
+    /// The collective's name and the hash that names its plan, once that is settled.
+    pub(crate) fn plan(self) -> Option<(&'static str, u16)> {
+        let collective = COLLECTIVES.get((self.kind & 15) as usize)?;
+        let short = (self.kind >> 16) as u16;
+        (short != 0).then_some((*collective, short))
+    }
+
     /// As it travels from one rank to another: with the elements of that pair, where they are known to these two only.
     pub(crate) fn between(self, call: &Call, me: u32, from: u32, to: u32) -> Self {
         let count = match (&call.counts, call.collective) {
@@ -348,17 +339,11 @@ impl fmt::Display for Fingerprint {
         if matches!(self.kind & 15, 1 | 2 | 6 | 7) {
             write!(f, ", root {}", (self.kind >> 32) & 0xffff_ffff)?;
         }
-        f.write_str(")")?;
-        match weft_algorithms::registry()
-            .get((((self.kind & PLAN_BITS) >> 17) as usize).wrapping_sub(1))
-        {
-            Some(algorithm) => write!(f, " by {}", algorithm.name),
-            None => Ok(()),
-        }
+        f.write_str(")")
     }
 }
 
-const COLLECTIVES: [&str; 9] = [
+pub(crate) const COLLECTIVES: [&str; 9] = [
     "all-reduce",
     "reduce",
     "broadcast",
@@ -370,7 +355,8 @@ const COLLECTIVES: [&str; 9] = [
     "barrier",
 ];
 
-fn collective_index(collective: Collective) -> u8 {
+/// The collective's place in [`COLLECTIVES`].
+pub(crate) fn collective_index(collective: Collective) -> u8 {
     match collective {
         Collective::AllReduce => 0,
         Collective::Reduce { .. } => 1,

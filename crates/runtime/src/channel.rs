@@ -3,6 +3,8 @@
 //! All words are written by the peer and read by the owner. Tiles are counted per lane, over all operations that ran in it, the same on
 //! every rank: tile g uses slot `g % SLOTS`. See [Note: Lanes and slots] in `operation.rs`.
 
+use weft_schedule::TileLimits;
+
 /// Operations of one group that can be under way at once. Operation n uses lane `n % LANES`.
 pub(crate) const LANES: usize = 4;
 /// Tiles of one operation that can be under way at once.
@@ -19,7 +21,8 @@ pub(crate) const INLINE_HEADER: usize = 32;
 /// How many inline operations leave something in a channel before the next overwrites the first.
 pub(crate) const INLINE_SLOTS: u64 = 2;
 /// How far apart their slots lie, in bytes.
-pub(crate) const INLINE_STRIDE: u64 = (INLINE_BYTES + INLINE_HEADER as u64).next_multiple_of(SPACING);
+pub(crate) const INLINE_STRIDE: u64 =
+    (INLINE_BYTES + INLINE_HEADER as u64).next_multiple_of(SPACING);
 
 /// Words lie this far apart, in bytes, so that no two share a cache line or its prefetched neighbour.
 const SPACING: u64 = 128;
@@ -27,29 +30,25 @@ const SPACING: u64 = 128;
 /// The sizes that every rank of a group agrees on, as a function of its number of ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
-    /// Bytes of landing memory per slot.
-    pub(crate) landing_bytes: u64,
-    /// Bytes of scratch memory per slot.
-    pub(crate) scratch_bytes: u64,
+    /// The temporary memory per slot, and what else bounds a tile.
+    pub(crate) limits: TileLimits,
 }
 
 impl Layout {
     pub(crate) fn new(ranks: u32) -> Self {
-        let share = (2 << 20) / u64::from(ranks.next_power_of_two());
         Layout {
-            landing_bytes: share.clamp(16 << 10, 256 << 10),
-            scratch_bytes: 512 << 10,
+            limits: TileLimits::of_group(ranks),
         }
     }
 
     /// The size of a channel, in bytes.
     pub(crate) fn channel_bytes(self) -> u64 {
-        self.landing(LANES - 1, SLOTS - 1) + self.landing_bytes
+        self.landing(LANES - 1, SLOTS - 1) + self.limits.landing_bytes
     }
 
     /// The size of a group's scratch memory, in bytes.
     pub(crate) fn scratch_total(self) -> u64 {
-        self.scratch_bytes * (LANES * SLOTS) as u64
+        self.limits.scratch_bytes * (LANES * SLOTS) as u64
     }
 
     /// Where a slot's flag line lies: a flag, and behind it the fingerprint of the operation.
@@ -84,12 +83,12 @@ impl Layout {
 
     /// Where a slot's landing memory lies.
     pub(crate) fn landing(self, lane: usize, slot: usize) -> u64 {
-        self.fragment(FRAGMENTS) + (lane * SLOTS + slot) as u64 * self.landing_bytes
+        self.fragment(FRAGMENTS) + (lane * SLOTS + slot) as u64 * self.limits.landing_bytes
     }
 
     /// Where a slot lies in the group's scratch memory.
     pub(crate) fn scratch(self, lane: usize, slot: usize) -> u64 {
-        (lane * SLOTS + slot) as u64 * self.scratch_bytes
+        (lane * SLOTS + slot) as u64 * self.limits.scratch_bytes
     }
 }
 

@@ -184,7 +184,8 @@ impl GroupState {
         budget: &mut Budget,
     ) -> Result<bool, Trouble> {
         let mut started = false;
-        while running.tiles.len() < SLOTS && running.next < running.geometry.tiles {
+        let in_flight = running.plan.tiles_in_flight;
+        while running.tiles.len() < in_flight && running.next < running.geometry.tiles {
             let g = running.first + running.next;
             if let Some(blocked) = self.cannot_start(lane, g, running, pool) {
                 if self.left[blocked.rank() as usize] {

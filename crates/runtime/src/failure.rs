@@ -354,7 +354,9 @@ impl GroupState {
         Some(Error::Timeout {
             operation: format!(
                 "operation {} of group {}, {}",
-                operation.sequence, self.name, operation.fingerprint
+                operation.sequence,
+                self.name,
+                self.shown(operation.fingerprint)
             ),
             waiting_for,
             after: operation.due.allowed,
@@ -385,7 +387,11 @@ impl GroupState {
 
     /// Answers a query, if this rank called something else.
     fn answer(&self, rank: u32, sequence: u64, theirs: Fingerprint) {
-        let Some(mine) = self.order().recall(sequence).filter(|mine| !mine.agrees(theirs)) else {
+        let Some(mine) = self
+            .order()
+            .recall(sequence)
+            .filter(|mine| !mine.agrees(theirs))
+        else {
             return;
         };
         if let Some(link) = &self.links[rank as usize] {
@@ -408,8 +414,10 @@ impl GroupState {
     ) -> Error {
         let same = mine.is_some_and(|mine| mine.agrees(theirs));
         let called = |fingerprint: Option<Fingerprint>| match fingerprint {
-            Some(fingerprint) if same => format!("called {fingerprint}, after other operations"),
-            Some(fingerprint) => format!("called {fingerprint}"),
+            Some(fingerprint) if same => {
+                format!("called {}, after other operations", self.shown(fingerprint))
+            }
+            Some(fingerprint) => format!("called {}", self.shown(fingerprint)),
             None => "called something else".into(),
         };
         let mine = format!(
@@ -421,6 +429,17 @@ impl GroupState {
             mine,
             rank,
             theirs: called(Some(theirs)),
+        }
+    }
+
+    /// "all-reduce(10 x float32, sum) by ring": a call, and its plan where that is settled.
+    fn shown(&self, call: Fingerprint) -> String {
+        let Some((collective, short)) = call.plan() else {
+            return call.to_string();
+        };
+        match self.chooser.name_of(collective, short) {
+            Some(name) => format!("{call} by {name}, plan {short:04x}"),
+            None => format!("{call} by plan {short:04x}, which this rank does not know"),
         }
     }
 }

@@ -2,18 +2,11 @@
 
 use std::ops::Range;
 
-use weft_schedule::{Collective, Grid, Schedule};
+use weft_schedule::{Collective, Grid, Schedule, entry_bytes};
 
 use crate::Error;
 use crate::call::{Call, Counts};
 use crate::channel::Layout;
-
-/// Start offsets of every temporary entry begin on such a boundary, in bytes.
-const ENTRY_ALIGNMENT: u64 = 64;
-/// Temporary memory has room for this element size, so that encodings can widen elements.
-pub(crate) const WIDEST_ENCODING: u64 = 4;
-/// Without temporary memory a tile is still bounded, so that urgent operations get their turn.
-const USER_TILE_BYTES: u64 = 4 << 20;
 
 /// Which user buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,12 +68,14 @@ impl Extents {
 }
 
 impl Geometry {
-    /// Lays out a call. `largest_chunk` is the largest chunk on any rank, where this rank cannot know it.
+    /// Lays out a call. `largest_chunk` is the largest chunk on any rank, where this rank cannot know it. `tile_bytes` is the
+    /// part of the largest chunk that a tile takes, if it shall be less than fits.
     pub(crate) fn new(
         call: &Call,
         schedule: &Schedule,
         layout: Layout,
         largest_chunk: Option<u64>,
+        tile_bytes: Option<u64>,
     ) -> Result<Self, Error> {
         let elements = call.message_elements(schedule.ranks);
         let (input, output) = match &call.counts {
@@ -97,8 +92,9 @@ impl Geometry {
         let largest_chunk =
             largest_chunk.unwrap_or_else(|| input.largest(chunks).max(output.largest(chunks)));
         let element_bytes = call.dtype.size() as u64;
-        let entry_element = element_bytes.max(WIDEST_ENCODING);
-        let Some(tiles) = tiles(schedule, layout, largest_chunk, element_bytes) else {
+        let mut limits = layout.limits;
+        limits.chunk_bytes = limits.chunk_bytes.min(tile_bytes.unwrap_or(u64::MAX));
+        let Some(tiles) = limits.tiles(schedule, largest_chunk, element_bytes) else {
             return Err(Error::Unsupported(format!(
                 "this algorithm for {} with {} ranks: its temporary memory does not fit",
                 call.collective, schedule.ranks
@@ -110,7 +106,7 @@ impl Geometry {
                 .iter()
                 .scan(0, |next, width| {
                     let start = *next;
-                    *next += entry_bytes(*width, largest, entry_element);
+                    *next += entry_bytes(*width, largest, element_bytes);
                     Some(start)
                 })
                 .collect::<Vec<u64>>()
@@ -128,6 +124,15 @@ impl Geometry {
             scratch,
         };
         Ok(geometry)
+    }
+
+    /// The largest part of a chunk that a tile takes, in bytes.
+    pub(crate) fn tile_bytes(&self) -> u64 {
+        let largest = self
+            .input
+            .largest(self.chunks)
+            .max(self.output.largest(self.chunks));
+        largest.div_ceil(self.tiles) * self.element_bytes
     }
 
     /// The elements of a chunk that belong to a tile, in coordinates of the message.
@@ -203,48 +208,10 @@ impl Geometry {
     }
 }
 
-fn entry_bytes(width: u32, largest: u64, element_bytes: u64) -> u64 {
-    (u64::from(width) * largest * element_bytes).next_multiple_of(ENTRY_ALIGNMENT)
-}
-
-/// The smallest number of tiles whose temporary entries fit into a slot, if any do. A pure function of what all ranks agree on.
-fn tiles(
-    schedule: &Schedule,
-    layout: Layout,
-    largest_chunk: u64,
-    element_bytes: u64,
-) -> Option<u64> {
-    let entry_element = element_bytes.max(WIDEST_ENCODING);
-    let fits = |widths: &[u32], room: u64, tiles: u64| {
-        let largest = largest_chunk.div_ceil(tiles);
-        widths
-            .iter()
-            .map(|w| entry_bytes(*w, largest, entry_element))
-            .sum::<u64>()
-            <= room
-    };
-    let enough = |tiles: u64| {
-        fits(&schedule.landing, layout.landing_bytes, tiles)
-            && fits(&schedule.scratch, layout.scratch_bytes, tiles)
-            && largest_chunk.div_ceil(tiles) * element_bytes <= USER_TILE_BYTES
-    };
-    let (mut low, mut high) = (1, 1);
-    while !enough(high) {
-        if high >= largest_chunk {
-            return None;
-        }
-        low = high + 1;
-        high = (2 * high).min(largest_chunk);
-    }
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if enough(middle) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    Some(high)
+/// Whether tiles of a single element of any type fit into a slot.
+pub(crate) fn fits(schedule: &Schedule, layout: Layout) -> bool {
+    const WIDEST_ELEMENT: u64 = 8;
+    layout.limits.tiles(schedule, 1, WIDEST_ELEMENT).is_some()
 }
 
 #[cfg(test)]
@@ -275,6 +242,7 @@ mod tests {
             priority: 0,
             timeout: None,
             algorithm: None,
+            tiling: Default::default(),
         }
     }
 
@@ -283,7 +251,7 @@ mod tests {
         for elements in [0, 1, 3, 7, 1000, 1_000_003, 50_000_017] {
             let schedule = schedule(Grid::Equal(4), vec![1, 1]);
             let layout = Layout::new(4);
-            let geometry = Geometry::new(&call(elements), &schedule, layout, None).unwrap();
+            let geometry = Geometry::new(&call(elements), &schedule, layout, None, None).unwrap();
             let mut next = 0;
             for chunk in 0..4 {
                 for tile in 0..geometry.tiles {
@@ -298,7 +266,7 @@ mod tests {
             assert_eq!(next, elements);
             let largest = elements.div_ceil(4).div_ceil(geometry.tiles);
             let end = geometry.landing_entry(1) + entry_bytes(1, largest, 4);
-            assert!(end <= layout.landing_bytes);
+            assert!(end <= layout.limits.landing_bytes);
         }
     }
 }

@@ -10,13 +10,15 @@ use weft_transport::Kind;
 use crate::Error;
 use crate::call::mix;
 use crate::channel::Layout;
+use crate::choice::Chooser;
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::group_state::GroupState;
 use crate::inline::Inline;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
-use crate::rendezvous::{Meeting, Member, meet};
+use crate::policy::{Policy, Profile, suitable};
+use crate::rendezvous::{Meeting, Member, Terms, meet};
 use crate::store::Store;
 use crate::work::Completion;
 
@@ -27,6 +29,8 @@ pub struct GroupOptions {
     pub timeout: Duration,
     /// What the group is called in messages.
     pub name: String,
+    /// What is asked of the choice of algorithms, alike on all ranks, and rank 0's tables to choose by.
+    pub terms: Terms,
 }
 
 impl Default for GroupOptions {
@@ -34,8 +38,20 @@ impl Default for GroupOptions {
         GroupOptions {
             timeout: Duration::from_secs(300),
             name: "world".into(),
+            terms: Terms::default(),
         }
     }
+}
+
+/// How a group that is split off differs from the one that it is made from.
+#[derive(Clone, Default, Debug)]
+pub struct SplitOptions {
+    /// How long an operation may take; as in the other group if none.
+    pub timeout: Option<Duration>,
+    /// What is asked of the choice of algorithms, for all of its ranks; as in the other group if none.
+    pub policy: Option<Policy>,
+    /// Tables to choose algorithms by, alike on all of its ranks; those of the other group if none.
+    pub profiles: Option<Vec<Profile>>,
 }
 
 /// A list of endpoints that communicate with each other, and this endpoint's place in it.
@@ -73,7 +89,8 @@ impl Group {
     ) -> Result<Arc<Group>, Error> {
         let engine = engine_of(&endpoint)?;
         let deadline = Instant::now() + options.timeout;
-        let meeting = meet(&endpoint, store, rank, size, deadline, cancel)?;
+        let terms = options.terms.clone();
+        let meeting = meet(&endpoint, store, rank, size, terms, deadline, cancel)?;
         let id = meeting.group_id;
         Self::join(engine, meeting, id, rank, options, deadline, cancel)
     }
@@ -97,6 +114,8 @@ impl Group {
             .filter(|member| machine(member) == mine);
         engine.crowd(here.count());
         let layout = Layout::new(size as u32);
+        let profile = suitable(&meeting.profiles, &meeting)?;
+        let chooser = Chooser::new(&meeting, rank, layout, &options.terms.policy, profile)?;
         let scratch = engine
             .endpoint()
             .pool()
@@ -111,6 +130,7 @@ impl Group {
             links: vec![None; size],
             channels: (0..size).map(|_| None).collect(),
             scratch,
+            chooser,
             plans: Default::default(),
             lanes: Default::default(),
             operations: Default::default(),
@@ -119,11 +139,12 @@ impl Group {
             mailbox: Mailbox::default(),
             symmetric: Default::default(),
             symmetric_made: 0,
+            symmetric_operations: 0,
             broken: None,
             left: vec![false; size],
             closed: false,
         };
-        state.inline = Inline::make(&state, engine.endpoint().pool().segment().clone());
+        state.inline = Inline::make(&mut state, engine.endpoint().pool().segment().clone());
         let inline = state.inline.clone();
         engine.with(|s, finished| s.add_group(state, finished));
         let group = Arc::new(Group {
@@ -146,12 +167,12 @@ impl Group {
 
     /// Makes a group of some of this group's ranks, in the order given. `None` if this rank is not among them.
     ///
-    /// Needs no communication: every member calls it with the same list and name, and equally often.
+    /// Needs no communication: every member calls it with the same list, name and options, and equally often.
     pub fn split(
         &self,
         ranks: &[u32],
         name: &str,
-        timeout: Option<Duration>,
+        options: SplitOptions,
     ) -> Result<Option<Arc<Group>>, Error> {
         self.check_usable()?;
         let size = self.size();
@@ -170,7 +191,14 @@ impl Group {
         let Some(rank) = ranks.iter().position(|rank| *rank == self.rank) else {
             return Ok(None);
         };
-        let meeting = self.meeting.of_ranks(ranks);
+        let mut meeting = self.meeting.of_ranks(ranks);
+        // A table that was asked for is meant for the group that it was given to.
+        for profile in &mut meeting.profiles {
+            profile.required = false;
+        }
+        if let Some(profiles) = options.profiles {
+            meeting.profiles = profiles;
+        }
         let words = name
             .bytes()
             .map(u64::from)
@@ -182,10 +210,15 @@ impl Group {
             *before += 1;
             mix(base, *before)
         };
-        let timeout = timeout.unwrap_or(self.options.timeout);
+        let timeout = options.timeout.unwrap_or(self.options.timeout);
+        let inherited = || self.options.terms.policy.of_ranks(ranks);
         let options = GroupOptions {
             timeout,
             name: name.into(),
+            terms: Terms {
+                policy: options.policy.unwrap_or_else(inherited),
+                profiles: Vec::new(),
+            },
         };
         let deadline = Instant::now() + timeout;
         let engine = self.engine.clone();

@@ -8,13 +8,14 @@ use weft_transport::{EndpointId, Kind, Link, LinkError};
 
 use crate::call::knows_all_counts;
 use crate::channel::{LANES, Layout, SLOTS};
+use crate::choice::Chooser;
 use crate::endpoint::Endpoint;
 use crate::inline::Inline;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
 use crate::operation::Operation;
 use crate::order::Order;
-use crate::plan::{Plan, PlanKey, Setting};
+use crate::plan::{Plan, PlanKey};
 use crate::pool::PoolRange;
 use crate::rendezvous::Meeting;
 use crate::symmetric::Shared;
@@ -58,6 +59,7 @@ pub(crate) struct GroupState {
     pub(crate) links: Vec<Option<Arc<dyn Link>>>,
     pub(crate) channels: Vec<Option<Channel>>,
     pub(crate) scratch: PoolRange,
+    pub(crate) chooser: Chooser,
     pub(crate) plans: HashMap<PlanKey, Arc<Plan>>,
     pub(crate) lanes: [Lane; LANES],
     pub(crate) operations: VecDeque<Operation>,
@@ -68,6 +70,8 @@ pub(crate) struct GroupState {
     /// Symmetric memory by identity; see `symmetric.rs`.
     pub(crate) symmetric: HashMap<u64, Shared>,
     pub(crate) symmetric_made: u64,
+    /// How many operations ran by a plan for symmetric memory.
+    pub(crate) symmetric_operations: u64,
     pub(crate) broken: Option<Error>,
     /// Ranks that have left the group, said goodbye, or are gone.
     pub(crate) left: Vec<bool>,
@@ -104,18 +108,8 @@ impl GroupState {
         rank == self.rank || self.meeting.kind(self.rank, rank) != Kind::Tcp
     }
 
-    /// What an algorithm is chosen from.
-    pub(crate) fn setting(&self, symmetric: bool) -> Setting {
-        let mapped = (1..self.size()).all(|rank| self.meeting.kind(0, rank) != Kind::Tcp);
-        Setting {
-            ranks: self.size(),
-            mapped,
-            symmetric: symmetric && mapped,
-        }
-    }
-
     /// Whether ranks must first agree on something that only one of them knows: see `operation.rs`.
-    pub(crate) fn needs_agreement(&self, call: &Call) -> bool {
+    pub(crate) fn needs_agreement(&mut self, call: &Call) -> bool {
         if self.size() == 1 {
             return false;
         }
@@ -127,10 +121,10 @@ impl GroupState {
     }
 
     /// Whether symmetric memory would make a difference to the call.
-    pub(crate) fn may_be_symmetric(&self, call: &Call) -> bool {
+    pub(crate) fn may_be_symmetric(&mut self, call: &Call) -> bool {
         matches!(call.counts, Counts::Equal(_))
             && self.symmetric_made > 0
-            && crate::plan::gains_from_symmetric_memory(call, self.setting(true))
+            && self.chooser.gains_from_symmetric_memory(call)
     }
 
     /// The operations whose turn has come: the first of each lane, and the first of those that run inline.
@@ -151,8 +145,10 @@ impl GroupState {
             return Ok(plan.clone());
         }
         let maps = |rank| self.maps(rank);
-        let plan = Plan::compile(key, call.collective, self.rank, self.size(), &maps)?;
-        let plan = Arc::new(plan);
+        let way = self.chooser.way_of(key);
+        let site = &self.chooser.site;
+        let schedule = way.schedule(site, call.collective, key.symmetric, key.per_rank)?;
+        let plan = Arc::new(Plan::compile(schedule, way, &maps)?);
         self.plans.insert(key, plan.clone());
         Ok(plan)
     }

@@ -11,7 +11,6 @@
 //! takes over where it got stuck. What is called in the background is the engine's from the beginning. Both do the same to the memory
 //! of others, so ranks need not do alike.
 
-use std::iter::successors;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -20,12 +19,14 @@ use weft_transport::{Link, LinkError, Segment, Signal};
 
 use crate::call::{Fingerprint, Op};
 use crate::channel::{INLINE_BYTES, INLINE_HEADER, INLINE_SLOTS, INLINE_STRIDE, Layout};
+use crate::choice::Chooser;
 use crate::execute::{Blocked, Trouble};
 use crate::group_state::GroupState;
 use crate::memory::{self, Operand};
 use crate::order::Order;
-use crate::plan::{Plan, choose};
+use crate::policy::Tiling;
 use crate::spin::Patience;
+use crate::ways::Kind;
 use crate::{Call, Counts, Error};
 
 /// Groups of at most so many ranks have a latency path: everybody puts to everybody.
@@ -56,7 +57,11 @@ impl Program {
         let own = |slice: &Slice| Operand::of(slice, schedule);
         for step in &schedule.steps {
             match step {
-                Step::Copy { dsts, src, claim: None } => {
+                Step::Copy {
+                    dsts,
+                    src,
+                    claim: None,
+                } => {
                     let src = own(src)?;
                     for dst in dsts {
                         match own(dst) {
@@ -66,7 +71,12 @@ impl Program {
                         }
                     }
                 }
-                Step::Reduce { dsts, srcs, last: true, claim: None } => locals.push(Local::Reduce {
+                Step::Reduce {
+                    dsts,
+                    srcs,
+                    last: true,
+                    claim: None,
+                } => locals.push(Local::Reduce {
                     dst: own(dsts.first().filter(|_| dsts.len() == 1)?)?,
                     srcs: srcs.iter().map(own).collect::<Option<_>>()?,
                 }),
@@ -164,15 +174,15 @@ pub(crate) enum Attempt {
 
 impl Inline {
     /// The latency path of a group, if it can have one.
-    pub(crate) fn make(group: &GroupState, pool: Arc<Segment>) -> Option<Arc<Self>> {
-        let setting = group.setting(false);
-        if !setting.mapped || !(2..=INLINE_RANKS as u32).contains(&setting.ranks) {
+    pub(crate) fn make(group: &mut GroupState, pool: Arc<Segment>) -> Option<Arc<Self>> {
+        let ranks = group.size();
+        if !group.chooser.setting.mapped() || !(2..=INLINE_RANKS as u32).contains(&ranks) {
             return None;
         }
         Some(Arc::new(Inline {
             rank: group.rank,
-            ranks: setting.ranks,
-            lowered: COLLECTIVES.map(|collective| lowered(collective, group)),
+            ranks,
+            lowered: COLLECTIVES.map(|collective| lowered(collective, &mut group.chooser)),
             pool,
             layout: group.layout,
             peers: OnceLock::new(),
@@ -193,6 +203,7 @@ impl Inline {
         let fits = block <= INLINE_BYTES
             && block * self.blocks(call) <= lowered.up_to
             && call.algorithm.is_none()
+            && call.tiling == Tiling::default()
             && !matches!(call.op, Op::PremulSum(_));
         fits.then_some(lowered)
     }
@@ -290,7 +301,8 @@ impl Inline {
         entered: &mut Entered,
         left: &[bool],
     ) -> Result<Option<Blocked>, Trouble> {
-        let unready = || Trouble::Other(Error::Internal("an inline operation without peers".into()));
+        let unready =
+            || Trouble::Other(Error::Internal("an inline operation without peers".into()));
         let lowered = self.of(call).ok_or_else(unready)?;
         let Some(peers) = self.peers.get() else {
             let from = (0..self.ranks).find(|rank| *rank != self.rank);
@@ -325,16 +337,25 @@ impl Inline {
         peers: &[Option<Peer>],
         entered: &Entered,
     ) -> Result<(), Trouble> {
-        let Fingerprint { count, kind, history } = entered.fingerprint;
+        let Fingerprint {
+            count,
+            kind,
+            history,
+        } = entered.fingerprint;
         let mut header = [0; INLINE_HEADER - 8];
         for (bytes, word) in header.chunks_exact_mut(8).zip([count, kind, history]) {
             bytes.copy_from_slice(&word.to_ne_bytes());
         }
         for (to, what) in &lowered.program.puts {
-            let Some(peer) = &peers[*to as usize] else { continue };
+            let Some(peer) = &peers[*to as usize] else {
+                continue;
+            };
             let offset = peer.theirs + slot(entered.number);
             let payload = what.map_or(&[][..], |operand| memory::operand(call, operand));
-            let signal = Signal { offset, value: entered.number + 1 };
+            let signal = Signal {
+                offset,
+                value: entered.number + 1,
+            };
             // Mapped memory takes everything at once: no token is needed.
             peer.link
                 .put(0, offset + 8, &[&header, payload], Some(signal))
@@ -391,20 +412,21 @@ impl Inline {
     }
 }
 
-/// The lowered schedule that is chosen for short messages, if it can be lowered.
-fn lowered(collective: Collective, group: &GroupState) -> Option<Lowered> {
-    let setting = group.setting(false);
-    let sizes = successors(Some(u64::from(setting.ranks) * INLINE_BYTES), |bytes| Some(bytes / 2));
-    for up_to in sizes.take_while(|bytes| *bytes > 0) {
-        let key = choose(&Call::probe(collective, up_to, setting.ranks), setting).ok()?;
-        let maps = |rank| group.maps(rank);
-        let plan = Plan::compile(key, collective, group.rank, setting.ranks, &maps).ok()?;
-        if let Some(program) = Program::lower(&plan.schedule) {
-            let plan = key.short();
-            return Some(Lowered { program, plan, up_to });
-        }
-    }
-    None
+/// The schedule that is chosen for the shortest messages, if it can be lowered.
+fn lowered(collective: Collective, chooser: &mut Chooser) -> Option<Lowered> {
+    let kind = Kind {
+        symmetric: false,
+        per_rank: false,
+    };
+    // A collective that the group cannot carry out is refused when it is called.
+    let line = chooser.line(collective, kind, 0).ok()?;
+    let way = chooser.way_at(line.way);
+    let schedule = way.schedule(&chooser.site, collective, false, false).ok()?;
+    Some(Lowered {
+        program: Program::lower(&schedule)?,
+        plan: way.short(false),
+        up_to: line.up_to,
+    })
 }
 
 /// Where the slot of an operation begins, counted from the first.

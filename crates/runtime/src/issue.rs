@@ -14,7 +14,7 @@ use crate::inline::{Attempt, Entered};
 use crate::mailbox::Due;
 use crate::memory;
 use crate::operation::{Agreement, Keep, Keys, Operation};
-use crate::plan::choose;
+use crate::policy::Tiling;
 use crate::work::{Completion, Work};
 use crate::{Call, Error};
 
@@ -67,7 +67,15 @@ impl Group {
             }
             let (keys, _) = group.plans_for(&call)?;
             let bases = Bases::own(&call);
-            group.push(call, keys, completion.clone(), bases, None, None, Some(entered));
+            group.push(
+                call,
+                keys,
+                completion.clone(),
+                bases,
+                None,
+                None,
+                Some(entered),
+            );
             Ok(())
         })?;
         Ok(self.work(completion))
@@ -105,9 +113,9 @@ impl Group {
 impl GroupState {
     /// The plans that a call may run by, and the ranks that it involves and that there is no channel to yet.
     fn plans_for(&mut self, call: &Call) -> Result<(Keys, Vec<u32>), Error> {
-        let ordinary = choose(call, self.setting(false))?;
+        let ordinary = self.chooser.choose(call, false)?;
         let symmetric = match self.may_be_symmetric(call) {
-            true => Some(choose(call, self.setting(true))?),
+            true => Some(self.chooser.choose(call, true)?),
             false => None,
         };
         let mut involved = self.plan(ordinary, call)?.neighbours.clone();
@@ -116,7 +124,7 @@ impl GroupState {
         }
         if self.needs_agreement(call) {
             let agreement = agreement_call(std::ptr::null_mut(), call);
-            let key = choose(&agreement, self.setting(false))?;
+            let key = self.chooser.choose(&agreement, false)?;
             involved.extend(&self.plan(key, &agreement)?.neighbours);
         }
         involved.retain(|rank| self.channels[*rank as usize].is_none());
@@ -182,7 +190,7 @@ impl GroupState {
         let completion = Completion::new();
         let agreement = Agreement::new(value, completion.clone());
         let small = agreement_call(agreement.memory(), call);
-        let key = choose(&small, self.setting(false))?;
+        let key = self.chooser.choose(&small, false)?;
         let bases = Bases::own(&small);
         let entered = self.enter_inline(&small);
         self.push(
@@ -257,5 +265,6 @@ fn agreement_call(memory: *mut u8, call: &Call) -> Call {
         priority: call.priority,
         timeout: call.timeout,
         algorithm: None,
+        tiling: Tiling::default(),
     }
 }

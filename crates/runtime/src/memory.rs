@@ -9,9 +9,9 @@ use weft_schedule::{Buffer, Collective, Rank, Schedule, Slice};
 use weft_transport::Segment;
 
 use crate::call::Op;
-use crate::inline::INLINE_RANKS;
 use crate::execute::element_type;
 use crate::geometry::Side;
+use crate::inline::INLINE_RANKS;
 use crate::mailbox::{Source, Target};
 use crate::operation::Running;
 use crate::place::Place;
@@ -195,16 +195,16 @@ fn source(call: &Call, operand: Operand, inbox: &dyn Fn(Rank) -> *mut u8) -> *co
 /// The address of what an inline operation writes.
 fn destination(call: &Call, operand: Operand) -> *mut u8 {
     match operand {
-        Operand::Output(index) => call
-            .output
-            .wrapping_add(index as usize * block_bytes(call)),
+        Operand::Output(index) => call.output.wrapping_add(index as usize * block_bytes(call)),
         _ => unreachable!("the verifier lets a rank write to its output and scratch only"),
     }
 }
 
 /// What an inline operation puts.
 pub(crate) fn operand(call: &Call, operand: Operand) -> &[u8] {
-    let address = source(call, operand, &|_| unreachable!("what has landed is not put"));
+    let address = source(call, operand, &|_| {
+        unreachable!("what has landed is not put")
+    });
     // SAFETY: see [Note: Who may touch what]; nobody writes to the source of a put before it is done.
     unsafe { std::slice::from_raw_parts(address, block_bytes(call)) }
 }

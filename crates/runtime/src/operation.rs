@@ -194,11 +194,18 @@ impl GroupState {
             Some(plan) => plan.clone(),
             None => return Err(Error::Internal("an operation without its plan".into())),
         };
-        let geometry = Geometry::new(&operation.call, &plan.schedule, self.layout, largest)?;
+        let geometry = Geometry::new(
+            &operation.call,
+            &plan.schedule,
+            self.layout,
+            largest,
+            plan.tile_bytes,
+        )?;
         let first = self.lanes[lane].assigned;
         self.lanes[lane].assigned += geometry.tiles;
+        self.symmetric_operations += u64::from(key.symmetric);
         let operation = &mut self.operations[position];
-        operation.fingerprint = operation.fingerprint.with_plan(key.short());
+        operation.fingerprint = operation.fingerprint.with_plan(key.short);
         let (sequence, fingerprint) = (operation.sequence, operation.fingerprint);
         let bases = operation.bases.clone();
         operation.running = Some(Running {

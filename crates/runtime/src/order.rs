@@ -32,7 +32,12 @@ impl Order {
 
     /// Takes note of the plan of an operation that was entered without.
     pub(crate) fn settle(&mut self, sequence: u64, fingerprint: Fingerprint) {
-        if let Some(entry) = self.remembered.iter_mut().rev().find(|(s, _)| *s == sequence) {
+        if let Some(entry) = self
+            .remembered
+            .iter_mut()
+            .rev()
+            .find(|(s, _)| *s == sequence)
+        {
             entry.1 = fingerprint;
         }
     }

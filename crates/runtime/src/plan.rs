@@ -1,12 +1,11 @@
-//! Plans: an algorithm chosen for a call and compiled for a group.
+//! Plans: schedules compiled for the links of a group.
 
 use std::collections::BTreeSet;
 
-use weft_algorithms::{Algorithm, Memory, Request, Sizes};
-use weft_schedule::{Buffer, Collective, Encoding, Rank, Schedule, Slice, Step};
+use weft_schedule::{Buffer, Encoding, Rank, Schedule, Slice, Step};
 
 use crate::Error;
-use crate::call::{Call, Counts, collective_name};
+use crate::ways::Way;
 
 /// One thing that the executor does: a step of the schedule, bound to the links of a group.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,17 +30,6 @@ pub(crate) enum Instruction {
     Wait { from: Rank, id: u32 },
 }
 
-/// What every rank of a group knows alike, and a choice may therefore depend on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Setting {
-    /// The number of ranks.
-    pub(crate) ranks: u32,
-    /// Whether all ranks map each other's pools.
-    pub(crate) mapped: bool,
-    /// Whether all ranks passed the same piece of symmetric memory, mapped by all.
-    pub(crate) symmetric: bool,
-}
-
 /// An algorithm compiled for one rank of one group.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -55,171 +43,32 @@ pub(crate) struct Plan {
     pub(crate) landing_targets: Vec<Rank>,
     /// The ranks that write in this rank's landing memory.
     pub(crate) landing_sources: Vec<Rank>,
+    /// The part of the largest chunk that one tile takes, in bytes, if it shall be less than fits.
+    pub(crate) tile_bytes: Option<u64>,
+    /// The most tiles that may be under way at once.
+    pub(crate) tiles_in_flight: usize,
 }
 
 /// Tells plans of one group apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct PlanKey {
-    pub(crate) algorithm: u16,
+    /// Which of the ways that the group's chooser knows.
+    pub(crate) way: u32,
     pub(crate) root: u32,
     pub(crate) symmetric: bool,
     pub(crate) per_rank: bool,
-}
-
-impl PlanKey {
-    /// The part of a fingerprint that names the plan.
-    ///
-    /// Never 0, which stands for a plan that is not settled yet.
-    pub(crate) fn short(self) -> u16 {
-        (self.algorithm + 1) << 1 | u16::from(self.symmetric)
-    }
-}
-
-/// Below this size a call is bound by latency, in bytes.
-const SMALL_BYTES: u64 = 8 << 10;
-/// Below this size few steps matter more than few bytes on a network, in bytes.
-const MEDIUM_BYTES: u64 = 128 << 10;
-/// Beyond this many ranks, the rings that need a landing entry per rank no longer fit.
-const RING_RANKS: u32 = 128;
-/// Up to this many ranks, latency-bound calls send everything to everybody.
-const DIRECT_RANKS: u32 = 16;
-
-/// Chooses the algorithm for a call, from what all ranks know alike.
-pub(crate) fn choose(call: &Call, setting: Setting) -> Result<PlanKey, Error> {
-    let collective = collective_name(call.collective);
-    let per_rank = !matches!(call.counts, Counts::Equal(_));
-    let position = match &call.algorithm {
-        Some(name) => forced(collective, name, setting, per_rank)?,
-        None => preferences(call, setting)
-            .iter()
-            .find_map(|name| {
-                position(collective, name).filter(|p| usable(*p, setting, per_rank).is_ok())
-            })
-            .ok_or_else(|| {
-                Error::Unsupported(format!("no algorithm for {collective} fits this group"))
-            })?,
-    };
-    Ok(PlanKey {
-        algorithm: position,
-        root: crate::call::root(call.collective).unwrap_or(0),
-        symmetric: setting.symmetric && message_bytes(call, setting) > SMALL_BYTES,
-        per_rank,
-    })
-}
-
-fn message_bytes(call: &Call, setting: Setting) -> u64 {
-    call.message_elements(setting.ranks) * call.dtype.size() as u64
-}
-
-/// The names of the algorithms to try for a call, best first.
-fn preferences(call: &Call, setting: Setting) -> &'static [&'static str] {
-    let per_rank = !matches!(call.counts, Counts::Equal(_));
-    let bytes = if per_rank {
-        u64::MAX
-    } else {
-        message_bytes(call, setting)
-    };
-    let small = bytes <= SMALL_BYTES && setting.ranks <= DIRECT_RANKS;
-    let medium = bytes <= MEDIUM_BYTES && setting.ranks <= DIRECT_RANKS;
-    match call.collective {
-        Collective::AllReduce if small => &["direct", "ring"],
-        Collective::AllReduce if setting.mapped => &["slice-reduce", "ring"],
-        Collective::AllReduce if medium => &["two-shot", "ring"],
-        Collective::AllReduce => &["ring"],
-        Collective::AllGather if setting.mapped && !small => &["mapped", "direct"],
-        Collective::AllGather | Collective::ReduceScatter if medium || setting.mapped => {
-            &["direct", "ring"]
-        }
-        Collective::AllGather | Collective::ReduceScatter if setting.ranks > RING_RANKS => {
-            &["direct"]
-        }
-        Collective::AllGather | Collective::ReduceScatter => &["ring", "direct"],
-        Collective::Broadcast { .. } if setting.mapped && !small => &["mapped", "binomial"],
-        Collective::Reduce { .. } if setting.mapped && !small => &["slice-reduce", "binomial"],
-        Collective::Reduce { .. } | Collective::Broadcast { .. } => &["binomial"],
-        Collective::AllToAll => &["pairwise"],
-        Collective::Gather { .. } | Collective::Scatter { .. } => &["linear"],
-        Collective::Barrier => &["dissemination"],
-    }
-}
-
-/// Whether a call would run differently on symmetric memory.
-pub(crate) fn gains_from_symmetric_memory(call: &Call, setting: Setting) -> bool {
-    let with = |symmetric| {
-        choose(
-            call,
-            Setting {
-                symmetric,
-                ..setting
-            },
-        )
-    };
-    matches!((with(false), with(true)), (Ok(ordinary), Ok(symmetric)) if ordinary != symmetric)
-}
-
-fn position(collective: &str, name: &str) -> Option<u16> {
-    weft_algorithms::registry()
-        .iter()
-        .position(|a| a.collective == collective && a.name == name)
-        .map(|p| p as u16)
-}
-
-fn forced(collective: &str, name: &str, setting: Setting, per_rank: bool) -> Result<u16, Error> {
-    let position = position(collective, name).ok_or_else(|| {
-        let known: Vec<&str> = weft_algorithms::registry()
-            .iter()
-            .filter(|a| a.collective == collective)
-            .map(|a| a.name)
-            .collect();
-        Error::Config(format!(
-            "unknown algorithm {name:?} for {collective}; there are: {}",
-            known.join(", ")
-        ))
-    })?;
-    usable(position, setting, per_rank)
-        .map_err(|why| Error::Config(format!("algorithm {name:?} for {collective} {why}")))?;
-    Ok(position)
-}
-
-fn usable(position: u16, setting: Setting, per_rank: bool) -> Result<(), &'static str> {
-    let requires = &weft_algorithms::registry()[position as usize].requires;
-    if requires.symmetric && !setting.symmetric {
-        return Err("needs symmetric memory on every rank, all on one host");
-    }
-    if requires.mapped_scratch && !setting.mapped {
-        return Err("needs all ranks on one host");
-    }
-    if per_rank && !requires.per_rank_sizes {
-        return Err("needs the same count on every rank");
-    }
-    Ok(())
+    /// The part of a fingerprint that names the plan: a hash, the same on all ranks that mean the same. Never 0.
+    pub(crate) short: u16,
 }
 
 impl Plan {
-    /// Builds and compiles an algorithm. `mapped` says which ranks' memory this rank reaches.
+    /// Compiles a schedule. `mapped` says which ranks' memory this rank reaches.
     pub(crate) fn compile(
-        key: PlanKey,
-        collective: Collective,
-        rank: Rank,
-        ranks: u32,
+        schedule: Schedule,
+        way: &Way,
         mapped: &dyn Fn(Rank) -> bool,
     ) -> Result<Plan, Error> {
-        let algorithm: &'static Algorithm = &weft_algorithms::registry()[key.algorithm as usize];
-        let schedule = (algorithm.build)(&Request {
-            collective,
-            ranks,
-            rank,
-            memory: if key.symmetric {
-                Memory::Symmetric
-            } else {
-                Memory::Ordinary
-            },
-            sizes: if key.per_rank {
-                Sizes::PerRank
-            } else {
-                Sizes::Equal
-            },
-        });
+        let rank = schedule.rank;
         let reach = |peer: Rank| peer == rank || mapped(peer);
         let program = fuse(
             schedule
@@ -248,6 +97,8 @@ impl Plan {
             neighbours: distinct(told.chain(touched)),
             landing_targets: distinct(targets),
             landing_sources: distinct(sources),
+            tile_bytes: way.tiling.tile_bytes,
+            tiles_in_flight: way.tiles_in_flight(),
             program,
             schedule,
         })

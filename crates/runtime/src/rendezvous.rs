@@ -8,6 +8,7 @@ use weft_transport::{Kind, LinkError};
 
 use crate::Error;
 use crate::endpoint::{Address, Endpoint};
+use crate::policy::{Policy, Profile};
 use crate::store::Store;
 
 /// A failing link between two ranks that share a boot must not eat the whole deadline.
@@ -29,6 +30,17 @@ pub struct Meeting {
     pub group_id: u64,
     /// The ranks, in order.
     pub members: Vec<Member>,
+    /// What rank 0 brought to choose algorithms by.
+    pub profiles: Vec<Profile>,
+}
+
+/// What a rank brings to a meeting.
+#[derive(Clone, Default, Debug)]
+pub struct Terms {
+    /// What all ranks must be told alike.
+    pub policy: Policy,
+    /// Tables to choose algorithms by. Those of rank 0 count.
+    pub profiles: Vec<Profile>,
 }
 
 impl Meeting {
@@ -47,7 +59,17 @@ impl Meeting {
         Meeting {
             group_id: self.group_id,
             members: members.collect(),
+            profiles: self.profiles.clone(),
         }
+    }
+
+    /// For each host, in the order of their lowest ranks, the number of its ranks.
+    pub(crate) fn ranks_per_host(&self) -> Vec<u32> {
+        let mut counts = std::collections::BTreeMap::new();
+        for member in &self.members {
+            *counts.entry(member.host).or_insert(0) += 1;
+        }
+        counts.into_values().collect()
     }
 
     /// The kind of link that joins two ranks.
@@ -68,6 +90,8 @@ struct Hello {
     size: u32,
     group_id: u64,
     address: Vec<u8>,
+    policy: Policy,
+    profiles: Vec<Profile>,
 }
 
 /// One rank's view of a rendezvous under way.
@@ -88,6 +112,7 @@ pub fn meet(
     store: &dyn Store,
     rank: u32,
     size: u32,
+    terms: Terms,
     deadline: Instant,
     cancel: &AtomicBool,
 ) -> Result<Meeting, Error> {
@@ -104,7 +129,7 @@ pub fn meet(
         deadline,
         cancel,
     };
-    let (group_id, addresses) = visit.exchange_addresses()?;
+    let (group_id, profiles, addresses) = visit.exchange_addresses(terms)?;
     check_transports(&addresses)?;
     let hosts = visit.exchange_hosts(&addresses)?;
     check_reachable(&addresses, &hosts)?;
@@ -114,16 +139,20 @@ pub fn meet(
         members: members
             .map(|(address, host)| Member { address, host })
             .collect(),
+        profiles,
     })
 }
 
 impl Visit<'_> {
-    fn exchange_addresses(&self) -> Result<(u64, Vec<Address>), Error> {
+    fn exchange_addresses(&self, terms: Terms) -> Result<(u64, Vec<Profile>, Vec<Address>), Error> {
+        let counts = self.rank == 0;
         let mine = Hello {
             version: env!("CARGO_PKG_VERSION").into(),
             size: self.size,
             group_id: random_group_id()?,
             address: self.endpoint.address().to_bytes(),
+            policy: terms.policy,
+            profiles: terms.profiles.into_iter().filter(|_| counts).collect(),
         };
         let bytes = postcard::to_stdvec(&mine).expect("writing to memory does not fail");
         let mut hellos = Vec::with_capacity(self.size as usize);
@@ -133,7 +162,9 @@ impl Visit<'_> {
         let addresses = hellos
             .iter()
             .map(|hello| Address::from_bytes(&hello.address));
-        Ok((hellos[0].group_id, addresses.collect::<Result<_, _>>()?))
+        let addresses = addresses.collect::<Result<_, _>>()?;
+        let first = hellos.swap_remove(0);
+        Ok((first.group_id, first.profiles, addresses))
     }
 
     /// The host of every rank. See [`Member::host`].
@@ -215,7 +246,7 @@ fn random_group_id() -> Result<u64, Error> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn shares_memory(kind: Kind) -> bool {
+pub(crate) fn shares_memory(kind: Kind) -> bool {
     matches!(kind, Kind::Loopback | Kind::Shm)
 }
 
@@ -237,6 +268,7 @@ fn read_hello(mine: &Hello, rank: usize, bytes: &[u8]) -> Result<Hello, Error> {
             hello.size, mine.size
         )));
     }
+    hello.policy.same_as(&mine.policy, rank)?;
     Ok(hello)
 }
 

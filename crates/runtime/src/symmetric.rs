@@ -116,6 +116,14 @@ impl Group {
         })
     }
 
+    /// How many operations have been carried out on symmetric memory as such, without staging, since the group was made.
+    pub fn symmetric_operations(&self) -> u64 {
+        self.engine.with(|state, _| {
+            let group = state.groups.get(&self.id);
+            group.map_or(0, |group| group.symmetric_operations)
+        })
+    }
+
     fn await_symmetric(&self, piece: u64, bytes: u64, deadline: Instant) -> Result<(), Error> {
         loop {
             let (complete, other) = self.engine.with(|state, finished| {
@@ -233,9 +241,17 @@ impl GroupState {
             })
         };
         let (out_piece, out, out_offset) = own(call.output.cast_const(), output_bytes)?;
-        let input = match call.works_in_place() {
+        let (input_piece, input, input_offset) = match call.works_in_place() {
             true => (out_piece, out, out_offset),
             false => own(call.input, input_bytes)?,
+        };
+        // Every rank's own block of an all-gather may lie where it ends up: at another place on each rank.
+        let own_block = u64::from(self.rank) * input_bytes;
+        let gathers_in_place = matches!(call.collective, weft_schedule::Collective::AllGather)
+            && (input_piece, input_offset) == (out_piece, out_offset + own_block);
+        let input_of = |rank: usize| match gathers_in_place {
+            true => out_offset + rank as u64 * input_bytes,
+            false => input_offset,
         };
         let at = |shared: &Shared, rank: usize, offset: u64| {
             let part = shared.parts[rank].as_ref();
@@ -246,12 +262,16 @@ impl GroupState {
         let peers: Arc<[(*const u8, *mut u8)]> = (0..self.size() as usize)
             .map(|rank| {
                 (
-                    at(input.1, rank, input.2).cast_const(),
+                    at(input, rank, input_of(rank)).cast_const(),
                     at(out, rank, out_offset),
                 )
             })
             .collect();
-        let value = [out_offset, input.0, input.2]
+        let input_place = match gathers_in_place {
+            true => u64::MAX,
+            false => input_offset,
+        };
+        let value = [out_offset, input_piece, input_place]
             .into_iter()
             .fold(mix(1, out_piece), mix)
             .max(1);

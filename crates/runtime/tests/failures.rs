@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ranks::Ranks;
 use weft_kernels::DType;
-use weft_runtime::{Call, Counts, Error, Group, Op, TransportChoice, Waited};
+use weft_runtime::{Call, Counts, Error, Group, Op, SplitOptions, TransportChoice, Waited};
 use weft_schedule::Collective;
 
 const TRANSPORTS: [TransportChoice; 3] = [
@@ -27,6 +27,7 @@ fn call(collective: Collective, buffer: &mut [f32], count: u64) -> Call {
         priority: 0,
         timeout: None,
         algorithm: None,
+        tiling: Default::default(),
     }
 }
 
@@ -197,8 +198,12 @@ fn wrong_arguments_are_refused_at_once() {
         let mut c = call(Collective::AllGather, &mut buffer, 1);
         c.counts = Counts::PerRank(vec![1]);
         assert!(refused(c).contains("1 counts"));
-        assert!(group.split(&[2], "wrong", None).is_err());
-        assert!(group.split(&[0, 0], "wrong", None).is_err());
+        assert!(group.split(&[2], "wrong", SplitOptions::default()).is_err());
+        assert!(
+            group
+                .split(&[0, 0], "wrong", SplitOptions::default())
+                .is_err()
+        );
         // None of it has broken the group.
         run(group, call(Collective::AllReduce, &mut buffer, 8)).unwrap();
     });

@@ -7,7 +7,7 @@ use ranks::arena::{Arena, perform};
 use ranks::case::{Blocks, Case};
 use ranks::judge::{judged, named};
 use ranks::{Ranks, Rng, Setup, fresh_seed, numbers};
-use weft_algorithms::Algorithm;
+use weft_algorithms::{Algorithm, Reach};
 use weft_kernels::DType;
 use weft_runtime::{Error, Group, Op, Symmetric, TransportChoice};
 use weft_schedule::Collective;
@@ -55,7 +55,7 @@ impl Cases {
         let mapped = self.setup.all_mapped(self.ranks);
         weft_algorithms::registry()
             .iter()
-            .filter(move |algorithm| mapped || !algorithm.requires.mapped_scratch)
+            .filter(move |algorithm| mapped || algorithm.requires.mapped != Reach::All)
     }
 
     /// The next of the variants of a case, with fresh data.
@@ -225,7 +225,7 @@ fn collectives(name: &str, roots: &[u32]) -> Vec<Collective> {
 fn check_refusals(setup: &Setup, group: &Group) {
     for algorithm in weft_algorithms::registry()
         .iter()
-        .filter(|a| a.requires.mapped_scratch)
+        .filter(|a| a.requires.mapped == Reach::All)
     {
         if setup.all_mapped(group.size()) {
             continue;
@@ -386,4 +386,20 @@ fn a_reduce_on_symmetric_memory_leaves_the_other_ranks_outputs_alone() {
             hand_in(perform(&cases[0], group, Some(&memory)));
         },
     );
+}
+
+#[test]
+fn an_all_gather_in_place_needs_no_other_symmetric_memory() {
+    let case = Case {
+        in_place: true,
+        symmetric: true,
+        ..Case::simple(Collective::AllGather, 5000)
+    };
+    let cases = [case];
+    let transport = TransportChoice::Loopback.into();
+    judged(&transport, 3, &cases, |group, hand_in| {
+        let memory = symmetric_memory(group, &cases);
+        hand_in(perform(&cases[0], group, Some(&memory)));
+        assert_eq!(group.symmetric_operations(), 1);
+    });
 }

@@ -9,7 +9,7 @@ use ranks::case::{Blocks, Case};
 use ranks::judge::{check, named};
 use ranks::{Ranks, Rng, Setup, fresh_seed, numbers};
 use weft_kernels::DType;
-use weft_runtime::{Group, Symmetric, TransportChoice, Work};
+use weft_runtime::{Group, SplitOptions, Symmetric, TransportChoice, Work};
 use weft_schedule::Collective;
 
 /// So many operations of one group are in flight at once: more than the runtime lets run.
@@ -34,7 +34,9 @@ fn random_case(rng: &mut Rng, ranks: u32, mapped: bool) -> Case {
     let (blocks, per_rank) = random_blocks(rng, collective, ranks as usize);
     let legal: Vec<&'static str> = weft_algorithms::registry()
         .iter()
-        .filter(|a| a.collective == name && (mapped || !a.requires.mapped_scratch))
+        .filter(|a| {
+            a.collective == name && (mapped || a.requires.mapped != weft_algorithms::Reach::All)
+        })
         .filter(|a| a.requires.per_rank_sizes || !per_rank)
         .map(|a| a.name)
         .collect();
@@ -278,9 +280,12 @@ fn groups_at_once(setup: &Setup, ranks: u32, parts: &[(&[u32], bool)]) {
 }
 
 fn play_part(world: &Group, number: u64, part: &Part, seed: u64) -> Option<Vec<Vec<u8>>> {
-    let timeout = Some(Duration::from_secs(60));
+    let options = SplitOptions {
+        timeout: Some(Duration::from_secs(60)),
+        ..SplitOptions::default()
+    };
     let group = world
-        .split(&part.ranks, &format!("part {number}"), timeout)
+        .split(&part.ranks, &format!("part {number}"), options)
         .unwrap()?;
     let rng = Rng::new(seed ^ (number + 1) << 32 ^ u64::from(world.rank()));
     Some(Player::play(&group, &part.cases, rng))

@@ -8,12 +8,14 @@
 mod ir;
 mod sizes;
 mod text;
+mod tiles;
 mod verify;
 
 pub use ir::{
     Buffer, Claim, Collective, Encoding, Fraction, Grid, Rank, Schedule, SignalId, Slice, Step,
 };
 pub use text::{ParseError, parse, print};
+pub use tiles::{TileLimits, entry_bytes};
 pub use verify::{
     Mapped, Place, Problem, Report, Share, Traffic, ValueProblem, VerifyError, VerifyOptions,
     verify,

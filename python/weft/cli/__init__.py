@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
-from weft.cli import bench, demo, doctor, hosts
+from weft.cli import bench, demo, doctor, hosts, plan, verify
 from weft.cli.command import Command
 
-COMMANDS = (bench.COMMAND, demo.COMMAND, doctor.COMMAND, hosts.COMMAND)
+COMMANDS = (bench.COMMAND, demo.COMMAND, doctor.COMMAND, hosts.COMMAND, plan.COMMAND, verify.COMMAND)
+
+EXIT_OF_PIPE = 141
+"""What a shell shows for a program that was ended by a broken pipe."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
     parsed = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
-    return int(parsed.run(parsed))
+    try:
+        return int(parsed.run(parsed))
+    except BrokenPipeError:
+        # Whoever reads the output has had enough, as `head` has; what is buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OF_PIPE
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,7 +1,10 @@
 """What every command of `weft` consists of."""
 
 import argparse
-from collections.abc import Callable
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 
@@ -16,3 +19,16 @@ class Command:
     run: Callable[[argparse.Namespace], int]
     """Does it and returns the exit code."""
     epilog: str = ""
+
+
+@contextlib.contextmanager
+def ended_by_interrupt() -> Iterator[None]:
+    """Lets Ctrl-C end the process at once, though the core computes for long without a look at Python's signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)

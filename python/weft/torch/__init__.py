@@ -6,6 +6,34 @@ After `pip install`, `torch.distributed.init_process_group("weft")` works withou
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from weft.torch.registration import BACKEND_NAME, autoload
 
-__all__ = ["BACKEND_NAME", "autoload"]
+if TYPE_CHECKING:
+    from weft.torch.batch_norm import SyncBatchNorm, convert_sync_batchnorm
+    from weft.torch.symmetric import empty_symmetric, symmetric_operations
+
+__all__ = [
+    "BACKEND_NAME",
+    "SyncBatchNorm",
+    "autoload",
+    "convert_sync_batchnorm",
+    "empty_symmetric",
+    "symmetric_operations",
+]
+
+# Loaded when first used: torch imports this module while it is being imported itself.
+_MODULES = {
+    "SyncBatchNorm": "weft.torch.batch_norm",
+    "convert_sync_batchnorm": "weft.torch.batch_norm",
+    "empty_symmetric": "weft.torch.symmetric",
+    "symmetric_operations": "weft.torch.symmetric",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)

@@ -14,7 +14,7 @@ from weft.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["computed", "moved", "real", "reduction", "seconds"]
+__all__ = ["check_reducible", "computed", "is_reducible", "moved", "real", "reduction", "seconds"]
 
 _COMPUTED: Mapping[torch.dtype, str] = {
     torch.float64: "float64",
@@ -32,6 +32,8 @@ _COMPUTED: Mapping[torch.dtype, str] = {
     torch.bool: "bool",
 }
 
+_PAIRS = (torch.complex64, torch.complex128)
+
 _OPERATIONS = {
     ReduceOp.SUM: "sum",
     ReduceOp.AVG: "avg",
@@ -43,6 +45,18 @@ _OPERATIONS = {
     ReduceOp.BXOR: "bxor",
     ReduceOp.PREMUL_SUM: "premul_sum",
 }
+
+
+def is_reducible(dtype: torch.dtype) -> bool:
+    """Whether weft computes with elements of this type."""
+    return dtype in _COMPUTED or dtype in _PAIRS
+
+
+def check_reducible(dtype: torch.dtype) -> None:
+    """Raises unless weft computes with elements of this type."""
+    if not is_reducible(dtype):
+        allowed = ", ".join(map(str, (*_COMPUTED, *_PAIRS)))
+        raise UnsupportedError(f"elements of type {dtype} are not supported: expected one of {allowed}")
 
 
 def computed(tensor: Tensor) -> str:

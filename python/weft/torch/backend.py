@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
 from torch._C._distributed_c10d import Backend, Store
 
 from weft.torch.arguments import seconds
@@ -13,6 +15,7 @@ from weft.torch.groups import open_group
 from weft.torch.handles import reveal_handles
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.splitting import spare_ranks_in_no_part
+from weft.torch.symmetric import SymmetricMemory
 
 if TYPE_CHECKING:
     from weft import _weft
@@ -39,9 +42,10 @@ class WeftBackend(Collectives, Backend):
     def __init__(self, group: _weft.Group, store: Store, timeout: timedelta) -> None:
         """`timeout` is what torch tells those who ask for the backend's options."""
         super().__init__(group.rank, group.size)
-        self._begin(group, group.rank, group.size)
+        self._begin(group, group.rank, group.size, timeout)
         self._options = Backend.Options("weft", timeout=timeout)
         self._monitored_barrier = MonitoredBarrier(store, group.name, group.rank, group.size)
+        self.symmetric_memory = SymmetricMemory(group)
         _open_backends.add(self)
         reveal_handles()
         spare_ranks_in_no_part(self.getBackendName())
@@ -54,7 +58,15 @@ class WeftBackend(Collectives, Backend):
 
     def monitored_barrier(self, options: Any, _wait_all_ranks: bool) -> None:
         """Ends when every rank has called it, or raises `weft.Timeout`, which names all ranks that have not."""
-        self._monitored_barrier.wait(options.timeout if seconds(options.timeout) else self._options._timeout)
+        self._monitored_barrier.wait(self._options._timeout if options.timeout < timedelta(0) else options.timeout)
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        """Whether `allocate_tensor` makes operations on this device's tensors faster."""
+        return self.symmetric_memory.serves(device)
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:  # noqa: ARG002
+        """A vector in symmetric memory, for torch's FSDP. Every rank calls this with the same arguments."""
+        return self.symmetric_memory.lend(size, dtype)
 
     @property
     def options(self) -> Any:
@@ -79,6 +91,7 @@ class WeftBackend(Collectives, Backend):
 
     def shutdown(self) -> None:
         """Leaves the group in order."""
+        self.symmetric_memory.close()
         self._group.close()
         _open_backends.discard(self)
 

@@ -20,6 +20,7 @@ from weft.torch.handles import offer
 from weft.torch.memory import (
     Target,
     check_same_type,
+    is_block,
     is_plain,
     joined_source,
     joined_target,
@@ -60,11 +61,11 @@ class Collectives:
     _timeout: float | None
     _issued: int
 
-    def _begin(self, group: _weft.Group, rank: int, size: int) -> None:
+    def _begin(self, group: _weft.Group, rank: int, size: int, timeout: timedelta) -> None:
         self._group = group
         self._rank = rank
         self._size = size
-        self._timeout = None
+        self._timeout = seconds(timeout)
         self._issued = 0
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -79,7 +80,7 @@ class Collectives:
         if tensor.layout is not torch.strided:
             return self.allreduce_sparse(tensors, options)
         if options.asyncOp or tensor.is_complex() or not is_plain(tensor):
-            return _outcome([self._all_reduce(tensor, options, alone=True)], tensors, options)
+            return self._outcome([self._all_reduce(tensor, options, alone=True)], tensors, options)
         self._all_reduce_now(tensor, options)
         return None
 
@@ -90,7 +91,7 @@ class Collectives:
     def allreduce_coalesced(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """`allreduce` of several tensors."""
         alone = len(tensors) == 1
-        return _outcome([self._all_reduce(tensor, options, alone) for tensor in tensors], tensors, options)
+        return self._outcome([self._all_reduce(tensor, options, alone) for tensor in tensors], tensors, options)
 
     def reduce(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """The root's tensor becomes the reduction of all ranks' tensors; the others stay as they are."""
@@ -99,7 +100,7 @@ class Collectives:
         numbers = real(tensor, op)
         place = target(numbers, keep=True) if self._rank == root else Target(source(numbers))
         operation = self._issue("reduce", numbers.numel(), computed(numbers), options, None, place, op, factor, root)
-        return _outcome([operation], [tensor], options)
+        return self._outcome([operation], [tensor], options)
 
     def broadcast(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """Every rank's tensor becomes the root's."""
@@ -107,7 +108,7 @@ class Collectives:
         dtype, width = moved(tensor)
         place = Target(source(tensor)) if self._rank == root else target(tensor)
         operation = self._issue("broadcast", tensor.numel() * width, dtype, options, None, place, root=root)
-        return _outcome([operation], [tensor], options)
+        return self._outcome([operation], [tensor], options)
 
     # Operations on one block per rank.
 
@@ -123,7 +124,7 @@ class Collectives:
         for output, block in zip(outputs, inputs, strict=True):
             self._check_blocks(output, "output", block, "input")
             operations.append(self._all_gather(target(output), block, block.numel(), options, len(inputs) == 1))
-        return _outcome(operations, list(outputs), options)
+        return self._outcome(operations, list(outputs), options)
 
     def allgather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], options: Any) -> WeftWork | None:
         """Output i becomes rank i's input. Ranks may bring inputs of different sizes."""
@@ -131,7 +132,7 @@ class Collectives:
         counts = self._block_counts(blocks, "output_tensors")
         check_own_block(block, "input", counts, self._rank)
         operation = self._all_gather(joined_target(blocks), block, equal(counts), options, alone=True)
-        return _outcome([operation], list(blocks), options)
+        return self._outcome([operation], list(blocks), options)
 
     def allgather_coalesced(
         self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], options: Any
@@ -143,7 +144,7 @@ class Collectives:
             counts = self._block_counts(blocks, "output_tensor_lists")
             check_own_block(block, "input", counts, self._rank)
             operations.append(self._all_gather(joined_target(blocks), block, equal(counts), options, len(inputs) == 1))
-        return _outcome(operations, [list(tensors) for tensors in outputs], options)
+        return self._outcome(operations, [list(tensors) for tensors in outputs], options)
 
     def gather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], options: Any) -> WeftWork | None:
         """At the root, output i becomes rank i's input."""
@@ -158,7 +159,7 @@ class Collectives:
             check_own_block(block, "tensor", counts, root)
             place = joined_target(blocks)
         operation = self._issue("gather", block.numel() * width, dtype, options, source(block), place, root=root)
-        return _outcome([operation], list(blocks), options)
+        return self._outcome([operation], list(blocks), options)
 
     def scatter(self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], options: Any) -> WeftWork | None:
         """The output becomes the root's input for this rank."""
@@ -172,7 +173,7 @@ class Collectives:
             check_own_block(block, "tensor", counts, root)
             reads = joined_source(blocks)
         operation = self._issue("scatter", block.numel() * width, dtype, options, reads, target(block), root=root)
-        return _outcome([operation], [block], options)
+        return self._outcome([operation], [block], options)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, options: Any) -> WeftWork | None:  # noqa: A002
         """The output becomes the reduction of all ranks' block for this rank."""
@@ -189,7 +190,7 @@ class Collectives:
             block, numbers = real(output, op), real(whole, op)
             place = target(block)
             operations.append(self._reduce_scatter(place, source(numbers), block.numel(), options, len(inputs) == 1))
-        return _outcome(operations, list(outputs), options)
+        return self._outcome(operations, list(outputs), options)
 
     def reduce_scatter(
         self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], options: Any
@@ -201,7 +202,7 @@ class Collectives:
         counts = self._block_counts(blocks, "input_tensors")
         check_own_block(block, "output", counts, self._rank)
         operation = self._reduce_scatter(target(block), joined_source(blocks), equal(counts), options, alone=True)
-        return _outcome([operation], [output], options)
+        return self._outcome([operation], [output], options)
 
     def all_to_all_single(
         self,
@@ -216,7 +217,7 @@ class Collectives:
         receive = self._split(output, output_splits, "output")
         send = self._split(input, input_splits, "input")
         operation = self._all_to_all(target(output), source(input), send, receive, options)
-        return _outcome([operation], [output], options)
+        return self._outcome([operation], [output], options)
 
     def alltoall(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], options: Any) -> WeftWork | None:
         """Sends input i to rank i; output i becomes what rank i sent."""
@@ -224,11 +225,11 @@ class Collectives:
         send = self._block_counts(inputs, "input_tensor_list")
         check_same_type(inputs[0], outputs[0])
         operation = self._all_to_all(joined_target(outputs), joined_source(inputs), send, receive, options)
-        return _outcome([operation], list(outputs), options)
+        return self._outcome([operation], list(outputs), options)
 
     def barrier(self, options: Any) -> WeftWork | None:
         """Ends when every rank has called it."""
-        return _outcome([self._issue("barrier", 0, "uint8", options, None, None)], [], options)
+        return self._outcome([self._issue("barrier", 0, "uint8", options, None, None)], [], options)
 
     # Messages between two ranks.
 
@@ -236,7 +237,7 @@ class Collectives:
         """Sends a tensor to the rank `to`, which receives it with the same tag."""
         tensor = source(single(tensors, "tensors"))
         native = self._group.send(to, tag, tensor.data_ptr(), tensor.nbytes, self._timeout, tensor)
-        return _follow([_Operation(native, None)], list(tensors))
+        return self._follow([_Operation(native, None)], list(tensors), self._timeout)
 
     def recv(self, tensors: Sequence[Tensor], sender: int, tag: int) -> WeftWork:
         """Receives a tensor of the same size from one rank."""
@@ -252,7 +253,7 @@ class Collectives:
         place = target(single(tensors, "tensors"))
         memory = place.memory
         native = self._group.receive(sender, tag, memory.data_ptr(), memory.nbytes, self._timeout, memory)
-        return _follow([_Operation(native, place)], list(tensors))
+        return self._follow([_Operation(native, place)], list(tensors), self._timeout)
 
     def _all_reduce_now(self, tensor: Tensor, options: Any) -> None:
         """The most frequent call, with little overhead, which matters for small tensors."""
@@ -288,7 +289,10 @@ class Collectives:
     ) -> _Operation:
         check_same_type(block, place.memory)
         dtype, width = moved(block)
-        reads = unshared(source(block), place.memory)
+        reads = source(block)
+        in_place = isinstance(counts, int) and is_block(self._rank, reads, place.memory)
+        if not in_place:
+            reads = unshared(reads, place.memory)
         return self._issue("all-gather", scaled(counts, width), dtype, options, reads, place, alone=alone)
 
     def _reduce_scatter(
@@ -313,6 +317,23 @@ class Collectives:
             )
         counts = (scaled(send, width), scaled(receive, width))
         return self._issue("all-to-all", counts, dtype, options, reads, place)
+
+    def _outcome(self, operations: list[_Operation], result: Sequence[Any], options: Any) -> WeftWork | None:
+        if options.asyncOp:
+            return self._follow(operations, list(result), seconds(options.timeout) or self._timeout)
+        for operation in operations:
+            operation.native.wait(None)
+            if operation.writes is not None and operation.writes.finish is not None:
+                operation.writes.finish()
+        return None
+
+    def _follow(self, operations: list[_Operation], result: Any, timeout: float | None) -> WeftWork:
+        places = [operation.writes for operation in operations if operation.writes is not None]
+        finishers = [place.finish for place in places if place.finish is not None]
+        natives = [operation.native for operation in operations]
+        work = WeftWork(natives, result, finishers, self._issued, timeout)
+        offer(work)
+        return work
 
     def _issue(
         self,
@@ -371,21 +392,3 @@ class Collectives:
             )
         width = tensor.numel() // rows if rows else 0
         return [split * width for split in splits]
-
-
-def _outcome(operations: list[_Operation], result: Sequence[Any], options: Any) -> WeftWork | None:
-    if options.asyncOp:
-        return _follow(operations, list(result))
-    for operation in operations:
-        operation.native.wait(None)
-        if operation.writes is not None and operation.writes.finish is not None:
-            operation.writes.finish()
-    return None
-
-
-def _follow(operations: list[_Operation], result: Any) -> WeftWork:
-    places = [operation.writes for operation in operations if operation.writes is not None]
-    finishers = [place.finish for place in places if place.finish is not None]
-    work = WeftWork([operation.native for operation in operations], result, finishers)
-    offer(work)
-    return work

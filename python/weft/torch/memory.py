@@ -18,6 +18,7 @@ from weft.errors import ArgumentError, UnsupportedError
 __all__ = [
     "Target",
     "check_same_type",
+    "is_block",
     "is_plain",
     "joined_source",
     "joined_target",
@@ -104,6 +105,11 @@ def unshared(reads: Tensor, writes: Tensor) -> Tensor:
     if start < writes.data_ptr() + writes.nbytes and writes.data_ptr() < end:
         return reads.detach().clone()
     return reads
+
+
+def is_block(number: int, part: Tensor, whole: Tensor) -> bool:
+    """Whether `part` lies where the block with this number, of blocks of one size, lies within `whole`."""
+    return part.data_ptr() == whole.data_ptr() + number * part.nbytes
 
 
 def _copy(tensor: Tensor) -> Tensor:

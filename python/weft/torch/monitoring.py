@@ -13,6 +13,8 @@ __all__ = ["MonitoredBarrier"]
 
 _GRACE = timedelta(seconds=2)
 """How much longer than rank 0 the others wait, so that they learn from it who is missing."""
+_SHORTEST = timedelta(milliseconds=1)
+"""Stores take a timeout of 0 as none."""
 
 
 class MonitoredBarrier:
@@ -52,7 +54,7 @@ class MonitoredBarrier:
 
     def _is_there(self, keys: list[str], timeout: timedelta) -> bool:
         try:
-            self._store.wait(keys, timeout)
+            self._store.wait(keys, max(timeout, _SHORTEST))
         except RuntimeError:  # stores differ in what they raise; a store that is lost fails again in `check`
             return self._store.check(keys)
         return True

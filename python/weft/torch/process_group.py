@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 from torch.autograd import profiler
 from torch.distributed import ProcessGroup
@@ -24,6 +25,7 @@ from weft.torch.collectives import Collectives
 from weft.torch.functions import extend_functions
 from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
+from weft.torch.symmetric import SymmetricMemory
 from weft.torch.work import WeftWork
 
 if TYPE_CHECKING:
@@ -79,8 +81,8 @@ def _called_by_python() -> bool:
 class _Operations(Collectives):
     """The shared body, which calls its own methods and not those that the process group makes of them."""
 
-    def __init__(self, group: _weft.Group) -> None:
-        self._begin(group, group.rank, group.size)
+    def __init__(self, group: _weft.Group, timeout: timedelta) -> None:
+        self._begin(group, group.rank, group.size, timeout)
 
 
 class WeftProcessGroup(ProcessGroup):
@@ -95,7 +97,8 @@ class WeftProcessGroup(ProcessGroup):
         """`options` are torch's `_DistributedBackendOptions`."""
         super().__init__(options.group_rank, options.group_size)
         self._group = open_group(options)
-        self._operations = _Operations(self._group)
+        self._operations = _Operations(self._group, options.timeout)
+        self.symmetric_memory = SymmetricMemory(self._group)
         self._store = options.store
         self._name = options.group_id
         self._description = "undefined"
@@ -179,6 +182,14 @@ class WeftProcessGroup(ProcessGroup):
             )
         return self
 
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        """Whether `allocate_tensor` makes operations on this device's tensors faster."""
+        return self.symmetric_memory.serves(device)
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:  # noqa: ARG002
+        """A vector in symmetric memory, for torch's FSDP. Every rank calls this with the same arguments."""
+        return self.symmetric_memory.lend(size, dtype)
+
     def _has_hooks(self) -> bool:
         return False
 
@@ -196,10 +207,11 @@ class WeftProcessGroup(ProcessGroup):
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:  # noqa: ARG002
         """Ends when every rank has called it, or raises `weft.Timeout`, which names all ranks that have not."""
-        self._monitored_barrier.wait(timeout or self.options._timeout)
+        self._monitored_barrier.wait(self.options._timeout if timeout is None else timeout)
 
     def shutdown(self) -> None:
         """Leaves the group in order."""
+        self.symmetric_memory.close()
         self._group.close()
 
     def abort(self) -> None:

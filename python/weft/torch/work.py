@@ -31,9 +31,22 @@ class WeftWork(Work):
     in_python = False
     """Whether the caller is written in Python, not torch's C++."""
 
-    def __init__(self, operations: Sequence[_weft.Work], result: Any, finishers: Sequence[Callable[[], None]]) -> None:
-        """`result` is the future's value; `finishers` run once, when all operations have ended."""
+    def __init__(
+        self,
+        operations: Sequence[_weft.Work],
+        result: Any,
+        finishers: Sequence[Callable[[], None]],
+        sequence: int = 0,
+        timeout: float | None = None,
+    ) -> None:
+        """`result` is the future's value; `finishers` run once, when all operations have ended.
+
+        `sequence` is the number of the last of these operations among those of the group, and `timeout` the seconds
+        that each may take.
+        """
         super().__init__()
+        self._sequence = sequence
+        self._timeout = timeout
         self._operations = operations
         self._result = result
         self._finishers = finishers
@@ -91,6 +104,15 @@ class WeftWork(Work):
         return self._operations[0].source()
 
     _source_rank = source_rank
+
+    @property
+    def timeout(self) -> timedelta:
+        """How long the operation may take."""
+        return _NO_TIMEOUT if self._timeout is None else timedelta(seconds=self._timeout)
+
+    def _get_sequence_number(self) -> int:
+        """How many collective operations the group had started, this one included."""
+        return self._sequence
 
     def result(self) -> Any:
         """The tensors that the operation wrote."""

@@ -6,15 +6,32 @@
 use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
-use crate::{Algorithm, Request, Requirements};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "mapped",
     collective: "all-gather",
     summary: "everybody reads the blocks from its peers' memory; for one host",
     requires: Requirements::MAPPED,
+    symmetry: Symmetry::Rotation,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let share = request.block_share();
+    let show = Phase {
+        copied: share + request.staged(share),
+        ..Phase::signals(1)
+    };
+    let collect = Phase {
+        crossing: crossing::all_pairs(request) * share,
+        read: request.others_share(),
+        ..Phase::signals(1)
+    };
+    Cost::of(request, [show, collect])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, request.blocks());

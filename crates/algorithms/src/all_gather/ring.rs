@@ -6,16 +6,30 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
+use crate::cost::{Cost, Phase};
 use crate::ring::pass_around;
-use crate::{Algorithm, Request, Requirements};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
     collective: "all-gather",
     summary: "blocks travel around a ring; any transport, for large messages",
     requires: Requirements::NONE,
+    symmetry: Symmetry::Rotation,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let rounds = request.ranks - 1;
+    let (share, others) = (request.block_share(), request.others_share());
+    let pass = Phase {
+        crossing: crossing::shift(request, 1) * share,
+        copied: (share + request.staged(others)) / f64::from(rounds),
+        ..Phase::exchange(rounds, 1, share)
+    };
+    Cost::of(request, [request.entry(), pass])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, Grid::Equal(request.ranks));

@@ -6,15 +6,27 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
-use crate::{Algorithm, Request, Requirements};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "all-reduce",
     summary: "everybody sends everybody its vector and reduces all; one step, for small messages",
-    requires: Requirements::NONE,
+    requires: Requirements::REPRODUCIBLE,
+    symmetry: Symmetry::Rotation,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let exchange = Phase {
+        reduced: f64::from(request.ranks),
+        crossing: crossing::all_pairs(request),
+        ..Phase::exchange(1, request.ranks - 1, 1.0)
+    };
+    Cost::of(request, [exchange])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, Grid::Equal(1));

@@ -12,16 +12,36 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Area, Builder, block};
+use crate::cost::{Cost, Phase};
 use crate::ring::pass_around;
-use crate::{Algorithm, Request, Requirements};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
     collective: "all-reduce",
     summary: "blocks travel around a ring twice; fewest bytes, any transport, for large messages",
     requires: Requirements::NONE,
+    symmetry: Symmetry::Rotation,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let rounds = request.ranks - 1;
+    let step = Phase {
+        crossing: crossing::shift(request, 1) * request.block_share(),
+        ..Phase::exchange(rounds, 1, request.block_share())
+    };
+    let reduce_scatter = Phase {
+        reduced: 2.0 * request.block_share(),
+        ..step
+    };
+    let all_gather = Phase {
+        copied: request.staged(request.block_share()),
+        ..step
+    };
+    Cost::of(request, [reduce_scatter, all_gather])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, Grid::Equal(request.ranks));

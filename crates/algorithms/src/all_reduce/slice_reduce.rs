@@ -9,15 +9,48 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
-use crate::{Algorithm, Request, Requirements};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
     collective: "all-reduce",
     summary: "each rank reduces one slice straight from its peers' memory; for one host",
-    requires: Requirements::MAPPED,
+    requires: Requirements::MAPPED_REPRODUCIBLE,
+    symmetry: Symmetry::Rotation,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let others = request.others_share();
+    let reduction = Phase {
+        crossing: crossing::all_pairs(request) * request.block_share(),
+        read: others,
+        reduced: 1.0,
+        ..Phase::signals(1)
+    };
+    if request.symmetric() {
+        let pass = Phase {
+            messages: request.ranks - 1,
+            received: others,
+            share: request.block_share(),
+            crossing: 2.0 * reduction.crossing,
+            ..reduction
+        };
+        return Cost::of(request, [Phase::signals(1), pass]);
+    }
+    let show = Phase {
+        copied: others,
+        ..Phase::signals(1)
+    };
+    let collect = Phase {
+        crossing: reduction.crossing,
+        read: others,
+        ..Phase::signals(1)
+    };
+    Cost::of(request, [show, reduction, collect])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, Grid::Equal(request.ranks));

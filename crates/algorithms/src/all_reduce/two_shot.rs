@@ -8,15 +8,35 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
-use crate::{Algorithm, Request, Requirements};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "two-shot",
     collective: "all-reduce",
     summary: "direct reduce-scatter, then direct all-gather; two steps, for medium messages",
-    requires: Requirements::NONE,
+    requires: Requirements::REPRODUCIBLE,
+    symmetry: Symmetry::Rotation,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let others = request.ranks - 1;
+    let exchange = Phase {
+        crossing: crossing::all_pairs(request) * request.block_share(),
+        ..Phase::exchange(1, others, request.block_share())
+    };
+    let reduce_scatter = Phase {
+        reduced: 1.0,
+        ..exchange
+    };
+    let all_gather = Phase {
+        copied: request.staged(request.others_share()),
+        ..exchange
+    };
+    Cost::of(request, [reduce_scatter, all_gather])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, Grid::Equal(request.ranks));

@@ -3,15 +3,28 @@
 use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
-use crate::{Algorithm, Request, Requirements};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "all-to-all",
     summary: "everybody sends to everybody at once; one step, any transport, for small messages",
     requires: Requirements::NONE_ANY_SIZES,
+    symmetry: Symmetry::Rotation,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let share = request.block_share();
+    let exchange = Phase {
+        crossing: crossing::all_pairs(request) * share,
+        copied: share + request.staged(request.others_share()),
+        ..Phase::exchange(1, request.ranks - 1, share)
+    };
+    Cost::of(request, [request.entry(), exchange])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, request.blocks());

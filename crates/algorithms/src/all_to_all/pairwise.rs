@@ -5,15 +5,29 @@
 use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
-use crate::{Algorithm, Request, Requirements};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "pairwise",
     collective: "all-to-all",
     summary: "in round k to rank r + k, from rank r - k; any transport, for large messages",
     requires: Requirements::NONE_ANY_SIZES,
+    symmetry: Symmetry::Rotation,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let rounds = request.ranks - 1;
+    let (share, others) = (request.block_share(), request.others_share());
+    let exchange = Phase {
+        crossing: crossing::all_pairs(request) * share / f64::from(rounds),
+        copied: (share + request.staged(others)) / f64::from(rounds),
+        ..Phase::exchange(rounds, 1, share)
+    };
+    Cost::of(request, [request.entry(), exchange])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, request.blocks());

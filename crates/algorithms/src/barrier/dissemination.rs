@@ -6,15 +6,23 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
-use crate::{Algorithm, Request, Requirements};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "dissemination",
     collective: "barrier",
     summary: "rank r signals r + 1, 2, 4 ...; any transport",
     requires: Requirements::NONE,
+    symmetry: Symmetry::Rotation,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let rounds = request.ranks.next_power_of_two().ilog2();
+    Cost::of(request, [Phase::signals(rounds)])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, Grid::Equal(1));

@@ -6,25 +6,35 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
+use crate::cost::{Cost, Phase};
 use crate::tree::Binomial;
-use crate::{Algorithm, Request, Requirements};
+use crate::{Algorithm, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
     collective: "broadcast",
     summary: "along a binomial tree; fewest steps, any transport",
     requires: Requirements::NONE,
+    symmetry: Symmetry::None,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let tree = tree(request);
+    let hub_sends = tree.phases(request).map(|phase| Phase {
+        copied: request.staged(1.0) / f64::from(tree.depth()),
+        ..phase
+    });
+    let [first, rest] = hub_sends;
+    Cost::of(request, [request.entry(), first, rest])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, Grid::Equal(1));
     let staging = b.add_staging(1);
     let vector = b.everything();
-    let tree = Binomial {
-        ranks: request.ranks,
-        root: request.root(),
-    };
+    let tree = tree(request);
     let mut held = b.output(vector.clone());
     if let Some(parent) = tree.parent(request.rank) {
         b.open_to(parent);
@@ -42,4 +52,11 @@ fn build(request: &Request) -> Schedule {
         b.copy(vec![output], held);
     }
     b.build()
+}
+
+fn tree(request: &Request) -> Binomial {
+    Binomial {
+        ranks: request.ranks,
+        root: request.root(),
+    }
 }

@@ -6,15 +6,32 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
-use crate::{Algorithm, Request, Requirements};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "mapped",
     collective: "broadcast",
     summary: "everybody reads the vector from the root's memory; for one host",
     requires: Requirements::MAPPED,
+    symmetry: Symmetry::None,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let show = Phase {
+        copied: request.staged(1.0),
+        ..Phase::signals(1)
+    };
+    let root = request.root();
+    let collect = Phase {
+        crossing: crossing::of(request, request.others(root).map(|rank| (root, rank))),
+        read: 1.0,
+        ..Phase::signals(1)
+    };
+    Cost::of(request, [show, collect])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, Grid::Equal(1));

@@ -1,4 +1,5 @@
 //! Every rank gets the root's vector.
 
 pub(crate) mod binomial;
+pub(crate) mod leaders;
 pub(crate) mod mapped;

@@ -3,15 +3,32 @@
 use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
-use crate::{Algorithm, Request, Requirements};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
     collective: "gather",
     summary: "everybody sends its block to the root; one step, any transport",
     requires: Requirements::NONE_ANY_SIZES,
+    symmetry: Symmetry::None,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let (share, root) = (request.block_share(), request.root());
+    let exchange = Phase {
+        rounds: 1,
+        messages: 1,
+        received: request.others_share(),
+        share,
+        crossing: crossing::of(request, request.others(root).map(|rank| (rank, root))) * share,
+        copied: share + request.staged(request.others_share()),
+        ..Phase::default()
+    };
+    Cost::of(request, [request.entry(), exchange])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, request.blocks());

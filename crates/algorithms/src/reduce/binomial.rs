@@ -5,16 +5,30 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
+use crate::cost::{Cost, Phase};
 use crate::tree::Binomial;
-use crate::{Algorithm, Request, Requirements};
+use crate::{Algorithm, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
     collective: "reduce",
     summary: "along a binomial tree; fewest steps, any transport",
     requires: Requirements::NONE,
+    symmetry: Symmetry::None,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let tree = tree(request);
+    let hub_receives = tree.phases(request).map(|phase| Phase {
+        messages: phase.received as u32,
+        received: phase.sent(),
+        reduced: f64::from(tree.children(tree.root).len() as u32 + 1) / f64::from(tree.depth()),
+        ..phase
+    });
+    Cost::of(request, hub_receives)
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, Grid::Equal(1));
@@ -24,10 +38,7 @@ fn build(request: &Request) -> Schedule {
     let landing = b.add_landing(1);
     let partial = b.add_scratch(1);
     let vector = b.everything();
-    let tree = Binomial {
-        ranks: request.ranks,
-        root: request.root(),
-    };
+    let tree = tree(request);
     let mut srcs = vec![b.output(vector.clone())];
     for child in tree.children(request.rank) {
         b.wait(child);
@@ -45,4 +56,11 @@ fn build(request: &Request) -> Schedule {
     b.copy(vec![b.outbox(parent, landing, vector)], subtree);
     b.signal(parent);
     b.build()
+}
+
+fn tree(request: &Request) -> Binomial {
+    Binomial {
+        ranks: request.ranks,
+        root: request.root(),
+    }
 }

@@ -1,4 +1,5 @@
 //! The root gets the reduction of all ranks' vectors.
 
 pub(crate) mod binomial;
+pub(crate) mod leaders;
 pub(crate) mod slice_reduce;

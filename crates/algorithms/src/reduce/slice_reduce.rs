@@ -8,15 +8,50 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
-use crate::{Algorithm, Request, Requirements};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
     collective: "reduce",
     summary: "each rank reduces one slice straight from its peers' memory; for one host",
-    requires: Requirements::MAPPED,
+    requires: Requirements::MAPPED_REPRODUCIBLE,
+    symmetry: Symmetry::None,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let (others, root) = (request.others_share(), request.root());
+    let to_root = request.others(root).map(|rank| (rank, root));
+    let collected = crossing::of(request, to_root) * request.block_share();
+    let reduction = Phase {
+        crossing: crossing::all_pairs(request) * request.block_share(),
+        read: others,
+        reduced: 1.0,
+        ..Phase::signals(1)
+    };
+    if request.symmetric() {
+        let pass = Phase {
+            messages: 1,
+            received: others,
+            share: request.block_share(),
+            crossing: reduction.crossing + collected,
+            ..reduction
+        };
+        return Cost::of(request, [Phase::signals(1), pass]);
+    }
+    let show = Phase {
+        copied: others,
+        ..Phase::signals(1)
+    };
+    let collect = Phase {
+        crossing: collected,
+        read: others,
+        ..Phase::signals(1)
+    };
+    Cost::of(request, [show, reduction, collect])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, Grid::Equal(request.ranks));

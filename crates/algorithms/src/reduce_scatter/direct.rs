@@ -5,15 +5,37 @@
 use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
-use crate::{Algorithm, Request, Requirements};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "reduce-scatter",
     summary: "everybody sends everybody its block, which reduces once; one step, any transport",
-    requires: Requirements::NONE_ANY_SIZES,
+    requires: Requirements::REPRODUCIBLE_ANY_SIZES,
+    symmetry: Symmetry::Rotation,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let share = request.block_share();
+    if request.symmetric() {
+        let pass = Phase {
+            crossing: crossing::all_pairs(request) * share,
+            read: request.others_share(),
+            reduced: 1.0,
+            ..Phase::signals(1)
+        };
+        return Cost::of(request, [Phase::signals(1), pass]);
+    }
+    let exchange = Phase {
+        crossing: crossing::all_pairs(request) * share,
+        reduced: 1.0,
+        ..Phase::exchange(1, request.ranks - 1, share)
+    };
+    Cost::of(request, [exchange])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, request.blocks());

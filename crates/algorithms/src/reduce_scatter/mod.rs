@@ -2,3 +2,4 @@
 
 pub(crate) mod direct;
 pub(crate) mod ring;
+pub(crate) mod slice_reduce;

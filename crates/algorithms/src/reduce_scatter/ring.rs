@@ -5,15 +5,28 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Area, Builder, block};
-use crate::{Algorithm, Request, Requirements};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
     collective: "reduce-scatter",
     summary: "partial sums travel around a ring; any transport, for large messages",
     requires: Requirements::NONE,
+    symmetry: Symmetry::Rotation,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let share = request.block_share();
+    let pass = Phase {
+        crossing: crossing::shift(request, 1) * share,
+        reduced: 2.0 * share,
+        ..Phase::exchange(request.ranks - 1, 1, share)
+    };
+    Cost::of(request, [pass])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, Grid::Equal(request.ranks));

@@ -5,15 +5,43 @@
 use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
-use crate::{Algorithm, Request, Requirements};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
     collective: "scatter",
     summary: "the root sends every rank its block; one step, any transport",
     requires: Requirements::NONE_ANY_SIZES,
+    symmetry: Symmetry::None,
+    cost,
     build,
 };
+
+fn cost(request: &Request) -> Cost {
+    let (share, root) = (request.block_share(), request.root());
+    let from_root = request.others(root).map(|rank| (root, rank));
+    let crossing = crossing::of(request, from_root) * share;
+    if request.symmetric() {
+        let pass = Phase {
+            crossing,
+            read: share,
+            copied: share,
+            ..Phase::signals(1)
+        };
+        return Cost::of(request, [Phase::signals(1), pass]);
+    }
+    let exchange = Phase {
+        rounds: 1,
+        messages: request.ranks - 1,
+        received: share,
+        share,
+        crossing,
+        copied: share,
+        ..Phase::default()
+    };
+    Cost::of(request, [exchange])
+}
 
 fn build(request: &Request) -> Schedule {
     let mut b = Builder::new(request, request.blocks());

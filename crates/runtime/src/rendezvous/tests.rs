@@ -28,7 +28,17 @@ fn meet_all(choices: &[TransportChoice], store: &dyn Store) -> Vec<Result<Meetin
             .zip(&endpoints)
             .map(|(rank, endpoint)| {
                 let never = AtomicBool::new(false);
-                scope.spawn(move || meet(endpoint, store, rank, size, soon(20_000), &never))
+                scope.spawn(move || {
+                    meet(
+                        endpoint,
+                        store,
+                        rank,
+                        size,
+                        Terms::default(),
+                        soon(20_000),
+                        &never,
+                    )
+                })
             })
             .collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
@@ -94,7 +104,7 @@ fn missing_ranks_are_named() {
     let store = MemoryStore::new();
     let lonely = endpoint(TransportChoice::Loopback);
     let never = AtomicBool::new(false);
-    let error = meet(&lonely, &store, 1, 4, soon(30), &never).unwrap_err();
+    let error = meet(&lonely, &store, 1, 4, Terms::default(), soon(30), &never).unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     assert!(error.to_string().contains("ranks 0, 2, 3 of 4"), "{error}");
 }
@@ -104,7 +114,16 @@ fn cancel_ends_the_meeting() {
     let store = MemoryStore::new();
     let lonely = endpoint(TransportChoice::Loopback);
     let cancel = AtomicBool::new(true);
-    let error = meet(&lonely, &store, 0, 2, soon(20_000), &cancel).unwrap_err();
+    let error = meet(
+        &lonely,
+        &store,
+        0,
+        2,
+        Terms::default(),
+        soon(20_000),
+        &cancel,
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::Aborted { .. }), "{error}");
 }
 
@@ -113,7 +132,7 @@ fn wrong_arguments_are_named() {
     let store = MemoryStore::new();
     let lonely = endpoint(TransportChoice::Loopback);
     let never = AtomicBool::new(false);
-    let error = meet(&lonely, &store, 2, 2, soon(30), &never).unwrap_err();
+    let error = meet(&lonely, &store, 2, 2, Terms::default(), soon(30), &never).unwrap_err();
     assert!(error.to_string().contains("0..2"), "{error}");
 }
 
@@ -126,8 +145,8 @@ fn different_world_sizes_are_named() {
     );
     let never = AtomicBool::new(false);
     // The first one waits in vain, but has published what it expects.
-    meet(&first, &store, 0, 3, soon(30), &never).unwrap_err();
-    let error = meet(&second, &store, 1, 2, soon(1000), &never).unwrap_err();
+    meet(&first, &store, 0, 3, Terms::default(), soon(30), &never).unwrap_err();
+    let error = meet(&second, &store, 1, 2, Terms::default(), soon(1000), &never).unwrap_err();
     assert!(matches!(error, Error::Config(_)), "{error}");
     assert!(error.to_string().contains("expects 3 ranks"), "{error}");
 }

@@ -74,6 +74,7 @@ impl Arena {
             priority: case.priority,
             timeout: None,
             algorithm: case.algorithm.map(str::to_string),
+            tiling: Default::default(),
         }
     }
 

@@ -11,7 +11,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use weft_runtime::{Endpoint, EndpointOptions, Group, GroupOptions, MemoryStore, TransportChoice};
+use weft_runtime::{
+    Endpoint, EndpointOptions, Group, GroupOptions, MemoryStore, Terms, TransportChoice,
+};
 
 /// How the ranks of a group are joined.
 #[derive(Clone, Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct Setup {
     pub(crate) hosts: Option<Vec<u32>>,
     /// A test that takes longer hangs.
     pub(crate) deadline: Duration,
+    /// What every rank brings to the meeting.
+    pub(crate) terms: Terms,
 }
 
 impl Setup {
@@ -63,6 +67,7 @@ impl From<TransportChoice> for Setup {
             transport,
             hosts: None,
             deadline: Duration::from_secs(120),
+            terms: Terms::default(),
         }
     }
 }
@@ -111,6 +116,7 @@ fn meet(setup: &Setup, store: &MemoryStore, rank: u32, ranks: u32) -> Arc<Group>
     let options = GroupOptions {
         timeout: Duration::from_secs(60),
         name: "test".into(),
+        terms: setup.terms.clone(),
     };
     let never = AtomicBool::new(false);
     let group = Group::create(setup.endpoint(rank), store, rank, ranks, options, &never);

@@ -1,0 +1,52 @@
+//! All-reduce by leaders: a reduce inside each unit, an all-reduce among the units' leaders, a broadcast inside.
+//!
+//! Fewer messages between units than any other: for small messages. Only the leaders' links are in use. Any number of levels.
+//!
+//! Source: Jia et al., "Highly scalable deep learning training system with mixed-precision: training ImageNet in four minutes", 2018.
+
+use weft_schedule::Schedule;
+
+use crate::cost::Cost;
+use crate::hierarchy::{self, Inner, Scheme};
+use crate::units::Owners;
+use crate::{Algorithm, Parts, Request, Requirements, Symmetry, broadcast, hierarchy_cost, reduce};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "leaders",
+    collective: "all-reduce",
+    summary: "reduce to a leader inside each unit, all-reduce among leaders, broadcast inside; fewest messages between units",
+    requires: Requirements {
+        parts: Parts::Levels {
+            inner: SCHEME.inner,
+            top: "ring",
+        },
+        ..Requirements::NONE
+    },
+    symmetry: Symmetry::None,
+    cost,
+    build,
+};
+
+const SCHEME: Scheme = Scheme {
+    owners: Owners::Leader,
+    inner: &[
+        Inner::both(
+            "binomial",
+            &reduce::binomial::ALGORITHM,
+            &broadcast::binomial::ALGORITHM,
+        ),
+        Inner::both(
+            "slice-reduce",
+            &reduce::slice_reduce::ALGORITHM,
+            &broadcast::mapped::ALGORITHM,
+        ),
+    ],
+};
+
+fn cost(request: &Request) -> Cost {
+    hierarchy_cost::cost(request, SCHEME)
+}
+
+fn build(request: &Request) -> Schedule {
+    hierarchy::build(request, SCHEME)
+}

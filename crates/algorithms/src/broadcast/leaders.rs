@@ -1,0 +1,40 @@
+//! Broadcast by leaders: from the root among one leader of each unit, then inside. Any number of levels.
+
+use weft_schedule::Schedule;
+
+use crate::cost::Cost;
+use crate::hierarchy::{self, Inner, Scheme};
+use crate::units::Owners;
+use crate::{Algorithm, Parts, Request, Requirements, Symmetry, hierarchy_cost};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "leaders",
+    collective: "broadcast",
+    summary: "among one leader of each unit, then inside; each unit receives the message once",
+    requires: Requirements {
+        parts: Parts::Levels {
+            inner: SCHEME.inner,
+            top: "binomial",
+        },
+        ..Requirements::NONE
+    },
+    symmetry: Symmetry::None,
+    cost,
+    build,
+};
+
+const SCHEME: Scheme = Scheme {
+    owners: Owners::Leader,
+    inner: &[
+        Inner::outward("binomial", &super::binomial::ALGORITHM),
+        Inner::outward("mapped", &super::mapped::ALGORITHM),
+    ],
+};
+
+fn cost(request: &Request) -> Cost {
+    hierarchy_cost::cost(request, SCHEME)
+}
+
+fn build(request: &Request) -> Schedule {
+    hierarchy::build(request, SCHEME)
+}

@@ -1,0 +1,189 @@
+//! Puts the schedule of some of the ranks, for a window of the message, into the program of all.
+//!
+//! Ranks are renamed, chunks become ranges of a finer grid, entries of temporary memory follow those of other parts, and signals are
+//! counted anew. The verifier proves each result as it proves any other schedule.
+//!
+//! [Note: In place] A part's `Input` and `Output` both become the whole program's `Output`. So a reduce-scatter leaves its block where
+//! its input was, and an all-gather starts from there. That is right as long as a part neither reads its input after it
+//! wrote its output, nor writes its output while a peer may read the same chunk of its input: true of all those
+//! that are components here.
+
+use weft_schedule::{Buffer, Rank, Schedule, Slice, Step};
+
+/// Where a part stands in the program that it is embedded in.
+pub(crate) struct Place<'a> {
+    /// By rank within the part: the rank.
+    pub(crate) ranks: &'a [Rank],
+    /// By chunk of the part: its first chunk in the whole grid; and the end of the last.
+    pub(crate) starts: &'a [u32],
+    /// Where the part's entries begin among all.
+    pub(crate) at: Offset,
+    /// Whether all contributions are in once the part has combined those of its ranks.
+    pub(crate) complete: bool,
+    /// What the part's own user memory becomes.
+    pub(crate) own: OwnMemory,
+}
+
+/// The number of entries of temporary memory before those of a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Offset {
+    pub(crate) scratch: u32,
+    pub(crate) landing: u32,
+}
+
+/// What the user memory of a part's own rank becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OwnMemory {
+    pub(crate) read: Buffer,
+    pub(crate) written: Buffer,
+}
+
+impl OwnMemory {
+    /// See [Note: In place].
+    pub(crate) const IN_PLACE: OwnMemory = OwnMemory {
+        read: Buffer::Output,
+        written: Buffer::Output,
+    };
+}
+
+/// The part's steps in the coordinates of the whole program. The numbers of signals are still the part's.
+pub(crate) fn embed(part: &Schedule, place: &Place<'_>) -> Vec<Step> {
+    let embedding = Embedding {
+        rank: part.rank,
+        place,
+    };
+    part.steps
+        .iter()
+        .filter_map(|step| embedding.step(step))
+        .collect()
+}
+
+/// The steps of several programs in turns, so that none waits for the end of another.
+///
+/// The programs must be one and the same but for names, on every rank, however many of them a rank has. Then no rank waits in vain: let
+/// T order the steps of the one program on all its ranks as they can happen. Whether along a rank's program or from a signal to
+/// its wait, the pair of T and the program's index grows. And two ranks meet the programs that they share in the same order.
+pub(crate) fn interleave(programs: Vec<Vec<Step>>) -> Vec<Step> {
+    let mut programs: Vec<_> = programs.into_iter().map(Vec::into_iter).collect();
+    let mut steps = Vec::with_capacity(programs.iter().map(ExactSizeIterator::len).sum());
+    loop {
+        let before = steps.len();
+        steps.extend(programs.iter_mut().filter_map(Iterator::next));
+        if steps.len() == before {
+            return steps;
+        }
+    }
+}
+
+/// The widths of the entries of temporary memory that all parts together need.
+#[derive(Default)]
+pub(crate) struct Entries {
+    pub(crate) scratch: Vec<u32>,
+    pub(crate) landing: Vec<u32>,
+}
+
+impl Entries {
+    /// Makes room for a part. Parts at the same place share it.
+    pub(crate) fn hold(&mut self, part: &Schedule, starts: &[u32], at: Offset) {
+        hold(&mut self.scratch, &part.scratch, starts, at.scratch);
+        hold(&mut self.landing, &part.landing, starts, at.landing);
+    }
+
+    /// Adds an entry to every rank's own temporary memory, and returns its number.
+    pub(crate) fn add_scratch(&mut self, width: u32) -> u32 {
+        self.scratch.push(width);
+        self.scratch.len() as u32 - 1
+    }
+}
+
+fn hold(widths: &mut Vec<u32>, part: &[u32], starts: &[u32], at: u32) {
+    let end = at as usize + part.len();
+    if widths.len() < end {
+        widths.resize(end, 0);
+    }
+    for (width, of_part) in widths[at as usize..].iter_mut().zip(part) {
+        let ranges = starts.windows(*of_part as usize + 1);
+        let widest = ranges.map(|range| range[range.len() - 1] - range[0]).max();
+        *width = (*width).max(widest.unwrap_or_default());
+    }
+}
+
+/// Translates one part's steps.
+struct Embedding<'a> {
+    /// The part's own rank, within the part.
+    rank: Rank,
+    place: &'a Place<'a>,
+}
+
+impl Embedding<'_> {
+    /// The step, unless nothing is left of it because it copies a place to itself.
+    fn step(&self, step: &Step) -> Option<Step> {
+        match step {
+            Step::Copy { dsts, src, claim } => {
+                assert!(claim.is_none(), "no component has claimable steps");
+                let src = self.read(src);
+                let mut dsts: Vec<Slice> = dsts.iter().map(|dst| self.written(dst)).collect();
+                dsts.retain(|dst| *dst != src);
+                (!dsts.is_empty()).then_some(Step::Copy {
+                    dsts,
+                    src,
+                    claim: None,
+                })
+            }
+            Step::Reduce {
+                dsts,
+                srcs,
+                last,
+                claim,
+            } => {
+                assert!(claim.is_none(), "no component has claimable steps");
+                Some(Step::Reduce {
+                    dsts: dsts.iter().map(|dst| self.written(dst)).collect(),
+                    srcs: srcs.iter().map(|src| self.read(src)).collect(),
+                    last: *last && self.place.complete,
+                    claim: None,
+                })
+            }
+            Step::Signal { to, id } => Some(Step::Signal {
+                to: self.place.ranks[*to as usize],
+                id: *id,
+            }),
+            Step::Wait { from, id } => Some(Step::Wait {
+                from: self.place.ranks[*from as usize],
+                id: *id,
+            }),
+        }
+    }
+
+    fn read(&self, slice: &Slice) -> Slice {
+        self.slice(slice, self.place.own.read)
+    }
+
+    fn written(&self, slice: &Slice) -> Slice {
+        self.slice(slice, self.place.own.written)
+    }
+
+    fn slice(&self, slice: &Slice, own: Buffer) -> Slice {
+        let place = self.place;
+        let start = |chunk: u32| place.starts[chunk as usize];
+        let buffer = match slice.buffer {
+            Buffer::Input | Buffer::Output if slice.rank == self.rank => own,
+            Buffer::Input | Buffer::Output => Buffer::Output,
+            Buffer::Scratch { entry, base } => Buffer::Scratch {
+                entry: place.at.scratch + entry,
+                base: start(base),
+            },
+            Buffer::Landing { from, entry, base } => Buffer::Landing {
+                from: place.ranks[from as usize],
+                entry: place.at.landing + entry,
+                base: start(base),
+            },
+        };
+        Slice {
+            rank: place.ranks[slice.rank as usize],
+            buffer,
+            chunks: start(slice.chunks.start)..start(slice.chunks.end),
+            encoding: slice.encoding,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What an algorithm costs, in closed form: instantly, for any number of ranks.
+
+use weft_schedule::Rank;
+
+use crate::{Memory, Request};
+
+/// Rounds that look alike.
+///
+/// A *share* is a part of the whole message. Every figure is that of the rank for which it is greatest over the whole
+/// operation, so that the sums over all phases are what the verifier counts; a root and its leaves may thus stand in one phase.
+/// Shares that vary from round to round are averages.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Phase {
+    /// Latency steps: signals, one waited for after the other.
+    pub rounds: u32,
+    /// Messages that a rank sends per round. What it writes to its peers' mapped memory counts as well.
+    pub messages: u32,
+    /// The share that one of these messages carries.
+    pub share: f64,
+    /// The share that a rank receives per round. Links carry both directions at once, so what matters is the greater of this and
+    /// [`Phase::sent`].
+    pub received: f64,
+    /// The share that passes the border of an outermost unit of the topology (a host, say) per round, sent or read by all its
+    /// ranks together: of the unit for which that is most, in the direction in which it is more.
+    pub crossing: f64,
+    /// The share that a rank reads from its peers' mapped memory per round.
+    pub read: f64,
+    /// The share that a rank combines per round: all sources, its own included.
+    pub reduced: f64,
+    /// The share that a rank copies within its own memory per round.
+    pub copied: f64,
+}
+
+impl Phase {
+    /// The share that a rank sends per round.
+    pub fn sent(&self) -> f64 {
+        f64::from(self.messages) * self.share
+    }
+
+    /// Rounds of signals.
+    pub(crate) fn signals(rounds: u32) -> Phase {
+        Phase {
+            rounds,
+            ..Phase::default()
+        }
+    }
+
+    /// Rounds in each of which every rank sends and receives as many messages.
+    pub(crate) fn exchange(rounds: u32, messages: u32, share: f64) -> Phase {
+        Phase {
+            rounds,
+            messages,
+            received: f64::from(messages) * share,
+            share,
+            ..Phase::default()
+        }
+    }
+}
+
+/// What an algorithm costs.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Cost {
+    /// One after the other.
+    pub phases: Vec<Phase>,
+}
+
+impl Cost {
+    /// The cost of these phases, where there is more than one rank; one rank alone does not communicate.
+    pub(crate) fn of(request: &Request, phases: impl IntoIterator<Item = Phase>) -> Cost {
+        let phases = phases.into_iter();
+        Cost {
+            phases: phases
+                .filter(|phase| phase.rounds > 0 && request.ranks > 1)
+                .collect(),
+        }
+    }
+
+    /// The sum of a figure over all rounds.
+    pub fn sum(&self, figure: impl Fn(&Phase) -> f64) -> f64 {
+        let phases = self.phases.iter();
+        phases
+            .map(|phase| f64::from(phase.rounds) * figure(phase))
+            .sum()
+    }
+}
+
+/// What the closed forms have in common.
+impl Request<'_> {
+    /// The share of one block, where the message has one per rank.
+    pub(crate) fn block_share(&self) -> f64 {
+        1.0 / f64::from(self.ranks)
+    }
+
+    /// The share of all blocks but one.
+    pub(crate) fn others_share(&self) -> f64 {
+        f64::from(self.ranks - 1) / f64::from(self.ranks)
+    }
+
+    /// Whether ranks reach each other's input and output.
+    pub(crate) fn symmetric(&self) -> bool {
+        self.memory == Memory::Symmetric
+    }
+
+    /// This share where what comes from peers is staged, none where it is not.
+    pub(crate) fn staged(&self, share: f64) -> f64 {
+        if self.symmetric() { 0.0 } else { share }
+    }
+
+    /// The round in which ranks tell each other that they have entered, where that matters.
+    pub(crate) fn entry(&self) -> Phase {
+        Phase::signals(u32::from(self.symmetric()))
+    }
+
+    /// All ranks but one.
+    pub(crate) fn others(&self, rank: Rank) -> impl Iterator<Item = Rank> + use<> {
+        (0..self.ranks).filter(move |other| *other != rank)
+    }
+}

@@ -1,0 +1,45 @@
+//! How many messages pass the border of the busiest outermost unit of a topology.
+//!
+//! Where no unit is known there is no border.
+
+use weft_schedule::Rank;
+
+use crate::Request;
+
+/// Of messages from and to these ranks, those that pass the busiest border in its busier direction.
+pub(crate) fn of(request: &Request, messages: impl IntoIterator<Item = (Rank, Rank)>) -> f64 {
+    let Some(level) = request.topology.depth().checked_sub(1) else {
+        return 0.0;
+    };
+    let mut leaving = vec![0_u64; request.ranks as usize];
+    let mut entering = leaving.clone();
+    for (from, to) in messages {
+        let [from, to] = [from, to].map(|rank| request.topology.unit_of(level, rank));
+        if from != to {
+            leaving[from as usize] += 1;
+            entering[to as usize] += 1;
+        }
+    }
+    let most = leaving.into_iter().chain(entering).max();
+    most.unwrap_or_default() as f64
+}
+
+/// As [`of`], where every rank sends to the one this far behind it.
+pub(crate) fn shift(request: &Request, distance: u32) -> f64 {
+    let ranks = request.ranks;
+    let messages = (0..ranks).map(|rank| (rank, (rank + distance) % ranks));
+    of(request, messages)
+}
+
+/// As [`of`], where every rank sends to every other.
+pub(crate) fn all_pairs(request: &Request) -> f64 {
+    let Some(level) = request.topology.depth().checked_sub(1) else {
+        return 0.0;
+    };
+    let mut members = vec![0_u64; request.ranks as usize];
+    for rank in 0..request.ranks {
+        members[request.topology.unit_of(level, rank) as usize] += 1;
+    }
+    let apart = |inside: u64| inside * (u64::from(request.ranks) - inside);
+    members.into_iter().map(apart).max().unwrap_or_default() as f64
+}

@@ -1,0 +1,224 @@
+//! What a user's name for an algorithm means, and which choices there are for a group.
+
+use std::fmt;
+
+use weft_schedule::Schedule;
+
+use crate::{
+    Algorithm, Cost, Inner, Parts, Reach, Request, Requirements, Symmetry, Topology, find, registry,
+};
+
+/// One choice that an algorithm leaves open.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Part {
+    /// The name of an algorithm that it is composed of.
+    Algorithm(&'static str),
+    /// How many there are of something, such as servers.
+    Count(u32),
+}
+
+/// An algorithm with its components chosen: what a name such as `ring` or `multi-rail(slice-reduce, ring)` stands for.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// The algorithm.
+    pub algorithm: &'static Algorithm,
+    /// Its components in the order in which the name lists them; none for an algorithm that is not composed.
+    pub parts: Vec<Part>,
+}
+
+/// The selection of this name for the collective of this name. Components that the name leaves out are the defaults.
+///
+/// # Errors
+/// There is no such algorithm, or it takes no such components. The message names what is allowed.
+pub fn select(collective: &str, name: &str) -> Result<Selection, String> {
+    let (head, arguments) = split(name)?;
+    let Some(algorithm) = find(collective, head) else {
+        return Err(format!(
+            "unknown algorithm {head:?} for {collective}; there are: {}",
+            listed(of_collective(collective).map(|algorithm| algorithm.name))
+        ));
+    };
+    let parts = match algorithm.requires.parts {
+        Parts::None if arguments.is_empty() => Ok(Vec::new()),
+        Parts::None => Err("takes no components".to_owned()),
+        Parts::Levels { inner, top } if arguments.is_empty() => {
+            Ok(vec![Part::Algorithm(inner[0].name), Part::Algorithm(top)])
+        }
+        Parts::Levels { inner, .. } => levels(collective, inner, &arguments),
+    };
+    match parts {
+        Ok(parts) => Ok(Selection { algorithm, parts }),
+        Err(why) => Err(format!("{name:?} for {collective}: {head:?} {why}")),
+    }
+}
+
+/// The components for the levels of units and for the outermost owners.
+fn levels(
+    collective: &str,
+    inner: &'static [Inner],
+    arguments: &[&str],
+) -> Result<Vec<Part>, String> {
+    let Some((top, levels)) = arguments
+        .split_last()
+        .filter(|(_, levels)| !levels.is_empty())
+    else {
+        return Err(
+            "takes at least a component for the inside of units and one for between them"
+                .to_owned(),
+        );
+    };
+    let mut parts = Vec::with_capacity(arguments.len());
+    for level in levels {
+        let Some(found) = inner.iter().find(|inner| inner.name == *level) else {
+            return Err(format!(
+                "has no component {level:?} for the inside of units; there are: {}",
+                listed(inner.iter().map(|inner| inner.name))
+            ));
+        };
+        parts.push(Part::Algorithm(found.name));
+    }
+    let Some(found) = tops(collective).find(|algorithm| algorithm.name == *top) else {
+        return Err(format!(
+            "has no component {top:?} for between units; there are: {}",
+            listed(tops(collective).map(|algorithm| algorithm.name))
+        ));
+    };
+    parts.push(Part::Algorithm(found.name));
+    Ok(parts)
+}
+
+fn of_collective(collective: &str) -> impl Iterator<Item = &'static Algorithm> {
+    registry()
+        .iter()
+        .filter(move |algorithm| algorithm.collective == collective)
+}
+
+/// What may stand for the outermost owners: whatever has no levels itself.
+fn tops(collective: &str) -> impl Iterator<Item = &'static Algorithm> {
+    of_collective(collective)
+        .filter(|algorithm| !matches!(algorithm.requires.parts, Parts::Levels { .. }))
+}
+
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Every sensible choice for a group of this topology.
+///
+/// Composed algorithms are left out where no unit has two ranks or all are in one. Every level of units gets the same component, and
+/// the ranks of different units are taken to map no memory of each other.
+pub fn family(collective: &str, topology: &Topology) -> Vec<Selection> {
+    of_collective(collective)
+        .flat_map(|algorithm| match algorithm.requires.parts {
+            Parts::None => vec![Selection {
+                algorithm,
+                parts: Vec::new(),
+            }],
+            Parts::Levels { .. } if !topology.is_nested() => Vec::new(),
+            Parts::Levels { inner, .. } => composed(algorithm, inner, topology.depth()),
+        })
+        .collect()
+}
+
+fn composed(
+    algorithm: &'static Algorithm,
+    inner: &'static [Inner],
+    depth: usize,
+) -> Vec<Selection> {
+    let mut selections = Vec::new();
+    for component in inner {
+        for top in tops(algorithm.collective) {
+            let mut parts = vec![Part::Algorithm(component.name); depth];
+            parts.push(Part::Algorithm(top.name));
+            let selection = Selection { algorithm, parts };
+            if selection.requires().mapped <= Reach::Unit {
+                selections.push(selection);
+            }
+        }
+    }
+    selections
+}
+
+impl Selection {
+    /// The name, as [`select`] understands it.
+    pub fn name(&self) -> String {
+        let parts: Vec<String> = self.parts.iter().map(Part::to_string).collect();
+        match parts.as_slice() {
+            [] => self.algorithm.name.to_owned(),
+            parts => format!("{}({})", self.algorithm.name, parts.join(", ")),
+        }
+    }
+
+    /// What it needs and can do, its components included.
+    pub fn requires(&self) -> Requirements {
+        let own = self.algorithm.requires;
+        let Parts::Levels { inner, .. } = own.parts else {
+            return own;
+        };
+        let mut mapped = own.mapped;
+        let (top, levels) = self
+            .parts
+            .split_last()
+            .expect("a composed algorithm has components");
+        for (level, part) in levels.iter().enumerate() {
+            let component = inner
+                .iter()
+                .find(|inner| *part == Part::Algorithm(inner.name));
+            let reads = component.is_some_and(|component| component.reads_peers());
+            mapped = mapped.max(match (reads, level) {
+                (false, _) => Reach::None,
+                (true, 0) => Reach::Unit,
+                (true, _) => Reach::All,
+            });
+        }
+        let top = tops(self.algorithm.collective).find(|a| *top == Part::Algorithm(a.name));
+        let top = top.map_or(Requirements::NONE, |top| top.requires);
+        Requirements {
+            mapped: mapped.max(top.mapped),
+            symmetric: own.symmetric || top.symmetric,
+            ..own
+        }
+    }
+
+    /// Makes one rank's program. The request must keep the invariants of [`Request`]; its `parts` do not matter.
+    pub fn build(&self, request: &Request) -> Schedule {
+        (self.algorithm.build)(&self.asked(request))
+    }
+
+    /// What it costs. Which rank the request names, and its `parts`, do not matter.
+    pub fn cost(&self, request: &Request) -> Cost {
+        (self.algorithm.cost)(&self.asked(request))
+    }
+
+    /// Which ranks' programs are alike.
+    pub fn symmetry(&self, _request: &Request) -> Symmetry {
+        self.algorithm.symmetry
+    }
+
+    fn asked<'a>(&'a self, request: &Request<'a>) -> Request<'a> {
+        Request {
+            parts: &self.parts,
+            ..*request
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Algorithm(name) => f.write_str(name),
+            Part::Count(count) => write!(f, "{count}"),
+        }
+    }
+}
+
+/// The part before the parentheses, and what stands in them.
+fn split(name: &str) -> Result<(&str, Vec<&str>), String> {
+    let Some((head, rest)) = name.split_once('(') else {
+        return Ok((name.trim(), Vec::new()));
+    };
+    let Some(inside) = rest.trim_end().strip_suffix(')') else {
+        return Err(format!("{name:?} lacks its closing parenthesis"));
+    };
+    Ok((head.trim(), inside.split(',').map(str::trim).collect()))
+}

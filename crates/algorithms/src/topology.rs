@@ -1,0 +1,179 @@
+//! Which ranks are close to each other.
+
+use std::collections::HashMap;
+
+use weft_schedule::Rank;
+
+/// The ranks of a group in nested units, innermost first: NUMA nodes, hosts, racks.
+///
+/// Invariant: ranks that share a unit share one at every level further out.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Topology {
+    ranks: u32,
+    /// By level, then by rank: the lowest rank of the rank's unit.
+    levels: Vec<Vec<Rank>>,
+}
+
+impl Topology {
+    /// No unit is known: every rank is as far from all others.
+    pub fn flat(ranks: u32) -> Self {
+        Topology {
+            ranks,
+            levels: Vec::new(),
+        }
+    }
+
+    /// One level: ranks with the same number are on one host.
+    pub fn hosts(host_of_rank: &[u32]) -> Self {
+        Topology {
+            ranks: host_of_rank.len() as u32,
+            levels: vec![lowest_ranks(host_of_rank)],
+        }
+    }
+
+    /// Any number of levels, innermost first; at each, ranks with the same number share a unit.
+    ///
+    /// # Errors
+    /// There is no level, levels differ in their number of ranks, or a unit is not within one unit of the next level.
+    pub fn levels(unit_of_rank: Vec<Vec<u32>>) -> Result<Self, String> {
+        let Some(innermost) = unit_of_rank.first() else {
+            return Err("a topology of levels needs at least one".to_owned());
+        };
+        let ranks = innermost.len();
+        if let Some((level, units)) =
+            (unit_of_rank.iter().enumerate()).find(|(_, units)| units.len() != ranks)
+        {
+            return Err(format!(
+                "level {level} of the topology names {} ranks, but level 0 names {ranks}",
+                units.len()
+            ));
+        }
+        let levels: Vec<Vec<Rank>> = unit_of_rank
+            .iter()
+            .map(|units| lowest_ranks(units))
+            .collect();
+        for (level, pair) in levels.windows(2).enumerate() {
+            let apart = |rank: &usize| pair[1][*rank] != pair[1][pair[0][*rank] as usize];
+            if let Some(rank) = (0..ranks).find(apart) {
+                return Err(format!(
+                    "ranks {} and {rank} share a unit at level {level} of the topology, but not at level {}",
+                    pair[0][rank],
+                    level + 1
+                ));
+            }
+        }
+        Ok(Topology {
+            ranks: ranks as u32,
+            levels,
+        })
+    }
+
+    /// The number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// The number of levels.
+    pub fn depth(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// Whether there are several units, of which one at least has several ranks.
+    pub(crate) fn is_nested(&self) -> bool {
+        let lone = |level: &Vec<Rank>| {
+            let units = (0..).zip(level).filter(|(rank, lowest)| rank == *lowest);
+            units.count() as u32
+        };
+        let among = 2..self.ranks;
+        self.levels.iter().any(|level| among.contains(&lone(level)))
+    }
+
+    /// The lowest rank of a rank's unit at `level`, which stands for the unit.
+    ///
+    /// # Panics
+    /// If there is no such level or rank.
+    pub fn unit_of(&self, level: usize, rank: Rank) -> Rank {
+        self.levels[level][rank as usize]
+    }
+
+    /// The topology of the innermost units, each counted as one rank. There must be a level. Behind the last one, every rank is a
+    /// unit of its own.
+    pub(crate) fn without_innermost(&self) -> Topology {
+        let units: Vec<Rank> = (0..self.ranks)
+            .filter(|rank| self.unit_of(0, *rank) == *rank)
+            .collect();
+        let outer = if self.levels.len() > 1 {
+            &self.levels[1..]
+        } else {
+            &self.levels
+        };
+        let levels = outer.iter().map(|level| {
+            let unit_of_unit: Vec<u32> = units.iter().map(|unit| level[*unit as usize]).collect();
+            lowest_ranks(&unit_of_unit)
+        });
+        Topology {
+            levels: levels.collect(),
+            ranks: units.len() as u32,
+        }
+    }
+
+    /// The ranks of each unit at `level`, in order; the units are ordered by their lowest rank.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn units(&self, level: usize) -> Vec<Vec<Rank>> {
+        let mut units: Vec<Vec<Rank>> = Vec::new();
+        let mut index_of = vec![0; self.ranks as usize];
+        for (rank, &lowest) in self.levels[level].iter().enumerate() {
+            if lowest as usize == rank {
+                index_of[rank] = units.len();
+                units.push(Vec::new());
+            }
+            units[index_of[lowest as usize]].push(rank as Rank);
+        }
+        units
+    }
+}
+
+/// For each rank the lowest one with the same number.
+fn lowest_ranks(unit_of_rank: &[u32]) -> Vec<Rank> {
+    let mut lowest = HashMap::new();
+    let ranks = 0..unit_of_rank.len() as Rank;
+    ranks
+        .zip(unit_of_rank)
+        .map(|(rank, unit)| *lowest.entry(*unit).or_insert(rank))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Topology;
+
+    #[test]
+    fn units_are_ordered_by_their_lowest_rank() {
+        let topology = Topology::hosts(&[7, 3, 7, 3, 9]);
+        assert_eq!((topology.ranks(), topology.depth()), (5, 1));
+        assert_eq!(topology.units(0), [vec![0, 2], vec![1, 3], vec![4]]);
+        assert_eq!(topology.unit_of(0, 3), 1);
+    }
+
+    #[test]
+    fn a_flat_topology_has_no_level() {
+        assert_eq!(Topology::flat(3).depth(), 0);
+    }
+
+    #[test]
+    fn levels_must_nest() {
+        let nested = Topology::levels(vec![vec![0, 0, 1, 2], vec![5, 5, 5, 6]]).unwrap();
+        assert_eq!(nested.units(1), [vec![0, 1, 2], vec![3]]);
+        assert_eq!(
+            Topology::levels(vec![vec![0, 0, 1, 1], vec![0, 0, 0, 1]]).unwrap_err(),
+            "ranks 2 and 3 share a unit at level 0 of the topology, but not at level 1"
+        );
+        assert_eq!(
+            Topology::levels(vec![vec![0, 0], vec![0]]).unwrap_err(),
+            "level 1 of the topology names 1 ranks, but level 0 names 2"
+        );
+        assert!(Topology::levels(vec![]).is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! What tests of the whole family have in common.
+
+#![allow(dead_code, reason = "not every test needs everything")]
+
+pub(crate) mod textbook;
+
+use weft_algorithms::{Algorithm, Memory, Reach, Request, Sizes, Topology, registry, select};
+use weft_schedule::{Collective, Grid, Mapped, Rank, Schedule, Share, Step, VerifyOptions};
+
+/// The algorithms that are not composed of others.
+pub(crate) fn flat() -> impl Iterator<Item = &'static Algorithm> {
+    registry().iter().filter(|algorithm| {
+        let selection = select(algorithm.collective, algorithm.name);
+        selection.is_ok_and(|selection| selection.parts.is_empty())
+    })
+}
+
+/// The collective of this name, with every root.
+pub(crate) fn collectives(name: &str, ranks: u32) -> Vec<Collective> {
+    let with_root = |collective: fn(u32) -> Collective| (0..ranks).map(collective).collect();
+    match name {
+        "all-reduce" => vec![Collective::AllReduce],
+        "all-gather" => vec![Collective::AllGather],
+        "reduce-scatter" => vec![Collective::ReduceScatter],
+        "all-to-all" => vec![Collective::AllToAll],
+        "barrier" => vec![Collective::Barrier],
+        "reduce" => with_root(|root| Collective::Reduce { root }),
+        "broadcast" => with_root(|root| Collective::Broadcast { root }),
+        "gather" => with_root(|root| Collective::Gather { root }),
+        "scatter" => with_root(|root| Collective::Scatter { root }),
+        other => panic!("unknown collective {other}"),
+    }
+}
+
+/// A request for blocks of equal size.
+pub(crate) fn request(collective: Collective, memory: Memory, topology: &Topology) -> Request<'_> {
+    Request {
+        collective,
+        ranks: topology.ranks(),
+        rank: 0,
+        memory,
+        sizes: Sizes::Equal,
+        topology,
+        parts: &[],
+    }
+}
+
+/// The programs of all ranks.
+pub(crate) fn programs(algorithm: &Algorithm, request: Request) -> Vec<Schedule> {
+    let of = |rank| (algorithm.build)(&Request { rank, ..request });
+    (0..request.ranks).map(of).collect()
+}
+
+/// How to verify with the least that the algorithm may assume about the machine.
+pub(crate) fn options(algorithm: &Algorithm, request: Request) -> VerifyOptions {
+    let mapped = match request.memory {
+        Memory::Symmetric => Mapped::All,
+        Memory::Ordinary if algorithm.requires.mapped == Reach::All => Mapped::Scratch,
+        Memory::Ordinary => Mapped::None,
+    };
+    let options = VerifyOptions::mapped(mapped);
+    // One tile speaks for all, says the verifier; up to here the reuse of slots is played nevertheless.
+    match request.ranks {
+        ..=9 => options,
+        _ => options.one_tile(),
+    }
+}
+
+/// A number of chunks as a share of the message.
+pub(crate) fn share(chunks: u64, grid: &Grid) -> Share {
+    Share::new(chunks, u64::from(grid.chunks()))
+}
+
+/// What one rank does, in chunks.
+#[derive(Clone, Default)]
+pub(crate) struct Work {
+    /// Written to peers.
+    pub(crate) sent: u64,
+    /// Written by peers.
+    pub(crate) received: u64,
+    /// Read in peers' memory.
+    pub(crate) read: u64,
+    /// Combined: all sources.
+    pub(crate) reduced: u64,
+    /// Copied from own memory to own memory.
+    pub(crate) copied: u64,
+}
+
+/// What every rank does, and between whom chunks pass.
+pub(crate) fn work(programs: &[Schedule]) -> (Vec<Work>, Vec<(Rank, Rank, u64)>) {
+    let mut work = vec![Work::default(); programs.len()];
+    let mut moved = Vec::new();
+    for Schedule { rank, steps, .. } in programs {
+        let rank = *rank;
+        for step in steps {
+            let (dsts, srcs, reduces) = match step {
+                Step::Copy { dsts, src, .. } => (dsts, std::slice::from_ref(src), false),
+                Step::Reduce { dsts, srcs, .. } => (dsts, srcs.as_slice(), true),
+                Step::Signal { .. } | Step::Wait { .. } => continue,
+            };
+            for src in srcs {
+                let chunks = src.chunks.len() as u64;
+                let own = &mut work[rank as usize];
+                own.reduced += if reduces { chunks } else { 0 };
+                if src.rank != rank {
+                    own.read += chunks;
+                    moved.push((src.rank, rank, chunks));
+                }
+            }
+            for dst in dsts {
+                let chunks = dst.chunks.len() as u64;
+                if dst.rank != rank {
+                    work[rank as usize].sent += chunks;
+                    work[dst.rank as usize].received += chunks;
+                    moved.push((rank, dst.rank, chunks));
+                } else if !reduces && srcs[0].rank == rank {
+                    work[rank as usize].copied += chunks;
+                }
+            }
+        }
+    }
+    (work, moved)
+}

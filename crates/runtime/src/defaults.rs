@@ -1,0 +1,125 @@
+//! What runs by what, as long as nobody has measured or said otherwise.
+
+use crate::ways::Setting;
+
+/// Below this size a call is bound by latency, in bytes.
+pub(crate) const SMALL_BYTES: u64 = 8 << 10;
+/// Below this size few steps matter more than few bytes on a network, in bytes.
+const MEDIUM_BYTES: u64 = 128 << 10;
+/// Up to this many ranks, latency-bound calls send everything to everybody.
+const DIRECT_RANKS: u32 = 16;
+
+/// Messages of up to so many bytes, and the algorithms to try for them, best first.
+pub(crate) type Preference = (u64, &'static [&'static str]);
+
+/// The preferences for a collective, in ascending order of size. The last is for messages without a limit.
+pub(crate) fn preferences(collective: &str, setting: Setting) -> Vec<Preference> {
+    let few = setting.ranks <= DIRECT_RANKS;
+    match collective {
+        "all-reduce" => all_reduce(setting, few),
+        "all-gather" | "reduce-scatter" => blocks(collective, setting, few),
+        "broadcast" if setting.mapped() && few => vec![
+            (SMALL_BYTES, &["binomial"]),
+            (u64::MAX, &["mapped", "binomial"]),
+        ],
+        "broadcast" if setting.mapped() => vec![(u64::MAX, &["mapped", "binomial"])],
+        "reduce" if setting.reproducible => {
+            vec![(u64::MAX, &["slice-reduce", "direct"])]
+        }
+        "reduce" if setting.mapped() && few => vec![
+            (SMALL_BYTES, &["binomial"]),
+            (u64::MAX, &["slice-reduce", "binomial"]),
+        ],
+        "reduce" if setting.mapped() => vec![(u64::MAX, &["slice-reduce", "binomial"])],
+        "reduce" | "broadcast" => vec![(u64::MAX, &["binomial"])],
+        "all-to-all" => vec![(u64::MAX, &["pairwise"])],
+        "gather" | "scatter" if !few => {
+            vec![
+                (SMALL_BYTES, &["binomial", "linear"]),
+                (u64::MAX, &["linear"]),
+            ]
+        }
+        "gather" | "scatter" => vec![(u64::MAX, &["linear"])],
+        _ => vec![(u64::MAX, &["dissemination"])],
+    }
+}
+
+fn all_reduce(setting: Setting, few: bool) -> Vec<Preference> {
+    if setting.reproducible {
+        return vec![
+            (SMALL_BYTES, &["direct", "two-shot"]),
+            (u64::MAX, &["slice-reduce", "two-shot"]),
+        ];
+    }
+    if setting.mapped() {
+        let small: &[&str] = match few {
+            true => &["direct", "ring"],
+            false => &["slice-reduce", "recursive-doubling", "ring"],
+        };
+        return vec![(SMALL_BYTES, small), (u64::MAX, &["slice-reduce", "ring"])];
+    }
+    if setting.uneven {
+        // Every byte crosses between hosts once, shared by all ranks of a host.
+        let small: &[&str] = match few {
+            true => &["direct", "ring"],
+            false => &["recursive-doubling", "ring"],
+        };
+        return vec![
+            (SMALL_BYTES, small),
+            (
+                MEDIUM_BYTES,
+                &[
+                    "multi-rail(slice-reduce, recursive-doubling)",
+                    "multi-rail(two-shot, recursive-doubling)",
+                    "two-shot",
+                ],
+            ),
+            (
+                u64::MAX,
+                &[
+                    "multi-rail(slice-reduce, ring)",
+                    "multi-rail(ring, ring)",
+                    "ring",
+                ],
+            ),
+        ];
+    }
+    match few {
+        true => vec![
+            (SMALL_BYTES, &["direct", "ring"]),
+            (MEDIUM_BYTES, &["two-shot", "ring"]),
+            (u64::MAX, LARGE),
+        ],
+        false => vec![
+            (SMALL_BYTES, &["recursive-doubling", "ring"]),
+            (MEDIUM_BYTES, &["halving-doubling", "ring"]),
+            (u64::MAX, LARGE),
+        ],
+    }
+}
+
+/// Where there are so many ranks that a ring's landing memory does not fit, halving is next.
+const LARGE: &[&str] = &["ring", "halving-doubling", "two-shot"];
+
+fn blocks(collective: &str, setting: Setting, few: bool) -> Vec<Preference> {
+    let gathers = collective == "all-gather";
+    if setting.mapped() {
+        return match gathers {
+            true if few => vec![
+                (SMALL_BYTES, &["direct", "ring"]),
+                (u64::MAX, &["mapped", "direct"]),
+            ],
+            true => vec![(u64::MAX, &["mapped", "direct"])],
+            false => vec![(u64::MAX, &["direct", "ring"])],
+        };
+    }
+    if setting.reproducible && !gathers {
+        return vec![(u64::MAX, &["direct"])];
+    }
+    let medium: &[&str] = match (few, gathers) {
+        (true, _) => &["direct", "ring"],
+        (false, true) => &["bruck", "ring", "direct"],
+        (false, false) => &["halving", "ring", "direct"],
+    };
+    vec![(MEDIUM_BYTES, medium), (u64::MAX, &["ring", "direct"])]
+}

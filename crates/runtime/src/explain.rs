@@ -1,0 +1,127 @@
+//! What a call would run by, and why.
+
+use weft_kernels::DType;
+use weft_schedule::Collective;
+
+use crate::call::{Counts, Op, collective_name};
+use crate::choice::{Chooser, Line, Origin};
+use crate::geometry::Geometry;
+use crate::group::{Group, closed};
+use crate::group_state::GroupState;
+use crate::policy::Tiling;
+use crate::ways::{Kind, Way};
+use crate::{Call, Error};
+
+/// What a call would run by.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Explanation {
+    /// The algorithm's name, with its parts.
+    pub algorithm: String,
+    /// The part of the largest chunk that one tile takes, in bytes.
+    pub tile_bytes: u64,
+    /// The number of tiles.
+    pub tiles: u64,
+    /// How many of them may be under way at once.
+    pub tiles_in_flight: u32,
+    /// Tells plans apart: the same on all ranks, and for the same plan in every run.
+    pub hash: u64,
+    /// What was considered, and why it was chosen or not, the chosen one first.
+    pub why: Vec<String>,
+}
+
+impl Group {
+    /// Tells what a call would run by: a message of `bytes` (all blocks together), the same count on every rank, root 0.
+    pub fn explain(
+        &self,
+        collective: Collective,
+        bytes: u64,
+        dtype: DType,
+        symmetric: bool,
+    ) -> Result<Explanation, Error> {
+        self.check_usable()?;
+        self.engine.with(|state, _| {
+            let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
+            group.explain(collective, bytes, dtype, symmetric)
+        })
+    }
+}
+
+impl GroupState {
+    fn explain(
+        &mut self,
+        collective: Collective,
+        bytes: u64,
+        dtype: DType,
+        symmetric: bool,
+    ) -> Result<Explanation, Error> {
+        let elements = bytes.div_ceil(dtype.size() as u64);
+        let mut call = Call {
+            collective,
+            dtype,
+            op: Op::Sum,
+            input: std::ptr::null(),
+            output: std::ptr::null_mut(),
+            counts: Counts::Equal(elements),
+            priority: 0,
+            timeout: None,
+            algorithm: None,
+            tiling: Tiling::default(),
+        };
+        if !call.works_in_place() {
+            call.counts = Counts::Equal(elements.div_ceil(u64::from(self.size())));
+        }
+        let key = self.chooser.choose(&call, symmetric)?;
+        let kind = Kind {
+            symmetric: key.symmetric,
+            per_rank: false,
+        };
+        let line = self.chooser.line(collective, kind, bytes)?;
+        let plan = self.plan(key, &call)?;
+        let geometry = Geometry::new(&call, &plan.schedule, self.layout, None, plan.tile_bytes)?;
+        let way = self.chooser.way_of(key);
+        Ok(Explanation {
+            algorithm: way.name.clone(),
+            tile_bytes: geometry.tile_bytes(),
+            tiles: geometry.tiles,
+            tiles_in_flight: plan.tiles_in_flight as u32,
+            hash: way.hash(key.symmetric),
+            why: self.chooser.reasons(collective, kind, line),
+        })
+    }
+}
+
+impl Chooser {
+    /// Why the way of this line was chosen, and the others were not.
+    fn reasons(&self, collective: Collective, kind: Kind, line: Line) -> Vec<String> {
+        let chosen = self.way_at(line.way);
+        let limit = match line.up_to {
+            u64::MAX => "messages without a limit".to_owned(),
+            bytes => format!("messages of up to {bytes} bytes"),
+        };
+        let origin = match line.origin {
+            Origin::Policy => {
+                "the only one that the group's options or the configuration allow".into()
+            }
+            Origin::Profile => format!("what the profile says for {limit}"),
+            Origin::Defaults => format!("the built-in default for {limit}"),
+        };
+        let mut reasons = vec![format!("{}: chosen, {origin}", chosen.name)];
+        let name = collective_name(collective);
+        let family = (self.family(name).into_iter())
+            .map(|selection| Way::family(name, selection, Tiling::default()));
+        let own = (self.own().iter())
+            .filter(|own| own.collective == collective)
+            .map(|own| Way::own(own.clone(), Tiling::default()));
+        for way in family.chain(own).filter(|way| way.name != chosen.name) {
+            let why = match way.refusal(self.setting, kind) {
+                Some(why) => format!("refused: {why}"),
+                None if !self.fits(&way, collective, kind) => {
+                    "refused: its temporary memory does not fit".into()
+                }
+                None => format!("possible; {} comes first", chosen.name),
+            };
+            reasons.push(format!("{}: {why}", way.name));
+        }
+        reasons
+    }
+}

@@ -1,0 +1,198 @@
+//! The ways to carry out a collective that a group knows: an algorithm with its parts, or users' schedules, and how it is cut.
+
+use std::sync::Arc;
+
+use weft_algorithms::{Memory, Reach, Request, Requirements, Selection, Sizes, Topology};
+use weft_schedule::{Collective, Rank, Schedule};
+
+use crate::Error;
+use crate::call::{collective_name, mix};
+use crate::channel::SLOTS;
+use crate::policy::Tiling;
+
+/// Schedules of a user, verified for the group.
+#[derive(Debug)]
+pub(crate) struct Own {
+    pub(crate) name: String,
+    /// With the root that it is for.
+    pub(crate) collective: Collective,
+    /// This rank's program.
+    pub(crate) schedule: Schedule,
+    pub(crate) requires: Requirements,
+    /// Of all ranks' programs.
+    pub(crate) hash: u64,
+}
+
+/// What makes the schedule.
+#[derive(Clone, Debug)]
+pub(crate) enum Maker {
+    /// One of weft's algorithms.
+    Family(Selection),
+    /// A user's schedules.
+    Own(Arc<Own>),
+}
+
+/// One way to carry out one collective.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    pub(crate) collective: &'static str,
+    pub(crate) name: String,
+    pub(crate) maker: Maker,
+    pub(crate) tiling: Tiling,
+    pub(crate) requires: Requirements,
+    /// The same on all ranks that mean the same.
+    hash: u64,
+}
+
+/// What a schedule is made for, beside the call.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) rank: Rank,
+    pub(crate) ranks: u32,
+    pub(crate) topology: Topology,
+}
+
+impl Way {
+    pub(crate) fn family(collective: &'static str, selection: Selection, tiling: Tiling) -> Way {
+        let name = selection.name();
+        Way {
+            requires: selection.requires(),
+            hash: hash_of(collective, &name, tiling, 0),
+            maker: Maker::Family(selection),
+            collective,
+            name,
+            tiling,
+        }
+    }
+
+    pub(crate) fn own(own: Arc<Own>, tiling: Tiling) -> Way {
+        let collective = collective_name(own.collective);
+        Way {
+            collective,
+            name: own.name.clone(),
+            requires: own.requires,
+            hash: hash_of(collective, &own.name, tiling, own.hash),
+            maker: Maker::Own(own),
+            tiling,
+        }
+    }
+
+    /// Tells plans apart, on all ranks alike. Shown to users.
+    pub(crate) fn hash(&self, symmetric: bool) -> u64 {
+        mix(self.hash, u64::from(symmetric))
+    }
+
+    /// The part of a fingerprint that names the plan. Never 0, which stands for a plan that is not settled yet.
+    pub(crate) fn short(&self, symmetric: bool) -> u16 {
+        let hash = self.hash(symmetric);
+        ((hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48) as u16).max(1)
+    }
+
+    /// The most tiles that may be under way at once.
+    pub(crate) fn tiles_in_flight(&self) -> usize {
+        self.tiling
+            .tiles_in_flight
+            .map_or(SLOTS, |tiles| tiles as usize)
+    }
+
+    /// This rank's schedule.
+    pub(crate) fn schedule(
+        &self,
+        site: &Site,
+        collective: Collective,
+        symmetric: bool,
+        per_rank: bool,
+    ) -> Result<Schedule, Error> {
+        let selection = match &self.maker {
+            Maker::Family(selection) => selection,
+            Maker::Own(own) if own.collective == collective => return Ok(own.schedule.clone()),
+            Maker::Own(own) => {
+                return Err(Error::Config(format!(
+                    "the schedule {:?} is for {}, not for {collective}",
+                    own.name, own.collective
+                )));
+            }
+        };
+        Ok(selection.build(&Request {
+            collective,
+            ranks: site.ranks,
+            rank: site.rank,
+            memory: match symmetric {
+                true => Memory::Symmetric,
+                false => Memory::Ordinary,
+            },
+            sizes: match per_rank {
+                true => Sizes::PerRank,
+                false => Sizes::Equal,
+            },
+            topology: &site.topology,
+            parts: &[],
+        }))
+    }
+}
+
+fn hash_of(collective: &str, name: &str, tiling: Tiling, schedules: u64) -> u64 {
+    let text = [collective, "\0", name].map(str::bytes);
+    let hash = text.into_iter().flatten().map(u64::from).fold(1, mix);
+    let in_flight = tiling.tiles_in_flight.unwrap_or(SLOTS as u32);
+    [
+        tiling.tile_bytes.unwrap_or(0),
+        u64::from(in_flight),
+        schedules,
+    ]
+    .into_iter()
+    .fold(hash, mix)
+}
+
+/// What every rank of a group knows alike, and a choice may therefore depend on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Setting {
+    /// The number of ranks.
+    pub(crate) ranks: u32,
+    /// What ranks map of each other's pools: those of all ranks, those of their innermost unit, or none.
+    pub(crate) reach: Reach,
+    /// Whether ranks are on several units, and some unit has several of them.
+    pub(crate) uneven: bool,
+    /// Whether sums must not depend on algorithm, tile size and placement.
+    pub(crate) reproducible: bool,
+}
+
+impl Setting {
+    pub(crate) fn mapped(self) -> bool {
+        self.reach == Reach::All
+    }
+}
+
+/// The memory and the counts of a call, as far as the choice depends on them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Kind {
+    /// Whether all ranks passed the same piece of symmetric memory, mapped by all.
+    pub(crate) symmetric: bool,
+    /// Whether blocks have a size per rank.
+    pub(crate) per_rank: bool,
+}
+
+impl Way {
+    /// Why it cannot be used, if so.
+    pub(crate) fn refusal(&self, setting: Setting, kind: Kind) -> Option<&'static str> {
+        let requires = &self.requires;
+        let reduces = ["all-reduce", "reduce", "reduce-scatter"].contains(&self.collective);
+        if requires.symmetric && !kind.symmetric {
+            return Some("needs symmetric memory on every rank, all on one host");
+        }
+        match (requires.mapped, setting.reach) {
+            (Reach::All, Reach::Unit | Reach::None) => return Some("needs all ranks on one host"),
+            (Reach::Unit, Reach::None) => {
+                return Some("needs ranks that share memory in every innermost unit");
+            }
+            _ => {}
+        }
+        if kind.per_rank && !requires.per_rank_sizes {
+            return Some("needs the same count on every rank");
+        }
+        if setting.reproducible && reduces && !requires.reproducible {
+            return Some("does not combine all contributions of an element in rank order at once");
+        }
+        None
+    }
+}

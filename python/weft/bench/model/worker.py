@@ -1,0 +1,54 @@
+"""One measuring process: `python -m weft.bench.model.worker SPEC`.
+
+In every round it measures the parameters' probes, then every algorithm at every size, so that both see the machine at
+the same speed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import weft
+from weft.bench.model import observed
+from weft.bench.model.observed import Observed
+from weft.bench.model.settings import Setting
+from weft.emulation import kernel
+from weft.tuning import calibration
+from weft.tuning.stopwatch import Measurement, Probe, Stopwatch
+
+_LONG_S = 1.0
+"""Longer calls are made in the first round only."""
+
+
+def main() -> None:
+    """Measures; rank 0 writes what it has found."""
+    kernel.die_with_parent()
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    sizes: list[int] = spec["sizes"]
+    with weft.init(pool_bytes=1 << 30, timeout=600.0) as group:
+        stopwatch = Stopwatch(group, max(sizes))
+        wanted = [Probe("all-reduce", name, size) for size in sizes for name in spec["algorithms"]]
+        probes = calibration.probes(max(sizes))
+        first: list[Measurement] = []
+        cells: list[Measurement] = []
+        long: set[Probe] = set()
+        runs = {name: stopwatch.runs(Probe("all-reduce", name, 4096)) for name in spec["algorithms"]}
+        for turn in range(spec["rounds"]):
+            first += calibration.measure(stopwatch.measure_all, probes, spec["calibration_s"])
+            for probe in wanted:
+                if not runs[probe.algorithm] or probe in long:
+                    continue
+                cells.append(stopwatch.measure(probe, spec["cell_s"]))
+                if cells[-1].median_s > _LONG_S:
+                    long.add(probe)
+            if group.rank == 0:
+                print(f"round {turn + 1} of {spec['rounds']}", flush=True)
+        if group.rank == 0:
+            found = Observed(Setting(**spec["setting"]), observed.merged(first), observed.merged(cells))
+            Path(spec["result"]).write_text(json.dumps(found.to_value()))
+
+
+if __name__ == "__main__":
+    main()

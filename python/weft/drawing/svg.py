@@ -1,0 +1,62 @@
+"""The few elements of SVG that the pictures consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+__all__ = ["Canvas"]
+
+
+class Canvas:
+    """A picture in the making: elements lie above those that were added before. Lengths are in pixels."""
+
+    def __init__(self, width: float, height: float, style: Mapping[str, str]) -> None:
+        """Begins a picture. `style` gives the declarations of each class of elements, as in a style sheet."""
+        rules = "".join(f".{name}{{{declarations}}}" for name, declarations in style.items())
+        size = f'width="{_number(width)}" height="{_number(height)}" viewBox="0 0 {_number(width)} {_number(height)}"'
+        self._elements = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
+            f"<style>{rules}</style>",
+            f'<rect width="{_number(width)}" height="{_number(height)}" fill="#fff"/>',
+        ]
+
+    def rect(self, name: str, x: float, y: float, width: float, height: float, tip: str = "") -> None:
+        """A filled box. `tip` is shown when the mouse rests on it."""
+        box = f'x="{_number(x)}" y="{_number(y)}" width="{_number(width)}" height="{_number(height)}"'
+        self._element("rect", f'class="{name}" {box}', f"<title>{escape(tip)}</title>" if tip else "")
+
+    def line(self, name: str, x1: float, y1: float, x2: float, y2: float) -> None:
+        """A straight line."""
+        ends = f'x1="{_number(x1)}" y1="{_number(y1)}" x2="{_number(x2)}" y2="{_number(y2)}"'
+        self._element("line", f'class="{name}" {ends}')
+
+    def arrow(self, name: str, x1: float, y1: float, x2: float, y2: float, tip: str = "") -> None:
+        """A straight line with a head at its second end."""
+        length = max(((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5, 1e-9)
+        along, across = ((x2 - x1) / length, (y2 - y1) / length), (-(y2 - y1) / length, (x2 - x1) / length)
+        corners = [(x2 - 5 * along[0] + side * across[0], y2 - 5 * along[1] + side * across[1]) for side in (2, -2)]
+        (ax, ay), (bx, by) = corners
+        path = (
+            f"M{_number(x1)} {_number(y1)}L{_number(x2)} {_number(y2)}"
+            f"M{_number(ax)} {_number(ay)}L{_number(x2)} {_number(y2)}L{_number(bx)} {_number(by)}"
+        )
+        self._element("path", f'class="{name}" d="{path}"', f"<title>{escape(tip)}</title>" if tip else "")
+
+    def text(self, name: str, x: float, y: float, text: str, anchor: str = "start") -> None:
+        """A line of text; `anchor` (`start`, `middle` or `end`) says which part of it lies at `x`."""
+        place = f'x="{_number(x)}" y="{_number(y)}"' + (f' text-anchor="{anchor}"' if anchor != "start" else "")
+        self._element("text", f'class="{name}" {place}', escape(text, quote=False))
+
+    def finish(self) -> str:
+        """The picture's text."""
+        return "\n".join([*self._elements, "</svg>"]) + "\n"
+
+    def _element(self, name: str, attributes: str, content: str = "") -> None:
+        end = f">{content}</{name}>" if content else "/>"
+        self._elements.append(f"<{name} {attributes}{end}")
+
+
+def _number(value: float) -> str:
+    """At most one digit behind the point: the same text for lengths that differ by rounding only."""
+    return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")

@@ -1,0 +1,107 @@
+"""The built-in algorithms, and their schedules for groups that need not exist."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft import _weft
+from weft.schedule.schedule import Report, Schedule, plain_hosts
+
+__all__ = ["Algorithm", "Call", "Planned", "algorithms", "plan"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """One way to carry out one collective."""
+
+    collective: str
+    name: str
+    summary: str
+    mapped: str
+    """Whose temporary memory a rank reads: `none`, `unit` (that of the ranks of its own host) or `all`."""
+    symmetric: bool
+    """Whether the caller's arrays must be symmetric."""
+    per_rank_sizes: bool
+    """Whether blocks may have a size per rank."""
+    reproducible: bool
+    """Whether it combines every element in the order of ranks, in one pass: the canonical tree."""
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> Algorithm:
+        """The algorithm as the core writes it."""
+        return Algorithm(row["collective"], row["name"], row["summary"], **row["needs"])
+
+    @property
+    def requirements(self) -> str:
+        """What it needs, in words for people; empty if it runs everywhere."""
+        reach = {"none": "", "unit": "shared memory within each host", "all": "one host"}[self.mapped]
+        return ", ".join(filter(None, [reach, "symmetric memory" if self.symmetric else ""]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """For which call of which group a schedule is wanted."""
+
+    collective: str
+    ranks: int
+    root: int | None = None
+    """The root of a rooted collective; rank 0, if left out."""
+    hosts: int | Sequence[int] | None = None
+    """So many hosts, or the number of ranks on each; without it all ranks are on one."""
+    memory: str = "ordinary"
+    """`ordinary` or `symmetric`."""
+    sizes: str = "equal"
+    """`equal`, or `per-rank` where blocks have a size per rank."""
+
+    def question(self) -> dict[str, Any]:
+        """As the core reads it."""
+        return {**dataclasses.asdict(self), "hosts": plain_hosts(self.hosts)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """The schedule of a built-in algorithm, and what the verifier says of it."""
+
+    collective: str
+    algorithm: str
+    summary: str
+    ranks: int
+    hosts: tuple[int, ...]
+    """The number of ranks on each host."""
+    refusal: str | None
+    """Why a group like this cannot take it, if it cannot."""
+    report: Report | None
+    """What it costs and computes, if it is right."""
+    problem: str | None
+    """What the verifier objects to, if it is not."""
+    schedule: Schedule
+
+
+def algorithms(collective: str | None = None) -> tuple[Algorithm, ...]:
+    """All algorithms, or those of one collective; the general-purpose one first."""
+    rows = map(Algorithm.of, json.loads(_weft.algorithms()))
+    return tuple(row for row in rows if collective in (None, row.collective))
+
+
+def plan(algorithm: str, call: Call, rank: int | None = None) -> Planned:
+    """Makes an algorithm's schedule and verifies it; with `rank`, its text has the program of that rank only.
+
+    Raises:
+        ArgumentError: There is no such algorithm or call; says what there is.
+    """
+    question = {"algorithm": algorithm, "rank": rank, "call": call.question()}
+    answer = json.loads(_weft.plan(json.dumps(question)))
+    return Planned(
+        collective=answer["collective"],
+        algorithm=answer["algorithm"],
+        summary=answer["summary"],
+        ranks=answer["ranks"],
+        hosts=tuple(answer["hosts"]),
+        refusal=answer["refusal"],
+        report=Report.of(answer["report"]) if answer["verified"] else None,
+        problem=None if answer["verified"] else answer["problem"]["message"],
+        schedule=Schedule(answer["text"]),
+    )

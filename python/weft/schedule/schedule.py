@@ -1,0 +1,74 @@
+"""Schedules in text form: loaded, saved, verified."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from weft import _weft
+from weft.errors import ScheduleError
+
+__all__ = ["Report", "Schedule", "plain_hosts"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a right schedule costs and computes."""
+
+    collective: str
+    ranks: int
+    chunks: int
+    latency_steps: int
+    """The longest chain of signals, each sent after the one before it was waited for."""
+    sent: tuple[float | None, ...]
+    """By rank: what it writes to other ranks' memory, as a share of the message; None where calls bring the sizes."""
+    read: tuple[float | None, ...]
+    """By rank: what it reads from other ranks' memory, as a share of the message."""
+    trees: tuple[str, ...]
+    """By chunk, for collectives that reduce: the order in which the contributions are combined."""
+
+    @staticmethod
+    def of(found: Mapping[str, Any]) -> Report:
+        """The report as the core writes it."""
+        lists = {name: tuple(found[name]) for name in ("sent", "read", "trees")}
+        return Report(**{**found, **lists})
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """The programs of all ranks, in text form."""
+
+    text: str
+
+    @staticmethod
+    def load(path: str | Path) -> Schedule:
+        """The schedule in a file."""
+        return Schedule(Path(path).read_text(encoding="utf-8"))
+
+    def save(self, path: str | Path) -> None:
+        """Writes the text form to a file."""
+        Path(path).write_text(self.text, encoding="utf-8")
+
+    def verify(self, mapped: str = "none", hosts: int | Sequence[int] | None = None) -> Report:
+        """Plays all ranks together: every contribution exactly once, no race, no deadlock.
+
+        Args:
+            mapped: Which memory of their peers ranks of one host reach: `none`, `scratch`, or `all` (symmetric memory).
+            hosts: So many hosts, or the number of ranks on each; without it all ranks are on one.
+
+        Raises:
+            ScheduleError: The schedule is wrong: says at which rank, step and chunk, and why.
+        """
+        options = {"mapped": mapped, "hosts": plain_hosts(hosts)}
+        verdict = json.loads(_weft.verify(self.text, json.dumps(options)))
+        if not verdict["verified"]:
+            raise ScheduleError(**verdict["problem"])
+        return Report.of(verdict["report"])
+
+
+def plain_hosts(hosts: int | Sequence[int] | None) -> int | list[int] | None:
+    """Hosts as JSON knows them."""
+    return hosts if hosts is None or isinstance(hosts, int) else list(hosts)

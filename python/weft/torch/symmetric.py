@@ -1,0 +1,135 @@
+"""Tensors in symmetric memory: memory that the other ranks of the host reach directly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup, distributed_c10d
+
+from weft.errors import ArgumentError
+from weft.group import Group
+from weft.torch.arguments import check_reducible, is_reducible
+from weft.torch.blocks import Blocks, as_tensor
+
+if TYPE_CHECKING:
+    from weft import _weft
+
+__all__ = ["SymmetricMemory", "empty_symmetric", "symmetric_operations"]
+
+_CPU = torch.device("cpu")
+
+
+def empty_symmetric(
+    *size: int | Sequence[int], dtype: torch.dtype | None = None, group: ProcessGroup | None = None
+) -> Tensor:
+    """A new tensor in memory that the other ranks of the same host reach directly.
+
+    Operations of `torch.distributed` on such tensors make no staging copies. A rank may pass the whole tensor or a
+    contiguous part; all ranks of the group pass the same part of tensors of the same call. For an operation with an
+    input and an output, both lie in symmetric memory, or the input of an all-gather where it ends up in the output.
+    In other cases, or where the group's ranks are on several hosts, an operation runs as on any other tensor.
+    `symmetric_operations` tells how often they did not.
+
+    Every rank of the group calls it with the same size and type, in the order of the group's operations. It waits for
+    the other ranks. The elements are 0 at first.
+
+    No rank has to free anything: when all ranks' tensors are gone, views included, so is the memory. A rank that drops
+    its tensor earlier only says so to the others. A tensor may outlive its group, as any other.
+
+    Args:
+        size: The shape: numbers, or one sequence of numbers. `()` makes a tensor of one element without dimensions.
+        dtype: One of weft's element types (floating point except float8, integers, bool), complex64 or complex128.
+            `torch.get_default_dtype()` if not given.
+        group: The process group in which the tensor will be used; the default group if not given. Its backend for the
+            CPU is weft.
+
+    Raises:
+        weft.ArgumentError: The group's backend for the CPU is not weft, this rank is not in it, or the size has a
+            negative number.
+        weft.UnsupportedError: Elements of this type cannot be reduced.
+        weft.ConfigError: The ranks ask for different sizes, or there is not enough memory.
+        weft.Timeout: Another rank did not make the same call in time.
+    """
+    shape = _shape(size)
+    dtype = dtype or torch.get_default_dtype()
+    check_reducible(dtype)
+    return _memory_of(group).tensor(shape, dtype)
+
+
+def symmetric_operations(group: ProcessGroup | None = None) -> int:
+    """How many operations of a group ran on symmetric memory as such: the same number on all ranks.
+
+    Operations of a few KiB run as on any other memory, and are not counted.
+
+    Raises:
+        weft.ArgumentError: The group's backend for the CPU is not weft, or this rank is not in it.
+    """
+    return _memory_of(group).operations
+
+
+class SymmetricMemory:
+    """What a group's backend offers to make tensors in symmetric memory."""
+
+    def __init__(self, native: _weft.Group) -> None:
+        self._group = Group(native)
+        self._blocks: dict[int, Blocks] = {}
+
+    @property
+    def operations(self) -> int:
+        """How many operations ran on symmetric memory as such."""
+        return self._group.symmetric_operations
+
+    def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A new tensor; every rank calls this with the same shape and type."""
+        memory = self._group.symmetric(math.prod(shape) * dtype.itemsize, "uint8")
+        return as_tensor(memory, dtype).view(tuple(shape))
+
+    def serves(self, device: torch.device) -> bool:
+        """Whether operations on this device's tensors gain from `lend`."""
+        return torch.device(device).type == _CPU.type and self._group.size > 1 and len(set(self._group.hosts)) == 1
+
+    def lend(self, elements: int, dtype: torch.dtype) -> Tensor:
+        """A vector in memory that is used again once it is gone on all ranks: see `Blocks`.
+
+        Every rank calls this with the same arguments. The elements are arbitrary at first.
+        """
+        nbytes = elements * dtype.itemsize
+        if nbytes == 0 or not is_reducible(dtype):
+            return torch.empty(elements, dtype=dtype)
+        blocks = self._blocks.setdefault(nbytes, Blocks(self._group, nbytes))
+        return as_tensor(blocks.take(), dtype)
+
+    def close(self) -> None:
+        """Forgets the memory that is kept for use again."""
+        self._blocks.clear()
+
+
+def _shape(size: Sequence[int | Sequence[int]]) -> tuple[int, ...]:
+    only = size[0] if len(size) == 1 else None
+    shape = tuple(int(length) for length in (only if isinstance(only, Sequence) else size))  # type: ignore[arg-type]
+    if any(length < 0 for length in shape):
+        raise ArgumentError(f"size={shape} is not allowed: expected lengths of at least 0")
+    return shape
+
+
+def _memory_of(group: ProcessGroup | None) -> SymmetricMemory:
+    """The memory of the group's backend for the CPU, which must be weft."""
+    group = distributed_c10d._get_default_group() if group is None else group
+    if not isinstance(group, ProcessGroup):  # `GroupMember.NON_GROUP_MEMBER`
+        raise ArgumentError(f"group={group!r} is not allowed: this rank is not in it")
+    try:
+        backend = group._get_backend(_CPU)
+    except RuntimeError as error:
+        raise ArgumentError(f"group {group.group_name} has no backend for the CPU: expected weft") from error
+    backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it
+    memory = getattr(backend, "symmetric_memory", None)
+    if not isinstance(memory, SymmetricMemory):
+        raise ArgumentError(
+            f"the backend of group {group.group_name} for the CPU is {backend.name()}: expected weft, as in "
+            'init_process_group("weft") or new_group(backend="weft")'
+        )
+    return memory

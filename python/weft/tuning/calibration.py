@@ -1,0 +1,54 @@
+"""The measurements that the model's parameters come from.
+
+None of them is an all-reduce: that the parameters predict all-reduces is then worth something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.tuning.stopwatch import Measurement, Probe
+
+__all__ = ["measure", "probes"]
+
+Run = Callable[[Sequence[Probe], float], list[Measurement]]
+"""Measures each probe for about so many seconds, on all ranks together."""
+
+_WAYS = (
+    ("barrier", "dissemination"),
+    ("broadcast", "binomial"),
+    ("reduce", "binomial"),
+    ("reduce", "slice-reduce"),
+    ("reduce-scatter", "direct"),
+    ("reduce-scatter", "ring"),
+    ("all-gather", "direct"),
+    ("all-gather", "ring"),
+    ("all-gather", "mapped"),
+    ("all-to-all", "pairwise"),
+    ("gather", "linear"),
+)
+"""Together they show latency, rate in and out of a rank and of a host, copying and combining, alone and all at once."""
+
+_BYTES = (4 << 10, 64 << 10, 1 << 20, 8 << 20)
+_LONG_S = 0.1
+"""Who takes longer than this at one size is not asked at larger ones."""
+
+
+def probes(bytes_max: int) -> list[Probe]:
+    """What is measured, small sizes first."""
+    sizes = [size for size in _BYTES if size <= bytes_max]
+    blocks = [Probe(collective, way, size) for size in sizes for collective, way in _WAYS if collective != "barrier"]
+    return [Probe("barrier", "dissemination", 0), *blocks]
+
+
+def measure(run: Run, what: Sequence[Probe], seconds: float) -> list[Measurement]:
+    """Measures for about `seconds`, by `run`, what the group can run."""
+    found: list[Measurement] = []
+    long: set[tuple[str, str]] = set()
+    for probe in what:
+        if (probe.collective, probe.algorithm) in long:
+            continue
+        measured = run([probe], seconds / len(what))
+        found += measured
+        long.update((probe.collective, probe.algorithm) for one in measured if one.median_s > _LONG_S)
+    return found

@@ -1,0 +1,169 @@
+"""Profiles: which algorithm runs at which size on which machines, as a file.
+
+A profile is keyed by the topology that it was measured on. Rank 0 reads it when a group is made, and every rank is
+given what rank 0 has read, so that all choose alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.errors import ConfigError
+
+__all__ = ["Profile", "Row", "Topology", "candidates", "hardware"]
+
+VERSION = 1
+_KEY_DIGITS = 16
+_CPU_INFO = Path("/proc/cpuinfo")
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """What a profile depends on. Equal topologies share a profile."""
+
+    ranks: int
+    ranks_per_host: list[int]
+    """In the order of each host's lowest rank."""
+    transports: list[str]
+    """All kinds of connections between the ranks, sorted."""
+    hardware: str
+    """Processor and number of cores of rank 0's host."""
+
+    @property
+    def key(self) -> str:
+        """A short name, the same for equal topologies."""
+        return _digest(dataclasses.asdict(self))[:_KEY_DIGITS]
+
+    @property
+    def file_name(self) -> str:
+        """How the file is called where profiles are looked for."""
+        return f"{self.ranks}-ranks-{len(self.ranks_per_host)}-hosts-{self.key}.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One range of sizes of one collective."""
+
+    up_to_bytes: int | None
+    """The largest message of the range, in bytes of the whole message; None in the last row."""
+    algorithm: str
+    tile_bytes: int | None = None
+    """The most that one rank has in one tile; None: as the memory pool allows."""
+    tiles_in_flight: int | None = None
+    """None: as the group's lanes allow."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """The choice for a topology, and the model that it comes from."""
+
+    topology: Topology
+    machine: Mapping[str, Any]
+    """The model's parameters, as the simulator takes them."""
+    table: Mapping[str, Sequence[Row]]
+    """By collective: rows in the order of their sizes."""
+
+    @property
+    def hash(self) -> str:
+        """Names the choice: equal hashes run equal algorithms."""
+        return _digest(_table_json(self.table))[:_KEY_DIGITS]
+
+    def row(self, collective: str, size_bytes: int) -> Row | None:
+        """What runs for a message of this size; None where the profile says nothing."""
+        for row in self.table.get(collective, ()):
+            if row.up_to_bytes is None or size_bytes <= row.up_to_bytes:
+                return row
+        return None
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        value = {
+            "version": VERSION,
+            "topology": dataclasses.asdict(self.topology),
+            "machine": self.machine,
+            "table": _table_json(self.table),
+            "hash": self.hash,
+        }
+        return json.dumps(value, indent=1) + "\n"
+
+    @staticmethod
+    def from_json(text: str, source: str = "profile") -> Profile:
+        """Reads such a text; `source` is named in errors."""
+        try:
+            value = json.loads(text)
+            if value["version"] != VERSION:
+                raise ConfigError(f"{source}: version {value['version']} of profiles is not known: expected {VERSION}")
+            table = {name: [Row(**row) for row in rows] for name, rows in value["table"].items()}
+            profile = Profile(Topology(**value["topology"]), value["machine"], table)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{source} is not a profile: {type(error).__name__}: {error}") from None
+        profile._check(source)
+        if value.get("hash") != profile.hash:
+            raise ConfigError(
+                f"{source}: the hash is {value.get('hash')!r}, but that of the table {profile.hash!r}: it was changed"
+            )
+        return profile
+
+    @staticmethod
+    def load(path: Path) -> Profile:
+        """Reads a file."""
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise ConfigError(f"profile {path} cannot be read: {error.strerror}") from None
+        return Profile.from_json(text, f"profile {path}")
+
+    def save(self, path: Path) -> None:
+        """Writes the file. Who reads meanwhile sees the old one or the new one, never half of it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(self.to_json())
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    def _check(self, source: str) -> None:
+        for collective, rows in self.table.items():
+            bounds = [row.up_to_bytes for row in rows]
+            inner = [bound for bound in bounds[:-1] if isinstance(bound, int)]
+            if not rows or bounds[-1] is not None or len(inner) != len(rows) - 1 or inner != sorted(set(inner)):
+                raise ConfigError(
+                    f"{source}: {collective} has the ranges {bounds}: expected growing numbers of bytes, then null"
+                )
+
+
+def hardware() -> str:
+    """This host's processor and number of cores, as profiles name it."""
+    names = [
+        line.partition(":")[2].strip() for line in _CPU_INFO.read_text().splitlines() if line.startswith("model name")
+    ]
+    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def candidates(directory: Path, ranks: int, hardware: str) -> list[tuple[Path, Profile]]:
+    """The profiles in a directory for so many ranks on such hosts; how the ranks are placed still tells them apart.
+
+    Raises if one of them cannot be read: who has tuned does not want to run untuned without a word.
+    """
+    found = [(path, Profile.load(path)) for path in sorted(directory.glob(f"{ranks}-ranks-*.json"))]
+    return [(path, profile) for path, profile in found if profile.topology.hardware == hardware]
+
+
+def _table_json(table: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+    return {name: [dataclasses.asdict(row) for row in rows] for name, rows in sorted(table.items())}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

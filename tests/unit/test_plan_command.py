@@ -1,0 +1,117 @@
+"""`weft plan` shows every algorithm's schedule, and what it prints is what `weft verify` reads."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft import _weft
+from weft.cli import main
+from weft.schedule import Algorithm, Call, Schedule, algorithms, plan
+
+NAMES = [(algorithm.collective, algorithm.name) for algorithm in algorithms()]
+
+
+def hosts_for(algorithm: Algorithm) -> list[int] | None:
+    return None if algorithm.mapped == "all" else [2, 3]
+
+
+@pytest.mark.parametrize("algorithm", algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
+def test_every_schedule_is_verified_and_survives_its_text(algorithm: Algorithm) -> None:
+    planned = plan(algorithm.name, Call(algorithm.collective, ranks=5, hosts=hosts_for(algorithm)))
+    assert planned.problem is None
+    assert planned.refusal is None
+    mapped = "none" if algorithm.mapped == "none" else "scratch"
+    assert planned.schedule.verify(mapped, hosts_for(algorithm)) == planned.report
+
+
+@pytest.mark.parametrize("memory", ["ordinary", "symmetric"])
+def test_what_is_printed_can_be_verified(memory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "slice-reduce", "--ranks", "3", "--memory", memory]) == 0
+    printed = capsys.readouterr().out
+    path = tmp_path / "plan.txt"
+    path.write_text(printed)
+    reach = {"ordinary": "scratch", "symmetric": "all"}[memory]
+    assert main(["verify", str(path), "--mapped", reach]) == 0
+    assert main(["verify", str(path)]) == 1
+
+
+def test_the_program_of_one_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "binomial", "--collective", "broadcast", "--root", "2", "--ranks", "3", "--rank", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "collective broadcast from 2" in printed
+    assert [line for line in printed.splitlines() if line.startswith("rank ")] == ["rank 1"]
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "ring", "--ranks", "8", "--hosts", "3,5", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert set(answer) == {
+        *("collective", "algorithm", "summary", "ranks", "hosts", "refusal"),
+        *("verified", "report", "problem", "text"),
+    }
+    assert (answer["algorithm"], answer["hosts"], answer["verified"]) == ("ring", [3, 5], True)
+    assert answer["report"]["sent"] == [1.75] * 8
+    assert answer["report"]["latency_steps"] == 14
+    assert Schedule(answer["text"]).verify().ranks == 8
+
+
+def test_a_group_that_cannot_take_an_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "slice-reduce", "--hosts", "2"]) == 1
+    printed = capsys.readouterr().out
+    assert "such a group cannot take it: it needs ranks that all share memory, but there are 2 hosts" in printed
+    assert "not verified: rank 0, step" in printed
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--list"]) == 0
+    printed = capsys.readouterr().out
+    for collective, name in NAMES:
+        assert f"\n  {name} " in printed
+        assert collective in printed.splitlines()
+    assert main(["plan", "--list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["collective"], row["name"]) for row in rows] == NAMES
+    assert all(row["summary"] and row["mapped"] in ("none", "unit", "all") for row in rows)
+    assert main(["plan", "--list", "--collective", "broadcast"]) == 0
+    assert "all-reduce" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "name an algorithm, or give --list"),
+        ("nope", 'unknown algorithm "nope" for all-reduce; there are: ring, direct'),
+        ("ring --ranks 99999", "ranks=99999: from 1 to 1024"),
+        ("ring --hosts 5", "5 hosts for 4 ranks: give 1 to 4"),
+        ("ring --hosts 1,2", "hosts of [1, 2] ranks for 4 ranks: each has at least 1, all together 4"),
+        ("ring --root 1", "root=1: all-reduce has none"),
+        ("binomial --collective reduce --root 4", "root=4: from 0 to 3"),
+        ("ring --collective sum", 'collective="sum": one of all-reduce, reduce'),
+        ("ring --rank 4", "rank=4: from 0 to 3"),
+        ("ring --sizes per-rank", "all-reduce ring knows blocks of equal size only"),
+        ("slice-reduce --memory symmetric --hosts 2", "symmetric memory is shared by the ranks of one host"),
+        ("--list --collective sum", "--collective sum: one of all-reduce, reduce"),
+    ],
+)
+def test_wrong_arguments_name_what_is_allowed(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *arguments.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", ["ring --ranks 0", "ring --ranks many", "ring --hosts 0", "ring --hosts 2,0"])
+def test_wrong_options_end_with_status_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", *arguments.split()])
+    assert ended.value.code == 2
+    assert "argument --" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["", "{", "null", "[]", "{}", '{"algorithm": "ring"}', '{"algorithm": "ring", "call": {}, "more": 1}'],
+)
+def test_no_question_ends_the_process(question: str) -> None:
+    with pytest.raises(weft.ArgumentError):
+        _weft.plan(question)

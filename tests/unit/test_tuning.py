@@ -1,0 +1,202 @@
+"""Profiles, choices and fits: everything of the tuner that needs no group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from weft.errors import ConfigError
+from weft.tuning import choice
+from weft.tuning.choice import Candidate, Case
+from weft.tuning.fit import fit
+from weft.tuning.profile import Profile, Row, Topology, candidates
+
+TOPOLOGY = Topology(ranks=4, ranks_per_host=[2, 2], transports=["shm", "tcp"], hardware="a processor, 2 cores")
+TABLE = {"all-reduce": [Row(8192, "direct"), Row(1 << 20, "two-shot", 65536, 2), Row(None, "ring")]}
+PROFILE = Profile(TOPOLOGY, {"hosts": [2, 2]}, TABLE)
+
+
+def test_a_profile_is_read_as_it_was_written(tmp_path):
+    path = tmp_path / "deep" / TOPOLOGY.file_name
+    PROFILE.save(path)
+    assert Profile.load(path) == PROFILE
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("size", "algorithm"),
+    [(1, "direct"), (8192, "direct"), (8193, "two-shot"), (1 << 20, "two-shot"), (1 << 30, "ring")],
+)
+def test_a_row_is_for_sizes_up_to_its_bound(size, algorithm):
+    row = PROFILE.row("all-reduce", size)
+    assert row is not None
+    assert row.algorithm == algorithm
+
+
+def test_a_profile_says_nothing_of_other_collectives():
+    assert PROFILE.row("broadcast", 1) is None
+
+
+def test_only_what_runs_is_in_the_hash():
+    other_model = Profile(TOPOLOGY, {"hosts": [4]}, TABLE)
+    other_table = Profile(TOPOLOGY, PROFILE.machine, {"all-reduce": [Row(None, "ring")]})
+    assert other_model.hash == PROFILE.hash
+    assert other_table.hash != PROFILE.hash
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"version": 99}, "version 99"),
+        ({"table": {"all-reduce": []}}, "all-reduce"),
+        ({"table": {"all-reduce": [{"up_to_bytes": 5, "algorithm": "ring"}]}}, "then null"),
+        ({"table": {"all-reduce": [{"algorithm": "ring"}]}}, "not a profile"),
+        (
+            {
+                "table": {
+                    "all-reduce": [
+                        {"up_to_bytes": 9, "algorithm": "ring"},
+                        {"up_to_bytes": 9, "algorithm": "ring"},
+                        {"up_to_bytes": None, "algorithm": "ring"},
+                    ]
+                }
+            },
+            "growing",
+        ),
+        ({"table": {"all-reduce": [{"up_to_bytes": None, "algorithm": "ring"}]}}, "hash"),
+        ({"hash": "0"}, "hash"),
+    ],
+)
+def test_a_spoilt_profile_is_refused(change, says):
+    value = {**json.loads(PROFILE.to_json()), **change}
+    with pytest.raises(ConfigError, match=says):
+        Profile.from_json(json.dumps(value))
+
+
+def test_a_profile_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"missing\.json"):
+        Profile.load(tmp_path / "missing.json")
+
+
+def test_candidates_are_for_the_same_ranks_and_hardware(tmp_path):
+    for topology in (
+        TOPOLOGY,
+        Topology(4, [4], ["shm"], "a processor, 2 cores"),
+        Topology(8, [4, 4], ["shm", "tcp"], "a processor, 2 cores"),
+        Topology(4, [2, 2], ["shm", "tcp"], "another processor, 2 cores"),
+    ):
+        Profile(topology, {}, TABLE).save(tmp_path / topology.file_name)
+    found = candidates(tmp_path, 4, "a processor, 2 cores")
+    assert sorted(profile.topology.ranks_per_host for _, profile in found) == [[2, 2], [4]]
+
+
+def test_no_directory_has_no_candidates(tmp_path):
+    assert candidates(tmp_path / "missing", 4, "a processor, 2 cores") == []
+
+
+class Network:
+    """Times of three algorithms: a start and a rate each."""
+
+    LINES: Mapping[str, tuple[float, float]] = {"few": (1e-6, 4e-9), "middle": (3e-6, 2e-9), "many": (100e-6, 1e-9)}
+
+    def __init__(self, real: Mapping[str, tuple[float, float]] | None = None) -> None:
+        self.real = real or self.LINES
+        self.measured: list[Case] = []
+
+    def price(self, cases: Sequence[Case]) -> list[float]:
+        return [self._time(self.LINES, case) for case in cases]
+
+    def measure(self, cases: Sequence[Case]) -> dict[Case, float]:
+        self.measured += cases
+        return {case: self._time(self.real, case) for case in cases}
+
+    @staticmethod
+    def _time(lines: Mapping[str, tuple[float, float]], case: Case) -> float:
+        start, rate = lines[case[0].algorithm]
+        return start + rate * case[1]
+
+
+FAMILY = [Candidate(name) for name in Network.LINES]
+SIZES = [256 * 4**power for power in range(8)]
+
+
+def test_each_size_gets_what_is_fastest_there():
+    network = Network()
+    chosen = choice.choose(FAMILY, SIZES, network.price, network.price, network.measure)
+    for one in chosen:
+        fastest = min(FAMILY, key=lambda candidate, size=one.bytes: network.price([(candidate, size)])[0])
+        assert one.candidate == fastest
+        assert one.predicted_s == one.measured_s == network.price([(fastest, one.bytes)])[0]
+
+
+def test_ranges_end_where_the_times_cross():
+    network = Network()
+    table = choice.rows(choice.choose(FAMILY, SIZES, network.price, network.price, network.measure))
+    assert [row.algorithm for row in table] == ["few", "middle", "many"]
+    assert table[-1].up_to_bytes is None
+    # The lines cross at 1,000 and at 97,000 bytes; ranges end at a size or between it and the next.
+    assert [row.up_to_bytes for row in table[:-1]] == [512, 65536]
+
+
+def test_measurement_decides_against_a_prediction():
+    wrong_about_middle = {**Network.LINES, "middle": (50e-6, 2e-9)}
+    network = Network(wrong_about_middle)
+    chosen = choice.choose(FAMILY, SIZES, network.price, network.price, network.measure)
+    at_1024 = next(one for one in chosen if one.bytes == 1024)
+    assert at_1024.candidate.algorithm == "few"
+    assert "measured" in at_1024.why
+
+
+def test_what_is_clearly_slower_is_not_measured():
+    network = Network()
+    choice.choose(FAMILY, SIZES, network.price, network.price, network.measure)
+    assert (Candidate("many"), SIZES[0]) not in network.measured
+
+
+def test_what_cannot_be_measured_is_chosen_by_price():
+    network = Network()
+    chosen = choice.choose(FAMILY, SIZES, network.price, network.price, lambda _: {})
+    assert [row.algorithm for row in choice.rows(chosen)] == ["few", "middle", "many"]
+    assert all(one.measured_s is None for one in chosen)
+
+
+def test_another_tile_is_taken_only_if_it_is_measured_faster():
+    small = Candidate("many", tile_bytes=4096)
+
+    def tilings(_: choice.Chosen) -> list[Candidate]:
+        return [small]
+
+    def play(cases: Sequence[Case]) -> list[float]:
+        return [0.5 if candidate == small else 1.0 for candidate, _ in cases]
+
+    chosen = [choice.Chosen(None, Candidate("many"), 1 << 20, 1.0, 1.0, "because")]
+    taken = choice.tiled(chosen, tilings, play, lambda cases: dict(zip(cases, play(cases), strict=True)))
+    left = choice.tiled(chosen, tilings, play, lambda cases: dict.fromkeys(cases, 1.0))
+    assert [one.candidate for one in taken] == [small]
+    assert left == chosen
+
+
+def test_a_fit_finds_the_parameters_that_measurements_came_from():
+    sizes = np.array([1.0, 1e3, 1e6, 1e6, 1e9])
+
+    def predict(sets):
+        return np.array([s["start"] + s["rate"] * sizes for s in sets])
+
+    true = {"start": 3e-5, "rate": 2e-9}
+    found = fit({"start": 1e-6, "rate": 1e-9}, predict, predict([true])[0])
+    assert found == pytest.approx(true, rel=0.02)
+
+
+def test_one_wrong_measurement_does_not_spoil_a_fit():
+    sizes = np.array([1.0, 10.0, 1e3, 1e4, 1e6, 1e7, 1e8])
+
+    def predict(sets):
+        return np.array([s["start"] + s["rate"] * sizes for s in sets])
+
+    true = {"start": 3e-5, "rate": 2e-9}
+    measured = predict([true])[0]
+    measured[2] *= 10
+    assert fit({"start": 1e-6, "rate": 1e-9}, predict, measured) == pytest.approx(true, rel=0.1)
