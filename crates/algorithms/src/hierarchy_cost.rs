@@ -74,7 +74,6 @@ fn level_cost(request: &Request, scheme: Scheme) -> Cost {
     );
     let taken_in_turns = middle.phases.into_iter().map(|phase| Phase {
         messages: phase.messages * segments,
-        received: phase.received * segments,
         share: phase.share / f64::from(segments),
         ..phase
     });
@@ -122,11 +121,11 @@ impl Inside {
                 parts: &[],
             };
             inside.cost = (algorithm.cost)(&part);
-            let moved = |rank: Rank| match size {
-                1 => Moved::default(),
-                _ => Moved::by(&(algorithm.build)(&Request { rank, ..part })),
-            };
-            inside.moved.push((0..size).map(moved).collect());
+            let program = |rank: Rank| (algorithm.build)(&Request { rank, ..part });
+            inside.moved.push(match size {
+                1 => vec![Moved::default()],
+                _ => Moved::by_rank((0..size).map(program)),
+            });
         }
         inside
     }
@@ -136,6 +135,7 @@ impl Inside {
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Moved {
     sent: f64,
+    received: f64,
     read: f64,
     reduced: f64,
     copied: f64,
@@ -144,37 +144,46 @@ struct Moved {
 impl Moved {
     fn of(cost: &Cost) -> Self {
         Moved {
-            sent: cost.sum(|phase| f64::from(phase.messages) * phase.share),
+            sent: cost.sum(Phase::sent),
+            received: cost.sum(|phase| phase.received),
             read: cost.sum(|phase| phase.read),
             reduced: cost.sum(|phase| phase.reduced),
             copied: cost.sum(|phase| phase.copied),
         }
     }
 
-    /// By the rank of a component's program. What is copied from its input to its output is already there.
-    fn by(program: &Schedule) -> Self {
-        let mut moved = Moved::default();
-        let rank = program.rank;
-        for step in &program.steps {
-            let (dsts, srcs) = match step {
-                Step::Copy { dsts, src, .. } => (dsts, std::slice::from_ref(src)),
-                Step::Reduce { dsts, srcs, .. } => (dsts, srcs.as_slice()),
-                Step::Signal { .. } | Step::Wait { .. } => continue,
-            };
-            let share = share_of(&srcs[0], &program.grid);
-            let far = |slices: &[Slice]| slices.iter().filter(|s| s.rank != rank).count() as f64;
-            moved.sent += far(dsts) * share;
-            moved.read += far(srcs) * share;
-            match step {
-                Step::Reduce { .. } => moved.reduced += srcs.len() as f64 * share,
-                _ if srcs[0].rank == rank => {
-                    let kept = |dst: &&Slice| dst.rank == rank && !in_place(dst, &srcs[0]);
-                    moved.copied += dsts.iter().filter(kept).count() as f64 * share;
-                }
-                _ => (),
+    /// By the ranks of a component's programs. What is copied from the input to the output is already there.
+    fn by_rank(programs: impl ExactSizeIterator<Item = Schedule>) -> Vec<Self> {
+        let mut moved = vec![Moved::default(); programs.len()];
+        for program in programs {
+            for step in &program.steps {
+                Moved::count(&mut moved, &program, step);
             }
         }
         moved
+    }
+
+    fn count(moved: &mut [Moved], program: &Schedule, step: &Step) {
+        let (dsts, srcs, reduces) = match step {
+            Step::Copy { dsts, src, .. } => (dsts, std::slice::from_ref(src), false),
+            Step::Reduce { dsts, srcs, .. } => (dsts, srcs.as_slice(), true),
+            Step::Signal { .. } | Step::Wait { .. } => return,
+        };
+        let rank = program.rank;
+        let share = share_of(&srcs[0], &program.grid);
+        for dst in dsts.iter().filter(|dst| dst.rank != rank) {
+            moved[dst.rank as usize].received += share;
+        }
+        let far = |slices: &[Slice]| slices.iter().filter(|s| s.rank != rank).count() as f64;
+        let own = &mut moved[rank as usize];
+        own.sent += far(dsts) * share;
+        own.read += far(srcs) * share;
+        if reduces {
+            own.reduced += srcs.len() as f64 * share;
+        } else if srcs[0].rank == rank {
+            let kept = |dst: &&Slice| dst.rank == rank && !in_place(dst, &srcs[0]);
+            own.copied += dsts.iter().filter(kept).count() as f64 * share;
+        }
     }
 
     fn times(self, factor: f64) -> Self {
@@ -184,6 +193,7 @@ impl Moved {
     fn each(self, change: impl Fn(f64) -> f64) -> Self {
         Moved {
             sent: change(self.sent),
+            received: change(self.received),
             read: change(self.read),
             reduced: change(self.reduced),
             copied: change(self.copied),
@@ -199,15 +209,17 @@ impl Moved {
         };
         let figures = [
             most(|moved| moved.sent),
+            most(|moved| moved.received),
             most(|moved| moved.read),
             most(|moved| moved.reduced),
             most(|moved| moved.copied),
         ];
         [0, 1, 2].map(|phase| Moved {
             sent: figures[0][phase],
-            read: figures[1][phase],
-            reduced: figures[2][phase],
-            copied: figures[3][phase],
+            received: figures[1][phase],
+            read: figures[2][phase],
+            reduced: figures[3][phase],
+            copied: figures[4][phase],
         })
     }
 
@@ -222,6 +234,7 @@ impl Moved {
                 true => phase.share * factor(self.sent, all.sent),
                 false => phase.share,
             },
+            received: phase.received * factor(self.received, all.received),
             read: phase.read * factor(self.read, all.read),
             reduced: phase.reduced * factor(self.reduced, all.reduced),
             copied: phase.copied * factor(self.copied, all.copied),

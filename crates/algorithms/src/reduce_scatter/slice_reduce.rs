@@ -7,7 +7,7 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
@@ -26,6 +26,7 @@ fn cost(request: &Request) -> Cost {
         ..Phase::signals(1)
     };
     let reduction = Phase {
+        crossing: crossing::all_pairs(request) * request.block_share(),
         read: others,
         reduced: 1.0,
         ..Phase::signals(1)
