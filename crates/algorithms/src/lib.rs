@@ -17,6 +17,8 @@ mod cuts;
 mod gather;
 mod hierarchy;
 mod hierarchy_cost;
+mod latency;
+mod moved;
 mod reduce;
 mod reduce_scatter;
 mod registry;
