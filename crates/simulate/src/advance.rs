@@ -434,12 +434,14 @@ impl Play<'_> {
             ..
         } = self.messages[message as usize];
         let receiver = self.pairs[pair as usize].receiver;
+        // Credits belong to no step, and are of no interest.
+        if origin.is_some() {
+            let what = if bytes > 0.0 { What::Transfer } else { What::Signal };
+            self.trace_transfer(what, pair, start, origin);
+        }
         match self.pairs[pair as usize].way {
             Way::Memory => self.take_note(message),
             Way::Link { .. } => {
-                if bytes > 0.0 {
-                    self.trace_transfer(pair, start, origin);
-                }
                 let mirror = self.pairs[pair as usize].mirror;
                 let turn = mirror.map_or(u32::MAX, |mirror| self.pairs[mirror as usize].turn);
                 self.arrivals.push((receiver, turn, message));
@@ -522,14 +524,14 @@ impl Play<'_> {
         });
     }
 
-    fn trace_transfer(&mut self, pair: PairId, start: f64, origin: Option<(u64, u32)>) {
+    fn trace_transfer(&mut self, what: What, pair: PairId, start: f64, origin: Option<(u64, u32)>) {
         if self.trace.is_none() {
             return;
         }
         self.write(Event {
             rank: self.owner(pair) as Rank,
             step: origin.map(|(_, step)| step),
-            what: What::Transfer,
+            what,
             start,
             end: self.now,
             peer: Some(self.pairs[pair as usize].peer),

@@ -15,6 +15,8 @@ pub enum What {
     Send,
     /// A message is on its way, from when the link has it until the receiver can see it.
     Transfer,
+    /// A signal without bytes is on its way.
+    Signal,
     /// The rank's thread takes a message in.
     Receive,
     /// A tile waits for a signal.
@@ -24,7 +26,7 @@ pub enum What {
 /// Something that took time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Event {
-    /// Whose thread or tile; of a transfer, the sender.
+    /// Whose thread or tile; of a transfer or signal, the sender.
     pub rank: Rank,
     /// The step of its schedule. `None` where the executor does it by itself, or where one message carries several.
     pub step: Option<u32>,
