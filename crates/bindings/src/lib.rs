@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod algorithm;
 mod call;
+mod choice;
 mod dlpack;
 mod endpoint;
 mod error;
@@ -24,6 +25,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(algorithm::algorithms, module)?)?;
     module.add_class::<dlpack::DlpackTensor>()?;
+    module.add_class::<choice::Explanation>()?;
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<group::Group>()?;
     module.add_class::<interrupt::Cancellation>()?;
