@@ -15,6 +15,7 @@ mod cost;
 mod crossing;
 mod cuts;
 mod gather;
+mod halving;
 mod hierarchy;
 mod hierarchy_cost;
 mod latency;

@@ -1,5 +1,6 @@
 //! The root gets the reduction of all ranks' vectors.
 
 pub(crate) mod binomial;
+pub(crate) mod direct;
 pub(crate) mod leaders;
 pub(crate) mod slice_reduce;
