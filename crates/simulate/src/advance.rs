@@ -436,7 +436,11 @@ impl Play<'_> {
         let receiver = self.pairs[pair as usize].receiver;
         // Credits belong to no step, and are of no interest.
         if origin.is_some() {
-            let what = if bytes > 0.0 { What::Transfer } else { What::Signal };
+            let what = if bytes > 0.0 {
+                What::Transfer
+            } else {
+                What::Signal
+            };
             self.trace_transfer(what, pair, start, origin);
         }
         match self.pairs[pair as usize].way {

@@ -139,7 +139,10 @@ impl<'a> Job<'a> {
 
     /// The number of tiles that the executor cuts the message into.
     pub(crate) fn tiles(&self, schedule: &Schedule) -> Result<u64, Error> {
-        let elements = self.bytes / self.element_bytes;
+        let elements = match self.collective {
+            Collective::Barrier => 0,
+            _ => self.bytes / self.element_bytes,
+        };
         let chunks = schedule.grid.chunks();
         let largest = match &schedule.grid {
             Grid::Equal(_) | Grid::Blocks(_) => elements.div_ceil(u64::from(chunks)),

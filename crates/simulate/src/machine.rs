@@ -20,6 +20,9 @@ pub struct Machine {
     /// Switches that units of hosts hang on, innermost (racks) first. A level that is not listed blocks nothing.
     #[serde(default)]
     pub switches: Vec<Switch>,
+    /// The number of cores that all hosts share, where they are emulated on one machine; a host's own number then means nothing.
+    #[serde(default)]
+    pub shared_cores: Option<u32>,
     /// How different the ranks are.
     #[serde(default)]
     pub variation: Variation,
@@ -33,10 +36,10 @@ pub struct Machine {
 pub struct Host {
     /// The number of cores. Every rank has one thread that drives its progress.
     pub cores: u32,
-    /// Seconds per byte written by a copy within a rank's memory.
-    pub copy_s_per_byte: f64,
-    /// Seconds per byte of the sources of a reduction.
-    pub reduce_s_per_byte: f64,
+    /// Seconds per byte that a copy or a reduction reads.
+    pub read_s_per_byte: f64,
+    /// Seconds per byte that a copy or a reduction writes.
+    pub write_s_per_byte: f64,
     /// Seconds that each byte takes beyond that, if it lies in another rank's memory or was written by another rank of the host.
     pub peer_s_per_byte: f64,
     /// What all ranks together read and write, in bytes per second. `None`: so much that nobody waits for it.
@@ -118,8 +121,8 @@ impl Default for Host {
     fn default() -> Self {
         Host {
             cores: u32::MAX,
-            copy_s_per_byte: 1e-10,
-            reduce_s_per_byte: 1e-10,
+            read_s_per_byte: 0.4e-10,
+            write_s_per_byte: 0.6e-10,
             peer_s_per_byte: 0.5e-10,
             memory_bytes_per_s: None,
             signal_s: 0.4e-6,
@@ -162,6 +165,7 @@ impl Machine {
             host,
             network,
             switches: Vec::new(),
+            shared_cores: None,
             variation: Variation::default(),
             stragglers: Vec::new(),
         })
@@ -202,6 +206,9 @@ impl Machine {
             > u64::from(u32::MAX / 2)
         {
             return wrong(format!("at most {} ranks are possible", u32::MAX / 2));
+        }
+        if self.shared_cores == Some(0) {
+            return wrong("shared_cores is 0; it must be at least 1".to_owned());
         }
         self.host.check()?;
         self.network.check("network")?;
@@ -266,8 +273,8 @@ impl Host {
                 "host.cores is 0; it must be at least 1".to_owned(),
             ));
         }
-        not_negative("host.copy_s_per_byte", self.copy_s_per_byte)?;
-        not_negative("host.reduce_s_per_byte", self.reduce_s_per_byte)?;
+        not_negative("host.read_s_per_byte", self.read_s_per_byte)?;
+        not_negative("host.write_s_per_byte", self.write_s_per_byte)?;
         not_negative("host.peer_s_per_byte", self.peer_s_per_byte)?;
         not_negative("host.signal_s", self.signal_s)?;
         not_negative("host.step_s", self.step_s)?;

@@ -47,13 +47,17 @@ impl<'a> Network<'a> {
         let mut shares = Shares::default();
         let last = host_of_rank[orbits.representatives() as usize - 1];
         let played = &machine.hosts[..=last as usize];
+        let shared = (machine.shared_cores)
+            .map(|cores| shares.add_resource(f64::from(cores.min(machine.ranks()))));
         let host = |ranks: &u32| HostResources {
             sends: shares.add_resource(machine.network.bytes_per_s),
             receives: shares.add_resource(machine.network.bytes_per_s),
             loopback: (machine.host.loopback.as_ref())
                 .map(|link| shares.add_resource(link.bytes_per_s)),
-            cores: (*ranks > machine.host.cores)
-                .then(|| shares.add_resource(f64::from(machine.host.cores))),
+            cores: shared.or_else(|| {
+                (*ranks > machine.host.cores)
+                    .then(|| shares.add_resource(f64::from(machine.host.cores)))
+            }),
             memory: (machine.host.memory_bytes_per_s).map(|rate| shares.add_resource(rate)),
         };
         let hosts = played.iter().map(host).collect();

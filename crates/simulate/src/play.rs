@@ -80,7 +80,10 @@ pub fn play(machine: &Machine, job: &Job<'_>, options: &PlayOptions) -> Result<P
         }
     };
     let symmetry = match (options.symmetry, job.source) {
-        (PlaySymmetry::Auto, Source::Selection(_)) => job.symmetry(topology),
+        // Representatives would have the cores of all to themselves.
+        (PlaySymmetry::Auto, Source::Selection(_)) if machine.shared_cores.is_none() => {
+            job.symmetry(topology)
+        }
         _ => (Symmetry::None, 1),
     };
     let orbits = Orbits::of(machine, symmetry.0, symmetry.1);

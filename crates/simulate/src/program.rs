@@ -169,14 +169,16 @@ impl Lowering<'_> {
         if dsts.iter().any(|dst| self.target.mapped(rank, dst.rank)) {
             foreign += self.foreign(src);
             let host = self.target.host;
-            let seconds = written * host.copy_s_per_byte + foreign * host.peer_s_per_byte;
+            let seconds = bytes * host.read_s_per_byte
+                + written * host.write_s_per_byte
+                + foreign * host.peer_s_per_byte;
             self.work(index, seconds, bytes + written);
         }
         Ok(())
     }
 
     fn reduce(&mut self, index: u32, dsts: &[Slice], srcs: &[Slice]) -> Result<(), Error> {
-        let (mut read, mut foreign, mut written, mut first) = (0.0, 0.0, 0.0, 0.0);
+        let (mut read, mut foreign, mut written) = (0.0, 0.0, 0.0);
         for src in srcs {
             self.check_reach(index, src)?;
             read += self.target.bytes(self.schedule, src);
@@ -185,7 +187,6 @@ impl Lowering<'_> {
         for dst in dsts {
             self.check_reach(index, dst)?;
             let bytes = self.target.bytes(self.schedule, dst);
-            first = if written == 0.0 { bytes } else { first };
             written += bytes;
             foreign += if dst.rank == self.schedule.rank {
                 0.0
@@ -194,8 +195,8 @@ impl Lowering<'_> {
             };
         }
         let host = self.target.host;
-        let seconds = read * host.reduce_s_per_byte
-            + (written - first) * host.copy_s_per_byte
+        let seconds = read * host.read_s_per_byte
+            + written * host.write_s_per_byte
             + foreign * host.peer_s_per_byte;
         self.program.reductions.push(index);
         self.work(index, seconds, read + written);
