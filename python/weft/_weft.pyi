@@ -21,6 +21,7 @@ __all__ = [
     "__version__",
     "algorithms",
     "plan",
+    "simulate",
     "verify",
 ]
 
@@ -29,6 +30,9 @@ def algorithms() -> str:
 
 def plan(question: str) -> str:
     """The schedule of an algorithm for a group, and what the verifier says of it; JSON in and out."""
+
+def simulate(question: str) -> str:
+    """Times of calls on a machine that need not exist, by algorithm and size; JSON in and out."""
 
 def verify(text: str, options: str) -> str:
     """What the verifier says of schedules in text form, as JSON; `options` too are JSON."""

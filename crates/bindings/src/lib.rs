@@ -11,11 +11,14 @@ mod error;
 mod group;
 mod interrupt;
 mod json;
+mod machine;
 mod placement;
 mod plan;
 mod question;
+mod simulate;
 mod store;
 mod symmetric;
+mod trace;
 mod verify;
 mod work;
 
@@ -33,6 +36,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::TcpStore>()?;
     module.add_class::<symmetric::Symmetric>()?;
     module.add_function(wrap_pyfunction!(plan::plan, module)?)?;
+    module.add_function(wrap_pyfunction!(simulate::simulate, module)?)?;
     module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
     module.add_class::<work::Work>()?;
     Ok(())

@@ -41,7 +41,7 @@ pub(crate) struct Setting {
     pub(crate) hosts: Vec<u32>,
     /// The number of ranks on each host.
     pub(crate) ranks_of_hosts: Vec<u32>,
-    memory: Memory,
+    pub(crate) memory: Memory,
     sizes: Sizes,
     pub(crate) topology: Topology,
 }
@@ -102,6 +102,11 @@ impl Setting {
     /// Whether blocks have a size per rank.
     pub(crate) fn per_rank_sizes(&self) -> bool {
         self.sizes == Sizes::PerRank
+    }
+
+    /// Whether the caller's buffers are mapped by all.
+    pub(crate) fn mapped_user_memory(&self) -> bool {
+        self.memory == Memory::Symmetric
     }
 
     /// Why a selection cannot be taken, if it cannot.
