@@ -20,7 +20,9 @@ __all__ = [
     "Work",
     "__version__",
     "algorithms",
+    "family",
     "plan",
+    "price",
     "simulate",
     "verify",
 ]
@@ -36,6 +38,12 @@ def simulate(question: str) -> str:
 
 def verify(text: str, options: str) -> str:
     """What the verifier says of schedules in text form, as JSON; `options` too are JSON."""
+
+def family(question: str) -> str:
+    """The names of the algorithms that a group can run, as JSON; so is the question."""
+
+def price(question: str) -> str:
+    """What calls take on machines, by the simulator, as JSON; so is the question."""
 
 @final
 class Cancellation:

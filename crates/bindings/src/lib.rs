@@ -14,6 +14,7 @@ mod json;
 mod machine;
 mod placement;
 mod plan;
+mod price;
 mod question;
 mod simulate;
 mod store;
@@ -27,6 +28,8 @@ mod work;
 fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(algorithm::algorithms, module)?)?;
+    module.add_function(wrap_pyfunction!(price::family, module)?)?;
+    module.add_function(wrap_pyfunction!(price::price, module)?)?;
     module.add_class::<dlpack::DlpackTensor>()?;
     module.add_class::<choice::Explanation>()?;
     module.add_class::<endpoint::Endpoint>()?;

@@ -137,7 +137,7 @@ impl Setting {
 }
 
 /// The collective of this name and root.
-fn collective(name: &str, root: Option<Rank>, ranks: u32) -> Result<Collective, String> {
+pub(crate) fn collective(name: &str, root: Option<Rank>, ranks: u32) -> Result<Collective, String> {
     let rooted: Option<fn(Rank) -> Collective> = match name {
         "reduce" => Some(|root| Collective::Reduce { root }),
         "broadcast" => Some(|root| Collective::Broadcast { root }),
