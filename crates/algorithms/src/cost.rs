@@ -37,6 +37,24 @@ impl Phase {
         f64::from(self.messages) * self.share
     }
 
+    /// The rounds of this phase one by one, over which so many messages sent and received, and all that `total` reduces and copies, are spread.
+    pub(crate) fn spread(&self, messages: u32, received: u32, total: Phase) -> Vec<Phase> {
+        let part = |number: u32, round: u32| {
+            number / self.rounds + u32::from(round < number % self.rounds)
+        };
+        let rounds = 0..self.rounds;
+        rounds
+            .map(|round| Phase {
+                rounds: 1,
+                messages: part(messages, round),
+                received: f64::from(part(received, round)) * self.share,
+                reduced: total.reduced / f64::from(self.rounds),
+                copied: total.copied / f64::from(self.rounds),
+                ..*self
+            })
+            .collect()
+    }
+
     /// This phase and another one at once, in the rounds of this one; there are as many of the other.
     pub(crate) fn along_with(&self, other: &Phase) -> Phase {
         let messages = self.messages + other.messages;

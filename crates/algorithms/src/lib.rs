@@ -29,6 +29,7 @@ mod scatter;
 mod selection;
 mod topology;
 mod tree;
+mod two_trees;
 mod units;
 
 pub use cost::{Cost, Phase};

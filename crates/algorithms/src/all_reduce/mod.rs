@@ -3,6 +3,7 @@
 pub(crate) mod bidirectional_ring;
 pub(crate) mod binomial;
 pub(crate) mod direct;
+pub(crate) mod double_tree;
 pub(crate) mod gather_to_root;
 pub(crate) mod halving_doubling;
 pub(crate) mod halving_doubling_blocks;

@@ -116,6 +116,13 @@ fn all_reduce(name: &str, terms: &Terms) -> (u32, Moved, Moved) {
             let sent = moved((u64::from(terms.ceil_log), 1), (2 * (p - 1), 1));
             (2 * terms.floor_log, sent, nothing())
         }
+        // Sanders, Speck and Träff 2009, section 3: two trees of depth log2 p, each for n / 2. An inner node of one tree and leaf of the other sends
+        // (1 + 2 + 1) n / 2; with a top or fewer children, less.
+        "double-tree" => {
+            let most = if p > 3 { 4 } else { p };
+            let sent = moved((most, 2), (2 * (p - 1), 1));
+            (2 * terms.floor_log, sent, nothing())
+        }
         // All to one and back.
         "gather-to-root" => (2, moved((p - 1, 1), (2 * (p - 1), 1)), nothing()),
         // One exchange of everything between all.
@@ -134,6 +141,11 @@ fn reduce(algorithm: &Algorithm, terms: &Terms) -> (u32, Moved, Moved) {
     match (algorithm.collective, algorithm.name) {
         // Chan et al. 2007, minimum spanning tree reduce: ⌈log2 p⌉ rounds of n.
         ("reduce", "binomial") => (terms.floor_log, moved((1, 1), (p - 1, 1)), nothing()),
+        // Sanders, Speck and Träff 2009, section 3: one step below the root, then two trees over the others.
+        ("reduce", "double-tree") => {
+            let sent = moved((1, 1), (p - 1, 1));
+            (1 + (p as u32 - 1).ilog2(), sent, nothing())
+        }
         // All to one.
         ("reduce", "direct") => (1, moved((1, 1), (p - 1, 1)), nothing()),
         // All-reduce through memory, where only the root collects.
@@ -169,6 +181,11 @@ fn move_only(algorithm: &Algorithm, terms: &Terms) -> (u32, Moved, Moved) {
         ("broadcast", "binomial") => {
             let most = (u64::from(terms.ceil_log), 1);
             (terms.floor_log + entry, moved(most, (p - 1, 1)), nothing())
+        }
+        // Sanders, Speck and Träff 2009, section 3: one step below the root, then two trees over the others.
+        ("broadcast", "double-tree") => {
+            let sent = moved((1, 1), (p - 1, 1));
+            (1 + (p as u32 - 1).ilog2() + entry, sent, nothing())
         }
         ("broadcast", "mapped") => (2, nothing(), moved((1, 1), (p - 1, 1))),
         // Thakur, Rabenseifner and Gropp 2005, section 4.1: p - 1 rounds, (p - 1) n / p.
