@@ -1,14 +1,18 @@
 """The native layer: addresses in, errors of `weft.errors` out."""
 
-from collections.abc import Sequence
-from typing import Any, final
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, final
 
 __version__: str
+
+_Row: TypeAlias = tuple[int | None, str, int | None, int | None]
+_Profile: TypeAlias = tuple[str, Sequence[int], bool, Mapping[str, Sequence[_Row]]]
 
 __all__ = [
     "Cancellation",
     "DlpackTensor",
     "Endpoint",
+    "Explanation",
     "Group",
     "MemoryStore",
     "Symmetric",
@@ -16,7 +20,10 @@ __all__ = [
     "Work",
     "__version__",
     "algorithms",
+    "family",
     "plan",
+    "price",
+    "simulate",
     "verify",
 ]
 
@@ -26,8 +33,17 @@ def algorithms() -> str:
 def plan(question: str) -> str:
     """The schedule of an algorithm for a group, and what the verifier says of it; JSON in and out."""
 
+def simulate(question: str) -> str:
+    """Times of calls on a machine that need not exist, by algorithm and size; JSON in and out."""
+
 def verify(text: str, options: str) -> str:
     """What the verifier says of schedules in text form, as JSON; `options` too are JSON."""
+
+def family(question: str) -> str:
+    """The names of the algorithms that a group can run, as JSON; so is the question."""
+
+def price(question: str) -> str:
+    """What calls take on machines, by the simulator, as JSON; so is the question."""
 
 @final
 class Cancellation:
@@ -74,6 +90,35 @@ class TcpStore:
         """The value of a key; None if it is not set within `timeout` seconds."""
 
 @final
+class Explanation:
+    """What a call would run by."""
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name, with its parts."""
+    @property
+    def asked_tile_bytes(self) -> int | None:
+        """The tile size that was asked for, in bytes; None for as large as fits."""
+    @property
+    def asked_tiles_in_flight(self) -> int | None:
+        """The number of tiles under way that was asked for; None for as many as possible."""
+    @property
+    def tile_bytes(self) -> int:
+        """The part of the largest chunk that one tile takes, in bytes."""
+    @property
+    def tiles(self) -> int:
+        """The number of tiles."""
+    @property
+    def tiles_in_flight(self) -> int:
+        """How many of them may be under way at once."""
+    @property
+    def hash(self) -> int:
+        """Tells plans apart."""
+    @property
+    def why(self) -> list[str]:
+        """What was considered, and why it was chosen or not."""
+
+@final
 class Group:
     """Ranks that communicate with each other."""
 
@@ -88,6 +133,10 @@ class Group:
         name: str,
         prefix: str,
         cancel: Cancellation,
+        algorithms: Mapping[str, str] = ...,
+        reproducible: bool = False,
+        levels: Sequence[Sequence[int]] = ...,
+        profiles: Sequence[_Profile] = ...,
     ) -> Group:
         """Meets the other ranks through the store."""
     @property
@@ -120,6 +169,8 @@ class Group:
         algorithm: str | None = None,
         hold: object = None,
         background: bool = True,
+        tile_bytes: int | None = None,
+        tiles_in_flight: int | None = None,
     ) -> Work:
         """Starts a collective operation.
 
@@ -139,8 +190,21 @@ class Group:
         hold: object = None,
     ) -> Work:
         """Starts receiving bytes from a rank, or from any."""
-    def split(self, ranks: Sequence[int], name: str, timeout: float | None = None) -> Group | None:
+    def split(
+        self,
+        ranks: Sequence[int],
+        name: str,
+        timeout: float | None = None,
+        algorithms: Mapping[str, str] | None = None,
+        reproducible: bool | None = None,
+        levels: Sequence[Sequence[int]] | None = None,
+        profiles: Sequence[_Profile] | None = None,
+    ) -> Group | None:
         """A group of some ranks, in this order; None on other ranks."""
+    def explain(self, collective: str, nbytes: int, dtype: str, symmetric: bool) -> Explanation:
+        """What a call would run by, and why: `nbytes` of the whole message, root 0."""
+    def add_schedule(self, name: str, text: str) -> None:
+        """Lets calls name these schedules, in text form, as their algorithm."""
     def symmetric(self, nbytes: int) -> Symmetric:
         """Memory that the ranks of this host reach directly."""
     @property

@@ -28,7 +28,11 @@ class How(TypedDict, total=False):
     timeout: float | None
     """Seconds after which the operation fails; the group's timeout by default."""
     algorithm: str | None
-    """The name of the algorithm; weft chooses by default. All ranks name the same one."""
+    """The name of the algorithm with its parts; weft chooses by default. All ranks name the same one."""
+    tile_bytes: int | None
+    """The part of the largest block that one tile takes; as much as fits by default. The same on all ranks."""
+    tiles_in_flight: int | None
+    """How many tiles may be under way at once; as many as possible by default. The same on all ranks."""
 
 
 class Collectives:
@@ -37,13 +41,11 @@ class Collectives:
     _seat: Seat
 
     @abstractmethod
-    def _run(self, call: Call, priority: int = 0, timeout: float | None = None, algorithm: str | None = None) -> Any:
+    def _run(self, call: Call, **how: Unpack[How]) -> Any:
         """Carries out a call."""
 
     @abstractmethod
-    def _issue(
-        self, call: Call, priority: int = 0, timeout: float | None = None, algorithm: str | None = None
-    ) -> Work[Any]:
+    def _issue(self, call: Call, **how: Unpack[How]) -> Work[Any]:
         """Starts a call."""
 
     def all_reduce(self, x: A, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> A:

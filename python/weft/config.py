@@ -9,14 +9,26 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from weft import launchers
 from weft.errors import ConfigError
 
-__all__ = ["SETTINGS", "TRANSPORTS", "Setting", "Settings", "environment", "load", "parse_bytes", "place"]
+__all__ = [
+    "SETTINGS",
+    "TRANSPORTS",
+    "Setting",
+    "Settings",
+    "environment",
+    "load",
+    "parse_bytes",
+    "place",
+    "profiles_directory",
+]
 
 TRANSPORTS = ("auto", "shm", "tcp", "loopback")
 _BYTE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -66,6 +78,38 @@ def parse_bytes(text: str) -> int:
     if unit not in _BYTE_UNITS:
         raise ValueError(f"{shown!r} is not a number of bytes")
     return int(float(text.removesuffix(unit)) * _BYTE_UNITS[unit])
+
+
+def parse_algorithms(text: str) -> dict[str, str]:
+    """Names of algorithms by collective, such as `all-reduce=ring,broadcast=binomial`; names may have parts."""
+    pairs = [pair.partition("=") for pair in re.split(r",(?![^(]*\))", text) if pair.strip()]
+    if not all(sign and collective.strip() and name.strip() for collective, sign, name in pairs):
+        raise ValueError(f"{text!r} is not a list of collective=algorithm")
+    algorithms = {collective.strip(): name.strip() for collective, _, name in pairs}
+    if len(algorithms) != len(pairs):
+        raise ValueError(f"{text!r} names a collective twice")
+    return algorithms
+
+
+def parse_levels(text: str) -> list[list[int]]:
+    """The unit of every rank, level by level, such as `0,0,1,1/0,0,0,0`."""
+    return [[int(unit) for unit in level.split(",")] for level in text.split("/")] if text else []
+
+
+def parse_flag(text: str) -> bool:
+    """`1` or `0`, `true` or `false`."""
+    flags = {"1": True, "true": True, "0": False, "false": False}
+    if text.lower() not in flags:
+        raise ValueError(f"{text!r} is neither 1 nor 0")
+    return flags[text.lower()]
+
+
+def _are_algorithms(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
+
+
+def _are_levels(value: Any) -> bool:
+    return all(isinstance(unit, int) and unit >= 0 for level in value for unit in level)
 
 
 SETTINGS = (
@@ -121,6 +165,52 @@ SETTINGS = (
         parse=float,
         check=lambda value: value >= 1,
     ),
+    Setting(
+        name="algorithm",
+        environment="WEFT_ALGORITHM",
+        default={},
+        allowed="collective=algorithm pairs such as all-reduce=ring,broadcast=binomial, or a dict of them",
+        doc="The only algorithm for a collective, by its name with its parts, such as "
+        "`multi-rail(slice-reduce, ring)`: `weft plan --list` shows the names. A call's own `algorithm` goes before "
+        "it. The same on every rank.",
+        parse=parse_algorithms,
+        check=_are_algorithms,
+        default_text="none: what the profile says, else what is built in",
+    ),
+    Setting(
+        name="reproducible",
+        environment="WEFT_REPRODUCIBLE",
+        default=False,
+        allowed="1 or 0",
+        doc="Whether the bits of sums must be the same for every algorithm, tile size and placement of the ranks: each "
+        "element's contributions are added in the order of ranks and rounded once. Only algorithms that can do so are "
+        "used. The same on every rank.",
+        parse=parse_flag,
+        check=lambda value: isinstance(value, bool),
+        default_text="0",
+    ),
+    Setting(
+        name="profile",
+        environment="WEFT_PROFILE",
+        default="auto",
+        allowed="auto, none, or the path of a profile",
+        doc="What algorithms are chosen by. `auto`: the profile that `weft tune` has stored for ranks placed like "
+        "these on such hardware, if there is one. `none`: what is built in. A path: that profile, which must be for "
+        "ranks placed like these. What rank 0 reads holds for all ranks.",
+        parse=str,
+        check=lambda value: isinstance(value, str | os.PathLike) and str(value) != "",
+    ),
+    Setting(
+        name="topology",
+        environment="WEFT_TOPOLOGY",
+        default=[],
+        allowed="for each level the unit of every rank, such as 0,0,1,1/0,0,0,0 or [[0, 0, 1, 1], [0, 0, 0, 0]]",
+        doc="Which ranks are close to each other, where that is more than which of them share memory: levels of units, "
+        "innermost first (NUMA nodes, hosts, racks), each within one of the next level. The same on every rank.",
+        parse=parse_levels,
+        check=_are_levels,
+        default_text="one level, whose units are the ranks that share memory",
+    ),
 )
 
 
@@ -133,6 +223,10 @@ class Settings:
     pool_bytes: int
     timeout: float
     peer_timeout: float
+    algorithm: Mapping[str, str]
+    reproducible: bool
+    profile: str | os.PathLike[str]
+    topology: Sequence[Sequence[int]]
 
 
 def load(arguments: Mapping[str, Any] | None = None, variables: Mapping[str, str] | None = None) -> Settings:
@@ -152,6 +246,12 @@ def place(
 ) -> launchers.Place:
     """This process's place in the job: the arguments, else what the launcher has set. See `launchers.place`."""
     return launchers.place(os.environ, rank, world_size, address, meets=meets)
+
+
+def profiles_directory() -> Path:
+    """Where `weft tune` stores profiles."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "weft" / "profiles"
 
 
 def environment() -> dict[str, str]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
-from weft import _weft, calls
+from weft import _weft, calls, choice, planning
 from weft.calls import Call, Seat
-from weft.collectives import Collectives
+from weft.collectives import Collectives, How
 from weft.errors import ArgumentError
 from weft.messages import Messages
+from weft.planning import Plan
+from weft.tuning.profile import Profile
 from weft.work import Work
+
+if TYPE_CHECKING:
+    from weft.schedule import Schedule
 
 __all__ = ["Group"]
 
@@ -75,16 +81,48 @@ class Group(Collectives, Messages):
         """As `barrier`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.barrier(), timeout=timeout)
 
-    def new_group(self, ranks: Sequence[int], *, name: str = "", timeout: float | None = None) -> Group | None:
+    def new_group(
+        self,
+        ranks: Sequence[int],
+        *,
+        name: str = "",
+        timeout: float | None = None,
+        algorithm: Mapping[str, str] | None = None,
+        reproducible: bool | None = None,
+        profile: Profile | str | os.PathLike[str] | None = None,
+        topology: Sequence[Sequence[int]] | None = None,
+    ) -> Group | None:
         """A group of some of the ranks, in the order given; None on ranks that are not in it.
 
-        Every rank of this group calls it with the same ranks. The new group shares connections and memory with this
+        Every rank of this group calls it with the same arguments. The new group shares connections and memory with this
         one. Its name is the one given, or this group's, and a number.
+
+        Args:
+            ranks: Its members.
+            name: What errors call it.
+            timeout: Seconds that an operation may take; as in this group by default.
+            algorithm: As for `weft.init`; as in this group by default, and so are the others.
+            reproducible: As for `weft.init`.
+            profile: A profile, its path, or `none`. Every rank reads it.
+            topology: As for `weft.init`, of the new group's ranks.
         """
         members = [self._seat.peer(int(rank), "ranks") for rank in ranks]
         if len(set(members)) != len(members):
             raise ArgumentError(f"ranks={members} is not allowed: expected each rank at most once")
-        native = self._native.split(members, self._child_name(name or self.name), timeout)
+        profiles: list[choice.NativeProfile] | None = None
+        if isinstance(profile, Profile):
+            profiles = [choice.native_profile(profile)]
+        elif profile is not None:
+            profiles = choice.profiles(profile, len(members))
+        native = self._native.split(
+            members,
+            self._child_name(name or self.name),
+            timeout,
+            algorithms=algorithm,
+            reproducible=reproducible,
+            levels=topology,
+            profiles=profiles,
+        )
         return None if native is None else Group(native)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
@@ -119,9 +157,33 @@ class Group(Collectives, Messages):
         array: np.ndarray = memory.view(dtype).reshape(shape)
         return array
 
+    def plan(self, collective: str, nbytes: int, dtype: Any = np.float32, *, symmetric: bool = False) -> Plan:
+        """What a collective would run by at a size, and why.
+
+        Args:
+            collective: Its name, such as `all-reduce`.
+            nbytes: The size of the whole message, all blocks together.
+            dtype: The type of the elements.
+            symmetric: Whether the arrays are `symmetric` ones.
+        """
+        return planning.plan(self._native, collective, nbytes, np.dtype(dtype).name, symmetric=symmetric)
+
+    def use_schedule(self, name: str, schedule: Schedule | str) -> None:
+        """Lets calls name a schedule of your own as their `algorithm`.
+
+        It is verified for the ranks of this group and the memory that they share, and refused with
+        `weft.ConfigError` if it is wrong. Every rank calls it with the same schedule: different ones under one name
+        are told as `weft.Desync`.
+
+        Args:
+            name: How calls name it; must not be the name of one of weft's algorithms.
+            schedule: The programs of all ranks, as a `weft.schedule.Schedule` or its text form.
+        """
+        self._native.add_schedule(name, schedule if isinstance(schedule, str) else schedule.text)
+
     @property
     def symmetric_operations(self) -> int:
-        """How many operations made no staging copies since they ran on `symmetric` memory: on all ranks the same number.
+        """How many operations ran on `symmetric` memory without staging copies: on all ranks the same number.
 
         Operations of a few KiB run as on any other memory, and are not counted.
         """
@@ -151,19 +213,15 @@ class Group(Collectives, Messages):
         self._children += 1
         return f"{name}/{self._children}"
 
-    def _issue(
-        self, call: Call, priority: int = 0, timeout: float | None = None, algorithm: str | None = None
-    ) -> Work[Any]:
-        native = self._start(call, priority, timeout, algorithm, background=True)
+    def _issue(self, call: Call, **how: Unpack[How]) -> Work[Any]:
+        native = self._start(call, how, background=True)
         return Work(native, lambda _: call.finish())
 
-    def _run(self, call: Call, priority: int = 0, timeout: float | None = None, algorithm: str | None = None) -> Any:
-        self._start(call, priority, timeout, algorithm, background=False).wait()
+    def _run(self, call: Call, **how: Unpack[How]) -> Any:
+        self._start(call, how, background=False).wait()
         return call.finish()
 
-    def _start(
-        self, call: Call, priority: int, timeout: float | None, algorithm: str | None, *, background: bool
-    ) -> _weft.Work:
+    def _start(self, call: Call, how: How, *, background: bool) -> _weft.Work:
         return self._native.issue(
             call.collective,
             call.root,
@@ -173,9 +231,7 @@ class Group(Collectives, Messages):
             call.input,
             call.output,
             call.counts,
-            priority,
-            timeout,
-            algorithm,
-            call,
-            background,
+            hold=call,
+            background=background,
+            **how,
         )

@@ -37,6 +37,59 @@ frameworks are tested with the versions in `requirements-ecosystem.lock`.
 """
 
 _AFTER_TABLE = """
+## Symmetric memory
+
+Ranks on one host work in shared memory. Tensors that lie elsewhere are copied there and back. This saves the copies:
+
+```python
+import torch
+import torch.distributed as dist
+import weft.torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+dist.init_process_group("weft")
+x = weft.torch.empty_symmetric(256, 256)  # every rank, with the same size
+x.fill_(1)
+dist.all_reduce(x)
+assert weft.torch.symmetric_operations() == 1  # how many operations made no copies
+
+model = fully_shard(torch.nn.Linear(256, 256), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+for module in model.modules():
+    if isinstance(module, FSDPModule):
+        module.set_allocate_memory_from_process_group_for_comm(True)
+model(torch.ones(1, 256)).sum().backward()
+assert weft.torch.symmetric_operations() > 1
+dist.destroy_process_group()
+```
+
+An operation makes no copies if all ranks pass the same part of tensors that came of the same call, for its input and
+its output, and all ranks of the group are on one host. In other cases, and for a few KiB, it runs as on any other
+tensor, with the same result. A tensor's memory is given back when no rank has the tensor any more.
+
+FSDP2's buffers are used again from step to step, and given back with the process group. Gradients lie there too. The
+buckets of `DistributedDataParallel` are torch's own, and ordinary memory.
+
+## Batch normalization over all ranks
+
+torch's `SyncBatchNorm` is for GPUs. weft has one for CPUs, which works with every backend:
+
+```python
+import torch
+import torch.distributed as dist
+import weft.torch
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("weft")
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8))
+model = DistributedDataParallel(weft.torch.convert_sync_batchnorm(model))
+model(torch.randn(3, 4)).sum().backward()
+dist.destroy_process_group()
+```
+
+Ranks may have batches of different sizes. Leave out what puts torch's layers into a model, such as Lightning's
+`sync_batchnorm=True`, and convert the model yourself.
+
 ## From Gloo
 
 Replace `"gloo"` by `"weft"` in `init_process_group` and `new_group`. Keep torchrun, `init_method` and the store as

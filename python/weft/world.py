@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft import _weft, config, endpoints, stores
+from weft import _weft, choice, config, endpoints, stores
 from weft.errors import ConfigError
 from weft.group import Group
 
@@ -25,6 +27,10 @@ def init(
     interface: str | None = None,
     pool_bytes: int | str | None = None,
     peer_timeout: float | None = None,
+    algorithm: Mapping[str, str] | str | None = None,
+    reproducible: bool | None = None,
+    profile: str | os.PathLike[str] | None = None,
+    topology: Sequence[Sequence[int]] | None = None,
     name: str = "world",
     endpoint: endpoints.Endpoint | None = None,
     cancel: _weft.Cancellation | None = None,
@@ -46,6 +52,10 @@ def init(
         interface: The network interface for TCP.
         pool_bytes: Upper bound of the memory pool.
         peer_timeout: Seconds after which a host that is silent counts as lost.
+        algorithm: For collectives, by name: the only algorithm to use, such as `{"all-reduce": "ring"}`.
+        reproducible: Whether the bits of sums must not depend on algorithm, tile size and placement.
+        profile: What algorithms are chosen by: `auto`, `none`, or the path of a profile, which rank 0 reads.
+        topology: Levels of units, innermost first: for each level the unit of every rank.
         name: What errors call the group.
         endpoint: An endpoint of one's own, in place of the one that the process's groups share.
         cancel: Ends the meeting from another thread.
@@ -58,6 +68,10 @@ def init(
             "interface": interface,
             "pool_bytes": pool_bytes,
             "peer_timeout": peer_timeout,
+            "algorithm": algorithm,
+            "reproducible": reproducible,
+            "profile": profile,
+            "topology": topology,
         }
     )
     if store is not None and place.launcher == "none":
@@ -81,5 +95,9 @@ def init(
         name=name,
         prefix=f"{name}/{next(_meetings)}" if store is None else name,
         cancel=cancel,
+        algorithms=settings.algorithm,
+        reproducible=settings.reproducible,
+        levels=settings.topology,
+        profiles=choice.profiles(settings.profile, place.world_size) if place.rank == 0 else [],
     )
     return Group(native)

@@ -65,6 +65,10 @@ def test_one_rank_borrows_nothing(workers) -> None:
     workers.run(1, alone_job)
 
 
+def test_detailed_debugging(workers) -> None:
+    workers.run(2, detail_job)
+
+
 def numbers(rank: int, *shape: int) -> Tensor:
     return torch.arange(torch.Size(shape).numel(), dtype=torch.float32).view(shape) % 97 + rank
 
@@ -250,3 +254,20 @@ def kept_on_one_rank_job(rank: int, _size: int) -> None:
 def alone_job(_rank: int, _size: int) -> None:
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     assert not backend.supports_tensor_alloc(torch.device("cpu"))
+
+
+def detail_job(rank: int, size: int) -> None:
+    """Under TORCH_DISTRIBUTED_DEBUG=DETAIL, which from torch 2.14 on wraps the backend and hides what it lends."""
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        group = dist.new_group(list(range(size)))
+    finally:
+        dist.set_debug_level(dist.DebugLevel.OFF)
+    x = empty_symmetric(ROWS, COLUMNS, group=group).fill_(rank)
+    dist.all_reduce(x, group=group)
+    assert (x == 1).all()
+    assert symmetric_operations(group) == 1
+    backend = group._get_backend(torch.device("cpu"))
+    if backend.supports_tensor_alloc(torch.device("cpu")):
+        assert backend.allocate_tensor(3, dtype=torch.float32, device=torch.device("cpu")).shape == (3,)
+    dist.barrier(group)  # who leaves first ends the connections of Gloo, which compares the calls

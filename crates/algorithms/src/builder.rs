@@ -8,16 +8,26 @@ use crate::compose::Entries;
 use crate::{Memory, Request};
 
 /// An entry of temporary memory.
+///
+/// In one as wide as the message chunk 0 lies at the start. In a narrower one it is the chunk that [`Area::starting_at`] says, or else
+/// whichever a slice begins with.
 #[derive(Clone, Copy)]
 pub(crate) struct Area {
     entry: u32,
-    /// Whether it is as wide as the message: then chunk 0 lies at its start, otherwise whichever chunk a slice begins with.
-    whole: bool,
+    base: Option<u32>,
 }
 
 impl Area {
+    /// The same entry, where this chunk lies at the start.
+    pub(crate) fn starting_at(self, chunk: u32) -> Area {
+        Area {
+            base: Some(chunk),
+            ..self
+        }
+    }
+
     fn base(self, chunks: &Range<u32>) -> u32 {
-        if self.whole { 0 } else { chunks.start }
+        self.base.unwrap_or(chunks.start)
     }
 }
 
@@ -155,7 +165,7 @@ impl Builder {
     fn area(&self, entries: usize, width: u32) -> Area {
         Area {
             entry: entries as u32 - 1,
-            whole: width == self.schedule.grid.chunks(),
+            base: (width == self.schedule.grid.chunks()).then_some(0),
         }
     }
 

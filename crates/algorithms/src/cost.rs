@@ -37,6 +37,39 @@ impl Phase {
         f64::from(self.messages) * self.share
     }
 
+    /// The rounds of this phase one by one, over which so many messages sent and received, and all that `total` reduces and copies, are spread.
+    pub(crate) fn spread(&self, messages: u32, received: u32, total: Phase) -> Vec<Phase> {
+        let part = |number: u32, round: u32| {
+            number / self.rounds + u32::from(round < number % self.rounds)
+        };
+        let rounds = 0..self.rounds;
+        rounds
+            .map(|round| Phase {
+                rounds: 1,
+                messages: part(messages, round),
+                received: f64::from(part(received, round)) * self.share,
+                reduced: total.reduced / f64::from(self.rounds),
+                copied: total.copied / f64::from(self.rounds),
+                ..*self
+            })
+            .collect()
+    }
+
+    /// This phase and another one at once, in the rounds of this one; there are as many of the other.
+    pub(crate) fn along_with(&self, other: &Phase) -> Phase {
+        let messages = self.messages + other.messages;
+        Phase {
+            rounds: self.rounds,
+            messages,
+            share: (self.sent() + other.sent()) / f64::from(messages.max(1)),
+            received: self.received + other.received,
+            crossing: self.crossing + other.crossing,
+            read: self.read + other.read,
+            reduced: self.reduced + other.reduced,
+            copied: self.copied + other.copied,
+        }
+    }
+
     /// Rounds of signals.
     pub(crate) fn signals(rounds: u32) -> Phase {
         Phase {
@@ -75,6 +108,28 @@ impl Cost {
         }
     }
 
+    /// The cost of an algorithm in which ranks do different things, from the phases of each rank: as many, with the same rounds.
+    /// Every figure is taken from a rank for which its sum is greatest.
+    pub(crate) fn of_busiest(
+        request: &Request,
+        ranks: impl IntoIterator<Item = Vec<Phase>>,
+    ) -> Cost {
+        let mut ranks = ranks.into_iter().map(|phases| Cost::of(request, phases));
+        let mut busiest = ranks.next().unwrap_or_default();
+        let mut most = FIGURES.map(|figure| busiest.sum(figure.of));
+        for rank in ranks {
+            for (figure, most) in FIGURES.iter().zip(&mut most) {
+                let sum = rank.sum(figure.of);
+                if sum > *most {
+                    *most = sum;
+                    let phases = busiest.phases.iter_mut().zip(&rank.phases);
+                    phases.for_each(|(phase, of)| (figure.take)(phase, of));
+                }
+            }
+        }
+        busiest
+    }
+
     /// The sum of a figure over all rounds.
     pub fn sum(&self, figure: impl Fn(&Phase) -> f64) -> f64 {
         let phases = self.phases.iter();
@@ -83,6 +138,35 @@ impl Cost {
             .sum()
     }
 }
+
+/// A figure of a phase that differs between ranks.
+struct Figure {
+    of: fn(&Phase) -> f64,
+    take: fn(&mut Phase, &Phase),
+}
+
+const FIGURES: [Figure; 5] = [
+    Figure {
+        of: Phase::sent,
+        take: |phase, of| (phase.messages, phase.share) = (of.messages, of.share),
+    },
+    Figure {
+        of: |phase| phase.received,
+        take: |phase, of| phase.received = of.received,
+    },
+    Figure {
+        of: |phase| phase.read,
+        take: |phase, of| phase.read = of.read,
+    },
+    Figure {
+        of: |phase| phase.reduced,
+        take: |phase, of| phase.reduced = of.reduced,
+    },
+    Figure {
+        of: |phase| phase.copied,
+        take: |phase, of| phase.copied = of.copied,
+    },
+];
 
 /// What the closed forms have in common.
 impl Request<'_> {

@@ -8,16 +8,25 @@ use crate::Request;
 
 /// Of messages from and to these ranks, those that pass the busiest border in its busier direction.
 pub(crate) fn of(request: &Request, messages: impl IntoIterator<Item = (Rank, Rank)>) -> f64 {
+    let messages = messages.into_iter();
+    of_blocks(request, messages.map(|(from, to)| (from, to, 1)))
+}
+
+/// As [`of`], in blocks: each message has that many.
+pub(crate) fn of_blocks(
+    request: &Request,
+    messages: impl IntoIterator<Item = (Rank, Rank, u64)>,
+) -> f64 {
     let Some(level) = request.topology.depth().checked_sub(1) else {
         return 0.0;
     };
     let mut leaving = vec![0_u64; request.ranks as usize];
     let mut entering = leaving.clone();
-    for (from, to) in messages {
+    for (from, to, blocks) in messages {
         let [from, to] = [from, to].map(|rank| request.topology.unit_of(level, rank));
         if from != to {
-            leaving[from as usize] += 1;
-            entering[to as usize] += 1;
+            leaving[from as usize] += blocks;
+            entering[to as usize] += blocks;
         }
     }
     let most = leaving.into_iter().chain(entering).max();

@@ -4,12 +4,14 @@
 //! what each of them moves is counted in the components' programs; per figure, the rank that moves most in all phases together
 //! gives the figures of every phase. Rounds are those of the largest unit.
 
-use weft_schedule::{Grid, Rank, Schedule, Slice, Step};
+use weft_schedule::{Rank, Schedule};
 
 use crate::cost::{Cost, Phase};
 use crate::hierarchy::{Scheme, algorithm, memory};
+use crate::latency::shortened;
+use crate::moved::Moved;
 use crate::units::Units;
-use crate::{Algorithm, Request, Sizes, Topology};
+use crate::{Algorithm, Request, Sizes, Topology, latency};
 
 /// The cost of what [`hierarchy::build`](crate::hierarchy::build) makes.
 pub(crate) fn cost(request: &Request, scheme: Scheme) -> Cost {
@@ -50,6 +52,7 @@ fn level_cost(request: &Request, scheme: Scheme) -> Cost {
         )
     });
     let middle = middle.unwrap_or_default();
+    let [inward, outward] = overlapped(&units, inward, &middle, outward);
     let moved_among = Moved::of(&middle);
 
     let mut roles = Vec::new();
@@ -95,6 +98,8 @@ struct Inside {
     cost: Cost,
     /// By size of units, then by member.
     moved: Vec<Vec<Moved>>,
+    /// The programs of the largest unit.
+    programs: Vec<Schedule>,
 }
 
 impl Inside {
@@ -108,6 +113,7 @@ impl Inside {
         let mut inside = Inside {
             cost: Cost::default(),
             moved: Vec::new(),
+            programs: Vec::new(),
         };
         for size in units.sizes() {
             let topology = Topology::flat(size);
@@ -122,146 +128,52 @@ impl Inside {
             };
             inside.cost = (algorithm.cost)(&part);
             let program = |rank: Rank| (algorithm.build)(&Request { rank, ..part });
+            inside.programs = (0..size).map(program).collect();
             inside.moved.push(match size {
                 1 => vec![Moved::default()],
-                _ => Moved::by_rank((0..size).map(program)),
+                _ => Moved::by_rank(&inside.programs),
             });
         }
         inside
     }
-}
 
-/// What one rank moves, as shares of the message.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Moved {
-    sent: f64,
-    received: f64,
-    read: f64,
-    reduced: f64,
-    copied: f64,
-}
-
-impl Moved {
-    fn of(cost: &Cost) -> Self {
-        Moved {
-            sent: cost.sum(Phase::sent),
-            received: cost.sum(|phase| phase.received),
-            read: cost.sum(|phase| phase.read),
-            reduced: cost.sum(|phase| phase.reduced),
-            copied: cost.sum(|phase| phase.copied),
-        }
-    }
-
-    /// By the ranks of a component's programs. What is copied from the input to the output is already there.
-    fn by_rank(programs: impl ExactSizeIterator<Item = Schedule>) -> Vec<Self> {
-        let mut moved = vec![Moved::default(); programs.len()];
-        for program in programs {
-            for step in &program.steps {
-                Moved::count(&mut moved, &program, step);
-            }
-        }
-        moved
-    }
-
-    fn count(moved: &mut [Moved], program: &Schedule, step: &Step) {
-        let (dsts, srcs, reduces) = match step {
-            Step::Copy { dsts, src, .. } => (dsts, std::slice::from_ref(src), false),
-            Step::Reduce { dsts, srcs, .. } => (dsts, srcs.as_slice(), true),
-            Step::Signal { .. } | Step::Wait { .. } => return,
-        };
-        let rank = program.rank;
-        let share = share_of(&srcs[0], &program.grid);
-        for dst in dsts.iter().filter(|dst| dst.rank != rank) {
-            moved[dst.rank as usize].received += share;
-        }
-        let far = |slices: &[Slice]| slices.iter().filter(|s| s.rank != rank).count() as f64;
-        let own = &mut moved[rank as usize];
-        own.sent += far(dsts) * share;
-        own.read += far(srcs) * share;
-        if reduces {
-            own.reduced += srcs.len() as f64 * share;
-        } else if srcs[0].rank == rank {
-            let kept = |dst: &&Slice| dst.rank == rank && !in_place(dst, &srcs[0]);
-            own.copied += dsts.iter().filter(kept).count() as f64 * share;
-        }
-    }
-
-    fn times(self, factor: f64) -> Self {
-        self.each(|value| value * factor)
-    }
-
-    fn each(self, change: impl Fn(f64) -> f64) -> Self {
-        Moved {
-            sent: change(self.sent),
-            received: change(self.received),
-            read: change(self.read),
-            reduced: change(self.reduced),
-            copied: change(self.copied),
-        }
-    }
-
-    /// By phase: each figure of the role for which its sum over all phases is greatest.
-    fn busiest(roles: &[[Moved; 3]]) -> [Moved; 3] {
-        let most = |figure: fn(&Moved) -> f64| {
-            let sum = |role: &[Moved; 3]| role.iter().map(figure).sum::<f64>();
-            let busiest = roles.iter().max_by(|a, b| sum(a).total_cmp(&sum(b)));
-            busiest.map_or([0.0; 3], |role| [0, 1, 2].map(|phase| figure(&role[phase])))
-        };
-        let figures = [
-            most(|moved| moved.sent),
-            most(|moved| moved.received),
-            most(|moved| moved.read),
-            most(|moved| moved.reduced),
-            most(|moved| moved.copied),
-        ];
-        [0, 1, 2].map(|phase| Moved {
-            sent: figures[0][phase],
-            received: figures[1][phase],
-            read: figures[2][phase],
-            reduced: figures[3][phase],
-            copied: figures[4][phase],
-        })
-    }
-
-    /// The phases of a cost, with these figures in all.
-    fn applied_to(self, cost: Cost) -> Vec<Phase> {
-        let all = Moved::of(&cost);
-        let factor = |wanted: f64, found: f64| if found > 0.0 { wanted / found } else { 0.0 };
-        let phases = cost.phases.into_iter();
-        let changed = phases.map(|phase| Phase {
-            messages: if self.sent > 0.0 { phase.messages } else { 0 },
-            share: match self.sent > 0.0 {
-                true => phase.share * factor(self.sent, all.sent),
-                false => phase.share,
-            },
-            received: phase.received * factor(self.received, all.received),
-            read: phase.read * factor(self.read, all.read),
-            reduced: phase.reduced * factor(self.reduced, all.reduced),
-            copied: phase.copied * factor(self.copied, all.copied),
-            ..phase
-        });
-        changed.collect()
+    fn rounds(&self) -> u32 {
+        rounds(&self.cost)
     }
 }
 
-fn share_of(slice: &Slice, grid: &Grid) -> f64 {
-    match grid {
-        Grid::Equal(chunks) | Grid::Blocks(chunks) => {
-            slice.chunks.len() as f64 / f64::from(*chunks)
-        }
-        Grid::Cuts(cuts) => {
-            let at = |chunk: u32| {
-                let cut = cuts[chunk as usize];
-                f64::from(cut.numerator) / f64::from(cut.denominator)
-            };
-            at(slice.chunks.end) - at(slice.chunks.start)
-        }
-    }
+fn rounds(cost: &Cost) -> u32 {
+    cost.phases.iter().map(|phase| phase.rounds).sum()
 }
 
-/// Whether both are the user's memory of one rank, which is one and the same in a composed program.
-fn in_place(a: &Slice, b: &Slice) -> bool {
-    use weft_schedule::Buffer::{Input, Output};
-    let user = |slice: &Slice| matches!(slice.buffer, Input | Output);
-    a.rank == b.rank && user(a) && user(b)
+/// Leaves out rounds that take place beside others: what ranks tell each other after the owners have all that they need, and
+/// before the owners know the results, such as that they have entered.
+fn overlapped(
+    units: &Units,
+    mut inward: Option<Inside>,
+    middle: &Cost,
+    mut outward: Option<Inside>,
+) -> [Option<Inside>; 2] {
+    let largest = units.sizes().max().unwrap_or_default();
+    let owners = || (0..largest).filter(|member| units.owned_share(largest, *member) > 0.0);
+    let mut begun = vec![0; largest as usize];
+    if let Some(inward) = &mut inward {
+        begun = latency::ends(&inward.programs, begun);
+        let known = owners().map(|owner| begun[owner as usize]).max();
+        let saved = inward.rounds().saturating_sub(known.unwrap_or_default());
+        inward.cost.phases.reverse();
+        inward.cost.phases = shortened(std::mem::take(&mut inward.cost.phases), saved);
+        inward.cost.phases.reverse();
+    }
+    for owner in owners() {
+        begun[owner as usize] += rounds(middle);
+    }
+    if let Some(outward) = &mut outward {
+        let known = owners().map(|owner| begun[owner as usize]).max();
+        let last = latency::ends(&outward.programs, begun).into_iter().max();
+        let priced = known.unwrap_or_default() + outward.rounds();
+        let saved = priced.saturating_sub(last.unwrap_or_default());
+        outward.cost.phases = shortened(std::mem::take(&mut outward.cost.phases), saved);
+    }
+    [inward, outward]
 }

@@ -1,6 +1,10 @@
 //! Composed algorithms are right for every topology, and cost what their closed forms say.
 
-use weft_algorithms::{Memory, Parts, Reach, Request, Selection, Sizes, Topology, family};
+mod family;
+
+use family::request;
+use proptest::prelude::*;
+use weft_algorithms::{Memory, Part, Parts, Reach, Request, Selection, Topology, family, registry};
 use weft_schedule::{Collective, Mapped, Report, Schedule, VerifyOptions, verify};
 
 /// The host of each rank: this many ranks per host, fewer on the last.
@@ -8,88 +12,193 @@ fn hosts(ranks: u32, per_host: u32) -> Vec<u32> {
     (0..ranks).map(|rank| rank / per_host).collect()
 }
 
-fn request<'a>(collective: Collective, topology: &'a Topology, memory: Memory) -> Request<'a> {
-    Request {
-        collective,
-        ranks: topology.ranks(),
-        rank: 0,
-        memory,
-        sizes: Sizes::Equal,
-        topology,
-        parts: &[],
-    }
-}
-
-/// What the verifier assumes: ranks of different innermost units map nothing, unless memory is symmetric.
+/// What the verifier assumes: ranks of different innermost units map nothing, unless memory is symmetric or the choice needs more.
 fn options(selection: &Selection, topology: &Topology, memory: Memory) -> VerifyOptions {
-    let mapped = match (memory, selection.requires().mapped) {
+    let needed = selection.requires().mapped;
+    let mapped = match (memory, needed) {
         (Memory::Symmetric, _) => Mapped::All,
         (Memory::Ordinary, Reach::None) => Mapped::None,
         (Memory::Ordinary, _) => Mapped::Scratch,
     };
-    let apart = memory == Memory::Ordinary && selection.requires().mapped < Reach::All;
-    let hosts = (apart && topology.depth() > 0).then(|| {
-        (0..topology.ranks())
-            .map(|rank| topology.unit_of(0, rank))
-            .collect()
-    });
-    VerifyOptions {
-        hosts,
+    let apart = memory == Memory::Ordinary && needed < Reach::All && topology.depth() > 0;
+    let units = (0..topology.ranks()).map(|rank| topology.unit_of(0, rank));
+    let options = VerifyOptions {
+        hosts: apart.then_some(()).map(|()| units.collect()),
         ..VerifyOptions::mapped(mapped)
+    };
+    // One tile speaks for all, says the verifier; up to here the reuse of slots is played nevertheless.
+    match topology.ranks() {
+        ..=9 => options,
+        _ => options.one_tile(),
     }
 }
 
-fn verified(selection: &Selection, asked: &Request<'_>) -> (Report, Schedule) {
-    let programs: Vec<Schedule> = (0..asked.ranks)
-        .map(|rank| selection.build(&Request { rank, ..*asked }))
-        .collect();
+fn programs(selection: &Selection, asked: &Request<'_>) -> Vec<Schedule> {
+    let of = |rank| selection.build(&Request { rank, ..*asked });
+    (0..asked.ranks).map(of).collect()
+}
+
+fn verified(selection: &Selection, asked: &Request<'_>) -> (Report, Vec<Schedule>) {
+    let programs = programs(selection, asked);
     let options = options(selection, asked.topology, asked.memory);
-    let options = match asked.ranks {
-        ..=9 => options,
-        _ => options.one_tile(),
-    };
-    let report = verify(&programs, &options).unwrap_or_else(|error| {
-        panic!(
-            "{} {asked:?}: {error}\n{}",
-            selection.name(),
-            if asked.ranks < 7 {
-                weft_schedule::print(&programs)
-            } else {
-                String::new()
-            }
-        );
-    });
-    (report, programs[0].clone())
+    let report = verify(&programs, &options)
+        .unwrap_or_else(|error| panic!("{} {asked:?}: {error}", selection.name()));
+    (report, programs)
 }
 
 /// The composed choices among a family.
 fn composed(collective: &str, topology: &Topology) -> Vec<Selection> {
     let mut selections = family(collective, topology);
-    selections.retain(|selection| !matches!(selection.algorithm.requires.parts, Parts::None));
+    selections.retain(|selection| !selection.parts.is_empty());
     selections
 }
 
-fn collectives(ranks: u32) -> Vec<(&'static str, Collective)> {
-    let root = ranks / 2;
-    vec![
+/// The collectives that have composed algorithms.
+fn collectives(root: u32) -> [(&'static str, Collective); 3] {
+    [
         ("all-reduce", Collective::AllReduce),
         ("broadcast", Collective::Broadcast { root }),
         ("reduce", Collective::Reduce { root }),
     ]
 }
 
-#[test]
-fn verified_on_hosts() {
+/// Checks that the phases of the closed form sum up to what the programs do; where units differ in size, that they do no more.
+fn check_cost(selection: &Selection, asked: &Request<'_>, report: &Report, programs: &[Schedule]) {
+    let name = format!("{} {asked:?}", selection.name());
+    let cost = selection.cost(asked);
+    let sizes = || asked.topology.units(0).into_iter().map(|unit| unit.len());
+    let even = sizes().min() == sizes().max();
+    let rounds: u32 = cost.phases.iter().map(|phase| phase.rounds).sum();
+    let counted = report.latency_steps;
+    assert!(
+        rounds == counted || !even && rounds > counted,
+        "{name}: {counted} rounds, but {rounds} are priced"
+    );
+    let share = |traffic: &[weft_schedule::Traffic]| {
+        let shares = traffic
+            .iter()
+            .map(|rank| rank.share(&programs[0].grid).unwrap());
+        shares
+            .map(|share| share.numerator as f64 / share.denominator as f64)
+            .fold(0.0, f64::max)
+    };
+    let figures = [
+        ("sent", cost.sum(|phase| phase.sent()), share(&report.sent)),
+        ("read", cost.sum(|phase| phase.read), share(&report.read)),
+    ];
+    for (figure, priced, counted) in figures {
+        let same = (priced - counted).abs() < 1e-9;
+        assert!(
+            same || !even && priced > counted,
+            "{name}: {figure} {counted}, but {priced} is priced"
+        );
+    }
+}
+
+fn check(selection: &Selection, asked: &Request<'_>) {
+    let (report, programs) = verified(selection, asked);
+    if asked.ranks > 1 {
+        check_cost(selection, asked, &report, &programs);
+    }
+}
+
+/// Checks one in so many of the choices, others for every number of ranks.
+fn check_hosts(ranks: impl Iterator<Item = u32> + Clone, one_in: usize) {
     for per_host in [1, 2, 3, 4, 8] {
-        for ranks in 1..=24 {
+        for ranks in ranks.clone() {
             let topology = Topology::hosts(&hosts(ranks, per_host));
-            for (name, collective) in collectives(ranks) {
-                for selection in composed(name, &topology) {
-                    for memory in [Memory::Ordinary, Memory::Symmetric] {
-                        verified(&selection, &request(collective, &topology, memory));
-                    }
+            for (name, collective) in collectives(ranks / 2) {
+                let memories = [Memory::Ordinary, Memory::Symmetric];
+                let choices = composed(name, &topology).into_iter();
+                let choices =
+                    choices.flat_map(|choice| memories.map(|memory| (choice.clone(), memory)));
+                for (selection, memory) in choices.skip(ranks as usize % one_in).step_by(one_in) {
+                    check(&selection, &request(collective, memory, &topology));
                 }
             }
         }
+    }
+}
+
+#[test]
+fn verified_on_hosts_up_to_twelve_ranks() {
+    check_hosts(1..=12, 1);
+}
+
+#[test]
+fn verified_on_hosts_from_thirteen_to_sixty_four_ranks() {
+    check_hosts(13..=64, 13);
+}
+
+/// Takes minutes: `make verify-large`.
+#[test]
+#[ignore = "takes minutes"]
+fn every_choice_verified_on_hosts_up_to_sixty_four_ranks() {
+    check_hosts(13..=64, 1);
+}
+
+/// Some units of each of one to three levels.
+fn topologies() -> impl Strategy<Value = Topology> {
+    let labels = |units: u32, ranks: usize| prop::collection::vec(0..units, ranks);
+    (1_usize..=40, 1_usize..=3).prop_flat_map(move |(ranks, depth)| {
+        let innermost = labels(1 + ranks as u32 / 2, ranks);
+        let outer = prop::collection::vec(labels(4, 4 + ranks / 2), depth - 1);
+        (innermost, outer).prop_map(|(innermost, outer)| {
+            let mut levels = vec![innermost];
+            for units in outer {
+                let inner = &levels[levels.len() - 1];
+                levels.push(inner.iter().map(|unit| units[*unit as usize]).collect());
+            }
+            Topology::levels(levels).unwrap()
+        })
+    })
+}
+
+/// Any components for any number of levels.
+fn selections() -> impl Strategy<Value = Selection> {
+    let levelled = |algorithm: &&'static weft_algorithms::Algorithm| {
+        matches!(algorithm.requires.parts, Parts::Levels { .. })
+    };
+    let algorithms: Vec<_> = registry().iter().filter(levelled).collect();
+    let choices = (
+        prop::sample::select(algorithms),
+        prop::collection::vec(any::<prop::sample::Index>(), 1..=3),
+        any::<prop::sample::Index>(),
+    );
+    choices.prop_map(|(algorithm, levels, top)| {
+        let Parts::Levels { inner, .. } = algorithm.requires.parts else {
+            unreachable!("filtered")
+        };
+        let tops = registry().iter().filter(|top| {
+            top.collective == algorithm.collective
+                && !matches!(top.requires.parts, Parts::Levels { .. })
+        });
+        let tops: Vec<&str> = tops.map(|top| top.name).collect();
+        let levels = levels.iter().map(|level| level.get(inner).name);
+        let parts = levels.chain([*top.get(&tops)]).map(Part::Algorithm);
+        Selection {
+            algorithm,
+            parts: parts.collect(),
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn verified_on_any_topology(
+        topology in topologies(),
+        selection in selections(),
+        root in any::<prop::sample::Index>(),
+        memory in prop::sample::select(&[Memory::Ordinary, Memory::Symmetric]),
+    ) {
+        let root = root.index(topology.ranks() as usize) as u32;
+        let collective = collectives(root)
+            .into_iter()
+            .find(|(name, _)| *name == selection.algorithm.collective)
+            .unwrap()
+            .1;
+        verified(&selection, &request(collective, memory, &topology));
     }
 }

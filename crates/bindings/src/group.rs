@@ -1,13 +1,15 @@
 //! The class `Group`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use weft_runtime::{Call, GroupOptions, PrefixStore, SplitOptions};
+use weft_runtime::{Call, GroupOptions, Policy, PrefixStore, SplitOptions, Terms, Tiling};
 
 use crate::call::{CountsArgument, collective, dtype, op};
+use crate::choice::{Explanation, ProfileArgument, profiles};
 use crate::endpoint::Endpoint;
-use crate::error::checked;
+use crate::error::{checked, exception};
 use crate::interrupt::{Cancellation, duration, interruptible, optional_duration};
 use crate::store;
 use crate::symmetric::Symmetric;
@@ -23,7 +25,10 @@ pub(crate) struct Group {
 impl Group {
     /// Meets the other ranks through the store.
     #[staticmethod]
-    #[pyo3(signature = (*, endpoint, store, rank, size, timeout, name, prefix, cancel))]
+    #[pyo3(signature = (
+        *, endpoint, store, rank, size, timeout, name, prefix, cancel, algorithms=BTreeMap::new(), reproducible=false,
+        levels=vec![], profiles=vec![],
+    ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn create(
         py: Python<'_>,
@@ -35,13 +40,24 @@ impl Group {
         name: String,
         prefix: &str,
         cancel: &Cancellation,
+        algorithms: BTreeMap<String, String>,
+        reproducible: bool,
+        levels: Vec<Vec<u32>>,
+        profiles: Vec<ProfileArgument>,
     ) -> PyResult<Self> {
         let endpoint = endpoint.inner.clone();
         let store = store::of_python(store);
         let options = GroupOptions {
             timeout: duration(py, timeout)?,
             name,
-            terms: Default::default(),
+            terms: Terms {
+                policy: Policy {
+                    algorithms,
+                    reproducible,
+                    levels,
+                },
+                profiles: self::profiles(profiles),
+            },
         };
         let inner = interruptible(py, cancel, |flag| {
             let store = PrefixStore::new(prefix, &*store);
@@ -87,7 +103,7 @@ impl Group {
     /// the caller waits for it at once.
     #[pyo3(signature = (
         collective, root, dtype, op, factor, source, target, counts, priority=0, timeout=None, algorithm=None, hold=None,
-        background=true,
+        background=true, tile_bytes=None, tiles_in_flight=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn issue(
@@ -106,6 +122,8 @@ impl Group {
         algorithm: Option<String>,
         hold: Option<Py<PyAny>>,
         background: bool,
+        tile_bytes: Option<u64>,
+        tiles_in_flight: Option<u32>,
     ) -> PyResult<Work> {
         let call = Call {
             collective: self::collective(py, collective, root)?,
@@ -117,7 +135,10 @@ impl Group {
             priority,
             timeout: optional_duration(py, timeout)?,
             algorithm,
-            tiling: Default::default(),
+            tiling: Tiling {
+                tile_bytes,
+                tiles_in_flight,
+            },
         };
         let issued = py.detach(|| {
             // SAFETY: Python's side gives addresses of memory that `hold` owns and that has the sizes which the call says;
@@ -176,22 +197,58 @@ impl Group {
     }
 
     /// A group of some ranks, in this order; None on other ranks.
-    #[pyo3(signature = (ranks, name, timeout=None))]
+    #[pyo3(signature = (
+        ranks, name, timeout=None, algorithms=None, reproducible=None, levels=None, profiles=None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn split(
         &self,
         py: Python<'_>,
         ranks: Vec<u32>,
         name: String,
         timeout: Option<f64>,
+        algorithms: Option<BTreeMap<String, String>>,
+        reproducible: Option<bool>,
+        levels: Option<Vec<Vec<u32>>>,
+        profiles: Option<Vec<ProfileArgument>>,
     ) -> PyResult<Option<Self>> {
-        let timeout = optional_duration(py, timeout)?;
         let options = SplitOptions {
-            timeout,
-            ..SplitOptions::default()
+            timeout: optional_duration(py, timeout)?,
+            algorithms,
+            reproducible,
+            levels,
+            profiles: profiles.map(self::profiles),
         };
         let made = py.detach(|| self.inner.split(&ranks, &name, options));
         let made = checked(py, made)?;
         Ok(made.map(|inner| Self { inner }))
+    }
+
+    /// What a call would run by, and why: `nbytes` of the whole message, root 0.
+    fn explain(
+        &self,
+        py: Python<'_>,
+        collective: &str,
+        nbytes: u64,
+        dtype: &str,
+        symmetric: bool,
+    ) -> PyResult<Explanation> {
+        let collective = self::collective(py, collective, 0)?;
+        let dtype = self::dtype(py, dtype)?;
+        let explained = py.detach(|| self.inner.explain(collective, nbytes, dtype, symmetric));
+        checked(py, explained).map(Explanation::from)
+    }
+
+    /// Lets calls name these schedules, in text form, as their algorithm.
+    fn add_schedule(&self, py: Python<'_>, name: &str, text: &str) -> PyResult<()> {
+        let schedules = weft_schedule::parse(text).map_err(|error| {
+            exception(
+                py,
+                &weft_runtime::Error::Config(format!("the schedule {name:?}: {error}")),
+            )
+        })?;
+        let added = py.detach(|| self.inner.add_schedule(name, schedules));
+        checked(py, added)
     }
 
     /// Memory that the ranks of this host reach directly.

@@ -4,17 +4,22 @@ use pyo3::prelude::*;
 
 mod algorithm;
 mod call;
+mod choice;
 mod dlpack;
 mod endpoint;
 mod error;
 mod group;
 mod interrupt;
 mod json;
+mod machine;
 mod placement;
 mod plan;
+mod price;
 mod question;
+mod simulate;
 mod store;
 mod symmetric;
+mod trace;
 mod verify;
 mod work;
 
@@ -23,7 +28,10 @@ mod work;
 fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(algorithm::algorithms, module)?)?;
+    module.add_function(wrap_pyfunction!(price::family, module)?)?;
+    module.add_function(wrap_pyfunction!(price::price, module)?)?;
     module.add_class::<dlpack::DlpackTensor>()?;
+    module.add_class::<choice::Explanation>()?;
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<group::Group>()?;
     module.add_class::<interrupt::Cancellation>()?;
@@ -31,6 +39,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::TcpStore>()?;
     module.add_class::<symmetric::Symmetric>()?;
     module.add_function(wrap_pyfunction!(plan::plan, module)?)?;
+    module.add_function(wrap_pyfunction!(simulate::simulate, module)?)?;
     module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
     module.add_class::<work::Work>()?;
     Ok(())

@@ -41,7 +41,7 @@ pub(crate) struct Setting {
     pub(crate) hosts: Vec<u32>,
     /// The number of ranks on each host.
     pub(crate) ranks_of_hosts: Vec<u32>,
-    memory: Memory,
+    pub(crate) memory: Memory,
     sizes: Sizes,
     pub(crate) topology: Topology,
 }
@@ -104,6 +104,11 @@ impl Setting {
         self.sizes == Sizes::PerRank
     }
 
+    /// Whether the caller's buffers are mapped by all.
+    pub(crate) fn mapped_user_memory(&self) -> bool {
+        self.memory == Memory::Symmetric
+    }
+
     /// Why a selection cannot be taken, if it cannot.
     pub(crate) fn refusal(&self, selection: &Selection) -> Option<String> {
         let requires = selection.requires();
@@ -132,7 +137,7 @@ impl Setting {
 }
 
 /// The collective of this name and root.
-fn collective(name: &str, root: Option<Rank>, ranks: u32) -> Result<Collective, String> {
+pub(crate) fn collective(name: &str, root: Option<Rank>, ranks: u32) -> Result<Collective, String> {
     let rooted: Option<fn(Rank) -> Collective> = match name {
         "reduce" => Some(|root| Collective::Reduce { root }),
         "broadcast" => Some(|root| Collective::Broadcast { root }),

@@ -2,7 +2,10 @@
 
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
-use weft_schedule::{Grid, Mapped, Report, Schedule, Traffic, VerifyError, VerifyOptions, parse};
+use weft_algorithms::collective_name;
+use weft_schedule::{
+    Collective, Grid, Mapped, Report, Schedule, Traffic, VerifyError, VerifyOptions, parse,
+};
 
 use crate::json;
 use crate::placement::Hosts;
@@ -50,7 +53,8 @@ struct Complaint {
 /// What right schedules cost and compute.
 #[derive(Serialize)]
 struct Findings {
-    collective: String,
+    collective: &'static str,
+    root: Option<u32>,
     ranks: u32,
     chunks: u32,
     latency_steps: u32,
@@ -102,6 +106,13 @@ pub(crate) fn verdict(schedules: &[Schedule], mapped: Mapped, hosts: Option<Vec<
 }
 
 impl Verdict {
+    /// What the verifier objects to, if it does.
+    pub(crate) fn objection(&self) -> Option<&str> {
+        self.problem
+            .as_ref()
+            .map(|problem| problem.message.as_str())
+    }
+
     fn refused(error: &VerifyError) -> Self {
         Verdict::not(Complaint {
             message: error.to_string(),
@@ -138,7 +149,8 @@ impl Verdict {
 impl Findings {
     fn of(first: &Schedule, report: &Report) -> Self {
         Findings {
-            collective: first.collective.to_string(),
+            collective: collective_name(first.collective),
+            root: root(first.collective),
             ranks: first.ranks,
             chunks: first.grid.chunks(),
             latency_steps: report.latency_steps,
@@ -155,4 +167,14 @@ fn shares(traffic: &[Traffic], grid: &Grid) -> Vec<Option<f64>> {
         Some(share.numerator as f64 / share.denominator as f64)
     };
     traffic.iter().map(share).collect()
+}
+
+fn root(collective: Collective) -> Option<u32> {
+    match collective {
+        Collective::Reduce { root }
+        | Collective::Broadcast { root }
+        | Collective::Gather { root }
+        | Collective::Scatter { root } => Some(root),
+        _ => None,
+    }
 }

@@ -17,6 +17,8 @@ use crate::{Call, Error};
 pub struct Explanation {
     /// The algorithm's name, with its parts.
     pub algorithm: String,
+    /// The tiling that was asked for, by a profile's row or in the call.
+    pub asked: Tiling,
     /// The part of the largest chunk that one tile takes, in bytes.
     pub tile_bytes: u64,
     /// The number of tiles.
@@ -81,6 +83,7 @@ impl GroupState {
         let way = self.chooser.way_of(key);
         Ok(Explanation {
             algorithm: way.name.clone(),
+            asked: way.tiling,
             tile_bytes: geometry.tile_bytes(),
             tiles: geometry.tiles,
             tiles_in_flight: plan.tiles_in_flight as u32,

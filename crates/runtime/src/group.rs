@@ -1,6 +1,6 @@
 //! Groups: what users call.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -48,8 +48,12 @@ impl Default for GroupOptions {
 pub struct SplitOptions {
     /// How long an operation may take; as in the other group if none.
     pub timeout: Option<Duration>,
-    /// What is asked of the choice of algorithms, for all of its ranks; as in the other group if none.
-    pub policy: Option<Policy>,
+    /// As [`Policy::algorithms`], for all of its ranks; as in the other group if none.
+    pub algorithms: Option<BTreeMap<String, String>>,
+    /// As [`Policy::reproducible`]; as in the other group if none.
+    pub reproducible: Option<bool>,
+    /// As [`Policy::levels`]; the part of the other group's that its ranks have if none.
+    pub levels: Option<Vec<Vec<u32>>>,
     /// Tables to choose algorithms by, alike on all of its ranks; those of the other group if none.
     pub profiles: Option<Vec<Profile>>,
 }
@@ -211,12 +215,16 @@ impl Group {
             mix(base, *before)
         };
         let timeout = options.timeout.unwrap_or(self.options.timeout);
-        let inherited = || self.options.terms.policy.of_ranks(ranks);
+        let inherited = self.options.terms.policy.of_ranks(ranks);
         let options = GroupOptions {
             timeout,
             name: name.into(),
             terms: Terms {
-                policy: options.policy.unwrap_or_else(inherited),
+                policy: Policy {
+                    algorithms: options.algorithms.unwrap_or(inherited.algorithms),
+                    reproducible: options.reproducible.unwrap_or(inherited.reproducible),
+                    levels: options.levels.unwrap_or(inherited.levels),
+                },
                 profiles: Vec::new(),
             },
         };

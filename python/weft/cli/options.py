@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from weft.bench.sizes import parse_sizes
 from weft.config import parse_bytes
+from weft.errors import ArgumentError
 
-__all__ = ["add_hosts", "at_least", "hosts", "size", "sizes"]
+__all__ = ["add_hosts", "add_machine", "at_least", "hosts", "machine_parameters", "names", "size", "sizes"]
 
 Number = TypeVar("Number", int, float)
 
@@ -19,6 +22,32 @@ HOSTS_HELP = "so many hosts, ranks spread evenly, or the number of ranks on each
 def add_hosts(parser: argparse.ArgumentParser) -> None:
     """`--hosts N | --hosts 3,5`: where the ranks are."""
     parser.add_argument("--hosts", type=hosts, metavar="N | K,K,...", help=HOSTS_HELP)
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """What is said of the network, or of a machine that was measured."""
+    parser.add_argument("--gbps", type=at_least(0.0), metavar="G", help="line rate of a host (default: 100)")
+    parser.add_argument(
+        "--latency-us", type=at_least(0.0), metavar="US", help="of a message between hosts (default: 5)"
+    )
+    parser.add_argument(
+        "--machine",
+        type=Path,
+        metavar="FILE",
+        help="JSON with a measured machine's `host` and `network`, as in profiles",
+    )
+
+
+def machine_parameters(path: Path | None) -> dict[str, Any]:
+    """What stands in such a file: the machine itself, or a profile with one."""
+    if path is None:
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        found = found.get("machine", found)
+        return {name: found[name] for name in ("host", "network") if name in found}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ArgumentError(f"--machine {path}: expected JSON with `host` and `network`: {error}") from None
 
 
 def hosts(text: str) -> int | list[int]:
@@ -44,6 +73,17 @@ def sizes(text: str) -> list[int]:
         return parse_sizes(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def names(text: str) -> list[str]:
+    """Names separated by commas, which do not separate within parentheses: `ring, multi-rail(direct, ring)`."""
+    found, depth, begin = [], 0, 0
+    for place, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            found.append(text[begin:place].strip())
+            begin = place + 1
+    return [*found, text[begin:].strip()]
 
 
 def at_least(least: Number) -> Callable[[str], Number]:

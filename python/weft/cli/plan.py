@@ -6,16 +6,22 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
+from weft.bench.sizes import show_bytes
 from weft.cli import options
 from weft.cli.command import Command, ended_by_interrupt
+from weft.cli.times import show_time
 from weft.cli.verify import describe
 from weft.errors import ArgumentError
 from weft.schedule import Algorithm, Call, Planned, algorithms, plan
+from weft.simulation import Candidate, Machine, candidates, gantt
 
 DESCRIPTION = """\
 Shows the schedule that an algorithm makes for a group, in text form, with what it costs: steps, bytes, order of
-reduction, and whether the verifier accepts it (it always should). `weft verify` reads what this prints.
+reduction, and whether the verifier accepts it. `weft verify` reads what this prints. With --draw, a picture of it as it
+would run on a machine; with --explain, what every algorithm would take there, and why some cannot be taken.
 """
 
 EPILOG = """\
@@ -24,6 +30,8 @@ examples:
   weft plan ring --ranks 8
   weft plan binomial --collective broadcast --root 2 --ranks 5 --rank 2
   weft plan slice-reduce --ranks 4 --memory symmetric --json
+  weft plan two-shot --ranks 4 --hosts 4 --draw two-shot.svg
+  weft plan --explain --ranks 8 --hosts 2 --size 4M
 """
 
 
@@ -46,6 +54,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whether blocks have a size per rank, as in the v collectives (default: %(default)s)",
     )
     parser.add_argument("--rank", type=options.at_least(0), metavar="R", help="show the program of this rank only")
+    parser.add_argument("--draw", type=Path, metavar="FILE", help="draw the schedule as a Gantt picture (SVG)")
+    parser.add_argument("--explain", action="store_true", help="compare what all algorithms would take")
+    parser.add_argument(
+        "--size", type=options.size, default="64K", metavar="BYTES", help="of the message (default: %(default)s)"
+    )
+    options.add_machine(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -53,10 +67,12 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.list:
             return _list(arguments)
+        if arguments.explain:
+            return _explain(arguments)
         if arguments.algorithm is None:
-            raise ArgumentError("name an algorithm, or give --list to see all")
+            raise ArgumentError("name an algorithm, or give --list to see all, or --explain to compare them")
         return _show(arguments)
-    except ArgumentError as error:
+    except (ArgumentError, OSError) as error:
         print(f"weft plan: {error}", file=sys.stderr)
         return 2
 
@@ -90,14 +106,7 @@ def table(found: tuple[Algorithm, ...]) -> list[str]:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    call = Call(
-        collective=arguments.collective or "all-reduce",
-        ranks=arguments.ranks,
-        root=arguments.root,
-        hosts=arguments.hosts,
-        memory=arguments.memory,
-        sizes=arguments.sizes,
-    )
+    call = _call(arguments)
     with ended_by_interrupt():
         planned = plan(arguments.algorithm, call, arguments.rank)
     if arguments.json:
@@ -107,7 +116,64 @@ def _show(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(f"# {line}" for line in summary(planned)))
         print(planned.schedule.text, end="")
+    if arguments.draw is not None:
+        picture = gantt(_machine(arguments), arguments.size, call, planned.algorithm)
+        arguments.draw.parent.mkdir(parents=True, exist_ok=True)
+        arguments.draw.write_text(picture, encoding="utf-8")
+        print(f"picture: {arguments.draw}", file=sys.stderr)
     return 0 if planned.problem is None else 1
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    machine, call = _machine(arguments), _call(arguments)
+    found = candidates(machine, arguments.size, call)
+    named = arguments.algorithm
+    if named is not None and named not in [candidate.algorithm for candidate in found]:
+        found += candidates(machine, arguments.size, call, [named])
+    if arguments.json:
+        rows = [dataclasses.asdict(candidate) for candidate in found]
+        print(json.dumps({"call": call.question(), "bytes": arguments.size, "candidates": rows}, indent=1))
+    else:
+        print("\n".join(explanation(found, arguments.size, named)))
+    return 0
+
+
+def explanation(found: Sequence[Candidate], size: int, named: str | None) -> list[str]:
+    """Candidates as a table: the fastest first, those that cannot be taken below, with the reason."""
+    usable = [candidate for candidate in found if candidate.time_s is not None]
+    refused = [candidate for candidate in found if candidate.time_s is None]
+    width = max(len(candidate.algorithm) for candidate in found)
+    lines = [f"{show_bytes(size)}, by closed form; latency is what would be left without bytes", ""]
+    lines.append(f"  {'algorithm':<{width}} {'time':>9}  {'latency':>9}  times the fastest")
+    for candidate in sorted(usable, key=lambda candidate: candidate.time_s or 0.0):
+        ratio = (candidate.time_s or 0.0) / (usable[0].time_s or 1.0)
+        mark = ">" if candidate.algorithm == named else " "
+        times = f"{show_time(candidate.time_s or 0.0):>9}  {show_time(candidate.latency_s or 0.0):>9}"
+        lines.append(f"{mark} {candidate.algorithm:<{width}} {times}  {ratio:.2f}")
+    if refused:
+        lines += ["", "cannot be taken:", *(f"  {refusal.algorithm} {refusal.refusal}" for refusal in refused)]
+    return lines
+
+
+def _call(arguments: argparse.Namespace) -> Call:
+    return Call(
+        collective=arguments.collective or "all-reduce",
+        ranks=arguments.ranks,
+        root=arguments.root,
+        hosts=arguments.hosts,
+        memory=arguments.memory,
+        sizes=arguments.sizes,
+    )
+
+
+def _machine(arguments: argparse.Namespace) -> Machine:
+    return Machine(
+        ranks=arguments.ranks,
+        hosts=arguments.hosts or 1,
+        gbps=arguments.gbps,
+        latency_us=arguments.latency_us,
+        parameters=options.machine_parameters(arguments.machine),
+    )
 
 
 def summary(planned: Planned) -> list[str]:

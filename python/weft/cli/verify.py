@@ -70,8 +70,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def describe(report: Report) -> str:
     """What a right schedule costs and computes, in lines for people."""
+    root = "" if report.root is None else f" with root {report.root}"
     lines = [
-        f"  {report.collective}, {_many(report.ranks, 'rank')}, {_many(report.chunks, 'chunk')}",
+        f"  {report.collective}{root}, {_many(report.ranks, 'rank')}, {_many(report.chunks, 'chunk')}",
         f"  steps       {_many(report.latency_steps, 'signal')} one after the other",
         f"  sent        {_shares(report.sent)}",
         f"  read        {_shares(report.read)}",

@@ -18,44 +18,52 @@ STYLE = {
     "row": "fill:#f4f4f4",
     "grid": "stroke:#ddd;stroke-width:1",
     "copy": "fill:#8fd0bd;stroke:#4a9a84",
-    "put": "fill:#8dbbe8;stroke:#4a82b8",
+    "put": "fill:#c3dc83;stroke:#82a032",
     "read": "fill:#b9a5e0;stroke:#7d63b5",
     "reduce": "fill:#f4b266;stroke:#c07c2a",
-    "wait": "fill:#dedede;stroke:#bbb",
-    "signal": "fill:none;stroke:#444;stroke-width:1",
+    "send": "fill:#8dbbe8;stroke:#4a82b8",
+    "receive": "fill:#5f86b0;stroke:#3c5f86",
+    "wait": "fill:#d4d4d4",
+    "transfer": "fill:none;stroke:#2f6cab;stroke-width:1.2",
+    "signal": "fill:none;stroke:#999;stroke-width:0.8;stroke-dasharray:3 2",
+    "carried": "font:9px sans-serif;fill:#2f6cab;stroke:#fff;stroke-width:2.5;paint-order:stroke",
 }
 KINDS = {
-    "copy": "copy within a rank",
-    "put": "copy to a peer (put)",
+    "copy": "copy",
+    "put": "copy to a peer's memory",
     "read": "copy from a peer's memory",
     "reduce": "reduce",
-    "wait": "wait",
+    "send": "send",
+    "receive": "receive",
+    "wait": "a tile waits",
+    "transfer": "bytes on the network, and a signal",
     "signal": "signal",
 }
-"""What a step can be, in the order of the legend."""
+"""What can be seen, in the order of the legend."""
 
+ARROWS = ("transfer", "signal")
 MARGIN_LEFT, MARGIN_RIGHT, HEAD, FOOT = 64, 24, 62, 34
-LANE, GAP = 20, 14
+LANE, STRIP, GAP = 20, 5, 12
 WIDTH_OF_CHARACTER = 6.0
+LABELLED_ARROWS_MAX = 60
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """One step as it was played. Times are in seconds."""
+    """Something that took time in a play. Times are in seconds."""
 
     rank: int
-    tile: int
     kind: str
+    """One of `KINDS`."""
     label: str
-    """What stands in the bar: its chunks."""
+    """Which chunks."""
     text: str
     """The step in text form."""
     start: float
     end: float
     peer: int | None = None
-    """Of a signal: who is told; of a wait: who tells."""
-    signal: int | None = None
-    """Of a signal or a wait: its number among the signals of the two ranks."""
+    """Where a transfer or signal goes; whom a wait is for."""
+    tile: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,18 +75,12 @@ class Gantt:
     events: Sequence[Event]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Bar:
-    """An event with its place in its rank's row."""
-
-    event: Event
-    lane: int
-
-
 def draw(gantt: Gantt, width: int = 960) -> str:
-    """The picture, `width` pixels wide."""
-    rows = [_lanes([event for event in gantt.events if event.rank == rank]) for rank in range(gantt.ranks)]
-    heights = [max([bar.lane + 1 for bar in row], default=1) * LANE for row in rows]
+    """The picture, `width` pixels wide: a row for each rank with what its thread does, and which of its tiles wait."""
+    # What belongs to no tile is the executor's: the permission to use temporary memory again.
+    gantt = dataclasses.replace(gantt, events=[event for event in gantt.events if event.tile is not None])
+    waits = [_strips([e for e in gantt.events if e.rank == rank and e.kind == "wait"]) for rank in range(gantt.ranks)]
+    heights = [LANE + STRIP * max([strip + 1 for _, strip in row], default=0) for row in waits]
     tops = [HEAD + sum(heights[:rank]) + GAP * rank for rank in range(gantt.ranks)]
     bottom = tops[-1] + heights[-1] + GAP / 2
     scale = _Scale(max([event.end for event in gantt.events], default=0.0), width - MARGIN_LEFT - MARGIN_RIGHT)
@@ -87,13 +89,18 @@ def draw(gantt: Gantt, width: int = 960) -> str:
     _legend(canvas, [kind for kind in KINDS if any(event.kind == kind for event in gantt.events)])
     for rank, (top, height) in enumerate(zip(tops, heights, strict=True)):
         canvas.rect("row", MARGIN_LEFT, top, width - MARGIN_LEFT - MARGIN_RIGHT, height)
-        canvas.text("name", MARGIN_LEFT - 8, top + height / 2 + 4, f"rank {rank}", anchor="end")
+        canvas.text("name", MARGIN_LEFT - 8, top + LANE / 2 + 4, f"rank {rank}", anchor="end")
     _axis(canvas, scale, bottom)
-    for top, row in zip(tops, rows, strict=True):
-        for bar in row:
-            _bar(canvas, scale, bar, top)
-    middles = [{bar.event: top + (bar.lane + 0.5) * LANE for bar in row} for top, row in zip(tops, rows, strict=True)]
-    _arrows(canvas, scale, gantt.events, {event: y for row in middles for event, y in row.items()})
+    for top, row in zip(tops, waits, strict=True):
+        for event, strip in row:
+            y = top + LANE + STRIP * strip + 0.5
+            canvas.rect(
+                "wait", scale.x(event.start), y, scale.x(event.end) - scale.x(event.start), STRIP - 1, _tip(event)
+            )
+    for event in gantt.events:
+        if event.kind not in ("wait", *ARROWS):
+            _bar(canvas, scale, event, tops[event.rank])
+    _arrows(canvas, scale, [event for event in gantt.events if event.kind in ARROWS], tops)
     return canvas.finish()
 
 
@@ -114,34 +121,27 @@ class _Scale:
         return [step * index for index in range(int(self.end_us / step) + 1)]
 
 
-def _lanes(events: Sequence[Event]) -> list[_Bar]:
-    """Side by side what happens at the same time: the steps of several tiles."""
+def _strips(waits: Sequence[Event]) -> list[tuple[Event, int]]:
+    """Each wait with its place below the thread: those of several tiles at the same time lie below each other."""
     free_from: list[float] = []
-    lane_of_tile: dict[int, int] = {}
-    bars = []
-    for event in sorted(events, key=lambda event: (event.start, event.tile)):
-        tolerance = 1e-12
-        lane = lane_of_tile.get(event.tile)
-        if lane is None or free_from[lane] > event.start + tolerance:
-            free = [index for index, time in enumerate(free_from) if time <= event.start + tolerance]
-            lane = free[0] if free else len(free_from)
-        if lane == len(free_from):
-            free_from.append(0.0)
-        free_from[lane] = max(free_from[lane], event.end)
-        lane_of_tile[event.tile] = lane
-        bars.append(_Bar(event, lane))
-    return bars
+    placed = []
+    for event in sorted(waits, key=lambda event: (event.start, event.tile or 0)):
+        free = [strip for strip, time in enumerate(free_from) if time <= event.start]
+        strip = free[0] if free else len(free_from)
+        free_from[strip : strip + 1] = [event.end]
+        placed.append((event, strip))
+    return placed
 
 
 def _legend(canvas: Canvas, kinds: Sequence[str]) -> None:
     x: float = MARGIN_LEFT
     for kind in kinds:
-        if kind == "signal":
+        if kind in ARROWS:
             canvas.arrow(kind, x, 44, x + 16, 36)
         else:
             canvas.rect(kind, x, 35, 16, 10)
         canvas.text("axis", x + 21, 44, KINDS[kind])
-        x += 40 + WIDTH_OF_CHARACTER * len(KINDS[kind])
+        x += 34 + 5.2 * len(KINDS[kind])
 
 
 def _axis(canvas: Canvas, scale: _Scale, bottom: float) -> None:
@@ -152,24 +152,33 @@ def _axis(canvas: Canvas, scale: _Scale, bottom: float) -> None:
     canvas.text("axis", scale.x(scale.end_us * 5e-7), bottom + 27, "µs", anchor="middle")
 
 
-def _bar(canvas: Canvas, scale: _Scale, bar: _Bar, top: float) -> None:
-    event = bar.event
-    if event.kind == "signal":
-        return
-    x, y = scale.x(event.start), top + bar.lane * LANE
+def _bar(canvas: Canvas, scale: _Scale, event: Event, top: float) -> None:
+    x = scale.x(event.start)
     width = max(scale.x(event.end) - x, 1.0)
-    tip = f"{event.text}\n{event.start * 1e6:.3g} to {event.end * 1e6:.3g} µs"
-    inset = 6 if event.kind == "wait" else 1
-    canvas.rect(event.kind, x, y + inset, width, LANE - 2 * inset, tip)
-    if event.kind != "wait" and width > WIDTH_OF_CHARACTER * len(event.label) + 4:
-        canvas.text("label", x + width / 2, y + LANE / 2 + 3.5, event.label, anchor="middle")
+    canvas.rect(event.kind, x, top + 1, width, LANE - 2, _tip(event))
+    if width > WIDTH_OF_CHARACTER * len(event.label) + 4:
+        canvas.text("label", x + width / 2, top + LANE / 2 + 3.5, event.label, anchor="middle")
 
 
-def _arrows(canvas: Canvas, scale: _Scale, events: Sequence[Event], y_of: dict[Event, float]) -> None:
-    """From where a signal is sent to where it has been waited for."""
-    waits = {(event.rank, event.peer, event.tile, event.signal): event for event in events if event.kind == "wait"}
-    for event in events:
-        wait = waits.get((event.peer if event.peer is not None else -1, event.rank, event.tile, event.signal))
-        if event.kind == "signal" and wait is not None:
-            ends = (scale.x(event.start), y_of[event], scale.x(wait.end), y_of[wait])
-            canvas.arrow("signal", *ends, tip=f"rank {event.rank}: {event.text}")
+def _arrows(canvas: Canvas, scale: _Scale, arrows: Sequence[Event], tops: Sequence[float]) -> None:
+    """From the sender's row to the receiver's; what is carried stands beside the arrow, unless there are too many."""
+    labelled = sum(event.kind == "transfer" for event in arrows) <= LABELLED_ARROWS_MAX
+    labels = []
+    for event in arrows:
+        if event.peer is None:
+            continue
+        down = tops[event.peer] > tops[event.rank]
+        begin = scale.x(event.start), tops[event.rank] + (LANE if down else 0)
+        end = scale.x(event.end), tops[event.peer] + (0 if down else LANE)
+        canvas.arrow(event.kind, *begin, *end, _tip(event))
+        if event.kind == "transfer" and labelled:
+            # Near the sender: in the middle, arrows cross.
+            x, y = (begin[axis] + 0.25 * (end[axis] - begin[axis]) for axis in (0, 1))
+            labels.append((x, y + 3, event.label))
+    for x, y, label in labels:
+        canvas.text("carried", x, y, label, anchor="middle")
+
+
+def _tip(event: Event) -> str:
+    tile = "" if event.tile is None else f", tile {event.tile}"
+    return f"{event.text}\n{event.start * 1e6:.4g} to {event.end * 1e6:.4g} µs{tile}"

@@ -19,6 +19,8 @@ class Report:
     """What a right schedule costs and computes."""
 
     collective: str
+    root: int | None
+    """The root of a rooted collective."""
     ranks: int
     chunks: int
     latency_steps: int

@@ -60,7 +60,7 @@ class WeftBackend(Collectives, Backend):
         """Ends when every rank has called it, or raises `weft.Timeout`, which names all ranks that have not."""
         self._monitored_barrier.wait(self._options._timeout if options.timeout < timedelta(0) else options.timeout)
 
-    def supports_tensor_alloc(self, device: torch.device) -> bool:
+    def supports_tensor_alloc(self, device: torch.device | int) -> bool:
         """Whether `allocate_tensor` makes operations on this device's tensors faster."""
         return self.symmetric_memory.serves(device)
 

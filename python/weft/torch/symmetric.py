@@ -76,6 +76,7 @@ class SymmetricMemory:
 
     def __init__(self, native: _weft.Group) -> None:
         self._group = Group(native)
+        self._on_one_host = native.size > 1 and len(set(native.hosts())) == 1
         self._blocks: dict[int, Blocks] = {}
 
     @property
@@ -88,9 +89,12 @@ class SymmetricMemory:
         memory = self._group.symmetric(math.prod(shape) * dtype.itemsize, "uint8")
         return as_tensor(memory, dtype).view(tuple(shape))
 
-    def serves(self, device: torch.device) -> bool:
-        """Whether operations on this device's tensors gain from `lend`."""
-        return torch.device(device).type == _CPU.type and self._group.size > 1 and len(set(self._group.hosts)) == 1
+    def serves(self, device: torch.device | int) -> bool:
+        """Whether operations on this device's tensors gain from `lend`, and whoever asks can call it.
+
+        TORCH_DISTRIBUTED_DEBUG=DETAIL cannot: its C++ code passes a number, and does not hand the call to Python.
+        """
+        return isinstance(device, torch.device) and device.type == _CPU.type and self._on_one_host
 
     def lend(self, elements: int, dtype: torch.dtype) -> Tensor:
         """A vector in memory that is used again once it is gone on all ranks: see `Blocks`.

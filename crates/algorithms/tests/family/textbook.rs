@@ -87,6 +87,44 @@ fn all_reduce(name: &str, terms: &Terms) -> (u32, Moved, Moved) {
     match name {
         // Patarasuk and Yuan 2009, section 3: 2 (p - 1) steps, 2 (p - 1) n / p.
         "ring" => (2 * (p as u32 - 1), terms.each((2 * (p - 1), p)), nothing()),
+        // The ring's formula; Chan et al. 2007 has no line for two directions at once.
+        "bidirectional-ring" => (2 * (p as u32 - 1), terms.each((2 * (p - 1), p)), nothing()),
+        // Thakur, Rabenseifner and Gropp 2005, section 4.5: log2 p rounds of n, and two more of n where ranks are too many. Unless they
+        // are more than half as many as the others, no chain of signals begins with one and ends with another.
+        "recursive-doubling" => {
+            let (rounds, too_many) = (u64::from(terms.floor_log), p - (1 << terms.floor_log));
+            let more = u64::from(too_many > 0);
+            let total = (p - too_many) * rounds + 2 * too_many;
+            let sent = moved((rounds + more, 1), (total, 1));
+            let folds = more as u32 + u32::from(2 * too_many > 1 << terms.floor_log);
+            (terms.floor_log + folds, sent, nothing())
+        }
+        // Thakur, Rabenseifner and Gropp 2005, section 4.5: 2 log2 p rounds, 2 (p - 1) n / p, for a power of two. For others Rabenseifner and
+        // Träff 2004 have less than 3 n; here it is at most 2.5 n, and the rank at hand moves what `eliminating` says.
+        "halving-doubling" => {
+            let sent = eliminating(p, terms.floor_log);
+            (2 * terms.floor_log, sent, nothing())
+        }
+        // Thakur, Rabenseifner and Gropp 2005, section 4.5, and for other numbers Rabenseifner and Träff 2004, binary blocks: no rank
+        // sends more than 2 n.
+        "halving-doubling-blocks" => {
+            let sent = by_blocks(p, terms.floor_log);
+            (2 * terms.floor_log, sent, nothing())
+        }
+        // Chan et al. 2007, minimum spanning tree reduce and broadcast: ⌈log2 p⌉ rounds of n each.
+        "binomial" => {
+            let sent = moved((u64::from(terms.ceil_log), 1), (2 * (p - 1), 1));
+            (2 * terms.floor_log, sent, nothing())
+        }
+        // Sanders, Speck and Träff 2009, section 3: two trees of depth log2 p, each for n / 2. An inner node of one tree and leaf of the other sends
+        // (1 + 2 + 1) n / 2; with a top or fewer children, less.
+        "double-tree" => {
+            let most = if p > 3 { 4 } else { p };
+            let sent = moved((most, 2), (2 * (p - 1), 1));
+            (2 * terms.floor_log, sent, nothing())
+        }
+        // All to one and back.
+        "gather-to-root" => (2, moved((p - 1, 1), (2 * (p - 1), 1)), nothing()),
         // One exchange of everything between all.
         "direct" => (1, terms.each((p - 1, 1)), nothing()),
         // A direct reduce-scatter and a direct all-gather, each (p - 1) n / p.
@@ -103,6 +141,13 @@ fn reduce(algorithm: &Algorithm, terms: &Terms) -> (u32, Moved, Moved) {
     match (algorithm.collective, algorithm.name) {
         // Chan et al. 2007, minimum spanning tree reduce: ⌈log2 p⌉ rounds of n.
         ("reduce", "binomial") => (terms.floor_log, moved((1, 1), (p - 1, 1)), nothing()),
+        // Sanders, Speck and Träff 2009, section 3: one step below the root, then two trees over the others.
+        ("reduce", "double-tree") => {
+            let sent = moved((1, 1), (p - 1, 1));
+            (1 + (p as u32 - 1).ilog2(), sent, nothing())
+        }
+        // All to one.
+        ("reduce", "direct") => (1, moved((1, 1), (p - 1, 1)), nothing()),
         // All-reduce through memory, where only the root collects.
         ("reduce", "slice-reduce") if symmetric => {
             (2, moved((1, p), (p - 1, p)), terms.each_all_but_one())
@@ -114,6 +159,8 @@ fn reduce(algorithm: &Algorithm, terms: &Terms) -> (u32, Moved, Moved) {
         ),
         // Chan et al. 2007, bucket reduce-scatter: p - 1 rounds, (p - 1) n / p.
         ("reduce-scatter", "ring") => (p as u32 - 1, terms.each_all_but_one(), nothing()),
+        // Thakur, Rabenseifner and Gropp 2005, section 4.4: log2 p rounds, (p - 1) n / p, for a power of two; as many bytes for others.
+        ("reduce-scatter", "halving") => (halving_steps(p), terms.each_all_but_one(), nothing()),
         // One exchange between all; with symmetric memory a look at all.
         ("reduce-scatter", "direct") if symmetric => (2, nothing(), terms.each_all_but_one()),
         ("reduce-scatter", "direct") => (1, terms.each_all_but_one(), nothing()),
@@ -135,9 +182,20 @@ fn move_only(algorithm: &Algorithm, terms: &Terms) -> (u32, Moved, Moved) {
             let most = (u64::from(terms.ceil_log), 1);
             (terms.floor_log + entry, moved(most, (p - 1, 1)), nothing())
         }
+        // Sanders, Speck and Träff 2009, section 3: one step below the root, then two trees over the others.
+        ("broadcast", "double-tree") => {
+            let sent = moved((1, 1), (p - 1, 1));
+            (1 + (p as u32 - 1).ilog2() + entry, sent, nothing())
+        }
         ("broadcast", "mapped") => (2, nothing(), moved((1, 1), (p - 1, 1))),
         // Thakur, Rabenseifner and Gropp 2005, section 4.1: p - 1 rounds, (p - 1) n / p.
         ("all-gather", "ring") => (p as u32 - 1 + entry, terms.each_all_but_one(), nothing()),
+        // Thakur, Rabenseifner and Gropp 2005, section 4.1: log2 p rounds, (p - 1) n / p, for a power of two. For others the first rank
+        // of an upper half sends its half's blocks twice, once.
+        ("all-gather", "doubling") => {
+            let sent = moved((doubling(p), p), (p * (p - 1), p));
+            (halving_steps(p) + entry, sent, nothing())
+        }
         ("all-gather", "direct") => (1 + entry, terms.each_all_but_one(), nothing()),
         ("all-gather", "mapped") => (2, nothing(), terms.each_all_but_one()),
         // Thakur, Rabenseifner and Gropp 2005, section 4.3: p - 1 rounds, (p - 1) n / p.
@@ -150,4 +208,73 @@ fn move_only(algorithm: &Algorithm, terms: &Terms) -> (u32, Moved, Moved) {
         ("barrier", "dissemination") => (terms.ceil_log, nothing(), nothing()),
         (collective, other) => unknown(collective, other),
     }
+}
+
+/// What halving-doubling with 3-2 elimination sends.
+///
+/// At a level where groups work on a segment of `s`, each rank of a pair sends s / 2, and as much when results go back. An eliminated rank sends
+/// s to a pair, each of which sends s / 2 more when results go back. It was in such a pair where somebody was eliminated before.
+fn eliminating(p: u64, depth: u32) -> Moved {
+    let segments = 1_u64 << depth;
+    let odd: Vec<u32> = (0..depth).filter(|level| (p >> level) % 2 == 1).collect();
+    let all_levels = 2 * (segments - 1);
+    let with_third = odd.iter().enumerate().map(|(index, level)| {
+        let eliminated = odd.get(index + 1);
+        let spared = eliminated.map_or(0, |level| (segments >> level) - 2);
+        all_levels - spared + (segments >> (level + 1))
+    });
+    let total: u64 = (0..depth)
+        .map(|level| (p >> level) + (p >> level) % 2)
+        .sum();
+    moved(
+        (with_third.max().unwrap_or(all_levels), segments),
+        (total, 1),
+    )
+}
+
+/// What halving-doubling by binary blocks sends.
+///
+/// Of a block of q ranks each sends 2 (q - 1) / q inside, n / q up to a larger block and n / q back to a smaller one.
+fn by_blocks(p: u64, depth: u32) -> Moved {
+    let segments = 1_u64 << depth;
+    let blocks: Vec<u64> = (0..=depth)
+        .rev()
+        .map(|bit| p & 1 << bit)
+        .filter(|block| *block > 0)
+        .collect();
+    let of_rank = |(index, block): (usize, &u64)| {
+        let ends = u64::from(index > 0) + u64::from(index + 1 < blocks.len());
+        (2 * (block - 1) + ends) * (segments / block)
+    };
+    let each = || blocks.iter().enumerate().map(of_rank);
+    let total = each().zip(&blocks).map(|(sent, block)| sent * block).sum();
+    moved(
+        (each().max().unwrap_or_default(), segments),
+        (total, segments),
+    )
+}
+
+/// The blocks that the busiest rank of `p` sends in a recursive doubling.
+fn doubling(p: u64) -> u64 {
+    if p == 1 {
+        return 0;
+    }
+    let (lower, upper) = (p.div_ceil(2), p / 2);
+    // What a rank sends within its half does not depend on who faces it from the other one.
+    let first = |half: u64| {
+        std::iter::successors(Some(half), |n| Some(n.div_ceil(2)))
+            .take_while(|n| *n > 1)
+            .map(|n| n.div_ceil(2))
+            .sum::<u64>()
+    };
+    let twice = if lower > upper { 2 * upper } else { upper };
+    (lower + doubling(lower))
+        .max(upper + doubling(upper))
+        .max(twice + first(upper))
+}
+
+/// The longest chain of signals of a recursive halving or doubling: ⌈log2 p⌉, or one less up to 5/4 of a power of two.
+fn halving_steps(p: u64) -> u32 {
+    let floor_log = p.ilog2();
+    floor_log + u32::from(4 * p > 5 << floor_log)
 }

@@ -1,0 +1,165 @@
+//! Bidirectional ring: one half of the message travels around the ring one way, the other half the other way, at once.
+//!
+//! The same bytes and steps as the ring, but each step's bytes go half to the one neighbour and half to the other: faster where the two are
+//! reached by different links.
+//!
+//! Staging: what comes in step k lands in place k modulo three. A neighbour that sends back what depends on step k has consumed step k
+//! - 1, so nobody needs to be told when a place is free. A pair of ranks uses the places for one direction only, unless there are but two.
+
+use std::ops::Range;
+
+use weft_schedule::{Grid, Rank, Schedule};
+
+use crate::builder::{Area, Builder};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+
+/// Places in the landing memory per direction.
+const PLACES: u32 = 3;
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "bidirectional-ring",
+    collective: "all-reduce",
+    summary: "two halves travel around a ring in opposite directions; fewest bytes, any transport, for large messages",
+    requires: Requirements::NONE,
+    symmetry: Symmetry::Rotation,
+    cost,
+    build,
+};
+
+fn cost(request: &Request) -> Cost {
+    let (rounds, share) = (request.ranks - 1, request.block_share() / 2.0);
+    let neighbours = |rank: Rank| {
+        let (right, left) = (rank + 1, rank + request.ranks - 1);
+        [right, left].map(|peer| (rank, peer % request.ranks))
+    };
+    let step = Phase {
+        crossing: crossing::of(request, (0..request.ranks).flat_map(neighbours)) * share,
+        ..Phase::exchange(rounds, 2, share)
+    };
+    let reduce_scatter = Phase {
+        reduced: 4.0 * share,
+        ..step
+    };
+    let all_gather = Phase {
+        copied: request.staged(2.0 * share),
+        ..step
+    };
+    Cost::of(request, [reduce_scatter, all_gather])
+}
+
+/// One way around the ring, and the half of the message that goes it.
+struct Way {
+    from: Rank,
+    to: Rank,
+    half: u32,
+    places: Vec<Area>,
+}
+
+impl Way {
+    /// Where the put of a step lands.
+    fn place(&self, step: u32) -> Area {
+        self.places[step as usize % self.places.len()]
+    }
+
+    /// The half block that comes in a step: one further on each time, against the direction of travel.
+    fn received(&self, b: &Builder, step: u32) -> Range<u32> {
+        self.block(b, (step + 2) % b.ranks())
+    }
+
+    /// The half block that is sent in a step.
+    fn sent(&self, b: &Builder, step: u32) -> Range<u32> {
+        self.block(b, (step + 1) % b.ranks())
+    }
+
+    fn block(&self, b: &Builder, distance: u32) -> Range<u32> {
+        let block = match self.half {
+            0 => b.before(distance),
+            _ => b.after(distance),
+        };
+        let chunk = self.half * b.ranks() + block;
+        chunk..chunk + 1
+    }
+}
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(2 * request.ranks));
+    if request.ranks == 1 {
+        return b.build();
+    }
+    let ways = ways(&mut b);
+    let turn = request.ranks - 1;
+    for step in 0..turn {
+        for way in &ways {
+            let sent = way.sent(&b, step);
+            let dst = b.outbox(way.to, way.place(step), sent.clone());
+            b.copy(vec![dst], b.output(sent));
+            b.signal(way.to);
+        }
+        for way in &ways {
+            let received = way.received(&b, step);
+            b.wait(way.from);
+            let own = b.output(received.clone());
+            let srcs = vec![b.inbox(way.from, way.place(step), received), own.clone()];
+            if step + 1 == turn {
+                b.reduce_last(vec![own], srcs);
+            } else {
+                b.reduce(own, srcs);
+            }
+        }
+    }
+    for way in &ways {
+        let sent = way.sent(&b, turn);
+        let staging = (!b.symmetric()).then(|| way.place(turn));
+        b.deliver(way.to, b.output(sent.clone()), staging, sent);
+    }
+    for step in turn..2 * turn {
+        for way in &ways {
+            pass_on(&mut b, way, step);
+        }
+    }
+    b.build()
+}
+
+fn ways(b: &mut Builder) -> [Way; 2] {
+    let places = |b: &mut Builder| -> Vec<Area> {
+        let steps = 2 * (b.ranks() - 1);
+        (0..PLACES.min(steps)).map(|_| b.add_landing(1)).collect()
+    };
+    let (left, right) = (b.before(1), b.after(1));
+    let clockwise = places(b);
+    let counter = match left == right {
+        true => places(b),
+        false => clockwise.clone(),
+    };
+    [(left, right, 0, clockwise), (right, left, 1, counter)].map(|(from, to, half, places)| Way {
+        from,
+        to,
+        half,
+        places,
+    })
+}
+
+/// Takes the result that comes in a step, and sends it on unless it has come all the way round.
+fn pass_on(b: &mut Builder, way: &Way, step: u32) {
+    let received = way.received(b, step);
+    let staged = !b.symmetric();
+    b.wait(way.from);
+    let mut dsts = Vec::new();
+    let sends = step + 1 < 2 * (b.ranks() - 1);
+    if sends {
+        let staging = staged.then(|| way.place(step + 1));
+        dsts.push(b.destination(way.to, staging, received.clone()));
+    }
+    let mut src = b.output(received.clone());
+    if staged {
+        dsts.push(src);
+        src = b.inbox(way.from, way.place(step), received);
+    }
+    if !dsts.is_empty() {
+        b.copy(dsts, src);
+    }
+    if sends {
+        b.signal(way.to);
+    }
+}

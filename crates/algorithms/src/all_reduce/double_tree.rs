@@ -1,0 +1,100 @@
+//! Double binary tree (Sanders, Speck and Träff 2009): each half of the message goes up a tree of its own to the top and back down.
+//!
+//! Every rank is an inner node of one tree at most, so when tiles follow each other each rank sends and receives no more than twice the message, in a
+//! number of steps that grows with the logarithm of the ranks. An inner node combines what its children send with its own vector in one
+//! pass, in the order of the tree.
+//!
+//! One rank may be another's child in the one tree and its parent in the other, so each half has its own place in the landing memory; what comes down a
+//! tree uses the place of the opposite direction.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::{Area, Builder, block};
+use crate::cost::{Cost, Phase};
+use crate::two_trees::Halves;
+use crate::{Algorithm, Request, Requirements, Symmetry};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "double-tree",
+    collective: "all-reduce",
+    summary: "each half up and down a binary tree of its own; few steps, few bytes when pipelined, any transport",
+    requires: Requirements::NONE,
+    symmetry: Symmetry::None,
+    cost,
+    build,
+};
+
+fn cost(request: &Request) -> Cost {
+    let halves = Halves::unrooted(request.ranks);
+    let rounds = halves.rounds(request);
+    let of_role = |(parents, children): (u32, u32)| {
+        let copied = request.staged(0.5 * f64::from(parents));
+        // A rank with children reduces in one tree; in the other it is a leaf.
+        let reduced = if children == 0 {
+            0.0
+        } else {
+            0.5 * f64::from(children + 1)
+        };
+        let up = rounds.spread(parents, children, Phase { reduced, ..rounds });
+        let down = rounds.spread(children, parents, Phase { copied, ..rounds });
+        up.into_iter().chain(down).collect()
+    };
+    Cost::of_busiest(request, halves.roles().into_iter().map(of_role))
+}
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(2));
+    if request.ranks == 1 {
+        return b.build();
+    }
+    let landing = b.add_landing(2);
+    let results = (!b.symmetric()).then_some(landing);
+    let halves = Halves::unrooted(request.ranks);
+    let upwards = halves.upwards(request.rank);
+    for tree in upwards {
+        go_up(&mut b, halves, tree, landing);
+    }
+    for tree in upwards.into_iter().rev() {
+        come_down(&mut b, halves, tree, results);
+    }
+    b.build()
+}
+
+fn go_up(b: &mut Builder, halves: Halves, tree: u32, landing: Area) {
+    let half = block(tree);
+    let own = b.output(half.clone());
+    let [before, behind] = halves.children(tree, b.rank());
+    for child in [before, behind].into_iter().flatten() {
+        b.wait(child);
+    }
+    let landed = |child| b.inbox(child, landing, half.clone());
+    let all = [before.map(landed), Some(own.clone()), behind.map(landed)];
+    let srcs: Vec<_> = all.into_iter().flatten().collect();
+    let Some(parent) = halves.parent(tree, b.rank()) else {
+        b.reduce_last(vec![own], srcs);
+        return;
+    };
+    if srcs.len() > 1 {
+        b.reduce(own.clone(), srcs);
+    }
+    b.copy(vec![b.outbox(parent, landing, half)], own);
+    b.signal(parent);
+}
+
+fn come_down(b: &mut Builder, halves: Halves, tree: u32, results: Option<Area>) {
+    let half = block(tree);
+    let own = b.output(half.clone());
+    let mut held = own.clone();
+    if let Some(parent) = halves.parent(tree, b.rank()) {
+        b.wait(parent);
+        if let Some(area) = results {
+            held = b.inbox(parent, area, half.clone());
+        }
+    }
+    for child in halves.children(tree, b.rank()).into_iter().flatten() {
+        b.deliver(child, held.clone(), results, half.clone());
+    }
+    if held != own {
+        b.copy(vec![own], held);
+    }
+}

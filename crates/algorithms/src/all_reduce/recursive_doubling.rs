@@ -1,0 +1,150 @@
+//! Recursive doubling: in each round ranks at a distance of 1, 2, 4 ... exchange all they have so far, and both reduce.
+//!
+//! Fewest rounds with one message each, at the price of the whole message in every round. Where the number of ranks is no power of
+//! two, each rank too many first hands its vector to a neighbour and gets the result from it in the end.
+//!
+//! Both partners combine in the same order, the lower one's partial result first, so all get the same bits. Every ordered pair
+//! of ranks exchanges one message, so all share one place in the landing memory.
+
+use weft_schedule::{Grid, Rank, Schedule};
+
+use crate::builder::{Area, Builder};
+use crate::cost::{Cost, Phase};
+use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "recursive-doubling",
+    collective: "all-reduce",
+    summary: "ranks at distances 1, 2, 4 ... exchange everything; fewest rounds, any transport, for small messages",
+    requires: Requirements::NONE,
+    symmetry: Symmetry::Exclusive,
+    cost,
+    build,
+};
+
+/// The greatest power of two ranks take part in the rounds; the ranks too many are the even ones of the lowest.
+#[derive(Clone, Copy)]
+struct Rounds {
+    count: u32,
+    too_many: u32,
+}
+
+impl Rounds {
+    fn of(ranks: u32) -> Self {
+        let count = ranks.ilog2();
+        Rounds {
+            count,
+            too_many: ranks - (1 << count),
+        }
+    }
+
+    /// Whether what a rank too many hands over can reach another one through all rounds, each of which changes one bit of the position: the
+    /// positions of their neighbours are each other's complements.
+    fn folds_in_turn(self) -> bool {
+        2 * self.too_many > 1 << self.count
+    }
+
+    fn stands_out(self, rank: Rank) -> bool {
+        rank < 2 * self.too_many && rank.is_multiple_of(2)
+    }
+
+    /// The partner in a round of a rank that takes part.
+    fn partner(self, rank: Rank, round: u32) -> Rank {
+        let position = match rank < 2 * self.too_many {
+            true => rank / 2,
+            false => rank - self.too_many,
+        };
+        let partner = position ^ 1 << round;
+        match partner < self.too_many {
+            true => 2 * partner + 1,
+            false => partner + self.too_many,
+        }
+    }
+}
+
+fn cost(request: &Request) -> Cost {
+    let rounds = Rounds::of(request.ranks);
+    let stand_ins = (0..rounds.too_many).map(|pair| (2 * pair, 2 * pair + 1));
+    let fold_in = Phase {
+        crossing: crossing::of(request, stand_ins),
+        received: 1.0,
+        reduced: 2.0,
+        ..Phase::signals(u32::from(rounds.too_many > 0))
+    };
+    let fold_out = Phase {
+        messages: 1,
+        share: 1.0,
+        received: 0.0,
+        reduced: 0.0,
+        copied: request.staged(1.0),
+        ..fold_in
+    };
+    let folds = match rounds.folds_in_turn() {
+        true => vec![fold_in, fold_out],
+        false => vec![fold_in.along_with(&fold_out)],
+    };
+    let exchanges = (0..rounds.count).map(|round| {
+        let participants = (0..request.ranks).filter(|rank| !rounds.stands_out(*rank));
+        let messages = participants.map(|rank| (rank, rounds.partner(rank, round)));
+        Phase {
+            crossing: crossing::of(request, messages),
+            reduced: 2.0,
+            ..Phase::exchange(1, 1, 1.0)
+        }
+    });
+    Cost::of(request, folds.into_iter().chain(exchanges))
+}
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(1));
+    if request.ranks == 1 {
+        return b.build();
+    }
+    let landing = b.add_landing(1);
+    let results = (!b.symmetric()).then_some(landing);
+    let rounds = Rounds::of(request.ranks);
+    let (rank, vector) = (b.rank(), b.everything());
+    if rounds.stands_out(rank) {
+        b.copy(
+            vec![b.outbox(rank + 1, landing, vector.clone())],
+            b.output(vector.clone()),
+        );
+        b.signal(rank + 1);
+        b.accept(rank + 1, results, vector);
+        return b.build();
+    }
+    let stand_in = rank < 2 * rounds.too_many;
+    if stand_in {
+        b.wait(rank - 1);
+        combine(&mut b, rank - 1, landing, false);
+    }
+    for round in 0..rounds.count {
+        let partner = rounds.partner(rank, round);
+        b.copy(
+            vec![b.outbox(partner, landing, vector.clone())],
+            b.output(vector.clone()),
+        );
+        b.signal(partner);
+        b.wait(partner);
+        combine(&mut b, partner, landing, round + 1 == rounds.count);
+    }
+    if stand_in {
+        b.deliver(rank - 1, b.output(vector.clone()), results, vector);
+    }
+    b.build()
+}
+
+/// Combines what came from a peer with this rank's partial result, the lower rank's first.
+fn combine(b: &mut Builder, peer: Rank, landing: Area, last: bool) {
+    let vector = b.everything();
+    let own = b.output(vector.clone());
+    let mut srcs = vec![own.clone(), b.inbox(peer, landing, vector)];
+    if peer < b.rank() {
+        srcs.swap(0, 1);
+    }
+    if last {
+        b.reduce_last(vec![own], srcs);
+    } else {
+        b.reduce(own, srcs);
+    }
+}

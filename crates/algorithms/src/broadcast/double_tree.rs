@@ -1,0 +1,70 @@
+//! Double-tree broadcast (Sanders, Speck and Träff 2009): each half of the message goes down a binary tree of its own, below the root.
+//!
+//! Every rank hands on in one tree at most, so when tiles follow each other each sends and receives the message once, in a number of steps
+//! that grows with the logarithm of the ranks.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::{Builder, block};
+use crate::cost::{Cost, Phase};
+use crate::two_trees::Halves;
+use crate::{Algorithm, Request, Requirements, Symmetry};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "double-tree",
+    collective: "broadcast",
+    summary: "each half down a binary tree of its own; few steps, few bytes when pipelined, any transport",
+    requires: Requirements::NONE,
+    symmetry: Symmetry::None,
+    cost,
+    build,
+};
+
+fn cost(request: &Request) -> Cost {
+    if request.ranks == 1 {
+        return Cost::default();
+    }
+    let halves = Halves::rooted(request.ranks, request.root());
+    let rounds = halves.rounds(request);
+    let of_role = |(parents, children): (u32, u32)| {
+        let copied = request.staged(0.5 * f64::from(parents));
+        let down = rounds.spread(children, parents, Phase { copied, ..rounds });
+        [request.entry()].into_iter().chain(down).collect()
+    };
+    Cost::of_busiest(request, halves.roles().into_iter().map(of_role))
+}
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(2));
+    if request.ranks == 1 {
+        return b.build();
+    }
+    let halves = Halves::rooted(request.ranks, request.root());
+    // Two ranks are each other's neighbours in both trees; others in one.
+    let staging = b.add_staging(if request.ranks == 2 { 2 } else { 1 });
+    let downwards = || halves.upwards(request.rank).into_iter().rev();
+    for tree in downwards() {
+        if let Some(parent) = halves.parent(tree, request.rank) {
+            b.open_to(parent);
+        }
+    }
+    for tree in downwards() {
+        let half = block(tree);
+        let own = b.output(half.clone());
+        let mut held = own.clone();
+        if let Some(parent) = halves.parent(tree, request.rank) {
+            b.wait(parent);
+            if let Some(area) = staging {
+                held = b.inbox(parent, area, half.clone());
+            }
+        }
+        for child in halves.children(tree, request.rank).into_iter().flatten() {
+            b.await_open(child);
+            b.deliver(child, held.clone(), staging, half.clone());
+        }
+        if held != own {
+            b.copy(vec![own], held);
+        }
+    }
+    b.build()
+}

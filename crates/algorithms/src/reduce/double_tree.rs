@@ -1,0 +1,78 @@
+//! Double-tree reduce (Sanders, Speck and Träff 2009): each half of the message goes up a binary tree of its own to the root.
+//!
+//! Every rank combines in one tree at most, so when tiles follow each other each sends and receives the message once, in a number of steps
+//! that grows with the logarithm of the ranks. An inner node combines what its children send with its own vector in one pass, in the order of
+//! ranks counted from the root.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::{Area, Builder, block};
+use crate::cost::{Cost, Phase};
+use crate::two_trees::Halves;
+use crate::{Algorithm, Request, Requirements, Symmetry};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "double-tree",
+    collective: "reduce",
+    summary: "each half up a binary tree of its own; few steps, few bytes when pipelined, any transport",
+    requires: Requirements::NONE,
+    symmetry: Symmetry::None,
+    cost,
+    build,
+};
+
+fn cost(request: &Request) -> Cost {
+    if request.ranks == 1 {
+        return Cost::default();
+    }
+    let halves = Halves::rooted(request.ranks, request.root());
+    let rounds = halves.rounds(request);
+    let of_role = |(parents, children): (u32, u32)| {
+        let reductions = match (parents, children) {
+            (_, 0) => 0,
+            (0, _) => 2, // The root, one of each tree.
+            _ => 1,
+        };
+        let reduced = 0.5 * f64::from(children + reductions);
+        rounds.spread(parents, children, Phase { reduced, ..rounds })
+    };
+    Cost::of_busiest(request, halves.roles().into_iter().map(of_role))
+}
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(2));
+    if request.ranks == 1 {
+        return b.build();
+    }
+    let halves = Halves::rooted(request.ranks, request.root());
+    // Two ranks are each other's neighbours in both trees; others in one.
+    let landing = b.add_landing(if request.ranks == 2 { 2 } else { 1 });
+    let partial = b.add_scratch(1);
+    for tree in halves.upwards(request.rank) {
+        go_up(&mut b, halves, tree, landing, partial);
+    }
+    b.build()
+}
+
+fn go_up(b: &mut Builder, halves: Halves, tree: u32, landing: Area, partial: Area) {
+    let half = block(tree);
+    let own = b.output(half.clone());
+    let [before, behind] = halves.children(tree, b.rank());
+    for child in [before, behind].into_iter().flatten() {
+        b.wait(child);
+    }
+    let landed = |child| b.inbox(child, landing, half.clone());
+    let all = [before.map(landed), Some(own.clone()), behind.map(landed)];
+    let srcs: Vec<_> = all.into_iter().flatten().collect();
+    let Some(parent) = halves.parent(tree, b.rank()) else {
+        b.reduce_last(vec![own], srcs);
+        return;
+    };
+    let mut sent = own;
+    if srcs.len() > 1 {
+        sent = b.scratch(partial, half.clone());
+        b.reduce(sent.clone(), srcs);
+    }
+    b.copy(vec![b.outbox(parent, landing, half)], sent);
+    b.signal(parent);
+}

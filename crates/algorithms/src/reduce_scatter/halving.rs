@@ -1,0 +1,69 @@
+//! Recursive halving: each rank sends the blocks of the other half of the ranks to its opposite there, then the same within its half.
+//!
+//! As few bytes as the ring in ⌈log2 P⌉ steps. Any number of ranks: see `halving.rs`. Partial sums are kept in scratch memory, since inputs
+//! are not written.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::Builder;
+use crate::cost::Cost;
+use crate::halving::{cost_down, divisions};
+use crate::{Algorithm, Request, Requirements, Symmetry};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "halving",
+    collective: "reduce-scatter",
+    summary: "halves of the ranks exchange what each other needs, then quarters ...; few steps and bytes, any transport",
+    requires: Requirements::NONE,
+    symmetry: Symmetry::Exclusive,
+    cost,
+    build,
+};
+
+fn cost(request: &Request) -> Cost {
+    cost_down(request)
+}
+
+fn build(request: &Request) -> Schedule {
+    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+    if request.ranks == 1 {
+        b.copy(vec![b.output(0..1)], b.input(0..1));
+        return b.build();
+    }
+    let half = request.ranks.div_ceil(2);
+    let landing = b.add_landing(half);
+    let partial = b.add_scratch(half);
+    let divisions = divisions(request.ranks, request.rank);
+    let partial = partial.starting_at(divisions[0].own.start);
+    let mut in_input = true;
+    for division in divisions {
+        let (kept, sent) = (division.own, division.other);
+        let src = match in_input {
+            true => b.input(sent.clone()),
+            false => b.scratch(partial, sent.clone()),
+        };
+        b.copy(vec![b.outbox(division.facing, landing, sent)], src);
+        b.signal(division.facing);
+        if division.faced_by.is_empty() {
+            continue;
+        }
+        let own = match in_input {
+            true => b.input(kept.clone()),
+            false => b.scratch(partial, kept.clone()),
+        };
+        let mut srcs = vec![(b.rank(), own)];
+        for peer in division.faced_by {
+            b.wait(peer);
+            srcs.push((peer, b.inbox(peer, landing, kept.clone())));
+        }
+        srcs.sort_by_key(|(rank, _)| *rank);
+        let srcs = srcs.into_iter().map(|(_, slice)| slice).collect();
+        if kept.len() == 1 {
+            b.reduce_last(vec![b.output(kept)], srcs);
+        } else {
+            b.reduce(b.scratch(partial, kept), srcs);
+            in_input = false;
+        }
+    }
+    b.build()
+}

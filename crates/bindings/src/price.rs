@@ -1,0 +1,140 @@
+//! The functions `family` and `price`: which choices there are for a group, and what each would cost on a machine.
+
+use pyo3::prelude::*;
+use serde::{Deserialize, Serialize};
+use weft_algorithms::{Memory, Reach, Request, Sizes, Topology, select};
+use weft_schedule::Collective;
+use weft_simulate::{Job, Machine, PlayOptions, Source, closed_form, play};
+
+use crate::json;
+use crate::question::collective;
+
+/// Which choices there are for a collective.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FamilyQuestion {
+    collective: String,
+    ranks_per_host: Vec<u32>,
+}
+
+/// What jobs cost, each on one of the machines.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PriceQuestion {
+    machines: Vec<Machine>,
+    jobs: Vec<JobQuestion>,
+    method: Method,
+}
+
+/// What they cost.
+#[derive(Serialize)]
+struct Prices {
+    /// The seconds that each job takes.
+    seconds: Vec<f64>,
+    /// The bytes that leave a host or come to it: of the host and in the direction for which that is most.
+    crossing_bytes: Vec<f64>,
+}
+
+/// A call on ordinary memory, root 0.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JobQuestion {
+    /// Where it stands among the machines.
+    machine: usize,
+    collective: String,
+    algorithm: String,
+    bytes: u64,
+    element_bytes: u64,
+    tile_bytes: Option<u64>,
+    tiles_in_flight: Option<u32>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Method {
+    ClosedForm,
+    Play,
+}
+
+/// The names of all choices that a group of hosts with so many ranks has on ordinary memory.
+#[pyfunction]
+pub(crate) fn family(py: Python<'_>, question: &str) -> PyResult<String> {
+    json::answered(py, question, |question: FamilyQuestion| {
+        let hosts = question.ranks_per_host;
+        let of_rank = (hosts.iter().zip(0..))
+            .flat_map(|(ranks, host)| std::iter::repeat_n(host, *ranks as usize));
+        let topology = Topology::hosts(&of_rank.collect::<Vec<u32>>());
+        let runs = |needs: weft_algorithms::Requirements| {
+            !needs.symmetric && (hosts.len() == 1 || needs.mapped != Reach::All)
+        };
+        let family = weft_algorithms::family(&question.collective, &topology);
+        let family = family.iter().filter(|choice| runs(choice.requires()));
+        Ok(family.map(|choice| choice.name()).collect::<Vec<_>>())
+    })
+}
+
+/// What each job costs.
+#[pyfunction]
+pub(crate) fn price(py: Python<'_>, question: &str) -> PyResult<String> {
+    json::answered(py, question, |question: PriceQuestion| {
+        let mut prices = Prices {
+            seconds: Vec::with_capacity(question.jobs.len()),
+            crossing_bytes: Vec::with_capacity(question.jobs.len()),
+        };
+        for job in &question.jobs {
+            let Some(machine) = question.machines.get(job.machine) else {
+                return Err(format!(
+                    "machine {}: there are {}",
+                    job.machine,
+                    question.machines.len()
+                ));
+            };
+            prices.seconds.push(job.seconds(machine, question.method)?);
+            let crossing = job.crossing_bytes(&machine.topology())?;
+            prices.crossing_bytes.push(crossing);
+        }
+        Ok(prices)
+    })
+}
+
+impl JobQuestion {
+    /// The collective; the root, where there is one, is rank 0.
+    fn collective(&self, ranks: u32) -> Result<Collective, String> {
+        let rooted = ["reduce", "broadcast", "gather", "scatter"];
+        let root = rooted.contains(&self.collective.as_str()).then_some(0);
+        collective(&self.collective, root, ranks)
+    }
+
+    fn crossing_bytes(&self, topology: &Topology) -> Result<f64, String> {
+        let cost = select(&self.collective, &self.algorithm)?.cost(&Request {
+            collective: self.collective(topology.ranks())?,
+            ranks: topology.ranks(),
+            rank: 0,
+            memory: Memory::Ordinary,
+            sizes: Sizes::Equal,
+            topology,
+            parts: &[],
+        });
+        Ok(cost.sum(|phase| phase.crossing) * self.bytes as f64)
+    }
+
+    fn seconds(&self, machine: &Machine, method: Method) -> Result<f64, String> {
+        let selection = select(&self.collective, &self.algorithm)?;
+        let ranks = machine.ranks();
+        let collective = self.collective(ranks)?;
+        let mut job = Job::new(Source::Selection(&selection), collective, self.bytes, ranks);
+        job.element_bytes = self.element_bytes;
+        job.memory = Memory::Ordinary;
+        job.tile_bytes = self.tile_bytes;
+        if let Some(tiles) = self.tiles_in_flight {
+            job.tiles_in_flight = tiles;
+        }
+        let named = |error: weft_simulate::Error| format!("{}: {error}", self.algorithm);
+        match method {
+            Method::ClosedForm => closed_form(machine, &job).map_err(named),
+            Method::Play => play(machine, &job, &PlayOptions::default())
+                .map(|played| played.seconds)
+                .map_err(named),
+        }
+    }
+}

@@ -1,0 +1,551 @@
+//! What threads do, and what becomes of messages.
+
+use weft_schedule::Rank;
+
+use crate::agenda::Occurrence;
+use crate::network::Way;
+use crate::play::Play;
+use crate::program::{Action, Instruction, NO_SIGNAL};
+use crate::thread::{Doing, Message, MessageId, Note, PairId, Phase, Tile, flag_value, tile_of};
+use crate::trace::{Event, What};
+
+/// Puts of up to so many bytes are copied and go out at the end of the thread's pass, as in the TCP transport.
+const COPIED_BYTES_MAX: f64 = 2048.0;
+
+/// What becomes of an instruction.
+enum Outcome {
+    /// It is done.
+    Done,
+    /// It takes the thread's time.
+    Busy,
+    /// It cannot be executed yet.
+    Blocked,
+}
+
+impl Play<'_> {
+    /// Takes a thread as far as it goes without time passing.
+    pub(crate) fn advance(&mut self, rank: u32) {
+        let thread = &mut self.threads[rank as usize];
+        thread.runnable = false;
+        if thread.doing != Doing::Nothing {
+            return;
+        }
+        if thread.phase == Phase::Asleep {
+            thread.phase = Phase::Receive;
+            thread.progressed = false;
+        }
+        loop {
+            let busy = match self.threads[rank as usize].phase {
+                Phase::Asleep => return,
+                Phase::Receive => self.receive(rank),
+                Phase::Tile(position) => self.tile(rank, position),
+                Phase::Flush => self.flush(rank),
+            };
+            if busy {
+                return;
+            }
+        }
+    }
+
+    /// Takes in the next message that has arrived; when there is none, goes on to the tiles.
+    fn receive(&mut self, rank: u32) -> bool {
+        let thread = &mut self.threads[rank as usize];
+        if let Some(message) = thread.inbox.pop_front() {
+            thread.progressed = true;
+            let Message {
+                pair, bytes, rides, ..
+            } = self.messages[message as usize];
+            let link = self.network.link(self.is_loopback(pair));
+            let overhead = if rides { 0.0 } else { link.receive_overhead_s };
+            let seconds = overhead + bytes * link.receive_s_per_byte;
+            self.work(rank, Doing::TakeIn(message), seconds, 0.0);
+            return true;
+        }
+        self.start_tiles(rank);
+        self.threads[rank as usize].phase = Phase::Tile(0);
+        false
+    }
+
+    fn start_tiles(&mut self, rank: u32) {
+        let thread = &mut self.threads[rank as usize];
+        while thread.tiles.len() < self.tiles_in_flight && thread.next < self.tiles {
+            let targets = &thread.program.landing_targets;
+            // The tile that used the slot before must have ended there.
+            let needed = (thread.next + 1).saturating_sub(self.slots);
+            while let Some(target) = targets.get(thread.admitted)
+                && self.pairs[(thread.pairs + target) as usize].credit >= needed
+            {
+                thread.admitted += 1;
+            }
+            if thread.admitted < targets.len() {
+                return;
+            }
+            thread.admitted = 0;
+            thread.tiles.push_back(Tile {
+                index: thread.next,
+                next: 0,
+                waiting: None,
+            });
+            thread.next += 1;
+            thread.progressed = true;
+        }
+    }
+
+    /// Takes a tile as far as it goes; behind the last, ends those that are done.
+    fn tile(&mut self, rank: u32, position: u32) -> bool {
+        let thread = &mut self.threads[rank as usize];
+        let Some(tile) = thread.tiles.get(position as usize) else {
+            self.end_tiles(rank);
+            return false;
+        };
+        let Some(&instruction) = thread.program.instructions.get(tile.next as usize) else {
+            thread.phase = Phase::Tile(position + 1);
+            return false;
+        };
+        match self.execute(rank, position, instruction) {
+            Outcome::Busy => return true,
+            Outcome::Done => self.pass_instruction(rank),
+            Outcome::Blocked => self.threads[rank as usize].phase = Phase::Tile(position + 1),
+        }
+        false
+    }
+
+    fn execute(&mut self, rank: u32, position: u32, instruction: Instruction) -> Outcome {
+        let thread = &mut self.threads[rank as usize];
+        let step_s = self.machine.host.step_s;
+        match instruction.action {
+            Action::Work { seconds, traffic } => {
+                self.work(rank, Doing::Instruction, seconds, traffic);
+                Outcome::Busy
+            }
+            Action::Wait { from, id } => {
+                let tile = &mut thread.tiles[position as usize];
+                let slot = (tile.index % self.slots) as usize;
+                let pair = (thread.pairs + from) as usize;
+                let flag = self.flags[pair * self.slots as usize + slot];
+                if flag >= flag_value(tile.index, id) {
+                    let (since, tile) = (tile.waiting.take(), tile.index);
+                    if let Some(start) = since {
+                        self.trace_wait(rank, pair, instruction.step, start, tile);
+                    }
+                    return Outcome::Done;
+                }
+                if self.trace.is_some() && tile.waiting.is_none() {
+                    tile.waiting = Some(self.now);
+                }
+                Outcome::Blocked
+            }
+            Action::Signal { .. } => {
+                self.work(rank, Doing::Instruction, step_s, 0.0);
+                Outcome::Busy
+            }
+            Action::Put { to, bytes, .. } => {
+                let pair = thread.pairs + to;
+                let mut seconds = step_s;
+                if bytes > COPIED_BYTES_MAX {
+                    let link = self.network.link(self.is_loopback(pair));
+                    let held = self.pairs[pair as usize].held;
+                    if held > 0.0 && held + bytes > link.buffer_bytes as f64 {
+                        return Outcome::Blocked;
+                    }
+                    seconds += link.send_overhead_s + bytes * link.send_s_per_byte;
+                }
+                self.work(rank, Doing::Instruction, seconds, 0.0);
+                Outcome::Busy
+            }
+        }
+    }
+
+    /// The current tile's next instruction has taken its time.
+    fn instruction_ended(&mut self, rank: u32) {
+        let thread = &self.threads[rank as usize];
+        let Phase::Tile(position) = thread.phase else {
+            unreachable!("instructions are executed in this phase only");
+        };
+        let tile = &thread.tiles[position as usize];
+        let Instruction { action, step } = thread.program.instructions[tile.next as usize];
+        let (index, pairs) = (tile.index, thread.pairs);
+        let origin = Some((index, step));
+        match action {
+            Action::Work { .. } => self.trace_work(rank, index, step),
+            Action::Wait { .. } => {}
+            Action::Signal { to, id } => {
+                let note = Note::Flag(flag_value(index, id));
+                self.tell(rank, pairs + to, note, origin);
+            }
+            Action::Put { to, signal, bytes } => {
+                let note = match signal {
+                    NO_SIGNAL => Note::Nothing,
+                    id => Note::Flag(flag_value(index, id)),
+                };
+                if bytes > COPIED_BYTES_MAX {
+                    self.trace_thread(rank, What::Send, pairs + to, origin);
+                    self.send_queued(rank, pairs + to);
+                    let message = self.message(pairs + to, note, bytes, origin);
+                    self.hand_over(message);
+                } else {
+                    self.queue(rank, pairs + to, note, bytes, origin);
+                }
+            }
+        }
+        self.pass_instruction(rank);
+    }
+
+    fn pass_instruction(&mut self, rank: u32) {
+        let thread = &mut self.threads[rank as usize];
+        if let Phase::Tile(position) = thread.phase {
+            thread.tiles[position as usize].next += 1;
+            thread.progressed = true;
+        }
+    }
+
+    /// Ends the tiles that are done, in order, and tells those who write to this rank's landing memory.
+    fn end_tiles(&mut self, rank: u32) {
+        let thread = &mut self.threads[rank as usize];
+        let before = thread.ended;
+        let length = thread.program.instructions.len() as u32;
+        while thread.tiles.front().is_some_and(|tile| tile.next == length) {
+            thread.tiles.pop_front();
+            thread.ended += 1;
+        }
+        thread.phase = Phase::Flush;
+        let ended = thread.ended;
+        if ended == before {
+            return;
+        }
+        thread.progressed = true;
+        if ended == self.tiles {
+            thread.finished = Some(self.now);
+        }
+        for index in 0..self.threads[rank as usize].program.landing_sources.len() {
+            let thread = &self.threads[rank as usize];
+            let pair = thread.pairs + thread.program.landing_sources[index];
+            self.tell(rank, pair, Note::Credit(ended), None);
+        }
+    }
+
+    /// Sends the next queued message. When there is none, begins another pass if anything was done in this one, or sleeps.
+    fn flush(&mut self, rank: u32) -> bool {
+        let thread = &mut self.threads[rank as usize];
+        if let Some(message) = thread.outbox.pop_front() {
+            let Message {
+                pair, bytes, rides, ..
+            } = self.messages[message as usize];
+            let link = self.network.link(self.is_loopback(pair));
+            let overhead = if rides { 0.0 } else { link.send_overhead_s };
+            let seconds = overhead + bytes * link.send_s_per_byte;
+            self.work(rank, Doing::Send(message), seconds, 0.0);
+            return true;
+        }
+        let again = std::mem::take(&mut thread.progressed) || !thread.inbox.is_empty();
+        thread.phase = if again { Phase::Receive } else { Phase::Asleep };
+        false
+    }
+
+    /// Keeps the thread busy for so many seconds, more if it must share what it needs.
+    fn work(&mut self, rank: u32, doing: Doing, seconds: f64, traffic: f64) {
+        let thread = &mut self.threads[rank as usize];
+        thread.doing = doing;
+        thread.since = self.now;
+        let seconds = seconds * thread.slowdown;
+        let owner = self.pairs.len() as u32 + rank;
+        match thread.processor {
+            Some(processor) if seconds > 0.0 && (processor.cores || traffic > 0.0) => {
+                let shares = &mut self.network.shares;
+                if let Some(place) = processor.memory {
+                    shares.set_weight(processor.bundle, place, traffic / seconds);
+                }
+                shares.add_flow(self.now, processor.bundle, seconds, owner);
+            }
+            _ => self
+                .agenda
+                .note(self.now + seconds, Occurrence::Thread(rank)),
+        }
+    }
+
+    /// A thread is done with what it did, or begins.
+    pub(crate) fn work_ended(&mut self, rank: u32) {
+        let doing = std::mem::replace(&mut self.threads[rank as usize].doing, Doing::Nothing);
+        match doing {
+            Doing::Elsewhere | Doing::Nothing => {}
+            Doing::Instruction => self.instruction_ended(rank),
+            Doing::TakeIn(message) => {
+                let Message { pair, origin, .. } = self.messages[message as usize];
+                if let Some(mirror) = self.pairs[pair as usize].mirror {
+                    self.trace_thread(rank, What::Receive, mirror, origin);
+                }
+                self.take_note(message);
+            }
+            Doing::Send(message) => {
+                let Message { pair, origin, .. } = self.messages[message as usize];
+                self.trace_thread(rank, What::Send, pair, origin);
+                let last = &mut self.pairs[pair as usize].queued;
+                if *last == Some(message) {
+                    *last = None;
+                }
+                self.hand_over(message);
+            }
+        }
+        self.wake(rank);
+    }
+
+    /// Sends something without bytes.
+    fn tell(&mut self, rank: u32, pair: PairId, note: Note, origin: Option<(u64, u32)>) {
+        match self.pairs[pair as usize].way {
+            Way::Memory => {
+                let message = self.message(pair, note, 0.0, origin);
+                let time = self.now + self.machine.host.signal_s;
+                self.agenda.note(time, Occurrence::Arrival(message));
+            }
+            Way::Link { .. } => self.queue(rank, pair, note, 0.0, origin),
+        }
+    }
+
+    /// Keeps something small until the end of the pass.
+    fn queue(
+        &mut self,
+        rank: u32,
+        pair: PairId,
+        note: Note,
+        bytes: f64,
+        origin: Option<(u64, u32)>,
+    ) {
+        let before = self.pairs[pair as usize].queued;
+        if let Some(last) = before.map(|id| &mut self.messages[id as usize])
+            && last.note == Note::Nothing
+            && bytes == 0.0
+        {
+            last.note = note;
+            return;
+        }
+        let message = self.message(pair, note, bytes, origin);
+        self.messages[message as usize].rides = before.is_some();
+        self.pairs[pair as usize].queued = Some(message);
+        self.threads[rank as usize].outbox.push_back(message);
+    }
+
+    /// Lets what is queued for a peer go before a put that goes at once, and with it.
+    fn send_queued(&mut self, rank: u32, pair: PairId) {
+        if self.pairs[pair as usize].queued.take().is_none() {
+            return;
+        }
+        let outbox = std::mem::take(&mut self.threads[rank as usize].outbox);
+        for message in outbox {
+            if self.messages[message as usize].pair == pair {
+                self.messages[message as usize].rides = true;
+                self.hand_over(message);
+            } else {
+                self.threads[rank as usize].outbox.push_back(message);
+            }
+        }
+    }
+
+    fn message(
+        &mut self,
+        pair: PairId,
+        note: Note,
+        bytes: f64,
+        origin: Option<(u64, u32)>,
+    ) -> MessageId {
+        let message = Message {
+            pair,
+            note,
+            rides: false,
+            bytes,
+            start: self.now,
+            origin,
+        };
+        match self.unused.pop() {
+            Some(id) => {
+                self.messages[id as usize] = message;
+                id
+            }
+            None => {
+                self.messages.push(message);
+                self.messages.len() as MessageId - 1
+            }
+        }
+    }
+
+    /// Hands a message to its connection.
+    fn hand_over(&mut self, message: MessageId) {
+        let Message { pair, bytes, .. } = self.messages[message as usize];
+        self.messages[message as usize].start = self.now;
+        let connection = &mut self.pairs[pair as usize];
+        connection.held += bytes;
+        connection.queue.push_back(message);
+        if connection.leaving.is_none() {
+            self.leave(pair);
+        }
+    }
+
+    /// Lets the next message of a connection leave. Those without bytes are gone at once.
+    fn leave(&mut self, pair: PairId) {
+        let connection = &mut self.pairs[pair as usize];
+        let Way::Link {
+            bundle, latency_s, ..
+        } = connection.way
+        else {
+            unreachable!("messages with bytes go over links");
+        };
+        while let Some(message) = connection.queue.pop_front() {
+            let bytes = self.messages[message as usize].bytes;
+            if bytes > 0.0 {
+                connection.leaving = Some(message);
+                self.network.shares.add_flow(self.now, bundle, bytes, pair);
+                return;
+            }
+            self.agenda
+                .note(self.now + latency_s, Occurrence::Arrival(message));
+        }
+    }
+
+    /// The message that was leaving a connection has left.
+    pub(crate) fn left(&mut self, pair: PairId) {
+        let connection = &mut self.pairs[pair as usize];
+        let Way::Link { latency_s, .. } = connection.way else {
+            unreachable!("flows belong to links");
+        };
+        if let Some(message) = connection.leaving.take() {
+            let bytes = self.messages[message as usize].bytes;
+            connection.held -= bytes;
+            if connection.queue.is_empty() {
+                connection.held = 0.0;
+            }
+            self.agenda
+                .note(self.now + latency_s, Occurrence::Arrival(message));
+        }
+        self.leave(pair);
+        self.wake(self.owner(pair));
+    }
+
+    /// The thread that a pair belongs to.
+    fn owner(&self, pair: PairId) -> u32 {
+        self.threads.partition_point(|thread| thread.pairs <= pair) as u32 - 1
+    }
+
+    /// A message can be seen by its receiver. What came through memory needs no taking in.
+    pub(crate) fn arrive(&mut self, message: MessageId) {
+        let Message {
+            pair,
+            start,
+            origin,
+            bytes,
+            ..
+        } = self.messages[message as usize];
+        let receiver = self.pairs[pair as usize].receiver;
+        // Credits belong to no step, and are of no interest.
+        if origin.is_some() {
+            let what = if bytes > 0.0 {
+                What::Transfer
+            } else {
+                What::Signal
+            };
+            self.trace_transfer(what, pair, start, origin);
+        }
+        match self.pairs[pair as usize].way {
+            Way::Memory => self.take_note(message),
+            Way::Link { .. } => {
+                let mirror = self.pairs[pair as usize].mirror;
+                let turn = mirror.map_or(u32::MAX, |mirror| self.pairs[mirror as usize].turn);
+                self.arrivals.push((receiver, turn, message));
+            }
+        }
+        self.wake(receiver);
+    }
+
+    /// The receiver learns what a message tells.
+    fn take_note(&mut self, message: MessageId) {
+        let Message { pair, note, .. } = self.messages[message as usize];
+        self.unused.push(message);
+        let Some(mirror) = self.pairs[pair as usize].mirror else {
+            return;
+        };
+        match note {
+            Note::Nothing => {}
+            Note::Flag(value) => {
+                let slot = (tile_of(value) % self.slots) as usize;
+                let flag = &mut self.flags[mirror as usize * self.slots as usize + slot];
+                *flag = (*flag).max(value);
+            }
+            Note::Credit(ended) => {
+                let credit = &mut self.pairs[mirror as usize].credit;
+                *credit = (*credit).max(ended);
+            }
+        }
+    }
+
+    fn is_loopback(&self, pair: PairId) -> bool {
+        matches!(
+            self.pairs[pair as usize].way,
+            Way::Link { loopback: true, .. }
+        )
+    }
+}
+
+/// Writing down what happens.
+impl Play<'_> {
+    fn trace_wait(&mut self, rank: u32, pair: usize, step: u32, start: f64, tile: u64) {
+        let (end, peer) = (self.now, self.pairs[pair].peer);
+        self.write(Event {
+            rank: rank as Rank,
+            step: Some(step),
+            what: What::Wait,
+            start,
+            end,
+            peer: Some(peer),
+            tile: Some(tile),
+        });
+    }
+
+    fn trace_work(&mut self, rank: u32, tile: u64, step: u32) {
+        let thread = &self.threads[rank as usize];
+        let what = match thread.program.reductions.binary_search(&step) {
+            Ok(_) => What::Reduce,
+            Err(_) => What::Copy,
+        };
+        self.write(Event {
+            rank: rank as Rank,
+            step: Some(step),
+            what,
+            start: thread.since,
+            end: self.now,
+            peer: None,
+            tile: Some(tile),
+        });
+    }
+
+    fn trace_thread(&mut self, rank: u32, what: What, pair: PairId, origin: Option<(u64, u32)>) {
+        let own = what == What::Send;
+        self.write(Event {
+            rank: rank as Rank,
+            step: origin.filter(|_| own).map(|(_, step)| step),
+            what,
+            start: self.threads[rank as usize].since,
+            end: self.now,
+            peer: Some(self.pairs[pair as usize].peer),
+            tile: origin.map(|(tile, _)| tile),
+        });
+    }
+
+    fn trace_transfer(&mut self, what: What, pair: PairId, start: f64, origin: Option<(u64, u32)>) {
+        if self.trace.is_none() {
+            return;
+        }
+        self.write(Event {
+            rank: self.owner(pair) as Rank,
+            step: origin.map(|(_, step)| step),
+            what,
+            start,
+            end: self.now,
+            peer: Some(self.pairs[pair as usize].peer),
+            tile: origin.map(|(tile, _)| tile),
+        });
+    }
+
+    fn write(&mut self, event: Event) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(event);
+        }
+    }
+}

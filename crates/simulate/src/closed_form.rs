@@ -1,0 +1,214 @@
+//! The closed form: what a job takes if nothing gets into anything's way that the algorithm does not mean to.
+//!
+//! [Note: The formula] An algorithm's phases say what the busiest rank does per round. For one tile, with m the bytes of a message,
+//! x the bytes that leave a host per round and k, j the messages sent and received, a round takes
+//!
+//! ```text
+//! thread = k (o_s + m O_s) + j (o_r + m O_r) + reduced γ + copied β + foreign π
+//! wire   = max(x / B, m / C)
+//! round  = thread + wire + L
+//! ```
+//!
+//! with the overheads o and O per message and byte, the latency L, the rate B of a host and C of a connection; inside a host a
+//! message is a copy, and L is the time of a signal. Where only some messages leave their host, both are weighted accordingly. With T tiles of which S are under way at once, the busiest of
+//! thread and wire, or the latency of the chain if S tiles do not fill it, sets the pace:
+//!
+//! ```text
+//! seconds = Σ round + (T - 1) max(Σ thread, Σ wire, (Σ round + credit) / S)
+//! ```
+
+use weft_algorithms::{Phase, Symmetry};
+
+use crate::{Error, Job, Link, Machine, Source};
+
+/// What one tile takes.
+#[derive(Clone, Copy, Default)]
+struct Tile {
+    /// From its start to its end.
+    chain: f64,
+    /// Of that, what the busiest thread does.
+    thread: f64,
+    /// Of that, what the busiest host's link carries.
+    wire: f64,
+}
+
+/// The seconds that a job takes, by a formula: at once, for any number of ranks, without contention but for what
+/// the algorithm itself brings about. Ranks that are slow or late count as the slowest of all.
+///
+/// # Errors
+/// The machine or the job makes no sense, or the source is no algorithm of weft's: others have no closed form.
+pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, Error> {
+    job.check(machine)?;
+    let Source::Selection(selection) = job.source else {
+        return Err(Error::Job(
+            "explicit schedules have no closed form; play them".to_owned(),
+        ));
+    };
+    let own_topology;
+    let topology = match job.topology {
+        Some(topology) => topology,
+        None => {
+            own_topology = machine.topology();
+            &own_topology
+        }
+    };
+    let request = job.request(0, topology);
+    let cost = selection.cost(&request);
+    let tiles = job.tiles(&selection.build(&request))?;
+    let alike = selection.symmetry(&request) != Symmetry::None;
+    let figures = Figures {
+        senders: if alike {
+            f64::from(machine.hosts.iter().copied().max().unwrap_or(1))
+        } else {
+            1.0
+        },
+        signals_near: cost.phases.iter().any(|phase| phase.read > 0.0),
+        ..Figures::new(machine, job.bytes as f64 / tiles as f64)
+    };
+    let mut tile = Tile::default();
+    for phase in &cost.phases {
+        let round = figures.round(phase);
+        let rounds = f64::from(phase.rounds);
+        tile.chain += rounds * round.chain;
+        tile.thread += rounds * round.thread;
+        tile.wire += rounds * round.wire;
+    }
+    let paced = (tile.chain + figures.credit()) / f64::from(job.tiles_in_flight);
+    let pace = tile.thread.max(tile.wire).max(paced);
+    Ok(figures.late_s + tile.chain + (tiles - 1) as f64 * pace)
+}
+
+/// A machine's figures for messages of one tile.
+struct Figures<'a> {
+    machine: &'a Machine,
+    /// Bytes of the message in one tile.
+    bytes: f64,
+    /// How many ranks of a host send at once: all where ranks are alike, else perhaps one.
+    senders: f64,
+    /// Whether signals without bytes stay within their host: they do around what is read from mapped memory.
+    signals_near: bool,
+    slowdown: f64,
+    late_s: f64,
+    /// Seconds that a message takes longer for all the switches.
+    switches_s: f64,
+    /// What a host can send if everything goes through the tightest switch.
+    bytes_per_s: f64,
+}
+
+impl<'a> Figures<'a> {
+    fn new(machine: &'a Machine, bytes: f64) -> Self {
+        let late = machine.stragglers.iter().map(|straggler| straggler.late_s);
+        let hosts = machine.hosts.len() as u32;
+        let between = machine.switches.iter().filter(|s| s.hosts < hosts);
+        let tightest = (between.clone()).map(|switch| switch.oversubscription);
+        Figures {
+            machine,
+            bytes,
+            senders: 1.0,
+            signals_near: false,
+            slowdown: machine.slowdown_max(),
+            late_s: late.fold(0.0, f64::max),
+            switches_s: between.map(|switch| switch.latency_s).sum(),
+            bytes_per_s: machine.network.bytes_per_s / tightest.fold(1.0, f64::max),
+        }
+    }
+
+    /// The link that a phase's messages go over. `None`: memory.
+    fn link(&self, crosses: bool) -> Option<&'a Link> {
+        if crosses {
+            Some(&self.machine.network)
+        } else {
+            self.machine.host.loopback.as_ref()
+        }
+    }
+
+    /// From the end of a tile until the peer may use its slot again.
+    fn credit(&self) -> f64 {
+        match self.link(self.machine.hosts.len() > 1) {
+            Some(link) => {
+                link.latency_s + self.slowdown * (link.send_overhead_s + link.receive_overhead_s)
+            }
+            None => self.machine.host.signal_s,
+        }
+    }
+
+    /// What one round of a phase takes.
+    fn round(&self, phase: &Phase) -> Tile {
+        let host = &self.machine.host;
+        // What is combined has, as a rule, two sources.
+        let combine = host.read_s_per_byte + 0.5 * host.write_s_per_byte;
+        let copy = host.read_s_per_byte + host.write_s_per_byte;
+        // What is read from peers and not combined is copied.
+        let copied = phase.copied + (phase.read - phase.reduced).max(0.0);
+        let own = phase.reduced * self.bytes * combine
+            + copied * self.bytes * copy
+            + phase.read * self.bytes * host.peer_s_per_byte
+            + host.step_s;
+        let far = self.far(phase);
+        let (near, across) = (self.travel(phase, false), self.travel(phase, true));
+        let mixed = |near: f64, across: f64| (1.0 - far) * near + far * across;
+        let thread = self.slowdown * (own + mixed(near.thread, across.thread));
+        let wire = mixed(near.wire, across.wire);
+        // Of several messages that are sent at once the last to arrive counts, of one after the other each does.
+        let latency = if far > 0.0 && f64::from(phase.messages) > 1.0 {
+            across.chain
+        } else {
+            mixed(near.chain, across.chain)
+        };
+        Tile {
+            chain: thread + wire + latency,
+            thread,
+            wire,
+        }
+    }
+
+    /// The share of messages that leave their host.
+    fn far(&self, phase: &Phase) -> f64 {
+        if self.machine.hosts.len() == 1 {
+            return 0.0;
+        }
+        let all = self.senders * phase.sent().max(phase.received);
+        if all == 0.0 {
+            return if self.signals_near { 0.0 } else { 1.0 };
+        }
+        (phase.crossing / all).min(1.0)
+    }
+
+    /// What the messages of a round take if all leave their host, or if none does; its chain is latency only.
+    fn travel(&self, phase: &Phase, across: bool) -> Tile {
+        let host = &self.machine.host;
+        let (sent, received) = (phase.sent() * self.bytes, phase.received * self.bytes);
+        let Some(link) = self.link(across) else {
+            let write = host.read_s_per_byte + host.write_s_per_byte + host.peer_s_per_byte;
+            return Tile {
+                chain: host.signal_s,
+                thread: sent * write + received * host.peer_s_per_byte,
+                wire: 0.0,
+            };
+        };
+        // A signal without bytes is a message too.
+        let (sends, receives) = if phase.share > 0.0 {
+            (f64::from(phase.messages), phase.received / phase.share)
+        } else {
+            (1.0, 1.0)
+        };
+        let (loaded, rate, switches) = if across {
+            (
+                phase.crossing * self.bytes,
+                self.bytes_per_s,
+                self.switches_s,
+            )
+        } else {
+            (sent.max(received), link.bytes_per_s, 0.0)
+        };
+        let flow = phase.share * self.bytes / link.flow_bytes_per_s();
+        Tile {
+            chain: link.latency_s + switches,
+            thread: sends * link.send_overhead_s
+                + sent * link.send_s_per_byte
+                + receives * link.receive_overhead_s
+                + received * link.receive_s_per_byte,
+            wire: (loaded / rate).max(flow),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What is to be simulated.
+
+use weft_algorithms::{
+    Memory, Part, Request, Selection, Sizes, Symmetry, Topology, collective_name, find,
+};
+use weft_schedule::{Collective, Encoding, Grid, Rank, Schedule, TileLimits};
+
+use crate::{Error, Machine};
+
+/// The tiles that the executor has under way at once.
+const TILES_IN_FLIGHT: u32 = 2;
+
+/// Where the programs come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// One of weft's algorithms.
+    Selection(&'a Selection),
+    /// All ranks' schedules, in order.
+    Schedules(&'a [Schedule]),
+}
+
+/// One call of a collective on all ranks.
+#[derive(Clone, Debug)]
+pub struct Job<'a> {
+    /// What runs.
+    pub source: Source<'a>,
+    /// What is achieved. Explicit schedules say that themselves; it must be the same.
+    pub collective: Collective,
+    /// The size of the message, in bytes: all blocks together where it consists of blocks.
+    pub bytes: u64,
+    /// The size of an element, in bytes.
+    pub element_bytes: u64,
+    /// Where the caller's buffers lie.
+    pub memory: Memory,
+    /// Which ranks the algorithm takes to be close to each other. `None`: those that share a host.
+    pub topology: Option<&'a Topology>,
+    /// The part of the largest chunk that one tile takes, in bytes. `None`: as much as `limits` allows.
+    pub tile_bytes: Option<u64>,
+    /// How many tiles a rank has under way at once, at least 1.
+    pub tiles_in_flight: u32,
+    /// What else bounds a tile. `None`: nothing, as if ranks had as much temporary memory as they like.
+    pub limits: Option<TileLimits>,
+}
+
+impl<'a> Job<'a> {
+    /// A call with ordinary memory and 4-byte elements, cut as the executor of a group of so many ranks would.
+    pub fn new(source: Source<'a>, collective: Collective, bytes: u64, ranks: u32) -> Self {
+        Job {
+            source,
+            collective,
+            bytes,
+            element_bytes: 4,
+            memory: Memory::Ordinary,
+            topology: None,
+            tile_bytes: None,
+            tiles_in_flight: TILES_IN_FLIGHT,
+            limits: Some(TileLimits::of_group(ranks)),
+        }
+    }
+
+    /// Checks what can be checked without a schedule.
+    pub(crate) fn check(&self, machine: &Machine) -> Result<(), Error> {
+        machine.check()?;
+        let wrong = |what: String| Err(Error::Job(what));
+        let ranks = machine.ranks();
+        if self.element_bytes == 0 || self.tiles_in_flight == 0 || self.tile_bytes == Some(0) {
+            return wrong(
+                "element_bytes, tile_bytes and tiles_in_flight must be at least 1".to_owned(),
+            );
+        }
+        if self.topology.is_some_and(|t| t.ranks() != ranks) {
+            return wrong(format!(
+                "the topology is not one of the machine's {ranks} ranks"
+            ));
+        }
+        match self.source {
+            Source::Schedules(schedules) => {
+                let of_rank = |(rank, s): (usize, &Schedule)| {
+                    s.rank as usize == rank && s.ranks == ranks && s.collective == self.collective
+                };
+                if schedules.len() != ranks as usize || !schedules.iter().enumerate().all(of_rank) {
+                    return wrong(format!(
+                        "schedules of {} for all of the machine's {ranks} ranks are needed, in order; there are {}",
+                        self.collective,
+                        schedules.len()
+                    ));
+                }
+            }
+            Source::Selection(selection) => {
+                let name = collective_name(self.collective);
+                if selection.algorithm.collective != name {
+                    return wrong(format!(
+                        "{} is for {}, not for {name}",
+                        selection.name(),
+                        selection.algorithm.collective
+                    ));
+                }
+                if let Some(root) = root(self.collective)
+                    && root >= ranks
+                {
+                    return wrong(format!("root {root}: there are {ranks} ranks"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The request for a rank's program.
+    pub(crate) fn request<'b>(&self, rank: Rank, topology: &'b Topology) -> Request<'b> {
+        Request {
+            collective: self.collective,
+            ranks: topology.ranks(),
+            rank,
+            memory: self.memory,
+            sizes: Sizes::Equal,
+            topology,
+            parts: &[],
+        }
+    }
+
+    /// Which ranks' programs are alike, and by multiples of how many ranks apart.
+    ///
+    /// An algorithm that is composed over units of equal size, numbered one after the other, does the same in all of them, as far as
+    /// the algorithm among the owners does.
+    pub(crate) fn symmetry(&self, topology: &Topology) -> (Symmetry, u32) {
+        let Source::Selection(selection) = self.source else {
+            return (Symmetry::None, 1);
+        };
+        let top = match selection.parts.last() {
+            Some(Part::Algorithm(top)) => find(selection.algorithm.collective, top),
+            _ => None,
+        };
+        match (top, even_unit(topology)) {
+            (Some(top), Some(unit)) => (top.symmetry, unit),
+            (Some(_), None) => (Symmetry::None, 1),
+            (None, _) => (selection.symmetry(&self.request(0, topology)), 1),
+        }
+    }
+
+    /// The number of tiles that the executor cuts the message into.
+    pub(crate) fn tiles(&self, schedule: &Schedule) -> Result<u64, Error> {
+        let elements = match self.collective {
+            Collective::Barrier => 0,
+            _ => self.bytes / self.element_bytes,
+        };
+        let chunks = schedule.grid.chunks();
+        let largest = match &schedule.grid {
+            Grid::Equal(_) | Grid::Blocks(_) => elements.div_ceil(u64::from(chunks)),
+            grid @ Grid::Cuts(_) => {
+                let bounds = (0..chunks).filter_map(|chunk| grid.bounds(chunk, elements));
+                bounds.map(|b| b.end - b.start).max().unwrap_or(0)
+            }
+        };
+        let unbounded = TileLimits {
+            landing_bytes: u64::MAX,
+            scratch_bytes: u64::MAX,
+            chunk_bytes: u64::MAX,
+        };
+        let mut limits = self.limits.unwrap_or(unbounded);
+        limits.chunk_bytes = limits.chunk_bytes.min(self.tile_bytes.unwrap_or(u64::MAX));
+        limits
+            .tiles(schedule, largest, self.element_bytes)
+            .ok_or_else(|| {
+                Error::Job(format!(
+                    "the temporary memory of {} chunks does not fit into the limits of a tile ({} bytes from each peer, {} of its own)",
+                    schedule.landing.iter().chain(&schedule.scratch).sum::<u32>(),
+                    limits.landing_bytes,
+                    limits.scratch_bytes
+                ))
+            })
+    }
+
+    /// The bytes of these chunks in a tile. Real-valued: what is cut unevenly because elements cannot be cut differs by less than
+    /// one element per chunk.
+    pub(crate) fn slice_bytes(
+        &self,
+        grid: &Grid,
+        chunks: &std::ops::Range<u32>,
+        encoding: Encoding,
+        tiles: u64,
+    ) -> f64 {
+        let share = match grid {
+            Grid::Equal(all) | Grid::Blocks(all) => {
+                f64::from(chunks.end - chunks.start) / f64::from(*all)
+            }
+            Grid::Cuts(cuts) => {
+                let at = |index: u32| {
+                    let cut = cuts[index as usize];
+                    f64::from(cut.numerator) / f64::from(cut.denominator)
+                };
+                at(chunks.end) - at(chunks.start)
+            }
+        };
+        let native = self.element_bytes as f64;
+        let element = match encoding {
+            Encoding::Native => native,
+            Encoding::Fp8 => Encoding::Fp8.bytes(128, 1) as f64 / 128.0,
+            other => other.bytes(1, self.element_bytes) as f64,
+        };
+        share * self.bytes as f64 / tiles as f64 * (element / native)
+    }
+}
+
+/// The size of the outermost units, if at every level all units are of one size and their ranks follow each other.
+fn even_unit(topology: &Topology) -> Option<u32> {
+    let mut unit = 1;
+    for level in 0..topology.depth() {
+        let lowest = |rank: Rank| topology.unit_of(level, rank);
+        unit = (0..topology.ranks())
+            .find(|rank| lowest(*rank) != 0)
+            .unwrap_or(topology.ranks());
+        if (0..topology.ranks()).any(|rank| lowest(rank) != rank - rank % unit) {
+            return None;
+        }
+    }
+    Some(unit)
+}
+
+fn root(collective: Collective) -> Option<Rank> {
+    match collective {
+        Collective::Reduce { root }
+        | Collective::Broadcast { root }
+        | Collective::Gather { root }
+        | Collective::Scatter { root } => Some(root),
+        _ => None,
+    }
+}

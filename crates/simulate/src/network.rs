@@ -1,0 +1,168 @@
+//! What flows pass: paths through hosts and switches, and what processors and memory of a host give its ranks.
+
+use std::collections::HashMap;
+
+use weft_schedule::Rank;
+
+use crate::orbits::Orbits;
+use crate::share::{BundleId, ResourceId, Shares};
+use crate::{Link, Machine};
+
+/// Where a message goes by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    /// Through memory that both map.
+    Memory,
+    /// Over a link, as part of this bundle.
+    Link {
+        bundle: BundleId,
+        latency_s: f64,
+        loopback: bool,
+    },
+}
+
+/// The part of the machine that the representatives see, as resources.
+pub(crate) struct Network<'a> {
+    machine: &'a Machine,
+    orbits: Orbits,
+    host_of_rank: &'a [u32],
+    pub(crate) shares: Shares,
+    bundles: HashMap<(u32, u32, u32), BundleId>,
+    hosts: Vec<HostResources>,
+    /// By level of switches, then by unit: up and down.
+    switches: Vec<Vec<[ResourceId; 2]>>,
+}
+
+#[derive(Clone, Copy)]
+struct HostResources {
+    sends: ResourceId,
+    receives: ResourceId,
+    loopback: Option<ResourceId>,
+    cores: Option<ResourceId>,
+    memory: Option<ResourceId>,
+}
+
+impl<'a> Network<'a> {
+    pub(crate) fn new(machine: &'a Machine, orbits: Orbits, host_of_rank: &'a [u32]) -> Self {
+        let mut shares = Shares::default();
+        let last = host_of_rank[orbits.representatives() as usize - 1];
+        let played = &machine.hosts[..=last as usize];
+        let shared = (machine.shared_cores)
+            .map(|cores| shares.add_resource(f64::from(cores.min(machine.ranks()))));
+        let host = |ranks: &u32| HostResources {
+            sends: shares.add_resource(machine.network.bytes_per_s),
+            receives: shares.add_resource(machine.network.bytes_per_s),
+            loopback: (machine.host.loopback.as_ref())
+                .map(|link| shares.add_resource(link.bytes_per_s)),
+            cores: shared.or_else(|| {
+                (*ranks > machine.host.cores)
+                    .then(|| shares.add_resource(f64::from(machine.host.cores)))
+            }),
+            memory: (machine.host.memory_bytes_per_s).map(|rate| shares.add_resource(rate)),
+        };
+        let hosts = played.iter().map(host).collect();
+        let level = |switch: &crate::Switch| {
+            let units = played.chunks(switch.hosts as usize);
+            let unit = |hosts: &[u32]| {
+                let below = hosts.len() as f64 * machine.network.bytes_per_s;
+                let capacity = below / switch.oversubscription;
+                [shares.add_resource(capacity), shares.add_resource(capacity)]
+            };
+            units.map(unit).collect()
+        };
+        let switches = machine.switches.iter().map(level).collect();
+        Network {
+            machine,
+            orbits,
+            host_of_rank,
+            shares,
+            bundles: HashMap::new(),
+            hosts,
+            switches,
+        }
+    }
+
+    /// The way from a representative to any rank.
+    pub(crate) fn way(&mut self, from: Rank, to: Rank) -> Way {
+        let host = |rank: Rank| self.host_of_rank[rank as usize];
+        let (near, far) = (host(from), host(to));
+        if near == far {
+            let Some(link) = &self.machine.host.loopback else {
+                return Way::Memory;
+            };
+            let loopback = self.hosts[near as usize].loopback;
+            let path: Vec<_> = loopback.into_iter().map(|id| (id, 1.0)).collect();
+            return Way::Link {
+                bundle: self.bundle((near, near, 0), &path, link.flow_bytes_per_s()),
+                latency_s: link.latency_s,
+                loopback: true,
+            };
+        }
+        let image = host(self.orbits.representative(to));
+        let switches = &self.machine.switches;
+        let levels = switches
+            .iter()
+            .take_while(|switch| near / switch.hosts != far / switch.hosts)
+            .count();
+        let mut path = vec![
+            (self.hosts[near as usize].sends, 1.0),
+            (self.hosts[image as usize].receives, 1.0),
+        ];
+        let mut latency_s = self.machine.network.latency_s;
+        for (level, switch) in switches.iter().enumerate().take(levels) {
+            latency_s += switch.latency_s;
+            if switch.oversubscription > 1.0 {
+                let unit = |host: u32| self.switches[level][(host / switch.hosts) as usize];
+                path.extend([(unit(near)[0], 1.0), (unit(image)[1], 1.0)]);
+            }
+        }
+        let rate_max = self.machine.network.flow_bytes_per_s();
+        Way::Link {
+            bundle: self.bundle((near, image, levels as u32 + 1), &path, rate_max),
+            latency_s,
+            loopback: false,
+        }
+    }
+
+    fn bundle(
+        &mut self,
+        key: (u32, u32, u32),
+        path: &[(ResourceId, f64)],
+        rate_max: f64,
+    ) -> BundleId {
+        let shares = &mut self.shares;
+        *(self.bundles.entry(key)).or_insert_with(|| shares.add_bundle(path, rate_max))
+    }
+
+    /// What the work of a representative's thread takes part in, where it shares anything with others: its cores first, and
+    /// the place of the memory in the path, if any.
+    pub(crate) fn processor(&mut self, rank: Rank) -> Option<Processor> {
+        let host = self.hosts[self.host_of_rank[rank as usize] as usize];
+        let cores = host.cores.map(|id| (id, 1.0));
+        let memory = host.memory.map(|id| (id, 0.0));
+        let path: Vec<_> = cores.into_iter().chain(memory).collect();
+        (!path.is_empty()).then(|| Processor {
+            bundle: self.shares.add_bundle(&path, 1.0),
+            cores: cores.is_some(),
+            memory: memory.map(|_| usize::from(cores.is_some())),
+        })
+    }
+
+    /// The figures of a link.
+    pub(crate) fn link(&self, loopback: bool) -> &'a Link {
+        match &self.machine.host.loopback {
+            Some(link) if loopback => link,
+            _ => &self.machine.network,
+        }
+    }
+}
+
+/// Where the work of one thread appears among the flows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Processor {
+    pub(crate) bundle: BundleId,
+    /// Whether it shares its core.
+    pub(crate) cores: bool,
+    /// The place of the memory in its path.
+    pub(crate) memory: Option<usize>,
+}

@@ -1,0 +1,309 @@
+//! Programs as they are played: what the executor does for a schedule, in few bytes, with times instead of contents.
+
+use std::collections::HashSet;
+
+use weft_schedule::{Buffer, Rank, Schedule, Slice, Step};
+
+use crate::{Error, Host, Job};
+
+/// No signal.
+pub(crate) const NO_SIGNAL: u32 = u32::MAX;
+
+/// One thing that a rank does. Peers are given by their place in [`Program::peers`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Action {
+    /// Copies or reduces, for so many seconds of an undisturbed thread, reading and writing so many bytes altogether.
+    Work { seconds: f64, traffic: f64 },
+    /// Sends bytes over the link to a peer, and a signal behind them unless there is none.
+    Put { to: u32, signal: u32, bytes: f64 },
+    /// Sends a signal.
+    Signal { to: u32, id: u32 },
+    /// Waits for a signal.
+    Wait { from: u32, id: u32 },
+}
+
+/// An action, and the first step of the schedule that it comes from.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Instruction {
+    pub(crate) action: Action,
+    pub(crate) step: u32,
+}
+
+/// What one rank does for every tile.
+#[derive(Default)]
+pub(crate) struct Program {
+    pub(crate) instructions: Vec<Instruction>,
+    /// All ranks that it exchanges anything with, ascending.
+    pub(crate) peers: Vec<Rank>,
+    /// The turn of each peer, where several come at once: in the order in which the schedule mentions them, so that ranks whose programs are
+    /// alike treat their peers alike.
+    pub(crate) turns: Vec<u32>,
+    /// The peers in whose landing memory it writes.
+    pub(crate) landing_targets: Vec<u32>,
+    /// The peers that write in its landing memory, by turns.
+    pub(crate) landing_sources: Vec<u32>,
+    /// The steps that reduce. Only where a trace is wanted.
+    pub(crate) reductions: Vec<u32>,
+}
+
+/// What programs are made for.
+pub(crate) struct Target<'a> {
+    pub(crate) job: &'a Job<'a>,
+    pub(crate) host: &'a Host,
+    pub(crate) host_of_rank: &'a [u32],
+    pub(crate) tiles: u64,
+}
+
+impl Target<'_> {
+    /// Whether two ranks map each other's memory.
+    fn mapped(&self, a: Rank, b: Rank) -> bool {
+        let host = |rank: Rank| self.host_of_rank[rank as usize];
+        a == b || (host(a) == host(b) && self.host.loopback.is_none())
+    }
+
+    fn bytes(&self, schedule: &Schedule, slice: &Slice) -> f64 {
+        self.job
+            .slice_bytes(&schedule.grid, &slice.chunks, slice.encoding, self.tiles)
+    }
+
+    /// Compiles a schedule as the executor does.
+    pub(crate) fn compile(&self, schedule: &Schedule) -> Result<Program, Error> {
+        let rank = schedule.rank;
+        let slices = || schedule.steps.iter().flat_map(slices_of);
+        let mentioned = schedule.steps.iter().flat_map(|step| {
+            let told = match step {
+                Step::Signal { to, .. } => Some(*to),
+                Step::Wait { from, .. } => Some(*from),
+                _ => None,
+            };
+            told.into_iter()
+                .chain(slices_of(step).map(|slice| slice.rank))
+        });
+        let (peers, turns) = in_turn(mentioned.filter(|peer| *peer != rank));
+        let targets = slices().filter_map(|slice| match slice.buffer {
+            Buffer::Landing { from, .. } if from == rank => Some(slice.rank),
+            _ => None,
+        });
+        let sources = slices().filter_map(|slice| match slice.buffer {
+            Buffer::Landing { from, .. } if slice.rank == rank => Some(from),
+            _ => None,
+        });
+        let (targets, sources) = (in_turn(targets).0, in_turn(sources).0);
+        if let Some(stranger) = peers.iter().chain(&sources).find(|r| **r >= schedule.ranks) {
+            return Err(Error::Job(format!(
+                "rank {rank}'s schedule names rank {stranger}, which there is not"
+            )));
+        }
+        let landing_targets = places(&peers, &targets, rank)?;
+        let mut landing_sources = places(&peers, &sources, rank)?;
+        landing_sources.sort_unstable_by_key(|place| turns[*place as usize]);
+        let mut lowering = Lowering {
+            target: self,
+            schedule,
+            program: Program {
+                landing_targets,
+                landing_sources,
+                peers,
+                turns,
+                ..Program::default()
+            },
+        };
+        for (index, step) in schedule.steps.iter().enumerate() {
+            lowering.step(index as u32, step)?;
+        }
+        lowering.program.instructions.shrink_to_fit();
+        Ok(lowering.program)
+    }
+}
+
+/// A program in the making.
+struct Lowering<'a> {
+    target: &'a Target<'a>,
+    schedule: &'a Schedule,
+    program: Program,
+}
+
+impl Lowering<'_> {
+    fn step(&mut self, index: u32, step: &Step) -> Result<(), Error> {
+        let rank = self.schedule.rank;
+        match step {
+            // Claimable steps are executed by their owner.
+            Step::Copy {
+                claim: Some(claim), ..
+            }
+            | Step::Reduce {
+                claim: Some(claim), ..
+            } if claim.by.first() != Some(&rank) => {}
+            Step::Copy { dsts, src, .. } => self.copy(index, dsts, src)?,
+            Step::Reduce { dsts, srcs, .. } => self.reduce(index, dsts, srcs)?,
+            Step::Signal { to, id } => self.signal(index, *to, *id),
+            Step::Wait { from, id } => {
+                let from = self.place(*from);
+                self.push(index, Action::Wait { from, id: *id });
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts go over links, what memory reaches is copied in one pass.
+    fn copy(&mut self, index: u32, dsts: &[Slice], src: &Slice) -> Result<(), Error> {
+        self.check_reach(index, src)?;
+        let bytes = self.target.bytes(self.schedule, src);
+        let rank = self.schedule.rank;
+        let (mut written, mut foreign) = (0.0, 0.0);
+        for dst in dsts {
+            if !self.target.mapped(rank, dst.rank) {
+                let to = self.place(dst.rank);
+                let put = Action::Put {
+                    to,
+                    signal: NO_SIGNAL,
+                    bytes,
+                };
+                self.push(index, put);
+                continue;
+            }
+            let bytes = self.target.bytes(self.schedule, dst);
+            written += bytes;
+            foreign += if dst.rank == rank { 0.0 } else { bytes };
+        }
+        if dsts.iter().any(|dst| self.target.mapped(rank, dst.rank)) {
+            foreign += self.foreign(src);
+            let host = self.target.host;
+            let seconds = bytes * host.read_s_per_byte
+                + written * host.write_s_per_byte
+                + foreign * host.peer_s_per_byte;
+            self.work(index, seconds, bytes + written);
+        }
+        Ok(())
+    }
+
+    fn reduce(&mut self, index: u32, dsts: &[Slice], srcs: &[Slice]) -> Result<(), Error> {
+        let (mut read, mut foreign, mut written) = (0.0, 0.0, 0.0);
+        for src in srcs {
+            self.check_reach(index, src)?;
+            read += self.target.bytes(self.schedule, src);
+            foreign += self.foreign(src);
+        }
+        for dst in dsts {
+            self.check_reach(index, dst)?;
+            let bytes = self.target.bytes(self.schedule, dst);
+            written += bytes;
+            foreign += if dst.rank == self.schedule.rank {
+                0.0
+            } else {
+                bytes
+            };
+        }
+        let host = self.target.host;
+        let seconds = read * host.read_s_per_byte
+            + written * host.write_s_per_byte
+            + foreign * host.peer_s_per_byte;
+        self.program.reductions.push(index);
+        self.work(index, seconds, read + written);
+        Ok(())
+    }
+
+    /// The bytes of a source that lie in another rank's memory, or that another rank of the host has written.
+    fn foreign(&self, src: &Slice) -> f64 {
+        let rank = self.schedule.rank;
+        let written_by_peer = match src.buffer {
+            Buffer::Landing { from, .. } => self.target.mapped(rank, from),
+            _ => false,
+        };
+        if src.rank != rank || written_by_peer {
+            self.target.bytes(self.schedule, src)
+        } else {
+            0.0
+        }
+    }
+
+    /// Neighbouring pieces of work are one, so that it does not matter into how many steps an algorithm divides it.
+    fn work(&mut self, index: u32, more: f64, bytes: f64) {
+        if let Some(Instruction {
+            action: Action::Work { seconds, traffic },
+            ..
+        }) = self.program.instructions.last_mut()
+        {
+            *seconds += more;
+            *traffic += bytes;
+            return;
+        }
+        let seconds = more + self.target.host.step_s;
+        self.push(
+            index,
+            Action::Work {
+                seconds,
+                traffic: bytes,
+            },
+        );
+    }
+
+    /// A signal behind a put to the same peer travels with it.
+    fn signal(&mut self, index: u32, to: Rank, id: u32) {
+        let to = self.place(to);
+        if let Some(Instruction {
+            action: Action::Put {
+                to: target, signal, ..
+            },
+            ..
+        }) = self.program.instructions.last_mut()
+            && *target == to
+            && *signal == NO_SIGNAL
+        {
+            *signal = id;
+            return;
+        }
+        self.push(index, Action::Signal { to, id });
+    }
+
+    fn push(&mut self, step: u32, action: Action) {
+        self.program.instructions.push(Instruction { action, step });
+    }
+
+    /// The place of a peer, which is known to be one.
+    fn place(&self, peer: Rank) -> u32 {
+        self.program.peers.partition_point(|other| *other < peer) as u32
+    }
+
+    fn check_reach(&self, index: u32, slice: &Slice) -> Result<(), Error> {
+        let rank = self.schedule.rank;
+        if self.target.mapped(rank, slice.rank) {
+            return Ok(());
+        }
+        Err(Error::Job(format!(
+            "at step {index} rank {rank} reaches into the memory of rank {}, which it does not map",
+            slice.rank
+        )))
+    }
+}
+
+fn slices_of(step: &Step) -> impl Iterator<Item = &Slice> {
+    let (several, one): (&[Slice], &[Slice]) = match step {
+        Step::Copy { dsts, src, .. } => (dsts, std::slice::from_ref(src)),
+        Step::Reduce { dsts, srcs, .. } => (dsts, srcs),
+        Step::Signal { .. } | Step::Wait { .. } => (&[], &[]),
+    };
+    several.iter().chain(one)
+}
+
+/// The ranks without repetition, ascending, and as which one each was first mentioned.
+fn in_turn(mentioned: impl Iterator<Item = Rank>) -> (Vec<Rank>, Vec<u32>) {
+    let mut mentions: Vec<(Rank, u32)> = Vec::new();
+    let mut seen = HashSet::new();
+    for rank in mentioned {
+        if seen.insert(rank) {
+            mentions.push((rank, mentions.len() as u32));
+        }
+    }
+    mentions.sort_unstable();
+    mentions.into_iter().unzip()
+}
+
+fn places(peers: &[Rank], of: &[Rank], rank: Rank) -> Result<Vec<u32>, Error> {
+    let place = |peer: &Rank| {
+        peers.binary_search(peer).map(|place| place as u32).map_err(|_| {
+            Error::Job(format!("rank {rank}'s landing memory is written by rank {peer}, of which it does not hear"))
+        })
+    };
+    of.iter().map(place).collect()
+}

@@ -1,0 +1,475 @@
+//! Who gets how much of what is shared: max-min fairness by progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2).
+//!
+//! Flows with the same path get the same rate, so they are kept together, as a *bundle*: its clock counts what each of its flows
+//! has been given, and a flow ends when the clock reaches the sum at its start and its size. So a flow that joins or ends
+//! costs a logarithm, whatever the number of flows beside it.
+//!
+//! Only what a change can reach is computed anew: the bundles that share a resource with a changed one, and so on.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Shares of a bundle's rate closer than this are the same.
+const SAME: f64 = 1e-12;
+
+/// Names a [`Bundle`].
+pub(crate) type BundleId = u32;
+/// Names something shared.
+pub(crate) type ResourceId = u32;
+
+/// Orders times and amounts, which are never negative nor NaN.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
+pub(crate) struct Amount(pub(crate) f64);
+
+impl Eq for Amount {}
+
+impl Ord for Amount {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+#[derive(Default)]
+struct Resource {
+    capacity: f64,
+    /// Active bundles, and which of its uses that is.
+    users: Vec<(BundleId, u32)>,
+    seen: u64,
+    left: f64,
+    load: f64,
+    unfrozen: u32,
+}
+
+/// One resource on a bundle's path.
+#[derive(Clone, Copy)]
+struct Use {
+    resource: ResourceId,
+    /// What a flow takes of the resource per unit of its rate. 0: it has nothing to do with it.
+    weight: f64,
+    /// Where it stands in the resource's list of users, while the bundle is active.
+    position: u32,
+}
+
+/// Flows with the same path.
+struct Bundle {
+    uses: Vec<Use>,
+    /// The most that one flow is given.
+    rate_max: f64,
+    rate: f64,
+    /// What each flow has been given, at the time `at`.
+    clock: f64,
+    at: f64,
+    /// When flows end, by the clock, and who is told.
+    flows: BinaryHeap<Reverse<(Amount, u32)>>,
+    /// Counts changes of when the next flow ends.
+    version: u32,
+    /// How many flows the rates reckon with.
+    counted: u32,
+    seen: u64,
+    /// The rate that was computed and is not in force yet.
+    share: Option<f64>,
+    dirty: bool,
+}
+
+/// When the next flow of a bundle ends, as long as the version is the bundle's.
+pub(crate) struct Ending {
+    pub(crate) time: f64,
+    pub(crate) bundle: BundleId,
+    pub(crate) version: u32,
+}
+
+/// Everything that is shared.
+#[derive(Default)]
+pub(crate) struct Shares {
+    resources: Vec<Resource>,
+    bundles: Vec<Bundle>,
+    dirty: Vec<BundleId>,
+    /// Resources that somebody has stopped using.
+    freed: Vec<ResourceId>,
+    epoch: u64,
+    component: Vec<BundleId>,
+    touched: Vec<ResourceId>,
+    bottlenecks: BinaryHeap<Reverse<(Amount, ResourceId)>>,
+}
+
+impl Shares {
+    pub(crate) fn add_resource(&mut self, capacity: f64) -> ResourceId {
+        self.resources.push(Resource {
+            capacity,
+            ..Resource::default()
+        });
+        self.resources.len() as ResourceId - 1
+    }
+
+    /// A bundle without flows that uses these resources, each with a weight, and gives no flow more than `rate_max`.
+    pub(crate) fn add_bundle(&mut self, path: &[(ResourceId, f64)], rate_max: f64) -> BundleId {
+        let uses = path.iter().map(|(resource, weight)| Use {
+            resource: *resource,
+            weight: *weight,
+            position: 0,
+        });
+        self.bundles.push(Bundle {
+            uses: uses.collect(),
+            rate_max,
+            rate: 0.0,
+            clock: 0.0,
+            at: 0.0,
+            flows: BinaryHeap::new(),
+            version: 0,
+            counted: 0,
+            seen: 0,
+            share: None,
+            dirty: false,
+        });
+        self.bundles.len() as BundleId - 1
+    }
+
+    /// Sets what flows of a bundle take of the resource that its path names in this place. The bundle has no flows.
+    pub(crate) fn set_weight(&mut self, id: BundleId, place: usize, weight: f64) {
+        if self.bundles[id as usize].uses[place].weight == weight {
+            return;
+        }
+        // Its last flow may have ended just now, so that it still counts as a user.
+        if self.bundles[id as usize].counted > 0 {
+            self.bundles[id as usize].counted = 0;
+            for place in 0..self.bundles[id as usize].uses.len() {
+                self.remove_user(id, place);
+            }
+        }
+        self.bundles[id as usize].uses[place].weight = weight;
+    }
+
+    /// Adds a flow of this size; `owner` is told when it ends.
+    pub(crate) fn add_flow(&mut self, now: f64, id: BundleId, size: f64, owner: u32) {
+        let bundle = &mut self.bundles[id as usize];
+        bundle.sync(now);
+        if bundle.flows.is_empty() {
+            bundle.clock = 0.0;
+        }
+        let end = bundle.clock + size;
+        bundle.flows.push(Reverse((Amount(end), owner)));
+        self.mark(id);
+    }
+
+    /// Ends the flows that are due, and says whose they were. Nothing if the ending is out of date.
+    pub(crate) fn end(&mut self, now: f64, ending: (BundleId, u32), owners: &mut Vec<u32>) {
+        let (id, version) = ending;
+        let bundle = &mut self.bundles[id as usize];
+        if bundle.version != version {
+            return;
+        }
+        bundle.sync(now);
+        let Some(&Reverse((first, _))) = bundle.flows.peek() else {
+            return;
+        };
+        // The clock has been computed and may have missed by the last digits.
+        bundle.clock = bundle.clock.max(first.0);
+        let due = bundle.clock * (1.0 + SAME);
+        while let Some(&Reverse((end, owner))) = bundle.flows.peek()
+            && end.0 <= due
+        {
+            bundle.flows.pop();
+            owners.push(owner);
+        }
+        self.mark(id);
+    }
+
+    fn mark(&mut self, id: BundleId) {
+        let bundle = &mut self.bundles[id as usize];
+        bundle.version += 1;
+        if !bundle.dirty {
+            bundle.dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Computes the rates anew where anything has changed, and tells when flows now end.
+    pub(crate) fn settle(&mut self, now: f64, tell: &mut dyn FnMut(Ending)) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        self.epoch += 1;
+        self.component.clear();
+        self.touched.clear();
+        for index in 0..self.dirty.len() {
+            let id = self.dirty[index];
+            let bundle = &self.bundles[id as usize];
+            if bundle.counted != bundle.flows.len() as u32 {
+                self.recount(id);
+            }
+        }
+        while let Some(resource) = self.freed.pop() {
+            self.touch(resource);
+        }
+        self.connect();
+        self.fill();
+        for &id in &self.component {
+            self.bundles[id as usize].adopt(now, id, tell);
+        }
+        for &id in &self.dirty {
+            let bundle = &mut self.bundles[id as usize];
+            // Others have just been told, because they are in the component and their rate has changed.
+            if std::mem::take(&mut bundle.dirty) {
+                bundle.tell(id, tell);
+            }
+        }
+        self.dirty.clear();
+    }
+
+    /// Takes note of how many flows a bundle has.
+    fn recount(&mut self, id: BundleId) {
+        let count = self.bundles[id as usize].flows.len() as u32;
+        let before = std::mem::replace(&mut self.bundles[id as usize].counted, count);
+        for place in 0..self.bundles[id as usize].uses.len() {
+            let Use {
+                resource, weight, ..
+            } = self.bundles[id as usize].uses[place];
+            if weight == 0.0 {
+                continue;
+            }
+            self.touch(resource);
+            let users = &mut self.resources[resource as usize].users;
+            if before == 0 {
+                self.bundles[id as usize].uses[place].position = users.len() as u32;
+                users.push((id, place as u32));
+            } else if count == 0 {
+                self.remove_user(id, place);
+            }
+        }
+    }
+
+    /// Takes a bundle off a resource of its path, if it counts there.
+    fn remove_user(&mut self, id: BundleId, place: usize) {
+        let used = self.bundles[id as usize].uses[place];
+        if used.weight == 0.0 {
+            return;
+        }
+        self.freed.push(used.resource);
+        let users = &mut self.resources[used.resource as usize].users;
+        users.swap_remove(used.position as usize);
+        if let Some(&(moved, of)) = users.get(used.position as usize) {
+            self.bundles[moved as usize].uses[of as usize].position = used.position;
+        }
+    }
+
+    fn touch(&mut self, resource: ResourceId) {
+        let shared = &mut self.resources[resource as usize];
+        if shared.seen != self.epoch {
+            shared.seen = self.epoch;
+            self.touched.push(resource);
+        }
+    }
+
+    /// Collects all that the touched resources are connected with, by bundles that share them.
+    fn connect(&mut self) {
+        let mut next = 0;
+        while next < self.touched.len() {
+            let resource = self.touched[next] as usize;
+            next += 1;
+            for index in 0..self.resources[resource].users.len() {
+                let (user, _) = self.resources[resource].users[index];
+                let bundle = &mut self.bundles[user as usize];
+                if bundle.seen == self.epoch {
+                    continue;
+                }
+                bundle.seen = self.epoch;
+                bundle.share = None;
+                self.component.push(user);
+                for place in 0..self.bundles[user as usize].uses.len() {
+                    self.touch(self.bundles[user as usize].uses[place].resource);
+                }
+            }
+        }
+    }
+
+    /// Raises all rates alike; whoever meets a limit, its own or that of a resource which is used up, stays there.
+    fn fill(&mut self) {
+        self.bottlenecks.clear();
+        for &id in &self.touched {
+            let resource = &mut self.resources[id as usize];
+            resource.left = resource.capacity;
+            resource.unfrozen = resource.users.len() as u32;
+            let loads = resource.users.iter().map(|(user, place)| {
+                let bundle = &self.bundles[*user as usize];
+                bundle.uses[*place as usize].weight * f64::from(bundle.counted)
+            });
+            resource.load = loads.sum();
+            if let Some(share) = resource.share() {
+                self.bottlenecks.push(Reverse((share, id)));
+            }
+        }
+        let limit = |id: &BundleId| Amount(self.bundles[*id as usize].rate_max);
+        self.component.sort_unstable_by_key(|id| (limit(id), *id));
+        let mut next = 0;
+        while next < self.component.len() {
+            let id = self.component[next];
+            if self.bundles[id as usize].share.is_some() {
+                next += 1;
+                continue;
+            }
+            let own = self.bundles[id as usize].rate_max;
+            match self.bottlenecks.pop() {
+                Some(Reverse((share, resource))) if share.0 < own => {
+                    if self.resources[resource as usize].share() == Some(share) {
+                        self.exhaust(resource, share.0);
+                    }
+                }
+                other => {
+                    self.bottlenecks.extend(other);
+                    self.freeze(id, own, None);
+                }
+            }
+        }
+    }
+
+    /// Freezes all users of a resource at its share.
+    fn exhaust(&mut self, resource: ResourceId, share: f64) {
+        for index in 0..self.resources[resource as usize].users.len() {
+            let (user, _) = self.resources[resource as usize].users[index];
+            if self.bundles[user as usize].share.is_none() {
+                self.freeze(user, share, Some(resource));
+            }
+        }
+        self.resources[resource as usize].unfrozen = 0;
+    }
+
+    fn freeze(&mut self, id: BundleId, rate: f64, exhausted: Option<ResourceId>) {
+        let bundle = &mut self.bundles[id as usize];
+        bundle.share = Some(rate);
+        for used in &bundle.uses {
+            if exhausted == Some(used.resource) || used.weight == 0.0 {
+                continue;
+            }
+            let load = used.weight * f64::from(bundle.counted);
+            let resource = &mut self.resources[used.resource as usize];
+            resource.left = (resource.left - load * rate).max(0.0);
+            resource.load -= load;
+            resource.unfrozen -= 1;
+            if let Some(share) = resource.share() {
+                self.bottlenecks.push(Reverse((share, used.resource)));
+            }
+        }
+    }
+}
+
+impl Resource {
+    /// What each unit of the load that is not frozen yet can have. `None` if there is none.
+    fn share(&self) -> Option<Amount> {
+        (self.unfrozen > 0 && self.load > 0.0).then(|| Amount(self.left / self.load))
+    }
+}
+
+impl Bundle {
+    /// Brings the clock to this time.
+    fn sync(&mut self, now: f64) {
+        if !self.flows.is_empty() {
+            self.clock += self.rate * (now - self.at);
+        }
+        self.at = now;
+    }
+
+    /// Takes on the rate that was computed.
+    fn adopt(&mut self, now: f64, id: BundleId, tell: &mut dyn FnMut(Ending)) {
+        let Some(rate) = self.share.take() else {
+            return;
+        };
+        if rate != self.rate {
+            self.sync(now);
+            self.rate = rate;
+            self.version += 1;
+            self.dirty = false;
+            self.tell(id, tell);
+        }
+    }
+
+    fn tell(&self, bundle: BundleId, tell: &mut dyn FnMut(Ending)) {
+        if let Some(Reverse((end, _))) = self.flows.peek() {
+            let time = self.at + (end.0 - self.clock).max(0.0) / self.rate;
+            let version = self.version;
+            tell(Ending {
+                time,
+                bundle,
+                version,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rates of one flow on each path.
+    fn rates(capacities: &[f64], paths: &[(&[ResourceId], f64)]) -> Vec<f64> {
+        let mut shares = Shares::default();
+        for capacity in capacities {
+            shares.add_resource(*capacity);
+        }
+        for (owner, (path, rate_max)) in paths.iter().enumerate() {
+            let path: Vec<_> = path.iter().map(|resource| (*resource, 1.0)).collect();
+            let bundle = shares.add_bundle(&path, *rate_max);
+            shares.add_flow(0.0, bundle, 1.0, owner as u32);
+        }
+        shares.settle(0.0, &mut |_| {});
+        shares.bundles.iter().map(|bundle| bundle.rate).collect()
+    }
+
+    #[test]
+    fn the_textbook_example() {
+        // Bertsekas and Gallager: a long path and short ones; what the long one cannot use, the others get.
+        let unlimited = f64::INFINITY;
+        let paths: [(&[ResourceId], f64); 4] = [
+            (&[0, 1], unlimited),
+            (&[0], unlimited),
+            (&[0], unlimited),
+            (&[1], unlimited),
+        ];
+        let third = 1.0 / 3.0;
+        assert_eq!(
+            rates(&[1.0, 1.0], &paths),
+            [third, third, third, 1.0 - third]
+        );
+    }
+
+    #[test]
+    fn a_flow_with_a_limit_leaves_the_rest_to_others() {
+        let paths: [(&[ResourceId], f64); 2] = [(&[0], 0.25), (&[0], f64::INFINITY)];
+        assert_eq!(rates(&[1.0], &paths), [0.25, 0.75]);
+    }
+
+    #[test]
+    fn flows_of_a_bundle_share_and_end_in_order() {
+        let mut shares = Shares::default();
+        let resource = shares.add_resource(2.0);
+        let bundle = shares.add_bundle(&[(resource, 1.0)], f64::INFINITY);
+        shares.add_flow(0.0, bundle, 4.0, 0);
+        let mut endings = Vec::new();
+        shares.settle(0.0, &mut |ending| endings.push(ending));
+        assert_eq!(endings.pop().map(|ending| ending.time), Some(2.0));
+        // At 1 the first has 2 left; both get 1 from then on.
+        shares.add_flow(1.0, bundle, 3.0, 1);
+        shares.settle(1.0, &mut |ending| endings.push(ending));
+        let mut owners = Vec::new();
+        let mut times = Vec::new();
+        while let Some(ending) = endings.pop() {
+            shares.end(ending.time, (ending.bundle, ending.version), &mut owners);
+            times.push(ending.time);
+            shares.settle(ending.time, &mut |ending| endings.push(ending));
+        }
+        assert_eq!((owners, times), (vec![0, 1], vec![3.0, 3.5]));
+    }
+
+    #[test]
+    fn what_is_not_connected_is_left_alone() {
+        let mut shares = Shares::default();
+        let resources = [shares.add_resource(1.0), shares.add_resource(1.0)];
+        let bundles =
+            resources.map(|resource| shares.add_bundle(&[(resource, 1.0)], f64::INFINITY));
+        shares.add_flow(0.0, bundles[0], 1.0, 0);
+        shares.settle(0.0, &mut |_| {});
+        shares.add_flow(0.5, bundles[1], 1.0, 1);
+        let mut told = Vec::new();
+        shares.settle(0.5, &mut |ending| told.push(ending.bundle));
+        assert_eq!(told, [bundles[1]]);
+    }
+}

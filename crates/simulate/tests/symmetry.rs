@@ -1,0 +1,124 @@
+//! Playing representatives only gives the same times as playing all ranks.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{collectives, machines};
+use weft_algorithms::{Memory, Request, Selection, Sizes, collective_name, family};
+use weft_schedule::Collective;
+use weft_simulate::{
+    Error, Job, Machine, Mode, PlayOptions, PlaySymmetry, Played, Source, Straggler, play,
+};
+
+/// Tiles that a message is cut into, so that slots are used again.
+const TILES: u64 = 6;
+
+/// The job with small messages in one tile, and with large ones in several.
+fn jobs<'a>(selection: &'a Selection, collective: Collective, machine: &Machine) -> [Job<'a>; 2] {
+    let ranks = machine.ranks();
+    let topology = machine.topology();
+    let request = Request {
+        collective,
+        ranks,
+        rank: 0,
+        memory: Memory::Ordinary,
+        sizes: Sizes::Equal,
+        topology: &topology,
+        parts: &[],
+    };
+    let chunks = u64::from(selection.build(&request).grid.chunks());
+    [(800 * u64::from(ranks), 1), (960_000, TILES)].map(|(bytes, tiles)| Job {
+        limits: None,
+        tile_bytes: Some(bytes.div_ceil(4 * chunks * tiles) * 4),
+        ..Job::new(Source::Selection(selection), collective, bytes, ranks)
+    })
+}
+
+/// Plays a job in full and by representatives. `None` where the machine lacks the mapped memory that the algorithm needs.
+fn both(machine: &Machine, job: &Job<'_>) -> Option<[Played; 2]> {
+    let with = |symmetry| {
+        let options = PlayOptions {
+            symmetry,
+            trace: false,
+        };
+        play(machine, job, &options)
+    };
+    match with(PlaySymmetry::Off) {
+        Err(Error::Job(why)) if why.contains("does not map") => None,
+        full => Some([full.unwrap(), with(PlaySymmetry::Auto).unwrap()]),
+    }
+}
+
+/// Compares all algorithms on this machine, and adds those to `shortened` that were not played in full.
+fn compare(machine: &Machine, shortened: &mut BTreeSet<String>) {
+    for collective in collectives(machine.ranks()) {
+        let name = collective_name(collective);
+        for selection in family(name, &machine.topology()) {
+            for job in jobs(&selection, collective, machine) {
+                let Some([full, short]) = both(machine, &job) else {
+                    continue;
+                };
+                let what = format!("{name} {}", selection.name());
+                assert_eq!(full.mode, Mode::Full);
+                if short.mode != Mode::Full {
+                    shortened.insert(what.clone());
+                }
+                for (rank, (a, b)) in full.finished.iter().zip(&short.finished).enumerate() {
+                    assert!(
+                        (a - b).abs() <= 1e-9 * a,
+                        "{what}, {} bytes: rank {rank} ends at {a}, by representatives at {b}, on {machine:?}",
+                        job.bytes
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn representatives_stand_for_all() {
+    let mut shortened = BTreeSet::new();
+    for (ranks, hosts) in [
+        (3, 3),
+        (4, 4),
+        (7, 7),
+        (8, 8),
+        (6, 3),
+        (8, 4),
+        (15, 5),
+        (16, 8),
+    ] {
+        for machine in machines(ranks, hosts) {
+            compare(&machine, &mut shortened);
+        }
+    }
+    let expected = [
+        "all-reduce ring",
+        "all-reduce direct",
+        "all-reduce multi-rail(slice-reduce, ring)",
+        "all-to-all pairwise",
+        "barrier dissemination",
+    ];
+    for name in expected {
+        assert!(
+            shortened.contains(name),
+            "{name} is not among {shortened:?}"
+        );
+    }
+}
+
+#[test]
+fn a_straggler_is_played_in_full() {
+    let [mut machine, ..] = <[Machine; 4]>::try_from(machines(4, 4)).unwrap();
+    machine.stragglers.push(Straggler {
+        rank: 2,
+        slowdown: 3.0,
+        late_s: 1e-3,
+    });
+    let ring = weft_algorithms::select("all-reduce", "ring").unwrap();
+    let job = Job::new(Source::Selection(&ring), Collective::AllReduce, 1 << 20, 4);
+    let [full, short] = both(&machine, &job).unwrap();
+    assert_eq!((short.mode, &short.finished), (Mode::Full, &full.finished));
+    assert!(full.seconds > 1e-3);
+}

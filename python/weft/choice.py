@@ -1,0 +1,38 @@
+"""What a group chooses algorithms by: profiles, found or named, in the form that the native layer takes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from weft import config
+from weft.tuning.profile import Profile, candidates, hardware
+
+__all__ = ["NativeProfile", "native_profile", "profiles"]
+
+NativeRow = tuple[int | None, str, int | None, int | None]
+NativeProfile = tuple[str, list[int], bool, dict[str, list[NativeRow]]]
+"""Where it comes from, the ranks per host, whether it must suit the group, and the rows by collective."""
+
+
+def profiles(setting: str | os.PathLike[str], ranks: int) -> list[NativeProfile]:
+    """The profiles that a setting means, for a group of so many ranks, best first.
+
+    How the ranks are placed is known once they have met: of those found, the first that suits is used.
+    """
+    if setting == "none":
+        return []
+    if setting != "auto":
+        path = Path(setting)
+        return [native_profile(Profile.load(path), f"profile {path}")]
+    found = candidates(config.profiles_directory(), ranks, hardware()) if ranks > 1 else []
+    return [native_profile(profile, f"profile {path}", required=False) for path, profile in found]
+
+
+def native_profile(profile: Profile, source: str = "the profile", *, required: bool = True) -> NativeProfile:
+    """A profile as the native layer takes it."""
+    table = {
+        collective: [(row.up_to_bytes, row.algorithm, row.tile_bytes, row.tiles_in_flight) for row in rows]
+        for collective, rows in profile.table.items()
+    }
+    return source, list(profile.topology.ranks_per_host), required, table

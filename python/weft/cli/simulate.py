@@ -1,0 +1,222 @@
+"""`weft simulate`: what a collective would take on machines that need not exist."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.cli import options
+from weft.cli.command import Command, ended_by_interrupt
+from weft.cli.times import Study, crossover_lines, scaling_lines, time_table
+from weft.errors import ArgumentError
+from weft.schedule import Schedule
+from weft.simulation import Machine, Row, Straggler, Switch, crossovers, scaling, simulate
+from weft.simulation.curves import scaling_ranks
+
+DESCRIPTION = """\
+Says what a collective takes on a machine of hosts and a network between them: by algorithm and size, from which size on
+which algorithm is the fastest, and how that grows with the number of ranks, up to 100,000. By closed form, which is
+instant, or with --event-driven by playing every step of every rank, flows sharing links fairly.
+"""
+
+EPILOG = """\
+examples:
+  weft simulate --ranks 4096 --hosts 512 --gbps 100 --latency-us 5 --size 256M --algorithms all
+  weft simulate --ranks 64 --hosts 8 --switch 4:3 --sizes 4K:64M --plot out.png
+  weft simulate --ranks 16 --hosts 4 --size 1M --algorithms ring,two-shot --straggler 3:2.5 --event-driven
+"""
+
+SMALLEST_BYTES, FACTOR = 1024, 16
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--collective", default="all-reduce", metavar="NAME", help="(default: %(default)s)")
+    parser.add_argument("--ranks", type=options.at_least(1), required=True, metavar="N", help="how many ranks")
+    options.add_hosts(parser)
+    options.add_machine(parser)
+    parser.add_argument(
+        "--switch",
+        type=_switch,
+        action="append",
+        default=[],
+        metavar="HOSTS:OVERSUBSCRIPTION[:US]",
+        help="a level of switches, innermost first: how many hosts hang on one, what they can send divided by what it "
+        "carries upwards, and its latency (may be given several times)",
+    )
+    parser.add_argument(
+        "--straggler",
+        type=_straggler,
+        action="append",
+        default=[],
+        metavar="RANK:SLOWDOWN[:LATE_US]",
+        help="a rank that is so many times slower, and begins late (may be given several times)",
+    )
+    parser.add_argument(
+        "--variation",
+        type=options.at_least(0.0),
+        default=0.0,
+        metavar="SHARE",
+        help="every rank is slower by a share drawn between 0 and this",
+    )
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--size",
+        type=options.size,
+        metavar="BYTES",
+        help="the largest message; smaller ones are shown with it (default: 64M)",
+    )
+    group.add_argument("--sizes", type=options.sizes, metavar="SIZES", help="exactly these: 4K:64M, 1K,64K")
+    parser.add_argument(
+        "--algorithms", default="all", metavar="NAME,...", help="names separated by commas, or all (default: all)"
+    )
+    parser.add_argument(
+        "--schedule", type=Path, action="append", default=[], metavar="FILE", help="also a schedule in text form"
+    )
+    parser.add_argument(
+        "--root", type=options.at_least(0), metavar="R", help="the root, where there is one (default: 0)"
+    )
+    parser.add_argument(
+        "--memory", choices=("ordinary", "symmetric"), default="ordinary", help="of the caller (default: %(default)s)"
+    )
+    parser.add_argument("--event-driven", action="store_true", help="play every step, and compare with the closed form")
+    parser.add_argument("--no-scaling", action="store_true", help="leave out other numbers of ranks")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture (needs matplotlib)")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        with ended_by_interrupt():
+            study = _study(arguments)
+    except (ArgumentError, OSError) as error:
+        print(f"weft simulate: {error}", file=sys.stderr)
+        return 2
+    if arguments.json:
+        print(json.dumps(_as_json(study), indent=1))
+    else:
+        print("\n".join(_report(study)))
+    if arguments.plot:
+        from weft.simulation import plot
+
+        plot.draw(arguments.plot, study.title, study.sizes, study.played or study.rows, study.scaling)
+        print(f"picture: {arguments.plot}", file=sys.stderr)
+    return 0
+
+
+def _study(arguments: argparse.Namespace) -> Study:
+    machine = _machine(arguments)
+    sizes = arguments.sizes or _sizes_up_to(arguments.size or options.size("64M"))
+    names = None if arguments.algorithms == "all" else options.names(arguments.algorithms)
+    own = {path.name: Schedule.load(path) for path in arguments.schedule}
+    common: dict[str, Any] = {"collective": arguments.collective, "root": arguments.root, "memory": arguments.memory}
+    rows = simulate(machine, sizes, algorithms=names, schedules=own, **common)
+    usable = [row.algorithm for row in rows if row.times_s and row.algorithm not in own]
+    study = Study(machine, arguments.collective, sizes, rows)
+    if usable:
+        study.crossovers = crossovers(
+            lambda at, names: simulate(machine, at, algorithms=names, **common), usable, sizes
+        )
+    if arguments.event_driven:
+        study.played = [_played(row, machine, sizes, own, common) for row in rows]
+    if not arguments.no_scaling and usable and arguments.hosts is not None:
+        study.scaling = _scaling(machine, sizes[-1], usable, arguments)
+    return study
+
+
+def _played(row: Row, machine: Machine, sizes: Sequence[int], own: dict[str, Schedule], common: dict[str, Any]) -> Row:
+    """The same algorithm, played; schedules of one's own already are."""
+    if not row.times_s or row.algorithm in own:
+        return row
+    print(f"playing {row.algorithm} ...", file=sys.stderr, flush=True)
+    return simulate(machine, sizes, algorithms=[row.algorithm], event_driven=True, **common)[0]
+
+
+def _scaling(
+    machine: Machine, size: int, names: Sequence[str], arguments: argparse.Namespace
+) -> list[tuple[int, dict[str, float]]]:
+    found = []
+    for ranks, rows in scaling(machine, size, arguments.collective, names, scaling_ranks(machine), arguments.memory):
+        found.append((ranks, {row.algorithm: row.times_s[0] for row in rows if row.times_s}))
+    return found
+
+
+def _machine(arguments: argparse.Namespace) -> Machine:
+    return Machine(
+        ranks=arguments.ranks,
+        hosts=arguments.hosts or 1,
+        gbps=arguments.gbps,
+        latency_us=arguments.latency_us,
+        switches=arguments.switch,
+        slowdown_max=arguments.variation,
+        stragglers=arguments.straggler,
+        parameters=options.machine_parameters(arguments.machine),
+    )
+
+
+def _sizes_up_to(largest: int) -> list[int]:
+    sizes = [largest]
+    while sizes[0] // FACTOR >= SMALLEST_BYTES:
+        sizes.insert(0, sizes[0] // FACTOR)
+    return sizes
+
+
+def _switch(text: str) -> Switch:
+    hosts, oversubscription, latency_us = _fields(text, "HOSTS:OVERSUBSCRIPTION[:US]")
+    return Switch(int(hosts), oversubscription, latency_us * 1e-6)
+
+
+def _straggler(text: str) -> Straggler:
+    rank, slowdown, late_us = _fields(text, "RANK:SLOWDOWN[:LATE_US]")
+    return Straggler(int(rank), slowdown, late_us * 1e-6)
+
+
+def _fields(text: str, form: str) -> tuple[float, float, float]:
+    fields = text.split(":")
+    try:
+        first, second, *rest = [float(field) for field in fields]
+        third, *more = rest if rest else [*rest, 0.0]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {form}") from None
+    if more or not first.is_integer() or first < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {form}")
+    return first, second, third
+
+
+def _report(study: Study) -> list[str]:
+    lines = [study.title]
+    if study.played:
+        lines += ["", "played:", *time_table(study.sizes, study.played), "", "closed form:"]
+    else:
+        lines += [""]
+    lines += time_table(study.sizes, study.rows)
+    lines += crossover_lines(study.crossovers)
+    lines += scaling_lines(study)
+    refused = [f"  {row.algorithm} {row.refusal}" for row in study.rows if row.refusal]
+    return lines + (["", "left out:", *refused] if refused else [])
+
+
+def _as_json(study: Study) -> dict[str, Any]:
+    return {
+        "machine": study.machine.question(),
+        "collective": study.collective,
+        "sizes": study.sizes,
+        "closed_form": [dataclasses.asdict(row) for row in study.rows],
+        "played": [dataclasses.asdict(row) for row in study.played],
+        "crossovers": [dataclasses.asdict(crossover) for crossover in study.crossovers],
+        "scaling": [{"ranks": ranks, "times_s": times} for ranks, times in study.scaling],
+    }
+
+
+COMMAND = Command(
+    name="simulate",
+    summary="predict times on other machines",
+    description=DESCRIPTION,
+    epilog=EPILOG,
+    add_arguments=_add_arguments,
+    run=_run,
+)

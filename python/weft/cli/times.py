@@ -1,0 +1,107 @@
+"""Simulated times as tables for people."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from weft.bench.sizes import show_bytes
+from weft.simulation import Crossover, Machine, Row
+
+__all__ = ["Study", "crossover_lines", "scaling_lines", "show_time", "time_table"]
+
+COLUMNS_OF_SCALING = 5
+
+
+@dataclasses.dataclass
+class Study:
+    """What `weft simulate` has found out."""
+
+    machine: Machine
+    collective: str
+    sizes: list[int]
+    rows: list[Row]
+    """By closed form."""
+    played: list[Row] = dataclasses.field(default_factory=list)
+    crossovers: list[Crossover] = dataclasses.field(default_factory=list)
+    scaling: list[tuple[int, dict[str, float]]] = dataclasses.field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """The machine in a line."""
+        hosts = self.machine.hosts if isinstance(self.machine.hosts, int) else len(self.machine.hosts)
+        where = "one host" if hosts == 1 else f"{hosts} hosts"
+        return f"{self.collective}, {self.machine.ranks} ranks on {where}"
+
+
+def show_time(time_s: float) -> str:
+    """Three digits and a unit: `12.3 us`."""
+    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if time_s >= 0.9995 * factor:
+            return f"{time_s / factor:.{max(0, 2 - _digits(time_s / factor))}f} {unit}"
+    return f"{time_s * 1e6:.2f} us"
+
+
+def _digits(value: float) -> int:
+    """How many digits behind the first stand before the point."""
+    return len(str(int(value + 0.5))) - 1
+
+
+def time_table(sizes: Sequence[int], rows: Sequence[Row]) -> list[str]:
+    """A line for every algorithm, the fastest at the largest size first; a star marks the fastest at each size."""
+    usable = sorted((row for row in rows if row.times_s), key=lambda row: row.times_s[-1])
+    if not usable:
+        return ["no algorithm fits"]
+    best = [min(row.times_s[index] for row in usable) for index in range(len(sizes))]
+    width = max(len("algorithm"), *(len(row.algorithm) for row in usable))
+    lines = [f"{'algorithm':<{width}} " + "".join(f"{show_bytes(size):>10} " for size in sizes).rstrip()]
+    for row in usable:
+        cells = [
+            f"{show_time(time):>10}{'*' if time == least else ' '}"
+            for time, least in zip(row.times_s, best, strict=True)
+        ]
+        lines.append(f"{row.algorithm:<{width}} {''.join(cells)}".rstrip())
+    return lines
+
+
+def crossover_lines(crossovers: Sequence[Crossover]) -> list[str]:
+    """Which algorithm is the fastest from which size on."""
+    if not crossovers:
+        return []
+    rows = [f"  from {_about(crossover.from_bytes):>7}  {crossover.algorithm}" for crossover in crossovers]
+    return ["", "fastest:", *rows]
+
+
+def _about(count: int) -> str:
+    """Three digits of a number of bytes."""
+    for unit, factor in (("G", 2**30), ("M", 2**20), ("K", 2**10)):
+        if count >= factor:
+            return f"{count / factor:.3g}{unit}"
+    return str(count)
+
+
+def scaling_lines(study: Study) -> list[str]:
+    """Times by number of ranks, of the algorithms that are the fastest for the most of them."""
+    if not study.scaling:
+        return []
+    names = _fastest_names([times for _, times in study.scaling])[:COLUMNS_OF_SCALING]
+    widths = [max(10, len(name)) for name in names]
+    per_host = study.machine.ranks_per_host
+    hosts = f", {per_host} on a host" if per_host > 1 else ""
+    lines = ["", f"messages of {show_bytes(study.sizes[-1])} on more ranks{hosts}, closed form:"]
+    lines.append(f"{'ranks':>9}  " + "  ".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True)))
+    for ranks, times in study.scaling:
+        cells = [
+            f"{show_time(times[name]) if name in times else '-':>{width}}"
+            for name, width in zip(names, widths, strict=True)
+        ]
+        lines.append(f"{ranks:>9}  " + "  ".join(cells))
+    return lines
+
+
+def _fastest_names(columns: Sequence[Mapping[str, float]]) -> list[str]:
+    """All names, those first that are the fastest somewhere; then by the time at the last number."""
+    winners = [min(times, key=lambda name: times[name]) for times in columns if times]
+    last = columns[-1] if columns else {}
+    rest = sorted(last, key=lambda name: last[name])
+    return list(dict.fromkeys([*sorted(set(winners), key=winners.count, reverse=True), *rest]))

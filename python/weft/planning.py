@@ -1,0 +1,73 @@
+"""What a call would run by: to look at, to keep, and to run again."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from pathlib import Path
+
+from weft import _weft
+from weft.tuning.profile import Profile, Row, Topology, hardware
+
+__all__ = ["Plan", "topology_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a collective runs by in a group, at a size. Equal hashes mean equal plans, on all ranks and in every run."""
+
+    collective: str
+    bytes: int
+    """Of the whole message, all blocks together."""
+    name: str
+    """The algorithm, with its parts."""
+    tile_bytes: int
+    """The part of the largest chunk that one tile takes."""
+    tiles: int
+    """So many tiles the message is cut into."""
+    tiles_in_flight: int
+    """How many of them may be under way at once."""
+    hash: str
+    """16 hexadecimal digits."""
+    why: tuple[str, ...]
+    """What was considered, and why it was chosen or not; the chosen one first."""
+    topology: Topology
+    """The group that it is for."""
+    _row: Row
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan as a profile: groups of `weft.init(profile=path)` run this collective by it, at every size.
+
+        Their ranks must be placed like this group's.
+        """
+        Profile(self.topology, {}, {self.collective: [self._row]}).save(Path(path))
+
+    def __str__(self) -> str:
+        tiles = f"{self.tiles} tiles of up to {self.tile_bytes} bytes, {self.tiles_in_flight} in flight"
+        head = f"{self.collective} of {self.bytes} bytes: {self.name}, {tiles}, plan {self.hash}"
+        return "\n".join([head, *(f"  {reason}" for reason in self.why)])
+
+
+def topology_of(native: _weft.Group) -> Topology:
+    """How the ranks of a group are placed."""
+    ranks_per_host = [count for _, count in sorted(Counter(native.hosts()).items())]
+    kinds = {native.transport(rank) for rank in range(native.size)} - {None}
+    return Topology(native.size, ranks_per_host, sorted(str(kind) for kind in kinds), hardware())
+
+
+def plan(native: _weft.Group, collective: str, nbytes: int, dtype: str, *, symmetric: bool) -> Plan:
+    """See `Group.plan`."""
+    found = native.explain(collective, nbytes, dtype, symmetric)
+    return Plan(
+        collective=collective,
+        bytes=nbytes,
+        name=found.algorithm,
+        tile_bytes=found.tile_bytes,
+        tiles=found.tiles,
+        tiles_in_flight=found.tiles_in_flight,
+        hash=f"{found.hash:016x}",
+        why=tuple(found.why),
+        topology=topology_of(native),
+        _row=Row(None, found.algorithm, found.asked_tile_bytes, found.asked_tiles_in_flight),
+    )

@@ -1,0 +1,85 @@
+"""What follows from many times: which algorithm is best at which size, and how times grow with the number of ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from weft.simulation.machine import Machine
+from weft.simulation.simulator import Row, simulate
+
+__all__ = ["Crossover", "crossovers", "scaling"]
+
+SCALING_RANKS_MAX = 100_000
+Ask = Callable[[Sequence[int], Sequence[str]], Sequence[Row]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Crossover:
+    """From this size on, another algorithm is the fastest."""
+
+    from_bytes: int
+    algorithm: str
+
+
+def best(rows: Sequence[Row], index: int) -> Row | None:
+    """The fastest algorithm at a size."""
+    usable = [row for row in rows if row.times_s]
+    return min(usable, key=lambda row: row.times_s[index]) if usable else None
+
+
+def crossovers(ask: Ask, names: Sequence[str], sizes: Sequence[int]) -> list[Crossover]:
+    """The fastest algorithm at the smallest size, and every change up to the largest.
+
+    `ask` gives the rows of algorithms for sizes. It is asked at every doubling; where the fastest differ, the change is
+    narrowed down to one hundredth.
+    """
+    grid = [sizes[0]]
+    while grid[-1] < sizes[-1]:
+        grid.append(min(2 * grid[-1], sizes[-1]))
+    rows = ask(grid, names)
+    found: list[Crossover] = []
+    for index, size in enumerate(grid):
+        winner = best(rows, index)
+        if winner is None or (found and found[-1].algorithm == winner.algorithm):
+            continue
+        pair = [found[-1].algorithm, winner.algorithm] if found else []
+        first = _first_size(partial(_ask_pair, ask, pair), grid[index - 1], size) if pair else size
+        found.append(Crossover(first, winner.algorithm))
+    return found
+
+
+def _ask_pair(ask: Ask, pair: Sequence[str], size: int) -> Sequence[Row]:
+    return ask([size], pair)
+
+
+def _first_size(ask: Callable[[int], Sequence[Row]], below: int, size: int) -> int:
+    """The smallest size above `below` at which the second of two algorithms is the faster one, as it is at `size`."""
+    while size - below > max(1, below // 100):
+        middle = (below + size) // 2
+        former, latter = ask(middle)
+        if latter.times_s < former.times_s:
+            size = middle
+        else:
+            below = middle
+    return size
+
+
+def scaling_ranks(machine: Machine, ranks_max: int = SCALING_RANKS_MAX) -> list[int]:
+    """Numbers of ranks from two hosts on, or from 2 ranks on one host; each about twice the one before."""
+    step = machine.ranks_per_host if machine.ranks > machine.ranks_per_host else 1
+    ranks = 2 * step
+    found = []
+    while ranks < ranks_max:
+        found.append(ranks)
+        ranks *= 2
+    return [*found, ranks_max // step * step]
+
+
+def scaling(
+    machine: Machine, size: int, collective: str, algorithms: Sequence[str], ranks: Sequence[int], memory: str
+) -> Iterator[tuple[int, list[Row]]]:
+    """The closed forms' times of these algorithms for other numbers of ranks, with as many on a host."""
+    for number in ranks:
+        yield number, simulate(machine.scaled(number), [size], collective, algorithms, memory=memory)

@@ -1,0 +1,28 @@
+"""Gantt pictures of calls as they are played."""
+
+from __future__ import annotations
+
+from weft.bench.sizes import show_bytes
+from weft.drawing import Gantt, draw
+from weft.errors import ArgumentError
+from weft.schedule import Call, Schedule
+from weft.simulation.machine import Machine
+from weft.simulation.simulator import trace
+
+__all__ = ["RANKS_MAX", "gantt"]
+
+RANKS_MAX = 32
+"""With more ranks, nobody can read it."""
+
+
+def gantt(machine: Machine, size: int, call: Call, what: str | Schedule, name: str = "") -> str:
+    """An SVG picture of an algorithm, or of a schedule of one's own with this name, for a message of `size` bytes."""
+    if call.ranks > RANKS_MAX:
+        raise ArgumentError(f"a picture of {call.ranks} ranks: at most {RANKS_MAX} can be read")
+    title = name or (what if isinstance(what, str) else "schedule")
+    hosts = len(call.hosts) if isinstance(call.hosts, list | tuple) else call.hosts or 1
+    where = "one host" if hosts == 1 else f"{hosts} hosts"
+    events = trace(machine, size, call, what)
+    return draw(
+        Gantt(f"{call.collective} {title}: {show_bytes(size)}B on {call.ranks} ranks, {where}", call.ranks, events)
+    )

@@ -1,0 +1,105 @@
+"""Times of calls, by algorithm and size."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft import _weft
+from weft.drawing import Event
+from weft.errors import ArgumentError
+from weft.schedule import Call, Schedule
+from weft.simulation.machine import Machine
+
+__all__ = ["Row", "simulate", "trace"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One algorithm."""
+
+    algorithm: str
+    summary: str
+    refusal: str | None
+    """Why such a group cannot take it, if it cannot."""
+    times_s: tuple[float, ...]
+    """By size: when the last rank has finished; empty if it is refused."""
+
+
+def simulate(
+    machine: Machine,
+    sizes: Sequence[int],
+    collective: str = "all-reduce",
+    algorithms: Sequence[str] | None = None,
+    *,
+    root: int | None = None,
+    memory: str = "ordinary",
+    schedules: Mapping[str, Schedule] | None = None,
+    event_driven: bool = False,
+    tile_bytes: int | None = None,
+    tiles_in_flight: int | None = None,
+) -> list[Row]:
+    """What a collective takes on a machine, for messages of these sizes in bytes.
+
+    Args:
+        machine: What the ranks run on.
+        sizes: Bytes of the whole message.
+        collective: What is carried out.
+        algorithms: Which, by name; all that make sense there, if left out.
+        root: The root of a rooted collective; rank 0, if left out.
+        memory: The caller's: `ordinary` or `symmetric`.
+        schedules: Schedules of one's own, by name; they are always played.
+        event_driven: Play every step of every rank, instead of the closed form.
+        tile_bytes: How large tiles are; as large as fits, if left out.
+        tiles_in_flight: How many tiles a rank has under way at once.
+    """
+    call = machine.call(collective, root, memory)
+    options = {"event_driven": event_driven, "tile_bytes": tile_bytes, "tiles_in_flight": tiles_in_flight}
+    return simulate_call(machine, call, sizes, algorithms, schedules, options)
+
+
+def simulate_call(
+    machine: Machine,
+    call: Call,
+    sizes: Sequence[int],
+    algorithms: Sequence[str] | None = None,
+    schedules: Mapping[str, Schedule] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> list[Row]:
+    """The same for a call of all the machine's ranks."""
+    answer = _ask(
+        {
+            "call": call.question(),
+            "machine": machine.question(),
+            "algorithms": None if algorithms is None else list(algorithms),
+            "schedules": [{"name": name, "text": schedule.text} for name, schedule in (schedules or {}).items()],
+            "bytes": list(sizes),
+            **(options or {}),
+        }
+    )
+    return [Row(row["algorithm"], row["summary"], row["refusal"], tuple(row["times_s"])) for row in answer["rows"]]
+
+
+def trace(machine: Machine, size: int, call: Call, what: str | Schedule) -> list[Event]:
+    """Every step of an algorithm or schedule as it is played on a machine, for a message of `size` bytes."""
+    schedules = [{"name": "schedule", "text": what.text}] if isinstance(what, Schedule) else []
+    answer = _ask(
+        {
+            "call": call.question(),
+            "machine": machine.question(),
+            "algorithms": [] if schedules else [what],
+            "schedules": schedules,
+            "bytes": [size],
+            "trace": True,
+        }
+    )
+    row = answer["rows"][0]
+    if row["refusal"] is not None:
+        raise ArgumentError(f"{row['algorithm']} {row['refusal']}")
+    return [Event(**event) for event in row["events"]]
+
+
+def _ask(question: dict[str, Any]) -> Any:
+    return json.loads(_weft.simulate(json.dumps(question)))

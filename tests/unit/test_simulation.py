@@ -1,0 +1,215 @@
+"""`weft simulate`, `weft plan --explain` and `--draw`: tables, pictures, and what they refuse."""
+
+import json
+import xml.etree.ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from weft import _weft
+from weft.cli import main, options
+from weft.cli.times import show_time
+from weft.drawing import Event, Gantt, draw
+from weft.schedule import Call, Schedule, algorithms, plan
+from weft.simulation import Machine, Row, Straggler, Switch, candidates, crossovers, gantt, simulate
+from weft.simulation.curves import scaling_ranks
+
+NETWORK = Machine(ranks=4, hosts=4, gbps=10, latency_us=20)
+
+
+def times(machine: Machine, size: int = 1 << 20, algorithm: str = "ring", **options: Any) -> float:
+    (row,) = simulate(machine, [size], algorithms=[algorithm], **options)
+    return row.times_s[0]
+
+
+@pytest.mark.parametrize("event_driven", [False, True])
+def test_times_follow_the_machine(event_driven: bool) -> None:
+    def seconds(machine: Machine) -> float:
+        return times(machine, event_driven=event_driven)
+
+    base = seconds(NETWORK)
+    assert base == pytest.approx(seconds(NETWORK))
+    # Three quarters of the message pass every link twice.
+    assert base > 1.5 * (1 << 20) / 1.25e9
+    assert seconds(Machine(ranks=4, hosts=4, gbps=5, latency_us=20)) > 1.5 * base
+    assert seconds(Machine(ranks=4, hosts=4, gbps=10, latency_us=2000)) > base + 6 * 1900e-6
+    late = Machine(ranks=4, hosts=4, gbps=10, latency_us=20, stragglers=[Straggler(2, late_s=1.0)])
+    assert seconds(late) > 1.0
+    slow = Machine(ranks=4, hosts=4, gbps=10, latency_us=20, stragglers=[Straggler(2, slowdown=50.0)])
+    assert seconds(slow) > 2 * base
+    narrow = Machine(ranks=4, hosts=4, gbps=10, latency_us=20, switches=[Switch(2, 8.0)])
+    assert seconds(narrow) > 2 * base
+
+
+def test_own_schedules_are_played_like_built_in_ones() -> None:
+    schedule = plan("ring", Call("all-reduce", ranks=4, hosts=4)).schedule
+    built_in, own = simulate(NETWORK, [4096], algorithms=["ring"], schedules={"own": schedule}, event_driven=True)
+    assert own.times_s == pytest.approx(built_in.times_s)
+
+
+def test_wrong_schedules_are_not_played() -> None:
+    text = plan("ring", Call("all-reduce", ranks=4, hosts=4)).schedule.text.replace(" last", "", 1)
+    with pytest.raises(weft.ArgumentError, match='schedule "own": rank 0'):
+        simulate(NETWORK, [4096], schedules={"own": Schedule(text)})
+
+
+def test_crossovers_are_found_between_sizes() -> None:
+    def ask(sizes: Any, names: Any) -> list[Row]:
+        known = {"few steps": (1.0, 1.0), "few bytes": (1001.0, 0.5)}
+        return [Row(n, "", None, tuple(known[n][0] + known[n][1] * size for size in sizes)) for n in names]
+
+    found = crossovers(ask, ["few bytes", "few steps"], [4, 1 << 20])
+    assert [crossover.algorithm for crossover in found] == ["few steps", "few bytes"]
+    assert found[0].from_bytes == 4
+    assert found[1].from_bytes == pytest.approx(2000, rel=0.02)
+
+
+def test_scaling_goes_to_a_hundred_thousand_ranks() -> None:
+    assert scaling_ranks(Machine(ranks=64, hosts=8))[::100] == [16]
+    assert scaling_ranks(Machine(ranks=64, hosts=8))[-1] == 100_000
+    assert scaling_ranks(Machine(ranks=9, hosts=[2, 7]))[-1] == 99_995
+
+
+def test_simulate_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = "simulate --ranks 16 --hosts 4 --gbps 100 --latency-us 5 --size 1M --algorithms ring,two-shot,direct"
+    assert main([*arguments.split(), "--plot", str(tmp_path / "out.png")]) == 0
+    printed = capsys.readouterr().out
+    assert "all-reduce, 16 ranks on 4 hosts" in printed
+    assert "fastest:" in printed
+    assert "  100000 " in printed
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_simulate_command_json(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = "simulate --ranks 8 --hosts 3,5 --sizes 4K,64K --algorithms ring,slice-reduce --event-driven --json"
+    assert main(arguments.split()) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert set(answer) == {"machine", "collective", "sizes", "closed_form", "played", "crossovers", "scaling"}
+    assert answer["sizes"] == [4096, 65536]
+    ring, slice_reduce = answer["closed_form"]
+    assert (ring["algorithm"], ring["refusal"], len(ring["times_s"])) == ("ring", None, 2)
+    assert slice_reduce["times_s"] == []
+    assert "2 hosts" in slice_reduce["refusal"]
+    assert [row["algorithm"] for row in answer["played"]] == ["ring", "slice-reduce"]
+    assert answer["crossovers"] == [{"from_bytes": 4096, "algorithm": "ring"}]
+    assert answer["scaling"][-1]["ranks"] == 100_000
+
+
+def test_simulate_command_with_an_own_schedule_and_a_measured_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan("ring", Call("all-reduce", ranks=2, hosts=2)).schedule.save(tmp_path / "own.txt")
+    (tmp_path / "machine.json").write_text(json.dumps({"machine": {"network": {"latency_s": 1.0}}}))
+    arguments = ["simulate", "--ranks", "2", "--hosts", "2", "--sizes", "4K", "--algorithms", "direct", "--json"]
+    files = ["--schedule", str(tmp_path / "own.txt"), "--machine", str(tmp_path / "machine.json")]
+    assert main([*arguments, *files]) == 0
+    rows = json.loads(capsys.readouterr().out)["closed_form"]
+    assert [row["algorithm"] for row in rows] == ["direct", "own.txt"]
+    assert all(row["times_s"][0] > 1.0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--ranks 4 --hosts 5", "5 hosts for 4 ranks: give 1 to 4"),
+        ("--ranks 999999", "ranks=999999: from 1 to 200000"),
+        ("--ranks 4 --algorithms nope", 'unknown algorithm "nope" for all-reduce; there are: ring'),
+        ("--ranks 4 --collective sum", 'collective="sum": one of all-reduce'),
+        ("--ranks 4 --hosts 2 --gbps 0", "network.bytes_per_s is 0; it must be more than 0"),
+        ("--ranks 4 --hosts 2 --straggler 4:2", "straggler 4: there are 4 ranks"),
+        ("--ranks 4 --hosts 2 --size 1", "bytes=1: at least 4"),
+        ("--ranks 4 --schedule none.txt", "none.txt"),
+    ],
+)
+def test_what_cannot_be_simulated_is_told(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", *arguments.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", ["", "--ranks 4 --switch 2", "--ranks 4 --straggler 1.5:2", "--ranks 4 --size many", "--ranks 0"]
+)
+def test_wrong_options_end_with_status_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", *arguments.split()])
+    assert ended.value.code == 2
+    assert "weft simulate: error" in capsys.readouterr().err
+
+
+def test_machines_have_known_fields_only() -> None:
+    with pytest.raises(weft.ArgumentError, match=r"there is no machine\.network\.speed; there are: .*latency_s"):
+        times(Machine(ranks=2, hosts=2, parameters={"network": {"speed": 1}}))
+    with pytest.raises(weft.ArgumentError, match="the machine cannot be read"):
+        times(Machine(ranks=2, hosts=2, parameters={"network": {"latency_s": "long"}}))
+
+
+@pytest.mark.parametrize("question", ["", "null", "{}", '{"call": {}, "machine": {}, "bytes": []}'])
+def test_no_question_ends_the_process(question: str) -> None:
+    with pytest.raises(weft.ArgumentError):
+        _weft.simulate(question)
+
+
+def test_explanation(capsys: pytest.CaptureFixture[str]) -> None:
+    found = candidates(Machine(ranks=8, hosts=2), 4 << 20, Call("all-reduce", ranks=8, hosts=2))
+    usable = [candidate for candidate in found if candidate.time_s is not None]
+    assert usable == sorted(usable, key=lambda candidate: candidate.time_s or 0.0)
+    assert {candidate.algorithm for candidate in found} >= {row.name for row in algorithms("all-reduce")} - {
+        *("multi-rail", "leaders", "torus", "parameter-server")
+    }
+    assert main(["plan", "ring", "--explain", "--ranks", "8", "--hosts", "2", "--size", "4M"]) == 0
+    printed = capsys.readouterr().out
+    assert "\n> ring " in printed
+    assert "slice-reduce needs ranks that all share memory, but there are 2 hosts" in printed
+    assert main(["plan", "--explain", "--ranks", "8", "--hosts", "2", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert set(answer) == {"call", "bytes", "candidates"}
+    assert set(answer["candidates"][0]) == {"algorithm", "summary", "refusal", "time_s", "latency_s"}
+
+
+def test_pictures_show_every_rank_step_and_transfer(tmp_path: Path) -> None:
+    path = tmp_path / "ring.svg"
+    assert main(["plan", "ring", "--ranks", "3", "--hosts", "3", "--rank", "0", "--draw", str(path)]) == 0
+    picture = xml.etree.ElementTree.fromstring(path.read_text())
+    elements = [(element.tag.split("}")[1], element.get("class")) for element in picture.iter()]
+    # Two of the six are the legend's.
+    assert elements.count(("path", "transfer")) == 3 * 4 + 1
+    assert elements.count(("rect", "reduce")) == 3 * 2 + 1
+    texts = [element.text for element in picture.iter() if element.tag.endswith("}text")]
+    assert {"rank 0", "rank 1", "rank 2", "reduce", "µs"} <= set(texts)
+    again = gantt(Machine(ranks=3, hosts=3), 64 << 10, Call("all-reduce", ranks=3, hosts=3), "ring")
+    assert again == path.read_text()
+
+
+def test_pictures_escape_what_they_are_given() -> None:
+    event = Event(rank=0, kind="copy", label="<0>", text='a "b" <c>', start=0.0, end=1e-6, tile=0)
+    picture = xml.etree.ElementTree.fromstring(draw(Gantt("a & b", 1, [event])))
+    texts = [element.text for element in picture.iter()]
+    assert "a & b" in texts
+    assert any('a "b" <c>' in (text or "") for text in texts)
+
+
+def test_waits_of_several_tiles_lie_below_each_other() -> None:
+    waits = [Event(0, "wait", "", "", 0.0, 2e-6, peer=0, tile=tile) for tile in range(3)]
+    picture = xml.etree.ElementTree.fromstring(draw(Gantt("waits", 1, waits)))
+    tops = [element.get("y") for element in picture.iter() if element.get("class") == "wait"]
+    assert len(tops) == len(set(tops)) == 4
+
+
+def test_pictures_of_many_ranks_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.svg"
+    assert main(["plan", "ring", "--ranks", "33", "--rank", "0", "--draw", str(path)]) == 2
+    assert "at most 32 can be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("time_s", "text"),
+    [(1e-9, "0.00 us"), (1.234e-6, "1.23 us"), (9.996e-6, "10.0 us"), (123.4e-6, "123 us"), (0.99949, "999 ms")],
+)
+def test_times_have_three_digits(time_s: float, text: str) -> None:
+    assert show_time(time_s) == text
+
+
+def test_names_with_parts_contain_commas() -> None:
+    assert options.names("ring, multi-rail(a, b),c") == ["ring", "multi-rail(a, b)", "c"]
