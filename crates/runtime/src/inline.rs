@@ -258,22 +258,27 @@ impl Inline {
         let mut entered = self.enter_in(&mut turn, call, lowered);
         // Whatever goes wrong, the engine will meet it again and knows what to do about it.
         entered.sent = self.put(call, lowered, peers, &entered).is_ok();
+        if !entered.sent || !self.all_come(peers, entered.number, patience) {
+            return Attempt::Entered(entered);
+        }
+        if self.different(peers, &entered).is_some() {
+            return Attempt::Entered(entered);
+        }
+        self.compute(call, lowered, peers, entered.number);
+        turn.ended += 1;
+        Attempt::Done
+    }
+
+    /// Polls until every peer's part has come. False if that takes too long.
+    fn all_come(&self, peers: &[Option<Peer>], number: u64, patience: Patience) -> bool {
         let mut idle = 0;
-        while entered.sent {
-            if self.missing(peers, entered.number).is_none() {
-                if self.different(peers, &entered).is_some() {
-                    break;
-                }
-                self.compute(call, lowered, peers, entered.number);
-                turn.ended += 1;
-                return Attempt::Done;
-            }
+        while self.missing(peers, number).is_some() {
             idle += 1;
             if !patience.pause(idle) {
-                break;
+                return false;
             }
         }
-        Attempt::Entered(entered)
+        true
     }
 
     /// Enters a call that the engine will run.

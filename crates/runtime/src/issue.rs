@@ -66,16 +66,11 @@ impl Group {
                 return Err(error.clone());
             }
             let (keys, _) = group.plans_for(&call)?;
-            let bases = Bases::own(&call);
-            group.push(
-                call,
-                keys,
-                completion.clone(),
-                bases,
-                None,
-                None,
-                Some(entered),
-            );
+            let ready = Ready {
+                inline: Some(entered),
+                ..Ready::new(&call, keys)
+            };
+            group.push(call, completion.clone(), ready);
             Ok(())
         })?;
         Ok(self.work(completion))
@@ -107,6 +102,28 @@ impl Group {
             }
         }
         Ok(keys)
+    }
+}
+
+/// What a call has been given on its way to becoming an operation.
+struct Ready {
+    keys: Keys,
+    bases: Bases,
+    agreement: Option<Arc<Agreement>>,
+    keep: Option<Keep>,
+    inline: Option<Entered>,
+}
+
+impl Ready {
+    /// For a call on memory that its rank alone reaches.
+    fn new(call: &Call, keys: Keys) -> Self {
+        Ready {
+            keys,
+            bases: Bases::own(call),
+            agreement: None,
+            keep: None,
+            inline: None,
+        }
     }
 }
 
@@ -144,8 +161,11 @@ impl GroupState {
             return Err(error.clone());
         }
         if let Some(entered) = self.enter_inline(&call) {
-            let bases = Bases::own(&call);
-            self.push(call, keys, completion, bases, None, None, Some(entered));
+            let ready = Ready {
+                inline: Some(entered),
+                ..Ready::new(&call, keys)
+            };
+            self.push(call, completion, ready);
             return Ok(());
         }
         let scaled = scaled_input(&call, self.rank, self.size());
@@ -169,7 +189,14 @@ impl GroupState {
             Some((_, bases)) => bases,
             None => Bases::own(&call),
         };
-        self.push(call, keys, completion, bases, agreement, scaled, None);
+        let ready = Ready {
+            keys,
+            bases,
+            agreement,
+            keep: scaled,
+            inline: None,
+        };
+        self.push(call, completion, ready);
         Ok(())
     }
 
@@ -191,32 +218,18 @@ impl GroupState {
         let agreement = Agreement::new(value, completion.clone());
         let small = agreement_call(agreement.memory(), call);
         let key = self.chooser.choose(&small, false)?;
-        let bases = Bases::own(&small);
-        let entered = self.enter_inline(&small);
-        self.push(
-            small,
-            (key, None),
-            completion,
-            bases,
-            None,
-            Some(Keep::Agreement(agreement.clone())),
-            entered,
-        );
+        let ready = Ready {
+            keep: Some(Keep::Agreement(agreement.clone())),
+            inline: self.enter_inline(&small),
+            ..Ready::new(&small, (key, None))
+        };
+        self.push(small, completion, ready);
         Ok(agreement)
     }
 
-    fn push(
-        &mut self,
-        call: Call,
-        keys: Keys,
-        completion: Arc<Completion>,
-        bases: Bases,
-        agreement: Option<Arc<Agreement>>,
-        keep: Option<Keep>,
-        entered: Option<Entered>,
-    ) {
+    fn push(&mut self, call: Call, completion: Arc<Completion>, ready: Ready) {
         let now = Instant::now();
-        let (sequence, fingerprint) = match &entered {
+        let (sequence, fingerprint) = match &ready.inline {
             Some(entered) => (entered.sequence, entered.fingerprint),
             None => self.order().enter(&call, 0),
         };
@@ -226,15 +239,15 @@ impl GroupState {
             due: Due::within(call.timeout.unwrap_or(self.timeout)),
             call,
             fingerprint,
-            inline: entered,
-            keys,
-            bases,
-            agreement,
+            inline: ready.inline,
+            keys: ready.keys,
+            bases: ready.bases,
+            agreement: ready.agreement,
             running: None,
             waiting: None,
             last_step: now,
             last_query: now,
-            _keep: keep,
+            _keep: ready.keep,
         });
     }
 }
