@@ -23,6 +23,11 @@ pub enum Reach {
 pub enum Parts {
     /// Nothing.
     None,
+    /// A number of something, if at all.
+    Count {
+        /// Of what.
+        of: &'static str,
+    },
     /// A component for each level of units, innermost first, then an algorithm of the same collective for the outermost owners.
     Levels {
         /// The components for the inside of units; the first is the default.
@@ -129,6 +134,8 @@ static ALGORITHMS: &[Algorithm] = &[
     all_reduce::gather_to_root::ALGORITHM,
     all_reduce::multi_rail::ALGORITHM,
     all_reduce::leaders::ALGORITHM,
+    all_reduce::torus::ALGORITHM,
+    all_reduce::parameter_server::ALGORITHM,
     reduce::binomial::ALGORITHM,
     reduce::double_tree::ALGORITHM,
     reduce::direct::ALGORITHM,

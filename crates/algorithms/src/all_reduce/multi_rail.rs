@@ -46,6 +46,11 @@ const SCHEME: Scheme = Scheme {
             &all_gather::ring::ALGORITHM,
         ),
         Inner::both(
+            "halving-doubling",
+            &reduce_scatter::halving::ALGORITHM,
+            &all_gather::doubling::ALGORITHM,
+        ),
+        Inner::both(
             "slice-reduce",
             &reduce_scatter::slice_reduce::ALGORITHM,
             &all_gather::mapped::ALGORITHM,
