@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from torch.distributed import Reducer
+from torch._C._distributed_c10d import Reducer
 
 if TYPE_CHECKING:
     from torch.distributed import Work
