@@ -3,8 +3,8 @@
 use weft_schedule::{Collective, Schedule};
 
 use crate::{
-    Cost, Inner, Request, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce,
-    reduce_scatter, scatter,
+    About, Cost, Inner, Request, all_gather, all_reduce, all_to_all, barrier, broadcast, gather,
+    reduce, reduce_scatter, scatter,
 };
 
 /// Whose memory a rank must be able to read.
@@ -110,6 +110,8 @@ pub struct Algorithm {
     pub collective: &'static str,
     /// One line for people.
     pub summary: &'static str,
+    /// What else people are told.
+    pub about: About,
     /// What it needs and can do.
     pub requires: Requirements,
     /// Which ranks' programs are alike.

@@ -11,12 +11,23 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Part, Parts, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Part, Parts, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "parameter-server",
     collective: "all-reduce",
     summary: "shards are pushed to servers, combined there, and sent back; two steps, many to few",
+    about: About {
+        how: "Some ranks are servers, each for a shard. Everybody pushes each shard to its server, which \
+              combines them in one pass in the order of ranks and sends the result back. \
+              `parameter-server(k)` has k servers, spread over the units of the topology; without a number \
+              each innermost unit has one. Every rank of an all-reduce contributes, so servers stand apart \
+              from the other ranks only in what they do besides: a server has a vector of its own as well. \
+              With a shard on every rank it is `two-shot`.",
+        formulas: &[Formula::any("2", "servers: N (P + k − 2) / k", "")],
+        wins: "Where few ranks have much faster links than the others.",
+        source: "Li et al., \"Scaling distributed machine learning with the parameter server\", 2014",
+    },
     requires: Requirements {
         parts: Parts::Count { of: "servers" },
         ..Requirements::REPRODUCIBLE

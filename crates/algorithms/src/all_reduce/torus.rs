@@ -19,8 +19,8 @@ use crate::cuts::{Cuts, WHOLE, share};
 use crate::hierarchy::{Inner, Level, Scheme};
 use crate::units::Owners;
 use crate::{
-    Algorithm, Part, Parts, Request, Requirements, Symmetry, Topology, all_gather, crossing,
-    reduce_scatter,
+    About, Algorithm, Formula, Part, Parts, Request, Requirements, Symmetry, Topology, all_gather,
+    crossing, reduce_scatter,
 };
 
 use super::ring;
@@ -29,6 +29,21 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "torus",
     collective: "all-reduce",
     summary: "rings along rows and columns of a grid of ranks, half of the message each way; few steps, for large groups",
+    about: About {
+        how: "Rank r stands in row r / C and column r mod C of a grid. One half of the message: reduce-scatter \
+              along rows, all-reduce along columns, all-gather along rows, each by a ring; the other half \
+              goes columns first at the same time. Rows are the outermost units of the topology if these are \
+              equal and have consecutive ranks, else the grid is as square as P allows; `torus(R)` asks for \
+              R rows (the greatest divisor of P up to R). One row, as for a prime P, is a ring.",
+        formulas: &[Formula::any(
+            "4 (max(R, C) − 1), or 2 (P − 1) with one row",
+            "2 N (P − 1) / P",
+            "",
+        )],
+        wins: "Large messages on many ranks: as few bytes as the ring in far fewer steps.",
+        source: "Mikami et al., \"Massively distributed SGD: ImageNet/ResNet-50 training in a flash\", 2018; \
+              Jouppi et al., \"TPU v4\", 2023 (all dimensions at once)",
+    },
     requires: Requirements {
         parts: Parts::Count { of: "rows" },
         ..Requirements::NONE
