@@ -43,9 +43,10 @@ def test_no_sync(workers, size: int) -> None:
     workers.run(size, compared_job, "no_sync")
 
 
+@pytest.mark.parametrize("scenario", ("join", "join_averaging_active_ranks"))
 @pytest.mark.parametrize("size", (2, 3, 4))
-def test_join_with_uneven_inputs(workers, size: int) -> None:
-    workers.run(size, compared_job, "join")
+def test_join_with_uneven_inputs(workers, size: int, scenario: str) -> None:
+    workers.run(size, compared_job, scenario)
 
 
 @pytest.mark.parametrize("size", (2, 4))
@@ -161,10 +162,13 @@ def no_sync(rank: int, group: dist.ProcessGroup) -> dict[str, Tensor]:
     return dict(model.module.state_dict())
 
 
-def join(rank: int, group: dist.ProcessGroup) -> dict[str, Tensor]:
-    model = wrapped(group)
-    with model.join():
-        return fit(model, sgd(model), batches(rank, 2 + rank)) and dict(model.module.state_dict())
+def join(divides_by_all_ranks: bool) -> Callable[[int, dist.ProcessGroup], dict[str, Tensor]]:
+    def train(rank: int, group: dist.ProcessGroup) -> dict[str, Tensor]:
+        model = wrapped(group)
+        with model.join(divide_by_initial_world_size=divides_by_all_ranks):
+            return fit(model, sgd(model), batches(rank, 2 + rank)) and dict(model.module.state_dict())
+
+    return train
 
 
 def compression(name: str) -> Callable[[int, dist.ProcessGroup], dict[str, Tensor]]:
@@ -228,7 +232,8 @@ SCENARIOS = {
     "unused_parameters": unused_parameters,
     "static_graph": static_graph,
     "no_sync": no_sync,
-    "join": join,
+    "join": join(True),
+    "join_averaging_active_ranks": join(False),
     "fp16_compress": compression("fp16_compress_hook"),
     "bf16_compress": compression("bf16_compress_hook"),
     "power_sgd": power_sgd,

@@ -49,6 +49,16 @@ def test_own_schedules_are_played_like_built_in_ones() -> None:
     assert own.times_s == pytest.approx(built_in.times_s)
 
 
+def test_own_schedules_are_simulated_and_drawn(tmp_path: Path) -> None:
+    schedule = plan("binomial", Call("broadcast", ranks=4, hosts=4, root=3)).schedule
+    short, long = schedule.simulate(NETWORK, [4096, 1 << 20])
+    assert short < long
+    schedule.draw(tmp_path / "own.svg", NETWORK, name="own")
+    assert "broadcast own: 64KB on 4 ranks, 4 hosts" in (tmp_path / "own.svg").read_text()
+    with pytest.raises(weft.ArgumentError, match="a machine of 2 ranks: the schedule is for 4"):
+        schedule.simulate(Machine(ranks=2), [4096])
+
+
 def test_wrong_schedules_are_not_played() -> None:
     text = plan("ring", Call("all-reduce", ranks=4, hosts=4)).schedule.text.replace(" last", "", 1)
     with pytest.raises(weft.ArgumentError, match='schedule "own": rank 0'):

@@ -62,16 +62,38 @@ pub(crate) fn embed(part: &Schedule, place: &Place<'_>) -> Vec<Step> {
 ///
 /// The programs must be one and the same but for names, on every rank, however many of them a rank has. Then no rank waits in vain: let
 /// T order the steps of the one program on all its ranks as they can happen. Whether along a rank's program or from a signal to
-/// its wait, the pair of T and the program's index grows. And two ranks meet the programs that they share in the same order.
+/// its wait, the pair of T and the program's index grows. And two ranks meet the signals of all programs that they share in the same order.
 pub(crate) fn interleave(programs: Vec<Vec<Step>>) -> Vec<Step> {
-    let mut programs: Vec<_> = programs.into_iter().map(Vec::into_iter).collect();
-    let mut steps = Vec::with_capacity(programs.iter().map(ExactSizeIterator::len).sum());
+    in_turns(
+        programs
+            .into_iter()
+            .map(|steps| steps.into_iter().map(|step| vec![step])),
+    )
+}
+
+/// The rounds of two programs in turns: a round is what follows some waits.
+///
+/// Every rank must have both programs, the same on all but for names, with signals of round k awaited by round k + 1; and no pair of ranks
+/// may have signals in both. So no rank waits in vain, and none waits for a round longer than it would without the other program.
+pub(crate) fn side_by_side(one: Vec<Step>, other: Vec<Step>) -> Vec<Step> {
+    in_turns([rounds(one), rounds(other)].map(Vec::into_iter))
+}
+
+fn rounds(steps: Vec<Step>) -> Vec<Vec<Step>> {
+    let waits = |step: &Step| matches!(step, Step::Wait { .. });
+    let rounds = steps.chunk_by(|step, next| waits(step) || !waits(next));
+    rounds.map(<[Step]>::to_vec).collect()
+}
+
+fn in_turns(programs: impl IntoIterator<Item = impl Iterator<Item = Vec<Step>>>) -> Vec<Step> {
+    let mut programs: Vec<_> = programs.into_iter().collect();
+    let mut steps = Vec::new();
     loop {
-        let before = steps.len();
-        steps.extend(programs.iter_mut().filter_map(Iterator::next));
-        if steps.len() == before {
+        let turn: Vec<Vec<Step>> = programs.iter_mut().filter_map(Iterator::next).collect();
+        if turn.is_empty() {
             return steps;
         }
+        steps.extend(turn.into_iter().flatten());
     }
 }
 

@@ -52,3 +52,23 @@ pub(crate) fn all_pairs(request: &Request) -> f64 {
     let apart = |inside: u64| inside * (u64::from(request.ranks) - inside);
     members.into_iter().map(apart).max().unwrap_or_default() as f64
 }
+
+/// As [`of`], where every rank sends to some others.
+pub(crate) fn to_some(request: &Request, receivers: &[Rank]) -> f64 {
+    let Some(level) = request.topology.depth().checked_sub(1) else {
+        return 0.0;
+    };
+    let unit_of = |rank: Rank| request.topology.unit_of(level, rank) as usize;
+    let mut members = vec![0_u64; request.ranks as usize];
+    let mut receiving = members.clone();
+    for rank in 0..request.ranks {
+        members[unit_of(rank)] += 1;
+    }
+    for rank in receivers {
+        receiving[unit_of(*rank)] += 1;
+    }
+    let (all, some) = (u64::from(request.ranks), receivers.len() as u64);
+    let both = members.into_iter().zip(receiving);
+    let passing = both.map(|(inside, here)| ((all - inside) * here).max(inside * (some - here)));
+    passing.max().unwrap_or_default() as f64
+}

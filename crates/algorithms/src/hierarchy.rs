@@ -235,6 +235,20 @@ impl Level {
         }
     }
 
+    /// Where the entries of what follows begin.
+    pub(crate) fn end(&self) -> Offset {
+        let inside = self.outward_at().behind(&self.outward);
+        let among = match &self.middle {
+            Some(Middle { schedule }) => [schedule.scratch.len(), schedule.landing.len()],
+            None => [0, 0],
+        };
+        let [scratch, landing] = among.map(|entries| entries as u32 * self.units.segments_of_one);
+        Offset {
+            scratch: inside.scratch + scratch,
+            landing: inside.landing.max(self.at.landing + landing),
+        }
+    }
+
     /// The programs of the three phases. `sums` is the scratch entry for what a unit's leader has combined, if that has to be kept
     /// apart from its own vector.
     pub(crate) fn phases(&self, cuts: &Cuts, sums: Option<u32>) -> [Vec<Step>; 3] {

@@ -165,8 +165,16 @@ fn overlapped(
         inward.cost.phases = shortened(std::mem::take(&mut inward.cost.phases), saved);
         inward.cost.phases.reverse();
     }
+    // In unequal units, whoever owns several segments brings the owners of all together.
+    let together = units.sizes().count() > 1;
+    let latest = owners().map(|owner| begun[owner as usize]).max();
     for owner in owners() {
-        begun[owner as usize] += rounds(middle);
+        let begun = &mut begun[owner as usize];
+        *begun = if together {
+            latest.unwrap_or(*begun)
+        } else {
+            *begun
+        } + rounds(middle);
     }
     if let Some(outward) = &mut outward {
         let known = owners().map(|owner| begun[owner as usize]).max();

@@ -4,6 +4,7 @@
 //! memory or knows a transport. `docs/algorithms.md` tells the steps, the bytes and the latency of each.
 #![forbid(unsafe_code)]
 
+mod about;
 mod all_gather;
 mod all_reduce;
 mod all_to_all;
@@ -32,6 +33,7 @@ mod tree;
 mod two_trees;
 mod units;
 
+pub use about::{About, Formula};
 pub use cost::{Cost, Phase};
 pub use hierarchy::Inner;
 pub use registry::{

@@ -3,8 +3,8 @@
 use weft_schedule::{Collective, Schedule};
 
 use crate::{
-    Cost, Inner, Request, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce,
-    reduce_scatter, scatter,
+    About, Cost, Inner, Request, all_gather, all_reduce, all_to_all, barrier, broadcast, gather,
+    reduce, reduce_scatter, scatter,
 };
 
 /// Whose memory a rank must be able to read.
@@ -23,6 +23,11 @@ pub enum Reach {
 pub enum Parts {
     /// Nothing.
     None,
+    /// A number of something, if at all.
+    Count {
+        /// Of what.
+        of: &'static str,
+    },
     /// A component for each level of units, innermost first, then an algorithm of the same collective for the outermost owners.
     Levels {
         /// The components for the inside of units; the first is the default.
@@ -105,6 +110,8 @@ pub struct Algorithm {
     pub collective: &'static str,
     /// One line for people.
     pub summary: &'static str,
+    /// What else people are told.
+    pub about: About,
     /// What it needs and can do.
     pub requires: Requirements,
     /// Which ranks' programs are alike.
@@ -129,6 +136,8 @@ static ALGORITHMS: &[Algorithm] = &[
     all_reduce::gather_to_root::ALGORITHM,
     all_reduce::multi_rail::ALGORITHM,
     all_reduce::leaders::ALGORITHM,
+    all_reduce::torus::ALGORITHM,
+    all_reduce::parameter_server::ALGORITHM,
     reduce::binomial::ALGORITHM,
     reduce::double_tree::ALGORITHM,
     reduce::direct::ALGORITHM,

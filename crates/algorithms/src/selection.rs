@@ -41,6 +41,7 @@ pub fn select(collective: &str, name: &str) -> Result<Selection, String> {
     let parts = match algorithm.requires.parts {
         Parts::None if arguments.is_empty() => Ok(Vec::new()),
         Parts::None => Err("takes no components".to_owned()),
+        Parts::Count { of } => count(of, &arguments),
         Parts::Levels { inner, top } if arguments.is_empty() => {
             Ok(vec![Part::Algorithm(inner[0].name), Part::Algorithm(top)])
         }
@@ -87,6 +88,21 @@ fn levels(
     Ok(parts)
 }
 
+/// The number that was given, if any.
+fn count(of: &str, arguments: &[&str]) -> Result<Vec<Part>, String> {
+    match arguments {
+        [] => Ok(Vec::new()),
+        [number] => match number.parse() {
+            Ok(count) if count > 0 => Ok(vec![Part::Count(count)]),
+            _ => Err(format!(
+                "takes a number of {of}, from 1 to {}, not {number:?}",
+                u32::MAX
+            )),
+        },
+        _ => Err(format!("takes one number, of {of}")),
+    }
+}
+
 fn of_collective(collective: &str) -> impl Iterator<Item = &'static Algorithm> {
     registry()
         .iter()
@@ -110,7 +126,7 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
 pub fn family(collective: &str, topology: &Topology) -> Vec<Selection> {
     of_collective(collective)
         .flat_map(|algorithm| match algorithm.requires.parts {
-            Parts::None => vec![Selection {
+            Parts::None | Parts::Count { .. } => vec![Selection {
                 algorithm,
                 parts: Vec::new(),
             }],

@@ -22,6 +22,19 @@ fn names_are_unique_and_found() {
 }
 
 #[test]
+fn every_algorithm_says_what_it_is() {
+    for algorithm in registry() {
+        let about = algorithm.about;
+        assert!(
+            !about.how.is_empty() && !about.wins.is_empty(),
+            "{algorithm:?}"
+        );
+        assert!(!about.formulas.is_empty(), "{algorithm:?}");
+    }
+}
+
+/// The page is generated: `make docs`. That all of it is current is checked where it is generated.
+#[test]
 fn every_algorithm_is_documented() {
     let documented: HashSet<&str> = DOCUMENTATION
         .lines()

@@ -5,11 +5,11 @@ mod ranks;
 
 use ranks::arena::{Arena, perform};
 use ranks::case::{Blocks, Case};
+use ranks::choices::{Choice, choices, refused};
 use ranks::judge::{judged, named};
 use ranks::{Ranks, Rng, Setup, fresh_seed, numbers};
-use weft_algorithms::{Algorithm, Reach};
 use weft_kernels::DType;
-use weft_runtime::{Error, Group, Op, Symmetric, TransportChoice};
+use weft_runtime::{Error, Group, Op, Symmetric, Tiling, TransportChoice};
 use weft_schedule::Collective;
 
 /// Types and operations for cases that are about something else.
@@ -31,6 +31,7 @@ const THOROUGH: u32 = 4;
 struct Cases {
     setup: Setup,
     ranks: u32,
+    choices: Vec<Choice>,
     rng: Rng,
     cases: Vec<Case>,
 }
@@ -40,6 +41,7 @@ impl Cases {
         let mut cases = Cases {
             setup: setup.clone(),
             ranks,
+            choices: choices(setup, ranks),
             rng: Rng::new(seed),
             cases: Vec::new(),
         };
@@ -51,29 +53,24 @@ impl Cases {
         cases.cases
     }
 
-    fn legal(&self) -> impl Iterator<Item = &'static Algorithm> + use<> {
-        let mapped = self.setup.all_mapped(self.ranks);
-        weft_algorithms::registry()
-            .iter()
-            .filter(move |algorithm| mapped || algorithm.requires.mapped != Reach::All)
-    }
-
     /// The next of the variants of a case, with fresh data.
-    fn add(&mut self, algorithm: &Algorithm, collective: Collective, what: (DType, Op, usize)) {
+    fn add(&mut self, algorithm: &Choice, collective: Collective, what: (DType, Op, usize)) {
         self.add_variant(algorithm, collective, what, self.cases.len());
     }
 
     fn add_variant(
         &mut self,
-        algorithm: &Algorithm,
+        algorithm: &Choice,
         collective: Collective,
         (dtype, op, count): (DType, Op, usize),
         variant: usize,
     ) {
         let in_place = variant.is_multiple_of(2);
+        let tiling = self.tiling();
         self.cases.push(Case {
             collective,
-            algorithm: Some(algorithm.name),
+            algorithm: Some(algorithm.name.clone()),
+            tiling,
             dtype,
             op,
             blocks: Blocks::Equal(count),
@@ -84,20 +81,35 @@ impl Cases {
         });
     }
 
+    /// Now and then tiles are small, or one at a time.
+    fn tiling(&mut self) -> Tiling {
+        let number = self.cases.len();
+        Tiling {
+            tile_bytes: (number % 5 == 4).then(|| 512 << self.rng.below(8)),
+            tiles_in_flight: (number % 7 == 6).then_some(1),
+        }
+    }
+
     /// Every algorithm, with every size, root and kind of memory.
     fn shapes(&mut self) {
         let counts: &[usize] = match self.ranks <= THOROUGH {
             true => &[0, 1, 3, 17, 1001],
             false => &[1, 1001],
         };
-        for algorithm in self.legal() {
+        for algorithm in self.choices.clone() {
             for collective in collectives(algorithm.collective, &self.roots()) {
                 for (count, variant) in counts.iter().flat_map(|c| (0..4).map(move |v| (*c, v))) {
                     let (dtype, op) = SAMPLE[self.cases.len() / 4 % SAMPLE.len()];
-                    self.add_variant(algorithm, collective, (dtype, op, count), variant);
+                    self.add_variant(&algorithm, collective, (dtype, op, count), variant);
                 }
             }
         }
+    }
+
+    /// Two of each collective.
+    fn first_choices(&self) -> Vec<Choice> {
+        let first = self.choices.iter().filter(|choice| choice.place < 2);
+        first.cloned().collect()
     }
 
     fn roots(&self) -> Vec<u32> {
@@ -107,14 +119,15 @@ impl Cases {
         }
     }
 
-    /// Every algorithm, with every type and every operation that is defined for it.
+    /// The first algorithms of a collective with every type and every operation that is defined for it, the others with
+    /// some.
     fn elements(&mut self) {
         let mapped = self.setup.all_mapped(self.ranks);
         let counts: &[usize] = match self.ranks <= THOROUGH && mapped {
             true => &[17, 1001, 1001],
             false => &[333],
         };
-        for algorithm in self.legal() {
+        for algorithm in self.choices.clone() {
             for dtype in DType::ALL {
                 let reduces =
                     ["all-reduce", "reduce", "reduce-scatter"].contains(&algorithm.collective);
@@ -123,13 +136,14 @@ impl Cases {
                 } else {
                     vec![Op::Sum]
                 };
-                for (op, count) in ops
+                let all = ops
                     .iter()
-                    .flat_map(|op| counts.iter().map(move |c| (*op, *c)))
-                {
+                    .flat_map(|op| counts.iter().map(move |c| (*op, *c)));
+                let skip = if algorithm.place < 2 { 1 } else { 5 };
+                for (op, count) in all.skip(self.rng.below(skip)).step_by(skip) {
                     let root = self.cases.len() as u32 / 3 % self.ranks;
                     let collective = collectives(algorithm.collective, &[root])[0];
-                    self.add(algorithm, collective, (dtype, op, count));
+                    self.add(&algorithm, collective, (dtype, op, count));
                 }
             }
         }
@@ -138,7 +152,7 @@ impl Cases {
     /// Every algorithm, with messages that need more tiles than there are slots.
     fn large(&mut self) {
         let types = [DType::F32, DType::U8, DType::I64, DType::Bf16];
-        for algorithm in self.legal() {
+        for algorithm in self.choices.clone() {
             let count = match algorithm.collective {
                 "all-reduce" => 140_003 * self.ranks as usize,
                 "reduce" | "broadcast" => 270_011,
@@ -151,18 +165,18 @@ impl Cases {
                 let collective = collectives(algorithm.collective, &[root])[0];
                 let dtype = types[(index / 3 + variant) % types.len()];
                 let variant = if variants == 1 { index } else { variant };
-                self.add_variant(algorithm, collective, (dtype, Op::Sum, count), variant);
+                self.add_variant(&algorithm, collective, (dtype, Op::Sum, count), variant);
             }
         }
     }
 
     /// Whatever the runtime chooses, from small to medium sizes.
     fn defaults(&mut self) {
-        for algorithm in self.legal() {
+        for algorithm in self.first_choices() {
             for count in [2, 3001, 20_021] {
                 let root = self.cases.len() as u32 % self.ranks;
                 let collective = collectives(algorithm.collective, &[root])[0];
-                self.add(algorithm, collective, (DType::F32, Op::Sum, count));
+                self.add(&algorithm, collective, (DType::F32, Op::Sum, count));
                 self.cases.last_mut().expect("it was added").algorithm = None;
             }
         }
@@ -170,14 +184,16 @@ impl Cases {
 
     /// Every algorithm that can, with blocks of different sizes.
     fn counts_per_rank(&mut self) {
-        for algorithm in self.legal().filter(|a| a.requires.per_rank_sizes) {
+        let mut able = self.choices.clone();
+        able.retain(|choice| choice.requires.per_rank_sizes);
+        for algorithm in able {
             for collective in collectives(algorithm.collective, &self.roots()) {
                 for largest in [3, 300, 200_003] {
                     if largest > 1000 && self.ranks > THOROUGH {
                         continue;
                     }
                     let (dtype, op) = SAMPLE[self.cases.len() % SAMPLE.len()];
-                    self.add(algorithm, collective, (dtype, op, 0));
+                    self.add(&algorithm, collective, (dtype, op, 0));
                     let blocks = self.uneven(collective, largest);
                     self.cases.last_mut().expect("it was added").blocks = blocks;
                 }
@@ -221,24 +237,18 @@ fn collectives(name: &str, roots: &[u32]) -> Vec<Collective> {
     }
 }
 
-/// What needs memory that all ranks map is refused where they do not.
+/// What needs memory that ranks do not map is refused.
 fn check_refusals(setup: &Setup, group: &Group) {
-    for algorithm in weft_algorithms::registry()
-        .iter()
-        .filter(|a| a.requires.mapped == Reach::All)
-    {
-        if setup.all_mapped(group.size()) {
-            continue;
-        }
+    for choice in refused(setup, group.size()) {
         let case = Case {
-            algorithm: Some(algorithm.name),
-            ..Case::simple(collectives(algorithm.collective, &[0])[0], 5)
+            algorithm: Some(choice.name.clone()),
+            ..Case::simple(collectives(choice.collective, &[0])[0], 5)
         };
         let refused = Arena::new(&case, group, None).issue(&case, group, false);
         assert!(
             matches!(refused, Err(Error::Config(_))),
             "{} was not refused",
-            algorithm.name
+            choice.name
         );
     }
 }
@@ -327,6 +337,22 @@ fn several_hosts_of_more() {
     }
 }
 
+/// Units that users tell, where memory says nothing of them: within one host, across hosts, on several levels.
+#[test]
+fn declared_units() {
+    let pairs: &[u32] = &[0, 0, 1, 1, 2, 2];
+    let check = |setup: Setup, levels: &[&[u32]]| {
+        check_group(&setup.with_levels(levels), levels[0].len() as u32);
+    };
+    check(TransportChoice::Shm.into(), &[pairs]);
+    check(TransportChoice::Tcp.into(), &[&[0, 0, 1, 1, 1]]);
+    check(Setup::on_hosts(&[0, 0, 0, 0, 1, 1]), &[pairs]);
+    check(Setup::on_hosts(&[0, 0, 1, 1, 1, 0]), &[pairs]);
+    let (inner, outer): (&[u32], &[u32]) = (&[0, 0, 1, 1, 2, 2, 3], &[0, 0, 0, 0, 1, 1, 1]);
+    check(TransportChoice::Loopback.into(), &[inner, outer]);
+    check(Setup::on_hosts(outer), &[inner, outer]);
+}
+
 #[test]
 fn labels_set_hosts_apart() {
     let hosts = [0, 1, 1, 0, 2];
@@ -347,7 +373,7 @@ fn labels_set_hosts_apart() {
 fn symmetric_memory_of_many_tiles() {
     let seed = fresh_seed();
     let case = |(collective, algorithm, count): (Collective, _, usize)| Case {
-        algorithm: Some(algorithm),
+        algorithm: Some(str::to_owned(algorithm)),
         dtype: DType::U8,
         in_place: collective == Collective::AllReduce,
         symmetric: true,

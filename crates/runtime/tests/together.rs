@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use ranks::arena::{Arena, perform};
 use ranks::case::{Blocks, Case};
+use ranks::choices::{Choice, choices};
 use ranks::judge::{check, named};
 use ranks::{Ranks, Rng, Setup, fresh_seed, numbers};
 use weft_kernels::DType;
-use weft_runtime::{Group, SplitOptions, Symmetric, TransportChoice, Work};
+use weft_runtime::{Group, SplitOptions, Symmetric, Tiling, TransportChoice, Work};
 use weft_schedule::Collective;
 
 /// So many operations of one group are in flight at once: more than the runtime lets run.
 const WINDOW: usize = 7;
 
-fn random_case(rng: &mut Rng, ranks: u32, mapped: bool) -> Case {
+fn random_case(rng: &mut Rng, ranks: u32, choices: &[Choice]) -> Case {
     let root = rng.below(ranks as usize) as u32;
     let (name, collective) = *rng.one_of(&[
         ("all-reduce", Collective::AllReduce),
@@ -32,18 +33,19 @@ fn random_case(rng: &mut Rng, ranks: u32, mapped: bool) -> Case {
     let dtype = *rng.one_of(&DType::ALL);
     let op = *rng.one_of(&numbers::ops(dtype));
     let (blocks, per_rank) = random_blocks(rng, collective, ranks as usize);
-    let legal: Vec<&'static str> = weft_algorithms::registry()
+    let legal: Vec<&Choice> = choices
         .iter()
-        .filter(|a| {
-            a.collective == name && (mapped || a.requires.mapped != weft_algorithms::Reach::All)
-        })
-        .filter(|a| a.requires.per_rank_sizes || !per_rank)
-        .map(|a| a.name)
+        .filter(|choice| choice.collective == name)
+        .filter(|choice| choice.requires.per_rank_sizes || !per_rank)
         .collect();
     let in_place = rng.below(2) == 0;
     Case {
         collective,
-        algorithm: (rng.below(2) == 0).then(|| *rng.one_of(&legal)),
+        algorithm: (rng.below(2) == 0).then(|| rng.one_of(&legal).name.clone()),
+        tiling: Tiling {
+            tile_bytes: (rng.below(3) == 0).then(|| 64 + rng.below(5000) as u64),
+            tiles_in_flight: (rng.below(3) == 0).then_some(1),
+        },
         dtype,
         op,
         blocks,
@@ -85,10 +87,11 @@ fn random_blocks(rng: &mut Rng, collective: Collective, ranks: usize) -> (Blocks
     }
 }
 
-fn random_cases(seed: u64, count: usize, ranks: u32, mapped: bool) -> Vec<Case> {
+fn random_cases(seed: u64, count: usize, ranks: u32, setup: &Setup) -> Vec<Case> {
     let mut rng = Rng::new(seed);
+    let choices = choices(setup, ranks);
     (0..count)
-        .map(|_| random_case(&mut rng, ranks, mapped))
+        .map(|_| random_case(&mut rng, ranks, &choices))
         .collect()
 }
 
@@ -206,7 +209,7 @@ fn check_all(cases: &[Case], outputs: &[&[Vec<u8>]]) {
 fn random_run(setup: &Setup, ranks: u32, count: usize) {
     let seed = fresh_seed();
     named(&format!("{ranks} ranks, {setup:?}, seed {seed}"), || {
-        let cases = random_cases(seed, count, ranks, setup.all_mapped(ranks));
+        let cases = random_cases(seed, count, ranks, setup);
         let outputs = Ranks::run(setup.clone(), ranks, |group| {
             Player::play(group, &cases, Rng::new(seed + 1 + u64::from(group.rank())))
         });
@@ -246,13 +249,13 @@ struct Part {
 }
 
 /// Every rank drives all groups that it is in at once, with a thread for each.
-fn groups_at_once(setup: &Setup, ranks: u32, parts: &[(&[u32], bool)]) {
+fn groups_at_once(setup: &Setup, ranks: u32, parts: &[&[u32]]) {
     let seed = fresh_seed();
     let parts: Vec<Part> = (0..)
         .zip(parts)
-        .map(|(i, (members, mapped))| Part {
+        .map(|(i, members)| Part {
             ranks: members.to_vec(),
-            cases: random_cases(seed + i, 80, members.len() as u32, *mapped),
+            cases: random_cases(seed + i, 80, members.len() as u32, &setup.of_ranks(members)),
         })
         .collect();
     named(&format!("{setup:?}, seed {seed}"), || {
@@ -294,20 +297,12 @@ fn play_part(world: &Group, number: u64, part: &Part, seed: u64) -> Option<Vec<V
 #[test]
 fn groups_of_the_same_ranks_from_several_threads() {
     for transport in [TransportChoice::Loopback, TransportChoice::Shm] {
-        groups_at_once(
-            &transport.into(),
-            3,
-            &[(&[0, 1, 2], true), (&[0, 1, 2], true), (&[2, 0, 1], true)],
-        );
+        groups_at_once(&transport.into(), 3, &[&[0, 1, 2], &[0, 1, 2], &[2, 0, 1]]);
     }
     groups_at_once(
         &TransportChoice::Tcp.into(),
         3,
-        &[
-            (&[0, 1, 2], false),
-            (&[0, 1, 2], false),
-            (&[2, 0, 1], false),
-        ],
+        &[&[0, 1, 2], &[0, 1, 2], &[2, 0, 1]],
     );
 }
 
@@ -318,20 +313,16 @@ fn groups_within_and_across_hosts() {
         5,
         &[
             // The ranks of one host share memory, whatever joins their parents.
-            (&[0, 1], true),
-            (&[4, 2, 3], true),
-            (&[0, 2], false),
-            (&[3, 1], false),
-            (&[4, 3, 2, 1, 0], false),
+            &[0, 1],
+            &[4, 2, 3],
+            &[0, 2],
+            &[3, 1],
+            &[4, 3, 2, 1, 0],
         ],
     );
 }
 
 #[test]
 fn a_group_of_one_rank() {
-    groups_at_once(
-        &TransportChoice::Tcp.into(),
-        2,
-        &[(&[0], true), (&[1], true), (&[1, 0], false)],
-    );
+    groups_at_once(&TransportChoice::Tcp.into(), 2, &[&[0], &[1], &[1, 0]]);
 }

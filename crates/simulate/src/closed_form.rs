@@ -4,17 +4,18 @@
 //! x the bytes that leave a host per round and k, j the messages sent and received, a round takes
 //!
 //! ```text
-//! thread = k (o_s + m O_s) + j (o_r + m O_r) + reduced γ + copied β + foreign π
+//! thread = k (o_s + m O_s) + j (o_r + m O_r) + reduced γ + read π
 //! wire   = max(x / B, m / C)
-//! round  = thread + wire + L
+//! round  = thread + max(wire, copied β) + L
 //! ```
 //!
-//! with the overheads o and O per message and byte, the latency L, the rate B of a host and C of a connection; inside a host a
-//! message is a copy, and L is the time of a signal. Where only some messages leave their host, both are weighted accordingly. With T tiles of which S are under way at once, the busiest of
-//! thread and wire, or the latency of the chain if S tiles do not fill it, sets the pace:
+//! with the overheads o and O per message and byte, the latency L, the rate B of a host and C of a connection, and γ, β and π per byte that
+//! is combined, copied, and read from a peer. Inside a host a message is a copy, and L is the time of a signal; where only some
+//! messages leave their host, both are weighted accordingly. With T tiles of which S are under way at once, the busiest
+//! of thread and wire sets the pace, or the chain of rounds if S tiles do not fill it:
 //!
 //! ```text
-//! seconds = Σ round + (T - 1) max(Σ thread, Σ wire, (Σ round + credit) / S)
+//! seconds = Σ round + (T - 1) max(Σ (thread + copied β), Σ wire, (Σ round + credit) / S)
 //! ```
 
 use weft_algorithms::{Phase, Symmetry};
@@ -30,6 +31,8 @@ struct Tile {
     thread: f64,
     /// Of that, what the busiest host's link carries.
     wire: f64,
+    /// Of what the thread does, what the wire's time hides.
+    hidden: f64,
 }
 
 /// The seconds that a job takes, by a formula: at once, for any number of ranks, without contention but for what
@@ -65,14 +68,17 @@ pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, Error> {
         signals_near: cost.phases.iter().any(|phase| phase.read > 0.0),
         ..Figures::new(machine, job.bytes as f64 / tiles as f64)
     };
-    let mut tile = Tile::default();
+    let (mut tile, mut last) = (Tile::default(), Tile::default());
     for phase in &cost.phases {
         let round = figures.round(phase);
         let rounds = f64::from(phase.rounds);
         tile.chain += rounds * round.chain;
         tile.thread += rounds * round.thread;
         tile.wire += rounds * round.wire;
+        last = round;
     }
+    // Nothing comes behind which the last copy could hide.
+    tile.chain += last.hidden;
     let paced = (tile.chain + figures.credit()) / f64::from(job.tiles_in_flight);
     let pace = tile.thread.max(tile.wire).max(paced);
     Ok(figures.late_s + tile.chain + (tiles - 1) as f64 * pace)
@@ -140,14 +146,15 @@ impl<'a> Figures<'a> {
         let copy = host.read_s_per_byte + host.write_s_per_byte;
         // What is read from peers and not combined is copied.
         let copied = phase.copied + (phase.read - phase.reduced).max(0.0);
+        let copying = self.slowdown * copied * self.bytes * copy;
         let own = phase.reduced * self.bytes * combine
-            + copied * self.bytes * copy
             + phase.read * self.bytes * host.peer_s_per_byte
             + host.step_s;
         let far = self.far(phase);
         let (near, across) = (self.travel(phase, false), self.travel(phase, true));
         let mixed = |near: f64, across: f64| (1.0 - far) * near + far * across;
         let thread = self.slowdown * (own + mixed(near.thread, across.thread));
+        // What is copied is what came last, while the next is on its way.
         let wire = mixed(near.wire, across.wire);
         // Of several messages that are sent at once the last to arrive counts, of one after the other each does.
         let latency = if far > 0.0 && f64::from(phase.messages) > 1.0 {
@@ -156,9 +163,10 @@ impl<'a> Figures<'a> {
             mixed(near.chain, across.chain)
         };
         Tile {
-            chain: thread + wire + latency,
-            thread,
+            chain: thread + wire.max(copying) + latency,
+            thread: thread + copying,
             wire,
+            hidden: wire.min(copying),
         }
     }
 
@@ -182,8 +190,12 @@ impl<'a> Figures<'a> {
             let write = host.read_s_per_byte + host.write_s_per_byte + host.peer_s_per_byte;
             return Tile {
                 chain: host.signal_s,
-                thread: sent * write + received * host.peer_s_per_byte,
+                // Each is a copy and a signal.
+                thread: 2.0 * f64::from(phase.messages) * host.step_s
+                    + sent * write
+                    + received * host.peer_s_per_byte,
                 wire: 0.0,
+                hidden: 0.0,
             };
         };
         // A signal without bytes is a message too.
@@ -209,6 +221,7 @@ impl<'a> Figures<'a> {
                 + receives * link.receive_overhead_s
                 + received * link.receive_s_per_byte,
             wire: (loaded / rate).max(flow),
+            hidden: 0.0,
         }
     }
 }

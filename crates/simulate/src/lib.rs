@@ -7,6 +7,7 @@ mod closed_form;
 mod error;
 mod job;
 mod machine;
+mod messages;
 mod network;
 mod orbits;
 mod play;

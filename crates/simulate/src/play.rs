@@ -184,6 +184,7 @@ impl<'a> Play<'a> {
             let rank = rank as Rank;
             let first = pairs.len() as PairId;
             let pair = |(peer, turn): (&Rank, &u32)| Pair {
+                sender: rank,
                 peer: *peer,
                 turn: *turn,
                 receiver: orbits.representative(*peer),

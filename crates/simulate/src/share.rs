@@ -18,10 +18,16 @@ pub(crate) type BundleId = u32;
 pub(crate) type ResourceId = u32;
 
 /// Orders times and amounts, which are never negative nor NaN.
-#[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Amount(pub(crate) f64);
 
 impl Eq for Amount {}
+
+impl PartialOrd for Amount {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Ord for Amount {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
@@ -396,80 +402,4 @@ impl Bundle {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The rates of one flow on each path.
-    fn rates(capacities: &[f64], paths: &[(&[ResourceId], f64)]) -> Vec<f64> {
-        let mut shares = Shares::default();
-        for capacity in capacities {
-            shares.add_resource(*capacity);
-        }
-        for (owner, (path, rate_max)) in paths.iter().enumerate() {
-            let path: Vec<_> = path.iter().map(|resource| (*resource, 1.0)).collect();
-            let bundle = shares.add_bundle(&path, *rate_max);
-            shares.add_flow(0.0, bundle, 1.0, owner as u32);
-        }
-        shares.settle(0.0, &mut |_| {});
-        shares.bundles.iter().map(|bundle| bundle.rate).collect()
-    }
-
-    #[test]
-    fn the_textbook_example() {
-        // Bertsekas and Gallager: a long path and short ones; what the long one cannot use, the others get.
-        let unlimited = f64::INFINITY;
-        let paths: [(&[ResourceId], f64); 4] = [
-            (&[0, 1], unlimited),
-            (&[0], unlimited),
-            (&[0], unlimited),
-            (&[1], unlimited),
-        ];
-        let third = 1.0 / 3.0;
-        assert_eq!(
-            rates(&[1.0, 1.0], &paths),
-            [third, third, third, 1.0 - third]
-        );
-    }
-
-    #[test]
-    fn a_flow_with_a_limit_leaves_the_rest_to_others() {
-        let paths: [(&[ResourceId], f64); 2] = [(&[0], 0.25), (&[0], f64::INFINITY)];
-        assert_eq!(rates(&[1.0], &paths), [0.25, 0.75]);
-    }
-
-    #[test]
-    fn flows_of_a_bundle_share_and_end_in_order() {
-        let mut shares = Shares::default();
-        let resource = shares.add_resource(2.0);
-        let bundle = shares.add_bundle(&[(resource, 1.0)], f64::INFINITY);
-        shares.add_flow(0.0, bundle, 4.0, 0);
-        let mut endings = Vec::new();
-        shares.settle(0.0, &mut |ending| endings.push(ending));
-        assert_eq!(endings.pop().map(|ending| ending.time), Some(2.0));
-        // At 1 the first has 2 left; both get 1 from then on.
-        shares.add_flow(1.0, bundle, 3.0, 1);
-        shares.settle(1.0, &mut |ending| endings.push(ending));
-        let mut owners = Vec::new();
-        let mut times = Vec::new();
-        while let Some(ending) = endings.pop() {
-            shares.end(ending.time, (ending.bundle, ending.version), &mut owners);
-            times.push(ending.time);
-            shares.settle(ending.time, &mut |ending| endings.push(ending));
-        }
-        assert_eq!((owners, times), (vec![0, 1], vec![3.0, 3.5]));
-    }
-
-    #[test]
-    fn what_is_not_connected_is_left_alone() {
-        let mut shares = Shares::default();
-        let resources = [shares.add_resource(1.0), shares.add_resource(1.0)];
-        let bundles =
-            resources.map(|resource| shares.add_bundle(&[(resource, 1.0)], f64::INFINITY));
-        shares.add_flow(0.0, bundles[0], 1.0, 0);
-        shares.settle(0.0, &mut |_| {});
-        shares.add_flow(0.5, bundles[1], 1.0, 1);
-        let mut told = Vec::new();
-        shares.settle(0.5, &mut |ending| told.push(ending.bundle));
-        assert_eq!(told, [bundles[1]]);
-    }
-}
+mod tests;

@@ -92,6 +92,8 @@ impl Thread {
 
 /// What a representative knows of one of its peers, and the connection to it.
 pub(crate) struct Pair {
+    /// Whose it is.
+    pub(crate) sender: u32,
     /// The peer.
     pub(crate) peer: Rank,
     /// Whose thread stands for the peer.

@@ -4,15 +4,42 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::{collectives, machines};
+use common::collectives;
 use weft_algorithms::{Memory, Request, Selection, Sizes, collective_name, family};
 use weft_schedule::Collective;
 use weft_simulate::{
-    Error, Job, Machine, Mode, PlayOptions, PlaySymmetry, Played, Source, Straggler, play,
+    Error, Host, Job, Link, Machine, Mode, PlayOptions, PlaySymmetry, Played, Source, Straggler,
+    Switch, play,
 };
 
 /// Tiles that a message is cut into, so that slots are used again.
 const TILES: u64 = 6;
+
+/// Hosts with fast links and with everything that ranks can share.
+fn machines(ranks: u32, hosts: u32) -> [Machine; 4] {
+    let plain = Machine::even(ranks, hosts, Host::default(), Link::default()).unwrap();
+    let mut crowded = plain.clone();
+    crowded.host.cores = 2;
+    crowded.host.memory_bytes_per_s = Some(12e9);
+    crowded.network.send_s_per_byte = 1e-10;
+    crowded.network.receive_s_per_byte = 1.5e-10;
+    crowded.network.connection_bytes_per_s = Some(1e9);
+    crowded.network.buffer_bytes = 64 << 10;
+    let mut switched = plain.clone();
+    let switch = |hosts, oversubscription, latency_s| Switch {
+        hosts,
+        oversubscription,
+        latency_s,
+    };
+    switched.switches = vec![switch(2, 3.0, 1e-6), switch(4, 1.5, 2e-6)];
+    let mut loopback = plain.clone();
+    loopback.host.loopback = Some(Link {
+        latency_s: 10e-6,
+        bytes_per_s: 3e9,
+        ..Link::default()
+    });
+    [plain, crowded, switched, loopback]
+}
 
 /// The job with small messages in one tile, and with large ones in several.
 fn jobs<'a>(selection: &'a Selection, collective: Collective, machine: &Machine) -> [Job<'a>; 2] {
@@ -110,7 +137,7 @@ fn representatives_stand_for_all() {
 
 #[test]
 fn a_straggler_is_played_in_full() {
-    let [mut machine, ..] = <[Machine; 4]>::try_from(machines(4, 4)).unwrap();
+    let [mut machine, ..] = machines(4, 4);
     machine.stragglers.push(Straggler {
         rank: 2,
         slowdown: 3.0,

@@ -6,10 +6,14 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft import _weft
-from weft.errors import ScheduleError
+from weft.errors import ArgumentError, ScheduleError
+
+if TYPE_CHECKING:
+    from weft.schedule.family import Call
+    from weft.simulation import Machine
 
 __all__ = ["Report", "Schedule", "plain_hosts"]
 
@@ -69,6 +73,39 @@ class Schedule:
         if not verdict["verified"]:
             raise ScheduleError(**verdict["problem"])
         return Report.of(verdict["report"])
+
+    def simulate(self, machine: Machine, sizes: Sequence[int], memory: str = "ordinary") -> tuple[float, ...]:
+        """The seconds that it takes on a machine, for messages of these sizes in bytes: every step is played.
+
+        Args:
+            machine: What the ranks run on: a `weft.simulation.Machine` of as many ranks.
+            sizes: Bytes of the whole message.
+            memory: The caller's: `ordinary` or `symmetric`.
+
+        Raises:
+            ScheduleError: The schedule is wrong there.
+            ArgumentError: It is for another number of ranks than the machine has.
+        """
+        from weft.simulation.simulator import simulate_call
+
+        call = self._call(machine, memory)
+        (row,) = simulate_call(machine, call, sizes, algorithms=[], schedules={"schedule": self})
+        return row.times_s
+
+    def draw(
+        self, path: str | Path, machine: Machine, size: int = 65536, name: str = "schedule", memory: str = "ordinary"
+    ) -> None:
+        """Writes a Gantt picture (SVG) of it on a machine, for a message of `size` bytes; raises as `simulate` does."""
+        from weft.simulation.pictures import gantt
+
+        Path(path).write_text(gantt(machine, size, self._call(machine, memory), self, name), encoding="utf-8")
+
+    def _call(self, machine: Machine, memory: str) -> Call:
+        """The call of all the machine's ranks that this carries out."""
+        report = self.verify("all" if memory == "symmetric" else "scratch", machine.hosts)
+        if report.ranks != machine.ranks:
+            raise ArgumentError(f"a machine of {machine.ranks} ranks: the schedule is for {report.ranks}")
+        return machine.call(report.collective, report.root, memory)
 
 
 def plain_hosts(hosts: int | Sequence[int] | None) -> int | list[int] | None:

@@ -13,6 +13,7 @@ from weft.torch.arguments import seconds
 from weft.torch.collectives import Collectives
 from weft.torch.groups import open_group
 from weft.torch.handles import reveal_handles
+from weft.torch.lifetimes import keep_handles_of_reducers
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.splitting import spare_ranks_in_no_part
 from weft.torch.symmetric import SymmetricMemory
@@ -48,6 +49,7 @@ class WeftBackend(Collectives, Backend):
         self.symmetric_memory = SymmetricMemory(group)
         _open_backends.add(self)
         reveal_handles()
+        keep_handles_of_reducers()
         spare_ranks_in_no_part(self.getBackendName())
 
     def split(self, store: Store, ranks: list[int], options: Any) -> WeftBackend | None:

@@ -24,6 +24,7 @@ from weft.errors import UnsupportedError
 from weft.torch.collectives import Collectives
 from weft.torch.functions import extend_functions
 from weft.torch.groups import open_group
+from weft.torch.lifetimes import keep_handles_of_reducers
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.symmetric import SymmetricMemory
 from weft.torch.work import WeftWork
@@ -106,6 +107,7 @@ class WeftProcessGroup(ProcessGroup):
         self._monitored_barrier = MonitoredBarrier(options.store, self._group.name, self._group.rank, self._group.size)
         self.splits = 0
         extend_functions()
+        keep_handles_of_reducers()
 
     # Operations, under the names of the newer and of the older of these versions.
 

@@ -4,12 +4,21 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "all-gather",
     summary: "everybody sends everybody its block; one step, any transport",
+    about: About {
+        how: "Everybody writes its block to everybody, in one pass over it.",
+        formulas: &[
+            Formula::ordinary("1", "N (P − 1) / P", ""),
+            Formula::symmetric("2", "N (P − 1) / P", ""),
+        ],
+        wins: "Small messages; with a size per rank.",
+        source: "",
+    },
     requires: Requirements::NONE_ANY_SIZES,
     symmetry: Symmetry::Rotation,
     cost,

@@ -7,12 +7,32 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::{Builder, block};
 use crate::cost::Cost;
 use crate::halving::{cost_up, gather_up, open_up};
-use crate::{Algorithm, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "doubling",
     collective: "all-gather",
     summary: "neighbours exchange blocks, then pairs, then fours ...; few steps and bytes, any transport",
+    about: About {
+        how: "Two neighbours exchange their blocks, two neighbouring pairs exchange theirs, and so on: opposite \
+              ranks of two groups exchange what the groups have. Where a group has one rank more than the \
+              other, one of the other's ranks sends twice; up to 5/4 of a power of two that costs no step.",
+        formulas: &[
+            Formula::ordinary(
+                "⌈log₂ P⌉ for powers of two, else at most as many",
+                "N (P − 1) / P for powers of two, else more",
+                "",
+            ),
+            Formula::symmetric(
+                "1 + ⌈log₂ P⌉ for powers of two, else at most as many",
+                "N (P − 1) / P for powers of two, else more",
+                "",
+            ),
+        ],
+        wins: "Small and medium messages on many ranks.",
+        source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
+              MPICH\", 2005, section 4.1, for powers of two",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
     cost,

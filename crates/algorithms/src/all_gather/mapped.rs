@@ -7,12 +7,19 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "mapped",
     collective: "all-gather",
     summary: "everybody reads the blocks from its peers' memory; for one host",
+    about: About {
+        how: "Everybody copies the blocks out of its peers' inputs (symmetric memory) or scratch memory. One \
+              copy of each block less than direct with ordinary memory.",
+        formulas: &[Formula::any("2", "", "N (P − 1) / P")],
+        wins: "All but the smallest messages on one host.",
+        source: "",
+    },
     requires: Requirements::MAPPED,
     symmetry: Symmetry::Rotation,
     cost,

@@ -8,12 +8,23 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
 use crate::ring::pass_around;
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
     collective: "all-gather",
     summary: "blocks travel around a ring; any transport, for large messages",
+    about: About {
+        how: "In step k rank r sends block r − k to rank r + 1. With ordinary memory a block is forwarded and \
+              copied out in one pass.",
+        formulas: &[
+            Formula::ordinary("P − 1", "N (P − 1) / P", ""),
+            Formula::symmetric("P", "N (P − 1) / P", ""),
+        ],
+        wins: "Large messages over a network.",
+        source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
+              MPICH\", 2005, section 4.1",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
     cost,

@@ -12,7 +12,7 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Area, Builder};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 /// Places in the landing memory per direction.
 const PLACES: u32 = 3;
@@ -21,6 +21,15 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "bidirectional-ring",
     collective: "all-reduce",
     summary: "two halves travel around a ring in opposite directions; fewest bytes, any transport, for large messages",
+    about: About {
+        how: "Two rings at once, in opposite directions, each with half of the message. Every step's bytes go \
+              half to the one neighbour and half to the other. What comes in step k shows that the neighbour \
+              has consumed what was sent two steps before: three places of landing memory per direction are \
+              enough.",
+        formulas: &[Formula::any("2 (P − 1)", "2 N (P − 1) / P", "")],
+        wins: "Large messages where the two neighbours are reached by different links.",
+        source: "",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
     cost,

@@ -8,12 +8,19 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
 use crate::tree::Binomial;
-use crate::{Algorithm, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
     collective: "all-reduce",
     summary: "along a binomial tree to rank 0 and back; few messages, any transport",
+    about: About {
+        how: "A binomial reduce to rank 0, then a binomial broadcast from it.",
+        formulas: &[Formula::any("2 ⌊log₂ P⌋", "rank 0: N ⌈log₂ P⌉", "")],
+        wins: "Small messages where every message costs a lot: only 2 (P − 1) altogether.",
+        source: "Chan, Heimlich, Purkayastha and van de Geijn, \"Collective communication: theory, practice, \
+              and experience\", 2007",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,

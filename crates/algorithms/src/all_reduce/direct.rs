@@ -7,12 +7,18 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "all-reduce",
     summary: "everybody sends everybody its vector and reduces all; one step, for small messages",
+    about: About {
+        how: "Everybody sends its vector to everybody and reduces all P of them. Also known as one-shot.",
+        formulas: &[Formula::any("1", "N (P − 1)", "")],
+        wins: "Small messages on few ranks: one step, but the bytes grow with P.",
+        source: "",
+    },
     requires: Requirements::REPRODUCIBLE,
     symmetry: Symmetry::Rotation,
     cost,

@@ -12,12 +12,20 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::{Area, Builder, block};
 use crate::cost::{Cost, Phase};
 use crate::two_trees::Halves;
-use crate::{Algorithm, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "double-tree",
     collective: "all-reduce",
     summary: "each half up and down a binary tree of its own; few steps, few bytes when pipelined, any transport",
+    about: About {
+        how: "Each half of the message goes up a binary tree of its own and back down. Every rank is an inner \
+              node of one tree at most, so with tiles in flight all links are busy in both directions.",
+        formulas: &[Formula::any("2 ⌊log₂ P⌋", "at most 2 N", "")],
+        wins: "Medium and large messages on many ranks: nearly the bytes of the ring in few steps.",
+        source: "Sanders, Speck and Träff, \"Two-tree algorithms for full bandwidth broadcast, reduction and \
+              scan\", 2009",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,

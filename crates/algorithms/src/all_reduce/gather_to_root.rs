@@ -7,7 +7,7 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 const ROOT: Rank = 0;
 
@@ -15,6 +15,13 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "gather-to-root",
     collective: "all-reduce",
     summary: "rank 0 reduces all vectors and sends the result to all; a baseline",
+    about: About {
+        how: "Everybody sends everything to rank 0, which reduces once, in the order of ranks, and sends the \
+              result to everybody.",
+        formulas: &[Formula::any("2", "rank 0: N (P − 1)", "")],
+        wins: "Nowhere: it is the naive baseline.",
+        source: "",
+    },
     requires: Requirements::REPRODUCIBLE,
     symmetry: Symmetry::None,
     cost,

@@ -16,12 +16,27 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Area, Builder};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "halving-doubling",
     collective: "all-reduce",
     summary: "halves, quarters ... are exchanged and reduced, results go back; few steps and bytes, any transport",
+    about: About {
+        how: "Partners divide the segment of the message that they work on, exchange halves and reduce; then \
+              quarters, and so on; the results go the same way back. Other numbers than powers of two by 3-2 \
+              elimination: in a group of an odd number one rank sends its whole segment to a pair. Partners \
+              are neighbours where the halves are largest.",
+        formulas: &[Formula::any(
+            "2 ⌊log₂ P⌋",
+            "2 N (P − 1) / P for powers of two, else at most N / 2 more",
+            "",
+        )],
+        wins: "Medium and large messages on many ranks: few steps and few bytes.",
+        source: "Rabenseifner and Träff, \"More efficient reduction algorithms for non-power-of-two number of \
+              processors in message-passing parallel systems\", 2004 (both messages of an elimination go at \
+              once here)",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
     cost,

@@ -15,12 +15,27 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Area, Builder};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "halving-doubling-blocks",
     collective: "all-reduce",
     summary: "as halving-doubling, but where ranks are no power of two, by blocks that are; few bytes, more messages",
+    about: About {
+        how: "Halving-doubling for powers of two. Other numbers are divided into blocks that are powers of two; \
+              each reduces by halving, and the smaller hand their segments to the next larger one. A rank of \
+              a small block sends to many of a large one: 33 ranks are a block of 32 and one rank that sends \
+              32 messages.",
+        formulas: &[Formula::any(
+            "2 ⌊log₂ P⌋",
+            "2 N (P − 1) / P for powers of two, else at most 2 N",
+            "",
+        )],
+        wins: "As halving-doubling, with fewer bytes where P is not a power of two and its blocks are of \
+              similar size.",
+        source: "Rabenseifner and Träff, \"More efficient reduction algorithms for non-power-of-two number of \
+              processors in message-passing parallel systems\", 2004",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
     cost,

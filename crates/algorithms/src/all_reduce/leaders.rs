@@ -9,12 +9,27 @@ use weft_schedule::Schedule;
 use crate::cost::Cost;
 use crate::hierarchy::{self, Inner, Scheme};
 use crate::units::Owners;
-use crate::{Algorithm, Parts, Request, Requirements, Symmetry, broadcast, hierarchy_cost, reduce};
+use crate::{
+    About, Algorithm, Formula, Parts, Request, Requirements, Symmetry, broadcast, hierarchy_cost,
+    reduce,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "leaders",
     collective: "all-reduce",
     summary: "reduce to a leader inside each unit, all-reduce among leaders, broadcast inside; fewest messages between units",
+    about: About {
+        how: "`leaders(INSIDE, .., BETWEEN)`: a reduce to one leader inside each unit, an all-reduce among the \
+              leaders, a broadcast inside. `INSIDE` is `binomial` or `slice-reduce` (then the broadcast is \
+              `mapped`). Only the leaders' links are in use.",
+        formulas: &[Formula::any(
+            "those of its parts, one after the other",
+            "leaders: as `INSIDE` and `BETWEEN`",
+            "as `INSIDE`",
+        )],
+        wins: "Small messages on several hosts with many ranks each: fewest messages between hosts.",
+        source: "Jia et al., \"Highly scalable deep learning training system with mixed-precision\", 2018",
+    },
     requires: Requirements {
         parts: Parts::Levels {
             inner: SCHEME.inner,

@@ -13,13 +13,33 @@ use crate::cost::Cost;
 use crate::hierarchy::{self, Inner, Scheme};
 use crate::units::Owners;
 use crate::{
-    Algorithm, Parts, Request, Requirements, Symmetry, all_gather, hierarchy_cost, reduce_scatter,
+    About, Algorithm, Formula, Parts, Request, Requirements, Symmetry, all_gather, hierarchy_cost,
+    reduce_scatter,
 };
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "multi-rail",
     collective: "all-reduce",
     summary: "every rank of a unit carries a slice to the other units; inside by one algorithm, between by another",
+    about: About {
+        how: "`multi-rail(INSIDE, .., BETWEEN)`: a reduce-scatter inside each unit of the topology (a host, \
+              say), an all-reduce per slice among the ranks that own it, one of each unit, and an all-gather \
+              inside. Every rank of a host carries its slice, so all links of a host (\"rails\") are in use \
+              at once, and a host sends no more than one rank would in its place. `INSIDE` is `direct`, \
+              `ring`, `halving-doubling` or `slice-reduce` (whose phases read the memory of ranks of the \
+              same unit); `BETWEEN` is any other all-reduce. With more levels, one `INSIDE` each, innermost \
+              first: `multi-rail(slice-reduce, ring, ring)` for hosts in racks. Units of different sizes \
+              have cuts at different places; every segment between two cuts has one owner in each unit, and \
+              a rank that owns several takes turns between them.",
+        formulas: &[Formula::any(
+            "those of its parts, one after the other",
+            "between units those of `BETWEEN`, divided by the ranks of a unit",
+            "as `INSIDE`",
+        )],
+        wins: "All but the smallest messages on several hosts with several ranks each.",
+        source: "Cho et al., \"BlueConnect: decomposing all-reduce for deep learning on heterogeneous network \
+              hierarchy\", 2019",
+    },
     requires: Requirements {
         parts: Parts::Levels {
             inner: SCHEME.inner,
@@ -44,6 +64,11 @@ const SCHEME: Scheme = Scheme {
             "ring",
             &reduce_scatter::ring::ALGORITHM,
             &all_gather::ring::ALGORITHM,
+        ),
+        Inner::both(
+            "halving-doubling",
+            &reduce_scatter::halving::ALGORITHM,
+            &all_gather::doubling::ALGORITHM,
         ),
         Inner::both(
             "slice-reduce",

@@ -10,12 +10,26 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Area, Builder};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "recursive-doubling",
     collective: "all-reduce",
     summary: "ranks at distances 1, 2, 4 ... exchange everything; fewest rounds, any transport, for small messages",
+    about: About {
+        how: "In round k ranks at a distance of 2^k exchange everything they have and both reduce, the lower \
+              rank's part first. Ranks beyond a power of two hand their vector to a neighbour before, and \
+              get the result after.",
+        formulas: &[Formula::any(
+            "⌊log₂ P⌋ for powers of two, else 1 or 2 more",
+            "N ⌊log₂ P⌋ for powers of two, else N more",
+            "",
+        )],
+        wins: "Small messages on networks, beyond the number of ranks where direct floods them: fewest steps \
+              with one message each.",
+        source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
+              MPICH\", 2005, section 4.5",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
     cost,

@@ -14,12 +14,23 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::{Area, Builder, block};
 use crate::cost::{Cost, Phase};
 use crate::ring::pass_around;
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
     collective: "all-reduce",
     summary: "blocks travel around a ring twice; fewest bytes, any transport, for large messages",
+    about: About {
+        how: "Reduce-scatter around a ring, then all-gather around the same ring. In step k rank r sends block \
+              r − 1 − k to rank r + 1; in the first P − 1 steps it is a partial sum to which the receiver \
+              adds its own block, then it is a result. Every rank talks to two others only. Each block has \
+              its own place in landing memory, used twice: the second time it carries the block's result, \
+              which was computed from what lay there before.",
+        formulas: &[Formula::any("2 (P − 1)", "2 N (P − 1) / P", "")],
+        wins: "Large messages over a network on few ranks: fewest bytes, no link is shared.",
+        source: "Patarasuk and Yuan, \"Bandwidth optimal all-reduce algorithms for clusters of workstations\", \
+              2009",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
     cost,

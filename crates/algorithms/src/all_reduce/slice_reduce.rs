@@ -10,12 +10,25 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
     collective: "all-reduce",
     summary: "each rank reduces one slice straight from its peers' memory; for one host",
+    about: About {
+        how: "Rank r reduces slice r of all ranks in a single pass over their memory. With symmetric memory it \
+              writes the result into all outputs in the same pass, between two rounds of signals: each byte \
+              is read once and written once. With ordinary memory each rank first copies what the others \
+              will read (all but its own slice) to its scratch memory; results are read from their owner's \
+              scratch memory; a third round of signals tells that nobody is reading any more.",
+        formulas: &[
+            Formula::ordinary("3", "", "2 N (P − 1) / P"),
+            Formula::symmetric("2", "N (P − 1) / P", "N (P − 1) / P"),
+        ],
+        wins: "All but the smallest messages on one host.",
+        source: "",
+    },
     requires: Requirements::MAPPED_REPRODUCIBLE,
     symmetry: Symmetry::Rotation,
     cost,

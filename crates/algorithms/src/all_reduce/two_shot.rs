@@ -9,12 +9,22 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "two-shot",
     collective: "all-reduce",
     summary: "direct reduce-scatter, then direct all-gather; two steps, for medium messages",
+    about: About {
+        how: "Rank r receives block r of everybody, reduces once, and sends the result to everybody: a direct \
+              reduce-scatter, then a direct all-gather. As few bytes as the ring in two steps, but every \
+              rank has P − 1 conversations at once. It is also the parameter server with a shard on every \
+              worker.",
+        formulas: &[Formula::any("2", "2 N (P − 1) / P", "")],
+        wins: "Medium and large messages where the network bears many conversations at once; the reproducible \
+              mode.",
+        source: "",
+    },
     requires: Requirements::REPRODUCIBLE,
     symmetry: Symmetry::Rotation,
     cost,

@@ -4,12 +4,21 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "all-to-all",
     summary: "everybody sends to everybody at once; one step, any transport, for small messages",
+    about: About {
+        how: "The exchanges of pairwise without waiting in between.",
+        formulas: &[
+            Formula::ordinary("1", "N (P − 1) / P", ""),
+            Formula::symmetric("2", "N (P − 1) / P", ""),
+        ],
+        wins: "Small messages on few ranks.",
+        source: "",
+    },
     requires: Requirements::NONE_ANY_SIZES,
     symmetry: Symmetry::Rotation,
     cost,

@@ -6,12 +6,23 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "pairwise",
     collective: "all-to-all",
     summary: "in round k to rank r + k, from rank r - k; any transport, for large messages",
+    about: About {
+        how: "In round k rank r sends to rank r + k and waits for rank r − k. Every rank receives from one \
+              other at a time, so no link is flooded.",
+        formulas: &[
+            Formula::ordinary("P − 1", "N (P − 1) / P", ""),
+            Formula::symmetric("P", "N (P − 1) / P", ""),
+        ],
+        wins: "Large messages; with a size per pair.",
+        source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
+              MPICH\", 2005, section 4.3",
+    },
     requires: Requirements::NONE_ANY_SIZES,
     symmetry: Symmetry::Rotation,
     cost,

@@ -7,12 +7,19 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "dissemination",
     collective: "barrier",
     summary: "rank r signals r + 1, 2, 4 ...; any transport",
+    about: About {
+        how: "In round k every rank signals the rank 2^k after it and waits for the one 2^k before it. After \
+              the last round it has heard, by way of others, from all.",
+        formulas: &[Formula::any("⌈log₂ P⌉", "", "")],
+        wins: "Always.",
+        source: "Hensgen, Finkel and Manber, \"Two algorithms for barrier synchronization\", 1988",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
     cost,

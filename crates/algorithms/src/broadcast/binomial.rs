@@ -8,12 +8,23 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
 use crate::tree::Binomial;
-use crate::{Algorithm, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
     collective: "broadcast",
     summary: "along a binomial tree; fewest steps, any transport",
+    about: About {
+        how: "The binomial tree over ranks counted from the root, downwards, the largest subtree first. With \
+              ordinary memory a rank forwards out of its landing memory, then copies to its own output.",
+        formulas: &[
+            Formula::ordinary("⌊log₂ P⌋", "root: N ⌈log₂ P⌉", ""),
+            Formula::symmetric("⌊log₂ P⌋ + 1", "root: N ⌈log₂ P⌉", ""),
+        ],
+        wins: "Small messages on any transport: fewest steps.",
+        source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
+              MPICH\", 2005, section 4.2",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,

@@ -8,12 +8,23 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
 use crate::two_trees::Halves;
-use crate::{Algorithm, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "double-tree",
     collective: "broadcast",
     summary: "each half down a binary tree of its own; few steps, few bytes when pipelined, any transport",
+    about: About {
+        how: "Two binary trees over all ranks but the root, each for half of the message. N is received by all, \
+              and sent by none more than once.",
+        formulas: &[
+            Formula::ordinary("1 + ⌊log₂ (P − 1)⌋", "N", ""),
+            Formula::symmetric("2 + ⌊log₂ (P − 1)⌋", "N", ""),
+        ],
+        wins: "Large messages.",
+        source: "Sanders, Speck and Träff, \"Two-tree algorithms for full bandwidth broadcast, reduction and \
+              scan\", 2009",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,

@@ -5,12 +5,22 @@ use weft_schedule::Schedule;
 use crate::cost::Cost;
 use crate::hierarchy::{self, Inner, Scheme};
 use crate::units::Owners;
-use crate::{Algorithm, Parts, Request, Requirements, Symmetry, hierarchy_cost};
+use crate::{About, Algorithm, Formula, Parts, Request, Requirements, Symmetry, hierarchy_cost};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "leaders",
     collective: "broadcast",
     summary: "among one leader of each unit, then inside; each unit receives the message once",
+    about: About {
+        how: "`leaders(INSIDE, .., BETWEEN)`: from the root to one leader of each unit, then inside the units.",
+        formulas: &[Formula::any(
+            "those of its parts, one after the other",
+            "as `INSIDE` and `BETWEEN`",
+            "as `INSIDE`",
+        )],
+        wins: "Several hosts with several ranks each.",
+        source: "Jia et al., \"Highly scalable deep learning training system with mixed-precision\", 2018",
+    },
     requires: Requirements {
         parts: Parts::Levels {
             inner: SCHEME.inner,

@@ -7,12 +7,19 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "mapped",
     collective: "broadcast",
     summary: "everybody reads the vector from the root's memory; for one host",
+    about: About {
+        how: "The root shows the vector (in its output with symmetric memory, else in its scratch memory), \
+              everybody copies it from there.",
+        formulas: &[Formula::any("2", "", "N")],
+        wins: "All but the smallest messages on one host.",
+        source: "",
+    },
     requires: Requirements::MAPPED,
     symmetry: Symmetry::None,
     cost,

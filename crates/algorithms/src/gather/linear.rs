@@ -4,12 +4,22 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
     collective: "gather",
     summary: "everybody sends its block to the root; one step, any transport",
+    about: About {
+        how: "Every rank sends its block to the root. With symmetric memory they write into the root's output, \
+              all at once.",
+        formulas: &[
+            Formula::ordinary("1", "N / P", ""),
+            Formula::symmetric("2", "N / P", ""),
+        ],
+        wins: "Large blocks; with a size per rank.",
+        source: "",
+    },
     requires: Requirements::NONE_ANY_SIZES,
     symmetry: Symmetry::None,
     cost,

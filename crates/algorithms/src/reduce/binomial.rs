@@ -7,12 +7,21 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
 use crate::tree::Binomial;
-use crate::{Algorithm, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
     collective: "reduce",
     summary: "along a binomial tree; fewest steps, any transport",
+    about: About {
+        how: "The binomial tree over ranks counted from the root: the parent of a position is what remains when \
+              its lowest bit is cleared. Each inner rank waits for its subtrees and combines them in one \
+              pass with its own vector. Outputs of other ranks than the root stay as they are.",
+        formulas: &[Formula::any("⌊log₂ P⌋", "N", "")],
+        wins: "Small and medium messages on any transport.",
+        source: "Chan, Heimlich, Purkayastha and van de Geijn, \"Collective communication: theory, practice, \
+              and experience\", 2007",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,

@@ -4,12 +4,19 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "reduce",
     summary: "everybody sends the root its vector, which reduces once; one step, for small messages",
+    about: About {
+        how: "Everybody sends its vector to the root, which reduces once, in the order of ranks. The root \
+              receives N (P − 1).",
+        formulas: &[Formula::any("1", "N", "")],
+        wins: "Small messages on few ranks; the reproducible mode.",
+        source: "",
+    },
     requires: Requirements::REPRODUCIBLE,
     symmetry: Symmetry::None,
     cost,

@@ -9,12 +9,20 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::{Area, Builder, block};
 use crate::cost::{Cost, Phase};
 use crate::two_trees::Halves;
-use crate::{Algorithm, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "double-tree",
     collective: "reduce",
     summary: "each half up a binary tree of its own; few steps, few bytes when pipelined, any transport",
+    about: About {
+        how: "Two binary trees over all ranks but the root, each for half of the message. Every rank sends N, \
+              and none receives more.",
+        formulas: &[Formula::any("1 + ⌊log₂ (P − 1)⌋", "N", "")],
+        wins: "Large messages.",
+        source: "Sanders, Speck and Träff, \"Two-tree algorithms for full bandwidth broadcast, reduction and \
+              scan\", 2009",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,

@@ -7,12 +7,24 @@ use weft_schedule::Schedule;
 use crate::cost::Cost;
 use crate::hierarchy::{self, Inner, Scheme};
 use crate::units::Owners;
-use crate::{Algorithm, Parts, Request, Requirements, Symmetry, hierarchy_cost};
+use crate::{About, Algorithm, Formula, Parts, Request, Requirements, Symmetry, hierarchy_cost};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "leaders",
     collective: "reduce",
     summary: "inside each unit to its leader, then among leaders; each unit sends one message",
+    about: About {
+        how: "`leaders(INSIDE, .., BETWEEN)`: a reduce to one leader inside each unit, then among the leaders \
+              to the root, which leads its own unit. The other leaders keep their unit's sum in scratch \
+              memory.",
+        formulas: &[Formula::any(
+            "those of its parts, one after the other",
+            "as `INSIDE` and `BETWEEN`",
+            "as `INSIDE`",
+        )],
+        wins: "Several hosts with several ranks each.",
+        source: "Jia et al., \"Highly scalable deep learning training system with mixed-precision\", 2018",
+    },
     requires: Requirements {
         parts: Parts::Levels {
             inner: SCHEME.inner,

@@ -9,12 +9,22 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
     collective: "reduce",
     summary: "each rank reduces one slice straight from its peers' memory; for one host",
+    about: About {
+        how: "As for all-reduce, except that only the root receives the slices of the result: written by their \
+              owners with symmetric memory, collected by the root otherwise.",
+        formulas: &[
+            Formula::ordinary("3", "", "root: 2 N (P − 1) / P"),
+            Formula::symmetric("2", "N / P", "N (P − 1) / P"),
+        ],
+        wins: "All but the smallest messages on one host.",
+        source: "",
+    },
     requires: Requirements::MAPPED_REPRODUCIBLE,
     symmetry: Symmetry::None,
     cost,

@@ -6,12 +6,22 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     collective: "reduce-scatter",
     summary: "everybody sends everybody its block, which reduces once; one step, any transport",
+    about: About {
+        how: "Rank r receives block r of everybody, or reads it in their inputs (symmetric memory), and reduces \
+              once.",
+        formulas: &[
+            Formula::ordinary("1", "N (P − 1) / P", ""),
+            Formula::symmetric("2", "", "N (P − 1) / P"),
+        ],
+        wins: "Small and medium messages; with a size per rank; the reproducible mode.",
+        source: "",
+    },
     requires: Requirements::REPRODUCIBLE_ANY_SIZES,
     symmetry: Symmetry::Rotation,
     cost,

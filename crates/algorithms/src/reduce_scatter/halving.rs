@@ -8,12 +8,25 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::Builder;
 use crate::cost::Cost;
 use crate::halving::{cost_down, divisions};
-use crate::{Algorithm, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "halving",
     collective: "reduce-scatter",
     summary: "halves of the ranks exchange what each other needs, then quarters ...; few steps and bytes, any transport",
+    about: About {
+        how: "The ranks are divided into two halves; each sends what the other half needs to its opposite there \
+              and reduces what comes; the same within the half. Where a half has one rank more, that rank \
+              sends to one that has a partner already; up to 5/4 of a power of two that costs no step.",
+        formulas: &[Formula::any(
+            "⌈log₂ P⌉ for powers of two, else at most as many",
+            "N (P − 1) / P",
+            "",
+        )],
+        wins: "Small and medium messages on many ranks.",
+        source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
+              MPICH\", 2005, section 4.4, for powers of two",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
     cost,

@@ -6,12 +6,20 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Area, Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
     collective: "reduce-scatter",
     summary: "partial sums travel around a ring; any transport, for large messages",
+    about: About {
+        how: "The first half of the ring all-reduce. Partial sums are kept in scratch memory, since inputs are \
+              not written.",
+        formulas: &[Formula::any("P − 1", "N (P − 1) / P", "")],
+        wins: "Large messages over a network.",
+        source: "Chan, Heimlich, Purkayastha and van de Geijn, \"Collective communication: theory, practice, \
+              and experience\", 2007",
+    },
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
     cost,

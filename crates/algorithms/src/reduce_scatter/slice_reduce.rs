@@ -7,12 +7,19 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
     collective: "reduce-scatter",
     summary: "each rank reduces its block straight from its peers' memory; for one host",
+    about: About {
+        how: "Rank r reduces block r straight from its peers' inputs (symmetric memory), or from their scratch \
+              memory, where they show what others read.",
+        formulas: &[Formula::any("2", "", "N (P − 1) / P")],
+        wins: "All but the smallest messages on one host.",
+        source: "",
+    },
     requires: Requirements::MAPPED_REPRODUCIBLE,
     symmetry: Symmetry::Rotation,
     cost,

@@ -6,12 +6,22 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{Algorithm, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
     collective: "scatter",
     summary: "the root sends every rank its block; one step, any transport",
+    about: About {
+        how: "The root sends every rank its block. With symmetric memory they read from the root's input, all \
+              at once.",
+        formulas: &[
+            Formula::ordinary("1", "root: N (P − 1) / P", ""),
+            Formula::symmetric("2", "", "N / P"),
+        ],
+        wins: "Large blocks; with a size per rank.",
+        source: "",
+    },
     requires: Requirements::NONE_ANY_SIZES,
     symmetry: Symmetry::None,
     cost,

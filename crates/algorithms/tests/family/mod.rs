@@ -4,15 +4,13 @@
 
 pub(crate) mod textbook;
 
-use weft_algorithms::{Algorithm, Memory, Reach, Request, Sizes, Topology, registry, select};
+use weft_algorithms::{Algorithm, Memory, Parts, Reach, Request, Sizes, Topology, registry};
 use weft_schedule::{Collective, Grid, Mapped, Rank, Schedule, Share, Step, VerifyOptions};
 
-/// The algorithms that are not composed of others.
+/// The algorithms that have no parts.
 pub(crate) fn flat() -> impl Iterator<Item = &'static Algorithm> {
-    registry().iter().filter(|algorithm| {
-        let selection = select(algorithm.collective, algorithm.name);
-        selection.is_ok_and(|selection| selection.parts.is_empty())
-    })
+    let flat = |algorithm: &&Algorithm| matches!(algorithm.requires.parts, Parts::None);
+    registry().iter().filter(flat)
 }
 
 /// The collective of this name, with every root.

@@ -73,8 +73,8 @@ impl Arena {
             counts: case.counts(rank),
             priority: case.priority,
             timeout: None,
-            algorithm: case.algorithm.map(str::to_string),
-            tiling: Default::default(),
+            algorithm: case.algorithm.clone(),
+            tiling: case.tiling,
         }
     }
 

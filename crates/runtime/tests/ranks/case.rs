@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use weft_kernels::DType;
-use weft_runtime::{Counts, Op};
+use weft_runtime::{Counts, Op, Tiling};
 use weft_schedule::Collective;
 
 use super::{Rng, numbers};
@@ -23,7 +23,8 @@ pub(crate) enum Blocks {
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) collective: Collective,
-    pub(crate) algorithm: Option<&'static str>,
+    pub(crate) algorithm: Option<String>,
+    pub(crate) tiling: Tiling,
     pub(crate) dtype: DType,
     /// The factor of a PremulSum is each rank's own: `numbers::factor`.
     pub(crate) op: Op,
@@ -53,6 +54,7 @@ impl Case {
         Case {
             collective,
             algorithm: None,
+            tiling: Tiling::default(),
             dtype: DType::F32,
             op: Op::Sum,
             blocks: Blocks::Equal(count),

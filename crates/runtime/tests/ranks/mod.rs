@@ -4,6 +4,7 @@
 
 pub(crate) mod arena;
 pub(crate) mod case;
+pub(crate) mod choices;
 pub(crate) mod judge;
 pub(crate) mod numbers;
 
@@ -12,7 +13,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use weft_runtime::{
-    Endpoint, EndpointOptions, Group, GroupOptions, MemoryStore, Terms, TransportChoice,
+    Endpoint, EndpointOptions, Error, Group, GroupOptions, MemoryStore, Terms, TransportChoice,
 };
 
 /// How the ranks of a group are joined.
@@ -44,6 +45,30 @@ impl Setup {
             .flatten()
             .all(|host| Some(host) == self.hosts.iter().flatten().next());
         ranks == 1 || (self.transport != TransportChoice::Tcp && one_host)
+    }
+
+    /// The same with units told by the user, level by level.
+    pub(crate) fn with_levels(mut self, levels: &[&[u32]]) -> Self {
+        self.terms.policy.levels = levels.iter().map(|level| level.to_vec()).collect();
+        self
+    }
+
+    /// How some of the ranks are joined.
+    pub(crate) fn of_ranks(&self, ranks: &[u32]) -> Self {
+        let of = |hosts: &Vec<u32>| ranks.iter().map(|rank| hosts[*rank as usize]).collect();
+        Setup {
+            hosts: self.hosts.as_ref().map(of),
+            ..self.clone()
+        }
+    }
+
+    /// Ranks with the same number share memory.
+    pub(crate) fn host_of_rank(&self, ranks: u32) -> Vec<u32> {
+        match (&self.hosts, self.transport) {
+            (_, TransportChoice::Tcp) => (0..ranks).collect(),
+            (Some(hosts), _) => hosts.clone(),
+            (None, _) => vec![0; ranks as usize],
+        }
     }
 
     fn endpoint(&self, rank: u32) -> Arc<Endpoint> {
@@ -112,15 +137,34 @@ impl Ranks {
     }
 }
 
+/// What every rank is told that comes to a meeting which fails, rank r with the r-th setup.
+pub(crate) fn refusals(setups: &[Setup]) -> Vec<Error> {
+    let store = MemoryStore::new();
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..)
+            .zip(setups)
+            .map(|(rank, setup)| {
+                let (store, size) = (&store, setups.len() as u32);
+                scope.spawn(move || create(setup, store, rank, size).err())
+            })
+            .collect();
+        let errors = ranks.into_iter().map(|rank| rank.join().unwrap());
+        errors.map(|error| error.expect("a refusal")).collect()
+    })
+}
+
 fn meet(setup: &Setup, store: &MemoryStore, rank: u32, ranks: u32) -> Arc<Group> {
+    create(setup, store, rank, ranks).unwrap_or_else(|error| panic!("rank {rank}: {error}"))
+}
+
+fn create(setup: &Setup, store: &MemoryStore, rank: u32, ranks: u32) -> Result<Arc<Group>, Error> {
     let options = GroupOptions {
         timeout: Duration::from_secs(60),
         name: "test".into(),
         terms: setup.terms.clone(),
     };
     let never = AtomicBool::new(false);
-    let group = Group::create(setup.endpoint(rank), store, rank, ranks, options, &never);
-    group.unwrap_or_else(|error| panic!("rank {rank}: {error}"))
+    Group::create(setup.endpoint(rank), store, rank, ranks, options, &never)
 }
 
 /// A small generator of test data (xorshift64*).

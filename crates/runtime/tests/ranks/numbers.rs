@@ -61,7 +61,8 @@ pub(crate) fn any_bytes(count: usize, rng: &mut Rng) -> Vec<u8> {
     words.take(count).collect()
 }
 
-fn from_floats(dtype: DType, values: &[f64]) -> Vec<u8> {
+/// Elements of a type, rounded.
+pub(crate) fn from_floats(dtype: DType, values: &[f64]) -> Vec<u8> {
     let mut bytes = vec![0; values.len() * dtype.size()];
     let (dst, src) = (bytes.as_mut_ptr(), values.as_ptr().cast());
     // SAFETY: both are this long.
@@ -69,7 +70,8 @@ fn from_floats(dtype: DType, values: &[f64]) -> Vec<u8> {
     bytes
 }
 
-fn to_floats(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+/// The exact values.
+pub(crate) fn to_floats(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     let mut values = vec![0.0_f64; bytes.len() / dtype.size()];
     let (dst, src) = (values.as_mut_ptr().cast(), bytes.as_ptr());
     // SAFETY: both are this long.

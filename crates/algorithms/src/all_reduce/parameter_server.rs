@@ -1,0 +1,128 @@
+//! Synchronous parameter server: some ranks are servers, each for a shard of the message.
+//!
+//! Everybody pushes each shard to its server, which combines them in the order of ranks and sends the result back. As every rank of an
+//! all-reduce contributes, servers are ranks that have a vector of their own as well. With a shard on every rank it is `two-shot`.
+//!
+//! Without a number there is one server for each innermost unit of the topology; a number of servers is spread over the units.
+//!
+//! Source: Li et al., "Scaling distributed machine learning with the parameter server", 2014.
+
+use weft_schedule::{Grid, Rank, Schedule};
+
+use crate::builder::{Builder, block};
+use crate::cost::{Cost, Phase};
+use crate::{About, Algorithm, Formula, Part, Parts, Request, Requirements, Symmetry, crossing};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "parameter-server",
+    collective: "all-reduce",
+    summary: "shards are pushed to servers, combined there, and sent back; two steps, many to few",
+    about: About {
+        how: "Some ranks are servers, each for a shard. Everybody pushes each shard to its server, which \
+              combines them in one pass in the order of ranks and sends the result back. \
+              `parameter-server(k)` has k servers, spread over the units of the topology; without a number \
+              each innermost unit has one. Every rank of an all-reduce contributes, so servers stand apart \
+              from the other ranks only in what they do besides: a server has a vector of its own as well. \
+              With a shard on every rank it is `two-shot`.",
+        formulas: &[Formula::any("2", "servers: N (P + k − 2) / k", "")],
+        wins: "Where few ranks have much faster links than the others.",
+        source: "Li et al., \"Scaling distributed machine learning with the parameter server\", 2014",
+    },
+    requires: Requirements {
+        parts: Parts::Count { of: "servers" },
+        ..Requirements::REPRODUCIBLE
+    },
+    symmetry: Symmetry::None,
+    cost,
+    build,
+};
+
+/// The servers, ascending: the first ranks of all units, then the second ones, and so on.
+fn servers(request: &Request) -> Vec<Rank> {
+    let units = match request.topology.depth() {
+        0 => vec![(0..request.ranks).collect()],
+        _ => request.topology.units(0),
+    };
+    let wanted = match request.parts {
+        [Part::Count(count)] => *count as usize,
+        _ => units.len(),
+    };
+    let mut by_turn: Vec<(usize, Rank)> = units
+        .iter()
+        .flat_map(|unit| unit.iter().copied().enumerate())
+        .collect();
+    by_turn.sort_unstable();
+    by_turn.truncate(wanted.max(1));
+    let mut servers: Vec<Rank> = by_turn.into_iter().map(|(_, rank)| rank).collect();
+    servers.sort_unstable();
+    servers
+}
+
+/// The busiest ranks are servers.
+fn cost(request: &Request) -> Cost {
+    let servers = servers(request);
+    let count = servers.len() as u32;
+    let share = 1.0 / f64::from(count);
+    let others = f64::from(request.ranks - 1);
+    let crossing = crossing::to_some(request, &servers) * share;
+    let push = Phase {
+        messages: count - 1,
+        share,
+        received: others * share,
+        crossing,
+        reduced: f64::from(request.ranks) * share,
+        ..Phase::signals(1)
+    };
+    let taken_in = if count == request.ranks {
+        count - 1
+    } else {
+        count
+    };
+    let answer = Phase {
+        messages: request.ranks - 1,
+        share,
+        received: f64::from(count - 1) * share,
+        crossing,
+        copied: request.staged(f64::from(taken_in) * share),
+        ..Phase::signals(1)
+    };
+    Cost::of(request, [push, answer])
+}
+
+fn build(request: &Request) -> Schedule {
+    let servers = servers(request);
+    let mut b = Builder::new(request, Grid::Equal(servers.len() as u32));
+    if request.ranks == 1 {
+        return b.build();
+    }
+    let contributions = b.add_landing(1);
+    let results = b.add_staging(1);
+    // Beginning with another server on every rank.
+    let first = request.rank as usize % servers.len();
+    let mut shards: Vec<(Rank, u32)> = servers.iter().copied().zip(0..).collect();
+    shards.rotate_left(first);
+    let remote = || shards.iter().filter(|(server, _)| *server != request.rank);
+
+    for &(server, shard) in remote() {
+        let dst = b.outbox(server, contributions, block(shard));
+        b.copy(vec![dst], b.output(block(shard)));
+        b.signal(server);
+    }
+    if let Ok(shard) = servers.binary_search(&request.rank) {
+        let own = block(shard as u32);
+        b.wait_all();
+        let srcs = b.in_rank_order(b.output(own.clone()), |b, peer| {
+            b.inbox(peer, contributions, own.clone())
+        });
+        b.reduce_last(vec![b.output(own.clone())], srcs);
+        // Every peer's contribution has come, so every peer has entered.
+        let peers = b.peers().into_iter();
+        let dsts = peers.map(|peer| b.destination(peer, results, own.clone()));
+        b.copy(dsts.collect(), b.output(own));
+        b.signal_all();
+    }
+    for &(server, shard) in remote() {
+        b.accept(server, results, block(shard));
+    }
+    b.build()
+}

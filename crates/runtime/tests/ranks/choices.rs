@@ -1,0 +1,86 @@
+//! Which algorithms a group can run.
+
+use weft_algorithms::{Reach, Requirements, Selection, Topology, family, registry};
+
+use super::Setup;
+
+/// So many compositions of each collective are tried in a group; others in groups of another size.
+const COMPOSITIONS: usize = 5;
+
+/// An algorithm with its parts.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    pub(crate) name: String,
+    pub(crate) collective: &'static str,
+    pub(crate) requires: Requirements,
+    /// Its place among those of its collective.
+    pub(crate) place: usize,
+}
+
+/// Everything that ranks joined like this can run, and a selection of the compositions.
+pub(crate) fn choices(setup: &Setup, ranks: u32) -> Vec<Choice> {
+    let reach = reach(setup, ranks);
+    let mut choices = every(setup, ranks);
+    choices.retain(|choice| choice.requires.mapped <= reach);
+    choices
+}
+
+/// What ranks joined like this cannot run.
+pub(crate) fn refused(setup: &Setup, ranks: u32) -> Vec<Choice> {
+    let reach = reach(setup, ranks);
+    let mut choices = every(setup, ranks);
+    choices.retain(|choice| choice.requires.mapped > reach);
+    choices
+}
+
+fn every(setup: &Setup, ranks: u32) -> Vec<Choice> {
+    let topology = topology(setup, ranks);
+    let mut collectives: Vec<&'static str> = registry().iter().map(|a| a.collective).collect();
+    collectives.dedup();
+    let of_collective = |collective: &'static str| {
+        let (flat, mut composed): (Vec<Selection>, Vec<Selection>) = family(collective, &topology)
+            .into_iter()
+            .partition(|selection| selection.parts.is_empty());
+        let steps = composed.len().div_ceil(COMPOSITIONS).max(1);
+        let mut position = ranks as usize;
+        composed.retain(|_| {
+            position += 1;
+            position.is_multiple_of(steps)
+        });
+        let selections = flat.into_iter().chain(composed).enumerate();
+        selections.map(move |(place, selection)| Choice {
+            name: selection.name(),
+            collective,
+            requires: selection.requires(),
+            place,
+        })
+    };
+    collectives.into_iter().flat_map(of_collective).collect()
+}
+
+fn topology(setup: &Setup, ranks: u32) -> Topology {
+    let levels = &setup.terms.policy.levels;
+    if !levels.is_empty() {
+        return Topology::levels(levels.clone()).unwrap();
+    }
+    match setup.all_mapped(ranks) {
+        true => Topology::flat(ranks),
+        false => Topology::hosts(&setup.host_of_rank(ranks)),
+    }
+}
+
+/// What ranks joined like this map of each other.
+fn reach(setup: &Setup, ranks: u32) -> Reach {
+    if setup.all_mapped(ranks) {
+        return Reach::All;
+    }
+    let (topology, hosts) = (topology(setup, ranks), setup.host_of_rank(ranks));
+    let within = (0..ranks).all(|rank| {
+        let unit = topology.unit_of(0, rank);
+        hosts[unit as usize] == hosts[rank as usize]
+    });
+    match within {
+        true => Reach::Unit,
+        false => Reach::None,
+    }
+}

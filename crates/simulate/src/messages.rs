@@ -1,0 +1,198 @@
+//! What becomes of messages: queued by a thread, carried by a connection, seen by the receiver.
+
+use crate::agenda::Occurrence;
+use crate::network::Way;
+use crate::play::Play;
+use crate::thread::{Message, MessageId, Note, PairId, tile_of};
+use crate::trace::What;
+
+impl Play<'_> {
+    /// Sends something without bytes.
+    pub(crate) fn tell(&mut self, rank: u32, pair: PairId, note: Note, origin: Option<(u64, u32)>) {
+        match self.pairs[pair as usize].way {
+            Way::Memory => {
+                let message = self.message(pair, note, 0.0, origin);
+                let time = self.now + self.machine.host.signal_s;
+                self.agenda.note(time, Occurrence::Arrival(message));
+            }
+            Way::Link { .. } => self.queue(rank, pair, note, 0.0, origin),
+        }
+    }
+
+    /// Keeps something small until the end of the pass.
+    pub(crate) fn queue(
+        &mut self,
+        rank: u32,
+        pair: PairId,
+        note: Note,
+        bytes: f64,
+        origin: Option<(u64, u32)>,
+    ) {
+        let before = self.pairs[pair as usize].queued;
+        if let Some(last) = before.map(|id| &mut self.messages[id as usize])
+            && last.note == Note::Nothing
+            && bytes == 0.0
+        {
+            last.note = note;
+            return;
+        }
+        let message = self.message(pair, note, bytes, origin);
+        self.messages[message as usize].rides = before.is_some();
+        self.pairs[pair as usize].queued = Some(message);
+        self.threads[rank as usize].outbox.push_back(message);
+    }
+
+    /// Lets what is queued for a peer go before a put that goes at once, and with it.
+    pub(crate) fn send_queued(&mut self, rank: u32, pair: PairId) {
+        if self.pairs[pair as usize].queued.take().is_none() {
+            return;
+        }
+        let outbox = std::mem::take(&mut self.threads[rank as usize].outbox);
+        for message in outbox {
+            if self.messages[message as usize].pair == pair {
+                self.messages[message as usize].rides = true;
+                self.hand_over(message);
+            } else {
+                self.threads[rank as usize].outbox.push_back(message);
+            }
+        }
+    }
+
+    pub(crate) fn message(
+        &mut self,
+        pair: PairId,
+        note: Note,
+        bytes: f64,
+        origin: Option<(u64, u32)>,
+    ) -> MessageId {
+        let message = Message {
+            pair,
+            note,
+            rides: false,
+            bytes,
+            start: self.now,
+            origin,
+        };
+        match self.unused.pop() {
+            Some(id) => {
+                self.messages[id as usize] = message;
+                id
+            }
+            None => {
+                self.messages.push(message);
+                self.messages.len() as MessageId - 1
+            }
+        }
+    }
+
+    /// Hands a message to its connection.
+    pub(crate) fn hand_over(&mut self, message: MessageId) {
+        let Message { pair, bytes, .. } = self.messages[message as usize];
+        self.messages[message as usize].start = self.now;
+        let connection = &mut self.pairs[pair as usize];
+        connection.held += bytes;
+        connection.queue.push_back(message);
+        if connection.leaving.is_none() {
+            self.leave(pair);
+        }
+    }
+
+    /// Lets the next message of a connection leave. Those without bytes are gone at once.
+    fn leave(&mut self, pair: PairId) {
+        let connection = &mut self.pairs[pair as usize];
+        let Way::Link {
+            bundle, latency_s, ..
+        } = connection.way
+        else {
+            unreachable!("messages with bytes go over links");
+        };
+        while let Some(message) = connection.queue.pop_front() {
+            let bytes = self.messages[message as usize].bytes;
+            if bytes > 0.0 {
+                connection.leaving = Some(message);
+                self.network.shares.add_flow(self.now, bundle, bytes, pair);
+                return;
+            }
+            self.agenda
+                .note(self.now + latency_s, Occurrence::Arrival(message));
+        }
+    }
+
+    /// The message that was leaving a connection has left.
+    pub(crate) fn left(&mut self, pair: PairId) {
+        let connection = &mut self.pairs[pair as usize];
+        let Way::Link { latency_s, .. } = connection.way else {
+            unreachable!("flows belong to links");
+        };
+        if let Some(message) = connection.leaving.take() {
+            let bytes = self.messages[message as usize].bytes;
+            connection.held -= bytes;
+            if connection.queue.is_empty() {
+                connection.held = 0.0;
+            }
+            self.agenda
+                .note(self.now + latency_s, Occurrence::Arrival(message));
+        }
+        self.leave(pair);
+        let sender = self.pairs[pair as usize].sender;
+        self.wake(sender);
+    }
+
+    /// A message can be seen by its receiver. What came through memory needs no taking in.
+    pub(crate) fn arrive(&mut self, message: MessageId) {
+        let Message {
+            pair,
+            start,
+            origin,
+            bytes,
+            ..
+        } = self.messages[message as usize];
+        let receiver = self.pairs[pair as usize].receiver;
+        // Credits belong to no step, and are of no interest.
+        if origin.is_some() {
+            let what = if bytes > 0.0 {
+                What::Transfer
+            } else {
+                What::Signal
+            };
+            self.trace_transfer(what, pair, start, origin);
+        }
+        match self.pairs[pair as usize].way {
+            Way::Memory => self.take_note(message),
+            Way::Link { .. } => {
+                let mirror = self.pairs[pair as usize].mirror;
+                let turn = mirror.map_or(u32::MAX, |mirror| self.pairs[mirror as usize].turn);
+                self.arrivals.push((receiver, turn, message));
+            }
+        }
+        self.wake(receiver);
+    }
+
+    /// The receiver learns what a message tells.
+    pub(crate) fn take_note(&mut self, message: MessageId) {
+        let Message { pair, note, .. } = self.messages[message as usize];
+        self.unused.push(message);
+        let Some(mirror) = self.pairs[pair as usize].mirror else {
+            return;
+        };
+        match note {
+            Note::Nothing => {}
+            Note::Flag(value) => {
+                let slot = (tile_of(value) % self.slots) as usize;
+                let flag = &mut self.flags[mirror as usize * self.slots as usize + slot];
+                *flag = (*flag).max(value);
+            }
+            Note::Credit(ended) => {
+                let credit = &mut self.pairs[mirror as usize].credit;
+                *credit = (*credit).max(ended);
+            }
+        }
+    }
+
+    pub(crate) fn is_loopback(&self, pair: PairId) -> bool {
+        matches!(
+            self.pairs[pair as usize].way,
+            Way::Link { loopback: true, .. }
+        )
+    }
+}

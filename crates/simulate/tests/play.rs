@@ -1,0 +1,403 @@
+//! The event-driven play of small cases whose times can be told by hand.
+
+use weft_algorithms::{Memory, Request, Sizes, select};
+use weft_schedule::{Buffer, Collective, Encoding, Grid, Rank, Schedule, Slice, Step, TileLimits};
+use weft_simulate::{
+    Error, Event, Host, Job, Link, Machine, PlayOptions, Played, Source, Straggler, Switch, What,
+    play,
+};
+
+const BYTES: u64 = 1_000_000;
+const SIZE: f64 = BYTES as f64;
+
+/// Hosts with so many ranks each, and round figures.
+fn machine(hosts: &[u32]) -> Machine {
+    let host = Host {
+        read_s_per_byte: 1e-9,
+        write_s_per_byte: 2e-9,
+        peer_s_per_byte: 4e-9,
+        signal_s: 1e-6,
+        step_s: 1e-7,
+        ..Host::default()
+    };
+    let network = Link {
+        latency_s: 1e-3,
+        send_overhead_s: 2e-3,
+        receive_overhead_s: 3e-3,
+        send_s_per_byte: 1e-9,
+        receive_s_per_byte: 2e-9,
+        bytes_per_s: 1e8,
+        ..Link::default()
+    };
+    let mut machine = Machine::even(1, 1, host, network).unwrap();
+    machine.hosts = hosts.to_vec();
+    machine
+}
+
+fn slice(rank: Rank, buffer: Buffer) -> Slice {
+    Slice {
+        rank,
+        buffer,
+        chunks: 0..1,
+        encoding: Encoding::Native,
+    }
+}
+
+fn landing(rank: Rank, from: Rank) -> Slice {
+    let buffer = Buffer::Landing {
+        from,
+        entry: 0,
+        base: 0,
+    };
+    slice(rank, buffer)
+}
+
+fn copy(dst: Slice, src: Slice) -> Step {
+    Step::Copy {
+        dsts: vec![dst],
+        src,
+        claim: None,
+    }
+}
+
+/// The programs of a broadcast from rank 0, which the simulator does not check to be one.
+fn schedules(programs: Vec<Vec<Step>>) -> Vec<Schedule> {
+    let ranks = programs.len() as u32;
+    let schedule = |(rank, steps)| Schedule {
+        collective: Collective::Broadcast { root: 0 },
+        ranks,
+        rank,
+        grid: Grid::Equal(1),
+        scratch: vec![],
+        landing: vec![1],
+        steps,
+    };
+    (0..ranks).zip(programs).map(schedule).collect()
+}
+
+/// Sends the message from one rank to another: the steps of both.
+fn message(from: Rank, to: Rank) -> [Vec<Step>; 2] {
+    let sender = vec![
+        copy(landing(to, from), slice(from, Buffer::Output)),
+        Step::Signal { to, id: 0 },
+    ];
+    let receiver = vec![
+        Step::Wait { from, id: 0 },
+        copy(slice(to, Buffer::Output), landing(to, from)),
+    ];
+    [sender, receiver]
+}
+
+fn job(schedules: &[Schedule], bytes: u64) -> Job<'_> {
+    Job {
+        limits: None,
+        ..Job::new(
+            Source::Schedules(schedules),
+            Collective::Broadcast { root: 0 },
+            bytes,
+            schedules.len() as u32,
+        )
+    }
+}
+
+fn played(machine: &Machine, schedules: &[Schedule], bytes: u64) -> Played {
+    let options = PlayOptions {
+        trace: true,
+        ..PlayOptions::default()
+    };
+    play(machine, &job(schedules, bytes), &options).unwrap()
+}
+
+fn check(machine: &Machine, schedules: &[Schedule], bytes: u64, expected: &[f64]) {
+    let finished = played(machine, schedules, bytes).finished;
+    for (rank, (found, expected)) in finished.iter().zip(expected).enumerate() {
+        assert!(
+            (found - expected).abs() < 1e-12,
+            "rank {rank} ends at {found}, not at {expected}: {finished:?}"
+        );
+    }
+}
+
+/// What the receiver does once a message has been sent: sees it, takes it in, copies it.
+fn taken(bytes: f64) -> f64 {
+    1e-3 + (3e-3 + bytes * 2e-9) + (1e-7 + bytes * 3e-9)
+}
+
+#[test]
+fn a_message_over_the_network() {
+    let schedules = schedules(message(0, 1).into());
+    let sent = 1e-7 + 2e-3 + SIZE * 1e-9;
+    let expected = [sent, sent + SIZE / 1e8 + taken(SIZE)];
+    check(&machine(&[1, 1]), &schedules, BYTES, &expected);
+}
+
+#[test]
+fn small_messages_leave_when_the_sender_has_nothing_else_to_do() {
+    let [mut sender, receiver] = message(0, 1);
+    // Copying takes this long.
+    sender.push(copy(slice(0, Buffer::Output), slice(0, Buffer::Output)));
+    let schedules = schedules(vec![sender, receiver]);
+    let copied = 1e-7 + 1e-7 + 1000.0 * 3e-9;
+    let expected = [
+        copied,
+        copied + 2e-3 + 1000.0 * 1e-9 + 1000.0 / 1e8 + taken(1000.0),
+    ];
+    check(&machine(&[1, 1]), &schedules, 1000, &expected);
+}
+
+#[test]
+fn a_message_through_memory() {
+    let schedules = schedules(message(0, 1).into());
+    // The landing memory is another rank's for the sender, and written by another rank for the receiver.
+    let copied = 1e-7 + SIZE * (1e-9 + 2e-9 + 4e-9);
+    let sent = copied + 1e-7;
+    check(
+        &machine(&[2]),
+        &schedules,
+        BYTES,
+        &[sent, sent + 1e-6 + copied],
+    );
+}
+
+/// Ranks 0 and 1 send to ranks 2 and 3.
+fn two_messages() -> Vec<Schedule> {
+    let ([a, c], [b, d]) = (message(0, 2), message(1, 3));
+    schedules(vec![a, b, c, d])
+}
+
+#[test]
+fn ranks_of_a_host_share_its_link() {
+    let sent = 1e-7 + 2e-3 + SIZE * 1e-9;
+    let alone = sent + SIZE / 1e8 + taken(SIZE);
+    let shared = sent + 2.0 * SIZE / 1e8 + taken(SIZE);
+    check(
+        &machine(&[1, 1, 1, 1]),
+        &two_messages(),
+        BYTES,
+        &[sent, sent, alone, alone],
+    );
+    check(
+        &machine(&[2, 1, 1]),
+        &two_messages(),
+        BYTES,
+        &[sent, sent, shared, shared],
+    );
+    check(
+        &machine(&[1, 1, 2]),
+        &two_messages(),
+        BYTES,
+        &[sent, sent, shared, shared],
+    );
+}
+
+#[test]
+fn what_one_flow_leaves_another_takes() {
+    // Ranks 0 and 1 share a link; rank 1's message goes where rank 2's goes too.
+    let ([a, d], [b, e], [c, f]) = (message(0, 3), message(1, 4), message(2, 5));
+    let schedules = schedules(vec![a, b, c, d, e, f]);
+    let sent = 1e-7 + 2e-3 + SIZE * 1e-9;
+    let mut machine = machine(&[2, 1, 1, 2]);
+    // The flow of rank 0 gets at most a quarter of the link, so its neighbour has half of the other link, not more.
+    let half = sent + 2.0 * SIZE / 1e8 + taken(SIZE);
+    let finished = played(&machine, &schedules, BYTES).finished;
+    assert!((finished[3] - half).abs() < 1e-12 && (finished[4] - half).abs() < 1e-12);
+    machine.network.connection_bytes_per_s = Some(2.5e7);
+    let quarter = sent + 4.0 * SIZE / 1e8 + taken(SIZE);
+    let expected = [sent, sent, sent, quarter, quarter, quarter];
+    check(&machine, &schedules, BYTES, &expected);
+}
+
+#[test]
+fn oversubscribed_switches_are_shared() {
+    let sent = 1e-7 + 2e-3 + SIZE * 1e-9;
+    let mut machine = machine(&[1, 1, 1, 1]);
+    machine.switches = vec![Switch {
+        hosts: 2,
+        oversubscription: 4.0,
+        latency_s: 5e-3,
+    }];
+    // Two links' worth through a half of one: each flow gets a quarter.
+    let arrived = sent + 4.0 * SIZE / 1e8 + 5e-3 + taken(SIZE);
+    check(
+        &machine,
+        &two_messages(),
+        BYTES,
+        &[sent, sent, arrived, arrived],
+    );
+}
+
+/// Every rank copies the message within its own memory.
+fn copies(ranks: u32) -> Vec<Schedule> {
+    let steps = |rank| {
+        vec![copy(
+            slice(rank, Buffer::Output),
+            slice(rank, Buffer::Input),
+        )]
+    };
+    schedules((0..ranks).map(steps).collect())
+}
+
+#[test]
+fn more_ranks_than_cores_take_turns() {
+    let alone = 1e-7 + SIZE * 3e-9;
+    let mut machine = machine(&[4, 1]);
+    machine.host.cores = 2;
+    let twice = 2.0 * alone;
+    check(
+        &machine,
+        &copies(5),
+        BYTES,
+        &[twice, twice, twice, twice, alone],
+    );
+}
+
+#[test]
+fn ranks_share_the_memory_of_their_host() {
+    let alone = 1e-7 + SIZE * 3e-9;
+    let mut machine = machine(&[3, 1]);
+    // A copy reads and writes; the memory carries what two of them would take.
+    machine.host.memory_bytes_per_s = Some(2.0 * 2.0 * SIZE / alone);
+    let shared = 1.5 * alone;
+    check(
+        &machine,
+        &copies(4),
+        BYTES,
+        &[shared, shared, shared, alone],
+    );
+}
+
+#[test]
+fn stragglers_are_slow_and_late() {
+    let alone = 1e-7 + SIZE * 3e-9;
+    let mut machine = machine(&[2]);
+    machine.stragglers = vec![Straggler {
+        rank: 1,
+        slowdown: 3.0,
+        late_s: 0.25,
+    }];
+    check(&machine, &copies(2), BYTES, &[alone, 0.25 + 3.0 * alone]);
+}
+
+#[test]
+fn variation_is_drawn_once_per_seed() {
+    let mut machine = machine(&[8]);
+    machine.variation.slowdown_max = 0.5;
+    let times = |machine: &Machine| played(machine, &copies(8), BYTES).finished;
+    let first = times(&machine);
+    assert_eq!(first, times(&machine));
+    let alone = 1e-7 + SIZE * 3e-9;
+    assert!(first.iter().all(|time| (alone..1.5 * alone).contains(time)));
+    machine.variation.seed = 1;
+    assert_ne!(first, times(&machine));
+}
+
+#[test]
+fn a_slot_is_used_again_when_its_reader_says_so() {
+    let schedules = schedules(message(0, 1).into());
+    let mut job = job(&schedules, 4 * BYTES);
+    job.tile_bytes = Some(BYTES);
+    let options = PlayOptions {
+        trace: true,
+        ..PlayOptions::default()
+    };
+    let played = play(&machine(&[1, 1]), &job, &options).unwrap();
+    assert_eq!(played.tiles, 4);
+    let find = |rank, what, tile| -> &Event {
+        let found =
+            |event: &&Event| (event.rank, event.what, event.tile) == (rank, what, Some(tile));
+        played.trace.iter().find(found).unwrap()
+    };
+    // The second tile has a slot of its own, the third needs that of the first.
+    let ended = find(1, What::Copy, 0).end;
+    assert!(find(0, What::Send, 1).start < ended);
+    let credit = ended + 2e-3 + 1e-3 + 3e-3;
+    assert!((find(0, What::Send, 2).start - credit).abs() < 1e-12);
+}
+
+#[test]
+fn limits_cut_the_message_as_the_executor_does() {
+    let schedules = schedules(message(0, 1).into());
+    let mut job = job(&schedules, BYTES);
+    job.limits = Some(TileLimits::of_group(2));
+    let played = play(&machine(&[1, 1]), &job, &PlayOptions::default()).unwrap();
+    // 256 KiB from each peer.
+    assert_eq!(played.tiles, 4);
+    assert_eq!(played.mode.to_string(), "full");
+}
+
+#[test]
+fn explicit_schedules_play_as_the_algorithm_that_made_them() {
+    let (ranks, collective) = (6, Collective::AllReduce);
+    let machine = machine(&[2, 1, 3]);
+    let topology = machine.topology();
+    for name in ["ring", "two-shot", "multi-rail(slice-reduce, ring)"] {
+        let selection = select("all-reduce", name).unwrap();
+        let build = |rank| {
+            selection.build(&Request {
+                collective,
+                ranks,
+                rank,
+                memory: Memory::Ordinary,
+                sizes: Sizes::Equal,
+                topology: &topology,
+                parts: &[],
+            })
+        };
+        let schedules: Vec<Schedule> = (0..ranks).map(build).collect();
+        let times = |source| {
+            let job = Job::new(source, collective, 4 * BYTES, ranks);
+            play(&machine, &job, &PlayOptions::default()).unwrap()
+        };
+        assert_eq!(
+            times(Source::Schedules(&schedules)),
+            times(Source::Selection(&selection))
+        );
+    }
+}
+
+#[test]
+fn a_wait_for_nothing_is_told() {
+    let schedules = schedules(vec![vec![], vec![Step::Wait { from: 0, id: 0 }]]);
+    let error = play(
+        &machine(&[2]),
+        &job(&schedules, BYTES),
+        &PlayOptions::default(),
+    );
+    let expected = Error::Stuck {
+        rank: 1,
+        step: 0,
+        tile: 0,
+    };
+    assert_eq!(error, Err(expected));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let all = schedules(message(0, 1).into());
+    let refused = |machine: &Machine, job: &Job<'_>| {
+        let error = play(machine, job, &PlayOptions::default()).unwrap_err();
+        error.to_string()
+    };
+    let mut slow = machine(&[1, 1]);
+    slow.network.bytes_per_s = 0.0;
+    let why = refused(&slow, &job(&all, BYTES));
+    assert!(
+        why.contains("network.bytes_per_s is 0; it must be more than 0"),
+        "{why}"
+    );
+    let why = refused(&machine(&[1, 2]), &job(&all, BYTES));
+    assert!(
+        why.contains("all of the machine's 3 ranks are needed, in order; there are 2"),
+        "{why}"
+    );
+
+    let reaching = schedules(vec![
+        vec![copy(slice(0, Buffer::Output), slice(1, Buffer::Output))],
+        vec![],
+    ]);
+    let why = refused(&machine(&[1, 1]), &job(&reaching, BYTES));
+    assert!(
+        why.contains("at step 0 rank 0 reaches into the memory of rank 1, which it does not map"),
+        "{why}"
+    );
+}

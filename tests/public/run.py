@@ -1,0 +1,70 @@
+"""Runs public suites of tests with weft in Gloo's place, and with Gloo, and tells the differences.
+
+`make test-public-suites` runs it. With TORCH_TESTS (the directory `test` of torch's repository) or IGNITE (ignite's
+repository) in the environment, it runs these suites too. It fails if a test fails only with weft and reasons.toml has
+no reason for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+import comparison
+import suites
+from kinds import Run
+from outcomes import Outcome
+
+RECORDED = Path(__file__).with_name("recorded.json")
+BACKENDS = ("weft", "gloo")
+
+
+def main() -> int:
+    """Runs what was asked for; the exit code says whether every difference is explained."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suites", default="", help="names of suites, with commas between (default: all there are)")
+    parser.add_argument("--only", default="", help="regular expression of tests")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds per test (default: %(default)s)")
+    parser.add_argument("--directory", type=Path, default=Path("build/public-suites"), help="where rows and logs go")
+    parser.add_argument("--record", action="store_true", help=f"put the result into {RECORDED.name}, for docs/torch.md")
+    parser.add_argument("--list", action="store_true", help="print the names of the suites")
+    arguments = parser.parse_args()
+    chosen = [suite for suite in there() if not arguments.suites or suite.name in arguments.suites.split(",")]
+    if arguments.list:
+        print("\n".join(suite.name for suite in chosen))
+        return 0
+    compared = [run(suite, arguments) for suite in chosen]
+    if arguments.record:
+        comparison.record(compared, RECORDED)
+    return 1 if any(suite.unexplained() for suite in compared) else 0
+
+
+def there() -> list[suites.Suite]:
+    """The suites that this machine has."""
+    found = suites.in_packages()
+    if "TORCH_TESTS" in os.environ:
+        found += suites.of_torch(Path(os.environ["TORCH_TESTS"]).resolve())
+    if "IGNITE" in os.environ:
+        found += suites.of_ignite(Path(os.environ["IGNITE"]).resolve())
+    return found
+
+
+def run(suite: suites.Suite, arguments: argparse.Namespace) -> comparison.Compared:
+    """Runs a suite with both backends, and says what came of it."""
+    rows: dict[str, list[Outcome]] = {}
+    for backend in BACKENDS:
+        directory = (arguments.directory / suite.name / backend).resolve()
+        directory.mkdir(parents=True, exist_ok=True)
+        print(f"{suite.name}: running with {backend}", flush=True)
+        rows[backend] = suite.run(Run(backend, directory, arguments.only, arguments.limit))
+        (directory / "rows.json").write_text(json.dumps([row.as_row() for row in rows[backend]], indent=1))
+    compared = comparison.compare(suite.name, suite.what, rows["weft"], rows["gloo"])
+    print(compared.report(), flush=True)
+    return compared
+
+
+if __name__ == "__main__":
+    sys.exit(main())
