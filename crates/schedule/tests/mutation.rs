@@ -1,23 +1,28 @@
 //! Changes right schedules at random. The verifier must object whenever a run with the interpreter shows that the outcome differs,
 //! whether it plays one tile or all that reuse slots.
 
+mod family;
 mod interpreter;
 mod mutations;
 mod samples;
 
 use interpreter::random::Random;
+use samples::Sample;
 use weft_schedule::{VerifyOptions, print, verify};
 
-/// How many mutants of each sample are tried.
+/// How many mutants of each sample written by hand are tried.
 const MUTANTS: u64 = 80;
+
+/// How many mutants of each member of the family are tried.
+const FAMILY_MUTANTS: u64 = 6;
 
 /// How many interleavings of an accepted mutant are tried.
 const RUNS: u64 = 8;
 
 #[test]
 fn right_schedules_run_right() {
-    for ranks in [2, 3, 4] {
-        for sample in samples::all(ranks) {
+    for ranks in [2, 3, 4, 6] {
+        for sample in samples::all(ranks).into_iter().chain(family::all(ranks)) {
             for seed in 0..RUNS {
                 let outcome = interpreter::run(&sample.schedules, &sample.options, seed);
                 assert_eq!(
@@ -35,14 +40,16 @@ fn right_schedules_run_right() {
 fn verifier_objects_when_the_outcome_differs() {
     let mut tally = Tally::default();
     for ranks in [2, 3, 4] {
-        for sample in samples::all(ranks) {
-            for seed in 0..MUTANTS {
-                let mut random = Random::new(seed * 64 + u64::from(ranks));
-                let mut schedules = sample.schedules.clone();
-                mutations::mutate(&mut schedules, &mut random);
-                tally.judge(&schedules, &sample.options, sample.name);
-            }
-        }
+        tally.mutate(samples::all(ranks), MUTANTS);
+    }
+    tally.check();
+}
+
+#[test]
+fn verifier_objects_to_mutants_of_every_algorithm() {
+    let mut tally = Tally::default();
+    for ranks in [2, 3, 5, 6] {
+        tally.mutate(family::all(ranks), FAMILY_MUTANTS);
     }
     tally.check();
 }
@@ -56,6 +63,18 @@ struct Tally {
 }
 
 impl Tally {
+    fn mutate(&mut self, samples: Vec<Sample>, mutants: u64) {
+        for sample in samples.iter().filter(|sample| !is_empty(sample)) {
+            for seed in 0..mutants {
+                let ranks = sample.schedules.len() as u64;
+                let mut random = Random::new(seed * 64 + ranks);
+                let mut schedules = sample.schedules.clone();
+                mutations::mutate(&mut schedules, &mut random);
+                self.judge(&schedules, &sample.options, &sample.name);
+            }
+        }
+    }
+
     fn judge(
         &mut self,
         schedules: &[weft_schedule::Schedule],
@@ -96,4 +115,12 @@ impl Tally {
         assert!(self.refused > 1000, "{self:?}");
         assert!(self.refused_and_wrong * 8 > self.refused / 2, "{self:?}");
     }
+}
+
+/// Whether there is nothing to change.
+fn is_empty(sample: &Sample) -> bool {
+    sample
+        .schedules
+        .iter()
+        .any(|schedule| schedule.steps.is_empty())
 }

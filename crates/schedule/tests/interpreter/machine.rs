@@ -130,9 +130,13 @@ impl<'a> Machine<'a> {
             let chunk = chunk as usize;
             match (&self.first.grid, self.first.collective) {
                 (_, Collective::AllToAll) | (Grid::Blocks(_), _) => chunk * 2,
-                (Grid::Equal(count), Collective::AllGather | Collective::ReduceScatter) => {
-                    chunk * 3 * self.first.ranks as usize / *count as usize
-                }
+                (
+                    Grid::Equal(count),
+                    Collective::AllGather
+                    | Collective::ReduceScatter
+                    | Collective::Gather { .. }
+                    | Collective::Scatter { .. },
+                ) => chunk * 3 * self.first.ranks as usize / *count as usize,
                 (Grid::Equal(count), _) => chunk * (*count as usize * 3 / 2 + 1) / *count as usize,
                 (Grid::Cuts(cuts), _) => cuts[chunk].of(24) as usize,
             }

@@ -10,15 +10,15 @@ use weft_schedule::{
 
 /// A right schedule and the machine that it is right for.
 pub(crate) struct Sample {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) schedules: Vec<Schedule>,
     pub(crate) options: VerifyOptions,
 }
 
 /// All samples for a number of ranks from 2.
 pub(crate) fn all(ranks: u32) -> Vec<Sample> {
-    let sample = |name, schedules, mapped| Sample {
-        name,
+    let sample = |name: &str, schedules, mapped| Sample {
+        name: name.into(),
         schedules,
         options: VerifyOptions::mapped(mapped),
     };
@@ -29,7 +29,7 @@ pub(crate) fn all(ranks: u32) -> Vec<Sample> {
     vec![
         sample("ring", ring(ranks), Mapped::None),
         Sample {
-            name: "ring over hosts",
+            name: "ring over hosts".into(),
             schedules: ring(ranks),
             options: hosts,
         },
