@@ -187,7 +187,8 @@ impl Lowering<'_> {
         for dst in dsts {
             self.check_reach(index, dst)?;
             let bytes = self.target.bytes(self.schedule, dst);
-            written += bytes;
+            // What is reduced in place is at hand when it is written.
+            written += if srcs.contains(dst) { 0.0 } else { bytes };
             foreign += if dst.rank == self.schedule.rank {
                 0.0
             } else {
