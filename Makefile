@@ -140,7 +140,6 @@ docs: extension ## generated pages of docs/
 	$(BIN)/python -m weft.cli.page > docs/commands.md
 	$(BIN)/python -m weft.torch_page > docs/torch.md
 	$(BIN)/python -m weft.algorithms_page docs
-	$(BIN)/python -m weft.algorithms_page docs
 	$(CARGO) doc --workspace --no-deps --locked --quiet
 
 clean: ## removes everything that was built
