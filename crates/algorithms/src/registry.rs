@@ -27,6 +27,8 @@ pub enum Parts {
     Count {
         /// Of what.
         of: &'static str,
+        /// By multiples of how many ranks programs are alike, in the sense of [`Symmetry::Rotation`], if they are.
+        alike: fn(&Request) -> Option<u32>,
     },
     /// A component for each level of units, innermost first, then an algorithm of the same collective for the outermost owners.
     Levels {
@@ -37,7 +39,8 @@ pub enum Parts {
     },
 }
 
-/// Which ranks' programs are the same but for names: another rank for each rank, other chunks, as many, for the chunks of a slice.
+/// Which ranks' programs are the same but for names: another rank for each rank, other chunks, of the same share of the message, for
+/// the chunks of a slice.
 ///
 /// The order of a reduction's sources does not count, nor whether a range is split where chunk numbers wrap.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
