@@ -17,7 +17,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: help setup extension iproute2 lock fmt fmt-check lint test test-rust test-loom test-python \
-	test-torch-2.11 test-network test-ecosystem test-documentation demo bench simulate-large chaos sanitize miri docs clean
+	test-torch-2.11 test-network test-ecosystem test-public-suites test-documentation demo bench simulate-large chaos sanitize miri docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -105,6 +105,9 @@ $(ECOSYSTEM)/.dependencies: requirements-ecosystem.lock $(VENV)/.dependencies
 test-ecosystem: extension $(ECOSYSTEM)/.dependencies ## Lightning, Accelerate and Transformers over weft
 	$(ECOSYSTEM)/bin/python -m pytest tests/torch/test_ecosystem_frameworks.py
 
+test-public-suites: extension $(ECOSYSTEM)/.dependencies ## suites of torch and Accelerate over weft and over Gloo (TORCH_TESTS, IGNITE: more)
+	$(ECOSYSTEM)/bin/python tests/public/run.py
+
 test-documentation: extension ## runs the commands and examples of README.md and docs/
 	$(BIN)/pytest tests/documentation
 
@@ -136,6 +139,7 @@ docs: extension ## generated pages of docs/
 	$(BIN)/python -m weft.config_page > docs/configuration.md
 	$(BIN)/python -m weft.cli.page > docs/commands.md
 	$(BIN)/python -m weft.torch_page > docs/torch.md
+	$(BIN)/python -m weft.algorithms_page docs
 	$(CARGO) doc --workspace --no-deps --locked --quiet
 
 clean: ## removes everything that was built

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from weft.torch_features import FEATURES, Feature
+from weft.torch_suites import section
 
 __all__ = ["page"]
 
 _HEAD = """\
 # weft under torch
 
-<!-- Generated from python/weft/torch_page.py and torch_features.py by `python -m weft.torch_page`. Do not edit. -->
+<!-- Generated from python/weft/torch_page.py, torch_features.py and torch_suites.json by `python -m weft.torch_page`.
+Do not edit. -->
 
 weft is a backend of torch.distributed for CPU tensors. It loads itself when its name is first used:
 
@@ -189,7 +191,7 @@ $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo
 def page() -> str:
     """The page's text."""
     rows = "".join(_row(feature) for feature in FEATURES)
-    return f"{_HEAD}| area | feature | works | tests |\n|---|---|---|---|\n{rows}{_AFTER_TABLE}"
+    return f"{_HEAD}| area | feature | works | tests |\n|---|---|---|---|\n{rows}{section()}{_AFTER_TABLE}"
 
 
 def _row(feature: Feature) -> str:

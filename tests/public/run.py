@@ -18,7 +18,7 @@ import suites
 from kinds import Run
 from outcomes import Outcome
 
-RECORDED = Path(__file__).with_name("recorded.json")
+RECORDED = Path(__file__).parents[2] / "python" / "weft" / "torch_suites.json"
 BACKENDS = ("weft", "gloo")
 
 
@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="regular expression of tests")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds per test (default: %(default)s)")
     parser.add_argument("--directory", type=Path, default=Path("build/public-suites"), help="where rows and logs go")
+    parser.add_argument("--again", action="store_true", help="compare what is in the directory; run nothing")
     parser.add_argument("--record", action="store_true", help=f"put the result into {RECORDED.name}, for docs/torch.md")
     parser.add_argument("--list", action="store_true", help="print the names of the suites")
     arguments = parser.parse_args()
@@ -57,10 +58,14 @@ def run(suite: suites.Suite, arguments: argparse.Namespace) -> comparison.Compar
     rows: dict[str, list[Outcome]] = {}
     for backend in BACKENDS:
         directory = (arguments.directory / suite.name / backend).resolve()
+        file = directory / "rows.json"
+        if arguments.again:
+            rows[backend] = [Outcome(**row) for row in json.loads(file.read_text())]
+            continue
         directory.mkdir(parents=True, exist_ok=True)
         print(f"{suite.name}: running with {backend}", flush=True)
         rows[backend] = suite.run(Run(backend, directory, arguments.only, arguments.limit))
-        (directory / "rows.json").write_text(json.dumps([row.as_row() for row in rows[backend]], indent=1))
+        file.write_text(json.dumps([row.as_row() for row in rows[backend]], indent=1))
     compared = comparison.compare(suite.name, suite.what, rows["weft"], rows["gloo"])
     print(compared.report(), flush=True)
     return compared

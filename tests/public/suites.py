@@ -89,10 +89,11 @@ ACCELERATE_SCRIPTS: Sequence[str] = (
 )
 """Those that need neither another package, nor a GPU, nor files from the network."""
 
-IGNITE_DIRECTORIES: Sequence[str] = ("distributed", "metrics", "engine", "handlers", "contrib")
+IGNITE_DIRECTORIES: Sequence[str] = ("distributed", "engine", "handlers", "metrics")
 
 _GLOO = re.compile(r"gloo|common_distributed|common_fsdp|common_dtensor")
-_OTHERS = re.compile(r"nccl|ucc|nvshmem|/rpc/|/elastic/|/launcher/|/bin/|symmetric_memory")
+_OTHERS = re.compile(r"nccl|ucc|nvshmem|/rpc/|/elastic/|/launcher/|/bin/|symmetric_memory|distributed_spawn")
+"""Other backends, what makes no process group, and what torch-core runs already."""
 
 
 def _uses_gloo(file: Path) -> bool:

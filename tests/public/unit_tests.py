@@ -42,7 +42,10 @@ def main() -> None:
                 for outcome in outcomes(module, arguments.only, arguments.limit):
                     print(json.dumps(outcome.as_row()), file=results, flush=True)
                 os._exit(0)
-            os.waitpid(process, 0)
+            _, status = os.waitpid(process, 0)
+            if status:
+                ended = Outcome(f"{module} (ended)", FAILED, f"the process ended with status {status}", 0, 0.0)
+                print(json.dumps(ended.as_row()), file=results, flush=True)
 
 
 def outcomes(module: str, only: str, limit: float) -> Iterator[Outcome]:

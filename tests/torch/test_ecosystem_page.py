@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import weft.torch_page
+import weft.torch_suites
 from weft.torch_features import FEATURES
 
 HERE = Path(__file__).parent
@@ -37,6 +39,12 @@ def test_rows_that_torch_refuses_are_tested_for_it() -> None:
     for feature in FEATURES:
         refused = all(test.endswith("_is_refused_by_torch") for test in feature.tests)
         assert (feature.status == "refused by torch") == refused, feature.name
+
+
+def test_what_fails_only_with_weft_has_a_reason() -> None:
+    for suite in json.loads(Path(weft.torch_suites.__file__).with_suffix(".json").read_text()):
+        for difference in suite["only_weft_fails"]:
+            assert difference["reason"], f"{suite['name']}: {difference['test']}: add it to tests/public/reasons.toml"
 
 
 def test_page_is_current() -> None:

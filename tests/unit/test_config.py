@@ -49,6 +49,38 @@ def test_parse_bytes(text, expected):
     assert config.parse_bytes(text) == expected
 
 
+def test_choices_as_text():
+    variables = {
+        "WEFT_ALGORITHM": "all-reduce=multi-rail(slice-reduce, ring), broadcast=binomial",
+        "WEFT_REPRODUCIBLE": "1",
+        "WEFT_TOPOLOGY": "0,0,1,1/0,0,0,0",
+        "WEFT_PROFILE": "none",
+    }
+    expected = {
+        "algorithm": {"all-reduce": "multi-rail(slice-reduce, ring)", "broadcast": "binomial"},
+        "reproducible": True,
+        "topology": [[0, 0, 1, 1], [0, 0, 0, 0]],
+        "profile": "none",
+    }
+    check(expected, variables)
+    check(
+        {"algorithm": {"reduce": "direct"}, "reproducible": False},
+        variables,
+        algorithm="reduce=direct",
+        reproducible=False,
+    )
+
+
+def test_wrong_choices_are_named():
+    check_refused("WEFT_ALGORITHM='ring' is not allowed: expected collective=algorithm", {"WEFT_ALGORITHM": "ring"})
+    check_refused("WEFT_ALGORITHM='reduce=a,reduce=b'", {"WEFT_ALGORITHM": "reduce=a,reduce=b"})
+    check_refused("WEFT_REPRODUCIBLE='maybe' is not allowed: expected 1 or 0", {"WEFT_REPRODUCIBLE": "maybe"})
+    check_refused("WEFT_TOPOLOGY='0,x'", {"WEFT_TOPOLOGY": "0,x"})
+    check_refused("algorithm=['ring']", algorithm=["ring"])
+    check_refused("topology=[0, 1]", topology=[0, 1])
+    check_refused("profile=''", profile="")
+
+
 def test_wrong_variables_are_named():
     check_refused("WEFT_TRANSPORT='pigeon' is not allowed: expected one of auto, shm", {"WEFT_TRANSPORT": "pigeon"})
     check_refused("WEFT_TIMEOUT='soon'", {"WEFT_TIMEOUT": "soon"})

@@ -8,6 +8,8 @@
 //! wrote its output, nor writes its output while a peer may read the same chunk of its input: true of all those
 //! that are components here.
 
+use std::collections::HashMap;
+
 use weft_schedule::{Buffer, Rank, Schedule, Slice, Step};
 
 /// Where a part stands in the program that it is embedded in.
@@ -123,10 +125,15 @@ fn hold(widths: &mut Vec<u32>, part: &[u32], starts: &[u32], at: u32) {
     if widths.len() < end {
         widths.resize(end, 0);
     }
+    // Some parts have as many entries as ranks, all of one width.
+    let mut widest: HashMap<u32, u32> = HashMap::new();
     for (width, of_part) in widths[at as usize..].iter_mut().zip(part) {
-        let ranges = starts.windows(*of_part as usize + 1);
-        let widest = ranges.map(|range| range[range.len() - 1] - range[0]).max();
-        *width = (*width).max(widest.unwrap_or_default());
+        let needed = *widest.entry(*of_part).or_insert_with(|| {
+            let ranges = starts.windows(*of_part as usize + 1);
+            let widths = ranges.map(|range| range[range.len() - 1] - range[0]);
+            widths.max().unwrap_or_default()
+        });
+        *width = needed.max(*width);
     }
 }
 

@@ -21,6 +21,7 @@ mod hierarchy;
 mod hierarchy_cost;
 mod latency;
 mod moved;
+mod range_tree;
 mod reduce;
 mod reduce_scatter;
 mod registry;

@@ -27,6 +27,8 @@ pub enum Parts {
     Count {
         /// Of what.
         of: &'static str,
+        /// By multiples of how many ranks programs are alike, in the sense of [`Symmetry::Rotation`], if they are.
+        alike: fn(&Request) -> Option<u32>,
     },
     /// A component for each level of units, innermost first, then an algorithm of the same collective for the outermost owners.
     Levels {
@@ -37,7 +39,8 @@ pub enum Parts {
     },
 }
 
-/// Which ranks' programs are the same but for names: another rank for each rank, other chunks, as many, for the chunks of a slice.
+/// Which ranks' programs are the same but for names: another rank for each rank, other chunks, of the same share of the message, for
+/// the chunks of a slice.
 ///
 /// The order of a reduction's sources does not count, nor whether a range is split where chunk numbers wrap.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -145,10 +148,12 @@ static ALGORITHMS: &[Algorithm] = &[
     reduce::leaders::ALGORITHM,
     broadcast::binomial::ALGORITHM,
     broadcast::double_tree::ALGORITHM,
+    broadcast::scatter_all_gather::ALGORITHM,
     broadcast::mapped::ALGORITHM,
     broadcast::leaders::ALGORITHM,
     all_gather::ring::ALGORITHM,
     all_gather::doubling::ALGORITHM,
+    all_gather::bruck::ALGORITHM,
     all_gather::direct::ALGORITHM,
     all_gather::mapped::ALGORITHM,
     reduce_scatter::ring::ALGORITHM,
@@ -157,8 +162,11 @@ static ALGORITHMS: &[Algorithm] = &[
     reduce_scatter::slice_reduce::ALGORITHM,
     all_to_all::pairwise::ALGORITHM,
     all_to_all::direct::ALGORITHM,
+    all_to_all::bruck::ALGORITHM,
     gather::linear::ALGORITHM,
+    gather::binomial::ALGORITHM,
     scatter::linear::ALGORITHM,
+    scatter::binomial::ALGORITHM,
     barrier::dissemination::ALGORITHM,
 ];
 

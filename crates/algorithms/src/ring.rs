@@ -1,32 +1,89 @@
-//! The half that ring algorithms share: results travel around the ring.
+//! What ring algorithms share: the landing memory between neighbours, and results that travel around the ring.
 
 use crate::builder::{Area, Builder, block};
 
+/// Up to this many ranks, every block of a tile has a place of its own in the landing memory of its way around a ring.
+const ROOMY: u32 = 8;
+/// The number of places where there are more ranks. They are used in turn.
+const PLACES: u32 = 4;
+
+/// Where the left neighbour's puts land, step by step.
+///
+/// With a place for every step, or for every block when what comes in a step was computed from what came a whole turn before, a place
+/// is known to be free when it is used again. Otherwise the right neighbour acknowledges each step that it has consumed before the
+/// place is used again. An acknowledgement comes no later than what came around the ring would, so it adds no step.
+pub(crate) struct Window {
+    places: Vec<Area>,
+    steps: u32,
+    acknowledged: bool,
+}
+
+impl Window {
+    /// A window for so many steps per tile.
+    pub(crate) fn new(b: &mut Builder, steps: u32) -> Self {
+        let roomy = b.ranks() <= ROOMY;
+        let places = if roomy { b.ranks() } else { PLACES };
+        Window {
+            places: (0..places.min(steps)).map(|_| b.add_landing(1)).collect(),
+            steps,
+            acknowledged: !roomy,
+        }
+    }
+
+    /// Where the put of a step lands.
+    pub(crate) fn place(&self, step: u32) -> Area {
+        self.places[step as usize % self.places.len()]
+    }
+
+    /// Makes sure that the right neighbour has consumed what lay where the put of a step is to land.
+    pub(crate) fn reserve(&self, b: &mut Builder, step: u32) {
+        if self.acknowledged && step as usize >= self.places.len() {
+            b.wait(b.after(1));
+        }
+    }
+
+    /// Tells the left neighbour that the put of a step is consumed, if it uses the place again.
+    pub(crate) fn release(&self, b: &mut Builder, step: u32) {
+        if self.acknowledged && step + (self.places.len() as u32) < self.steps {
+            b.signal(b.before(1));
+        }
+    }
+}
+
 /// Brings every rank's block to all ranks, once each rank has sent its own to the next one.
 ///
-/// In step k rank r takes block r - 1 - k from rank r - 1 and passes it on, unless it has come all the way round.
-/// `staging` says for each step where the block lands; there it is forwarded and copied out in one pass. A block that
-/// arrives in the output itself is forwarded from there.
-pub(crate) fn pass_around(b: &mut Builder, staging: &[Option<Area>]) {
+/// In step k rank r takes block r - 1 - k from rank r - 1 and passes it on, unless it has come all the way round. `window`, of which
+/// these are the last steps, is where the blocks land; there each is forwarded and copied out in one pass. A block that arrives in the
+/// output itself is forwarded from there.
+pub(crate) fn pass_around(b: &mut Builder, window: Option<&Window>) {
     let (left, right) = (b.before(1), b.after(1));
-    for (step, landed) in staging.iter().enumerate() {
-        let received = block(b.before(step as u32 + 1));
+    let turn = b.ranks() - 1;
+    for step in 0..turn {
+        let received = block(b.before(step + 1));
+        let landed = window.map(|window| (window, window.steps - turn + step));
+        let forwards = step + 1 < turn;
         b.wait(left);
         let mut dsts = Vec::new();
-        if let Some(&next) = staging.get(step + 1) {
-            dsts.push(b.destination(right, next, received.clone()));
+        if forwards {
+            if let Some((window, step)) = landed {
+                window.reserve(b, step + 1);
+            }
+            let place = landed.map(|(window, step)| window.place(step + 1));
+            dsts.push(b.destination(right, place, received.clone()));
         }
-        let forwarding = !dsts.is_empty();
         let mut src = b.output(received.clone());
-        if let &Some(area) = landed {
+        if let Some((window, step)) = landed {
             dsts.push(src);
-            src = b.inbox(left, area, received);
+            src = b.inbox(left, window.place(step), received);
         }
         if !dsts.is_empty() {
             b.copy(dsts, src);
         }
-        if forwarding {
+        if forwards {
             b.signal(right);
+        }
+        if let Some((window, step)) = landed {
+            window.release(b, step);
         }
     }
 }

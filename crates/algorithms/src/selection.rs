@@ -41,7 +41,7 @@ pub fn select(collective: &str, name: &str) -> Result<Selection, String> {
     let parts = match algorithm.requires.parts {
         Parts::None if arguments.is_empty() => Ok(Vec::new()),
         Parts::None => Err("takes no components".to_owned()),
-        Parts::Count { of } => count(of, &arguments),
+        Parts::Count { of, .. } => count(of, &arguments),
         Parts::Levels { inner, top } if arguments.is_empty() => {
             Ok(vec![Part::Algorithm(inner[0].name), Part::Algorithm(top)])
         }
@@ -172,11 +172,8 @@ impl Selection {
             return own;
         };
         let mut mapped = own.mapped;
-        let (top, levels) = self
-            .parts
-            .split_last()
-            .expect("a composed algorithm has components");
-        for (level, part) in levels.iter().enumerate() {
+        let levels = self.parts.len().saturating_sub(1);
+        for (level, part) in self.parts[..levels].iter().enumerate() {
             let component = inner
                 .iter()
                 .find(|inner| *part == Part::Algorithm(inner.name));
@@ -187,8 +184,7 @@ impl Selection {
                 (true, _) => Reach::All,
             });
         }
-        let top = tops(self.algorithm.collective).find(|a| *top == Part::Algorithm(a.name));
-        let top = top.map_or(Requirements::NONE, |top| top.requires);
+        let top = self.top().map_or(Requirements::NONE, |top| top.requires);
         Requirements {
             mapped: mapped.max(top.mapped),
             symmetric: own.symmetric || top.symmetric,
@@ -209,6 +205,30 @@ impl Selection {
     /// Which ranks' programs are alike.
     pub fn symmetry(&self, _request: &Request) -> Symmetry {
         self.algorithm.symmetry
+    }
+
+    /// Which ranks' programs are alike in a group of this topology, and by multiples of how many ranks: units of one size with
+    /// consecutive ranks are, as far as their owners are.
+    pub fn shifts(&self, request: &Request) -> (Symmetry, u32) {
+        match self.algorithm.requires.parts {
+            Parts::None => (self.algorithm.symmetry, 1),
+            Parts::Count { alike, .. } => match alike(&self.asked(request)) {
+                Some(apart) => (Symmetry::Rotation, apart),
+                None => (Symmetry::None, 1),
+            },
+            Parts::Levels { .. } => match (self.top(), request.topology.even_unit()) {
+                (Some(top), Some(unit)) if matches!(top.requires.parts, Parts::None) => {
+                    (top.symmetry, unit)
+                }
+                _ => (Symmetry::None, 1),
+            },
+        }
+    }
+
+    /// The algorithm among the outermost owners, if there are levels.
+    fn top(&self) -> Option<&'static Algorithm> {
+        let last = self.parts.last()?;
+        tops(self.algorithm.collective).find(|top| *last == Part::Algorithm(top.name))
     }
 
     fn asked<'a>(&'a self, request: &Request<'a>) -> Request<'a> {

@@ -88,14 +88,15 @@ impl Topology {
         self.levels.iter().any(|level| among.contains(&lone(level)))
     }
 
-    /// The size of the outermost units, if it is the same for all, and the ranks of each are consecutive.
+    /// The size of the outermost units, if at every level all units are of one size and their ranks are consecutive.
     pub(crate) fn even_unit(&self) -> Option<u32> {
-        let outermost = self.levels.last()?;
-        let unit = outermost.iter().take_while(|lowest| **lowest == 0).count() as u32;
-        let even = (0..)
-            .zip(outermost)
-            .all(|(rank, lowest)| rank - rank % unit == *lowest);
-        (even && self.ranks.is_multiple_of(unit)).then_some(unit)
+        let units = self.levels.iter().map(|level| {
+            let unit = level.iter().take_while(|lowest| **lowest == 0).count() as u32;
+            let mut ranks = (0..).zip(level);
+            let even = ranks.all(|(rank, lowest)| rank - rank % unit == *lowest);
+            (even && self.ranks.is_multiple_of(unit)).then_some(unit)
+        });
+        units.collect::<Option<Vec<u32>>>()?.pop()
     }
 
     /// The lowest rank of a rank's unit at `level`, which stands for the unit.

@@ -4,7 +4,9 @@ mod family;
 
 use family::request;
 use proptest::prelude::*;
-use weft_algorithms::{Memory, Part, Parts, Reach, Request, Selection, Topology, family, registry};
+use weft_algorithms::{
+    Memory, Part, Parts, Reach, Request, Selection, Topology, family, registry, select,
+};
 use weft_schedule::{Collective, Mapped, Report, Schedule, VerifyOptions, verify};
 
 /// The host of each rank: this many ranks per host, fewer on the last.
@@ -200,5 +202,27 @@ proptest! {
             .unwrap()
             .1;
         verified(&selection, &request(collective, memory, &topology));
+    }
+}
+
+/// Simulators build single ranks of large groups: that must not take more than what the rank itself does.
+#[test]
+fn one_rank_of_a_hundred_thousand() {
+    let topology = Topology::hosts(&hosts(100_000, 8));
+    let asked = request(Collective::AllReduce, Memory::Ordinary, &topology);
+    for (name, exchanges) in [
+        ("multi-rail(slice-reduce, ring)", 2 * 12_499),
+        ("leaders(slice-reduce, ring)", 2 * 12_499),
+        ("torus", 4 * 12_499),
+    ] {
+        let selection = select("all-reduce", name).unwrap();
+        let program = selection.build(&asked);
+        let cost = selection.cost(&asked);
+        let rounds: u32 = cost.phases.iter().map(|phase| phase.rounds).sum();
+        assert!(
+            (exchanges..exchanges + 10).contains(&rounds),
+            "{name}: {rounds} rounds"
+        );
+        assert!(program.steps.len() < 10 * exchanges as usize, "{name}");
     }
 }

@@ -3,11 +3,11 @@
 mod family;
 
 use family::{collectives, flat, programs, request};
-use weft_algorithms::{Memory, Symmetry, Topology};
-use weft_schedule::{Buffer, Rank, Schedule, Slice, Step};
+use weft_algorithms::{Memory, Parts, Request, Symmetry, Topology, family};
+use weft_schedule::{Buffer, Grid, Rank, Schedule, Slice, Step};
 
-/// A slice without the numbers of its chunks: whose, which buffer, how many chunks.
-type Shape = (Rank, &'static str, Option<Rank>, Option<u32>, usize);
+/// A slice without the numbers of its chunks: whose, which buffer, which share of the message in billionths.
+type Shape = (Rank, &'static str, Option<Rank>, Option<u32>, u64);
 
 /// A step without the numbers of chunks.
 #[derive(PartialEq, Eq, Debug)]
@@ -18,14 +18,19 @@ enum Outline {
     Wait(Rank, u32),
 }
 
-fn shape(slice: &Slice, rename: &dyn Fn(Rank) -> Rank) -> Shape {
+fn shape(slice: &Slice, grid: &Grid, rename: &dyn Fn(Rank) -> Rank) -> Shape {
     let (name, from, entry) = match slice.buffer {
         Buffer::Input => ("input", None, None),
         Buffer::Output => ("output", None, None),
         Buffer::Scratch { entry, .. } => ("scratch", None, Some(entry)),
         Buffer::Landing { from, entry, .. } => ("landing", Some(rename(from)), Some(entry)),
     };
-    (rename(slice.rank), name, from, entry, slice.chunks.len())
+    let at = |chunk: u32| match grid.bounds(chunk, 1_000_000_000) {
+        Some(bounds) => bounds.start,
+        None => 1_000_000_000,
+    };
+    let share = at(slice.chunks.end) - at(slice.chunks.start);
+    (rename(slice.rank), name, from, entry, share)
 }
 
 /// What a program does under other names. Copies that follow each other between the same buffers are one, as if ranges wrapped.
@@ -33,12 +38,17 @@ fn outline(program: &Schedule, rename: &dyn Fn(Rank) -> Rank) -> Vec<Outline> {
     let mut outlines: Vec<Outline> = Vec::new();
     for step in &program.steps {
         let sorted = |slices: &[Slice]| {
-            let mut shapes: Vec<Shape> = slices.iter().map(|slice| shape(slice, rename)).collect();
+            let mut shapes: Vec<Shape> = slices
+                .iter()
+                .map(|slice| shape(slice, &program.grid, rename))
+                .collect();
             shapes.sort_unstable();
             shapes
         };
         let next = match step {
-            Step::Copy { dsts, src, .. } => Outline::Copy(sorted(dsts), shape(src, rename)),
+            Step::Copy { dsts, src, .. } => {
+                Outline::Copy(sorted(dsts), shape(src, &program.grid, rename))
+            }
             Step::Reduce {
                 dsts, srcs, last, ..
             } => Outline::Reduce(sorted(dsts), sorted(srcs), *last),
@@ -52,7 +62,20 @@ fn outline(program: &Schedule, rename: &dyn Fn(Rank) -> Rank) -> Vec<Outline> {
             outlines.push(next);
         }
     }
+    outlines.iter_mut().for_each(round);
     outlines
+}
+
+/// Leaves out what is due to rounding.
+fn round(outline: &mut Outline) {
+    let shapes: Vec<&mut Shape> = match outline {
+        Outline::Copy(dsts, src) => dsts.iter_mut().chain([src]).collect(),
+        Outline::Reduce(dsts, srcs, _) => dsts.iter_mut().chain(srcs).collect(),
+        Outline::Signal(..) | Outline::Wait(..) => return,
+    };
+    for shape in shapes {
+        shape.4 = (shape.4 + 500) / 1000;
+    }
 }
 
 /// Adds a copy to the former one if it is between the same buffers.
@@ -97,6 +120,47 @@ fn declared_symmetry_holds() {
                         outline(program, back),
                         outline(&programs[0], &|other| other),
                         "{named}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn units_are_alike_where_a_choice_says_so() {
+    for (ranks, per_host) in [
+        (6, 1),
+        (8, 1),
+        (6, 2),
+        (8, 2),
+        (12, 3),
+        (16, 4),
+        (15, 5),
+        (8, 8),
+    ] {
+        let hosts: Vec<u32> = (0..ranks).map(|rank| rank / per_host).collect();
+        let topology = Topology::hosts(&hosts);
+        for selection in family("all-reduce", &topology) {
+            if matches!(selection.algorithm.requires.parts, Parts::None) {
+                continue;
+            }
+            for memory in [Memory::Ordinary, Memory::Symmetric] {
+                let asked = request(collectives("all-reduce", ranks)[0], memory, &topology);
+                let of = |rank| selection.build(&Request { rank, ..asked });
+                let (symmetry, apart) = selection.shifts(&asked);
+                for rank in 0..ranks {
+                    let by = rank - rank % apart;
+                    let back: &dyn Fn(Rank) -> Rank = match symmetry {
+                        Symmetry::Rotation => &|other| (other + ranks - by) % ranks,
+                        Symmetry::Exclusive if ranks.is_power_of_two() => &|other| other ^ by,
+                        _ => continue,
+                    };
+                    assert_eq!(
+                        outline(&of(rank), back),
+                        outline(&of(rank % apart), &|other| other),
+                        "{}, rank {rank} of {ranks}, {per_host} a host",
+                        selection.name()
                     );
                 }
             }

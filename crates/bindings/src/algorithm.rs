@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use serde::Serialize;
-use weft_algorithms::{Reach, Requirements, registry};
+use weft_algorithms::{Memory, Reach, Requirements, registry, select};
 
 use crate::json;
 
@@ -11,8 +11,30 @@ use crate::json;
 struct Row {
     collective: &'static str,
     name: &'static str,
+    /// The name with its parts where it has some: those that are taken if none are named.
+    full_name: String,
     summary: &'static str,
     needs: Needs,
+    about: About,
+}
+
+/// What else people are told.
+#[derive(Serialize)]
+struct About {
+    how: &'static str,
+    formulas: Vec<Formula>,
+    wins: &'static str,
+    source: &'static str,
+}
+
+/// What it costs.
+#[derive(Serialize)]
+struct Formula {
+    /// In which memory: `ordinary`, `symmetric`, or `any`.
+    memory: &'static str,
+    steps: &'static str,
+    sent: &'static str,
+    read: &'static str,
 }
 
 /// What an algorithm needs and can do.
@@ -23,6 +45,27 @@ pub(crate) struct Needs {
     symmetric: bool,
     per_rank_sizes: bool,
     reproducible: bool,
+}
+
+impl About {
+    fn of(about: &weft_algorithms::About) -> Self {
+        let formula = |formula: &weft_algorithms::Formula| Formula {
+            memory: match formula.memory {
+                None => "any",
+                Some(Memory::Ordinary) => "ordinary",
+                Some(Memory::Symmetric) => "symmetric",
+            },
+            steps: formula.steps,
+            sent: formula.sent,
+            read: formula.read,
+        };
+        About {
+            how: about.how,
+            formulas: about.formulas.iter().map(formula).collect(),
+            wins: about.wins,
+            source: about.source,
+        }
+    }
 }
 
 impl Needs {
@@ -43,13 +86,21 @@ impl Needs {
 /// All algorithms, as JSON.
 #[pyfunction]
 pub(crate) fn algorithms(py: Python<'_>) -> PyResult<String> {
-    let row = |algorithm: &weft_algorithms::Algorithm| Row {
-        collective: algorithm.collective,
-        name: algorithm.name,
-        summary: algorithm.summary,
-        needs: Needs::of(algorithm.requires),
+    let row = |algorithm: &weft_algorithms::Algorithm| {
+        let selection = select(algorithm.collective, algorithm.name)?;
+        Ok(Row {
+            collective: algorithm.collective,
+            name: algorithm.name,
+            full_name: selection.name(),
+            summary: algorithm.summary,
+            needs: Needs::of(selection.requires()),
+            about: About::of(&algorithm.about),
+        })
     };
     json::answered(py, "null", |()| {
-        Ok(registry().iter().map(row).collect::<Vec<_>>())
+        registry()
+            .iter()
+            .map(row)
+            .collect::<Result<Vec<_>, String>>()
     })
 }

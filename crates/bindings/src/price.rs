@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 use weft_algorithms::{Memory, Reach, Request, Sizes, Topology, select};
-use weft_schedule::Collective;
+use weft_schedule::{Collective, Step};
 use weft_simulate::{Job, Machine, PlayOptions, Source, closed_form, play};
 
 use crate::json;
@@ -105,17 +105,39 @@ impl JobQuestion {
         collective(&self.collective, root, ranks)
     }
 
+    /// What passes the border of a host: of the host and in the direction for which it is most.
     fn crossing_bytes(&self, topology: &Topology) -> Result<f64, String> {
-        let cost = select(&self.collective, &self.algorithm)?.cost(&Request {
-            collective: self.collective(topology.ranks())?,
-            ranks: topology.ranks(),
-            rank: 0,
-            memory: Memory::Ordinary,
-            sizes: Sizes::Equal,
-            topology,
-            parts: &[],
-        });
-        Ok(cost.sum(|phase| phase.crossing) * self.bytes as f64)
+        if topology.depth() == 0 || topology.units(0).len() == 1 {
+            return Ok(0.0);
+        }
+        let selection = select(&self.collective, &self.algorithm)?;
+        let (ranks, elements) = (topology.ranks(), self.bytes / self.element_bytes);
+        let collective = self.collective(ranks)?;
+        let host = |rank: u32| topology.unit_of(0, rank) as usize;
+        let (mut sent, mut received) = (vec![0; ranks as usize], vec![0; ranks as usize]);
+        for rank in 0..ranks {
+            let schedule = selection.build(&Request {
+                collective,
+                ranks,
+                rank,
+                memory: Memory::Ordinary,
+                sizes: Sizes::Equal,
+                topology,
+                parts: &[],
+            });
+            let slices = schedule.steps.iter().flat_map(|step| match step {
+                Step::Copy { dsts, .. } => dsts.as_slice(),
+                _ => &[],
+            });
+            for slice in slices.filter(|slice| host(slice.rank) != host(rank)) {
+                let bounds = slice.chunks.clone();
+                let bounds = bounds.filter_map(|chunk| schedule.grid.bounds(chunk, elements));
+                let bytes = self.element_bytes * bounds.map(|b| b.end - b.start).sum::<u64>();
+                sent[host(rank)] += bytes;
+                received[host(slice.rank)] += bytes;
+            }
+        }
+        Ok(sent.into_iter().chain(received).max().unwrap_or(0) as f64)
     }
 
     fn seconds(&self, machine: &Machine, method: Method) -> Result<f64, String> {

@@ -19,6 +19,7 @@
 //! ```
 
 use weft_algorithms::{Phase, Symmetry};
+use weft_schedule::Collective;
 
 use crate::{Error, Job, Link, Machine, Source};
 
@@ -65,6 +66,7 @@ pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, Error> {
         } else {
             1.0
         },
+        in_place: job.collective != Collective::ReduceScatter,
         signals_near: cost.phases.iter().any(|phase| phase.read > 0.0),
         ..Figures::new(machine, job.bytes as f64 / tiles as f64)
     };
@@ -93,6 +95,8 @@ struct Figures<'a> {
     senders: f64,
     /// Whether signals without bytes stay within their host: they do around what is read from mapped memory.
     signals_near: bool,
+    /// Whether results stand where a contribution stood.
+    in_place: bool,
     slowdown: f64,
     late_s: f64,
     /// Seconds that a message takes longer for all the switches.
@@ -112,6 +116,7 @@ impl<'a> Figures<'a> {
             bytes,
             senders: 1.0,
             signals_near: false,
+            in_place: true,
             slowdown: machine.slowdown_max(),
             late_s: late.fold(0.0, f64::max),
             switches_s: between.map(|switch| switch.latency_s).sum(),
@@ -141,8 +146,9 @@ impl<'a> Figures<'a> {
     /// What one round of a phase takes.
     fn round(&self, phase: &Phase) -> Tile {
         let host = &self.machine.host;
-        // What is combined has, as a rule, two sources.
-        let combine = host.read_s_per_byte + 0.5 * host.write_s_per_byte;
+        // What is reduced in place is at hand; otherwise there are, as a rule, two sources for what is written.
+        let written = if self.in_place { 0.0 } else { 0.5 };
+        let combine = host.read_s_per_byte + written * host.write_s_per_byte;
         let copy = host.read_s_per_byte + host.write_s_per_byte;
         // What is read from peers and not combined is copied.
         let copied = phase.copied + (phase.read - phase.reduced).max(0.0);

@@ -1,8 +1,6 @@
 //! What is to be simulated.
 
-use weft_algorithms::{
-    Memory, Part, Request, Selection, Sizes, Symmetry, Topology, collective_name, find,
-};
+use weft_algorithms::{Memory, Request, Selection, Sizes, Symmetry, Topology, collective_name};
 use weft_schedule::{Collective, Encoding, Grid, Rank, Schedule, TileLimits};
 
 use crate::{Error, Machine};
@@ -119,21 +117,10 @@ impl<'a> Job<'a> {
     }
 
     /// Which ranks' programs are alike, and by multiples of how many ranks apart.
-    ///
-    /// An algorithm that is composed over units of equal size, numbered one after the other, does the same in all of them, as far as
-    /// the algorithm among the owners does.
     pub(crate) fn symmetry(&self, topology: &Topology) -> (Symmetry, u32) {
-        let Source::Selection(selection) = self.source else {
-            return (Symmetry::None, 1);
-        };
-        let top = match selection.parts.last() {
-            Some(Part::Algorithm(top)) => find(selection.algorithm.collective, top),
-            _ => None,
-        };
-        match (top, even_unit(topology)) {
-            (Some(top), Some(unit)) => (top.symmetry, unit),
-            (Some(_), None) => (Symmetry::None, 1),
-            (None, _) => (selection.symmetry(&self.request(0, topology)), 1),
+        match self.source {
+            Source::Selection(selection) => selection.shifts(&self.request(0, topology)),
+            Source::Schedules(_) => (Symmetry::None, 1),
         }
     }
 
@@ -199,21 +186,6 @@ impl<'a> Job<'a> {
         };
         share * self.bytes as f64 / tiles as f64 * (element / native)
     }
-}
-
-/// The size of the outermost units, if at every level all units are of one size and their ranks follow each other.
-fn even_unit(topology: &Topology) -> Option<u32> {
-    let mut unit = 1;
-    for level in 0..topology.depth() {
-        let lowest = |rank: Rank| topology.unit_of(level, rank);
-        unit = (0..topology.ranks())
-            .find(|rank| lowest(*rank) != 0)
-            .unwrap_or(topology.ranks());
-        if (0..topology.ranks()).any(|rank| lowest(rank) != rank - rank % unit) {
-            return None;
-        }
-    }
-    Some(unit)
 }
 
 fn root(collective: Collective) -> Option<Rank> {

@@ -1,4 +1,58 @@
 //! Models of machines; prices and plays schedules.
+//!
+//! A [`Machine`] says how fast everything is, a [`Job`] what is called on it. [`closed_form`] tells the seconds by a formula, at
+//! once; [`play`] plays what every rank's executor would do, event by event. Nothing here does I/O or knows the time.
+//!
+//! ```
+//! use weft_algorithms::select;
+//! use weft_schedule::Collective;
+//! use weft_simulate::{Host, Job, Link, Machine, PlayOptions, Source, closed_form, play};
+//!
+//! let machine = Machine::even(64, 8, Host::default(), Link::default())?;
+//! let ring = select("all-reduce", "multi-rail(slice-reduce, ring)")?;
+//! let job = Job::new(Source::Selection(&ring), Collective::AllReduce, 4 << 20, machine.ranks());
+//! let played = play(&machine, &job, &PlayOptions::default())?;
+//! assert_eq!(played.mode.to_string(), "representatives (8)");
+//! assert!(closed_form(&machine, &job)? / played.seconds < 1.5);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The model
+//!
+//! *Messages* are those of LogGP with an overhead per byte: Alexandrov, Ionescu, Schauser, Scheiman, "LogGP: incorporating long
+//! messages into the LogP model", 1995; Hoefler, Schneider, Lumsdaine, "LogGOPSim", 2010. A message of n bytes keeps the sender's
+//! thread busy for `o_s + n O_s`, its connection for `n / rate`, is seen `L` later, and keeps the receiver's thread busy for `o_r + n O_r`.
+//! A connection sends one message after the other and takes more until its buffer is full; the thread does not wait for them.
+//! What is small goes out at the end of the thread's pass, all that goes to one peer as one message, as over TCP.
+//!
+//! *Rates* are max-min fair: what a host sends and receives, what its switches carry upwards and downwards, and what a connection can
+//! carry bound all flows together; nobody's rate can be raised without lowering that of somebody who has no more
+//! (Bertsekas and Gallager, "Data Networks", 1992, 6.5.2). Rates change only when a flow begins or ends, and only those that this
+//! can reach are computed anew. SimGrid (Casanova, Giersch, Legrand, Quinson, Suter, 2014) models networks in the same way; it plays programs,
+//! while here the programs are schedules, whose symmetry can be used.
+//!
+//! *Hosts.* Ranks of one host map each other's memory, unless it is said to have a loopback link. A put is a copy then, and a signal
+//! arrives after [`Host::signal_s`]. Copies and reductions take time per byte read, per byte written, and per byte that comes from or goes to
+//! another rank's memory. Threads share the cores where there are fewer, and all share the memory's bandwidth, both max-min fairly.
+//!
+//! *Ranks* do what the executor does: one thread per rank takes in what has arrived, starts tiles as slots and credits allow, takes every tile
+//! as far as it goes, in order, ends those that are done, sends what is queued, and begins again. Tiles are cut by the executor's own
+//! function ([`weft_schedule::TileLimits`]). Each rank may be slower by chance ([`Variation`]) or by decree ([`Straggler`]).
+//!
+//! *What is left out:* sleeping and waking beyond [`Host::signal_s`], lost packets and congestion control, caches (a byte costs the same
+//! wherever it is), the bound on the bytes of one pass, several operations at once. A tile's share of a chunk is real-valued: up to one
+//! element per chunk differs from what the executor moves.
+//!
+//! # Large groups
+//!
+//! Where ranks are alike, only some are played, and stand for all ([`Mode::Representatives`]): those of one host, or of what hangs on one switch
+//! that matters. `orbits.rs` tells why that is the same play. The algorithm must have declared its symmetry, hosts must have as many
+//! ranks each, and nobody may be slower than others. The tests compare it with the full play for every algorithm that declares any.
+//! The two agree but for the last digits; where many tiles contend for links for long, contention makes much of these, as of any
+//! difference. Everything else, such as trees, is played in full: programs are compiled rank by rank into some 32 bytes per
+//! instruction. No tile is left out and nothing is extrapolated, so time grows with the number of tiles.
+//!
+//! `make simulate-large` plays 100,000 ranks of a hierarchical schedule and 10,000 of the flat ones.
 #![forbid(unsafe_code)]
 
 mod advance;

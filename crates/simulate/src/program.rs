@@ -154,12 +154,7 @@ impl Lowering<'_> {
         for dst in dsts {
             if !self.target.mapped(rank, dst.rank) {
                 let to = self.place(dst.rank);
-                let put = Action::Put {
-                    to,
-                    signal: NO_SIGNAL,
-                    bytes,
-                };
-                self.push(index, put);
+                self.put(index, to, bytes);
                 continue;
             }
             let bytes = self.target.bytes(self.schedule, dst);
@@ -187,7 +182,8 @@ impl Lowering<'_> {
         for dst in dsts {
             self.check_reach(index, dst)?;
             let bytes = self.target.bytes(self.schedule, dst);
-            written += bytes;
+            // What is reduced in place is at hand when it is written.
+            written += if srcs.contains(dst) { 0.0 } else { bytes };
             foreign += if dst.rank == self.schedule.rank {
                 0.0
             } else {
@@ -236,6 +232,30 @@ impl Lowering<'_> {
                 traffic: bytes,
             },
         );
+    }
+
+    /// Neighbouring puts to one peer are one message: they are where an algorithm divides a range of chunks because numbers wrap.
+    fn put(&mut self, index: u32, to: u32, more: f64) {
+        if let Some(Instruction {
+            action:
+                Action::Put {
+                    to: target,
+                    signal: NO_SIGNAL,
+                    bytes,
+                },
+            ..
+        }) = self.program.instructions.last_mut()
+            && *target == to
+        {
+            *bytes += more;
+            return;
+        }
+        let put = Action::Put {
+            to,
+            signal: NO_SIGNAL,
+            bytes: more,
+        };
+        self.push(index, put);
     }
 
     /// A signal behind a put to the same peer travels with it.

@@ -40,6 +40,12 @@ class Network:
         """The switch's interface that the host is plugged into."""
         return f"port{host}"
 
+    @property
+    def burst_bytes(self) -> int:
+        """What passes a line at once that has been idle; 0 without a line rate."""
+        # One millisecond of line rate, but no less than the largest packet that offloading makes.
+        return 0 if self.gbps is None else max(65536, round(131072 * self.gbps))
+
     def hosts_file(self) -> str:
         """The `/etc/hosts` of every host."""
         rows = [f"{self.address(host)} {self.host_name(host)}" for host in range(self.hosts)]
@@ -76,9 +82,7 @@ class Network:
         if self.gbps is None:
             return
         bits_per_second = round(self.gbps * 1e9)
-        # One millisecond of line rate, but no less than the largest packet that offloading makes.
-        burst_bytes = max(65536, round(131072 * self.gbps))
-        arguments = f"rate {bits_per_second}bit burst {burst_bytes}b latency 20ms".split()
+        arguments = f"rate {bits_per_second}bit burst {self.burst_bytes}b latency 20ms".split()
         _run(["tc", "qdisc", "replace", "dev", interface, "root", "tbf", *arguments], "")
 
 

@@ -18,15 +18,17 @@ There is one verifier and one simulator, those of the core: what is here only wr
 """
 
 from weft.schedule.builder import Area, Buffer, Builder, Program, Slice
-from weft.schedule.family import Algorithm, Call, Planned, algorithms, plan
+from weft.schedule.family import About, Algorithm, Call, Formula, Planned, algorithms, plan
 from weft.schedule.schedule import Report, Schedule
 
 __all__ = [
+    "About",
     "Algorithm",
     "Area",
     "Buffer",
     "Builder",
     "Call",
+    "Formula",
     "Planned",
     "Program",
     "Report",

@@ -10,7 +10,33 @@ from typing import Any
 from weft import _weft
 from weft.schedule.schedule import Report, Schedule, plain_hosts
 
-__all__ = ["Algorithm", "Call", "Planned", "algorithms", "plan"]
+__all__ = ["About", "Algorithm", "Call", "Formula", "Planned", "algorithms", "plan"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Formula:
+    """What an algorithm costs, for people. `P` is the number of ranks, `N` the bytes of the whole message."""
+
+    memory: str
+    """In which memory: `ordinary`, `symmetric` or `any`."""
+    steps: str
+    """The longest chain of signals."""
+    sent: str
+    """What the busiest rank writes to others' memory, or over the network; empty for nothing."""
+    read: str
+    """What the busiest rank reads in others' memory; empty for nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class About:
+    """What people are told of an algorithm, in Markdown."""
+
+    how: str
+    formulas: tuple[Formula, ...]
+    wins: str
+    """For which messages and groups it is the best."""
+    source: str
+    """Who has described it; empty where nobody in particular has."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +45,10 @@ class Algorithm:
 
     collective: str
     name: str
+    full_name: str
+    """The name with the parts that are taken if none are named, where it has some: `leaders(binomial, ring)`."""
     summary: str
+    about: About
     mapped: str
     """Whose temporary memory a rank reads: `none`, `unit` (that of the ranks of its own host) or `all`."""
     symmetric: bool
@@ -32,7 +61,8 @@ class Algorithm:
     @staticmethod
     def of(row: Mapping[str, Any]) -> Algorithm:
         """The algorithm as the core writes it."""
-        return Algorithm(row["collective"], row["name"], row["summary"], **row["needs"])
+        about = About(**{**row["about"], "formulas": tuple(Formula(**f) for f in row["about"]["formulas"])})
+        return Algorithm(**{**row["needs"], **{name: row[name] for name in row if name != "needs"}, "about": about})
 
     @property
     def requirements(self) -> str:

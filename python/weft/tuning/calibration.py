@@ -1,7 +1,4 @@
-"""The measurements that the model's parameters come from.
-
-None of them is an all-reduce: that the parameters predict all-reduces is then worth something.
-"""
+"""The measurements that the model's parameters come from: few algorithms at few sizes, which tell of all the others."""
 
 from __future__ import annotations
 
@@ -26,10 +23,12 @@ _WAYS = (
     ("all-gather", "mapped"),
     ("all-to-all", "pairwise"),
     ("gather", "linear"),
+    ("all-reduce", "ring"),
+    ("all-reduce", "direct"),
 )
 """Together they show latency, rate in and out of a rank and of a host, copying and combining, alone and all at once."""
 
-_BYTES = (4 << 10, 64 << 10, 1 << 20, 8 << 20)
+_BYTES = (4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
 _LONG_S = 0.1
 """Who takes longer than this at one size is not asked at larger ones."""
 
@@ -41,10 +40,15 @@ def probes(bytes_max: int) -> list[Probe]:
     return [Probe("barrier", "dissemination", 0), *blocks]
 
 
-def measure(run: Run, what: Sequence[Probe], seconds: float) -> list[Measurement]:
-    """Measures for about `seconds`, by `run`, what the group can run."""
+def measure(
+    run: Run, what: Sequence[Probe], seconds: float, slow: set[tuple[str, str]] | None = None
+) -> list[Measurement]:
+    """Measures for about `seconds`, by `run`, what the group can run.
+
+    Those in `slow`, by collective and algorithm, are left out, and those found slow are added.
+    """
     found: list[Measurement] = []
-    long: set[tuple[str, str]] = set()
+    long = set() if slow is None else slow
     for probe in what:
         if (probe.collective, probe.algorithm) in long:
             continue

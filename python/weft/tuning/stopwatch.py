@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from weft import calls
+from weft.calls import Call, Seat
 from weft.collectives import How
 from weft.errors import ConfigError, UnsupportedError
 from weft.group import Group
@@ -46,9 +48,11 @@ class Measurement:
 class Stopwatch:
     """One rank's side. Every rank makes one, and the same calls of it."""
 
-    def __init__(self, group: Group, bytes_max: int) -> None:
+    def __init__(self, group: Group, bytes_max: int, rest_s: float = 0.0) -> None:
+        """`rest_s`: how long to do nothing before every call."""
         elements = max(bytes_max // _DTYPE.itemsize, group.size)
         self._group = group
+        self._rest_s = rest_s
         self._input = np.zeros(elements, _DTYPE)
         self._output = np.zeros(elements, _DTYPE)
         # Written, not only reserved: memory that nobody has written is no memory yet.
@@ -84,6 +88,8 @@ class Stopwatch:
 
     def _timed(self, call: Callable[[], object], source: np.ndarray) -> float:
         np.copyto(source, self._fill[: len(source)])
+        if self._rest_s:
+            time.sleep(self._rest_s)
         self._group.barrier()
         begin = time.perf_counter()
         call()
@@ -94,29 +100,37 @@ class Stopwatch:
         return self._group.all_reduce(times, "max")
 
     def _call(self, probe: Probe) -> tuple[Callable[[], object], np.ndarray]:
-        group = self._group
-        how: How = {"algorithm": probe.algorithm}
+        """What is timed, and what is written before. Python's checks of arguments are not timed."""
+        group, seat = self._group, Seat(self._group.rank, self._group.size)
         block = max(1, probe.bytes // _DTYPE.itemsize // group.size)
         whole = max(1, probe.bytes // _DTYPE.itemsize)
-        message, share = self._input[:whole], self._input[:block]
+        message, share, target = self._input[:whole], self._input[:block], self._output[:block]
         blocks, into = self._input[: block * group.size], self._output[: block * group.size]
-        calls: dict[str, tuple[Callable[[], object], np.ndarray]] = {
-            "barrier": (group.barrier, message[:0]),
-            "all-reduce": (lambda: group.all_reduce(message, **how), message),
-            "reduce": (lambda: group.reduce(message, 0, **how), message),
-            "broadcast": (lambda: group.broadcast(message, 0, **how), message),
-            "all-gather": (lambda: group.all_gather_into(into, share, **how), share),
-            "reduce-scatter": (lambda: group.reduce_scatter(self._output[:block], blocks, **how), blocks),
-            "all-to-all": (lambda: group.all_to_all(into, blocks, **how), blocks),
-            "gather": (lambda: group.gather(share, 0, into if group.rank == 0 else None, **how), share),
-            "scatter": (
-                lambda: group.scatter(self._output[:block], blocks if group.rank == 0 else None, 0, **how),
-                blocks,
-            ),
+        root = group.rank == 0
+        prepare: dict[str, tuple[Callable[[], Call], np.ndarray]] = {
+            "barrier": (calls.barrier, message[:0]),
+            "all-reduce": (lambda: calls.all_reduce(message, "sum", None), message),
+            "reduce": (lambda: calls.reduce(seat, message, 0, "sum", None), message),
+            "broadcast": (lambda: calls.broadcast(seat, message, 0), message),
+            "all-gather": (lambda: calls.all_gather_into(seat, into, share), share),
+            "reduce-scatter": (lambda: calls.reduce_scatter(seat, target, blocks, "sum"), blocks),
+            "all-to-all": (lambda: calls.all_to_all(seat, into, blocks, None, None), blocks),
+            "gather": (lambda: calls.gather(seat, share, 0, into if root else None), share),
+            "scatter": (lambda: calls.scatter(seat, target, blocks if root else None, 0), blocks),
         }
-        if probe.collective not in calls:
-            raise ConfigError(f"{probe.collective!r} cannot be measured: expected one of {', '.join(calls)}")
-        return calls[probe.collective]
+        if probe.collective not in prepare:
+            raise ConfigError(f"{probe.collective!r} cannot be measured: expected one of {', '.join(prepare)}")
+        make, written = prepare[probe.collective]
+        call, how = make(), _how(probe)
+        return (lambda: group._run(call, **how)), written
+
+
+def _how(probe: Probe) -> How:
+    return {
+        "algorithm": probe.algorithm,
+        "tile_bytes": probe.tile_bytes,
+        "tiles_in_flight": probe.tiles_in_flight,
+    }
 
 
 _DTYPE = np.dtype(np.float32)

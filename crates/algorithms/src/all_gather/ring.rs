@@ -7,7 +7,7 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::ring::pass_around;
+use crate::ring::{Window, pass_around};
 use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -49,13 +49,14 @@ fn build(request: &Request) -> Schedule {
         b.copy(vec![b.output(own.clone())], b.input(own));
         return b.build();
     }
-    let staging: Vec<_> = (1..request.ranks).map(|_| b.add_staging(1)).collect();
+    let window = (!b.symmetric()).then(|| Window::new(&mut b, request.ranks - 1));
     let (left, right) = (b.before(1), b.after(1));
     b.open_to(left);
     b.await_open(right);
-    let first = b.destination(right, staging[0], own.clone());
+    let place = window.as_ref().map(|window| window.place(0));
+    let first = b.destination(right, place, own.clone());
     b.copy(vec![first, b.output(own.clone())], b.input(own));
     b.signal(right);
-    pass_around(&mut b, &staging);
+    pass_around(&mut b, window.as_ref());
     b.build()
 }

@@ -20,7 +20,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     summary: "reduce to a leader inside each unit, all-reduce among leaders, broadcast inside; fewest messages between units",
     about: About {
         how: "`leaders(INSIDE, .., BETWEEN)`: a reduce to one leader inside each unit, an all-reduce among the \
-              leaders, a broadcast inside. `INSIDE` is `binomial` or `slice-reduce` (then the broadcast is \
+              leaders, a broadcast inside. `INSIDE` is `binomial`, `double-tree` or `slice-reduce` (then the broadcast is \
               `mapped`). Only the leaders' links are in use.",
         formulas: &[Formula::any(
             "those of its parts, one after the other",
@@ -49,6 +49,11 @@ const SCHEME: Scheme = Scheme {
             "binomial",
             &reduce::binomial::ALGORITHM,
             &broadcast::binomial::ALGORITHM,
+        ),
+        Inner::both(
+            "double-tree",
+            &reduce::double_tree::ALGORITHM,
+            &broadcast::double_tree::ALGORITHM,
         ),
         Inner::both(
             "slice-reduce",

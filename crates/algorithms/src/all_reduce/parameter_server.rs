@@ -29,7 +29,10 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         source: "Li et al., \"Scaling distributed machine learning with the parameter server\", 2014",
     },
     requires: Requirements {
-        parts: Parts::Count { of: "servers" },
+        parts: Parts::Count {
+            of: "servers",
+            alike,
+        },
         ..Requirements::REPRODUCIBLE
     },
     symmetry: Symmetry::None,
@@ -56,6 +59,17 @@ fn servers(request: &Request) -> Vec<Rank> {
     let mut servers: Vec<Rank> = by_turn.into_iter().map(|(_, rank)| rank).collect();
     servers.sort_unstable();
     servers
+}
+
+/// With as many servers in every unit, units are alike.
+fn alike(request: &Request) -> Option<u32> {
+    let unit = request.topology.even_unit()?;
+    let servers = servers(request);
+    let next = |server: &Rank| (server + unit) % request.ranks;
+    let even = servers
+        .iter()
+        .all(|server| servers.binary_search(&next(server)).is_ok());
+    even.then_some(unit)
 }
 
 /// The busiest ranks are servers.
@@ -97,10 +111,10 @@ fn build(request: &Request) -> Schedule {
     }
     let contributions = b.add_landing(1);
     let results = b.add_staging(1);
-    // Beginning with another server on every rank.
-    let first = request.rank as usize % servers.len();
+    // Beginning with the next server: another one in every unit.
     let mut shards: Vec<(Rank, u32)> = servers.iter().copied().zip(0..).collect();
-    shards.rotate_left(first);
+    let next = servers.partition_point(|server| *server < request.rank);
+    shards.rotate_left(next);
     let remote = || shards.iter().filter(|(server, _)| *server != request.rank);
 
     for &(server, shard) in remote() {

@@ -5,15 +5,13 @@
 //!
 //! Bandwidth is optimal: each rank sends 2 (P - 1) / P of the message.
 //!
-//! Staging: each block of the message has its own place in the landing memory, used twice per tile. The second put
-//! there carries the block's result, which the block's partial sum led to: it was consumed long before.
-//! By the same chain every rank is known to have entered when the first result is sent.
+//! Every rank is known to have entered when the first result is sent: a partial sum that it contributed to has led to it.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Area, Builder, block};
+use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::ring::pass_around;
+use crate::ring::{Window, pass_around};
 use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -23,9 +21,10 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "Reduce-scatter around a ring, then all-gather around the same ring. In step k rank r sends block \
               r − 1 − k to rank r + 1; in the first P − 1 steps it is a partial sum to which the receiver \
-              adds its own block, then it is a result. Every rank talks to two others only. Each block has \
-              its own place in landing memory, used twice: the second time it carries the block's result, \
-              which was computed from what lay there before.",
+              adds its own block, then it is a result. Every rank talks to two others only. Up to eight ranks each \
+              block has its own place in landing memory, used twice: the second time it carries the block's \
+              result, which was computed from what lay there before. More ranks use four places in turn, and \
+              a rank tells its neighbour when one is free.",
         formulas: &[Formula::any("2 (P − 1)", "2 N (P − 1) / P", "")],
         wins: "Large messages over a network on few ranks: fewest bytes, no link is shared.",
         source: "Patarasuk and Yuan, \"Bandwidth optimal all-reduce algorithms for clusters of workstations\", \
@@ -59,32 +58,45 @@ fn build(request: &Request) -> Schedule {
     if request.ranks == 1 {
         return b.build();
     }
-    let landing = b.add_landing(request.ranks);
-    reduce_scatter(&mut b, landing);
+    let turn = request.ranks - 1;
+    // In symmetric memory results land in the output.
+    let window = match b.symmetric() {
+        true => Window::new(&mut b, turn),
+        false => Window::new(&mut b, 2 * turn),
+    };
+    reduce_scatter(&mut b, &window);
 
-    let results = (!b.symmetric()).then_some(landing);
     let (own, right) = (block(b.rank()), b.after(1));
-    b.deliver(right, b.output(own.clone()), results, own);
-    pass_around(&mut b, &vec![results; request.ranks as usize - 1]);
+    let results = (!b.symmetric()).then_some(&window);
+    if results.is_some() {
+        window.reserve(&mut b, turn);
+    }
+    let place = results.map(|window| window.place(turn));
+    b.deliver(right, b.output(own.clone()), place, own);
+    pass_around(&mut b, results);
     b.build()
 }
 
 /// Leaves the result of block r in rank r's output.
-fn reduce_scatter(b: &mut Builder, landing: Area) {
+fn reduce_scatter(b: &mut Builder, window: &Window) {
     let (left, right) = (b.before(1), b.after(1));
-    for distance in 1..b.ranks() {
-        let sent = block(b.before(distance));
-        b.copy(vec![b.outbox(right, landing, sent.clone())], b.output(sent));
+    let turn = b.ranks() - 1;
+    for step in 0..turn {
+        let sent = block(b.before(step + 1));
+        window.reserve(b, step);
+        let dst = b.outbox(right, window.place(step), sent.clone());
+        b.copy(vec![dst], b.output(sent));
         b.signal(right);
 
-        let received = block(b.before(distance + 1));
+        let received = block(b.before(step + 2));
         b.wait(left);
         let own = b.output(received.clone());
-        let srcs = vec![b.inbox(left, landing, received), own.clone()];
-        if distance + 1 == b.ranks() {
+        let srcs = vec![b.inbox(left, window.place(step), received), own.clone()];
+        if step + 1 == turn {
             b.reduce_last(vec![own], srcs);
         } else {
             b.reduce(own, srcs);
         }
+        window.release(b, step);
     }
 }

@@ -45,7 +45,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               Jouppi et al., \"TPU v4\", 2023 (all dimensions at once)",
     },
     requires: Requirements {
-        parts: Parts::Count { of: "rows" },
+        parts: Parts::Count { of: "rows", alike },
         ..Requirements::NONE
     },
     symmetry: Symmetry::None,
@@ -92,6 +92,12 @@ impl Shape {
     fn is_line(self) -> bool {
         self.rows == 1 || self.columns == 1
     }
+}
+
+/// Rows are alike; in a ring, all ranks.
+fn alike(request: &Request) -> Option<u32> {
+    let shape = Shape::of(request);
+    Some(if shape.is_line() { 1 } else { shape.columns })
 }
 
 fn cost(request: &Request) -> Cost {

@@ -4,8 +4,9 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Area, Builder, block};
+use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
+use crate::ring::Window;
 use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -43,26 +44,29 @@ fn build(request: &Request) -> Schedule {
         return b.build();
     }
     let partial = b.add_scratch(1);
-    let landing: Vec<Area> = (1..request.ranks).map(|_| b.add_landing(1)).collect();
+    let turn = request.ranks - 1;
+    let window = Window::new(&mut b, turn);
     let (left, right) = (b.before(1), b.after(1));
     let mut to_send = b.input(block(left));
-    for (step, &area) in landing.iter().enumerate() {
-        let dst = b.outbox(right, area, to_send.chunks.clone());
+    for step in 0..turn {
+        window.reserve(&mut b, step);
+        let dst = b.outbox(right, window.place(step), to_send.chunks.clone());
         b.copy(vec![dst], to_send);
         b.signal(right);
 
-        let received = block(b.before(step as u32 + 2));
+        let received = block(b.before(step + 2));
         b.wait(left);
         let srcs = vec![
-            b.inbox(left, area, received.clone()),
+            b.inbox(left, window.place(step), received.clone()),
             b.input(received.clone()),
         ];
         to_send = b.scratch(partial, received.clone());
-        if step + 1 == landing.len() {
+        if step + 1 == turn {
             b.reduce_last(vec![b.output(received)], srcs);
         } else {
             b.reduce(to_send.clone(), srcs);
         }
+        window.release(&mut b, step);
     }
     b.build()
 }

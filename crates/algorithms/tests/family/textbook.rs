@@ -187,6 +187,12 @@ fn move_only(algorithm: &Algorithm, terms: &Terms) -> (u32, Moved, Moved) {
             let sent = moved((1, 1), (p - 1, 1));
             (1 + (p as u32 - 1).ilog2() + entry, sent, nothing())
         }
+        // Thakur, Rabenseifner and Gropp 2005, section 4.2 (van de Geijn): ⌈log2 p⌉ rounds of a scatter, p - 1 of a ring all-gather, together
+        // 2 (p - 1) n / p through the root.
+        ("broadcast", "scatter-all-gather") => {
+            let sent = moved((2 * (p - 1), p), (along_ranges(p) + p * (p - 1), p));
+            (terms.floor_log + p as u32 - 1 + entry, sent, nothing())
+        }
         ("broadcast", "mapped") => (2, nothing(), moved((1, 1), (p - 1, 1))),
         // Thakur, Rabenseifner and Gropp 2005, section 4.1: p - 1 rounds, (p - 1) n / p.
         ("all-gather", "ring") => (p as u32 - 1 + entry, terms.each_all_but_one(), nothing()),
@@ -196,12 +202,32 @@ fn move_only(algorithm: &Algorithm, terms: &Terms) -> (u32, Moved, Moved) {
             let sent = moved((doubling(p), p), (p * (p - 1), p));
             (halving_steps(p) + entry, sent, nothing())
         }
+        // Bruck et al. 1997, concatenation: ⌈log2 p⌉ rounds, (p - 1) n / p.
+        ("all-gather", "bruck") => (terms.ceil_log + entry, terms.each_all_but_one(), nothing()),
         ("all-gather", "direct") => (1 + entry, terms.each_all_but_one(), nothing()),
         ("all-gather", "mapped") => (2, nothing(), terms.each_all_but_one()),
         // Thakur, Rabenseifner and Gropp 2005, section 4.3: p - 1 rounds, (p - 1) n / p.
         ("all-to-all", "pairwise") => (p as u32 - 1 + entry, terms.each_all_but_one(), nothing()),
         ("all-to-all", "direct") => (1 + entry, terms.each_all_but_one(), nothing()),
+        // Bruck et al. 1997, index with radix 2: ⌈log2 p⌉ rounds; in round k the blocks whose distance has bit k, n / 2 at most.
+        ("all-to-all", "bruck") => {
+            let blocks = (1..p)
+                .map(|distance| u64::from(distance.count_ones()))
+                .sum();
+            (terms.ceil_log, terms.each((blocks, p)), nothing())
+        }
         ("gather", "linear") => (1 + entry, moved((1, p), (p - 1, p)), nothing()),
+        // Chan et al. 2007, minimum spanning tree gather and scatter: ⌈log2 p⌉ rounds, (p - 1) n / p through the root.
+        ("gather", "binomial") => (
+            terms.floor_log,
+            moved((p / 2, p), (along_ranges(p), p)),
+            nothing(),
+        ),
+        ("scatter", "binomial") => (
+            terms.floor_log,
+            moved((p - 1, p), (along_ranges(p), p)),
+            nothing(),
+        ),
         ("scatter", "linear") if symmetric => (2, nothing(), moved((1, p), (p - 1, p))),
         ("scatter", "linear") => (1, moved((p - 1, p), (p - 1, p)), nothing()),
         // Hensgen, Finkel and Manber 1988: ⌈log2 p⌉ rounds.
@@ -277,4 +303,12 @@ fn doubling(p: u64) -> u64 {
 fn halving_steps(p: u64) -> u32 {
     let floor_log = p.ilog2();
     floor_log + u32::from(4 * p > 5 << floor_log)
+}
+
+/// The blocks that pass an edge when a range of ranks is halved again and again, and one half's blocks go to or come from the other.
+fn along_ranges(p: u64) -> u64 {
+    match p {
+        1 => 0,
+        _ => p / 2 + along_ranges(p / 2) + along_ranges(p.div_ceil(2)),
+    }
 }

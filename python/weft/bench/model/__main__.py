@@ -9,22 +9,30 @@ import sys
 import time
 from pathlib import Path
 
+from weft import _weft
 from weft.bench import launch, processes
-from weft.bench.model import observed
+from weft.bench.model import compare, observed, plot, report
 from weft.bench.model.observed import Observed
 from weft.bench.model.settings import SETTINGS, Setting
 from weft.bench.sizes import parse_sizes
-from weft.schedule import algorithms
 
 
 def main() -> int:
     """Runs it."""
     arguments = _arguments()
+    arguments.output.mkdir(parents=True, exist_ok=True)
     if arguments.observed:
         found = observed.load(arguments.observed)
     else:
         found = [_measure(setting, arguments) for setting in SETTINGS if setting.name in arguments.settings]
         observed.save(arguments.output / "observed.json", found)
+    compared = [compare.compare(one) for one in found]
+    text = report.table(compared)
+    print(text)
+    (arguments.output / "table.txt").write_text(text + "\n")
+    report.write(arguments.output / "cells.json", compared)
+    plot.draw(arguments.output / "cells.png", compared)
+    print(f"written: {arguments.output}")
     return 0
 
 
@@ -33,12 +41,25 @@ def _arguments() -> argparse.Namespace:
     names = [setting.name for setting in SETTINGS]
     parser.add_argument("--settings", type=lambda text: text.split(","), default=names, metavar="NAME,...")
     parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes("4K:64M"), metavar="SIZES")
+    parser.add_argument("--quick", action="store_true", help="up to 1M, one round: a look, not a record")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--cell-seconds", type=float, default=0.03, metavar="S", help="per algorithm, size and round")
     parser.add_argument("--calibration-seconds", type=float, default=2.0, metavar="S", help="per round")
     parser.add_argument("--output", type=Path, default=Path("build/validate-model"), metavar="DIRECTORY")
     parser.add_argument("--observed", type=Path, metavar="FILE", help="predict what was measured before")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.sizes, arguments.rounds = [size for size in arguments.sizes if size <= 1 << 20], 1
+    return arguments
+
+
+def _family(setting: Setting) -> list[str]:
+    """Every all-reduce that can run there."""
+    ranks_per_host = [setting.ranks // setting.hosts] * setting.hosts
+    names: list[str] = json.loads(
+        _weft.family(json.dumps({"collective": "all-reduce", "ranks_per_host": ranks_per_host}))
+    )
+    return names
 
 
 def _measure(setting: Setting, arguments: argparse.Namespace) -> Observed:
@@ -49,7 +70,7 @@ def _measure(setting: Setting, arguments: argparse.Namespace) -> Observed:
         spec, result = Path(directory, "spec.json"), Path(directory, "result.json")
         value = {
             "setting": dataclasses.asdict(setting),
-            "algorithms": [a.name for a in algorithms("all-reduce")],
+            "algorithms": _family(setting),
             "sizes": arguments.sizes,
             "rounds": arguments.rounds,
             "cell_s": arguments.cell_seconds,

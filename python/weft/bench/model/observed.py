@@ -19,6 +19,8 @@ class Observed:
     """One setting's measurements, the rounds' together."""
 
     setting: Setting
+    cores: int
+    """Of the machine, on which all hosts are emulated."""
     calibration: list[Measurement]
     """What the parameters come from."""
     cells: list[Measurement]
@@ -35,7 +37,7 @@ class Observed:
             name: [Measurement(Probe(**entry["probe"]), entry["seconds"]) for entry in value[name]]
             for name in ("calibration", "cells")
         }
-        return Observed(Setting(**value["setting"]), **measurements)
+        return Observed(Setting(**value["setting"]), value["cores"], **measurements)
 
 
 def merged(rounds: Sequence[Measurement]) -> list[Measurement]:

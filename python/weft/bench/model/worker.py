@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 
 import weft
+from weft import machine
 from weft.bench.model import observed
 from weft.bench.model.observed import Observed
 from weft.bench.model.settings import Setting
-from weft.emulation import kernel
+from weft.emulation import Network, kernel
 from weft.tuning import calibration
 from weft.tuning.stopwatch import Measurement, Probe, Stopwatch
 
@@ -28,26 +29,40 @@ def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
     sizes: list[int] = spec["sizes"]
     with weft.init(pool_bytes=1 << 30, timeout=600.0) as group:
-        stopwatch = Stopwatch(group, max(sizes))
-        wanted = [Probe("all-reduce", name, size) for size in sizes for name in spec["algorithms"]]
-        probes = calibration.probes(max(sizes))
+        setting = Setting(**spec["setting"])
+        stopwatch = Stopwatch(group, max(sizes), _rest_s(setting))
+        portions = [calibration.probes(max(sizes))[index :: len(sizes)] for index in range(len(sizes))]
         first: list[Measurement] = []
         cells: list[Measurement] = []
         long: set[Probe] = set()
+        slow: set[tuple[str, str]] = set()
         runs = {name: stopwatch.runs(Probe("all-reduce", name, 4096)) for name in spec["algorithms"]}
         for turn in range(spec["rounds"]):
-            first += calibration.measure(stopwatch.measure_all, probes, spec["calibration_s"])
-            for probe in wanted:
-                if not runs[probe.algorithm] or probe in long:
-                    continue
-                cells.append(stopwatch.measure(probe, spec["cell_s"]))
-                if cells[-1].median_s > _LONG_S:
-                    long.add(probe)
+            for size, portion in zip(sizes, portions, strict=True):
+                first += calibration.measure(stopwatch.measure_all, portion, spec["calibration_s"] / len(sizes), slow)
+                for probe in [Probe("all-reduce", name, size) for name in spec["algorithms"] if runs[name]]:
+                    if probe in long:
+                        continue
+                    cells.append(stopwatch.measure(probe, spec["cell_s"]))
+                    if cells[-1].median_s > _LONG_S:
+                        long.add(probe)
             if group.rank == 0:
                 print(f"round {turn + 1} of {spec['rounds']}", flush=True)
         if group.rank == 0:
-            found = Observed(Setting(**spec["setting"]), observed.merged(first), observed.merged(cells))
+            found = Observed(
+                setting,
+                round(machine.usable_cores()),
+                observed.merged(first),
+                observed.merged(cells),
+            )
             Path(spec["result"]).write_text(json.dumps(found.to_value()))
+
+
+def _rest_s(setting: Setting) -> float:
+    """As long as an emulated line takes to save up its burst, so that every call finds the line alike."""
+    if setting.gbps is None:
+        return 0.0
+    return 8 * Network(setting.hosts, setting.gbps).burst_bytes / (setting.gbps * 1e9)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+//! Scatter, then all-gather (van de Geijn): the root's message is scattered over the ranks along a tree, then its blocks travel around a ring.
+//!
+//! No rank sends more than twice the message, however many ranks there are. A block leaves a rank only after it has come there, so
+//! nothing is overwritten before it was handed on.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::{Builder, block};
+use crate::cost::{Cost, Phase};
+use crate::range_tree::{self, Place};
+use crate::ring::{Window, pass_around};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "scatter-all-gather",
+    collective: "broadcast",
+    summary: "blocks are scattered along a tree, then travel around a ring; few bytes, any transport, for large messages",
+    about: About {
+        how: "The message is scattered over the ranks along a tree in which the ranks below a rank are its \
+              neighbours, then its blocks travel around a ring.",
+        formulas: &[
+            Formula::ordinary("⌊log₂ P⌋ + P − 1", "2 N (P − 1) / P", ""),
+            Formula::symmetric("1 + ⌊log₂ P⌋ + P − 1", "2 N (P − 1) / P", ""),
+        ],
+        wins: "Large messages on few ranks.",
+        source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
+              MPICH\", 2005, section 4.2 (van de Geijn)",
+    },
+    requires: Requirements::NONE,
+    symmetry: Symmetry::None,
+    cost,
+    build,
+};
+
+fn cost(request: &Request) -> Cost {
+    let (ranks, share) = (request.ranks, request.block_share());
+    let rounds = range_tree::depth(ranks);
+    let children = ranks.next_power_of_two().ilog2();
+    let level = Phase {
+        share: request.others_share() / f64::from(children),
+        crossing: range_tree::crossing(request, request.root()) / f64::from(rounds),
+        ..Phase::signals(rounds)
+    };
+    let mut scatter = level.spread(
+        children,
+        0,
+        Phase {
+            copied: request.staged(share),
+            ..level
+        },
+    );
+    if let Some(first) = scatter.first_mut() {
+        first.received = f64::from(ranks / 2) * share;
+    }
+    let pass = Phase {
+        crossing: crossing::shift(request, 1) * share,
+        copied: request.staged(share),
+        ..Phase::exchange(ranks - 1, 1, share)
+    };
+    let phases = [request.entry()].into_iter().chain(scatter).chain([pass]);
+    Cost::of(request, phases)
+}
+
+fn build(request: &Request) -> Schedule {
+    let ranks = request.ranks;
+    let mut b = Builder::new(request, Grid::Equal(ranks));
+    if ranks == 1 {
+        return b.build();
+    }
+    let scattered = b.add_staging(ranks / 2);
+    let window = (!b.symmetric()).then(|| Window::new(&mut b, ranks - 1));
+    let Place {
+        parent,
+        range,
+        children,
+    } = Place::of(ranks, request.root(), request.rank);
+    let (left, right) = (b.before(1), b.after(1));
+    b.open_to(left);
+    if let Some(parent) = parent {
+        b.open_to(parent);
+    }
+    b.await_open(right);
+    for (child, _) in &children {
+        b.await_open(*child);
+    }
+    if let Some(parent) = parent {
+        b.wait(parent);
+    }
+    let held = |b: &Builder, chunks| match (parent, scattered) {
+        (Some(parent), Some(area)) => b.inbox(parent, area.starting_at(range.start), chunks),
+        _ => b.output(chunks),
+    };
+    for (child, blocks) in children {
+        let src = held(&b, blocks.clone());
+        b.deliver(child, src, scattered, blocks);
+    }
+    let own = block(b.rank());
+    let src = held(&b, own.clone());
+    let place = window.as_ref().map(|window| window.place(0));
+    let mut dsts = vec![b.destination(right, place, own.clone())];
+    let output = b.output(own);
+    if src != output {
+        dsts.push(output);
+    }
+    b.copy(dsts, src);
+    b.signal(right);
+    pass_around(&mut b, window.as_ref());
+    b.build()
+}

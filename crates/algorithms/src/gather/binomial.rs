@@ -1,0 +1,93 @@
+//! Binomial gather: every rank collects the blocks of the ranks below it in a tree and sends them on together.
+//!
+//! The ranks below a rank are its neighbours, so their blocks lie side by side: one message. Few messages for the root, at the price of
+//! handing blocks on: for small blocks of equal size.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::{Builder, block};
+use crate::cost::{Cost, Phase};
+use crate::range_tree::{Place, crossing, depth};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "binomial",
+    collective: "gather",
+    summary: "blocks are collected along a tree; few messages, any transport, for small blocks",
+    about: About {
+        how: "Each rank collects the blocks of the ranks below it in a tree, which are its neighbours, and \
+              sends them on as one message. The root receives ⌈log₂ P⌉ messages. Equal counts.",
+        formulas: &[Formula::any(
+            "⌊log₂ P⌋",
+            "about N / 2 (the root receives N (P − 1) / P)",
+            "",
+        )],
+        wins: "Small blocks on many ranks.",
+        source: "Chan, Heimlich, Purkayastha and van de Geijn, \"Collective communication: theory, \
+              practice, and experience\", 2007",
+    },
+    requires: Requirements::NONE,
+    symmetry: Symmetry::None,
+    cost,
+    build,
+};
+
+fn cost(request: &Request) -> Cost {
+    let rounds = f64::from(depth(request.ranks));
+    let rest = Phase {
+        received: request.others_share() / rounds,
+        crossing: crossing(request, request.root()) / rounds,
+        copied: 1.0 / rounds,
+        ..Phase::signals(depth(request.ranks).saturating_sub(1))
+    };
+    // Each rank sends once; most, the one with half of the ranks below it.
+    let first = Phase {
+        rounds: 1,
+        messages: 1,
+        share: f64::from(request.ranks / 2) * request.block_share(),
+        ..rest
+    };
+    Cost::of(request, [first, rest])
+}
+
+fn build(request: &Request) -> Schedule {
+    let ranks = request.ranks;
+    let mut b = Builder::new(request, Grid::Equal(ranks));
+    let own = block(b.rank());
+    if ranks == 1 {
+        b.copy(vec![b.output(own.clone())], b.input(own));
+        return b.build();
+    }
+    let landing = b.add_landing(ranks / 2);
+    let collected = b.add_scratch(ranks / 2);
+    let Place {
+        parent,
+        range,
+        children,
+    } = Place::of(ranks, request.root(), request.rank);
+    let collected = collected.starting_at(range.start);
+    if let (Some(parent), true) = (parent, children.is_empty()) {
+        b.copy(vec![b.outbox(parent, landing, own.clone())], b.input(own));
+        b.signal(parent);
+        return b.build();
+    }
+    let place = |b: &Builder, chunks| match parent {
+        Some(_) => b.scratch(collected, chunks),
+        None => b.output(chunks),
+    };
+    b.copy(vec![place(&b, own.clone())], b.input(own));
+    // The smallest subtree is the first to be complete.
+    for (child, blocks) in children.into_iter().rev() {
+        b.wait(child);
+        let landed = b.inbox(child, landing, blocks.clone());
+        b.copy(vec![place(&b, blocks)], landed);
+    }
+    if let Some(parent) = parent {
+        b.copy(
+            vec![b.outbox(parent, landing, range.clone())],
+            b.scratch(collected, range),
+        );
+        b.signal(parent);
+    }
+    b.build()
+}

@@ -1,0 +1,86 @@
+//! Binomial scatter: the blocks of the ranks below a rank in a tree come to it together; it keeps its own and hands on the others.
+//!
+//! The ranks below a rank are its neighbours, so their blocks lie side by side: one message, handed on out of the landing memory. For small
+//! blocks of equal size.
+
+use weft_schedule::{Grid, Schedule};
+
+use crate::builder::{Builder, block};
+use crate::cost::{Cost, Phase};
+use crate::range_tree::{Place, crossing, depth};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    name: "binomial",
+    collective: "scatter",
+    summary: "blocks are handed down a tree; few messages, any transport, for small blocks",
+    about: About {
+        how: "The blocks of all ranks below a rank in a tree, which are its neighbours, come to it as one \
+              message; it hands on all but its own out of the landing memory. Equal counts.",
+        formulas: &[Formula::any(
+            "⌊log₂ P⌋",
+            "N (P − 1) / P in ⌈log₂ P⌉ messages",
+            "",
+        )],
+        wins: "Small blocks on many ranks.",
+        source: "Chan, Heimlich, Purkayastha and van de Geijn, \"Collective communication: theory, \
+              practice, and experience\", 2007",
+    },
+    requires: Requirements::NONE,
+    symmetry: Symmetry::None,
+    cost,
+    build,
+};
+
+fn cost(request: &Request) -> Cost {
+    let rounds = depth(request.ranks);
+    let children = request.ranks.next_power_of_two().ilog2();
+    let level = Phase {
+        share: request.others_share() / f64::from(children),
+        crossing: crossing(request, request.root()) / f64::from(rounds),
+        ..Phase::signals(rounds)
+    };
+    let mut phases = level.spread(
+        children,
+        0,
+        Phase {
+            copied: request.block_share(),
+            ..level
+        },
+    );
+    if let Some(first) = phases.first_mut() {
+        first.received = f64::from(request.ranks / 2) * request.block_share();
+    }
+    Cost::of(request, phases)
+}
+
+fn build(request: &Request) -> Schedule {
+    let ranks = request.ranks;
+    let mut b = Builder::new(request, Grid::Equal(ranks));
+    let own = block(b.rank());
+    if ranks == 1 {
+        b.copy(vec![b.output(own.clone())], b.input(own));
+        return b.build();
+    }
+    let landing = b.add_landing(ranks / 2);
+    let Place {
+        parent,
+        range,
+        children,
+    } = Place::of(ranks, request.root(), request.rank);
+    if let Some(parent) = parent {
+        b.wait(parent);
+    }
+    let held = |b: &Builder, chunks| match parent {
+        Some(parent) => b.inbox(parent, landing.starting_at(range.start), chunks),
+        None => b.input(chunks),
+    };
+    for (child, blocks) in children {
+        let src = held(&b, blocks.clone());
+        b.copy(vec![b.outbox(child, landing, blocks)], src);
+        b.signal(child);
+    }
+    let src = held(&b, own.clone());
+    b.copy(vec![b.output(own)], src);
+    b.build()
+}

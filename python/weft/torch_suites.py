@@ -1,0 +1,68 @@
+"""What came of public suites of tests over weft: a section of docs/torch.md."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["section"]
+
+_RECORDED = Path(__file__).with_name("torch_suites.json")
+"""What `tests/public/run.py --record` has written."""
+
+_HEAD = """
+## Public suites
+
+`make test-public-suites` runs tests that others wrote, with weft in Gloo's place and then with Gloo itself, in one
+environment, each with a time limit. Only tests that make a process group and are not skipped count. What is changed
+for it, the same for both but for the first and the last:
+
+- The name "gloo" makes weft's backend: `tests/public/substitute`.
+- Ranks are forked, not spawned, which saves importing torch for each.
+- distributed_test does not look for profiler events named "gloo:...", as with any backend that it does not know.
+
+With `TORCH_TESTS` (the directory `test` of torch's repository) or `IGNITE` (ignite's repository) in the environment it
+runs their tests too. What fails with both, in torch's tests of an older version, uses what torch no longer has.
+
+| suite | tests | pass with weft | pass with Gloo | fail with both |
+|---|---|---|---|---|
+"""
+
+_ONLY_WEFT = """
+What fails only with weft:
+
+| suite | test | reason |
+|---|---|---|
+"""
+
+_ONLY_GLOO = """
+What fails only with Gloo: """
+
+
+def section() -> str:
+    """The section's text."""
+    suites = json.loads(_RECORDED.read_text())
+    counts = "".join(
+        f"| {suite['what']} | {suite['tests']} | {suite['passed_weft']} | {suite['passed_gloo']} "
+        f"| {suite['failed_both']} |\n"
+        for suite in suites
+    )
+    differences = "".join(_differences(suite) for suite in suites)
+    only_gloo = [f"`{_short(test)}`" for suite in suites for test in suite["only_gloo_fails"]]
+    text = _HEAD + counts
+    if differences:
+        text += _ONLY_WEFT + differences
+    if only_gloo:
+        text += f"{_ONLY_GLOO}{', '.join(only_gloo)}.\n"
+    return text
+
+
+def _differences(suite: dict[str, Any]) -> str:
+    rows = ((suite["name"], _short(item["test"]), item["reason"]) for item in suite["only_weft_fails"])
+    return "".join(f"| {name} | `{test}` | {reason} |\n" for name, test, reason in rows)
+
+
+def _short(test: str) -> str:
+    """The test without its module and class."""
+    return test.rpartition(".")[2]

@@ -1,0 +1,152 @@
+"""The simulator's machine as a list of positive numbers, which measurements can be fitted to."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import _weft
+from weft.tuning.choice import Candidate
+from weft.tuning.fit import Parameters, fit
+from weft.tuning.stopwatch import Measurement
+
+__all__ = ["Model", "Shape"]
+
+Case = tuple[str, Candidate, int]
+"""A collective, how it is carried out, and bytes of the whole message."""
+
+_LATENCIES = {"signal_s": 4e-7, "step_s": 1e-7}
+_PER_BYTE = {"read_s_per_byte": 3e-11, "write_s_per_byte": 3e-11, "peer_s_per_byte": 2e-11}
+_BETWEEN_HOSTS = {
+    "latency_s": 2e-5,
+    "send_overhead_s": 5e-6,
+    "receive_overhead_s": 5e-6,
+    "send_s_per_byte": 2e-10,
+    "receive_s_per_byte": 2e-10,
+    "bytes_per_s": 1e9,
+}
+_CALL_S = 4e-6
+_SCALES = {"scale_64K": 1.0, "scale_1M": 1.0, "scale_8M": 1.0, "scale_64M": 1.0}
+"""See [Note: Caches]. The first is 1 by definition."""
+_SCALE_BYTES = (64 << 10, 1 << 20, 8 << 20, 64 << 20)
+_ELEMENT_BYTES = 4
+_UNLIMITED_BYTES_PER_S = 1e12
+
+# [Note: Token buckets] An emulated line lets pass at once what it has saved up while idle, up to a burst, and only then
+# keeps to its rate. After a rest, the first bytes of a collective up to the burst take the time that they would take on
+# a line without a limit; the limit holds for the share of the busiest line's bytes that are left.
+
+# [Note: Caches] A byte takes longer the larger the message is, because less of it is found in caches. What a byte takes
+# is a parameter at a few sizes of messages, and interpolated between them.
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What of a machine is known without measuring."""
+
+    ranks_per_host: tuple[int, ...]
+    cores: int
+    """Of each host."""
+    emulated: bool = False
+    """The hosts are namespaces on one machine and share its cores."""
+    line_burst_bytes: float = 0.0
+    """How much an idle line saves up: emulated lines are token buckets."""
+
+    @property
+    def networked(self) -> bool:
+        """Whether there is more than one host."""
+        return len(self.ranks_per_host) > 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A machine's shape and parameters: prices what runs on it."""
+
+    shape: Shape
+    parameters: Parameters
+
+    @staticmethod
+    def typical(shape: Shape) -> Model:
+        """A server of 2025 with 10 Gbit/s."""
+        network = _BETWEEN_HOSTS if shape.networked else {}
+        scales = {} if shape.networked else dict(list(_SCALES.items())[1:])
+        return Model(shape, {"call_s": _CALL_S, **_LATENCIES, **_PER_BYTE, **scales, **network})
+
+    @staticmethod
+    def fitted(shape: Shape, measured: Sequence[Measurement]) -> Model:
+        """The parameters that explain measurements best."""
+        cases = [(m.probe.collective, Candidate(m.probe.algorithm), m.probe.bytes) for m in measured]
+        start = Model.typical(shape).parameters
+
+        def predict(sets: Sequence[Parameters]) -> np.ndarray:
+            return _price([Model(shape, parameters) for parameters in sets], cases, "play")
+
+        return Model(shape, fit(start, predict, [m.median_s for m in measured]))
+
+    def machine(self, size: int) -> dict[str, Any]:
+        """As the simulator takes it, for messages of a size."""
+        parameters = {**_BETWEEN_HOSTS, **_SCALES, **self.parameters}
+        scales = [np.log(parameters[name]) for name in _SCALES]
+        scale = float(np.exp(np.interp(np.log(max(size, 1)), np.log(_SCALE_BYTES), scales)))
+        host: dict[str, Any] = {name: parameters[name] for name in _LATENCIES}
+        host |= {name: parameters[name] * scale for name in _PER_BYTE}
+        network = {name: parameters[name] for name in _BETWEEN_HOSTS}
+        return {
+            "hosts": list(self.shape.ranks_per_host),
+            "host": {"cores": self.shape.cores, **host},
+            "network": network,
+            "shared_cores": self.shape.cores if self.shape.emulated else None,
+        }
+
+    def to_value(self) -> dict[str, Any]:
+        """For JSON: the parameters, and the machine at the size where the scales begin."""
+        return {"parameters": dict(self.parameters), **self.machine(_SCALE_BYTES[0])}
+
+    def play(self, cases: Sequence[Case]) -> list[float]:
+        """The times of calls by the event-driven simulator, in seconds."""
+        return list(map(float, _price([self], cases, "play")[0]))
+
+    def closed_form(self, cases: Sequence[Case]) -> list[float]:
+        """The times of calls by the closed form, in seconds."""
+        return list(map(float, _price([self], cases, "closed-form")[0]))
+
+
+def _price(models: Sequence[Model], cases: Sequence[Case], method: str) -> np.ndarray:
+    """By model and case. On lines that are token buckets, see [Note: Token buckets]."""
+    sizes = list(dict.fromkeys(size for _, _, size in cases))
+    machines = [model.machine(size) for model in models for size in sizes]
+    jobs = [
+        {
+            "machine": index * len(sizes) + sizes.index(size),
+            "collective": collective,
+            "algorithm": candidate.algorithm,
+            "bytes": size,
+            "element_bytes": _ELEMENT_BYTES,
+            "tile_bytes": candidate.tile_bytes,
+            "tiles_in_flight": candidate.tiles_in_flight,
+        }
+        for index in range(len(models))
+        for collective, candidate, size in cases
+    ]
+    table = (len(models), len(cases))
+    seconds, crossing = (part.reshape(table) for part in _ask(machines, jobs, method))
+    burst = models[0].shape.line_burst_bytes
+    if burst:
+        for machine in machines:
+            machine["network"]["bytes_per_s"] = _UNLIMITED_BYTES_PER_S
+        unlimited = _ask(machines, jobs, method)[0].reshape(table)
+        limited = np.maximum(0.0, 1 - burst / np.maximum(crossing, 1.0))
+        seconds = unlimited + np.maximum(0.0, seconds - unlimited) * limited
+    calls = np.array([[model.parameters["call_s"]] for model in models])
+    total: np.ndarray = seconds + calls
+    return total
+
+
+def _ask(machines: Sequence[Any], jobs: Sequence[Any], method: str) -> tuple[np.ndarray, np.ndarray]:
+    question = {"machines": machines, "jobs": jobs, "method": method}
+    answer = json.loads(_weft.price(json.dumps(question)))
+    return np.array(answer["seconds"]), np.array(answer["crossing_bytes"])

@@ -1,0 +1,105 @@
+"""What ranks run to check what they run by: forced, profiled, of one's own."""
+
+import numpy as np
+
+import weft
+from weft.schedule import Builder
+
+
+def forced(group):
+    """A group's algorithm, and a call's; the plan tells which."""
+    everyone = range(group.size)
+    ringed = group.new_group(everyone, algorithm={"all-reduce": "ring"})
+    x = np.full(3000, group.rank + 1, np.float32)
+    ringed.all_reduce(x)
+    assert np.all(x == group.size * (group.size + 1) / 2)
+    group.all_gather(x, algorithm="ring", tile_bytes=512, tiles_in_flight=1)
+    plan = ringed.plan("all-reduce", 12000)
+    assert plan.name == "ring"
+    assert "options or the configuration" in plan.why[0]
+    return plan.hash, group.plan("all-reduce", 12000).hash
+
+
+def forced_differently(group):
+    """Calls of different algorithms."""
+    name = "ring" if group.rank == 0 else "two-shot"
+    try:
+        group.all_reduce(np.ones(1000), algorithm=name)
+    except weft.Desync as error:
+        return str(error)
+    return "nothing was noticed"
+
+
+def replayed(group, transport, address, path):
+    """A plan that is kept is what the next group runs by; only rank 0 reads it."""
+    everyone = range(group.size)
+    plan = group.new_group(everyone, algorithm={"all-reduce": "two-shot"}).plan("all-reduce", 1 << 20)
+    if group.rank == 0:
+        plan.save(path)
+    found = path if group.rank == 0 else "none"
+    options = {"transport": transport, "name": "replayed", "timeout": 20, "profile": found}
+    again = weft.init(group.rank, group.size, address=address, **options)
+    assert again.all_reduce(np.ones(5))[0] == group.size
+    replay = again.plan("all-reduce", 1 << 20)
+    assert (replay.name, replay.hash, plan.why != replay.why) == ("two-shot", plan.hash, True)
+    assert again.plan("broadcast", 100).why[0].startswith("binomial: chosen, the built-in default")
+    again.close()
+
+
+def own_schedule(group):
+    """An all-reduce that sends everything to everybody, and one that forgets a rank."""
+    good = everything_to_everybody(group.size)
+    group.use_schedule("mine", good)
+    x = np.arange(100, dtype=np.int64) * (group.rank + 1)
+    group.all_reduce(x, algorithm="mine")
+    assert np.array_equal(x, np.arange(100) * (group.size * (group.size + 1) // 2))
+    group.use_schedule("its-text", good.text)
+    for wrong in (good.text.replace("signal", "wait"), "collective nothing"):
+        try:
+            group.use_schedule("wrong", wrong)
+        except weft.ConfigError as error:
+            assert "wrong" in str(error)
+        else:
+            raise AssertionError("it was not refused")
+
+
+def everything_to_everybody(ranks):
+    """Every rank's vector lands at every other."""
+    builder = Builder("all-reduce", ranks=ranks, chunks=1)
+    inbox = builder.add_landing(width=1)
+    for me in builder.programs:
+        for distance in range(1, ranks):
+            peer = me.after(distance)
+            me.copy(peer.landing(inbox, me)[0], me.output[0])
+            me.signal(peer)
+        for distance in range(1, ranks):
+            me.wait(me.after(distance))
+        all_of_them = [p.output[0] if p is me else me.landing(inbox, p)[0] for p in builder.programs]
+        me.reduce(me.output[0], all_of_them, last=True)
+    return builder.build()
+
+
+def reproducible(group):
+    """The bits of a sum, by whatever may run."""
+    same = group.new_group(range(group.size), reproducible=True)
+    rng = np.random.default_rng(group.rank)
+    x = rng.standard_normal(5000).astype(np.float32)
+    results = [same.all_reduce(x.copy(), algorithm=name).tobytes() for name in (None, "direct", "two-shot")]
+    try:
+        same.all_reduce(x, algorithm="ring")
+    except weft.ConfigError as error:
+        return results, str(error)
+    return results, "the ring was not refused"
+
+
+def declared_units(group):
+    """Ranks in pairs, told by the user."""
+    pairs = group.new_group(range(group.size), topology=[[rank // 2 for rank in range(group.size)]])
+    for algorithm in ("multi-rail(ring, direct)", "leaders(binomial, ring)"):
+        x = pairs.all_reduce(np.ones(1000, np.int32), algorithm=algorithm)
+        assert np.all(x == group.size), algorithm
+    try:
+        group.new_group(range(group.size), topology=[[0]])
+    except weft.ConfigError as error:
+        return str(error)
+    return "it was not refused"
