@@ -73,18 +73,37 @@ pub(crate) fn interleave(programs: Vec<Vec<Step>>) -> Vec<Step> {
     )
 }
 
-/// The rounds of two programs in turns: a round is what follows some waits.
+/// The rounds of two programs in turns: a round begins with a wait for the rank that is waited for most.
 ///
-/// Every rank must have both programs, the same on all but for names, with signals of round k awaited by round k + 1; and no pair of ranks
-/// may have signals in both. So no rank waits in vain, and none waits for a round longer than it would without the other program.
+/// Every rank must have both programs, the same on all but for names, with signals that are awaited in later rounds, except those that
+/// come first; and no pair of ranks may have signals in both. So no rank waits in vain, and no chain of signals gets longer than
+/// in the longer program alone.
 pub(crate) fn side_by_side(one: Vec<Step>, other: Vec<Step>) -> Vec<Step> {
     in_turns([rounds(one), rounds(other)].map(Vec::into_iter))
 }
 
 fn rounds(steps: Vec<Step>) -> Vec<Vec<Step>> {
-    let waits = |step: &Step| matches!(step, Step::Wait { .. });
-    let rounds = steps.chunk_by(|step, next| waits(step) || !waits(next));
-    rounds.map(<[Step]>::to_vec).collect()
+    let mut waits: HashMap<Rank, u32> = HashMap::new();
+    for step in &steps {
+        if let Step::Wait { from, .. } = step {
+            *waits.entry(*from).or_default() += 1;
+        }
+    }
+    let most = (waits.iter()).max_by_key(|(rank, waits)| (**waits, **rank));
+    let source = most.map(|(rank, _)| *rank);
+    let mut rounds: Vec<Vec<Step>> = vec![Vec::new()];
+    let (mut waiting, mut first) = (false, true);
+    for step in steps {
+        let waits = matches!(&step, Step::Wait { .. });
+        let of_source = matches!(&step, Step::Wait { from, .. } if Some(*from) == source);
+        if waits && !waiting && (first || of_source) {
+            rounds.push(Vec::new());
+        }
+        first &= !waits;
+        waiting = waits;
+        rounds.last_mut().expect("there is one at least").push(step);
+    }
+    rounds
 }
 
 fn in_turns(programs: impl IntoIterator<Item = impl Iterator<Item = Vec<Step>>>) -> Vec<Step> {

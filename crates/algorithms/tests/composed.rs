@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use weft_algorithms::{
     Memory, Part, Parts, Reach, Request, Selection, Topology, family, registry, select,
 };
-use weft_schedule::{Collective, Mapped, Report, Schedule, VerifyOptions, verify};
+use weft_schedule::{Collective, Mapped, Report, Schedule, Share, VerifyOptions, verify};
 
 /// The host of each rank: this many ranks per host, fewer on the last.
 fn hosts(ranks: u32, per_host: u32) -> Vec<u32> {
@@ -224,5 +224,83 @@ fn one_rank_of_a_hundred_thousand() {
             "{name}: {rounds} rounds"
         );
         assert!(program.steps.len() < 10 * exchanges as usize, "{name}");
+    }
+}
+
+/// Steps, and what the rank sends that sends most, in the literature's formulas for `hosts` hosts of `each` ranks.
+fn textbook(name: &str, hosts: u64, each: u64) -> (u64, Share) {
+    let ranks = hosts * each;
+    let sum = |a: (u64, u64), b: (u64, u64)| Share::new(a.0 * b.1 + b.0 * a.1, a.1 * b.1);
+    let inside = (2 * (each - 1), each);
+    let ring = (2 * (hosts - 1), hosts);
+    let (log_each, log_hosts) = (u64::from(each.ilog2()), u64::from(hosts.ilog2()));
+    let children = u64::from(each.next_power_of_two().ilog2());
+    match name {
+        // Cho et al. 2019: the message in the first dimension, its slices in the second.
+        "multi-rail(ring, ring)" => (
+            2 * (each - 1) + 2 * (hosts - 1),
+            sum(inside, (ring.0, ring.1 * each)),
+        ),
+        "multi-rail(direct, ring)" => (2 + 2 * (hosts - 1), sum(inside, (ring.0, ring.1 * each))),
+        "multi-rail(slice-reduce, ring)" => {
+            (4 + 2 * (hosts - 1), Share::new(ring.0, ring.1 * each))
+        }
+        // Jia et al. 2018: the leader sends in the ring, then to its children.
+        "leaders(binomial, ring)" => (2 * log_each + 2 * (hosts - 1), sum(ring, (children, 1))),
+        "leaders(binomial, binomial)" => {
+            let root = u64::from(hosts.next_power_of_two().ilog2());
+            (2 * log_each + 2 * log_hosts, Share::new(root + children, 1))
+        }
+        // Mikami et al. 2018, with both dimensions at once: as many bytes as one ring.
+        "torus" => (
+            4 * (hosts.max(each) - 1),
+            Share::new(2 * (ranks - 1), ranks),
+        ),
+        // Li et al. 2014: each of the servers answers all, and pushes to the other servers.
+        "parameter-server" => (2, sum((ranks - 1, hosts), (hosts - 1, hosts))),
+        other => panic!("{other} has no line in the textbook"),
+    }
+}
+
+#[test]
+fn costs_are_those_of_the_literature() {
+    for (count, each) in [
+        (2, 2),
+        (2, 3),
+        (3, 2),
+        (3, 4),
+        (4, 8),
+        (8, 4),
+        (5, 5),
+        (7, 3),
+        (16, 4),
+        (3, 12),
+        (10, 12),
+    ] {
+        let topology = Topology::hosts(&hosts(count * each, each));
+        let asked = request(Collective::AllReduce, Memory::Ordinary, &topology);
+        for name in [
+            "multi-rail(ring, ring)",
+            "multi-rail(direct, ring)",
+            "multi-rail(slice-reduce, ring)",
+            "leaders(binomial, ring)",
+            "leaders(binomial, binomial)",
+            "torus",
+            "parameter-server",
+        ] {
+            let selection = select("all-reduce", name).unwrap();
+            let (report, programs) = verified(&selection, &asked);
+            let sent = report
+                .sent
+                .iter()
+                .map(|sent| sent.share(&programs[0].grid).unwrap());
+            let most = sent
+                .max_by(|a, b| (a.numerator * b.denominator).cmp(&(b.numerator * a.denominator)));
+            assert_eq!(
+                (u64::from(report.latency_steps), most.unwrap()),
+                textbook(name, u64::from(count), u64::from(each)),
+                "{name} on {count} hosts of {each}"
+            );
+        }
     }
 }
