@@ -54,7 +54,7 @@ def test_own_schedules_are_simulated_and_drawn(tmp_path: Path) -> None:
     short, long = schedule.simulate(NETWORK, [4096, 1 << 20])
     assert short < long
     schedule.draw(tmp_path / "own.svg", NETWORK, name="own")
-    assert "broadcast own: 64KB on 4 ranks, 4 hosts" in (tmp_path / "own.svg").read_text()
+    assert "broadcast own: 64 KiB on 4 ranks, 4 hosts" in (tmp_path / "own.svg").read_text()
     with pytest.raises(weft.ArgumentError, match="a machine of 2 ranks: the schedule is for 4"):
         schedule.simulate(Machine(ranks=2), [4096])
 

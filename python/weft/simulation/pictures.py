@@ -24,5 +24,10 @@ def gantt(machine: Machine, size: int, call: Call, what: str | Schedule, name: s
     where = "one host" if hosts == 1 else f"{hosts} hosts"
     events = trace(machine, size, call, what)
     return draw(
-        Gantt(f"{call.collective} {title}: {show_bytes(size)}B on {call.ranks} ranks, {where}", call.ranks, events)
+        Gantt(f"{call.collective} {title}: {_shown(size)} on {call.ranks} ranks, {where}", call.ranks, events)
     )
+
+
+def _shown(size: int) -> str:
+    text = show_bytes(size)
+    return f"{text} B" if text.isdigit() else f"{text[:-1]} {text[-1]}iB"
