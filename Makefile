@@ -17,7 +17,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: help setup extension iproute2 lock fmt fmt-check lint test test-rust test-loom test-python \
-	test-torch-2.11 test-network test-ecosystem test-public-suites test-documentation demo bench simulate-large chaos sanitize miri docs clean
+	test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench simulate-large chaos sanitize miri docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -122,6 +122,9 @@ bench: setup ## all-reduce against Gloo, on one host
 
 simulate-large: ## plays groups of up to 100,000 ranks, and tells time and memory
 	$(CARGO) run --release --locked --quiet --package weft-simulate --example large
+
+validate-model: setup iproute2 ## the simulator's predictions against this machine, all-reduce (needs root)
+	$(BIN)/python -m weft.bench.model --output build/validate-model
 
 chaos: setup ## kills and stops ranks at random, 250 times
 	$(BIN)/python tests/chaos/run.py --kills 200 --stops 50

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from weft import config
 from weft.tuning.profile import Profile, candidates, hardware
 
-__all__ = ["NativeProfile", "native_profile", "profiles"]
+__all__ = ["NativeProfile", "native_profile", "profiles", "suits"]
 
 NativeRow = tuple[int | None, str, int | None, int | None]
 NativeProfile = tuple[str, list[int], bool, dict[str, list[NativeRow]]]
@@ -36,3 +37,9 @@ def native_profile(profile: Profile, source: str = "the profile", *, required: b
         for collective, rows in profile.table.items()
     }
     return source, list(profile.topology.ranks_per_host), required, table
+
+
+def suits(found: Sequence[NativeProfile], hosts: Sequence[int]) -> bool:
+    """Whether one of the profiles is for a group whose ranks are on these hosts."""
+    ranks_per_host = [hosts.count(host) for host in sorted(set(hosts))]
+    return any(profile[1] in ([], ranks_per_host) for profile in found)

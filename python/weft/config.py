@@ -201,6 +201,18 @@ SETTINGS = (
         check=lambda value: isinstance(value, str | os.PathLike) and str(value) != "",
     ),
     Setting(
+        name="probe",
+        environment="WEFT_PROBE",
+        default=False,
+        allowed="1 or 0",
+        doc="Whether a group without a profile measures its latency and rate when it is made, for at most 50 ms, and "
+        "chooses its algorithms by that. What rank 0 finds holds for all ranks, but differs from run to run. The same "
+        "on every rank.",
+        parse=parse_flag,
+        check=lambda value: isinstance(value, bool),
+        default_text="0",
+    ),
+    Setting(
         name="topology",
         environment="WEFT_TOPOLOGY",
         default=[],
@@ -226,6 +238,7 @@ class Settings:
     algorithm: Mapping[str, str]
     reproducible: bool
     profile: str | os.PathLike[str]
+    probe: bool
     topology: Sequence[Sequence[int]]
 
 

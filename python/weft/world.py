@@ -10,6 +10,7 @@ from typing import Any
 from weft import _weft, choice, config, endpoints, stores
 from weft.errors import ConfigError
 from weft.group import Group
+from weft.tuning import probe as probing
 
 __all__ = ["init"]
 
@@ -30,6 +31,7 @@ def init(
     algorithm: Mapping[str, str] | str | None = None,
     reproducible: bool | None = None,
     profile: str | os.PathLike[str] | None = None,
+    probe: bool | None = None,
     topology: Sequence[Sequence[int]] | None = None,
     name: str = "world",
     endpoint: endpoints.Endpoint | None = None,
@@ -55,6 +57,7 @@ def init(
         algorithm: For collectives, by name: the only algorithm to use, such as `{"all-reduce": "ring"}`.
         reproducible: Whether the bits of sums must not depend on algorithm, tile size and placement.
         profile: What algorithms are chosen by: `auto`, `none`, or the path of a profile, which rank 0 reads.
+        probe: Whether to measure for up to 50 ms, and to choose by that, where there is no profile.
         topology: Levels of units, innermost first: for each level the unit of every rank.
         name: What errors call the group.
         endpoint: An endpoint of one's own, in place of the one that the process's groups share.
@@ -71,6 +74,7 @@ def init(
             "algorithm": algorithm,
             "reproducible": reproducible,
             "profile": profile,
+            "probe": probe,
             "topology": topology,
         }
     )
@@ -86,6 +90,7 @@ def init(
         native_store = _weft.MemoryStore()
     else:
         native_store = stores.of_place(place, settings.timeout, cancel)
+    profiles = choice.profiles(settings.profile, place.world_size) if place.rank == 0 else []
     native = _weft.Group.create(
         endpoint=endpoint,
         store=native_store,
@@ -98,6 +103,9 @@ def init(
         algorithms=settings.algorithm,
         reproducible=settings.reproducible,
         levels=settings.topology,
-        profiles=choice.profiles(settings.profile, place.world_size) if place.rank == 0 else [],
+        profiles=profiles,
     )
-    return Group(native)
+    group = Group(native)
+    if not settings.probe or group.size == 1:
+        return group
+    return probing.probed(group, has_profile=choice.suits(profiles, group.hosts))

@@ -24,6 +24,9 @@ struct PriceQuestion {
     machines: Vec<Machine>,
     jobs: Vec<JobQuestion>,
     method: Method,
+    /// Whether the bytes between hosts are wanted.
+    #[serde(default)]
+    crossing: bool,
 }
 
 /// What they cost.
@@ -90,8 +93,10 @@ pub(crate) fn price(py: Python<'_>, question: &str) -> PyResult<String> {
                 ));
             };
             prices.seconds.push(job.seconds(machine, question.method)?);
-            let crossing = job.crossing_bytes(&machine.topology())?;
-            prices.crossing_bytes.push(crossing);
+            if question.crossing {
+                let crossing = job.crossing_bytes(&machine.topology())?;
+                prices.crossing_bytes.push(crossing);
+            }
         }
         Ok(prices)
     })

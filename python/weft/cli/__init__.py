@@ -7,10 +7,19 @@ import os
 import sys
 from collections.abc import Sequence
 
-from weft.cli import bench, demo, doctor, hosts, plan, simulate, verify
+from weft.cli import bench, demo, doctor, hosts, plan, simulate, tune, verify
 from weft.cli.command import Command
 
-COMMANDS = (bench.COMMAND, demo.COMMAND, doctor.COMMAND, hosts.COMMAND, plan.COMMAND, simulate.COMMAND, verify.COMMAND)
+COMMANDS = (
+    bench.COMMAND,
+    demo.COMMAND,
+    doctor.COMMAND,
+    hosts.COMMAND,
+    plan.COMMAND,
+    simulate.COMMAND,
+    tune.COMMAND,
+    verify.COMMAND,
+)
 
 EXIT_OF_PIPE = 141
 """What a shell shows for a program that was ended by a broken pipe."""

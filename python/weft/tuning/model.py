@@ -133,12 +133,14 @@ def _price(models: Sequence[Model], cases: Sequence[Case], method: str) -> np.nd
         for collective, candidate, size in cases
     ]
     table = (len(models), len(cases))
-    seconds, crossing = (part.reshape(table) for part in _ask(machines, jobs, method))
+    seconds, crossing = _ask(machines, jobs, method, crossing=models[0].shape.line_burst_bytes > 0)
+    seconds = seconds.reshape(table)
     burst = models[0].shape.line_burst_bytes
     if burst:
+        crossing = crossing.reshape(table)
         for machine in machines:
             machine["network"]["bytes_per_s"] = _UNLIMITED_BYTES_PER_S
-        unlimited = _ask(machines, jobs, method)[0].reshape(table)
+        unlimited = _ask(machines, jobs, method, crossing=False)[0].reshape(table)
         limited = np.maximum(0.0, 1 - burst / np.maximum(crossing, 1.0))
         seconds = unlimited + np.maximum(0.0, seconds - unlimited) * limited
     calls = np.array([[model.parameters["call_s"]] for model in models])
@@ -146,7 +148,7 @@ def _price(models: Sequence[Model], cases: Sequence[Case], method: str) -> np.nd
     return total
 
 
-def _ask(machines: Sequence[Any], jobs: Sequence[Any], method: str) -> tuple[np.ndarray, np.ndarray]:
-    question = {"machines": machines, "jobs": jobs, "method": method}
+def _ask(machines: Sequence[Any], jobs: Sequence[Any], method: str, *, crossing: bool) -> tuple[np.ndarray, np.ndarray]:
+    question = {"machines": machines, "jobs": jobs, "method": method, "crossing": crossing}
     answer = json.loads(_weft.price(json.dumps(question)))
     return np.array(answer["seconds"]), np.array(answer["crossing_bytes"])

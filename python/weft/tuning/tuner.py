@@ -17,7 +17,7 @@ from weft.tuning.model import Model, Shape
 from weft.tuning.profile import Profile, Row, Topology, hardware
 from weft.tuning.stopwatch import Probe, Stopwatch
 
-__all__ = ["COLLECTIVES", "Plan", "Tuned", "topology_of", "tune"]
+__all__ = ["COLLECTIVES", "Plan", "Tuned", "family", "topology_of", "tune"]
 
 COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all")
 
@@ -113,7 +113,7 @@ class _Tuner:
         return Tuned(Profile(self._topology, model.to_value(), table), chosen)
 
     def _choose(self, collective: str, model: Model) -> list[Chosen]:
-        family = [Candidate(name) for name in _family(collective, self._shape)]
+        candidates = [Candidate(name) for name in family(collective, self._shape)]
         sizes = self._plan.sizes
 
         def priced(price: Callable[[Sequence[Any]], list[float]]) -> choice.Price:
@@ -122,7 +122,7 @@ class _Tuner:
         def measure(cases: Sequence[Case]) -> dict[Case, float]:
             return self._measure(collective, cases)
 
-        chosen = choice.choose(family, sizes, priced(model.closed_form), priced(model.play), measure)
+        chosen = choice.choose(candidates, sizes, priced(model.closed_form), priced(model.play), measure)
         return choice.tiled(chosen, _tilings, priced(model.play), measure)
 
     def _measure(self, collective: str, cases: Sequence[Case]) -> dict[Case, float]:
@@ -137,7 +137,7 @@ class _Tuner:
         return {probes[one.probe]: one.median_s for one in measured}
 
 
-def _family(collective: str, shape: Shape) -> list[str]:
+def family(collective: str, shape: Shape) -> list[str]:
     """The names of all algorithms that such a group can run on ordinary memory."""
     question = {"collective": collective, "ranks_per_host": shape.ranks_per_host}
     names: list[str] = json.loads(_weft.family(json.dumps(question)))

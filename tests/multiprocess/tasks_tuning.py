@@ -1,0 +1,60 @@
+"""Tasks of the tests of the tuner."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from weft.tuning import tuner
+from weft.tuning.conductor import agree
+from weft.tuning.probe import BUDGET_S
+from weft.tuning.probe import probe as make_profile
+from weft.tuning.profile import Row
+
+_PATIENCE = 20
+"""Machines that run tests are busy."""
+PLAN = tuner.Plan(collectives=("all-reduce", "broadcast"), bytes_max=64 << 10, calibration_s=0.2, case_s=0.002)
+
+
+def agree_on_what_rank_0_says(group):
+    said = {"from": group.rank, "text": "äöü", "list": [1, None, 2.5]}
+    return agree(group, said)
+
+
+def tune(group):
+    tuned = tuner.tune(group, PLAN)
+    return tuned.profile.to_json(), [one.measured_s for one in tuned.chosen["all-reduce"]]
+
+
+def run_by_profile(group, directory):
+    """A group with a profile that names what no default would: its plans, and that it computes."""
+    profile = tuner.Profile(
+        tuner.topology_of(group), {}, {"all-reduce": [Row(4096, "ring"), Row(None, "two-shot", 65536, 1)]}
+    )
+    path = Path(directory, "profile.json")
+    if group.rank == 0:
+        profile.save(path)
+    group.barrier()
+    child = group.new_group(range(group.size), profile=path)
+    plans = [child.plan("all-reduce", size) for size in (4096, 1 << 20)]
+    values = np.full(1 << 18, group.rank + 1.0, np.float32)
+    child.all_reduce(values)
+    child.close()
+    return [(plan.name, plan.tiles_in_flight) for plan in plans], set(values.tolist())
+
+
+def probe(group):
+    """The group that a probe makes: what its plans are, how long the probe took, and that it computes."""
+    group.barrier()
+    begin = time.perf_counter()
+    profile = make_profile(group)
+    seconds = time.perf_counter() - begin
+    child = group.new_group(range(group.size), profile=profile)
+    values = np.full(1 << 16, group.rank + 1.0, np.float32)
+    child.all_reduce(values)
+    names = [child.plan("all-reduce", size).name for size in (1 << 10, 64 << 10, 4 << 20)]
+    why = child.plan("all-reduce", 64 << 10).why
+    child.close()
+    return names, seconds <= _PATIENCE * BUDGET_S, set(values.tolist()), why

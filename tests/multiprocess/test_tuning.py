@@ -1,0 +1,100 @@
+"""The tuner on running groups: all ranks agree, and a later group runs by what was chosen."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import tasks_tuning as tasks
+from team import free_port
+
+from weft.tuning.profile import Profile
+
+on_every_transport = pytest.mark.parametrize("transport", ["shm", "tcp"])
+with_ranks = pytest.mark.parametrize("ranks", [2, 3])
+
+DEADLINE_S = 120
+
+
+@on_every_transport
+@with_ranks
+def test_every_rank_has_what_rank_0_says(team):
+    answers = team.run(tasks.agree_on_what_rank_0_says)
+    assert answers == [{"from": 0, "text": "äöü", "list": [1, None, 2.5]}] * team.size
+
+
+@on_every_transport
+@with_ranks
+def test_every_rank_gets_the_same_profile(team):
+    outcomes = team.run(tasks.tune)
+    assert outcomes.count(outcomes[0]) == team.size
+    text, measured = outcomes[0]
+    table = Profile.from_json(text).table
+    assert set(table) == {"all-reduce", "broadcast"}
+    assert any(seconds is not None and seconds > 0 for seconds in measured)
+
+
+@on_every_transport
+@with_ranks
+def test_a_group_runs_by_its_profile(team, tmp_path):
+    total = float(sum(range(1, team.size + 1)))
+    expected = [("ring", 2), ("two-shot", 1)], {total}
+    assert team.run(tasks.run_by_profile, str(tmp_path)) == [expected] * team.size
+
+
+@on_every_transport
+@with_ranks
+def test_a_probe_is_short_and_all_ranks_agree(team):
+    outcomes = team.run(tasks.probe)
+    names, in_time, values, why = outcomes[0]
+    assert [outcome[0] for outcome in outcomes] == [names] * team.size
+    assert in_time
+    assert values == {float(sum(range(1, team.size + 1)))}
+    assert any("profile" in line for line in why)
+
+
+PLANS = """
+import json, weft
+with weft.init() as group:
+    plans = [group.plan("all-reduce", size) for size in (4096, 1 << 20)]
+    if group.rank == 0:
+        print(json.dumps([[plan.name, " ".join(plan.why)] for plan in plans]))
+"""
+
+
+def test_a_later_group_loads_what_was_tuned(tmp_path):
+    port = str(free_port())
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "weft.cli", "tune", "--quick", "--ranks", "2", "--json"]
+    tuned = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    profile = Profile.from_json(json.dumps(json.loads(tuned.stdout)["profile"]))
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", PLANS],
+            env={
+                **environment,
+                "RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        output = ranks[0].communicate(timeout=DEADLINE_S)[0]
+        ranks[1].wait(DEADLINE_S)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    for (name, why), size in zip(json.loads(output), (4096, 1 << 20), strict=True):
+        row = profile.row("all-reduce", size)
+        assert row is not None
+        assert name == row.algorithm
+        assert "profile" in why
