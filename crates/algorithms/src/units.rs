@@ -31,7 +31,7 @@ impl Owners {
 /// The units of one level, as one rank sees them.
 pub(crate) struct Units {
     owners: Owners,
-    units: Vec<Vec<Rank>>,
+    members: Vec<Vec<Rank>>,
     /// The unit with the root, and its place there.
     root: Option<(u32, u32)>,
     /// The rank's unit.
@@ -69,7 +69,7 @@ impl Units {
         };
         let mut units = Units {
             owners,
-            units,
+            members: units,
             root,
             own,
             member,
@@ -87,12 +87,12 @@ impl Units {
 
     /// The number of units.
     pub(crate) fn count(&self) -> u32 {
-        self.units.len() as u32
+        self.members.len() as u32
     }
 
     /// The ranks of this rank's unit.
     pub(crate) fn members(&self) -> &[Rank] {
-        &self.units[self.own as usize]
+        &self.members[self.own as usize]
     }
 
     /// The number of ranks in this rank's unit.
@@ -102,7 +102,7 @@ impl Units {
 
     /// Every size that units have.
     pub(crate) fn sizes(&self) -> impl Iterator<Item = u32> + use<> {
-        let sizes: BTreeSet<u32> = self.units.iter().map(|unit| unit.len() as u32).collect();
+        let sizes: BTreeSet<u32> = self.members.iter().map(|unit| unit.len() as u32).collect();
         sizes.into_iter()
     }
 
@@ -154,7 +154,7 @@ impl Units {
 
     /// The ranks that own a segment, unit by unit.
     pub(crate) fn owners_of(&self, segment: usize) -> Vec<Rank> {
-        let units = (0..).zip(&self.units);
+        let units = (0..).zip(&self.members);
         units
             .map(|(unit, members)| members[self.owner(segment, unit) as usize])
             .collect()
@@ -164,7 +164,7 @@ impl Units {
     fn owner(&self, segment: usize, unit: u32) -> u32 {
         match self.owners {
             Owners::Leader => self.leader_of(unit),
-            Owners::Slices => self.slice(segment, self.units[unit as usize].len() as u32),
+            Owners::Slices => self.slice(segment, self.members[unit as usize].len() as u32),
         }
     }
 

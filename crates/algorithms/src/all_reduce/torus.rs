@@ -101,10 +101,11 @@ fn alike(request: &Request) -> Option<u32> {
 }
 
 fn cost(request: &Request) -> Cost {
-    let Shape { rows, columns } = Shape::of(request);
-    if Shape::of(request).is_line() {
+    let shape = Shape::of(request);
+    if shape.is_line() {
         return (ring::ALGORITHM.cost)(request);
     }
+    let Shape { rows, columns } = shape;
     let (along_row, along_column) = (0..request.ranks)
         .map(|rank| {
             let (row, column) = (rank / columns, rank % columns);
