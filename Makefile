@@ -16,7 +16,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup extension iproute2 lock fmt fmt-check lint test test-rust test-loom test-python \
+.PHONY: help setup extension iproute2 lock fmt fmt-check lint test test-rust verify-large test-loom test-python \
 	test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench simulate-large chaos sanitize miri docs clean
 
 help: ## list the targets
@@ -71,6 +71,9 @@ test: setup fmt-check lint test-rust test-loom test-python test-network test-doc
 # The extension has no Rust tests of its own: Python tests it.
 test-rust: ## unit, property, snapshot, mutation and conformance tests of the crates
 	$(CARGO) test --workspace --exclude weft-bindings --locked --quiet
+
+verify-large: ## every algorithm verified for up to 1024 ranks: minutes
+	$(CARGO) test --package weft-algorithms --test verified --release --locked --quiet -- --ignored verified_to_1024
 
 test-loom: ## models of the flag and sleep protocols of shared memory
 	RUSTFLAGS="--cfg loom" $(CARGO) test --package weft-transport --release --lib --locked --quiet \
