@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use weft_algorithms::{Selection, collective_name, family, select};
 use weft_schedule::{Mapped, Schedule, parse};
-use weft_simulate::{Job, Machine, PlayOptions, Played, Source, closed_form, play};
+use weft_simulate::{Job, Machine, PlayOptions, PlaySymmetry, Played, Source, closed_form, play};
 
 use crate::json;
 use crate::machine::machine;
@@ -180,11 +180,15 @@ impl Study<'_> {
     }
 
     fn play(&self, job: &Job<'_>) -> Result<Played, weft_simulate::Error> {
-        let mut options = PlayOptions::default();
-        options.trace = self.question.trace;
-        if options.trace {
-            options.symmetry = weft_simulate::PlaySymmetry::Off;
-        }
+        // Everybody is wanted in a picture.
+        let symmetry = match self.question.trace {
+            true => PlaySymmetry::Off,
+            false => PlaySymmetry::Auto,
+        };
+        let options = PlayOptions {
+            symmetry,
+            trace: self.question.trace,
+        };
         play(self.machine, job, &options)
     }
 
