@@ -11,6 +11,9 @@ __all__ = ["measure", "probes"]
 Run = Callable[[Sequence[Probe], float], list[Measurement]]
 """Measures each probe for about so many seconds, on all ranks together."""
 
+Slow = dict[tuple[str, str], int]
+"""By collective and algorithm: the smallest size that takes long."""
+
 _WAYS = (
     ("barrier", "dissemination"),
     ("broadcast", "binomial"),
@@ -40,19 +43,19 @@ def probes(bytes_max: int) -> list[Probe]:
     return [Probe("barrier", "dissemination", 0), *blocks]
 
 
-def measure(
-    run: Run, what: Sequence[Probe], seconds: float, slow: set[tuple[str, str]] | None = None
-) -> list[Measurement]:
+def measure(run: Run, what: Sequence[Probe], seconds: float, slow: Slow | None = None) -> list[Measurement]:
     """Measures for about `seconds`, by `run`, what the group can run.
 
-    Those in `slow`, by collective and algorithm, are left out, and those found slow are added.
+    What is larger than the size in `slow`, by collective and algorithm, is left out; what is found slow is added.
     """
     found: list[Measurement] = []
-    long = set() if slow is None else slow
+    slow = {} if slow is None else slow
     for probe in what:
-        if (probe.collective, probe.algorithm) in long:
+        way = (probe.collective, probe.algorithm)
+        if probe.bytes > slow.get(way, probe.bytes):
             continue
         measured = run([probe], seconds / len(what))
         found += measured
-        long.update((probe.collective, probe.algorithm) for one in measured if one.median_s > _LONG_S)
+        if any(one.median_s > _LONG_S for one in measured):
+            slow[way] = min(probe.bytes, slow.get(way, probe.bytes))
     return found

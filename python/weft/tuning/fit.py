@@ -23,10 +23,20 @@ _TOLERATED = 0.15
 _ENOUGH = 1e-3
 
 
-def fit(start: Parameters, predict: Predict, measured_s: Sequence[float], rounds: int = 12) -> dict[str, float]:
-    """The parameters, all of them positive, from `start` on: least squares of the relative deviations."""
+def fit(
+    start: Parameters,
+    predict: Predict,
+    measured_s: Sequence[float],
+    trust: Sequence[float] | None = None,
+    rounds: int = 12,
+) -> dict[str, float]:
+    """The parameters, all of them positive, from `start` on: least squares of the relative deviations.
+
+    `trust`: how much each measurement counts; all alike by default.
+    """
     names = list(start)
     measured = np.log(np.asarray(measured_s))
+    counts = np.ones(len(measured)) if trust is None else np.asarray(trust)
     origin = np.log([start[name] for name in names])
     best, damping = origin.copy(), 0.1
 
@@ -39,14 +49,14 @@ def fit(start: Parameters, predict: Predict, measured_s: Sequence[float], rounds
         points = [best, *(best + _STEP * axis for axis in np.eye(len(names)))]
         here, *moved = residuals(points)
         slopes = (np.array(moved) - here).T / _STEP
-        weights = 1 / np.maximum(1, np.abs(here) / _TOLERATED)
-        cost = _cost(here, best - origin)
+        weights = counts / np.maximum(1, np.abs(here) / _TOLERATED)
+        cost = _cost(here, counts, best - origin)
         normal = slopes.T @ (weights[:, None] * slopes) + _PULL * np.eye(len(names))
         gradient = slopes.T @ (weights * here) + _PULL * (best - origin)
         tries = [damping * factor for factor in (0.1, 1.0, 10.0, 100.0)]
         steps = [np.linalg.solve(normal + d * np.diag(np.diag(normal)), -gradient) for d in tries]
         candidates = [best + np.clip(step, -_MOVE_MAX, _MOVE_MAX) for step in steps]
-        costs = [_cost(r, c - origin) for r, c in zip(residuals(candidates), candidates, strict=True)]
+        costs = [_cost(r, counts, c - origin) for r, c in zip(residuals(candidates), candidates, strict=True)]
         chosen = int(np.argmin(costs))
         if costs[chosen] >= cost:
             break
@@ -56,8 +66,8 @@ def fit(start: Parameters, predict: Predict, measured_s: Sequence[float], rounds
     return dict(zip(names, np.exp(best).tolist(), strict=True))
 
 
-def _cost(residuals: np.ndarray, moved: np.ndarray) -> float:
+def _cost(residuals: np.ndarray, counts: np.ndarray, moved: np.ndarray) -> float:
     """Huber's function of the deviations, and a little for leaving the start."""
     size = np.abs(residuals)
     huber = np.where(size <= _TOLERATED, size**2, 2 * _TOLERATED * size - _TOLERATED**2)
-    return float(huber.sum() + _PULL * (moved**2).sum())
+    return float((counts * huber).sum() + _PULL * (moved**2).sum())

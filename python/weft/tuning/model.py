@@ -33,6 +33,8 @@ _CALL_S = 4e-6
 _SCALES = {"scale_64K": 1.0, "scale_1M": 1.0, "scale_8M": 1.0, "scale_64M": 1.0}
 """See [Note: Caches]. The first is 1 by definition."""
 _SCALE_BYTES = (64 << 10, 1 << 20, 8 << 20, 64 << 20)
+_TRUST = 3.0
+"""How much more measurements of a collective tell of that collective than of others."""
 _ELEMENT_BYTES = 4
 _UNLIMITED_BYTES_PER_S = 1e12
 
@@ -77,15 +79,16 @@ class Model:
         return Model(shape, {"call_s": _CALL_S, **_LATENCIES, **_PER_BYTE, **scales, **network})
 
     @staticmethod
-    def fitted(shape: Shape, measured: Sequence[Measurement]) -> Model:
-        """The parameters that explain measurements best."""
+    def fitted(shape: Shape, measured: Sequence[Measurement], collective: str | None = None) -> Model:
+        """The parameters that explain measurements best, those of the collective that is to be predicted above all."""
         cases = [(m.probe.collective, Candidate(m.probe.algorithm), m.probe.bytes) for m in measured]
         start = Model.typical(shape).parameters
 
         def predict(sets: Sequence[Parameters]) -> np.ndarray:
             return _price([Model(shape, parameters) for parameters in sets], cases, "play")
 
-        return Model(shape, fit(start, predict, [m.median_s for m in measured]))
+        trust = [_TRUST if m.probe.collective == collective else 1.0 for m in measured]
+        return Model(shape, fit(start, predict, [m.median_s for m in measured], trust))
 
     def machine(self, size: int) -> dict[str, Any]:
         """As the simulator takes it, for messages of a size."""

@@ -62,16 +62,16 @@ class Stopwatch:
     def measure(self, probe: Probe, seconds: float, calls_min: int = 3, calls_max: int = 400) -> Measurement:
         """Calls until about `seconds` are spent, and within the numbers of calls.
 
-        Every call begins with a barrier, after the rank has written its whole input. The first call, which makes the
+        Every call begins with a barrier, after the rank has written its whole input and output. The first call, which makes the
         plan and grants memory, counts only if it takes long: then it is the only one.
         """
-        call, source = self._call(probe)
-        first = self._slowest(np.array([self._timed(call, source)]))
+        call, arrays = self._call(probe)
+        first = self._slowest(np.array([self._timed(call, arrays)]))
         if first[0] > max(seconds, LONG_S):
             return Measurement(probe, first.tolist())
-        trial = self._slowest(np.array([self._timed(call, source)]))[0]
+        trial = self._slowest(np.array([self._timed(call, arrays)]))[0]
         calls = int(min(max(seconds / max(trial, 1e-7), calls_min), calls_max))
-        times = np.array([self._timed(call, source) for _ in range(calls)])
+        times = np.array([self._timed(call, arrays) for _ in range(calls)])
         return Measurement(probe, self._slowest(times).tolist())
 
     def measure_all(self, probes: Sequence[Probe], seconds: float) -> list[Measurement]:
@@ -86,8 +86,9 @@ class Stopwatch:
             return False
         return True
 
-    def _timed(self, call: Callable[[], object], source: np.ndarray) -> float:
-        np.copyto(source, self._fill[: len(source)])
+    def _timed(self, call: Callable[[], object], arrays: Sequence[np.ndarray]) -> float:
+        for array in arrays:
+            np.copyto(array, self._fill[: len(array)])
         if self._rest_s:
             time.sleep(self._rest_s)
         self._group.barrier()
@@ -99,7 +100,7 @@ class Stopwatch:
         """For every call, the time of the rank that took longest."""
         return self._group.all_reduce(times, "max")
 
-    def _call(self, probe: Probe) -> tuple[Callable[[], object], np.ndarray]:
+    def _call(self, probe: Probe) -> tuple[Callable[[], object], Sequence[np.ndarray]]:
         """What is timed, and what is written before. Python's checks of arguments are not timed."""
         group, seat = self._group, Seat(self._group.rank, self._group.size)
         block = max(1, probe.bytes // _DTYPE.itemsize // group.size)
@@ -107,16 +108,16 @@ class Stopwatch:
         message, share, target = self._input[:whole], self._input[:block], self._output[:block]
         blocks, into = self._input[: block * group.size], self._output[: block * group.size]
         root = group.rank == 0
-        prepare: dict[str, tuple[Callable[[], Call], np.ndarray]] = {
-            "barrier": (calls.barrier, message[:0]),
-            "all-reduce": (lambda: calls.all_reduce(message, "sum", None), message),
-            "reduce": (lambda: calls.reduce(seat, message, 0, "sum", None), message),
-            "broadcast": (lambda: calls.broadcast(seat, message, 0), message),
-            "all-gather": (lambda: calls.all_gather_into(seat, into, share), share),
-            "reduce-scatter": (lambda: calls.reduce_scatter(seat, target, blocks, "sum"), blocks),
-            "all-to-all": (lambda: calls.all_to_all(seat, into, blocks, None, None), blocks),
-            "gather": (lambda: calls.gather(seat, share, 0, into if root else None), share),
-            "scatter": (lambda: calls.scatter(seat, target, blocks if root else None, 0), blocks),
+        prepare: dict[str, tuple[Callable[[], Call], Sequence[np.ndarray]]] = {
+            "barrier": (calls.barrier, []),
+            "all-reduce": (lambda: calls.all_reduce(message, "sum", None), [message]),
+            "reduce": (lambda: calls.reduce(seat, message, 0, "sum", None), [message]),
+            "broadcast": (lambda: calls.broadcast(seat, message, 0), [message]),
+            "all-gather": (lambda: calls.all_gather_into(seat, into, share), [share, into]),
+            "reduce-scatter": (lambda: calls.reduce_scatter(seat, target, blocks, "sum"), [blocks, target]),
+            "all-to-all": (lambda: calls.all_to_all(seat, into, blocks, None, None), [blocks, into]),
+            "gather": (lambda: calls.gather(seat, share, 0, into if root else None), [share, into]),
+            "scatter": (lambda: calls.scatter(seat, target, blocks if root else None, 0), [blocks, target]),
         }
         if probe.collective not in prepare:
             raise ConfigError(f"{probe.collective!r} cannot be measured: expected one of {', '.join(prepare)}")

@@ -108,7 +108,8 @@ class _Tuner:
         chosen: dict[str, list[Chosen]] = {}
         for collective in self._plan.collectives:
             self._progress(f"{collective}: pricing and checking")
-            chosen[collective] = self._choose(collective, model)
+            own = Model.fitted(self._shape, measured, collective)
+            chosen[collective] = self._choose(collective, own)
         table: dict[str, list[Row]] = {name: choice.rows(ones) for name, ones in chosen.items()}
         return Tuned(Profile(self._topology, model.to_value(), table), chosen)
 

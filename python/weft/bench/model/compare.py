@@ -55,7 +55,7 @@ class Compared:
 def compare(observed: Observed) -> Compared:
     """Fits the parameters to the calibration, and predicts the cells."""
     setting = observed.setting
-    model = Model.fitted(_shape(setting, observed.cores), observed.calibration)
+    model = Model.fitted(_shape(setting, observed.cores), observed.calibration, "all-reduce")
     known, cells = (
         [
             _cell(setting, f"{m.probe.collective} {m.probe.algorithm}" if named else m.probe.algorithm, m, seconds)
