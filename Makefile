@@ -73,7 +73,7 @@ test-rust: ## unit, property, snapshot, mutation and conformance tests of the cr
 	$(CARGO) test --workspace --exclude weft-bindings --locked --quiet
 
 verify-large: ## every algorithm verified for up to 1024 ranks: minutes
-	$(CARGO) test --package weft-algorithms --test verified --release --locked --quiet -- --ignored verified_to_1024
+	$(CARGO) test --package weft-algorithms --test verified --test composed --release --locked --quiet -- --ignored
 
 test-loom: ## models of the flag and sleep protocols of shared memory
 	RUSTFLAGS="--cfg loom" $(CARGO) test --package weft-transport --release --lib --locked --quiet \
