@@ -66,7 +66,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if config.place().launcher == "none":
         return _start_ranks(arguments)
-    with weft.init(transport=arguments.transport, timeout=_TIMEOUT_S) as group:
+    with weft.init(transport=arguments.transport, timeout=_TIMEOUT_S, profile="none") as group:
         leads = group.rank == 0
         tuned = tuner.tune(group, _plan(arguments), _progress if leads else lambda _: None)
         if leads:

@@ -62,8 +62,8 @@ class Stopwatch:
     def measure(self, probe: Probe, seconds: float, calls_min: int = 3, calls_max: int = 400) -> Measurement:
         """Calls until about `seconds` are spent, and within the numbers of calls.
 
-        Every call begins with a barrier, after the rank has written its whole input and output. The first call, which makes the
-        plan and grants memory, counts only if it takes long: then it is the only one.
+        Every call begins with a barrier, after the rank has written its whole input and output. The first call, which
+        makes the plan and grants memory, counts only if it takes long: then it is the only one.
         """
         call, arrays = self._call(probe)
         first = self._slowest(np.array([self._timed(call, arrays)]))

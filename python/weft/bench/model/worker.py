@@ -21,6 +21,8 @@ from weft.tuning.stopwatch import Measurement, Probe, Stopwatch
 
 _TURN_S = 1e-4
 """Emulated hosts share cores, which real ones do not: the less they wait for each other, the more they are alike."""
+_NETWORK_BYTES_MAX = 8 << 20
+"""Larger messages tell nothing more of a network."""
 _LONG_S = 1.0
 """Longer calls are made in the first round only."""
 
@@ -33,9 +35,10 @@ def main() -> None:
     setting = Setting(**spec["setting"])
     if setting.hosts > 1:
         kernel.take_short_turns(_TURN_S)
-    with weft.init(pool_bytes=1 << 30, timeout=600.0) as group:
+    with weft.init(pool_bytes=1 << 30, timeout=600.0, profile="none") as group:
         stopwatch = Stopwatch(group, max(sizes), _rest_s(setting))
-        portions = [calibration.probes(max(sizes))[index :: len(sizes)] for index in range(len(sizes))]
+        probes = calibration.probes(max(sizes) if setting.hosts == 1 else min(max(sizes), _NETWORK_BYTES_MAX))
+        portions = [probes[index :: len(sizes)] for index in range(len(sizes))]
         first: list[Measurement] = []
         cells: list[Measurement] = []
         long: set[Probe] = set()
