@@ -117,6 +117,7 @@ fn compile(
     host_of_rank: &[u32],
 ) -> Result<(Vec<Program>, u64), Error> {
     let mut tiles = None;
+    let mut steps = 0;
     let mut programs = Vec::with_capacity(orbits.representatives() as usize);
     for rank in 0..orbits.representatives() {
         let built;
@@ -127,6 +128,7 @@ fn compile(
                 &built
             }
         };
+        steps = more_steps(steps, schedule.steps.len())?;
         let cut = match tiles {
             Some(tiles) => tiles,
             None => *tiles.insert(job.tiles(schedule)?),
@@ -140,6 +142,20 @@ fn compile(
         programs.push(target.compile(schedule)?);
     }
     Ok((programs, tiles.unwrap_or(1)))
+}
+
+/// So many steps of all ranks that are played take some 8 GiB.
+const STEPS_MAX: u64 = 1 << 27;
+
+/// The number of steps with those of another rank, if there is memory for so many.
+fn more_steps(steps: u64, of_rank: usize) -> Result<u64, Error> {
+    let steps = steps + of_rank as u64;
+    if steps <= STEPS_MAX {
+        return Ok(steps);
+    }
+    Err(Error::Job(format!(
+        "its ranks have more than {STEPS_MAX} steps to be played; the closed form, fewer ranks, or ranks that are all alike in speed take less"
+    )))
 }
 
 /// A play under way.
@@ -312,5 +328,17 @@ impl<'a> Play<'a> {
             step: instruction.map_or(0, |instruction| instruction.step),
             tile,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{STEPS_MAX, more_steps};
+
+    #[test]
+    fn plays_that_do_not_fit_are_refused() {
+        assert_eq!(more_steps(STEPS_MAX - 2, 2).unwrap(), STEPS_MAX);
+        let refused = more_steps(STEPS_MAX - 2, 3).unwrap_err().to_string();
+        assert!(refused.contains("more than 134217728 steps"), "{refused}");
     }
 }
