@@ -67,9 +67,10 @@ def test_a_group_that_cannot_take_an_algorithm(capsys: pytest.CaptureFixture[str
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--list"]) == 0
     printed = capsys.readouterr().out
-    for collective, name in NAMES:
-        assert f"\n  {name} " in printed
-        assert collective in printed.splitlines()
+    for algorithm in algorithms():
+        assert f"\n  {algorithm.full_name} " in printed
+        assert algorithm.collective in printed.splitlines()
+    assert "\n  multi-rail(" in printed
     assert main(["plan", "--list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["collective"], row["name"]) for row in rows] == NAMES

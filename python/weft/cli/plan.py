@@ -86,12 +86,14 @@ def _list(arguments: argparse.Namespace) -> int:
         print(json.dumps([dataclasses.asdict(algorithm) for algorithm in found], indent=1))
     else:
         print("\n".join(table(found)))
+        if any(algorithm.full_name != algorithm.name for algorithm in found):
+            print("\nWhat stands in parentheses is what is taken if a name comes without.")
     return 0
 
 
 def table(found: tuple[Algorithm, ...]) -> list[str]:
     """Algorithms, a line for each, under their collectives."""
-    name_width = max(len(algorithm.name) for algorithm in found)
+    name_width = max(len(algorithm.full_name) for algorithm in found)
     lines: list[str] = []
     former = None
     for algorithm in found:
@@ -101,7 +103,7 @@ def table(found: tuple[Algorithm, ...]) -> list[str]:
         notes = [f"needs {algorithm.requirements}"] if algorithm.requirements else []
         notes += ["reproducible"] * algorithm.reproducible
         suffix = f" ({'; '.join(notes)})" if notes else ""
-        lines.append(f"  {algorithm.name:<{name_width}}  {algorithm.summary}{suffix}")
+        lines.append(f"  {algorithm.full_name:<{name_width}}  {algorithm.summary}{suffix}")
     return lines
 
 
