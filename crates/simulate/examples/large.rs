@@ -15,22 +15,28 @@ const SECONDS_MAX: f64 = 60.0;
 const MIB_MAX: u64 = 8 << 10;
 
 /// Ranks, hosts, collective, algorithm, tiles.
-const CASES: &[(u32, u32, &str, &str, u64)] = &[
-    (
-        100_000,
-        12_500,
-        "all-reduce",
-        "multi-rail(slice-reduce, ring)",
-        16,
-    ),
+type Case = (u32, u32, &'static str, &'static str, u64);
+
+#[rustfmt::skip]
+const CASES: &[Case] = &[
+    (100_000, 12_500, "all-reduce", "multi-rail(slice-reduce, ring)", 16),
+    (100_000, 12_500, "all-reduce", "leaders(slice-reduce, ring)", 16),
+    (16_384, 2_048, "all-reduce", "multi-rail(slice-reduce, halving-doubling)", 16),
     (10_000, 10_000, "all-reduce", "ring", 64),
     (10_000, 1_250, "all-reduce", "ring", 16),
+    (10_000, 10_000, "all-reduce", "bidirectional-ring", 64),
     (10_000, 10_000, "all-reduce", "direct", 16),
     (10_000, 10_000, "all-reduce", "two-shot", 16),
     (10_000, 10_000, "all-reduce", "recursive-doubling", 16),
     (10_000, 10_000, "all-reduce", "halving-doubling", 16),
+    (10_000, 10_000, "all-reduce", "halving-doubling-blocks", 16),
     (10_000, 10_000, "all-reduce", "double-tree", 64),
     (10_000, 10_000, "all-reduce", "binomial", 64),
+    (2_000, 2_000, "all-reduce", "gather-to-root", 1),
+    (10_000, 10_000, "all-reduce", "torus(100)", 16),
+    (1_000, 1_000, "all-reduce", "parameter-server(4)", 1),
+    (10_000, 10_000, "reduce-scatter", "ring", 16),
+    (10_000, 10_000, "all-gather", "ring", 16),
     (10_000, 10_000, "broadcast", "binomial", 64),
     (10_000, 10_000, "all-to-all", "pairwise", 16),
     (10_000, 10_000, "barrier", "dissemination", 1),
@@ -70,6 +76,8 @@ fn one(
     let selection = select(collective, algorithm)?;
     let collective = match collective {
         "all-reduce" => Collective::AllReduce,
+        "reduce-scatter" => Collective::ReduceScatter,
+        "all-gather" => Collective::AllGather,
         "broadcast" => Collective::Broadcast { root: 0 },
         "all-to-all" => Collective::AllToAll,
         "barrier" => Collective::Barrier,
@@ -89,7 +97,7 @@ fn one(
     let taken_s = processor_s()? - before;
     let peak_mib = peak_mib()?;
     println!(
-        "{collective} {:32} {ranks:7} ranks {hosts:6} hosts {:3} tiles: {:10.3} ms (closed form {:10.3} ms), {}, {} occurrences in {taken_s:.1} s, {peak_mib} MiB",
+        "{collective} {:<42} {ranks:7} ranks {hosts:6} hosts {:3} tiles: {:10.3} ms (closed form {:10.3} ms), {}, {} occurrences in {taken_s:.1} s, {peak_mib} MiB",
         selection.name(),
         played.tiles,
         played.seconds * 1e3,

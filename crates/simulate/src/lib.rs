@@ -50,7 +50,9 @@
 //! ranks each, and nobody may be slower than others. The tests compare it with the full play for every algorithm that declares any.
 //! The two agree but for the last digits; where many tiles contend for links for long, contention makes much of these, as of any
 //! difference. Everything else, such as trees, is played in full: programs are compiled rank by rank into some 32 bytes per
-//! instruction. No tile is left out and nothing is extrapolated, so time grows with the number of tiles.
+//! instruction. No tile is left out and nothing is extrapolated, so time grows with the number of tiles. Where all ranks meet at one
+//! (`gather-to-root`, a few parameter servers), every message that begins or ends changes the rates of all others: time grows with the
+//! square of the number of ranks, and some 2,000 take seconds.
 //!
 //! `make simulate-large` plays 100,000 ranks of a hierarchical schedule and 10,000 of the flat ones.
 #![forbid(unsafe_code)]
