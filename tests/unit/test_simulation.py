@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 import weft
-from weft import _weft
+from weft import _weft, config
 from weft.cli import main, options
 from weft.cli.times import show_time
 from weft.drawing import Event, Gantt, draw
 from weft.schedule import Call, Schedule, algorithms, plan
 from weft.simulation import Machine, Row, Straggler, Switch, candidates, crossovers, gantt, simulate
 from weft.simulation.curves import scaling_ranks
+from weft.tuning.profile import Profile, Topology, hardware
+from weft.tuning.profile import Row as TableRow
 
 NETWORK = Machine(ranks=4, hosts=4, gbps=10, latency_us=20)
 
@@ -174,8 +176,28 @@ def test_explanation(capsys: pytest.CaptureFixture[str]) -> None:
     assert "slice-reduce needs ranks that all share memory, but there are 2 hosts" in printed
     assert main(["plan", "--explain", "--ranks", "8", "--hosts", "2", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert set(answer) == {"call", "bytes", "candidates"}
+    assert set(answer) == {"call", "bytes", "profile", "chosen", "candidates"}
     assert set(answer["candidates"][0]) == {"algorithm", "summary", "refusal", "time_s", "latency_s"}
+
+
+def test_explanation_with_a_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    topology = Topology(ranks=3, ranks_per_host=[2, 1], transports=["shm", "tcp"], hardware=hardware())
+    rows = [TableRow(65536, "two-shot"), TableRow(None, "ring")]
+    profile = Profile(topology, {"network": {"latency_s": 1.0}}, {"all-reduce": rows})
+    profile.save(config.profiles_directory() / topology.file_name)
+    arguments = ["plan", "--explain", "--ranks", "3", "--hosts", "2", "--size", "1M"]
+    assert main([*arguments, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["chosen"] == "ring"
+    assert answer["profile"].endswith(topology.file_name)
+    assert min(c["time_s"] for c in answer["candidates"] if c["time_s"] is not None) > 1.0
+    assert main(arguments) == 0
+    assert "takes ring" in capsys.readouterr().out
+    assert main([*arguments, "--latency-us", "5"]) == 0
+    assert "as the options say" in capsys.readouterr().out
 
 
 def test_pictures_show_every_rank_step_and_transfer(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +12,17 @@ from weft.bench.sizes import parse_sizes
 from weft.config import parse_bytes
 from weft.errors import ArgumentError
 
-__all__ = ["add_hosts", "add_machine", "at_least", "hosts", "machine_parameters", "names", "size", "sizes"]
+__all__ = [
+    "add_hosts",
+    "add_machine",
+    "at_least",
+    "hosts",
+    "machine_of",
+    "machine_parameters",
+    "names",
+    "size",
+    "sizes",
+]
 
 Number = TypeVar("Number", int, float)
 
@@ -44,10 +54,14 @@ def machine_parameters(path: Path | None) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        found = found.get("machine", found)
-        return {name: found[name] for name in ("host", "network") if name in found}
+        return machine_of(found.get("machine", found))
     except (ValueError, AttributeError, TypeError) as error:
         raise ArgumentError(f"--machine {path}: expected JSON with `host` and `network`: {error}") from None
+
+
+def machine_of(measured: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a measured machine does not depend on how its ranks are placed."""
+    return {name: measured[name] for name in ("host", "network") if name in measured}
 
 
 def hosts(text: str) -> int | list[int]:

@@ -9,14 +9,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from weft import config
 from weft.bench.sizes import show_bytes
 from weft.cli import options
 from weft.cli.command import Command, ended_by_interrupt
 from weft.cli.times import show_time
 from weft.cli.verify import describe
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, ConfigError
 from weft.schedule import Algorithm, Call, Planned, algorithms, plan
 from weft.simulation import Candidate, Machine, candidates, gantt
+from weft.tuning.profile import Profile, hardware
+from weft.tuning.profile import candidates as profiles
 
 DESCRIPTION = """\
 Shows the schedule that an algorithm makes for a group, in text form, with what it costs: steps, bytes, order of
@@ -72,7 +75,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.algorithm is None:
             raise ArgumentError("name an algorithm, or give --list to see all, or --explain to compare them")
         return _show(arguments)
-    except (ArgumentError, OSError) as error:
+    except (ArgumentError, ConfigError, OSError) as error:
         print(f"weft plan: {error}", file=sys.stderr)
         return 2
 
@@ -127,17 +130,44 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    machine, call = _machine(arguments), _call(arguments)
+    call, profile = _call(arguments), _profile(arguments)
+    machine = _machine(arguments)
+    if profile is not None:
+        machine = dataclasses.replace(machine, parameters=options.machine_of(profile[1].machine))
     found = candidates(machine, arguments.size, call)
     named = arguments.algorithm
     if named is not None and named not in [candidate.algorithm for candidate in found]:
         found += candidates(machine, arguments.size, call, [named])
+    row = profile[1].row(call.collective, arguments.size) if profile is not None else None
     if arguments.json:
-        rows = [dataclasses.asdict(candidate) for candidate in found]
-        print(json.dumps({"call": call.question(), "bytes": arguments.size, "candidates": rows}, indent=1))
+        answer = {
+            "call": call.question(),
+            "bytes": arguments.size,
+            "profile": None if profile is None else str(profile[0]),
+            "chosen": None if row is None else row.algorithm,
+            "candidates": [dataclasses.asdict(candidate) for candidate in found],
+        }
+        print(json.dumps(answer, indent=1))
+        return 0
+    if profile is None:
+        print("a machine as the options say or as by default; `weft tune` measures yours")
     else:
-        print("\n".join(explanation(found, arguments.size, named)))
+        print(f"this machine, as measured: {profile[0]}")
+    if row is not None:
+        print(f"a group with this profile takes {row.algorithm}")
+    print("\n".join(explanation(found, arguments.size, named)))
     return 0
+
+
+def _profile(arguments: argparse.Namespace) -> tuple[Path, Profile] | None:
+    """What was measured of such a group on this machine, unless the options describe another one."""
+    if arguments.machine is not None or arguments.gbps is not None or arguments.latency_us is not None:
+        return None
+    hosts = arguments.hosts or 1
+    if isinstance(hosts, int):
+        hosts = [arguments.ranks // hosts + (host < arguments.ranks % hosts) for host in range(hosts)]
+    measured = profiles(config.profiles_directory(), arguments.ranks, hardware())
+    return next((found for found in measured if found[1].topology.ranks_per_host == hosts), None)
 
 
 def explanation(found: Sequence[Candidate], size: int, named: str | None) -> list[str]:
