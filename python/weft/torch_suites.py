@@ -23,7 +23,9 @@ for it, the same for both but for the first and the last:
 - distributed_test does not look for profiler events named "gloo:...", as with any backend that it does not know.
 
 With `TORCH_TESTS` (the directory `test` of torch's repository) or `IGNITE` (ignite's repository) in the environment it
-runs their tests too. What fails with both, in torch's tests of an older version, uses what torch no longer has.
+runs their tests too. Most of what fails with both, in torch's tests of an older version, uses what torch no longer has.
+Of Accelerate's scripts, one wants a GPU and one a configuration for FSDP; in the third, ranks call different
+operations, on which Gloo hangs and weft raises `weft.Desync`.
 
 | suite | tests | pass with weft | pass with Gloo | fail with both |
 |---|---|---|---|---|
