@@ -70,7 +70,7 @@ fn all_reduce(setting: Setting, few: bool) -> Vec<Preference> {
                 MEDIUM_BYTES,
                 &[
                     "multi-rail(slice-reduce, recursive-doubling)",
-                    "multi-rail(two-shot, recursive-doubling)",
+                    "multi-rail(direct, recursive-doubling)",
                     "two-shot",
                 ],
             ),

@@ -91,7 +91,7 @@ impl From<TransportChoice> for Setup {
         Setup {
             transport,
             hosts: None,
-            deadline: Duration::from_secs(120),
+            deadline: Duration::from_secs(300),
             terms: Terms::default(),
         }
     }
