@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from weft.bench.model.settings import Setting
 from weft.tuning.stopwatch import Measurement, Probe
 
-__all__ = ["Observed", "load", "save"]
+__all__ = ["Observed", "load", "merged", "save"]
+
+_DECILES = 11
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +33,12 @@ class Observed:
     def to_value(self) -> dict[str, Any]:
         """For JSON."""
         return dataclasses.asdict(self)
+
+    def shortened(self) -> Observed:
+        """With the deciles of the times of many calls in their place."""
+        return dataclasses.replace(
+            self, calibration=[_deciles(m) for m in self.calibration], cells=[_deciles(m) for m in self.cells]
+        )
 
     @staticmethod
     def of_value(value: dict[str, Any]) -> Observed:
@@ -48,10 +58,18 @@ def merged(rounds: Sequence[Measurement]) -> list[Measurement]:
     return [Measurement(probe, seconds) for probe, seconds in times.items()]
 
 
+def _deciles(measurement: Measurement) -> Measurement:
+    times = measurement.seconds
+    if len(times) > _DECILES:
+        times = np.quantile(times, np.linspace(0, 1, _DECILES)).tolist()
+    return Measurement(measurement.probe, [float(f"{time:.4g}") for time in times])
+
+
 def save(path: Path, observed: Sequence[Observed]) -> None:
     """Writes them as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([one.to_value() for one in observed], separators=(",", ":")) + "\n")
+    lines = ",\n".join(json.dumps(one.shortened().to_value(), separators=(",", ":")) for one in observed)
+    path.write_text(f"[{lines}]\n")
 
 
 def load(path: Path) -> list[Observed]:
