@@ -4,14 +4,16 @@ use crate::builder::{Area, Builder, block};
 
 /// Up to this many ranks, every block of a tile has a place of its own in the landing memory of its way around a ring.
 const ROOMY: u32 = 8;
+/// So many places are acknowledged at once where there are more ranks: an acknowledgement costs a message.
+const HALF: u32 = 4;
 /// The number of places where there are more ranks. They are used in turn.
-const PLACES: u32 = 4;
+const PLACES: u32 = 2 * HALF;
 
 /// Where the left neighbour's puts land, step by step.
 ///
 /// With a place for every step, or for every block when what comes in a step was computed from what came a whole turn before, a place
-/// is known to be free when it is used again. Otherwise the right neighbour acknowledges each step that it has consumed before the
-/// place is used again. An acknowledgement comes no later than what came around the ring would, so it adds no step.
+/// is known to be free when it is used again. Otherwise the right neighbour tells when it has consumed what lay in one half of the
+/// places, while the other half is filled. So its acknowledgement is there before it is waited for, and adds no step.
 pub(crate) struct Window {
     places: Vec<Area>,
     steps: u32,
@@ -35,16 +37,17 @@ impl Window {
         self.places[step as usize % self.places.len()]
     }
 
-    /// Makes sure that the right neighbour has consumed what lay where the put of a step is to land.
+    /// Makes sure that the right neighbour has consumed what lay where the put of a step is to land. For every step, in order.
     pub(crate) fn reserve(&self, b: &mut Builder, step: u32) {
-        if self.acknowledged && step as usize >= self.places.len() {
+        if self.acknowledged && step >= PLACES && step.is_multiple_of(HALF) {
             b.wait(b.after(1));
         }
     }
 
-    /// Tells the left neighbour that the put of a step is consumed, if it uses the place again.
+    /// Tells the left neighbour that the puts up to this step are consumed, if it waits for that. For every step, in order.
     pub(crate) fn release(&self, b: &mut Builder, step: u32) {
-        if self.acknowledged && step + (self.places.len() as u32) < self.steps {
+        let next = step + 1;
+        if self.acknowledged && next.is_multiple_of(HALF) && next + HALF < self.steps {
             b.signal(b.before(1));
         }
     }
