@@ -168,6 +168,7 @@ static ALGORITHMS: &[Algorithm] = &[
     scatter::linear::ALGORITHM,
     scatter::binomial::ALGORITHM,
     barrier::dissemination::ALGORITHM,
+    barrier::direct::ALGORITHM,
 ];
 
 /// All algorithms, the collective's general-purpose one first.

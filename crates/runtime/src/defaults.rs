@@ -32,6 +32,9 @@ pub(crate) fn preferences(collective: &str, setting: Setting) -> Vec<Preference>
         ],
         "reduce" if setting.mapped() => vec![(u64::MAX, &["slice-reduce", "binomial"])],
         "reduce" | "broadcast" => vec![(u64::MAX, &["binomial"])],
+        "all-to-all" if setting.mapped() && few => {
+            vec![(SMALL_BYTES, &["direct"]), (u64::MAX, &["pairwise"])]
+        }
         "all-to-all" => vec![(u64::MAX, &["pairwise"])],
         "gather" | "scatter" if !few => {
             vec![
@@ -40,6 +43,7 @@ pub(crate) fn preferences(collective: &str, setting: Setting) -> Vec<Preference>
             ]
         }
         "gather" | "scatter" => vec![(u64::MAX, &["linear"])],
+        _ if setting.mapped() && few => vec![(u64::MAX, &["direct"])],
         _ => vec![(u64::MAX, &["dissemination"])],
     }
 }

@@ -1,3 +1,4 @@
 //! No rank leaves before every rank has entered.
 
+pub(crate) mod direct;
 pub(crate) mod dissemination;

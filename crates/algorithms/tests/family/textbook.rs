@@ -232,6 +232,7 @@ fn move_only(algorithm: &Algorithm, terms: &Terms) -> (u32, Moved, Moved) {
         ("scatter", "linear") => (1, moved((p - 1, p), (p - 1, p)), nothing()),
         // Hensgen, Finkel and Manber 1988: ⌈log2 p⌉ rounds.
         ("barrier", "dissemination") => (terms.ceil_log, nothing(), nothing()),
+        ("barrier", "direct") => (1, nothing(), nothing()),
         (collective, other) => unknown(collective, other),
     }
 }
