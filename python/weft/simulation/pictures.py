@@ -23,9 +23,7 @@ def gantt(machine: Machine, size: int, call: Call, what: str | Schedule, name: s
     hosts = len(call.hosts) if isinstance(call.hosts, list | tuple) else call.hosts or 1
     where = "one host" if hosts == 1 else f"{hosts} hosts"
     events = trace(machine, size, call, what)
-    return draw(
-        Gantt(f"{call.collective} {title}: {_shown(size)} on {call.ranks} ranks, {where}", call.ranks, events)
-    )
+    return draw(Gantt(f"{call.collective} {title}: {_shown(size)} on {call.ranks} ranks, {where}", call.ranks, events))
 
 
 def _shown(size: int) -> str:
