@@ -205,10 +205,11 @@ impl<'a> Figures<'a> {
             };
         };
         // A signal without bytes is a message too.
+        let messages = f64::from(phase.messages);
         let (sends, receives) = if phase.share > 0.0 {
-            (f64::from(phase.messages), phase.received / phase.share)
+            (messages, phase.received / phase.share)
         } else {
-            (1.0, 1.0)
+            (messages.max(1.0), messages.max(1.0))
         };
         let (loaded, rate, switches) = if across {
             (

