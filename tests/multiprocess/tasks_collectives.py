@@ -197,7 +197,6 @@ def all_to_all_v(group, seed, counts, how):
 def gather(group, seed, counts, how):
     check = Checker(group, seed, how)
     for dtype, count in check.moves(counts):
-        blocks = check.uneven(count)
         inputs = check.inputs(dtype, count)
         root = check.root()
         mine, out = Guarded.holding(inputs[check.rank]), Guarded.poisoned(dtype, count * check.size)
@@ -205,6 +204,15 @@ def gather(group, seed, counts, how):
         check.unchanged(mine, inputs[check.rank])
         if check.rank == root:
             check.expect(out, np.concatenate(inputs), shared=False)
+    return check.shared
+
+
+def gather_v(group, seed, counts, how):
+    check = Checker(group, seed, how)
+    for dtype, count in check.moves(counts):
+        blocks = check.uneven(count)
+        inputs = check.inputs(dtype, count)
+        root = check.root()
         result = group.gather_v(inputs[check.rank][: blocks[check.rank]], blocks, root, **how)
         if check.rank == root:
             check_close(check.what, result, np.concatenate([x[:n] for x, n in zip(inputs, blocks, strict=True)]), 0)
@@ -214,7 +222,6 @@ def gather(group, seed, counts, how):
 def scatter(group, seed, counts, how):
     check = Checker(group, seed, how)
     for dtype, count in check.moves(counts):
-        blocks = check.uneven(count)
         (whole, *_) = check.inputs(dtype, count * check.size)
         root = check.root()
         mine = Guarded.holding(whole)
@@ -222,6 +229,15 @@ def scatter(group, seed, counts, how):
         group.scatter(out.array, mine.array if check.rank == root else None, root, **how)
         check.unchanged(mine, whole)
         check.expect(out, whole[check.rank * count :][:count], shared=False)
+    return check.shared
+
+
+def scatter_v(group, seed, counts, how):
+    check = Checker(group, seed, how)
+    for dtype, count in check.moves(counts):
+        blocks = check.uneven(count)
+        (whole, *_) = check.inputs(dtype, count * check.size)
+        root = check.root()
         out = Guarded.poisoned(dtype, blocks[check.rank])
         source = whole[: sum(blocks)] if check.rank == root else None
         group.scatter_v(out.array, source, blocks, root, **how)

@@ -18,7 +18,9 @@ TASKS = [
     tasks.all_to_all,
     tasks.all_to_all_v,
     tasks.gather,
+    tasks.gather_v,
     tasks.scatter,
+    tasks.scatter_v,
     tasks.premul_sum,
 ]
 COUNTS = [0, 1, 3, 17, 1031]
@@ -33,6 +35,13 @@ OF_COLLECTIVE = {
     "all-to-all": [tasks.all_to_all],
     "gather": [tasks.gather],
     "scatter": [tasks.scatter],
+}
+OF_ANY_SIZES = {
+    "all-gather": [tasks.all_gather_v],
+    "reduce-scatter": [tasks.reduce_scatter_v],
+    "all-to-all": [tasks.all_to_all_v],
+    "gather": [tasks.gather_v],
+    "scatter": [tasks.scatter_v],
 }
 
 
@@ -79,5 +88,6 @@ def test_no_rank_leaves_a_barrier_before_all_have_entered(team):
 def test_each_algorithm(team, algorithm, transport):
     if algorithm.symmetric or (algorithm.mapped == "all" and transport == "tcp"):
         pytest.skip("needs memory that ordinary arrays over this transport do not have")
-    for task in OF_COLLECTIVE.get(algorithm.collective, []):
+    uneven = OF_ANY_SIZES.get(algorithm.collective, []) if algorithm.per_rank_sizes else []
+    for task in OF_COLLECTIVE.get(algorithm.collective, []) + uneven:
         check(team, task, FEW_COUNTS, {"algorithm": algorithm.name})
