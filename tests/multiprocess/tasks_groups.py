@@ -221,6 +221,8 @@ def interrupt(group):
     if group.rank == 0:
         main = threading.main_thread()
         assert threading.current_thread() is main
+        # Whoever is started in the background inherits that it is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
         work = group.all_reduce_async(x)
         try:
