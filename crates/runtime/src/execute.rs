@@ -128,6 +128,9 @@ impl GroupState {
         let (Some(inline), Some(entered)) = (&self.inline, &mut operation.inline) else {
             return Ok(false);
         };
+        if !inline.is_next(entered) {
+            return Ok(false);
+        }
         operation.waiting = inline.advance(&operation.call, entered, &self.left)?;
         Ok(operation.waiting.is_none())
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use weft_schedule::{Collective, Rank, Schedule, Slice, Step};
-use weft_transport::{Link, LinkError, Segment, Signal};
+use weft_transport::{Link, LinkError, Progress, Segment, Signal};
 
 use crate::call::{Fingerprint, Op};
 use crate::channel::{INLINE_BYTES, INLINE_HEADER, INLINE_SLOTS, INLINE_STRIDE, Layout};
@@ -156,8 +156,8 @@ pub(crate) struct Entered {
     /// Its number among the inline ones.
     number: u64,
     pub(crate) fingerprint: Fingerprint,
-    /// Whether this rank's part is with the peers.
-    sent: bool,
+    /// How many peers have been given this rank's part.
+    sent: usize,
     /// Whether it is done.
     pub(crate) ended: bool,
 }
@@ -257,8 +257,8 @@ impl Inline {
         }
         let mut entered = self.enter_in(&mut turn, call, lowered);
         // Whatever goes wrong, the engine will meet it again and knows what to do about it.
-        entered.sent = self.put(call, lowered, peers, &entered).is_ok();
-        if !entered.sent || !self.all_come(peers, entered.number, patience) {
+        let sent = matches!(self.put(call, lowered, peers, &mut entered), Ok(None));
+        if !sent || !self.all_come(peers, entered.number, patience) {
             return Attempt::Entered(entered);
         }
         if self.different(peers, &entered).is_some() {
@@ -294,12 +294,17 @@ impl Inline {
             sequence,
             number: turn.called - 1,
             fingerprint,
-            sent: false,
+            sent: 0,
             ended: false,
         }
     }
 
-    /// Takes an operation as far as it goes: what it waits for, or nothing once it is done.
+    /// Whether all inline operations before this one have ended.
+    pub(crate) fn is_next(&self, entered: &Entered) -> bool {
+        self.turn().ended == entered.number
+    }
+
+    /// Takes the next operation as far as it goes: what it waits for, or nothing once it is done.
     pub(crate) fn advance(
         &self,
         call: &Call,
@@ -314,9 +319,8 @@ impl Inline {
             return Ok(from.map(|from| Blocked::Grant { from }));
         };
         let mut turn = self.turn();
-        if !entered.sent {
-            self.put(call, lowered, peers, entered)?;
-            entered.sent = true;
+        if let Some(blocked) = self.put(call, lowered, peers, entered)? {
+            return Ok(Some(blocked));
         }
         if let Some(from) = self.missing(peers, entered.number) {
             return match left[from as usize] {
@@ -334,14 +338,14 @@ impl Inline {
         Ok(None)
     }
 
-    /// Puts this rank's part into the peers' slots.
+    /// Puts this rank's part into the slots of the peers that do not have it yet: what it waits for, or nothing once all have it.
     fn put(
         &self,
         call: &Call,
         lowered: &Lowered,
         peers: &[Option<Peer>],
-        entered: &Entered,
-    ) -> Result<(), Trouble> {
+        entered: &mut Entered,
+    ) -> Result<Option<Blocked>, Trouble> {
         let Fingerprint {
             count,
             kind,
@@ -351,8 +355,8 @@ impl Inline {
         for (bytes, word) in header.chunks_exact_mut(8).zip([count, kind, history]) {
             bytes.copy_from_slice(&word.to_ne_bytes());
         }
-        for (to, what) in &lowered.program.puts {
-            let Some(peer) = &peers[*to as usize] else {
+        for &(to, what) in &lowered.program.puts[entered.sent..] {
+            let Some(peer) = &peers[to as usize] else {
                 continue;
             };
             let offset = peer.theirs + slot(entered.number);
@@ -361,12 +365,17 @@ impl Inline {
                 offset,
                 value: entered.number + 1,
             };
-            // Mapped memory takes everything at once: no token is needed.
-            peer.link
+            // A put into mapped memory is done at once or, behind what is queued, not begun: no token is needed.
+            match peer
+                .link
                 .put(0, offset + 8, &[&header, payload], Some(signal))
-                .map_err(|error| Trouble::Link(*to, error))?;
+            {
+                Ok(Progress::Done) => entered.sent += 1,
+                Ok(Progress::Pending) => return Ok(Some(Blocked::Link { to })),
+                Err(error) => return Err(Trouble::Link(to, error)),
+            }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The first rank whose part has not come.
