@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use weft_schedule::Rank;
 
+use crate::builder::{Area, Builder, block};
 use crate::cost::Phase;
 use crate::{Request, crossing};
 
@@ -99,6 +100,67 @@ impl Halves {
             (parents.count() as u32, children.count() as u32)
         };
         (0..self.ranks).map(role).collect()
+    }
+}
+
+/// Combines a half of the message with what comes from below in its tree and sends it up, or completes it at the top. Sums go to
+/// `partial`, or to the output if there is none.
+pub(crate) fn go_up(
+    b: &mut Builder,
+    halves: Halves,
+    tree: u32,
+    landing: Area,
+    partial: Option<Area>,
+) {
+    let half = block(tree);
+    let own = b.output(half.clone());
+    let [before, behind] = halves.children(tree, b.rank());
+    for child in [before, behind].into_iter().flatten() {
+        b.wait(child);
+    }
+    let landed = |child| b.inbox(child, landing, half.clone());
+    let all = [before.map(landed), Some(own.clone()), behind.map(landed)];
+    let srcs: Vec<_> = all.into_iter().flatten().collect();
+    let Some(parent) = halves.parent(tree, b.rank()) else {
+        b.reduce_last(vec![own], srcs);
+        return;
+    };
+    let mut sent = own;
+    if srcs.len() > 1 {
+        if let Some(area) = partial {
+            sent = b.scratch(area, half.clone());
+        }
+        b.reduce(sent.clone(), srcs);
+    }
+    b.copy(vec![b.outbox(parent, landing, half)], sent);
+    b.signal(parent);
+}
+
+/// Takes a half of the message from above in its tree and hands it down. `open`: peers tell first that they may be written to.
+pub(crate) fn come_down(
+    b: &mut Builder,
+    halves: Halves,
+    tree: u32,
+    results: Option<Area>,
+    open: bool,
+) {
+    let half = block(tree);
+    let own = b.output(half.clone());
+    let mut held = own.clone();
+    if let Some(parent) = halves.parent(tree, b.rank()) {
+        b.wait(parent);
+        if let Some(area) = results {
+            held = b.inbox(parent, area, half.clone());
+        }
+    }
+    for child in halves.children(tree, b.rank()).into_iter().flatten() {
+        if open {
+            b.await_open(child);
+        }
+        b.deliver(child, held.clone(), results, half.clone());
+    }
+    if held != own {
+        b.copy(vec![own], held);
     }
 }
 

@@ -9,9 +9,9 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Area, Builder, block};
+use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::two_trees::Halves;
+use crate::two_trees::{Halves, come_down, go_up};
 use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -60,49 +60,10 @@ fn build(request: &Request) -> Schedule {
     let halves = Halves::unrooted(request.ranks);
     let upwards = halves.upwards(request.rank);
     for tree in upwards {
-        go_up(&mut b, halves, tree, landing);
+        go_up(&mut b, halves, tree, landing, None);
     }
     for tree in upwards.into_iter().rev() {
-        come_down(&mut b, halves, tree, results);
+        come_down(&mut b, halves, tree, results, false);
     }
     b.build()
-}
-
-fn go_up(b: &mut Builder, halves: Halves, tree: u32, landing: Area) {
-    let half = block(tree);
-    let own = b.output(half.clone());
-    let [before, behind] = halves.children(tree, b.rank());
-    for child in [before, behind].into_iter().flatten() {
-        b.wait(child);
-    }
-    let landed = |child| b.inbox(child, landing, half.clone());
-    let all = [before.map(landed), Some(own.clone()), behind.map(landed)];
-    let srcs: Vec<_> = all.into_iter().flatten().collect();
-    let Some(parent) = halves.parent(tree, b.rank()) else {
-        b.reduce_last(vec![own], srcs);
-        return;
-    };
-    if srcs.len() > 1 {
-        b.reduce(own.clone(), srcs);
-    }
-    b.copy(vec![b.outbox(parent, landing, half)], own);
-    b.signal(parent);
-}
-
-fn come_down(b: &mut Builder, halves: Halves, tree: u32, results: Option<Area>) {
-    let half = block(tree);
-    let own = b.output(half.clone());
-    let mut held = own.clone();
-    if let Some(parent) = halves.parent(tree, b.rank()) {
-        b.wait(parent);
-        if let Some(area) = results {
-            held = b.inbox(parent, area, half.clone());
-        }
-    }
-    for child in halves.children(tree, b.rank()).into_iter().flatten() {
-        b.deliver(child, held.clone(), results, half.clone());
-    }
-    if held != own {
-        b.copy(vec![own], held);
-    }
 }

@@ -5,9 +5,9 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Builder, block};
+use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::two_trees::Halves;
+use crate::two_trees::{Halves, come_down};
 use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -60,22 +60,7 @@ fn build(request: &Request) -> Schedule {
         }
     }
     for tree in downwards() {
-        let half = block(tree);
-        let own = b.output(half.clone());
-        let mut held = own.clone();
-        if let Some(parent) = halves.parent(tree, request.rank) {
-            b.wait(parent);
-            if let Some(area) = staging {
-                held = b.inbox(parent, area, half.clone());
-            }
-        }
-        for child in halves.children(tree, request.rank).into_iter().flatten() {
-            b.await_open(child);
-            b.deliver(child, held.clone(), staging, half.clone());
-        }
-        if held != own {
-            b.copy(vec![own], held);
-        }
+        come_down(&mut b, halves, tree, staging, true);
     }
     b.build()
 }

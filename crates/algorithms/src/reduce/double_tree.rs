@@ -6,9 +6,9 @@
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Area, Builder, block};
+use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::two_trees::Halves;
+use crate::two_trees::{Halves, go_up};
 use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -57,30 +57,7 @@ fn build(request: &Request) -> Schedule {
     let landing = b.add_landing(if request.ranks == 2 { 2 } else { 1 });
     let partial = b.add_scratch(1);
     for tree in halves.upwards(request.rank) {
-        go_up(&mut b, halves, tree, landing, partial);
+        go_up(&mut b, halves, tree, landing, Some(partial));
     }
     b.build()
-}
-
-fn go_up(b: &mut Builder, halves: Halves, tree: u32, landing: Area, partial: Area) {
-    let half = block(tree);
-    let own = b.output(half.clone());
-    let [before, behind] = halves.children(tree, b.rank());
-    for child in [before, behind].into_iter().flatten() {
-        b.wait(child);
-    }
-    let landed = |child| b.inbox(child, landing, half.clone());
-    let all = [before.map(landed), Some(own.clone()), behind.map(landed)];
-    let srcs: Vec<_> = all.into_iter().flatten().collect();
-    let Some(parent) = halves.parent(tree, b.rank()) else {
-        b.reduce_last(vec![own], srcs);
-        return;
-    };
-    let mut sent = own;
-    if srcs.len() > 1 {
-        sent = b.scratch(partial, half.clone());
-        b.reduce(sent.clone(), srcs);
-    }
-    b.copy(vec![b.outbox(parent, landing, half)], sent);
-    b.signal(parent);
 }
