@@ -1,6 +1,6 @@
 //! What runs by what, as long as nobody has measured or said otherwise.
 
-use crate::ways::Setting;
+use crate::setting::Setting;
 
 /// Below this size a call is bound by latency, in bytes.
 pub(crate) const SMALL_BYTES: u64 = 8 << 10;
@@ -126,4 +126,72 @@ fn blocks(collective: &str, setting: Setting, few: bool) -> Vec<Preference> {
         (false, false) => &["halving", "ring", "direct"],
     };
     vec![(MEDIUM_BYTES, medium), (u64::MAX, &["ring", "direct"])]
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_algorithms::{Reach, select};
+
+    use super::*;
+    use crate::call::COLLECTIVES;
+    use crate::policy::Tiling;
+    use crate::ways::{Kind, Way};
+
+    /// Every setting that a group can be in.
+    fn settings() -> Vec<Setting> {
+        let mut settings = Vec::new();
+        for ranks in [1, 2, 9, 40] {
+            for reach in [Reach::None, Reach::Unit, Reach::All] {
+                for (uneven, reproducible) in
+                    [(false, false), (true, false), (false, true), (true, true)]
+                {
+                    settings.push(Setting {
+                        ranks,
+                        reach,
+                        uneven,
+                        reproducible,
+                    });
+                }
+            }
+        }
+        settings
+    }
+
+    #[test]
+    fn defaults_name_what_there_is_and_have_no_gap() {
+        for setting in settings() {
+            for collective in COLLECTIVES {
+                let preferences = preferences(collective, setting);
+                let limits: Vec<u64> = preferences.iter().map(|(up_to, _)| *up_to).collect();
+                assert!(limits.windows(2).all(|pair| pair[0] < pair[1]));
+                assert_eq!(limits.last(), Some(&u64::MAX));
+                for name in preferences.iter().flat_map(|(_, names)| *names) {
+                    select(collective, name).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn defaults_have_an_algorithm_for_every_call() {
+        for setting in settings() {
+            for collective in COLLECTIVES {
+                for (_, names) in preferences(collective, setting) {
+                    let usable = |name: &&str| {
+                        let selection = select(collective, name).unwrap();
+                        let way = Way::family(collective, selection, Tiling::default());
+                        let kind = Kind {
+                            symmetric: false,
+                            per_rank: false,
+                        };
+                        way.refusal(setting, kind).is_none()
+                    };
+                    assert!(
+                        names.iter().any(usable),
+                        "{collective} {names:?} {setting:?}"
+                    );
+                }
+            }
+        }
+    }
 }

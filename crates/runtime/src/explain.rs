@@ -4,10 +4,11 @@ use weft_kernels::DType;
 use weft_schedule::Collective;
 
 use crate::call::{Counts, Op, collective_name};
-use crate::choice::{Chooser, Line, Origin};
+use crate::choice::Chooser;
 use crate::geometry::Geometry;
 use crate::group::{Group, closed};
 use crate::group_state::GroupState;
+use crate::lines::{Line, Origin};
 use crate::policy::Tiling;
 use crate::ways::{Kind, Way};
 use crate::{Call, Error};
@@ -80,7 +81,7 @@ impl GroupState {
         let line = self.chooser.line(collective, kind, bytes)?;
         let plan = self.plan(key, &call)?;
         let geometry = Geometry::new(&call, &plan.schedule, self.layout, None, plan.tile_bytes)?;
-        let way = self.chooser.way_of(key);
+        let way = self.chooser.catalog.at(key.way);
         Ok(Explanation {
             algorithm: way.name.clone(),
             asked: way.tiling,
@@ -96,7 +97,7 @@ impl GroupState {
 impl Chooser {
     /// Why the way of this line was chosen, and the others were not.
     fn reasons(&self, collective: Collective, kind: Kind, line: Line) -> Vec<String> {
-        let chosen = self.way_at(line.way);
+        let chosen = self.catalog.at(line.way);
         let limit = match line.up_to {
             u64::MAX => "messages without a limit".to_owned(),
             bytes => format!("messages of up to {bytes} bytes"),
@@ -112,7 +113,7 @@ impl Chooser {
         let name = collective_name(collective);
         let family = (self.family(name).into_iter())
             .map(|selection| Way::family(name, selection, Tiling::default()));
-        let own = (self.own().iter())
+        let own = (self.catalog.own().iter())
             .filter(|own| own.collective == collective)
             .map(|own| Way::own(own.clone(), Tiling::default()));
         for way in family.chain(own).filter(|way| way.name != chosen.name) {

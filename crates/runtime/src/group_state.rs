@@ -145,7 +145,7 @@ impl GroupState {
             return Ok(plan.clone());
         }
         let maps = |rank| self.maps(rank);
-        let way = self.chooser.way_of(key);
+        let way = self.chooser.catalog.at(key.way);
         let site = &self.chooser.site;
         let schedule = way.schedule(site, call.collective, key.symmetric, key.per_rank)?;
         let plan = Arc::new(Plan::compile(schedule, way, &maps)?);

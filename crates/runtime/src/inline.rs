@@ -434,7 +434,7 @@ fn lowered(collective: Collective, chooser: &mut Chooser) -> Option<Lowered> {
     };
     // A collective that the group cannot carry out is refused when it is called.
     let line = chooser.line(collective, kind, 0).ok()?;
-    let way = chooser.way_at(line.way);
+    let way = chooser.catalog.at(line.way);
     let schedule = way.schedule(&chooser.site, collective, false, false).ok()?;
     Some(Lowered {
         program: Program::lower(&schedule)?,

@@ -4,6 +4,7 @@
 //! (`operation`), `execute` runs its tiles, `engine` decides which thread does so, `failure` ends it if it must.
 
 mod call;
+mod catalog;
 mod channel;
 mod choice;
 mod defaults;
@@ -18,6 +19,7 @@ mod group;
 mod group_state;
 mod inline;
 mod issue;
+mod lines;
 mod mailbox;
 mod memory;
 mod message;
@@ -31,6 +33,7 @@ mod policy;
 mod poller;
 mod pool;
 mod rendezvous;
+mod setting;
 mod spin;
 mod state;
 mod store;

@@ -91,7 +91,7 @@ impl GroupState {
                 own.name
             )));
         }
-        self.chooser.add_own(own)
+        self.chooser.catalog.add_own(own)
     }
 }
 

@@ -42,6 +42,13 @@ pub struct Row {
     pub tiling: Tiling,
 }
 
+impl Row {
+    /// The largest message that it is for, in bytes.
+    pub(crate) fn limit(&self) -> u64 {
+        self.up_to_bytes.unwrap_or(u64::MAX)
+    }
+}
+
 /// For collectives, by name: what runs by what, in ascending order of size.
 pub type Table = BTreeMap<String, Vec<Row>>;
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use weft_algorithms::{Memory, Reach, Request, Requirements, Selection, Sizes, Topology};
-use weft_schedule::{Collective, Rank, Schedule};
+use weft_algorithms::{Memory, Reach, Request, Requirements, Selection, Sizes};
+use weft_schedule::{Collective, Schedule};
 
 use crate::Error;
 use crate::call::{collective_name, mix};
 use crate::channel::SLOTS;
 use crate::policy::Tiling;
+use crate::setting::{Setting, Site};
 
 /// Schedules of a user, verified for the group.
 #[derive(Debug)]
@@ -42,14 +43,6 @@ pub(crate) struct Way {
     pub(crate) requires: Requirements,
     /// The same on all ranks that mean the same.
     hash: u64,
-}
-
-/// What a schedule is made for, beside the call.
-#[derive(Clone, Debug)]
-pub(crate) struct Site {
-    pub(crate) rank: Rank,
-    pub(crate) ranks: u32,
-    pub(crate) topology: Topology,
 }
 
 impl Way {
@@ -142,25 +135,6 @@ fn hash_of(collective: &str, name: &str, tiling: Tiling, schedules: u64) -> u64 
     ]
     .into_iter()
     .fold(hash, mix)
-}
-
-/// What every rank of a group knows alike, and a choice may therefore depend on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Setting {
-    /// The number of ranks.
-    pub(crate) ranks: u32,
-    /// What ranks map of each other's pools: those of all ranks, those of their innermost unit, or none.
-    pub(crate) reach: Reach,
-    /// Whether ranks are on several units, and some unit has several of them.
-    pub(crate) uneven: bool,
-    /// Whether sums must not depend on algorithm, tile size and placement.
-    pub(crate) reproducible: bool,
-}
-
-impl Setting {
-    pub(crate) fn mapped(self) -> bool {
-        self.reach == Reach::All
-    }
 }
 
 /// The memory and the counts of a call, as far as the choice depends on them.

@@ -1,0 +1,109 @@
+//! The ways that a group knows by name: each understood once, those of weft's family and users' own schedules.
+
+use std::sync::Arc;
+
+use weft_algorithms::select;
+
+use crate::Error;
+use crate::call::collective_name;
+use crate::policy::Tiling;
+use crate::ways::{Own, Way};
+
+/// A name that was asked for, so that it is understood only once.
+struct Name {
+    collective: &'static str,
+    text: String,
+    tiling: Tiling,
+    way: u32,
+}
+
+/// All ways that were asked for, numbered in the order in which they were.
+#[derive(Default)]
+pub(crate) struct Catalog {
+    ways: Vec<Way>,
+    names: Vec<Name>,
+    own: Vec<Arc<Own>>,
+}
+
+impl Catalog {
+    pub(crate) fn at(&self, way: u32) -> &Way {
+        &self.ways[way as usize]
+    }
+
+    pub(crate) fn ways(&self) -> &[Way] {
+        &self.ways
+    }
+
+    /// The way of this name, with this tiling.
+    pub(crate) fn way(
+        &mut self,
+        collective: &'static str,
+        text: &str,
+        tiling: Tiling,
+    ) -> Result<u32, Error> {
+        let known = self.names.iter().find(|name| {
+            name.collective == collective && name.tiling == tiling && name.text == text
+        });
+        if let Some(known) = known {
+            return Ok(known.way);
+        }
+        let own =
+            |own: &&Arc<Own>| collective_name(own.collective) == collective && own.name == text;
+        let way = match self.own.iter().find(own) {
+            Some(own) => Way::own(own.clone(), tiling),
+            None => {
+                let selection = select(collective, text);
+                Way::family(
+                    collective,
+                    selection.map_err(|why| Error::Config(self.with_own(collective, why)))?,
+                    tiling,
+                )
+            }
+        };
+        let same = |known: &Way| {
+            known.collective == collective && known.name == way.name && known.tiling == tiling
+        };
+        let position = self.ways.iter().position(same).unwrap_or_else(|| {
+            self.ways.push(way);
+            self.ways.len() - 1
+        }) as u32;
+        self.names.push(Name {
+            collective,
+            text: text.into(),
+            tiling,
+            way: position,
+        });
+        Ok(position)
+    }
+
+    /// An unknown name's message, with the users' own schedules.
+    fn with_own(&self, collective: &str, why: String) -> String {
+        let own: Vec<&str> = (self.own.iter())
+            .filter(|own| collective_name(own.collective) == collective)
+            .map(|own| own.name.as_str())
+            .collect();
+        match own.is_empty() {
+            true => why,
+            false => format!("{why}; and schedules of your own: {}", own.join(", ")),
+        }
+    }
+
+    /// The user's schedules of this name, for this collective and root.
+    pub(crate) fn add_own(&mut self, own: Arc<Own>) -> Result<(), Error> {
+        let collective = collective_name(own.collective);
+        let taken = (self.own.iter())
+            .any(|known| collective_name(known.collective) == collective && known.name == own.name);
+        if taken || select(collective, &own.name).is_ok() {
+            return Err(Error::Config(format!(
+                "the name {:?} is taken for {collective}: choose another one",
+                own.name
+            )));
+        }
+        self.own.push(own);
+        Ok(())
+    }
+
+    pub(crate) fn own(&self) -> &[Arc<Own>] {
+        &self.own
+    }
+}
