@@ -179,6 +179,12 @@ fn crossings(
         .collect()
 }
 
+/// The longest chain of signals of a recursive halving or doubling: ⌈log2 p⌉, or one less up to 5/4 of a power of two.
+pub(crate) fn textbook_steps(p: u64) -> u64 {
+    let floor_log = u64::from(p.ilog2());
+    floor_log + u64::from(4 * p > 5 << floor_log)
+}
+
 #[cfg(test)]
 mod tests {
     use super::divisions;

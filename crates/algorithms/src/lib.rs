@@ -1,6 +1,6 @@
 //! Collective algorithms as pure functions from a [`Request`] to a [`Schedule`](weft_schedule::Schedule).
 //!
-//! One file per algorithm, one line per algorithm in the [`registry`]. Nothing here does I/O, owns
+//! One file per algorithm, and one line in its collective's `mod.rs`, from which the [`registry`] is made. Nothing here does I/O, owns
 //! memory or knows a transport. `docs/algorithms.md` tells the steps, the bytes and the latency of each.
 #![forbid(unsafe_code)]
 
@@ -29,6 +29,7 @@ mod request;
 mod ring;
 mod scatter;
 mod selection;
+mod textbook;
 mod topology;
 mod tree;
 mod two_trees;
@@ -42,4 +43,5 @@ pub use registry::{
 };
 pub use request::{Memory, Request, Sizes};
 pub use selection::{Part, Selection, family, select};
+pub use textbook::{Terms, Textbook, Volume};
 pub use topology::Topology;

@@ -67,6 +67,14 @@ pub(crate) fn crossing(request: &Request, root: Rank) -> f64 {
     crossing::of_blocks(request, edges) * request.block_share()
 }
 
+/// The blocks that pass an edge when a range of ranks is halved again and again, and one half's blocks go to or come from the other.
+pub(crate) fn along_ranges(p: u64) -> u64 {
+    match p {
+        1 => 0,
+        _ => p / 2 + along_ranges(p / 2) + along_ranges(p.div_ceil(2)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Place, depth};

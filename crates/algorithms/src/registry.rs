@@ -1,10 +1,10 @@
-//! The table of all algorithms.
+//! The table of all algorithms: each collective's `mod.rs` lists its own.
 
 use weft_schedule::{Collective, Schedule};
 
 use crate::{
-    About, Cost, Inner, Request, all_gather, all_reduce, all_to_all, barrier, broadcast, gather,
-    reduce, reduce_scatter, scatter,
+    About, Cost, Inner, Request, Terms, Textbook, all_gather, all_reduce, all_to_all, barrier,
+    broadcast, gather, reduce, reduce_scatter, scatter,
 };
 
 /// Whose memory a rank must be able to read.
@@ -121,66 +121,43 @@ pub struct Algorithm {
     pub symmetry: Symmetry,
     /// What it costs, whichever rank the request names.
     pub cost: fn(&Request) -> Cost,
+    /// What it costs according to its source, where there are two ranks or more. `None` if it has parts: these cost what they cost.
+    pub textbook: Option<fn(&Terms) -> Textbook>,
     /// Makes one rank's program. The request must keep the invariants of [`Request`].
     pub build: fn(&Request) -> Schedule,
 }
 
-static ALGORITHMS: &[Algorithm] = &[
-    all_reduce::ring::ALGORITHM,
-    all_reduce::direct::ALGORITHM,
-    all_reduce::two_shot::ALGORITHM,
-    all_reduce::slice_reduce::ALGORITHM,
-    all_reduce::bidirectional_ring::ALGORITHM,
-    all_reduce::recursive_doubling::ALGORITHM,
-    all_reduce::halving_doubling::ALGORITHM,
-    all_reduce::halving_doubling_blocks::ALGORITHM,
-    all_reduce::binomial::ALGORITHM,
-    all_reduce::double_tree::ALGORITHM,
-    all_reduce::gather_to_root::ALGORITHM,
-    all_reduce::multi_rail::ALGORITHM,
-    all_reduce::leaders::ALGORITHM,
-    all_reduce::torus::ALGORITHM,
-    all_reduce::parameter_server::ALGORITHM,
-    reduce::binomial::ALGORITHM,
-    reduce::double_tree::ALGORITHM,
-    reduce::direct::ALGORITHM,
-    reduce::slice_reduce::ALGORITHM,
-    reduce::leaders::ALGORITHM,
-    broadcast::binomial::ALGORITHM,
-    broadcast::double_tree::ALGORITHM,
-    broadcast::scatter_all_gather::ALGORITHM,
-    broadcast::mapped::ALGORITHM,
-    broadcast::leaders::ALGORITHM,
-    all_gather::ring::ALGORITHM,
-    all_gather::doubling::ALGORITHM,
-    all_gather::bruck::ALGORITHM,
-    all_gather::direct::ALGORITHM,
-    all_gather::mapped::ALGORITHM,
-    reduce_scatter::ring::ALGORITHM,
-    reduce_scatter::halving::ALGORITHM,
-    reduce_scatter::direct::ALGORITHM,
-    reduce_scatter::slice_reduce::ALGORITHM,
-    all_to_all::pairwise::ALGORITHM,
-    all_to_all::direct::ALGORITHM,
-    all_to_all::bruck::ALGORITHM,
-    gather::linear::ALGORITHM,
-    gather::binomial::ALGORITHM,
-    scatter::linear::ALGORITHM,
-    scatter::binomial::ALGORITHM,
-    barrier::dissemination::ALGORITHM,
-    barrier::direct::ALGORITHM,
+/// Registers the algorithms of one collective, one line each: the line declares the algorithm's module, and puts its `ALGORITHM` into
+/// the collective's table.
+macro_rules! algorithms {
+    ($($name:ident,)+) => {
+        $(pub(crate) mod $name;)+
+
+        pub(crate) static ALGORITHMS: &[crate::Algorithm] = &[$($name::ALGORITHM,)+];
+    };
+}
+pub(crate) use algorithms;
+
+static COLLECTIVES: &[&[Algorithm]] = &[
+    all_reduce::ALGORITHMS,
+    reduce::ALGORITHMS,
+    broadcast::ALGORITHMS,
+    all_gather::ALGORITHMS,
+    reduce_scatter::ALGORITHMS,
+    all_to_all::ALGORITHMS,
+    gather::ALGORITHMS,
+    scatter::ALGORITHMS,
+    barrier::ALGORITHMS,
 ];
 
-/// All algorithms, the collective's general-purpose one first.
-pub fn registry() -> &'static [Algorithm] {
-    ALGORITHMS
+/// All algorithms by collective, the collective's general-purpose one first.
+pub fn registry() -> impl Iterator<Item = &'static Algorithm> + Clone {
+    COLLECTIVES.iter().copied().flatten()
 }
 
 /// The algorithm of this name for the collective of this name.
 pub fn find(collective: &str, algorithm: &str) -> Option<&'static Algorithm> {
-    ALGORITHMS
-        .iter()
-        .find(|candidate| candidate.collective == collective && candidate.name == algorithm)
+    registry().find(|candidate| candidate.collective == collective && candidate.name == algorithm)
 }
 
 /// A collective's name, whatever its root.

@@ -104,9 +104,7 @@ fn count(of: &str, arguments: &[&str]) -> Result<Vec<Part>, String> {
 }
 
 fn of_collective(collective: &str) -> impl Iterator<Item = &'static Algorithm> {
-    registry()
-        .iter()
-        .filter(move |algorithm| algorithm.collective == collective)
+    registry().filter(move |algorithm| algorithm.collective == collective)
 }
 
 /// What may stand for the outermost owners: whatever has no levels itself.

@@ -161,7 +161,7 @@ fn selections() -> impl Strategy<Value = Selection> {
     let levelled = |algorithm: &&'static weft_algorithms::Algorithm| {
         matches!(algorithm.requires.parts, Parts::Levels { .. })
     };
-    let algorithms: Vec<_> = registry().iter().filter(levelled).collect();
+    let algorithms: Vec<_> = registry().filter(levelled).collect();
     let choices = (
         prop::sample::select(algorithms),
         prop::collection::vec(any::<prop::sample::Index>(), 1..=3),
@@ -171,7 +171,7 @@ fn selections() -> impl Strategy<Value = Selection> {
         let Parts::Levels { inner, .. } = algorithm.requires.parts else {
             unreachable!("filtered")
         };
-        let tops = registry().iter().filter(|top| {
+        let tops = registry().filter(|top| {
             top.collective == algorithm.collective
                 && !matches!(top.requires.parts, Parts::Levels { .. })
         });

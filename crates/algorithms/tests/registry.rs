@@ -41,7 +41,6 @@ fn every_algorithm_is_documented() {
         .filter_map(|line| line.strip_prefix("### "))
         .collect();
     let registered: HashSet<String> = registry()
-        .iter()
         .map(|algorithm| format!("{} `{}`", algorithm.collective, algorithm.name))
         .collect();
     assert_eq!(documented, registered.iter().map(String::as_str).collect());

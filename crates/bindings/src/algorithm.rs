@@ -98,9 +98,6 @@ pub(crate) fn algorithms(py: Python<'_>) -> PyResult<String> {
         })
     };
     json::answered(py, "null", |()| {
-        registry()
-            .iter()
-            .map(row)
-            .collect::<Result<Vec<_>, String>>()
+        registry().map(row).collect::<Result<Vec<_>, String>>()
     })
 }

@@ -9,7 +9,9 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "bruck",
@@ -30,6 +32,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -54,6 +57,19 @@ fn cost(request: &Request) -> Cost {
         }
     });
     Cost::of(request, [request.entry()].into_iter().chain(phases))
+}
+
+fn textbook(
+    &Terms {
+        p, ceil_log, entry, ..
+    }: &Terms,
+) -> Textbook {
+    Textbook {
+        quote: "Bruck et al. 1997, concatenation: ⌈log2 p⌉ rounds, (p - 1) n / p",
+        steps: ceil_log + entry,
+        sent: Volume::all_but_one(p),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

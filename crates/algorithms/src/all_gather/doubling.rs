@@ -6,8 +6,8 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::Cost;
-use crate::halving::{cost_up, gather_up, open_up};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+use crate::halving::{cost_up, gather_up, open_up, textbook_steps};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "doubling",
@@ -36,6 +36,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -48,6 +49,35 @@ fn cost(request: &Request) -> Cost {
     Cost {
         phases: [entry.phases, cost.phases].concat(),
     }
+}
+
+fn textbook(&Terms { p, entry, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.1: log2 p rounds, (p - 1) n / p, for a power \
+              of two; for others the first rank of an upper half sends its half's blocks twice, once",
+        steps: textbook_steps(p) + entry,
+        sent: Volume::new((most_blocks(p), p), (p * (p - 1), p)),
+        read: Volume::NOTHING,
+    }
+}
+
+/// The blocks that the busiest rank of `p` sends in a recursive doubling.
+fn most_blocks(p: u64) -> u64 {
+    if p == 1 {
+        return 0;
+    }
+    let (lower, upper) = (p.div_ceil(2), p / 2);
+    // What a rank sends within its half does not depend on who faces it from the other one.
+    let first = |half: u64| {
+        std::iter::successors(Some(half), |n| Some(n.div_ceil(2)))
+            .take_while(|n| *n > 1)
+            .map(|n| n.div_ceil(2))
+            .sum::<u64>()
+    };
+    let twice = if lower > upper { 2 * upper } else { upper };
+    (lower + most_blocks(lower))
+        .max(upper + most_blocks(upper))
+        .max(twice + first(upper))
 }
 
 fn build(request: &Request) -> Schedule {

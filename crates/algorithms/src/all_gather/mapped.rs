@@ -7,7 +7,9 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "mapped",
@@ -23,6 +25,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::MAPPED,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -38,6 +41,15 @@ fn cost(request: &Request) -> Cost {
         ..Phase::signals(1)
     };
     Cost::of(request, [show, collect])
+}
+
+fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "one look at all",
+        steps: 2,
+        sent: Volume::NOTHING,
+        read: Volume::all_but_one(p),
+    }
 }
 
 fn build(request: &Request) -> Schedule {

@@ -12,7 +12,9 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Area, Builder};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 /// Places in the landing memory per direction.
 const PLACES: u32 = 3;
@@ -33,6 +35,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -88,6 +91,15 @@ impl Way {
         };
         let chunk = self.half * b.ranks() + block;
         chunk..chunk + 1
+    }
+}
+
+fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "the ring's formula; Chan et al. 2007 has no line for two directions at once",
+        steps: 2 * (p - 1),
+        sent: Volume::by_each(p, (2 * (p - 1), p)),
+        read: Volume::NOTHING,
     }
 }
 

@@ -8,7 +8,7 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
 use crate::tree::Binomial;
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -24,6 +24,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -45,6 +46,22 @@ fn cost(request: &Request) -> Cost {
         ..phase
     });
     Cost::of(request, up.into_iter().chain(down))
+}
+
+fn textbook(
+    &Terms {
+        p,
+        floor_log,
+        ceil_log,
+        ..
+    }: &Terms,
+) -> Textbook {
+    Textbook {
+        quote: "Chan et al. 2007, minimum spanning tree reduce and broadcast: ⌈log2 p⌉ rounds of n each",
+        steps: 2 * floor_log,
+        sent: Volume::new((ceil_log, 1), (2 * (p - 1), 1)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

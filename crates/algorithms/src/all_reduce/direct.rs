@@ -7,7 +7,9 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -22,6 +24,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::REPRODUCIBLE,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -32,6 +35,15 @@ fn cost(request: &Request) -> Cost {
         ..Phase::exchange(1, request.ranks - 1, 1.0)
     };
     Cost::of(request, [exchange])
+}
+
+fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "one exchange of everything between all",
+        steps: 1,
+        sent: Volume::by_each(p, (p - 1, 1)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

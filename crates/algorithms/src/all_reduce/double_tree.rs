@@ -12,7 +12,7 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
 use crate::two_trees::{Halves, come_down, go_up};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "double-tree",
@@ -29,6 +29,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -48,6 +49,18 @@ fn cost(request: &Request) -> Cost {
         up.into_iter().chain(down).collect()
     };
     Cost::of_busiest(request, halves.roles().into_iter().map(of_role))
+}
+
+fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
+    // With a top or fewer children, less.
+    let most = if p > 3 { 4 } else { p };
+    Textbook {
+        quote: "Sanders, Speck and Träff 2009, section 3: two trees of depth log2 p, each for n / 2; an inner \
+              node of one and leaf of the other sends (1 + 2 + 1) n / 2",
+        steps: 2 * floor_log,
+        sent: Volume::new((most, 2), (2 * (p - 1), 1)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

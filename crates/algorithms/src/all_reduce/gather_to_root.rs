@@ -7,7 +7,9 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 const ROOT: Rank = 0;
 
@@ -25,6 +27,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::REPRODUCIBLE,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -46,6 +49,15 @@ fn cost(request: &Request) -> Cost {
         ..exchange
     };
     Cost::of(request, [gather, give_back])
+}
+
+fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "all to one and back",
+        steps: 2,
+        sent: Volume::new((p - 1, 1), (2 * (p - 1), 1)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

@@ -16,7 +16,9 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Area, Builder};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "halving-doubling",
@@ -40,6 +42,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -205,6 +208,39 @@ fn phases(request: &Request, levels: &[Level], crossings: &[f64]) -> Vec<Phase> 
         .into_iter()
         .chain(outward.into_iter().rev())
         .collect()
+}
+
+fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.5: 2 log2 p rounds, 2 (p - 1) n / p, for a \
+              power of two; for others Rabenseifner and Träff 2004: less than 3 n, and by 3-2 elimination at \
+              most 2.5 n",
+        steps: 2 * floor_log,
+        sent: eliminating(p, floor_log),
+        read: Volume::NOTHING,
+    }
+}
+
+/// What halving-doubling with 3-2 elimination sends.
+///
+/// At a level where groups work on a segment of `s`, each rank of a pair sends s / 2, and as much when results go back. An eliminated rank sends
+/// s to a pair, each of which sends s / 2 more when results go back. It was in such a pair where somebody was eliminated before.
+fn eliminating(p: u64, depth: u64) -> Volume {
+    let segments = 1_u64 << depth;
+    let odd: Vec<u64> = (0..depth).filter(|level| (p >> level) % 2 == 1).collect();
+    let all_levels = 2 * (segments - 1);
+    let with_third = odd.iter().enumerate().map(|(index, level)| {
+        let eliminated = odd.get(index + 1);
+        let spared = eliminated.map_or(0, |level| (segments >> level) - 2);
+        all_levels - spared + (segments >> (level + 1))
+    });
+    let total: u64 = (0..depth)
+        .map(|level| (p >> level) + (p >> level) % 2)
+        .sum();
+    Volume::new(
+        (with_third.max().unwrap_or(all_levels), segments),
+        (total, 1),
+    )
 }
 
 fn build(request: &Request) -> Schedule {

@@ -15,7 +15,9 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Area, Builder};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "halving-doubling-blocks",
@@ -39,6 +41,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -197,6 +200,38 @@ fn phases(request: &Request, place: &Place, crossings: &[f64]) -> Vec<Phase> {
         .into_iter()
         .chain(outward.into_iter().rev())
         .collect()
+}
+
+fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.5: 2 log2 p rounds, 2 (p - 1) n / p, for a \
+              power of two; for others Rabenseifner and Träff 2004, binary blocks: no rank sends more than 2 n",
+        steps: 2 * floor_log,
+        sent: by_blocks(p, floor_log),
+        read: Volume::NOTHING,
+    }
+}
+
+/// What halving-doubling by binary blocks sends.
+///
+/// Of a block of q ranks each sends 2 (q - 1) / q inside, n / q up to a larger block and n / q back to a smaller one.
+fn by_blocks(p: u64, depth: u64) -> Volume {
+    let segments = 1_u64 << depth;
+    let blocks: Vec<u64> = (0..=depth)
+        .rev()
+        .map(|bit| p & 1 << bit)
+        .filter(|block| *block > 0)
+        .collect();
+    let of_rank = |(index, block): (usize, &u64)| {
+        let ends = u64::from(index > 0) + u64::from(index + 1 < blocks.len());
+        (2 * (block - 1) + ends) * (segments / block)
+    };
+    let each = || blocks.iter().enumerate().map(of_rank);
+    let total = each().zip(&blocks).map(|(sent, block)| sent * block).sum();
+    Volume::new(
+        (each().max().unwrap_or_default(), segments),
+        (total, segments),
+    )
 }
 
 fn build(request: &Request) -> Schedule {

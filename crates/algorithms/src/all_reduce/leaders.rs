@@ -39,6 +39,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     },
     symmetry: Symmetry::None,
     cost,
+    textbook: None,
     build,
 };
 

@@ -49,6 +49,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     },
     symmetry: Symmetry::None,
     cost,
+    textbook: None,
     build,
 };
 

@@ -37,6 +37,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     },
     symmetry: Symmetry::None,
     cost,
+    textbook: None,
     build,
 };
 

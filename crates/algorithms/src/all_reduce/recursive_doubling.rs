@@ -10,7 +10,9 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Area, Builder};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "recursive-doubling",
@@ -33,6 +35,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -107,6 +110,21 @@ fn cost(request: &Request) -> Cost {
         }
     });
     Cost::of(request, folds.into_iter().chain(exchanges))
+}
+
+fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
+    let too_many = p - (1 << floor_log);
+    let more = u64::from(too_many > 0);
+    let total = (p - too_many) * floor_log + 2 * too_many;
+    // Unless they are more than half as many as the others, no chain of signals begins with one and ends with another.
+    let folds = more + u64::from(2 * too_many > 1 << floor_log);
+    Textbook {
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.5: log2 p rounds of n, and two more of n where \
+              ranks are too many",
+        steps: floor_log + folds,
+        sent: Volume::new((floor_log + more, 1), (total, 1)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

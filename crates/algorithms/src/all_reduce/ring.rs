@@ -12,7 +12,9 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
 use crate::ring::{Window, pass_around};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
@@ -33,6 +35,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -51,6 +54,15 @@ fn cost(request: &Request) -> Cost {
         ..step
     };
     Cost::of(request, [reduce_scatter, all_gather])
+}
+
+fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "Patarasuk and Yuan 2009, section 3: 2 (p - 1) steps, 2 (p - 1) n / p",
+        steps: 2 * (p - 1),
+        sent: Volume::by_each(p, (2 * (p - 1), p)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

@@ -10,7 +10,9 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
@@ -32,6 +34,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::MAPPED_REPRODUCIBLE,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -63,6 +66,19 @@ fn cost(request: &Request) -> Cost {
         ..Phase::signals(1)
     };
     Cost::of(request, [show, reduction, collect])
+}
+
+fn textbook(&Terms { p, symmetric, .. }: &Terms) -> Textbook {
+    let (sent, read) = match symmetric {
+        true => (Volume::all_but_one(p), Volume::all_but_one(p)),
+        false => (Volume::NOTHING, Volume::by_each(p, (2 * (p - 1), p))),
+    };
+    Textbook {
+        quote: "a direct reduce-scatter and a direct all-gather, each (p - 1) n / p, through memory",
+        steps: if symmetric { 2 } else { 3 },
+        sent,
+        read,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

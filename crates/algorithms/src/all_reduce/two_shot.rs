@@ -9,7 +9,9 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "two-shot",
@@ -28,6 +30,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::REPRODUCIBLE,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -46,6 +49,15 @@ fn cost(request: &Request) -> Cost {
         ..exchange
     };
     Cost::of(request, [reduce_scatter, all_gather])
+}
+
+fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "a direct reduce-scatter and a direct all-gather, each (p - 1) n / p",
+        steps: 2,
+        sent: Volume::by_each(p, (2 * (p - 1), p)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

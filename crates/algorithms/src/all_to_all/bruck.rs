@@ -9,7 +9,9 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Area, Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "bruck",
@@ -26,6 +28,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -61,6 +64,19 @@ fn cost(request: &Request) -> Cost {
         }
     });
     Cost::of(request, phases)
+}
+
+fn textbook(&Terms { p, ceil_log, .. }: &Terms) -> Textbook {
+    let blocks = (1..p)
+        .map(|distance| u64::from(distance.count_ones()))
+        .sum();
+    Textbook {
+        quote: "Bruck et al. 1997, index with radix 2: ⌈log2 p⌉ rounds; in round k the blocks whose distance \
+              has bit k, n / 2 at most",
+        steps: ceil_log,
+        sent: Volume::by_each(p, (blocks, p)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

@@ -4,7 +4,9 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -22,6 +24,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE_ANY_SIZES,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -33,6 +36,15 @@ fn cost(request: &Request) -> Cost {
         ..Phase::exchange(1, request.ranks - 1, share)
     };
     Cost::of(request, [request.entry(), exchange])
+}
+
+fn textbook(&Terms { p, entry, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "one exchange between all",
+        steps: 1 + entry,
+        sent: Volume::all_but_one(p),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

@@ -1,5 +1,7 @@
 //! Rank j gets chunk j of every rank.
 
-pub(crate) mod bruck;
-pub(crate) mod direct;
-pub(crate) mod pairwise;
+crate::registry::algorithms! {
+    pairwise,
+    direct,
+    bruck,
+}

@@ -6,7 +6,9 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "pairwise",
@@ -26,6 +28,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE_ANY_SIZES,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -38,6 +41,15 @@ fn cost(request: &Request) -> Cost {
         ..Phase::exchange(rounds, 1, share)
     };
     Cost::of(request, [request.entry(), exchange])
+}
+
+fn textbook(&Terms { p, entry, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.3: p - 1 rounds, (p - 1) n / p",
+        steps: p - 1 + entry,
+        sent: Volume::all_but_one(p),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

@@ -4,7 +4,7 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -19,6 +19,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -28,6 +29,15 @@ fn cost(request: &Request) -> Cost {
         ..Phase::signals(1)
     };
     Cost::of(request, [signals])
+}
+
+fn textbook(_: &Terms) -> Textbook {
+    Textbook {
+        quote: "all signal all",
+        steps: 1,
+        sent: Volume::NOTHING,
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

@@ -7,7 +7,7 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "dissemination",
@@ -23,12 +23,22 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
 fn cost(request: &Request) -> Cost {
     let rounds = request.ranks.next_power_of_two().ilog2();
     Cost::of(request, [Phase::signals(rounds)])
+}
+
+fn textbook(&Terms { ceil_log, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "Hensgen, Finkel and Manber 1988: ⌈log2 p⌉ rounds",
+        steps: ceil_log,
+        sent: Volume::NOTHING,
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

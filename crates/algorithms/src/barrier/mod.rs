@@ -1,4 +1,6 @@
 //! No rank leaves before every rank has entered.
 
-pub(crate) mod direct;
-pub(crate) mod dissemination;
+crate::registry::algorithms! {
+    dissemination,
+    direct,
+}

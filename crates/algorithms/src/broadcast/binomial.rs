@@ -8,7 +8,7 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
 use crate::tree::Binomial;
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -28,6 +28,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -39,6 +40,23 @@ fn cost(request: &Request) -> Cost {
     });
     let [first, rest] = hub_sends;
     Cost::of(request, [request.entry(), first, rest])
+}
+
+fn textbook(
+    &Terms {
+        p,
+        floor_log,
+        ceil_log,
+        entry,
+        ..
+    }: &Terms,
+) -> Textbook {
+    Textbook {
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.2: ⌈log2 p⌉ rounds of n",
+        steps: floor_log + entry,
+        sent: Volume::new((ceil_log, 1), (p - 1, 1)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

@@ -8,7 +8,7 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
 use crate::two_trees::{Halves, come_down};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "double-tree",
@@ -28,6 +28,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -43,6 +44,16 @@ fn cost(request: &Request) -> Cost {
         [request.entry()].into_iter().chain(down).collect()
     };
     Cost::of_busiest(request, halves.roles().into_iter().map(of_role))
+}
+
+fn textbook(&Terms { p, entry, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "Sanders, Speck and Träff 2009, section 3: one step below the root, then two trees over the \
+              others",
+        steps: 1 + u64::from((p - 1).ilog2()) + entry,
+        sent: Volume::new((1, 1), (p - 1, 1)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

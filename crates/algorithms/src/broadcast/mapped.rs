@@ -7,7 +7,9 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "mapped",
@@ -23,6 +25,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::MAPPED,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -38,6 +41,15 @@ fn cost(request: &Request) -> Cost {
         ..Phase::signals(1)
     };
     Cost::of(request, [show, collect])
+}
+
+fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "all look at one",
+        steps: 2,
+        sent: Volume::NOTHING,
+        read: Volume::new((1, 1), (p - 1, 1)),
+    }
 }
 
 fn build(request: &Request) -> Schedule {

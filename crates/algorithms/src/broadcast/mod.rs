@@ -1,7 +1,9 @@
 //! Every rank gets the root's vector.
 
-pub(crate) mod binomial;
-pub(crate) mod double_tree;
-pub(crate) mod leaders;
-pub(crate) mod mapped;
-pub(crate) mod scatter_all_gather;
+crate::registry::algorithms! {
+    binomial,
+    double_tree,
+    scatter_all_gather,
+    mapped,
+    leaders,
+}

@@ -7,9 +7,11 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::range_tree::{self, Place};
+use crate::range_tree::{self, Place, along_ranges};
 use crate::ring::{Window, pass_around};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "scatter-all-gather",
@@ -29,6 +31,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -59,6 +62,23 @@ fn cost(request: &Request) -> Cost {
     };
     let phases = [request.entry()].into_iter().chain(scatter).chain([pass]);
     Cost::of(request, phases)
+}
+
+fn textbook(
+    &Terms {
+        p,
+        floor_log,
+        entry,
+        ..
+    }: &Terms,
+) -> Textbook {
+    Textbook {
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.2 (van de Geijn): ⌈log2 p⌉ rounds of a \
+              scatter, p - 1 of a ring all-gather, together 2 (p - 1) n / p through the root",
+        steps: floor_log + p - 1 + entry,
+        sent: Volume::new((2 * (p - 1), p), (along_ranges(p) + p * (p - 1), p)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

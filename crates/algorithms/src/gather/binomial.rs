@@ -7,8 +7,8 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::range_tree::{Place, crossing, depth};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+use crate::range_tree::{Place, along_ranges, crossing, depth};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -29,6 +29,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -48,6 +49,15 @@ fn cost(request: &Request) -> Cost {
         ..rest
     };
     Cost::of(request, [first, rest])
+}
+
+fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "Chan et al. 2007, minimum spanning tree gather: ⌈log2 p⌉ rounds, (p - 1) n / p to the root",
+        steps: floor_log,
+        sent: Volume::new((p / 2, p), (along_ranges(p), p)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

@@ -4,7 +4,9 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
@@ -23,6 +25,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE_ANY_SIZES,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -38,6 +41,15 @@ fn cost(request: &Request) -> Cost {
         ..Phase::default()
     };
     Cost::of(request, [request.entry(), exchange])
+}
+
+fn textbook(&Terms { p, entry, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "all to one",
+        steps: 1 + entry,
+        sent: Volume::new((1, p), (p - 1, p)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

@@ -1,4 +1,6 @@
 //! The root gets every rank's block.
 
-pub(crate) mod binomial;
-pub(crate) mod linear;
+crate::registry::algorithms! {
+    linear,
+    binomial,
+}

@@ -7,7 +7,7 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
 use crate::tree::Binomial;
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -25,6 +25,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -37,6 +38,15 @@ fn cost(request: &Request) -> Cost {
         ..phase
     });
     Cost::of(request, hub_receives)
+}
+
+fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "Chan et al. 2007, minimum spanning tree reduce: ⌈log2 p⌉ rounds of n",
+        steps: floor_log,
+        sent: Volume::new((1, 1), (p - 1, 1)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

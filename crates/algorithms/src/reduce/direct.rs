@@ -4,7 +4,9 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -20,6 +22,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::REPRODUCIBLE,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -35,6 +38,15 @@ fn cost(request: &Request) -> Cost {
         ..Phase::default()
     };
     Cost::of(request, [gather])
+}
+
+fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "all to one",
+        steps: 1,
+        sent: Volume::new((1, 1), (p - 1, 1)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

@@ -9,7 +9,7 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
 use crate::two_trees::{Halves, go_up};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "double-tree",
@@ -26,6 +26,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -45,6 +46,16 @@ fn cost(request: &Request) -> Cost {
         rounds.spread(parents, children, Phase { reduced, ..rounds })
     };
     Cost::of_busiest(request, halves.roles().into_iter().map(of_role))
+}
+
+fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "Sanders, Speck and Träff 2009, section 3: one step below the root, then two trees over the \
+              others",
+        steps: 1 + u64::from((p - 1).ilog2()),
+        sent: Volume::new((1, 1), (p - 1, 1)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

@@ -34,6 +34,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     },
     symmetry: Symmetry::None,
     cost,
+    textbook: None,
     build,
 };
 

@@ -1,7 +1,9 @@
 //! The root gets the reduction of all ranks' vectors.
 
-pub(crate) mod binomial;
-pub(crate) mod direct;
-pub(crate) mod double_tree;
-pub(crate) mod leaders;
-pub(crate) mod slice_reduce;
+crate::registry::algorithms! {
+    binomial,
+    double_tree,
+    direct,
+    slice_reduce,
+    leaders,
+}

@@ -9,7 +9,9 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
@@ -28,6 +30,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::MAPPED_REPRODUCIBLE,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -61,6 +64,22 @@ fn cost(request: &Request) -> Cost {
         ..Phase::signals(1)
     };
     Cost::of(request, [show, reduction, collect])
+}
+
+fn textbook(&Terms { p, symmetric, .. }: &Terms) -> Textbook {
+    let (sent, read) = match symmetric {
+        true => (Volume::new((1, p), (p - 1, p)), Volume::all_but_one(p)),
+        false => (
+            Volume::NOTHING,
+            Volume::new((2 * (p - 1), p), ((p + 1) * (p - 1), p)),
+        ),
+    };
+    Textbook {
+        quote: "a direct reduce-scatter, (p - 1) n / p, through memory; then the root alone collects",
+        steps: if symmetric { 2 } else { 3 },
+        sent,
+        read,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

@@ -6,7 +6,9 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -25,6 +27,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::REPRODUCIBLE_ANY_SIZES,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -45,6 +48,19 @@ fn cost(request: &Request) -> Cost {
         ..Phase::exchange(1, request.ranks - 1, share)
     };
     Cost::of(request, [exchange])
+}
+
+fn textbook(&Terms { p, symmetric, .. }: &Terms) -> Textbook {
+    let (sent, read) = match symmetric {
+        true => (Volume::NOTHING, Volume::all_but_one(p)),
+        false => (Volume::all_but_one(p), Volume::NOTHING),
+    };
+    Textbook {
+        quote: "one exchange between all; with symmetric memory a look at all",
+        steps: if symmetric { 2 } else { 1 },
+        sent,
+        read,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

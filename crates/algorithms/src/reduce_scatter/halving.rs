@@ -7,8 +7,8 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::Cost;
-use crate::halving::{cost_down, divisions};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+use crate::halving::{cost_down, divisions, textbook_steps};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "halving",
@@ -30,11 +30,22 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
 fn cost(request: &Request) -> Cost {
     cost_down(request)
+}
+
+fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.4: log2 p rounds, (p - 1) n / p, for a power \
+              of two; as many bytes for others",
+        steps: textbook_steps(p),
+        sent: Volume::all_but_one(p),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

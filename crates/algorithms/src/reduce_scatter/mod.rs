@@ -1,6 +1,8 @@
 //! Rank r gets the reduction of all ranks' block r.
 
-pub(crate) mod direct;
-pub(crate) mod halving;
-pub(crate) mod ring;
-pub(crate) mod slice_reduce;
+crate::registry::algorithms! {
+    ring,
+    halving,
+    direct,
+    slice_reduce,
+}

@@ -7,7 +7,9 @@ use weft_schedule::{Grid, Schedule};
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
 use crate::ring::Window;
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
@@ -24,6 +26,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -35,6 +38,15 @@ fn cost(request: &Request) -> Cost {
         ..Phase::exchange(request.ranks - 1, 1, share)
     };
     Cost::of(request, [pass])
+}
+
+fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "Chan et al. 2007, bucket reduce-scatter: p - 1 rounds, (p - 1) n / p",
+        steps: p - 1,
+        sent: Volume::all_but_one(p),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

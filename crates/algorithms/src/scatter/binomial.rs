@@ -7,8 +7,8 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::range_tree::{Place, crossing, depth};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry};
+use crate::range_tree::{Place, along_ranges, crossing, depth};
+use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -29,6 +29,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -52,6 +53,15 @@ fn cost(request: &Request) -> Cost {
         first.received = f64::from(request.ranks / 2) * request.block_share();
     }
     Cost::of(request, phases)
+}
+
+fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
+    Textbook {
+        quote: "Chan et al. 2007, minimum spanning tree scatter: ⌈log2 p⌉ rounds, (p - 1) n / p from the root",
+        steps: floor_log,
+        sent: Volume::new((p - 1, p), (along_ranges(p), p)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

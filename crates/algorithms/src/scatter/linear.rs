@@ -6,7 +6,9 @@ use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
@@ -25,6 +27,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements::NONE_ANY_SIZES,
     symmetry: Symmetry::None,
     cost,
+    textbook: Some(textbook),
     build,
 };
 
@@ -51,6 +54,19 @@ fn cost(request: &Request) -> Cost {
         ..Phase::default()
     };
     Cost::of(request, [exchange])
+}
+
+fn textbook(&Terms { p, symmetric, .. }: &Terms) -> Textbook {
+    let (sent, read) = match symmetric {
+        true => (Volume::NOTHING, Volume::new((1, p), (p - 1, p))),
+        false => (Volume::new((p - 1, p), (p - 1, p)), Volume::NOTHING),
+    };
+    Textbook {
+        quote: "one to all; with symmetric memory all look at one",
+        steps: if symmetric { 2 } else { 1 },
+        sent,
+        read,
+    }
 }
 
 fn build(request: &Request) -> Schedule {

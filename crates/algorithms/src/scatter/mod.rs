@@ -1,4 +1,6 @@
 //! Rank r gets block r of the root.
 
-pub(crate) mod binomial;
-pub(crate) mod linear;
+crate::registry::algorithms! {
+    linear,
+    binomial,
+}

@@ -2,15 +2,13 @@
 
 #![allow(dead_code, reason = "not every test needs everything")]
 
-pub(crate) mod textbook;
-
 use weft_algorithms::{Algorithm, Memory, Parts, Reach, Request, Sizes, Topology, registry};
 use weft_schedule::{Collective, Grid, Mapped, Rank, Schedule, Share, Step, VerifyOptions};
 
 /// The algorithms that have no parts.
 pub(crate) fn flat() -> impl Iterator<Item = &'static Algorithm> {
     let flat = |algorithm: &&Algorithm| matches!(algorithm.requires.parts, Parts::None);
-    registry().iter().filter(flat)
+    registry().filter(flat)
 }
 
 /// The collective of this name, with every root.

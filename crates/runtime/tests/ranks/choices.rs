@@ -35,7 +35,7 @@ pub(crate) fn refused(setup: &Setup, ranks: u32) -> Vec<Choice> {
 
 fn every(setup: &Setup, ranks: u32) -> Vec<Choice> {
     let topology = topology(setup, ranks);
-    let mut collectives: Vec<&'static str> = registry().iter().map(|a| a.collective).collect();
+    let mut collectives: Vec<&'static str> = registry().map(|a| a.collective).collect();
     collectives.dedup();
     let of_collective = |collective: &'static str| {
         let (flat, mut composed): (Vec<Selection>, Vec<Selection>) = family(collective, &topology)
