@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, final
 __version__: str
 
 _Row: TypeAlias = tuple[int | None, str, int | None, int | None]
-_Profile: TypeAlias = tuple[str, Sequence[int], bool, Mapping[str, Sequence[_Row]]]
+_Profile: TypeAlias = tuple[str, Sequence[int], bool, Mapping[str, Sequence[_Row]], Mapping[str, str]]
 
 __all__ = [
     "Cancellation",
@@ -115,6 +115,9 @@ class Explanation:
     def hash(self) -> int:
         """Tells plans apart."""
     @property
+    def schedule(self) -> str | None:
+        """All ranks' programs in text form, where it is a schedule of the user's own."""
+    @property
     def why(self) -> list[str]:
         """What was considered, and why it was chosen or not."""
 
@@ -136,6 +139,7 @@ class Group:
         algorithms: Mapping[str, str] = ...,
         reproducible: bool = False,
         levels: Sequence[Sequence[int]] = ...,
+        schedules: Mapping[str, str] = ...,
         profiles: Sequence[_Profile] = ...,
     ) -> Group:
         """Meets the other ranks through the store."""
@@ -198,6 +202,7 @@ class Group:
         algorithms: Mapping[str, str] | None = None,
         reproducible: bool | None = None,
         levels: Sequence[Sequence[int]] | None = None,
+        schedules: Mapping[str, str] | None = None,
         profiles: Sequence[_Profile] | None = None,
     ) -> Group | None:
         """A group of some ranks, in this order; None on other ranks."""
@@ -205,6 +210,8 @@ class Group:
         """What a call would run by, and why: `nbytes` of the whole message, root 0."""
     def add_schedule(self, name: str, text: str) -> None:
         """Lets calls name these schedules, in text form, as their algorithm."""
+    def schedules(self) -> list[tuple[str, str]]:
+        """The user's own schedules that the group knows: their names, and all ranks' programs in text form."""
     def symmetric(self, nbytes: int) -> Symmetric:
         """Memory that the ranks of this host reach directly."""
     @property

@@ -1,19 +1,24 @@
-"""What a group chooses algorithms by: profiles, found or named, in the form that the native layer takes."""
+"""What a group chooses algorithms by: profiles and users' schedules, in the form that the native layer takes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from weft import config
+from weft.errors import ConfigError
+from weft.schedule.schedule import Schedule
 from weft.tuning.profile import Profile, candidates, hardware
 
-__all__ = ["NativeProfile", "native_profile", "profiles", "suits"]
+__all__ = ["NativeProfile", "OwnSchedule", "native_profile", "profiles", "schedules", "suits"]
 
 NativeRow = tuple[int | None, str, int | None, int | None]
-NativeProfile = tuple[str, list[int], bool, dict[str, list[NativeRow]]]
-"""Where it comes from, the ranks per host, whether it must suit the group, and the rows by collective."""
+NativeProfile = tuple[str, list[int], bool, dict[str, list[NativeRow]], dict[str, str]]
+"""Where it comes from, the ranks per host, whether it must suit the group, rows by collective, schedules by name."""
+
+OwnSchedule = Schedule | str | os.PathLike[str]
+"""A schedule, or the path of a file with one in text form."""
 
 
 def profiles(setting: str | os.PathLike[str], ranks: int) -> list[NativeProfile]:
@@ -36,7 +41,22 @@ def native_profile(profile: Profile, source: str = "the profile", *, required: b
         collective: [(row.up_to_bytes, row.algorithm, row.tile_bytes, row.tiles_in_flight) for row in rows]
         for collective, rows in profile.table.items()
     }
-    return source, list(profile.topology.ranks_per_host), required, table
+    return source, list(profile.topology.ranks_per_host), required, table, dict(profile.schedules)
+
+
+def schedules(given: Mapping[str, OwnSchedule]) -> dict[str, str]:
+    """The texts of a user's own schedules, by name."""
+    return {name: _text(name, schedule) for name, schedule in given.items()}
+
+
+def _text(name: str, schedule: OwnSchedule) -> str:
+    if isinstance(schedule, Schedule):
+        return schedule.text
+    try:
+        return Schedule.load(Path(schedule)).text
+    except (OSError, ValueError, TypeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"the schedule {name!r}: {schedule!s} cannot be read: {reason}") from None
 
 
 def suits(found: Sequence[NativeProfile], hosts: Sequence[int]) -> bool:

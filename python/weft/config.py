@@ -91,6 +91,17 @@ def parse_algorithms(text: str) -> dict[str, str]:
     return algorithms
 
 
+def parse_schedules(text: str) -> dict[str, str]:
+    """Files by the names that their schedules shall have, such as `chain=chain.txt,star=/srv/star.txt`."""
+    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+    if not all(sign and name.strip() and path.strip() for name, sign, path in pairs):
+        raise ValueError(f"{text!r} is not a list of name=file")
+    files = {name.strip(): path.strip() for name, _, path in pairs}
+    if len(files) != len(pairs):
+        raise ValueError(f"{text!r} gives a name twice")
+    return files
+
+
 def parse_levels(text: str) -> list[list[int]]:
     """The unit of every rank, level by level, such as `0,0,1,1/0,0,0,0`."""
     return [[int(unit) for unit in level.split(",")] for level in text.split("/")] if text else []
@@ -106,6 +117,10 @@ def parse_flag(text: str) -> bool:
 
 def _are_algorithms(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
+
+
+def _are_schedules(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
 def _are_levels(value: Any) -> bool:
@@ -178,6 +193,17 @@ SETTINGS = (
         default_text="none: what the profile says, else what is built in",
     ),
     Setting(
+        name="schedules",
+        environment="WEFT_SCHEDULES",
+        default={},
+        allowed="name=file pairs such as chain=chain.txt,star=star.txt, or a dict of files or weft.schedule.Schedule",
+        doc="Schedules of your own, in text form, by the names that calls, `algorithm` and profiles may give them. "
+        "They are verified when the ranks meet, and are for that number of ranks. The same on every rank.",
+        parse=parse_schedules,
+        check=_are_schedules,
+        default_text="none",
+    ),
+    Setting(
         name="reproducible",
         environment="WEFT_REPRODUCIBLE",
         default=False,
@@ -236,6 +262,7 @@ class Settings:
     timeout: float
     peer_timeout: float
     algorithm: Mapping[str, str]
+    schedules: Mapping[str, Any]
     reproducible: bool
     profile: str | os.PathLike[str]
     probe: bool

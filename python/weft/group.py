@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 
@@ -15,11 +15,9 @@ from weft.collectives import Collectives, How
 from weft.errors import ArgumentError
 from weft.messages import Messages
 from weft.planning import Plan
+from weft.schedule.schedule import Schedule
 from weft.tuning.profile import Profile
 from weft.work import Work
-
-if TYPE_CHECKING:
-    from weft.schedule import Schedule
 
 __all__ = ["Group"]
 
@@ -88,6 +86,7 @@ class Group(Collectives, Messages):
         name: str = "",
         timeout: float | None = None,
         algorithm: Mapping[str, str] | None = None,
+        schedules: Mapping[str, choice.OwnSchedule] | None = None,
         reproducible: bool | None = None,
         profile: Profile | str | os.PathLike[str] | None = None,
         topology: Sequence[Sequence[int]] | None = None,
@@ -102,6 +101,8 @@ class Group(Collectives, Messages):
             name: What errors call it.
             timeout: Seconds that an operation may take; as in this group by default.
             algorithm: As for `weft.init`; as in this group by default, and so are the others.
+            schedules: As for `weft.init`; by default those that this group was made with, as far as they are right for
+                the new one. Without those, what of `algorithm` names them is left out as well.
             reproducible: As for `weft.init`.
             profile: A profile, its path, or `none`. Every rank reads it.
             topology: As for `weft.init`, of the new group's ranks.
@@ -121,6 +122,7 @@ class Group(Collectives, Messages):
             algorithms=algorithm,
             reproducible=reproducible,
             levels=topology,
+            schedules=None if schedules is None else choice.schedules(schedules),
             profiles=profiles,
         )
         return None if native is None else Group(native)
@@ -173,13 +175,19 @@ class Group(Collectives, Messages):
 
         It is verified for the ranks of this group and the memory that they share, and refused with
         `weft.ConfigError` if it is wrong. Every rank calls it with the same schedule: different ones under one name
-        are told as `weft.Desync`.
+        are told as `weft.Desync`. To force it for all calls of a group, give it to `weft.init` or `new_group`.
 
         Args:
-            name: How calls name it; must not be the name of one of weft's algorithms.
+            name: How calls name it: letters, digits, - _ and dots. Neither the name of one of weft's algorithms, nor of
+                another schedule of this group.
             schedule: The programs of all ranks, as a `weft.schedule.Schedule` or its text form.
         """
         self._native.add_schedule(name, schedule if isinstance(schedule, str) else schedule.text)
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """The schedules of your own that calls may name: from options, from the profile, and from `use_schedule`."""
+        return {name: Schedule(text) for name, text in self._native.schedules()}
 
     @property
     def symmetric_operations(self) -> int:

@@ -35,13 +35,16 @@ class Plan:
     topology: Topology
     """The group that it is for."""
     _row: Row
+    _schedule: str | None
+    """The text form, where the algorithm is a schedule of the user's own."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan as a profile: groups of `weft.init(profile=path)` run this collective by it, at every size.
 
-        Their ranks must be placed like this group's.
+        Their ranks must be placed like this group's. A schedule of your own is part of the file.
         """
-        Profile(self.topology, {}, {self.collective: [self._row]}).save(Path(path))
+        schedules = {} if self._schedule is None else {self.name: self._schedule}
+        Profile(self.topology, {}, {self.collective: [self._row]}, schedules).save(Path(path))
 
     def __str__(self) -> str:
         tiles = f"{self.tiles} tiles of up to {self.tile_bytes} bytes, {self.tiles_in_flight} in flight"
@@ -70,4 +73,5 @@ def plan(native: _weft.Group, collective: str, nbytes: int, dtype: str, *, symme
         why=tuple(found.why),
         topology=topology_of(native),
         _row=Row(None, found.algorithm, found.asked_tile_bytes, found.asked_tiles_in_flight),
+        _schedule=found.schedule,
     )

@@ -29,6 +29,7 @@ def init(
     pool_bytes: int | str | None = None,
     peer_timeout: float | None = None,
     algorithm: Mapping[str, str] | str | None = None,
+    schedules: Mapping[str, choice.OwnSchedule] | str | None = None,
     reproducible: bool | None = None,
     profile: str | os.PathLike[str] | None = None,
     probe: bool | None = None,
@@ -55,6 +56,8 @@ def init(
         pool_bytes: Upper bound of the memory pool.
         peer_timeout: Seconds after which a host that is silent counts as lost.
         algorithm: For collectives, by name: the only algorithm to use, such as `{"all-reduce": "ring"}`.
+        schedules: Schedules of your own, by the names that calls, `algorithm` and profiles may give them: a
+            `weft.schedule.Schedule`, or the path of a file.
         reproducible: Whether the bits of sums must not depend on algorithm, tile size and placement.
         profile: What algorithms are chosen by: `auto`, `none`, or the path of a profile, which rank 0 reads.
         probe: Whether to measure for up to 50 ms, and to choose by that, where there is no profile.
@@ -72,6 +75,7 @@ def init(
             "pool_bytes": pool_bytes,
             "peer_timeout": peer_timeout,
             "algorithm": algorithm,
+            "schedules": schedules,
             "reproducible": reproducible,
             "profile": profile,
             "probe": probe,
@@ -103,6 +107,7 @@ def init(
         algorithms=settings.algorithm,
         reproducible=settings.reproducible,
         levels=settings.topology,
+        schedules=choice.schedules(settings.schedules),
         profiles=profiles,
     )
     group = Group(native)

@@ -1,9 +1,11 @@
 """What ranks run to check what they run by: forced, profiled, of one's own."""
 
+from itertools import pairwise
+
 import numpy as np
 
 import weft
-from weft.schedule import Builder
+from weft.schedule import Builder, Schedule
 
 
 def forced(group):
@@ -63,6 +65,47 @@ def own_schedule(group):
             raise AssertionError("it was not refused")
 
 
+def own_schedule_replayed(group, transport, address, path):
+    """A schedule that options bring is forced, and kept in the plan's file, which is all that the next group reads."""
+    mine = everything_to_everybody(group.size)
+    options = {"schedules": {"mine": mine}, "algorithm": {"all-reduce": "mine"}}
+    forced = group.new_group(range(group.size), **options)
+    assert forced.all_reduce(np.ones(5))[0] == group.size
+    plan = forced.plan("all-reduce", 1 << 20)
+    assert plan.name == "mine"
+    assert list(forced.schedules) == ["mine"]
+    assert forced.schedules["mine"].verify().collective == "all-reduce"
+    if group.rank == 0:
+        plan.save(path)
+    found = path if group.rank == 0 else "none"
+    again = weft.init(group.rank, group.size, address=address, transport=transport, timeout=20, profile=found)
+    x = np.arange(1000, dtype=np.float32)
+    assert np.array_equal(again.all_reduce(x.copy()), x * group.size)
+    replay = again.plan("all-reduce", 1 << 20)
+    assert (replay.name, replay.hash) == ("mine", plan.hash)
+    assert "what the profile says" in replay.why[0]
+    again.use_schedule("mine", mine)
+    again.close()
+
+
+def own_schedules_refused(group):
+    """What is wrong with schedules that options bring, as every rank is told."""
+    mine = everything_to_everybody(group.size)
+    wrong = {
+        "another number of ranks": {"mine": everything_to_everybody(group.size + 1)},
+        "weft's name": {"ring": mine},
+        "the verifier": {"mine": Schedule(mine.text.replace("signal", "wait"))},
+        "a file": {"mine": "/nowhere/mine.txt"},
+    }
+    told = {}
+    for what, schedules in wrong.items():
+        try:
+            group.new_group(range(group.size), schedules=schedules)
+        except weft.ConfigError as error:
+            told[what] = str(error)
+    return told
+
+
 def everything_to_everybody(ranks):
     """Every rank's vector lands at every other."""
     builder = Builder("all-reduce", ranks=ranks, chunks=1)
@@ -76,6 +119,24 @@ def everything_to_everybody(ranks):
             me.wait(me.after(distance))
         all_of_them = [p.output[0] if p is me else me.landing(inbox, p)[0] for p in builder.programs]
         me.reduce(me.output[0], all_of_them, last=True)
+    return builder.build()
+
+
+def neighbours(step, ranks=3):
+    """Partial sums go round, the rank after this one, or before it, next; and the result goes round after them."""
+    builder = Builder("all-reduce", ranks=ranks, chunks=1)
+    inbox = builder.add_landing(width=1)
+    line = [builder.programs[0].after(step * place) for place in range(ranks)]
+    for before, me in pairwise(line):
+        before.copy(me.landing(inbox, before)[0], before.output[0])
+        before.signal(me)
+        me.wait(before)
+        me.reduce(me.output[0], [me.landing(inbox, before)[0], me.output[0]], last=me is line[-1])
+    for me, after in reversed(list(pairwise(line))):
+        after.copy(me.landing(inbox, after)[0], after.output[0])
+        after.signal(me)
+        me.wait(after)
+        me.copy(me.output[0], me.landing(inbox, after)[0])
     return builder.build()
 
 

@@ -1,10 +1,16 @@
 """What ranks run by: forced, profiled, reproducible, of one's own; alike on all ranks."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import tasks_plans as tasks
 from team import free_port
 
 with_transports = pytest.mark.parametrize("transport", ["shm", "tcp"])
+DEADLINE_S = 60
+
 with_ranks = pytest.mark.parametrize("ranks", [4])
 
 
@@ -34,6 +40,66 @@ def test_replayed(team, transport, tmp_path):
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_own_schedule(team):
     team.run(tasks.own_schedule)
+
+
+@with_transports
+@pytest.mark.parametrize("ranks", [3])
+def test_own_schedule_replayed(team, transport, tmp_path):
+    team.run(tasks.own_schedule_replayed, transport, f"127.0.0.1:{free_port()}", str(tmp_path / "plan.json"))
+
+
+@with_transports
+@pytest.mark.parametrize("ranks", [3])
+def test_own_schedules_refused(team):
+    told = team.run(tasks.own_schedules_refused)
+    assert told == [told[0]] * team.size
+    expected = {
+        "another number of ranks": "'mine' has 4 programs, but the group has 3 ranks",
+        "weft's name": "the name 'ring' is taken for all-reduce by one of weft's algorithms",
+        "the verifier": "the schedule 'mine' is refused",
+        "a file": "/nowhere/mine.txt cannot be read: No such file",
+    }
+    assert told[0].keys() == expected.keys()
+    for what, words in expected.items():
+        assert words in told[0][what].replace('"', "'")
+
+
+OWN = """
+import sys, numpy as np, weft
+with weft.init(timeout=20) as group:
+    x = group.all_reduce(np.ones(4))
+    if group.rank == 0:
+        print(x[0], group.plan("all-reduce", 64).why[0])
+"""
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_own_schedule_by_configuration(tmp_path, others):
+    """By environment variables alone; the last rank is given the same file, or another one."""
+    for name, ranks_apart in (("a", 1), ("b", -1)):
+        (tmp_path / name).write_text(tasks.neighbours(ranks_apart).text)
+    common = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    common["WEFT_ALGORITHM"] = "all-reduce=mine"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", OWN],
+            env={**os.environ, **common, "RANK": str(rank), "WEFT_SCHEDULES": f"mine={tmp_path / name}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, name in enumerate(["a", "a", "ab"[others]])
+    ]
+    try:
+        told = [rank.communicate(timeout=DEADLINE_S) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    if others:
+        assert all("was given schedules (name=hash) mine=" in errors for _, errors in told), told
+    else:
+        assert told[0][0].startswith("3.0 mine: chosen, the only one"), told
 
 
 @with_ranks

@@ -52,12 +52,14 @@ def test_parse_bytes(text, expected):
 def test_choices_as_text():
     variables = {
         "WEFT_ALGORITHM": "all-reduce=multi-rail(slice-reduce, ring), broadcast=binomial",
+        "WEFT_SCHEDULES": "chain=chain.txt, star=/srv/star.txt",
         "WEFT_REPRODUCIBLE": "1",
         "WEFT_TOPOLOGY": "0,0,1,1/0,0,0,0",
         "WEFT_PROFILE": "none",
     }
     expected = {
         "algorithm": {"all-reduce": "multi-rail(slice-reduce, ring)", "broadcast": "binomial"},
+        "schedules": {"chain": "chain.txt", "star": "/srv/star.txt"},
         "reproducible": True,
         "topology": [[0, 0, 1, 1], [0, 0, 0, 0]],
         "profile": "none",
@@ -74,9 +76,12 @@ def test_choices_as_text():
 def test_wrong_choices_are_named():
     check_refused("WEFT_ALGORITHM='ring' is not allowed: expected collective=algorithm", {"WEFT_ALGORITHM": "ring"})
     check_refused("WEFT_ALGORITHM='reduce=a,reduce=b'", {"WEFT_ALGORITHM": "reduce=a,reduce=b"})
+    check_refused("WEFT_SCHEDULES='chain.txt' is not allowed: expected name=file", {"WEFT_SCHEDULES": "chain.txt"})
+    check_refused("WEFT_SCHEDULES='a=x,a=y'", {"WEFT_SCHEDULES": "a=x,a=y"})
     check_refused("WEFT_REPRODUCIBLE='maybe' is not allowed: expected 1 or 0", {"WEFT_REPRODUCIBLE": "maybe"})
     check_refused("WEFT_TOPOLOGY='0,x'", {"WEFT_TOPOLOGY": "0,x"})
     check_refused("algorithm=['ring']", algorithm=["ring"])
+    check_refused("schedules=['a.txt']", schedules=["a.txt"])
     check_refused("topology=[0, 1]", topology=[0, 1])
     check_refused("profile=''", profile="")
 

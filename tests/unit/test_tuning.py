@@ -47,6 +47,17 @@ def test_only_what_runs_is_in_the_hash():
     assert other_table.hash != PROFILE.hash
 
 
+def test_schedules_of_ones_own_are_kept_and_are_in_the_hash(tmp_path):
+    def with_schedules(schedules: Mapping[str, str]) -> Profile:
+        return Profile(TOPOLOGY, {}, {"all-reduce": [Row(None, "mine")]}, schedules)
+
+    profile = with_schedules({"mine": "collective all-reduce"})
+    profile.save(tmp_path / "profile.json")
+    assert Profile.load(tmp_path / "profile.json") == profile
+    hashes = {with_schedules(s).hash for s in ({}, {"mine": "a"}, {"mine": "b"}, {"yours": "a"})}
+    assert len(hashes) == 4
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -54,6 +65,8 @@ def test_only_what_runs_is_in_the_hash():
         ({"table": {"all-reduce": []}}, "all-reduce"),
         ({"table": {"all-reduce": [{"up_to_bytes": 5, "algorithm": "ring"}]}}, "then null"),
         ({"table": {"all-reduce": [{"algorithm": "ring"}]}}, "not a profile"),
+        ({"schedules": {"mine": 1}}, "schedules"),
+        ({"schedules": {"mine": "added"}}, "hash"),
         (
             {
                 "table": {

@@ -3,13 +3,19 @@
 use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
-use weft_runtime::{Profile, Row, Tiling};
+use weft_runtime::{Profile, Row, Schedules, Tiling};
 
 /// A row of a profile: (up_to_bytes, algorithm, tile_bytes, tiles_in_flight).
 type RowArgument = (Option<u64>, String, Option<u64>, Option<u32>);
 
-/// A profile: (source, ranks_per_host, required, rows by collective).
-pub(crate) type ProfileArgument = (String, Vec<u32>, bool, BTreeMap<String, Vec<RowArgument>>);
+/// A profile: (source, ranks_per_host, required, rows by collective, schedules by name).
+pub(crate) type ProfileArgument = (
+    String,
+    Vec<u32>,
+    bool,
+    BTreeMap<String, Vec<RowArgument>>,
+    Schedules,
+);
 
 /// Profiles from Python as the runtime's.
 pub(crate) fn profiles(arguments: Vec<ProfileArgument>) -> Vec<Profile> {
@@ -21,7 +27,7 @@ pub(crate) fn profiles(arguments: Vec<ProfileArgument>) -> Vec<Profile> {
             tiles_in_flight,
         },
     };
-    let profile = |(source, ranks_per_host, required, rows): ProfileArgument| Profile {
+    let profile = |(source, ranks_per_host, required, rows, schedules): ProfileArgument| Profile {
         source,
         ranks_per_host,
         required,
@@ -29,6 +35,7 @@ pub(crate) fn profiles(arguments: Vec<ProfileArgument>) -> Vec<Profile> {
             .into_iter()
             .map(|(collective, rows)| (collective, rows.into_iter().map(row).collect()))
             .collect(),
+        schedules,
     };
     arguments.into_iter().map(profile).collect()
 }
@@ -50,6 +57,8 @@ pub(crate) struct Explanation {
     tiles_in_flight: u32,
     /// Tells plans apart.
     hash: u64,
+    /// All ranks' programs in text form, where it is a schedule of the user's own.
+    schedule: Option<String>,
     /// What was considered, and why it was chosen or not.
     why: Vec<String>,
 }
@@ -64,6 +73,7 @@ impl From<weft_runtime::Explanation> for Explanation {
             tiles: explanation.tiles,
             tiles_in_flight: explanation.tiles_in_flight,
             hash: explanation.hash,
+            schedule: explanation.schedule,
             why: explanation.why,
         }
     }

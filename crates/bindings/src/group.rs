@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use weft_runtime::{Call, GroupOptions, Policy, PrefixStore, SplitOptions, Terms, Tiling};
+use weft_runtime::{
+    Call, GroupOptions, Policy, PrefixStore, Schedules, SplitOptions, Terms, Tiling,
+};
 
 use crate::call::{CountsArgument, collective, dtype, op};
 use crate::choice::{Explanation, ProfileArgument, profiles};
@@ -27,7 +29,7 @@ impl Group {
     #[staticmethod]
     #[pyo3(signature = (
         *, endpoint, store, rank, size, timeout, name, prefix, cancel, algorithms=BTreeMap::new(), reproducible=false,
-        levels=vec![], profiles=vec![],
+        levels=vec![], schedules=Schedules::new(), profiles=vec![],
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn create(
@@ -43,6 +45,7 @@ impl Group {
         algorithms: BTreeMap<String, String>,
         reproducible: bool,
         levels: Vec<Vec<u32>>,
+        schedules: Schedules,
         profiles: Vec<ProfileArgument>,
     ) -> PyResult<Self> {
         let endpoint = endpoint.inner.clone();
@@ -55,6 +58,7 @@ impl Group {
                     algorithms,
                     reproducible,
                     levels,
+                    schedules,
                 },
                 profiles: self::profiles(profiles),
             },
@@ -198,7 +202,7 @@ impl Group {
 
     /// A group of some ranks, in this order; None on other ranks.
     #[pyo3(signature = (
-        ranks, name, timeout=None, algorithms=None, reproducible=None, levels=None, profiles=None,
+        ranks, name, timeout=None, algorithms=None, reproducible=None, levels=None, schedules=None, profiles=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn split(
@@ -210,6 +214,7 @@ impl Group {
         algorithms: Option<BTreeMap<String, String>>,
         reproducible: Option<bool>,
         levels: Option<Vec<Vec<u32>>>,
+        schedules: Option<Schedules>,
         profiles: Option<Vec<ProfileArgument>>,
     ) -> PyResult<Option<Self>> {
         let options = SplitOptions {
@@ -217,6 +222,7 @@ impl Group {
             algorithms,
             reproducible,
             levels,
+            schedules,
             profiles: profiles.map(self::profiles),
         };
         let made = py.detach(|| self.inner.split(&ranks, &name, options));
@@ -249,6 +255,11 @@ impl Group {
         })?;
         let added = py.detach(|| self.inner.add_schedule(name, schedules));
         checked(py, added)
+    }
+
+    /// The user's own schedules that the group knows: their names, and all ranks' programs in text form.
+    fn schedules(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
+        checked(py, py.detach(|| self.inner.schedules()))
     }
 
     /// Memory that the ranks of this host reach directly.

@@ -6,8 +6,9 @@ use weft_algorithms::select;
 
 use crate::Error;
 use crate::call::collective_name;
+use crate::own::Own;
 use crate::policy::Tiling;
-use crate::ways::{Own, Way};
+use crate::ways::Way;
 
 /// A name that was asked for, so that it is understood only once.
 struct Name {
@@ -88,19 +89,23 @@ impl Catalog {
         }
     }
 
-    /// The user's schedules of this name, for this collective and root.
-    pub(crate) fn add_own(&mut self, own: Arc<Own>) -> Result<(), Error> {
+    /// A user's schedules. The same again, under the same name, is nothing new.
+    pub(crate) fn add_own(&mut self, own: Own) -> Result<(), Error> {
         let collective = collective_name(own.collective);
-        let taken = (self.own.iter())
-            .any(|known| collective_name(known.collective) == collective && known.name == own.name);
-        if taken || select(collective, &own.name).is_ok() {
-            return Err(Error::Config(format!(
-                "the name {:?} is taken for {collective}: choose another one",
-                own.name
-            )));
-        }
-        self.own.push(own);
-        Ok(())
+        let known = self.own.iter().find(|known| known.name == own.name);
+        let by = match known {
+            Some(known) if known.hash == own.hash => return Ok(()),
+            Some(_) => "by another schedule of your own",
+            None if select(collective, &own.name).is_ok() => "by one of weft's algorithms",
+            None => {
+                self.own.push(Arc::new(own));
+                return Ok(());
+            }
+        };
+        Err(Error::Config(format!(
+            "the name {:?} is taken for {collective} {by}: choose another one",
+            own.name
+        )))
     }
 
     pub(crate) fn own(&self) -> &[Arc<Own>] {

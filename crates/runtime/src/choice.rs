@@ -1,6 +1,9 @@
 //! Which way a call takes: what the call says, else the group's policy, else a profile's table, else the built-in defaults.
 
+use std::collections::HashMap;
+
 use weft_algorithms::{Selection, family};
+use weft_schedule::Collective;
 
 use crate::Error;
 use crate::call::{COLLECTIVES, Call, Counts, collective_name};
@@ -8,8 +11,9 @@ use crate::catalog::Catalog;
 use crate::channel::Layout;
 use crate::defaults::SMALL_BYTES;
 use crate::lines::Line;
+use crate::own::Own;
 use crate::plan::PlanKey;
-use crate::policy::{Policy, Profile, Row, Table, Tiling};
+use crate::policy::{Policy, Profile, Row, Table, Tiling, suitable};
 use crate::rendezvous::Meeting;
 use crate::setting::{Setting, Site};
 use crate::ways::{Kind, Way};
@@ -22,8 +26,8 @@ pub(crate) struct Chooser {
     pub(crate) policy: Policy,
     pub(crate) table: Table,
     pub(crate) catalog: Catalog,
-    /// By collective and [`Kind`], once looked up: ascending, the last without a limit.
-    pub(crate) lines: Vec<Option<Vec<Line>>>,
+    /// Once looked up: ascending, the last without a limit.
+    pub(crate) lines: HashMap<(Collective, Kind), Vec<Line>>,
 }
 
 impl Chooser {
@@ -33,8 +37,8 @@ impl Chooser {
         rank: u32,
         layout: Layout,
         policy: &Policy,
-        profile: Option<&Profile>,
     ) -> Result<Self, Error> {
+        let profile = suitable(&meeting.profiles, meeting, rank)?;
         let (topology, setting) = Setting::of(meeting, policy)?;
         let mut chooser = Chooser {
             site: Site {
@@ -45,16 +49,28 @@ impl Chooser {
             setting,
             layout,
             policy: policy.clone(),
-            table: profile.map(|p| p.table.clone()).unwrap_or_default(),
+            table: Table::new(),
             catalog: Catalog::default(),
-            lines: vec![None; 4 * COLLECTIVES.len()],
+            lines: HashMap::new(),
         };
-        let source = profile.map_or("", |profile| &profile.source);
+        for (name, text) in &policy.schedules {
+            let own = Own::read(name, text, meeting, rank)?;
+            chooser.catalog.add_own(own)?;
+        }
         chooser.check_policy()?;
-        chooser
-            .check_table()
-            .map_err(|why| Error::Config(format!("{source}: {why}")))?;
+        if let Some((profile, own)) = profile {
+            let added = chooser.add_profile(profile, own);
+            added.map_err(|why| Error::Config(format!("{}: {why}", profile.source)))?;
+        }
         Ok(chooser)
+    }
+
+    fn add_profile(&mut self, profile: &Profile, own: Vec<Own>) -> Result<(), Error> {
+        for own in own {
+            self.catalog.add_own(own)?;
+        }
+        self.table = profile.table.clone();
+        self.check_table()
     }
 
     fn check_policy(&mut self) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use weft_schedule::Collective;
 
 use crate::call::{Counts, Op, collective_name};
 use crate::choice::Chooser;
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, fits};
 use crate::group::{Group, closed};
 use crate::group_state::GroupState;
 use crate::lines::{Line, Origin};
@@ -28,6 +28,8 @@ pub struct Explanation {
     pub tiles_in_flight: u32,
     /// Tells plans apart: the same on all ranks, and for the same plan in every run.
     pub hash: u64,
+    /// The programs of all ranks in text form, where it is a user's own schedule.
+    pub schedule: Option<String>,
     /// What was considered, and why it was chosen or not, the chosen one first.
     pub why: Vec<String>,
 }
@@ -89,6 +91,7 @@ impl GroupState {
             tiles: geometry.tiles,
             tiles_in_flight: plan.tiles_in_flight as u32,
             hash: way.hash(key.symmetric),
+            schedule: way.own_text().map(str::to_owned),
             why: self.chooser.reasons(collective, kind, line),
         })
     }
@@ -114,15 +117,18 @@ impl Chooser {
         let family = (self.family(name).into_iter())
             .map(|selection| Way::family(name, selection, Tiling::default()));
         let own = (self.catalog.own().iter())
-            .filter(|own| own.collective == collective)
+            .filter(|own| collective_name(own.collective) == name)
             .map(|own| Way::own(own.clone(), Tiling::default()));
         for way in family.chain(own).filter(|way| way.name != chosen.name) {
             let why = match way.refusal(self.setting, kind) {
                 Some(why) => format!("refused: {why}"),
-                None if !self.fits(&way, collective, kind) => {
-                    "refused: its temporary memory does not fit".into()
-                }
-                None => format!("possible; {} comes first", chosen.name),
+                None => match way.schedule(&self.site, collective, kind.symmetric, kind.per_rank) {
+                    Err(why) => format!("refused: {why}"),
+                    Ok(schedule) if !fits(&schedule, self.layout) => {
+                        "refused: its temporary memory does not fit".into()
+                    }
+                    Ok(_) => format!("possible; {} comes first", chosen.name),
+                },
             };
             reasons.push(format!("{}: {why}", way.name));
         }

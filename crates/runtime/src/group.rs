@@ -17,7 +17,7 @@ use crate::group_state::GroupState;
 use crate::inline::Inline;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
-use crate::policy::{Policy, Profile, suitable};
+use crate::policy::{Policy, Profile, Schedules};
 use crate::rendezvous::{Meeting, Member, Terms, meet};
 use crate::store::Store;
 use crate::work::Completion;
@@ -54,6 +54,8 @@ pub struct SplitOptions {
     pub reproducible: Option<bool>,
     /// As [`Policy::levels`]; the part of the other group's that its ranks have if none.
     pub levels: Option<Vec<Vec<u32>>>,
+    /// As [`Policy::schedules`]; those of the other group that are right in this one if none.
+    pub schedules: Option<Schedules>,
     /// Tables to choose algorithms by, alike on all of its ranks; those of the other group if none.
     pub profiles: Option<Vec<Profile>>,
 }
@@ -118,8 +120,7 @@ impl Group {
             .filter(|member| machine(member) == mine);
         engine.crowd(here.count());
         let layout = Layout::new(size as u32);
-        let profile = suitable(&meeting.profiles, &meeting)?;
-        let chooser = Chooser::new(&meeting, rank, layout, &options.terms.policy, profile)?;
+        let chooser = Chooser::new(&meeting, rank, layout, &options.terms.policy)?;
         let scratch = engine
             .endpoint()
             .pool()
@@ -216,6 +217,7 @@ impl Group {
         };
         let timeout = options.timeout.unwrap_or(self.options.timeout);
         let inherited = self.options.terms.policy.of_ranks(ranks);
+        let inherited = inherited.inherited(&meeting, rank as u32);
         let options = GroupOptions {
             timeout,
             name: name.into(),
@@ -224,6 +226,7 @@ impl Group {
                     algorithms: options.algorithms.unwrap_or(inherited.algorithms),
                     reproducible: options.reproducible.unwrap_or(inherited.reproducible),
                     levels: options.levels.unwrap_or(inherited.levels),
+                    schedules: options.schedules.unwrap_or(inherited.schedules),
                 },
                 profiles: Vec::new(),
             },

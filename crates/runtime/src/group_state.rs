@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weft_transport::{EndpointId, Kind, Link, LinkError};
+use weft_transport::{EndpointId, Link, LinkError};
 
 use crate::call::knows_all_counts;
 use crate::channel::{LANES, Layout, SLOTS};
@@ -105,7 +105,7 @@ impl GroupState {
 
     /// Whether this rank reaches a peer's pool with loads and stores.
     pub(crate) fn maps(&self, rank: u32) -> bool {
-        rank == self.rank || self.meeting.kind(self.rank, rank) != Kind::Tcp
+        self.meeting.maps(self.rank, rank)
     }
 
     /// Whether ranks must first agree on something that only one of them knows: see `operation.rs`.

@@ -47,7 +47,7 @@ pub use endpoint::{Address, Endpoint, EndpointOptions, TransportChoice};
 pub use error::Error;
 pub use explain::Explanation;
 pub use group::{Group, GroupOptions, SplitOptions};
-pub use policy::{Policy, Profile, Row, Table, Tiling};
+pub use policy::{Policy, Profile, Row, Schedules, Table, Tiling};
 pub use pool::{Pool, PoolRange};
 pub use rendezvous::{Meeting, Member, Terms, meet};
 pub use store::{MemoryStore, PrefixStore, Store};

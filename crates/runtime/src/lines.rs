@@ -3,7 +3,7 @@
 use weft_schedule::Collective;
 
 use crate::Error;
-use crate::call::{collective_index, collective_name};
+use crate::call::collective_name;
 use crate::choice::Chooser;
 use crate::defaults::preferences;
 use crate::geometry::fits;
@@ -37,13 +37,11 @@ impl Chooser {
         kind: Kind,
         bytes: u64,
     ) -> Result<Line, Error> {
-        let index = 4 * collective_index(collective) as usize
-            + 2 * usize::from(kind.symmetric)
-            + usize::from(kind.per_rank);
-        if self.lines[index].is_none() {
-            self.lines[index] = Some(self.draw_lines(collective, kind)?);
+        if !self.lines.contains_key(&(collective, kind)) {
+            let drawn = self.draw_lines(collective, kind)?;
+            self.lines.insert((collective, kind), drawn);
         }
-        let lines = self.lines[index].as_deref().unwrap_or_default();
+        let lines = &self.lines[&(collective, kind)];
         let line = lines.iter().find(|line| bytes <= line.up_to);
         line.copied()
             .ok_or_else(|| Error::Internal("a table without a last line".into()))

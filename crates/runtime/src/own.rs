@@ -1,97 +1,144 @@
 //! Users' own schedules: verified for the group before it may run them.
 
-use std::sync::Arc;
-
 use weft_algorithms::{Parts, Reach, Requirements};
-use weft_schedule::{Grid, Mapped, Schedule, VerifyOptions, print, verify};
+use weft_schedule::{
+    Collective, Grid, Mapped, Rank, Report, Schedule, VerifyOptions, parse, print, verify,
+};
 
 use crate::Error;
 use crate::call::mix;
+use crate::channel::Layout;
 use crate::geometry::fits;
 use crate::group::{Group, closed};
-use crate::group_state::GroupState;
 use crate::plan::Plan;
 use crate::policy::Tiling;
-use crate::ways::{Own, Way};
+use crate::rendezvous::Meeting;
+use crate::ways::Way;
+
+/// Schedules of a user, verified for one group.
+#[derive(Clone, Debug)]
+pub(crate) struct Own {
+    pub(crate) name: String,
+    /// With the root that it is for.
+    pub(crate) collective: Collective,
+    /// This rank's program.
+    pub(crate) schedule: Schedule,
+    pub(crate) requires: Requirements,
+    /// All ranks' programs.
+    pub(crate) text: String,
+    /// Of the text.
+    pub(crate) hash: u64,
+}
 
 impl Group {
     /// Lets calls name schedules of the user's own as their algorithm.
     ///
     /// `schedules` are the programs of all ranks, for one collective. They are verified for what the ranks of this group map of each other.
-    /// Every rank adds the same: calls of different ones under one name are told as [`Error::Desync`].
+    /// Every rank adds the same: calls of different ones under one name are told as [`Error::Desync`]. What the group
+    /// has under this name already may be added again.
     ///
     /// # Errors
     /// [`Error::Config`], with the verifier's message where the schedules are wrong; where they do not suit the group; and
     /// where the name is taken.
     pub fn add_schedule(&self, name: &str, schedules: Vec<Schedule>) -> Result<(), Error> {
         self.check_usable()?;
-        let refuse = |why: String| Error::Config(format!("the schedule {name:?} {why}"));
-        check_name(name)?;
-        let own = self.own(name, schedules).map_err(refuse)?;
+        let own = Own::of(name, schedules, &self.meeting, self.rank)?;
         self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
-            group.add_own(own)
+            group.chooser.catalog.add_own(own)
         })
     }
 
-    fn own(&self, name: &str, schedules: Vec<Schedule>) -> Result<Own, String> {
-        let programs = schedules.len();
-        if programs != self.size() as usize {
-            return Err(format!(
-                "has {programs} programs, but the group has {} ranks",
-                self.size()
-            ));
-        }
-        self.verified(&schedules)?;
-        let hash = (schedules.iter())
-            .flat_map(|schedule| print(std::slice::from_ref(schedule)).into_bytes())
-            .fold(1, |hash, byte| mix(hash, u64::from(byte)));
-        let schedule = schedules
-            .into_iter()
-            .nth(self.rank() as usize)
-            .ok_or("lacks this rank's program")?;
-        Ok(Own {
-            name: name.into(),
-            collective: schedule.collective,
-            requires: Requirements {
-                // What was verified for this group's hosts runs in this group.
-                mapped: Reach::None,
-                symmetric: false,
-                per_rank_sizes: matches!(schedule.grid, Grid::Blocks(_)),
-                reproducible: false,
-                parts: Parts::None,
-            },
-            schedule,
-            hash,
+    /// The users' own schedules that the group knows: their names, and the programs of all ranks in text form.
+    pub fn schedules(&self) -> Result<Vec<(String, String)>, Error> {
+        self.check_usable()?;
+        self.engine.with(|state, _| {
+            let group = state.groups.get(&self.id).ok_or_else(closed)?;
+            let own = group.chooser.catalog.own().iter();
+            Ok(own
+                .map(|own| (own.name.clone(), own.text.clone()))
+                .collect())
         })
-    }
-
-    /// Refuses what is not right where the ranks of a host read each other's temporary memory, and others nothing.
-    fn verified(&self, schedules: &[Schedule]) -> Result<(), String> {
-        let options = VerifyOptions {
-            hosts: Some(self.hosts()),
-            ..VerifyOptions::mapped(Mapped::Scratch)
-        };
-        match verify(schedules, &options.one_tile()) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("is refused: {error}")),
-        }
     }
 }
 
-impl GroupState {
-    fn add_own(&mut self, own: Own) -> Result<(), Error> {
-        let maps = |rank| self.maps(rank);
-        let own = Arc::new(own);
-        let way = Way::own(own.clone(), Tiling::default());
-        Plan::compile(own.schedule.clone(), &way, &maps)?;
-        if !fits(&own.schedule, self.layout) {
-            return Err(Error::Unsupported(format!(
-                "the schedule {:?}: its temporary memory does not fit",
-                own.name
+impl Own {
+    /// Schedules in text form, verified for a group that has met. The answer is the same on all of its ranks.
+    pub(crate) fn read(
+        name: &str,
+        text: &str,
+        meeting: &Meeting,
+        rank: Rank,
+    ) -> Result<Own, Error> {
+        let schedules = parse(text)
+            .map_err(|error| Error::Config(format!("the schedule {name:?}: {error}")))?;
+        Own::of(name, schedules, meeting, rank)
+    }
+
+    /// The programs of all ranks, verified for a group that has met. The answer is the same on all of its ranks.
+    pub(crate) fn of(
+        name: &str,
+        schedules: Vec<Schedule>,
+        meeting: &Meeting,
+        rank: Rank,
+    ) -> Result<Own, Error> {
+        check_name(name)?;
+        let refuse = |why: String| Error::Config(format!("the schedule {name:?} {why}"));
+        let (programs, ranks) = (schedules.len(), meeting.members.len());
+        if programs != ranks {
+            return Err(refuse(format!(
+                "has {programs} programs, but the group has {ranks} ranks"
             )));
         }
-        self.chooser.catalog.add_own(own)
+        verified(&schedules, meeting).map_err(refuse)?;
+        let text = print(&schedules);
+        let own = Own {
+            name: name.into(),
+            collective: schedules[0].collective,
+            requires: requirements(&schedules),
+            hash: text.bytes().map(u64::from).fold(1, mix),
+            text,
+            schedule: schedules[rank as usize].clone(),
+        };
+        own.check_runs(schedules, meeting)?;
+        Ok(own)
+    }
+
+    /// Refuses what is right, but beyond the executor. All ranks look at all programs, so that none is left waiting for one that refuses.
+    fn check_runs(&self, schedules: Vec<Schedule>, meeting: &Meeting) -> Result<(), Error> {
+        if !fits(&self.schedule, Layout::new(meeting.members.len() as u32)) {
+            return Err(Error::Unsupported(format!(
+                "the schedule {:?}: its temporary memory does not fit",
+                self.name
+            )));
+        }
+        let way = Way::own(self.clone().into(), Tiling::default());
+        for schedule in schedules {
+            let rank = schedule.rank;
+            Plan::compile(schedule, &way, &|peer| meeting.maps(rank, peer))?;
+        }
+        Ok(())
+    }
+}
+
+/// What the verifier says where the ranks of a host read each other's temporary memory, and others nothing.
+fn verified(schedules: &[Schedule], meeting: &Meeting) -> Result<Report, String> {
+    let hosts = meeting.members.iter().map(|member| member.host);
+    let options = VerifyOptions {
+        hosts: Some(hosts.collect()),
+        ..VerifyOptions::mapped(Mapped::Scratch)
+    };
+    verify(schedules, &options.one_tile()).map_err(|error| format!("is refused: {error}"))
+}
+
+/// What was verified for a group's hosts runs in that group.
+fn requirements(schedules: &[Schedule]) -> Requirements {
+    Requirements {
+        mapped: Reach::None,
+        symmetric: false,
+        per_rank_sizes: matches!(schedules[0].grid, Grid::Blocks(_)),
+        reproducible: false,
+        parts: Parts::None,
     }
 }
 

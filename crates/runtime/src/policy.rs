@@ -4,8 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use weft_schedule::Rank;
+
 use crate::Error;
+use crate::call::mix;
 use crate::channel::SLOTS;
+use crate::own::Own;
 use crate::rendezvous::Meeting;
 
 /// How a message is cut, where the default is not wanted. The same on all ranks.
@@ -52,6 +56,9 @@ impl Row {
 /// For collectives, by name: what runs by what, in ascending order of size.
 pub type Table = BTreeMap<String, Vec<Row>>;
 
+/// Users' own schedules, by name: the programs of all ranks in text form.
+pub type Schedules = BTreeMap<String, String>;
+
 /// A table that was made for ranks placed in some way.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Profile {
@@ -63,6 +70,8 @@ pub struct Profile {
     pub required: bool,
     /// What runs by what.
     pub table: Table,
+    /// The users' own schedules that the table names.
+    pub schedules: Schedules,
 }
 
 /// What users ask of every choice of a group. The same on all ranks.
@@ -75,10 +84,22 @@ pub struct Policy {
     /// Levels of units, innermost first: for each level the unit of each rank, by any number. Without levels, a unit is what
     /// shares memory.
     pub levels: Vec<Vec<u32>>,
+    /// The users' own schedules that calls, `algorithms` and tables may name. A schedule is for one number of ranks.
+    pub schedules: Schedules,
 }
 
 impl Policy {
-    /// Refuses what another rank has been told differently, naming both.
+    /// What is told when ranks meet: as it is, but with hashes in place of the schedules.
+    pub(crate) fn told(&self) -> Policy {
+        let hash = |text: &String| format!("{:016x}", text.bytes().map(u64::from).fold(1, mix));
+        let hashed = |(name, text): (&String, &String)| (name.clone(), hash(text));
+        Policy {
+            schedules: self.schedules.iter().map(hashed).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Refuses what another rank has been told differently, naming both. Both are as [`Policy::told`].
     pub(crate) fn same_as(&self, mine: &Policy, rank: usize) -> Result<(), Error> {
         let differs = |what: &str, theirs: String, mine: String| {
             Err(Error::Config(format!(
@@ -96,6 +117,13 @@ impl Policy {
             let show = |policy: &Policy| format!("reproducible={}", policy.reproducible);
             return differs("the option", show(self), show(mine));
         }
+        if self.schedules != mine.schedules {
+            return differs(
+                "schedules (name=hash)",
+                names(&self.schedules),
+                names(&mine.schedules),
+            );
+        }
         if self.levels != mine.levels {
             let show = |policy: &Policy| format!("{:?}", policy.levels);
             return differs("topology", show(self), show(mine));
@@ -111,27 +139,44 @@ impl Policy {
             ..self.clone()
         }
     }
+
+    /// What of it holds in a group that was not asked: schedules that are right there, and the algorithms that are not among the others.
+    pub(crate) fn inherited(mut self, meeting: &Meeting, rank: Rank) -> Policy {
+        let suits = |name: &str, text: &str| Own::read(name, text, meeting, rank).is_ok();
+        let all = std::mem::take(&mut self.schedules);
+        let (kept, left) = (all.into_iter()).partition(|(name, text)| suits(name, text));
+        self.schedules = kept;
+        let left: Schedules = left;
+        self.algorithms.retain(|_, name| !left.contains_key(name));
+        self
+    }
 }
 
 /// "all-reduce=ring,broadcast=binomial".
-fn names(algorithms: &BTreeMap<String, String>) -> String {
-    if algorithms.is_empty() {
+fn names(pairs: &BTreeMap<String, String>) -> String {
+    if pairs.is_empty() {
         return "(none)".into();
     }
-    let pairs: Vec<String> = algorithms.iter().map(|(c, a)| format!("{c}={a}")).collect();
+    let pairs: Vec<String> = pairs.iter().map(|(k, v)| format!("{k}={v}")).collect();
     pairs.join(",")
 }
 
+/// A profile that suits a group, and the schedules that it brings.
+pub(crate) type Suited<'a> = (&'a Profile, Vec<Own>);
+
 impl Profile {
-    /// Why a group cannot use it, if so.
-    pub(crate) fn unfit(&self, meeting: &Meeting) -> Option<String> {
+    /// The schedules that it brings, or why a group cannot use it.
+    fn suited(&self, meeting: &Meeting, rank: Rank) -> Result<Vec<Own>, Error> {
         let here = meeting.ranks_per_host();
-        (!self.ranks_per_host.is_empty() && self.ranks_per_host != here).then(|| {
-            format!(
+        if !self.ranks_per_host.is_empty() && self.ranks_per_host != here {
+            return Err(Error::Config(format!(
                 "{} was made for hosts with {:?} ranks; this group's hosts have {here:?}",
                 self.source, self.ranks_per_host
-            )
-        })
+            )));
+        }
+        let own = (self.schedules.iter()).map(|(name, text)| Own::read(name, text, meeting, rank));
+        own.collect::<Result<_, _>>()
+            .map_err(|why| Error::Config(format!("{}: {why}", self.source)))
     }
 }
 
@@ -139,12 +184,13 @@ impl Profile {
 pub(crate) fn suitable<'a>(
     profiles: &'a [Profile],
     meeting: &Meeting,
-) -> Result<Option<&'a Profile>, Error> {
+    rank: Rank,
+) -> Result<Option<Suited<'a>>, Error> {
     for profile in profiles {
-        match profile.unfit(meeting) {
-            None => return Ok(Some(profile)),
-            Some(why) if profile.required => return Err(Error::Config(why)),
-            Some(_) => {}
+        match profile.suited(meeting, rank) {
+            Ok(own) => return Ok(Some((profile, own))),
+            Err(why) if profile.required => return Err(why),
+            Err(_) => {}
         }
     }
     Ok(None)

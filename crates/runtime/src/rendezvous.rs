@@ -72,6 +72,11 @@ impl Meeting {
         counts.into_values().collect()
     }
 
+    /// Whether two ranks reach each other's pools with loads and stores.
+    pub(crate) fn maps(&self, a: u32, b: u32) -> bool {
+        a == b || shares_memory(self.kind(a, b))
+    }
+
     /// The kind of link that joins two ranks.
     pub fn kind(&self, a: u32, b: u32) -> Kind {
         let [a, b] = [a, b].map(|rank| &self.members[rank as usize]);
@@ -151,7 +156,7 @@ impl Visit<'_> {
             size: self.size,
             group_id: random_group_id()?,
             address: self.endpoint.address().to_bytes(),
-            policy: terms.policy,
+            policy: terms.policy.told(),
             profiles: terms.profiles.into_iter().filter(|_| counts).collect(),
         };
         let bytes = postcard::to_stdvec(&mine).expect("writing to memory does not fail");

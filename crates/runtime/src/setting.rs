@@ -5,7 +5,7 @@ use weft_schedule::Rank;
 
 use crate::Error;
 use crate::policy::Policy;
-use crate::rendezvous::{Meeting, shares_memory};
+use crate::rendezvous::Meeting;
 
 /// What a schedule is made for, beside the call.
 #[derive(Clone, Debug)]
@@ -68,12 +68,11 @@ fn topology(policy: &Policy, hosts: &[u32]) -> Result<Topology, Error> {
 /// What ranks map of each other.
 fn reach(meeting: &Meeting, topology: &Topology) -> Reach {
     let ranks = meeting.members.len() as u32;
-    let joined = |a: u32, b: u32| a == b || shares_memory(meeting.kind(a, b));
-    if (1..ranks).all(|rank| joined(0, rank)) {
+    if (1..ranks).all(|rank| meeting.maps(0, rank)) {
         return Reach::All;
     }
-    let within =
-        topology.depth() > 0 && (0..ranks).all(|rank| joined(topology.unit_of(0, rank), rank));
+    let within = topology.depth() > 0
+        && (0..ranks).all(|rank| meeting.maps(topology.unit_of(0, rank), rank));
     match within {
         true => Reach::Unit,
         false => Reach::None,

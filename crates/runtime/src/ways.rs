@@ -8,21 +8,9 @@ use weft_schedule::{Collective, Schedule};
 use crate::Error;
 use crate::call::{collective_name, mix};
 use crate::channel::SLOTS;
+use crate::own::Own;
 use crate::policy::Tiling;
 use crate::setting::{Setting, Site};
-
-/// Schedules of a user, verified for the group.
-#[derive(Debug)]
-pub(crate) struct Own {
-    pub(crate) name: String,
-    /// With the root that it is for.
-    pub(crate) collective: Collective,
-    /// This rank's program.
-    pub(crate) schedule: Schedule,
-    pub(crate) requires: Requirements,
-    /// Of all ranks' programs.
-    pub(crate) hash: u64,
-}
 
 /// What makes the schedule.
 #[derive(Clone, Debug)]
@@ -67,6 +55,14 @@ impl Way {
             hash: hash_of(collective, &own.name, tiling, own.hash),
             maker: Maker::Own(own),
             tiling,
+        }
+    }
+
+    /// The programs of all ranks in text form, where a user made them.
+    pub(crate) fn own_text(&self) -> Option<&str> {
+        match &self.maker {
+            Maker::Family(_) => None,
+            Maker::Own(own) => Some(&own.text),
         }
     }
 
@@ -138,7 +134,7 @@ fn hash_of(collective: &str, name: &str, tiling: Tiling, schedules: u64) -> u64 
 }
 
 /// The memory and the counts of a call, as far as the choice depends on them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Kind {
     /// Whether all ranks passed the same piece of symmetric memory, mapped by all.
     pub(crate) symmetric: bool,

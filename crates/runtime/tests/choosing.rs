@@ -1,98 +1,16 @@
-//! What a call runs by: names, options, profiles, defaults, and users' own schedules; the same on all ranks.
+//! What a call runs by: names, options, profiles and defaults; the same on all ranks.
 
 mod ranks;
 
 use std::collections::BTreeMap;
 
-use ranks::arena::{Arena, perform};
+use ranks::Ranks;
+use ranks::Setup;
+use ranks::arena::perform;
+use ranks::asked::{ALL_REDUCE, by, forced, name_of, profile, row, run, setup, until_all_have_met};
 use ranks::case::Case;
-use ranks::judge::check;
-use ranks::{Ranks, Setup};
-use weft_algorithms::{Memory, Request, Sizes, Topology, select};
 use weft_kernels::DType;
-use weft_runtime::{
-    Error, Group, Policy, Profile, Row, SplitOptions, Tiling, TransportChoice, Waited,
-};
-use weft_schedule::{Collective, Schedule, parse};
-
-const ALL_REDUCE: Collective = Collective::AllReduce;
-
-fn setup(transport: TransportChoice, policy: Policy, profiles: Vec<Profile>) -> Setup {
-    let mut setup = Setup::from(transport);
-    setup.terms.policy = policy;
-    setup.terms.profiles = profiles;
-    setup
-}
-
-fn forced(pairs: &[(&str, &str)]) -> Policy {
-    let pair = |(collective, name): &(&str, &str)| (collective.to_string(), name.to_string());
-    Policy {
-        algorithms: pairs.iter().map(pair).collect(),
-        ..Policy::default()
-    }
-}
-
-fn row(up_to_bytes: Option<u64>, algorithm: &str, tile_bytes: Option<u64>) -> Row {
-    Row {
-        up_to_bytes,
-        algorithm: algorithm.into(),
-        tiling: Tiling {
-            tile_bytes,
-            tiles_in_flight: None,
-        },
-    }
-}
-
-fn profile(ranks_per_host: &[u32], required: bool, rows: Vec<Row>) -> Profile {
-    Profile {
-        source: "a test's profile".into(),
-        ranks_per_host: ranks_per_host.to_vec(),
-        required,
-        table: BTreeMap::from([("all-reduce".to_owned(), rows)]),
-    }
-}
-
-fn name_of(group: &Group, bytes: u64) -> String {
-    let explained = group.explain(ALL_REDUCE, bytes, DType::F32, false);
-    explained.unwrap().algorithm
-}
-
-/// Who leaves earlier is missed.
-fn until_all_have_met(group: &Group) {
-    perform(&Case::simple(Collective::Barrier, 0), group, None);
-}
-
-fn run(group: &Group, case: &Case) -> Result<Vec<u8>, Error> {
-    let arena = Arena::new(case, group, None);
-    let work = arena.issue(case, group, false)?;
-    assert_eq!(work.wait(None, &mut || false)?, Waited::Done);
-    Ok(arena.finish())
-}
-
-fn by(algorithm: &str, count: usize) -> Case {
-    Case {
-        algorithm: Some(algorithm.into()),
-        ..Case::simple(ALL_REDUCE, count)
-    }
-}
-
-/// Every rank's program of one of weft's algorithms.
-fn programs(name: &str, collective: Collective, ranks: u32) -> Vec<Schedule> {
-    let selection = select(weft_algorithms::collective_name(collective), name).unwrap();
-    let topology = Topology::flat(ranks);
-    let program = |rank| {
-        selection.build(&Request {
-            collective,
-            ranks,
-            rank,
-            memory: Memory::Ordinary,
-            sizes: Sizes::Equal,
-            topology: &topology,
-            parts: &[],
-        })
-    };
-    (0..ranks).map(program).collect()
-}
+use weft_runtime::{Error, Policy, SplitOptions, Tiling, TransportChoice};
 
 #[test]
 fn a_profile_of_rank_0_holds_for_all_ranks() {
@@ -258,100 +176,6 @@ fn tiles_are_as_small_and_as_few_as_asked() {
         wrong[2].to_string().contains("tiles_in_flight=3"),
         "{wrong:?}"
     );
-}
-
-#[test]
-fn a_schedule_of_ones_own_runs_like_any_other() {
-    for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
-        let case = by("mine", 1000);
-        let outputs = Ranks::run(transport, 3, |group| {
-            let add = |name: &str, of: &str| group.add_schedule(name, programs(of, ALL_REDUCE, 3));
-            add("mine", "ring").unwrap();
-            for taken in ["mine", "ring"] {
-                let error = add(taken, "ring").unwrap_err().to_string();
-                assert!(error.contains("is taken"), "{error}");
-            }
-            let rooted = Collective::Broadcast { root: 1 };
-            let mapped = group.add_schedule("read", programs("mapped", rooted, 3));
-            let unknown = run(group, &by("yours", 10)).unwrap_err().to_string();
-            assert!(unknown.contains("of your own: mine"), "{unknown}");
-            (run(group, &case).unwrap(), mapped)
-        });
-        let (outputs, mapped): (Vec<_>, Vec<_>) = outputs.into_iter().unzip();
-        check(&case, &outputs);
-        // Over TCP nobody reads another rank's memory.
-        let refused = mapped.iter().filter(|mapped| mapped.is_err()).count();
-        let expected = if transport == TransportChoice::Tcp {
-            3
-        } else {
-            0
-        };
-        assert_eq!(refused, expected, "{mapped:?}");
-    }
-}
-
-#[test]
-fn a_wrong_schedule_is_refused_with_the_verifiers_message() {
-    Ranks::run(TransportChoice::Loopback, 2, |group| {
-        let refusal = |schedules| {
-            let error = group.add_schedule("mine", schedules).unwrap_err();
-            assert!(matches!(error, Error::Config(_)), "{error}");
-            error.to_string()
-        };
-        let mut cut = programs("ring", ALL_REDUCE, 2);
-        cut[1].steps.pop();
-        let text = refusal(cut);
-        assert!(
-            text.contains("\"mine\" is refused") && text.contains("rank"),
-            "{text}"
-        );
-        let text = refusal(programs("ring", ALL_REDUCE, 3));
-        assert!(
-            text.contains("3 programs") && text.contains("2 ranks"),
-            "{text}"
-        );
-        let named = group.add_schedule("all mine", programs("ring", ALL_REDUCE, 2));
-        assert!(matches!(named, Err(Error::Config(_))));
-    });
-}
-
-#[test]
-fn a_rooted_schedule_is_for_its_root_only() {
-    let text = "collective broadcast from 1\nranks 2\ngrid equal 1\nlanding 1\n\n\
-                rank 0\n  wait 1 #0\n  copy output[0] <- landing(1:0)[0]\n\
-                rank 1\n  copy 0.landing(1:0)[0] <- output[0]\n  signal 0 #0\n";
-    let schedules = parse(text).unwrap();
-    Ranks::run(TransportChoice::Tcp, 2, |group| {
-        group.add_schedule("mine", schedules.clone()).unwrap();
-        let from = |root| Case {
-            algorithm: Some("mine".into()),
-            ..Case::simple(Collective::Broadcast { root }, 100)
-        };
-        run(group, &from(1)).unwrap();
-        let error = run(group, &from(0)).unwrap_err().to_string();
-        assert!(error.contains("is for broadcast from 1"), "{error}");
-    });
-}
-
-#[test]
-fn different_schedules_under_one_name_are_a_desync() {
-    let errors = Ranks::run(TransportChoice::Shm, 2, |group| {
-        let of = if group.rank() == 0 {
-            "ring"
-        } else {
-            "two-shot"
-        };
-        group
-            .add_schedule("mine", programs(of, ALL_REDUCE, 2))
-            .unwrap();
-        run(group, &by("mine", 1000)).unwrap_err()
-    });
-    for error in errors {
-        let text = error.to_string();
-        assert!(matches!(error, Error::Desync { .. }), "{text}");
-        assert!(text.contains("by mine, plan"), "{text}");
-        assert!(text.contains("which this rank does not know"), "{text}");
-    }
 }
 
 #[test]

@@ -70,11 +70,14 @@ class Profile:
     """The model's parameters, as the simulator takes them."""
     table: Mapping[str, Sequence[Row]]
     """By collective: rows in the order of their sizes."""
+    schedules: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """The users' own schedules that rows name: all ranks' programs in text form, by name."""
 
     @property
     def hash(self) -> str:
         """Names the choice: equal hashes run equal algorithms."""
-        return _digest(_table_json(self.table))[:_KEY_DIGITS]
+        table: Any = _table_json(self.table)
+        return _digest([table, dict(self.schedules)] if self.schedules else table)[:_KEY_DIGITS]
 
     def row(self, collective: str, size_bytes: int) -> Row | None:
         """What runs for a message of this size; None where the profile says nothing."""
@@ -90,6 +93,7 @@ class Profile:
             "topology": dataclasses.asdict(self.topology),
             "machine": self.machine,
             "table": _table_json(self.table),
+            **({"schedules": dict(self.schedules)} if self.schedules else {}),
             "hash": self.hash,
         }
         return json.dumps(value, indent=1) + "\n"
@@ -102,7 +106,8 @@ class Profile:
             if value["version"] != VERSION:
                 raise ConfigError(f"{source}: version {value['version']} of profiles is not known: expected {VERSION}")
             table = {name: [Row(**row) for row in rows] for name, rows in value["table"].items()}
-            profile = Profile(Topology(**value["topology"]), value["machine"], table)
+            schedules = dict(value.get("schedules", {}))
+            profile = Profile(Topology(**value["topology"]), value["machine"], table, schedules)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{source} is not a profile: {type(error).__name__}: {error}") from None
         profile._check(source)
@@ -135,6 +140,8 @@ class Profile:
             raise
 
     def _check(self, source: str) -> None:
+        if not all(isinstance(text, str) for text in self.schedules.values()):
+            raise ConfigError(f"{source}: schedules are not by name in text form")
         for collective, rows in self.table.items():
             bounds = [row.up_to_bytes for row in rows]
             inner = [bound for bound in bounds[:-1] if isinstance(bound, int)]

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod arena;
+pub(crate) mod asked;
 pub(crate) mod case;
 pub(crate) mod choices;
 pub(crate) mod judge;

@@ -1,0 +1,317 @@
+//! Users' own schedules: added to a group, brought by its options or by a profile; the same on all ranks.
+
+mod ranks;
+
+use std::collections::BTreeMap;
+
+use ranks::asked::{
+    ALL_REDUCE, by, forced, name_of, profile, programs, row, run, setup, until_all_have_met,
+};
+use ranks::case::Case;
+use ranks::judge::check;
+use ranks::{Ranks, Setup};
+use weft_kernels::DType;
+use weft_runtime::{Error, Policy, Profile, Schedules, SplitOptions, TransportChoice};
+use weft_schedule::{Collective, parse, print};
+
+/// These schedules, by name: each is one of weft's algorithms for all-reduce under another name.
+fn texts(pairs: &[(&str, &str)], ranks: u32) -> Schedules {
+    let text =
+        |(name, of): &(&str, &str)| (name.to_string(), print(&programs(of, ALL_REDUCE, ranks)));
+    pairs.iter().map(text).collect()
+}
+
+/// A policy that brings schedules, and allows these algorithms only.
+fn bringing(schedules: Schedules, algorithms: &[(&str, &str)]) -> Policy {
+    Policy {
+        schedules,
+        ..forced(algorithms)
+    }
+}
+
+/// A broadcast from rank 1 to rank 0.
+const FROM_1: &str = "collective broadcast from 1\nranks 2\ngrid equal 1\nlanding 1\n\n\
+                      rank 0\n  wait 1 #0\n  copy output[0] <- landing(1:0)[0]\n\
+                      rank 1\n  copy 0.landing(1:0)[0] <- output[0]\n  signal 0 #0\n";
+
+/// All that comes to this meeting are refused, with these words.
+fn all_refused(setups: &[Setup], expected: &[&str]) {
+    for error in ranks::refusals(setups) {
+        let text = error.to_string();
+        assert!(matches!(error, Error::Config(_)), "{text}");
+        assert!(expected.iter().all(|part| text.contains(part)), "{text}");
+    }
+}
+
+#[test]
+fn a_schedule_of_ones_own_runs_like_any_other() {
+    for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
+        let case = by("mine", 1000);
+        let outputs = Ranks::run(transport, 3, |group| {
+            let add = |name: &str, of: &str| group.add_schedule(name, programs(of, ALL_REDUCE, 3));
+            add("mine", "ring").unwrap();
+            add("mine", "ring").unwrap();
+            for (taken, of) in [("mine", "two-shot"), ("ring", "ring")] {
+                let error = add(taken, of).unwrap_err().to_string();
+                assert!(error.contains("is taken"), "{error}");
+            }
+            let rooted = Collective::Broadcast { root: 1 };
+            let mapped = group.add_schedule("read", programs("mapped", rooted, 3));
+            let unknown = run(group, &by("yours", 10)).unwrap_err().to_string();
+            assert!(unknown.contains("of your own: mine"), "{unknown}");
+            (run(group, &case).unwrap(), mapped)
+        });
+        let (outputs, mapped): (Vec<_>, Vec<_>) = outputs.into_iter().unzip();
+        check(&case, &outputs);
+        // Over TCP nobody reads another rank's memory.
+        let refused = mapped.iter().filter(|mapped| mapped.is_err()).count();
+        let expected = if transport == TransportChoice::Tcp {
+            3
+        } else {
+            0
+        };
+        assert_eq!(refused, expected, "{mapped:?}");
+    }
+}
+
+#[test]
+fn a_wrong_schedule_is_refused_with_the_verifiers_message() {
+    Ranks::run(TransportChoice::Loopback, 2, |group| {
+        let refusal = |schedules| {
+            let error = group.add_schedule("mine", schedules).unwrap_err();
+            assert!(matches!(error, Error::Config(_)), "{error}");
+            error.to_string()
+        };
+        let mut cut = programs("ring", ALL_REDUCE, 2);
+        cut[1].steps.pop();
+        let text = refusal(cut);
+        assert!(
+            text.contains("\"mine\" is refused") && text.contains("rank"),
+            "{text}"
+        );
+        let text = refusal(programs("ring", ALL_REDUCE, 3));
+        assert!(
+            text.contains("3 programs") && text.contains("2 ranks"),
+            "{text}"
+        );
+        let named = group.add_schedule("all mine", programs("ring", ALL_REDUCE, 2));
+        assert!(matches!(named, Err(Error::Config(_))));
+    });
+}
+
+#[test]
+fn a_rooted_schedule_is_for_its_root_only() {
+    let schedules = parse(FROM_1).unwrap();
+    Ranks::run(TransportChoice::Tcp, 2, |group| {
+        group.add_schedule("mine", schedules.clone()).unwrap();
+        let from = |root| Case {
+            algorithm: Some("mine".into()),
+            ..Case::simple(Collective::Broadcast { root }, 100)
+        };
+        run(group, &from(1)).unwrap();
+        let error = run(group, &from(0)).unwrap_err().to_string();
+        assert!(error.contains("is for broadcast from 1"), "{error}");
+    });
+}
+
+#[test]
+fn different_schedules_under_one_name_are_a_desync() {
+    let errors = Ranks::run(TransportChoice::Shm, 2, |group| {
+        let of = if group.rank() == 0 {
+            "ring"
+        } else {
+            "two-shot"
+        };
+        group
+            .add_schedule("mine", programs(of, ALL_REDUCE, 2))
+            .unwrap();
+        run(group, &by("mine", 1000)).unwrap_err()
+    });
+    for error in errors {
+        let text = error.to_string();
+        assert!(matches!(error, Error::Desync { .. }), "{text}");
+        assert!(text.contains("by mine, plan"), "{text}");
+        assert!(text.contains("which this rank does not know"), "{text}");
+    }
+}
+
+#[test]
+fn a_profile_brings_its_schedules_and_the_plan_is_the_same_elsewhere() {
+    let rows = || vec![row(Some(4096), "mine", None), row(None, "ring", None)];
+    let brought = Profile {
+        schedules: texts(&[("mine", "two-shot")], 3),
+        ..profile(&[3], true, rows())
+    };
+    let setup = setup(TransportChoice::Shm, Policy::default(), vec![brought]);
+    let case = Case::simple(ALL_REDUCE, 1000);
+    let found = Ranks::run(setup, 3, |group| {
+        let output = run(group, &case).unwrap();
+        let explained = group.explain(ALL_REDUCE, 4000, DType::F32, false).unwrap();
+        // The same program may be added again.
+        let again = programs("two-shot", ALL_REDUCE, 3);
+        group.add_schedule("mine", again).unwrap();
+        let half = group.split(&[0, 2], "half", SplitOptions::default());
+        let half = half.unwrap().map(|half| name_of(&half, 8));
+        (output, (explained, half))
+    });
+    let (outputs, found): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    check(&case, &outputs);
+    let (explained, _) = &found[0];
+    assert_eq!(explained.algorithm, "mine");
+    assert!(
+        explained.why[0].contains("what the profile says"),
+        "{explained:?}"
+    );
+    assert!(found.iter().all(|(other, _)| other == explained));
+    // The profile is not for two ranks.
+    assert!(
+        found[1].1.is_none() && found[2].1.as_deref() == Some("direct"),
+        "{found:?}"
+    );
+    // Added by hand, it is the same plan.
+    let text = explained.schedule.clone().unwrap();
+    let hashes = Ranks::run(TransportChoice::Shm, 3, |group| {
+        group.add_schedule("mine", parse(&text).unwrap()).unwrap();
+        let options = SplitOptions {
+            algorithms: Some(forced(&[("all-reduce", "mine")]).algorithms),
+            schedules: Some(BTreeMap::from([("mine".to_owned(), text.clone())])),
+            ..SplitOptions::default()
+        };
+        let child = group.split(&[0, 1, 2], "child", options).unwrap().unwrap();
+        until_all_have_met(&child);
+        child
+            .explain(ALL_REDUCE, 4000, DType::F32, false)
+            .unwrap()
+            .hash
+    });
+    assert_eq!(hashes, [explained.hash; 3]);
+}
+
+#[test]
+fn options_bring_schedules_that_may_be_forced() {
+    for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
+        let policy = bringing(texts(&[("mine", "ring")], 4), &[("all-reduce", "mine")]);
+        let case = Case::simple(ALL_REDUCE, 100);
+        let found = Ranks::run(setup(transport, policy, vec![]), 4, |group| {
+            let output = run(group, &case).unwrap();
+            // Every rank of the same number of ranks inherits it; others are free again.
+            let split = |ranks: &[u32]| {
+                let child = group.split(ranks, "child", SplitOptions::default());
+                child.unwrap().map(|child| {
+                    until_all_have_met(&child);
+                    name_of(&child, 1 << 20)
+                })
+            };
+            let names = (name_of(group, 8), split(&[3, 2, 1, 0]), split(&[0, 1]));
+            let known = group.schedules().unwrap();
+            assert_eq!(known[0].0, "mine");
+            (output, names)
+        });
+        let (outputs, names): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        check(&case, &outputs);
+        assert!(
+            names
+                .iter()
+                .all(|(all, same, _)| all == "mine" && same.as_deref() == Some("mine"))
+        );
+        let free = names[0].2.as_deref().unwrap();
+        assert!(["slice-reduce", "ring"].contains(&free), "{free}");
+    }
+}
+
+#[test]
+fn ranks_that_bring_different_schedules_are_told_so() {
+    let bring = |of: &str| {
+        let policy = bringing(texts(&[("mine", of)], 2), &[]);
+        setup(TransportChoice::Loopback, policy, vec![])
+    };
+    all_refused(
+        &[bring("ring"), bring("two-shot")],
+        &["was given schedules (name=hash) mine=", "this rank mine="],
+    );
+    all_refused(
+        &[bring("ring"), Setup::from(TransportChoice::Loopback)],
+        &["schedules (name=hash)", "(none)"],
+    );
+}
+
+#[test]
+fn schedules_that_cannot_run_are_refused_when_the_ranks_meet() {
+    let refused = |schedules: Schedules, expected: &[&str]| {
+        let setup = setup(TransportChoice::Loopback, bringing(schedules, &[]), vec![]);
+        all_refused(&[setup.clone(), setup], expected);
+    };
+    let named = |name: &str, text: &str| Schedules::from([(name.to_owned(), text.to_owned())]);
+    refused(
+        texts(&[("mine", "ring")], 3),
+        &["\"mine\"", "3 programs", "2 ranks"],
+    );
+    refused(
+        texts(&[("ring", "ring")], 2),
+        &["\"ring\" is taken", "weft's"],
+    );
+    refused(named("mine", "collective nothing"), &["\"mine\"", "line 1"]);
+    refused(
+        named("mine", &FROM_1.replace("signal", "wait")),
+        &["\"mine\" is refused"],
+    );
+    refused(named("all mine", FROM_1), &["letters"]);
+}
+
+#[test]
+fn a_profiles_schedules_are_refused_with_its_name_or_left_out() {
+    let rows = || vec![row(None, "mine", None)];
+    let spoilt = |required| Profile {
+        schedules: texts(&[("mine", "ring")], 3),
+        ..profile(&[2], required, rows())
+    };
+    let with =
+        |profile: Profile, policy: Policy| setup(TransportChoice::Shm, policy, vec![profile]);
+    let required = with(spoilt(true), Policy::default());
+    all_refused(
+        &[required.clone(), required],
+        &["a test's profile", "3 programs"],
+    );
+    let names = Ranks::run(with(spoilt(false), Policy::default()), 2, |group| {
+        until_all_have_met(group);
+        name_of(group, 1 << 20)
+    });
+    assert_eq!(names, ["slice-reduce"; 2]);
+    let brought = Profile {
+        schedules: texts(&[("mine", "ring")], 2),
+        ..profile(&[2], true, rows())
+    };
+    let other = with(brought, bringing(texts(&[("mine", "two-shot")], 2), &[]));
+    all_refused(
+        &[other.clone(), other],
+        &["a test's profile", "\"mine\" is taken"],
+    );
+}
+
+#[test]
+fn a_profiles_rooted_schedule_is_for_its_root_and_defaults_for_others() {
+    let brought = Profile {
+        schedules: BTreeMap::from([("mine".to_owned(), FROM_1.to_owned())]),
+        table: BTreeMap::from([("broadcast".to_owned(), vec![row(None, "mine", None)])]),
+        ..profile(&[2], true, vec![])
+    };
+    let why = Ranks::run(
+        setup(TransportChoice::Shm, Policy::default(), vec![brought]),
+        2,
+        |group| {
+            for root in [0, 1, 0] {
+                run(group, &Case::simple(Collective::Broadcast { root }, 100)).unwrap();
+            }
+            let of = |root| {
+                let collective = Collective::Broadcast { root };
+                group.explain(collective, 1000, DType::F32, false).unwrap()
+            };
+            assert_eq!(of(1).algorithm, "mine");
+            of(0).why
+        },
+    );
+    assert!(why[0][0].contains("built-in default"), "{why:?}");
+    let refusal =
+        "mine: refused: the schedule \"mine\" is for broadcast from 1, not for broadcast from 0";
+    assert!(why[0].contains(&refusal.to_owned()), "{why:?}");
+}
