@@ -1,6 +1,6 @@
 """The native layer: addresses in, errors of `weft.errors` out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 __version__: str
@@ -9,6 +9,7 @@ _Row: TypeAlias = tuple[int | None, str, int | None, int | None]
 _Profile: TypeAlias = tuple[str, Sequence[int], bool, Mapping[str, Sequence[_Row]], Mapping[str, str]]
 
 __all__ = [
+    "Board",
     "Cancellation",
     "DlpackTensor",
     "Endpoint",
@@ -17,6 +18,7 @@ __all__ = [
     "MemoryStore",
     "Symmetric",
     "TcpStore",
+    "Timed",
     "Work",
     "__version__",
     "algorithms",
@@ -44,6 +46,54 @@ def family(question: str) -> str:
 
 def price(question: str) -> str:
     """What calls take on machines, by the simulator, as JSON; so is the question."""
+
+@final
+class Board:
+    """The page that the measuring processes of one library share: start barrier and times, for `weft bench`."""
+
+    SAMPLES_MAX: int
+    """The most calls that can be timed at once."""
+
+    def __new__(cls, path: str, rank: int, ranks: int, spin: bool) -> Board: ...
+    def time(self, timed: Timed, pointer: int, nbytes: int, pattern: bytes, calls: int) -> list[float]:
+        """The slowest rank's seconds of each call. Before each, `pattern` is written all over the memory."""
+    def round_trip(self, count: int) -> float:
+        """Seconds of a round trip between ranks 0 and 1 over bare flags, the mean of `count`."""
+
+@final
+class Timed:
+    """Something that can be timed, again and again, on the same memory, which `hold` owns."""
+
+    @staticmethod
+    def group(
+        group: Group,
+        collective: str,
+        dtype: str,
+        source: int,
+        target: int,
+        count: int,
+        algorithm: str | None,
+        hold: Any,
+    ) -> Timed:
+        """A blocking collective of a group: sum, root 0."""
+    @staticmethod
+    def library(function: int, source: int, target: int, count: int, hold: Any) -> Timed:
+        """A C function `int (*)(const void *from, void *to, size_t elements)` at this address."""
+    @staticmethod
+    def callable(function: Callable[[], object]) -> Timed:
+        """A Python function, with what it takes to call it."""
+    @staticmethod
+    def copy(source: int, target: int, nbytes: int, hold: Any) -> Timed:
+        """Copying within this process."""
+    @staticmethod
+    def add(vectors: Sequence[int], dtype: str, elements: int, hold: Any) -> Timed:
+        """Adding vectors of this process, the sum into each."""
+    @staticmethod
+    def prototype(path: str, rank: int, dtype: str, elements: int) -> Timed:
+        """The bare all-reduce of two ranks over memory in a file."""
+    @property
+    def pointer(self) -> int:
+        """Where the prototype's buffer begins; 0 for everything else."""
 
 @final
 class Cancellation:

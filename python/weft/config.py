@@ -26,6 +26,7 @@ __all__ = [
     "environment",
     "load",
     "parse_bytes",
+    "peers_directory",
     "place",
     "profiles_directory",
 ]
@@ -292,6 +293,12 @@ def profiles_directory() -> Path:
     """Where `weft tune` stores profiles."""
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "weft" / "profiles"
+
+
+def peers_directory() -> Path:
+    """Where `weft bench --install-peers` installs."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "weft" / "peers"
 
 
 def environment() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Benchmarks: sizes, rows, results that must come out, and the board that ranks share."""
+"""Benchmarks: sizes, rows, results that must come out, the board that ranks share, and small runs."""
 
 import dataclasses
 import json
@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.bench import collectives, rows
-from weft.bench.board import Board
+import weft
+from weft import _weft, config
+from weft.bench import collectives, conductor, peers, rows
 from weft.bench.rows import Row
 from weft.bench.sizes import parse_sizes, show_bytes
 from weft.cli import parser
@@ -54,17 +55,35 @@ def test_rows_are_a_json_list(tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == [dataclasses.asdict(ROW)] * 2
 
 
-def test_rows_can_be_read_while_they_are_written(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
-    assert rows.read_growing(path) == []
-    rows.append(path, ROW)
-    with path.open("a") as file:
-        file.write('{"collective": "all-')
-    assert rows.read_growing(path) == [ROW]
+def test_rows_can_be_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    rows.write(path, [ROW])
+    assert rows.read(path) == [ROW]
 
 
-def test_summary_is_of_the_samples() -> None:
-    assert rows.summary(np.arange(1, 102) * 1e-6) == {"min_us": 1.0, "median_us": 51.0, "p95_us": 96.0}
+def test_summary_is_of_the_rounds() -> None:
+    rounds = [np.arange(1, 102) * 1e-6, np.arange(11, 112) * 1e-6, np.arange(2, 103) * 1e-6]
+    summary = rows.summary(rounds)
+    assert (summary.min_us, summary.median_us, summary.rounds_us) == (1.0, 52.0, [51.0, 61.0, 52.0])
+    assert summary.p95_us == pytest.approx(100.9, abs=3)
+    row = dataclasses.replace(ROW, median_us=summary.median_us, rounds_us=summary.rounds_us)
+    assert row.spread == pytest.approx(9 / 52)
+    assert ROW.spread == 0.0
+
+
+def _floor(library: str, memory: str, median_us: float) -> Row:
+    return dataclasses.replace(ROW, library=library, memory=memory, median_us=median_us, kind="floor")
+
+
+def test_libraries_are_compared_with_the_floor_below_them() -> None:
+    ours = dataclasses.replace(ROW, kind="weft")
+    floors = [_floor("flags", "round trip", 0.25), _floor("add", "1 core", 1.5), _floor("add", "2 cores", 1.0)]
+    compared = conductor.compared([ours, *floors])
+    assert (compared[0].floor, compared[0].floor_us, compared[0].of_floor) == ("add + flags", 1.25, 0.625)
+    assert compared[1:] == floors
+    compared = conductor.compared([ours, ROW, *floors, _floor("floor", "prototype", 1.0)])
+    assert [(row.floor, row.of_floor) for row in compared[:2]] == [("prototype", 0.5)] * 2
+    assert conductor.compared([ours, ROW]) == [ours, ROW]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
@@ -85,12 +104,13 @@ def test_expected_results_agree_with_numpy(ranks: int) -> None:
             np.testing.assert_array_equal(result, expected[collective.name], strict=True)
 
 
-def test_board_finds_the_slowest_rank_and_spreads_decisions(tmp_path: Path) -> None:
+def test_board_finds_the_slowest_rank(tmp_path: Path) -> None:
     path = tmp_path / "board"
-    Board.create(path, 3)
     children = [_child(path, rank) for rank in range(3)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
     assert codes == [0, 0, 0]
+    told = [(tmp_path / str(rank)).read_text() for rank in range(3)]
+    assert told[0] == told[1] == told[2]
 
 
 def _child(path: Path, rank: int) -> int:
@@ -98,35 +118,116 @@ def _child(path: Path, rank: int) -> int:
     if pid != 0:
         return pid
     try:
-        board = Board(path, rank, 3, spin=False)
-        for turn in range(50):
-            times = np.array([float(rank == turn % 3), float(rank)])
-            assert board.slowest(times).tolist() == [1.0, 2.0]
-            assert board.agree(turn if rank == 0 else 999) == turn
+        board = _weft.Board(str(path), rank, 3, spin=False)
+        memory = np.zeros(5, np.float32)
+        seen = []
+        timed = _weft.Timed.callable(lambda: seen.append(memory.tolist()))
+        times = board.time(timed, memory.ctypes.data, memory.nbytes, np.float32([rank, 9]).tobytes(), 20)
+        assert len(times) == len(seen) == 20 and min(times) > 0
+        assert seen[-1] == [rank, 9, rank, 9, rank]
+        (path.parent / str(rank)).write_text(json.dumps(times))
         os._exit(0)
     finally:
         os._exit(1)
 
 
+def test_board_tells_what_went_wrong(tmp_path: Path) -> None:
+    board = _weft.Board(str(tmp_path / "board"), 0, 1, spin=True)
+    memory = np.zeros(1)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        board.time(_weft.Timed.callable(lambda: 1 // 0), memory.ctypes.data, 8, b"12345678", 1)
+    with pytest.raises(weft.ArgumentError, match="pattern of 0 bytes"):
+        board.time(_weft.Timed.callable(list), memory.ctypes.data, 8, b"", 1)
+
+
+def _bench(arguments: str, path: Path) -> list[Row]:
+    parsed = parser().parse_args(f"bench {arguments} --seconds 0.01 --json {path}".split())
+    assert parsed.run(parsed) == 0
+    return rows.read(path)
+
+
 @pytest.mark.parametrize("collective", ("all-reduce", "all-gather"))
 def test_through_torch(collective: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "rows.json"
-    command = f"bench {collective} --through torch --ranks 2 --sizes 64 --peers gloo --seconds 0.01 --json {path}"
-    parsed = parser().parse_args(command.split())
-    assert parsed.run(parsed) == 0
-    ours, theirs = (Row(**row) for row in json.loads(path.read_text()))
-    assert (ours.library, theirs.library) == ("weft", "gloo")
-    assert "torch" in ours.version and "torch" in theirs.version
-    assert ours.verified and theirs.verified
-    assert ours.bytes == theirs.bytes == 64
+    found = _bench(
+        f"{collective} --through torch --ranks 2 --sizes 64 --memory ordinary,symmetric --peers gloo",
+        tmp_path / "rows.json",
+    )
+    assert [row.name for row in found] == ["weft ordinary", "weft symmetric", "gloo"]
+    assert all("torch" in row.version and row.verified and row.bytes == 64 for row in found)
     assert f"{collective} through torch" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("collective", "ranks", "options"),
+    [
+        ("all-reduce", 2, "--peers gloo"),
+        ("broadcast", 2, "--no-floors"),
+        ("all-gather", 3, "--no-floors"),
+        ("reduce-scatter", 3, ""),
+    ],
+)
+def test_libraries_themselves(
+    collective: str, ranks: int, options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = _bench(
+        f"{collective} --ranks {ranks} --sizes 12,96K --memory ordinary,symmetric --rounds 3 {options}",
+        tmp_path / "rows.json",
+    )
+    libraries = ["weft ordinary", "weft symmetric"] + ["gloo"] * ("gloo" in options)
+    assert [(row.bytes, row.name) for row in found if row.kind != "floor"] == [
+        (size, name) for size in (12, 96 << 10) for name in libraries
+    ]
+    assert all(row.verified and len(row.rounds_us) == 3 and row.median_us > 0 for row in found)
+    floors = {row.name for row in found if row.kind == "floor"}
+    assert bool(floors) == ("memcpy 1 core" in floors) == ("add 1 core" in floors) == ("--no-floors" not in options)
+    assert ("floor prototype" in floors) == (collective == "all-reduce")
+    assert all((row.of_floor is not None) == (collective == "all-reduce") for row in found if row.kind != "floor")
+    assert "weft symmetric" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("peer", peers.PEERS, ids=lambda peer: peer.name)
+def test_peers_that_are_installed(peer: peers.Peer, tmp_path: Path) -> None:
+    if not peer.shim_path.exists():
+        pytest.skip(f"{peer.name} is not installed: weft bench --install-peers")
+    found = _bench(f"all-reduce --ranks 2 --sizes 12,96K --peers {peer.name}", tmp_path / "rows.json")
+    theirs = [row for row in found if row.library == peer.name]
+    assert [row.bytes for row in theirs] == [12, 96 << 10]
+    assert all(row.verified and row.version and row.of_floor for row in theirs)
+
+
+def test_peers_that_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert config.peers_directory() == tmp_path / "weft" / "peers"
+    parsed = parser().parse_args(["bench", "all-reduce", "--peers", "mpich"])
+    assert parsed.run(parsed) == 1
+    assert "mpich is not installed: run `weft bench --install-peers`" in capsys.readouterr().err
+
+
+def test_peers_without_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    mark = tmp_path / "weft" / "peers" / "mpich" / "installed.txt"
+    mark.parent.mkdir(parents=True)
+    mark.write_text("\n".join(peers.find("mpich").packages))
+    parsed = parser().parse_args(["bench", "--install-peers", "--peers", "mpich"])
+    assert parsed.run(parsed) == 1
+    assert "there is no compiler: peers are built with `cc`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("bench all-reduce --ranks 2,3 --hosts 2", "--ranks must be multiples of --hosts (2)"),
-        ("bench all-reduce --through torch --memory symmetric", "--through torch measures tensors in ordinary memory"),
+        ("bench", "which collective? One of all-reduce, "),
+        ("bench all-reduce --through torch --peers mpich", "mpich is no backend of torch; gloo is"),
+        ("bench all-reduce --hosts 2 --peers openmpi", "--peers openmpi is measured on one host"),
+        ("bench all-reduce --dtype float16 --peers openmpi", "--peers openmpi adds float32, float64"),
+        ("bench broadcast --peers baidu-ring", "--peers baidu-ring is an all-reduce"),
+        ("bench all-reduce --rounds 0", "--rounds 0: at least 1"),
         ("bench all-reduce --gbps 1", "--gbps is the line rate of emulated hosts"),
         ("demo --script no/such.py", "there is no no/such.py: run this from the repository"),
     ],
@@ -140,7 +241,7 @@ def test_arguments_that_do_not_fit_together(arguments: str, message: str, capsys
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("bench all-reduce --peers horovod", "'horovod' is not one of gloo"),
+        ("bench all-reduce --peers horovod", "'horovod' is not one of gloo, openmpi"),
         ("bench all-reduce --memory mapped", "'mapped' is not one of ordinary, symmetric"),
         ("bench all-reduce --sizes 4:x", "argument --sizes"),
         ("bench all-reduce --ranks 0", "argument --ranks"),

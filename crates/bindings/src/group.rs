@@ -20,7 +20,7 @@ use crate::work::Work;
 /// Ranks that communicate with each other.
 #[pyclass(frozen, module = "weft._weft")]
 pub(crate) struct Group {
-    inner: Arc<weft_runtime::Group>,
+    pub(crate) inner: Arc<weft_runtime::Group>,
 }
 
 #[pymethods]

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod algorithm;
+mod bench;
 mod call;
 mod choice;
 mod dlpack;
@@ -30,6 +31,8 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(algorithm::algorithms, module)?)?;
     module.add_function(wrap_pyfunction!(price::family, module)?)?;
     module.add_function(wrap_pyfunction!(price::price, module)?)?;
+    module.add_class::<bench::Board>()?;
+    module.add_class::<bench::Timed>()?;
     module.add_class::<dlpack::DlpackTensor>()?;
     module.add_class::<choice::Explanation>()?;
     module.add_class::<endpoint::Endpoint>()?;

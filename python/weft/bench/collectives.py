@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_PERIOD = 8
+PERIOD = 8
 """Values are small whole numbers that repeat, so that every sum is exact in every element type."""
 
 
@@ -27,11 +27,11 @@ class Collective:
 
 def pattern(rank: int, elements: int) -> np.ndarray:
     """What rank `rank` puts in."""
-    return np.resize((np.arange(_PERIOD) + 3 * rank) % _PERIOD, elements)
+    return np.resize((np.arange(PERIOD) + 3 * rank) % PERIOD, elements)
 
 
 def _sum(ranks: int, elements: int) -> np.ndarray:
-    return np.resize(sum(pattern(rank, _PERIOD) for rank in range(ranks)), elements)
+    return np.resize(sum(pattern(rank, PERIOD) for rank in range(ranks)), elements)
 
 
 def _block(rank: int, ranks: int, elements: int) -> slice:

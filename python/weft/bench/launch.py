@@ -1,17 +1,18 @@
-"""Starts the measuring processes and collects their rows."""
+"""Starts the measuring processes, and conducts them."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from weft.bench import processes, rows
-from weft.bench.board import Board
+from weft.bench import peers, processes, teams
+from weft.bench.conductor import Conductor
 from weft.bench.processes import BenchError, Ranks
 from weft.bench.rows import Row
 from weft.bench.spec import Spec
+from weft.bench.teams import Command
 
 __all__ = ["BenchError", "emulated_ports", "free_ports", "measure", "shared_directory"]
 
@@ -37,29 +38,35 @@ def shared_directory() -> Iterator[str]:
         yield directory
 
 
-def measure(spec: Spec, on_row: Callable[[Row], None]) -> list[Row]:
-    """Runs the measuring processes, and passes on every row as soon as it is there."""
+def measure(spec: Spec, on_size: Callable[[Sequence[Row]], None]) -> list[Row]:
+    """Runs the measuring processes, and passes on the rows of every size as soon as they are there."""
     spec.save()
-    Board.create(spec.board_path, spec.ranks)
-    seen = 0
-
-    def pass_on() -> None:
-        nonlocal seen
-        found = rows.read_growing(spec.rows_path)
-        for row in found[seen:]:
-            on_row(row)
-        seen = len(found)
-
-    processes.run(_ranks(spec), pass_on)
-    return rows.read_growing(spec.rows_path)
+    found: list[Row] = []
+    with teams.meet(spec.socket_path, _commands(spec), spec.ranks) as there:
+        conductor = Conductor(spec, there)
+        for size in spec.sizes:
+            rows = conductor.measure(size)
+            on_size(rows)
+            found += rows
+    return found
 
 
-def _ranks(spec: Spec) -> Ranks:
-    environment = {}
+def _commands(spec: Spec) -> dict[str, list[Command]]:
+    """What to start, by team."""
     if spec.through == "torch":  # torch's backends take no arguments
         environment = {"WEFT_TRANSPORT": spec.transport, "WEFT_POOL_BYTES": str(spec.pool_bytes)}
-    return Ranks(
-        program=["-m", "weft.bench.worker", str(spec.path)],
+        return {"torch": _own(spec, "torch", environment)}
+    commands = {"weft": _own(spec, "weft", {})}
+    for name in spec.peers:
+        program = ["-m", "weft.bench.worker", str(spec.path), name]
+        commands[name] = _own(spec, name, {}) if name == "gloo" else [peers.find(name).command(program, spec.ranks)]
+    return commands
+
+
+def _own(spec: Spec, team: str, environment: dict[str, str]) -> list[Command]:
+    """Processes that weft's own launchers start."""
+    ranks = Ranks(
+        program=["-m", "weft.bench.worker", str(spec.path), team],
         ranks=spec.ranks,
         port=spec.ports[0],
         hosts=spec.hosts,
@@ -67,3 +74,4 @@ def _ranks(spec: Spec) -> Ranks:
         directory=spec.directory,
         environment=environment,
     )
+    return list(processes.commands(ranks))

@@ -22,10 +22,11 @@ def draw(path: Path, rows: Sequence[Row]) -> None:
     )
     for panel, ranks in zip(panels[0], rank_counts, strict=True):
         here = [row for row in rows if row.ranks == ranks]
-        for label in dict.fromkeys(contender_name(row) for row in here):
-            line = sorted((row for row in here if contender_name(row) == label), key=lambda row: row.bytes)
+        for label in dict.fromkeys(row.name for row in here):
+            line = sorted((row for row in here if row.name == label), key=lambda row: row.bytes)
             sizes = [row.bytes for row in line]
-            panel.plot(sizes, [row.median_us for row in line], marker="o", markersize=3, label=label)
+            style = "--" if line[0].kind == "floor" else "-"
+            panel.plot(sizes, [row.median_us for row in line], style, marker="o", markersize=3, label=label)
             panel.fill_between(
                 sizes, [row.min_us for row in line], [row.p95_us for row in line], alpha=0.15, linewidth=0
             )
@@ -40,8 +41,3 @@ def draw(path: Path, rows: Sequence[Row]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
-
-
-def contender_name(row: Row) -> str:
-    """How a contender is called in tables and pictures."""
-    return f"weft {row.memory}" if row.library == "weft" else row.library

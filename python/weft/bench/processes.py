@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft import config
@@ -35,24 +35,22 @@ class Ranks:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def run(what: Ranks, on_poll: Callable[[], object] = lambda: None) -> None:
-    """Runs the processes to their end, and calls `on_poll` now and then and once when they have ended."""
-    processes = [subprocess.Popen(command, env=env) for command, env in _commands(what)]
+def run(what: Ranks) -> None:
+    """Runs the processes to their end."""
+    processes = [subprocess.Popen(command, env=env) for command, env in commands(what)]
     try:
         while any(process.poll() is None for process in processes):
-            on_poll()
             if any(process.poll() for process in processes):
                 break
             time.sleep(_POLL_S)
-        on_poll()
     finally:
-        _end(processes)
+        end(processes)
     failed = [process.returncode for process in processes if process.returncode != 0]
     if failed:
         raise BenchError(f"a measuring process ended with status {failed[0]}; its own message is above")
 
 
-def _commands(what: Ranks) -> list[tuple[list[str], dict[str, str]]]:
+def commands(what: Ranks) -> list[tuple[list[str], dict[str, str]]]:
     """The command lines to start, each with its environment: one per rank, or one launcher of emulated hosts."""
     program = [sys.executable, *what.program]
     common = {**config.environment(), "OMP_NUM_THREADS": "1", **what.environment}
@@ -68,7 +66,7 @@ def _commands(what: Ranks) -> list[tuple[list[str], dict[str, str]]]:
     return [(program, {**common, **place, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(what.ranks)]
 
 
-def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Ends what still runs: asks first, because a launcher of emulated hosts takes its hosts down."""
     for process in processes:
         if process.poll() is None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+KINDS = ("weft", "peer", "floor")
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -27,18 +29,61 @@ class Row:
     samples: int
     min_us: float
     median_us: float
+    """The median of the rounds' medians."""
     p95_us: float
     algbw_gbs: float
     """Message bytes per second of the median call."""
     busbw_gbs: float
     """What a link has to carry for that, whatever the number of ranks: algorithm bandwidth times a factor."""
     verified: bool
+    kind: str = "peer"
+    """One of `KINDS`; a floor is what no library can go below."""
+    rounds_us: list[float] = dataclasses.field(default_factory=list)
+    """The median of every round."""
+    floor: str | None = None
+    """Which floor this row is compared with."""
+    floor_us: float | None = None
+    of_floor: float | None = None
+    """The floor's time as a fraction of this row's: 1 is as fast as it can be."""
+
+    @property
+    def name(self) -> str:
+        """How the contender is called in tables and pictures."""
+        return self.library if self.kind == "peer" else f"{self.library} {self.memory}"
+
+    @property
+    def spread(self) -> float:
+        """How far the round that is farthest from the median is away from it, as a fraction of the median."""
+        if not self.median_us:
+            return 0.0
+        return max((abs(median / self.median_us - 1) for median in self.rounds_us), default=0.0)
+
+    def above(self, floor: str, floor_us: float) -> Row:
+        """The row, compared with a floor."""
+        fraction = round(floor_us / self.median_us, 4) if self.median_us else None
+        return dataclasses.replace(self, floor=floor, floor_us=round(floor_us, 3), of_floor=fraction)
 
 
-def summary(samples_s: np.ndarray) -> dict[str, float]:
-    """The statistics of a row, from the slowest rank's times."""
-    low, median, high = np.quantile(samples_s, [0.0, 0.5, 0.95]) * 1e6
-    return {"min_us": round(low, 3), "median_us": round(median, 3), "p95_us": round(high, 3)}
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """The statistics of a row."""
+
+    min_us: float
+    median_us: float
+    p95_us: float
+    rounds_us: list[float]
+
+
+def summary(rounds_s: Sequence[np.ndarray]) -> Summary:
+    """The statistics of every round's samples."""
+    medians = [float(np.median(samples)) * 1e6 for samples in rounds_s]
+    low, high = np.quantile(np.concatenate(rounds_s), [0.0, 0.95]) * 1e6
+    return Summary(
+        min_us=round(float(low), 3),
+        median_us=round(float(np.median(medians)), 3),
+        p95_us=round(float(high), 3),
+        rounds_us=[round(median, 3) for median in medians],
+    )
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:
@@ -48,15 +93,6 @@ def write(path: Path, rows: Sequence[Row]) -> None:
     path.write_text(f"[\n{lines}\n]\n")
 
 
-def append(path: Path, row: Row) -> None:
-    """Adds a row to a file of rows that is read while it grows."""
-    with path.open("a") as file:
-        file.write(json.dumps(dataclasses.asdict(row)) + "\n")
-
-
-def read_growing(path: Path) -> list[Row]:
-    """The complete rows of such a file."""
-    if not path.exists():
-        return []
-    text = path.read_text()
-    return [Row(**json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
+def read(path: Path) -> list[Row]:
+    """The rows of such a file."""
+    return [Row(**row) for row in json.loads(path.read_text())]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 MEMORIES = ("ordinary", "symmetric")
 TRANSPORTS = ("auto", "shm", "tcp")
-THROUGH = ("python", "torch")
+THROUGH = ("library", "torch")
 _POOL_BYTES_MIN = 1 << 30
 
 
@@ -23,31 +23,39 @@ class Spec:
     hosts: int
     gbps: float | None
     through: str
-    """Whose calls are timed: the libraries' own from Python, or torch.distributed's."""
+    """Whose calls are timed: the libraries' own, or torch.distributed's."""
     transport: str
     memories: list[str]
     peers: list[str]
     seconds: float
     """How long to measure each contender at each size, if it takes more than the fewest calls."""
+    rounds: int
+    """How often the contenders take turns at each size."""
+    floors: bool
+    """Whether floors are measured too."""
     ports: list[int]
-    """Where the libraries meet: one port each, weft first."""
+    """Where the teams meet: one port each, weft's first."""
     directory: str
-    """Where the board and the rows are."""
+    """Where the processes meet: files that all of them see."""
 
     @property
     def pool_bytes(self) -> int:
         """The most shared memory that a rank of weft's may take: enough for the largest size."""
         return max(_POOL_BYTES_MIN, 6 * max(self.sizes))
 
-    @property
-    def board_path(self) -> Path:
-        """The file of the board."""
-        return Path(self.directory, "board")
+    def board_path(self, team: str, ranks: int) -> Path:
+        """The file of the board of some of a team's ranks."""
+        return Path(self.directory, f"board-{team}-{ranks}")
 
     @property
-    def rows_path(self) -> Path:
-        """The file that rank 0 adds rows to."""
-        return Path(self.directory, "rows")
+    def prototype_path(self) -> Path:
+        """The file that the prototype's two ranks share."""
+        return Path(self.directory, "prototype")
+
+    @property
+    def socket_path(self) -> Path:
+        """Where the conducting process listens."""
+        return Path(self.directory, "conductor")
 
     @property
     def path(self) -> Path:

@@ -1,4 +1,4 @@
-"""One measuring process: `python -m weft.bench.worker SPEC`."""
+"""One measuring process: `python -m weft.bench.worker SPEC TEAM`. It does what the conducting process says."""
 
 from __future__ import annotations
 
@@ -7,149 +7,152 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import weft
-from weft import config, machine
-from weft.bench import collectives, rows
-from weft.bench.board import SAMPLES_MAX, Board
-from weft.bench.libraries import PEERS, THROUGH_TORCH, Contender, Meeting, ThroughTorch, Weft
-from weft.bench.libraries.contender import Operation
+from weft import _weft, config, machine
+from weft.bench import collectives, peers
+from weft.bench.libraries import Contender, Gloo, Operation, Shim, ThroughTorch, Weft, floors
 from weft.bench.spec import Spec
+from weft.bench.wire import Line
 from weft.emulation import kernel
 
-ROUNDS = 5
-"""Contenders take turns this many times at each size."""
-CALLS_MIN = 3
-"""Fewest calls in one turn."""
-WARM_UP_CALLS = 3
+ROUND_TRIPS = 2000
+_PATTERN_BYTES = 16 * 1024
+"""Small enough to stay in the nearest cache: rewriting a message drives nothing else out."""
 
 
 def main() -> None:
-    """Measures everything that the specification asks for; rank 0 writes the rows."""
+    """Measures what it is told to, until it is told to end."""
     kernel.die_with_parent()
-    spec = Spec.load(Path(sys.argv[1]))
-    place = config.place()
-    rank, host = place.rank, place.host or "127.0.0.1"
-    board = Board(spec.board_path, rank, spec.ranks, spin=spec.ranks <= machine.usable_cores())
-    meetings = [Meeting(rank, spec.ranks, host, port) for port in spec.ports]
-    with (_through_torch if spec.through == "torch" else _through_python)(spec, meetings) as contenders:
-        run = Run(spec, rank, board, contenders)
-        for size in spec.sizes:
-            run.measure_size(size)
+    spec, team = Spec.load(Path(sys.argv[1])), sys.argv[2]
+    with _joined(spec, team) as (rank, contenders):
+        line = Line.connect(spec.socket_path)
+        described = [contender.description.to_value() for contender in contenders]
+        line.send({"team": team, "rank": rank, "contenders": described})
+        desk = Desk(spec, team, rank, contenders)
+        while (question := line.receive())["do"] != "end":
+            line.send(desk.answer(question))
         for contender in contenders:
             contender.close()
 
 
 @contextlib.contextmanager
-def _through_python(spec: Spec, meetings: Sequence[Meeting]) -> Iterator[list[Contender]]:
-    """The libraries themselves, each with a port to meet at."""
-    meeting = meetings[0]
+def _joined(spec: Spec, team: str) -> Iterator[tuple[int, list[Contender]]]:
+    """This process's rank in a team, and the contenders that it carries."""
+    if team == "torch":
+        with _torch(spec) as joined:
+            yield joined
+    elif team == "weft":
+        with _weft_itself(spec) as joined:
+            yield joined
+    elif team == "gloo":
+        place = config.place()
+        address = f"{place.host or '127.0.0.1'}:{spec.ports[1]}"
+        yield place.rank, [Gloo(place.rank, spec.ranks, address)]
+    else:
+        shim = Shim(team, peers.find(team).shim_path, spec.ranks)
+        yield shim.rank, [shim]
+
+
+@contextlib.contextmanager
+def _weft_itself(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
+    place = config.place()
     with weft.init(
-        meeting.rank,
+        place.rank,
         spec.ranks,
-        address=f"{meeting.host}:{meeting.port}",
+        address=f"{place.host or '127.0.0.1'}:{spec.ports[0]}",
         transport=spec.transport,
         pool_bytes=spec.pool_bytes,
     ) as group:
         contenders: list[Contender] = [Weft(group, spec.transport, memory, max(spec.sizes)) for memory in spec.memories]
-        contenders += [PEERS[name](meeting) for name, meeting in zip(spec.peers, meetings[1:], strict=True)]
-        yield contenders
+        if spec.floors:
+            contenders += floors(spec, place.rank, int(machine.usable_cores()))
+        yield place.rank, contenders
 
 
 @contextlib.contextmanager
-def _through_torch(spec: Spec, meetings: Sequence[Meeting]) -> Iterator[list[Contender]]:
+def _torch(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
     """Backends of torch, each in a process group of its own; weft's settings are in the environment."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    meeting = meetings[0]
-    where = f"tcp://{meeting.host}:{meeting.port}"
-    dist.init_process_group("weft", init_method=where, rank=meeting.rank, world_size=spec.ranks)
-    transports = {"weft": spec.transport, **THROUGH_TORCH}
-    yield [ThroughTorch(backend, transports[backend]) for backend in ("weft", *spec.peers)]
+    place = config.place()
+    where = f"tcp://{place.host or '127.0.0.1'}:{spec.ports[0]}"
+    dist.init_process_group("weft", init_method=where, rank=place.rank, world_size=spec.ranks)
+    contenders: list[Contender] = [ThroughTorch("weft", spec.transport, memory) for memory in spec.memories]
+    contenders += [ThroughTorch(name, "tcp", "ordinary") for name in spec.peers]
+    yield place.rank, contenders
     dist.destroy_process_group()
 
 
-class Run:
-    """The state of one measuring process."""
+class Desk:
+    """What one measuring process knows, and how it answers."""
 
-    def __init__(self, spec: Spec, rank: int, board: Board, contenders: Sequence[Contender]) -> None:
+    def __init__(self, spec: Spec, team: str, rank: int, contenders: Sequence[Contender]) -> None:
         self._spec = spec
+        self._team = team
         self._rank = rank
-        self._board = board
         self._contenders = contenders
         self._collective = collectives.find(spec.collective)
         self._dtype = np.dtype(spec.dtype)
+        self._pattern = np.resize(collectives.pattern(rank, collectives.PERIOD), _PATTERN_BYTES // self._dtype.itemsize)
+        self._pattern = self._pattern.astype(self._dtype)
+        self._boards: dict[int, _weft.Board] = {}
+        self._operations: dict[int, Operation] = {}
+        self._elements = 0
 
-    def measure_size(self, size: int) -> None:
-        """Verifies every contender once, then measures them in turn."""
-        ranks = self._spec.ranks
-        elements = max(1, size // self._dtype.itemsize // ranks) * ranks
-        if self._collective.in_place:
-            elements = max(1, size // self._dtype.itemsize)
-        operations = [c.operation(self._collective, self._dtype, elements) for c in self._contenders]
-        fill = collectives.pattern(self._rank, len(operations[0].input)).astype(self._dtype)
-        verified = [self._verify(operation, fill, elements) for operation in operations]
-        counts = [self._calibrate(operation, fill) for operation in operations]
-        samples: list[list[np.ndarray]] = [[] for _ in operations]
-        for turn in range(ROUNDS):
-            for offset in range(len(operations)):
-                index = (turn + offset) % len(operations)
-                samples[index].append(self._timed(operations[index], fill, counts[index]))
-        if self._rank == 0:
-            for contender, times, right in zip(self._contenders, samples, verified, strict=True):
-                self._write(contender, elements * self._dtype.itemsize, np.concatenate(times), right)
+    def answer(self, question: dict[str, Any]) -> Any:
+        """Does what is asked for, and says what came of it."""
+        match question["do"]:
+            case "prepare":
+                return self._prepare(question["elements"])
+            case "verify":
+                return self._verify(question["contender"])
+            case "time":
+                return self._time(question["contender"], question["calls"])
+        raise ValueError(question)
 
-    def _verify(self, operation: Operation, fill: np.ndarray, elements: int) -> bool:
-        """Whether every rank has the right result, in every element."""
-        np.copyto(operation.input, fill)
-        operation.call()
-        expected = self._collective.expected(self._rank, self._spec.ranks, elements).astype(self._dtype)
-        wrong = not np.array_equal(operation.output, expected)
-        return not self._board.slowest(np.array([float(wrong)]))[0]
+    def _prepare(self, elements: int) -> bool:
+        """Makes every contender ready for a size; the arrays of the last one go first."""
+        self._operations.clear()
+        self._elements = elements
+        for index, contender in enumerate(self._contenders):
+            if self._rank < contender.description.ranks:
+                self._operations[index] = contender.operation(self._collective, self._dtype, elements)
+        return True
 
-    def _calibrate(self, operation: Operation, fill: np.ndarray) -> int:
-        """How many calls make a turn."""
-        typical_s = float(np.median(self._timed(operation, fill, WARM_UP_CALLS)))
-        calls = int(self._spec.seconds / ROUNDS / max(typical_s, 1e-7))
-        return self._board.agree(min(max(calls, CALLS_MIN), SAMPLES_MAX))
+    def _verify(self, index: int) -> bool:
+        """Whether this rank has the right result, in every element."""
+        self._timed(index, 1)
+        output = self._operations[index].output
+        if output is None:
+            return True
+        expected = self._collective.expected(self._rank, self._spec.ranks, self._elements)
+        return np.array_equal(output, expected.astype(self._dtype))
 
-    def _timed(self, operation: Operation, fill: np.ndarray, calls: int) -> np.ndarray:
-        """The slowest rank's time of every call. Before each, every rank rewrites its whole input."""
-        barrier, clock, call, buffer = self._board.barrier, time.perf_counter, operation.call, operation.input
-        times = np.empty(calls)
-        for index in range(calls):
-            np.copyto(buffer, fill)
-            barrier()
-            begin = clock()
-            call()
-            times[index] = clock() - begin
-        return self._board.slowest(times)
+    def _time(self, index: int, calls: int) -> dict[str, Any]:
+        """The slowest rank's seconds of every call, as rank 0 says them, and how long all of it took."""
+        begin = time.monotonic()
+        samples = self._timed(index, calls)
+        return {"samples": samples if self._rank == 0 else [], "seconds": time.monotonic() - begin}
 
-    def _write(self, contender: Contender, size: int, times_s: np.ndarray, verified: bool) -> None:
-        spec = self._spec
-        algorithm_gbs = size / float(np.median(times_s)) / 1e9
-        row = rows.Row(
-            collective=spec.collective,
-            transport=contender.transport,
-            memory=contender.memory,
-            dtype=spec.dtype,
-            ranks=spec.ranks,
-            hosts=spec.hosts,
-            gbps=spec.gbps,
-            bytes=size,
-            library=contender.library,
-            version=contender.version,
-            samples=len(times_s),
-            **rows.summary(times_s),
-            algbw_gbs=round(algorithm_gbs, 6),
-            busbw_gbs=round(algorithm_gbs * self._collective.bus_factor(spec.ranks), 6),
-            verified=verified,
-        )
-        rows.append(spec.rows_path, row)
+    def _timed(self, index: int, calls: int) -> list[float]:
+        description, operation = self._contenders[index].description, self._operations[index]
+        board = self._board(description.ranks)
+        if description.is_round_trip:
+            return [board.round_trip(ROUND_TRIPS) for _ in range(calls)]
+        buffer = operation.input
+        return board.time(operation.timed, buffer.ctypes.data, buffer.nbytes, self._pattern.tobytes(), calls)
+
+    def _board(self, ranks: int) -> _weft.Board:
+        if ranks not in self._boards:
+            path = self._spec.board_path(self._team, ranks)
+            self._boards[ranks] = _weft.Board(str(path), self._rank, ranks, spin=ranks <= machine.usable_cores())
+        return self._boards[ranks]
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from weft.bench import launch, rows
+from weft.bench import launch, peers, rows
 from weft.bench.collectives import COLLECTIVES
-from weft.bench.libraries import PEERS
+from weft.bench.peers.install import install
 from weft.bench.rows import Row
 from weft.bench.sizes import parse_sizes, show_bytes
 from weft.bench.spec import MEMORIES, THROUGH, TRANSPORTS, Spec
@@ -17,17 +17,31 @@ from weft.cli.command import Command
 
 DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8")
 
+PEERS = ("gloo", *(peer.name for peer in peers.PEERS))
+"""Gloo comes with torch; the others are installed by `--install-peers`."""
+
 DESCRIPTION = """\
-Starts its own ranks and measures a collective on them: weft, and other libraries in turn with it.
+Starts its own ranks and measures a collective on them: weft, other libraries and floors, in turn.
 
 A sample is the slowest rank's time of one call after a start barrier; before it, every rank rewrites its
-whole input. Every size is verified once, element by element. Compare libraries within one run, not across
-runs: machines change their speed from one second to the next.
+whole input. One loop in Rust times all of them; weft is called through its Rust API, MPI through its C API.
+At each size the contenders take turns in rounds, all others asleep; what is shown is the median of
+the rounds' medians, and by how much the round farthest from it differs. Every size is verified once,
+element by element. Compare libraries within one run, not across runs: machines change their
+speed from one second to the next.
+
+Floors, on one host: the time that no library can go below. `prototype` (2 ranks) is a bare all-reduce: two
+flags, each rank adds its half of both buffers and writes the sum to both. `add`: as many vectors as ranks,
+added by all cores, the sum written to each. `flags`: a round trip between two cores. `memcpy`: a copy of the
+message. "of floor" is the floor's part of a library's time: the prototype's, for other numbers of ranks
+add's and flags' together.
 """
 
 EPILOG = """\
 examples:
   weft bench all-reduce --ranks 2,4 --sizes 4:256M --memory ordinary,symmetric --peers gloo
+  weft bench --install-peers
+  weft bench all-reduce --ranks 2 --memory ordinary,symmetric --peers openmpi,intel-mpi
   weft bench all-reduce --through torch --ranks 2,4 --sizes 4:64M --peers gloo
   sudo weft bench all-reduce --hosts 4 --gbps 1 --sizes 1K:16M --json out.json --plot out.png
 """
@@ -35,7 +49,7 @@ examples:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     names = [collective.name for collective in COLLECTIVES]
-    parser.add_argument("collective", choices=names, help=", ".join(names), metavar="COLLECTIVE")
+    parser.add_argument("collective", nargs="?", choices=names, help=", ".join(names), metavar="COLLECTIVE")
     parser.add_argument(
         "--ranks", type=_numbers, metavar="N,...", help="numbers of ranks (default: 2, or one per host)"
     )
@@ -53,7 +67,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--through",
         choices=THROUGH,
-        default="python",
+        default="library",
         help="time the libraries' own calls, or torch.distributed's (default: %(default)s)",
     )
     parser.add_argument(
@@ -64,7 +78,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="weft's memory: ordinary, symmetric, or both (default: ordinary)",
     )
     parser.add_argument(
-        "--peers", type=_choices(tuple(PEERS)), default=[], metavar="NAME,...", help=f"compare with: {', '.join(PEERS)}"
+        "--peers", type=_choices(PEERS), default=[], metavar="NAME,...", help=f"compare with: {', '.join(PEERS)}"
+    )
+    parser.add_argument(
+        "--install-peers",
+        action="store_true",
+        help="install the peers, or those that --peers names, from PyPI into the user's cache, and build what calls "
+        "them (needs a C compiler); Gloo comes with torch",
     )
     parser.add_argument("--hosts", type=int, default=1, metavar="N", help="on N emulated hosts (needs root)")
     parser.add_argument("--gbps", type=float, metavar="G", help="line rate of emulated hosts")
@@ -73,31 +93,34 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.5,
         metavar="S",
-        help="how long to measure each library at each size, at least 15 calls (default: %(default)s)",
+        help="how long to measure each library at each size, if that is more than the fewest calls "
+        "(default: %(default)s)",
     )
+    parser.add_argument(
+        "--rounds", type=int, default=5, metavar="N", help="turns of each library at each size (default: %(default)s)"
+    )
+    parser.add_argument("--no-floors", dest="floors", action="store_false", help="leave the floors out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture (needs matplotlib)")
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    rank_counts: list[int] = arguments.ranks or [max(2, arguments.hosts)]
-    if any(ranks % arguments.hosts for ranks in rank_counts):
-        print(f"weft bench: --ranks must be multiples of --hosts ({arguments.hosts})", file=sys.stderr)
+    wrong = _mistake(arguments)
+    if wrong is not None:
+        print(f"weft bench: {wrong}", file=sys.stderr)
         return 2
-    if arguments.gbps is not None and arguments.hosts == 1:
-        print("weft bench: --gbps is the line rate of emulated hosts: give --hosts too", file=sys.stderr)
-        return 2
-    if arguments.through == "torch" and arguments.memory != ["ordinary"]:
-        print("weft bench: --through torch measures tensors in ordinary memory: leave --memory out", file=sys.stderr)
-        return 2
-    table = Table(len(arguments.memory) + len(arguments.peers))
     found: list[Row] = []
     try:
-        for ranks in rank_counts:
+        if arguments.install_peers:
+            asked = [peer for peer in peers.PEERS if not arguments.peers or peer.name in arguments.peers]
+            install(asked, lambda line: print(line, flush=True))
+        if arguments.collective is None:
+            return 0
+        for ranks in arguments.ranks or [max(2, arguments.hosts)]:
             with launch.shared_directory() as directory:
                 spec = _spec(arguments, ranks, directory)
-                table.title(spec)
-                found += launch.measure(spec, table.add)
+                print(_title(spec))
+                found += launch.measure(spec, _show)
     except launch.BenchError as error:
         print(f"weft bench: {error}", file=sys.stderr)
         return 1
@@ -110,6 +133,28 @@ def _run(arguments: argparse.Namespace) -> int:
         plot.draw(arguments.plot, found)
         print(f"picture: {arguments.plot}")
     return 0 if all(row.verified for row in found) else 1
+
+
+def _mistake(arguments: argparse.Namespace) -> str | None:
+    """What does not fit together."""
+    if arguments.collective is None and not arguments.install_peers:
+        return f"which collective? One of {', '.join(collective.name for collective in COLLECTIVES)}"
+    if any(ranks % arguments.hosts for ranks in arguments.ranks or []):
+        return f"--ranks must be multiples of --hosts ({arguments.hosts})"
+    if arguments.gbps is not None and arguments.hosts == 1:
+        return "--gbps is the line rate of emulated hosts: give --hosts too"
+    if arguments.rounds < 1:
+        return f"--rounds {arguments.rounds}: at least 1"
+    others = [name for name in arguments.peers if name != "gloo"]
+    if others and arguments.through == "torch":
+        return f"--through torch: {others[0]} is no backend of torch; gloo is"
+    if others and arguments.hosts > 1:
+        return f"--peers {others[0]} is measured on one host: leave --hosts out"
+    if others and arguments.dtype not in peers.DTYPES:
+        return f"--peers {others[0]} adds {', '.join(peers.DTYPES)}: not {arguments.dtype}"
+    if "baidu-ring" in others and arguments.collective not in ("all-reduce", None):
+        return "--peers baidu-ring is an all-reduce, and nothing else"
+    return None
 
 
 def _spec(arguments: argparse.Namespace, ranks: int, directory: str) -> Spec:
@@ -126,46 +171,40 @@ def _spec(arguments: argparse.Namespace, ranks: int, directory: str) -> Spec:
         memories=arguments.memory,
         peers=arguments.peers,
         seconds=arguments.seconds,
-        ports=ports(1 + len(arguments.peers)),
+        rounds=arguments.rounds,
+        floors=arguments.floors and arguments.hosts == 1 and arguments.through == "library",
+        ports=ports(2),
         directory=directory,
     )
 
 
-class Table:
-    """Prints rows as they come, and with each of weft's the ratio to every peer at that size."""
+def _title(spec: Spec) -> str:
+    line = "" if spec.gbps is None else f" at {spec.gbps:g} Gbit/s"
+    hosts = f"{spec.hosts} emulated hosts{line}" if spec.hosts > 1 else "one host"
+    through = " through torch" if spec.through == "torch" else ""
+    return (
+        f"\n{spec.collective}{through}, {spec.dtype}, {spec.ranks} ranks on {hosts}, transport {spec.transport}\n"
+        f"{'bytes':>9} {'library':<16} {'min us':>11} {'median us':>11} {'spread':>7} {'p95 us':>11} "
+        f"{'alg GB/s':>9} {'bus GB/s':>9} {'of floor':>8}  peers' time / weft's"
+    )
 
-    def __init__(self, contenders: int) -> None:
-        self._contenders = contenders
-        self._pending: list[Row] = []
 
-    def title(self, spec: Spec) -> None:
-        """Begins a new table."""
-        line = "" if spec.gbps is None else f" at {spec.gbps:g} Gbit/s"
-        hosts = f"{spec.hosts} emulated hosts{line}" if spec.hosts > 1 else "one host"
-        through = " through torch" if spec.through == "torch" else ""
-        print(f"\n{spec.collective}{through}, {spec.dtype}, {spec.ranks} ranks on {hosts}, transport {spec.transport}")
-        print(
-            f"{'bytes':>9} {'library':<16} {'min us':>11} {'median us':>11} {'p95 us':>11} "
-            f"{'alg GB/s':>9} {'bus GB/s':>9}  peers' time / weft's"
-        )
-
-    def add(self, row: Row) -> None:
-        """Takes one row; prints all rows of a size together."""
-        self._pending.append(row)
-        if len(self._pending) == self._contenders:
-            for pending in self._pending:
-                print(_line(pending, self._pending), flush=True)
-            self._pending = []
+def _show(same_size: Sequence[Row]) -> None:
+    """Prints the rows of one size; with each of weft's the ratio to every peer."""
+    for row in same_size:
+        print(_line(row, same_size), flush=True)
 
 
 def _line(row: Row, same_size: Sequence[Row]) -> str:
-    name = f"{row.library} {row.memory}" if row.library == "weft" else row.library
-    peers = [peer for peer in same_size if peer.library != "weft"] if row.library == "weft" else []
+    peers = [peer for peer in same_size if peer.kind == "peer"] if row.kind == "weft" else []
     ratios = "  ".join(f"{peer.library} {peer.median_us / row.median_us:.2f}x" for peer in peers)
     wrong = "" if row.verified else "  WRONG RESULT"
+    fraction = "" if row.of_floor is None else f"{row.of_floor:.2f}"
+    digits = 3 if row.median_us < 10 else 1
     return (
-        f"{show_bytes(row.bytes):>9} {name:<16} {row.min_us:>11.1f} {row.median_us:>11.1f} {row.p95_us:>11.1f} "
-        f"{row.algbw_gbs:>9.3f} {row.busbw_gbs:>9.3f}  {ratios}{wrong}"
+        f"{show_bytes(row.bytes):>9} {row.name:<16} {row.min_us:>11.{digits}f} {row.median_us:>11.{digits}f} "
+        f"{row.spread:>6.0%} {row.p95_us:>12.{digits}f} {row.algbw_gbs:>9.3f} {row.busbw_gbs:>9.3f} {fraction:>8}  "
+        f"{ratios}{wrong}"
     ).rstrip()
 
 

@@ -1,14 +1,10 @@
-"""The libraries that are measured. One module each; `PEERS` is the table of those that weft is compared with."""
+"""What is measured: weft, peers and floors, one module for each way of calling."""
 
-from collections.abc import Callable
-
-from weft.bench.libraries.contender import Contender, Meeting
+from weft.bench.libraries.contender import Contender, Description, Operation
+from weft.bench.libraries.floors import floors
 from weft.bench.libraries.gloo import Gloo
+from weft.bench.libraries.shim import Shim
 from weft.bench.libraries.through_torch import ThroughTorch
 from weft.bench.libraries.weft import Weft
 
-PEERS: dict[str, Callable[[Meeting], Contender]] = {"gloo": Gloo}
-THROUGH_TORCH = {"gloo": "tcp"}
-"""The peers that torch.distributed has as backends, and their transport."""
-
-__all__ = ["PEERS", "THROUGH_TORCH", "Contender", "Meeting", "ThroughTorch", "Weft"]
+__all__ = ["Contender", "Description", "Gloo", "Operation", "Shim", "ThroughTorch", "Weft", "floors"]

@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 import weft
+from weft import _weft
 from weft.bench.collectives import Collective
-from weft.bench.libraries.contender import Contender, Operation, lengths
+from weft.bench.libraries.contender import Contender, Description, Operation, lengths, ordinary
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ThroughTorch(Contender):
     """One backend, in a process group of its own."""
 
-    memory = "ordinary"
-
-    def __init__(self, backend: str, transport: str) -> None:
+    def __init__(self, backend: str, transport: str, memory: str) -> None:
         """Every rank calls it, when the default process group is there."""
         import torch
         import torch.distributed as dist
 
-        self.library = backend
-        self.version = f"torch {torch.__version__}"
+        version, kind = f"torch {torch.__version__}", "peer"
         if backend == "weft":
-            self.version = f"{weft.__version__}, {self.version}"
-        self.transport = transport
+            version, kind = f"{weft.__version__}, {version}", "weft"
         group = dist.new_group(backend=backend)
         assert isinstance(group, dist.ProcessGroup)  # every rank is a member
         self._group = group
+        self.description = Description(backend, version, memory, transport, kind, dist.get_world_size())
 
     def operation(self, collective: Collective, dtype: np.dtype, elements: int) -> Operation:
         """See `Contender`."""
-        import torch
         import torch.distributed as dist
 
-        count_in, count_out = lengths(collective, elements, dist.get_world_size())
-        source = np.empty(count_in, dtype)
-        target = source if collective.in_place else np.empty(count_out, dtype)
-        tensor_in, tensor_out = torch.from_numpy(source), torch.from_numpy(target)
+        tensor_in, tensor_out = self._tensors(collective, dtype, elements)
         group = self._group
         calls = {
             "all-reduce": lambda: dist.all_reduce(tensor_in, group=group),
@@ -44,7 +43,24 @@ class ThroughTorch(Contender):
             "all-gather": lambda: dist.all_gather_into_tensor(tensor_out, tensor_in, group=group),
             "reduce-scatter": lambda: dist.reduce_scatter_tensor(tensor_out, tensor_in, group=group),
         }
-        return Operation(source, target, calls[collective.name])
+        return Operation(tensor_in.numpy(), tensor_out.numpy(), _weft.Timed.callable(calls[collective.name]))
+
+    def _tensors(self, collective: Collective, dtype: np.dtype, elements: int) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+        import torch.distributed as dist
+
+        from weft.torch import empty_symmetric
+
+        ranks = dist.get_world_size()
+        if self.description.memory == "ordinary":
+            source, target = ordinary(collective, dtype, elements, ranks)
+            return torch.from_numpy(source), torch.from_numpy(target)
+        kind = torch.from_numpy(np.empty(0, dtype)).dtype
+        count_in, count_out = lengths(collective, elements, ranks)
+        tensor = empty_symmetric(count_in, dtype=kind, group=self._group)
+        if collective.in_place:
+            return tensor, tensor
+        return tensor, empty_symmetric(count_out, dtype=kind, group=self._group)
 
     def close(self) -> None:
         """Leaves the group."""

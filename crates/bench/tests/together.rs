@@ -1,0 +1,171 @@
+//! Boards and prototypes between threads, as processes use them.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use weft_bench::{Add, Board, Copy, LibraryCall, Operation, Prototype, Rewrite};
+use weft_kernels::DType;
+
+/// A file name of its own, gone at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weft-bench-{}-{name}", std::process::id()));
+        assert!(!path.exists());
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A test that fails before has made none.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Fails unless everybody has come as far.
+struct Counted<'a> {
+    arrived: &'a AtomicUsize,
+    ranks: usize,
+    calls: usize,
+}
+
+impl Operation for Counted<'_> {
+    fn call(&mut self) -> Result<(), String> {
+        self.calls += 1;
+        let arrived = self.arrived.fetch_add(1, Ordering::SeqCst) + 1;
+        let early = (self.calls - 1) * self.ranks;
+        let late = self.calls * self.ranks;
+        match (early + 1..=late).contains(&arrived) {
+            true => Ok(()),
+            false => Err(format!("arrival {arrived} in call {}", self.calls)),
+        }
+    }
+}
+
+fn rewrite(memory: &mut [f32], value: f32) -> Rewrite {
+    Rewrite {
+        start: memory.as_mut_ptr().cast(),
+        bytes: size_of_val(memory),
+        pattern: value.to_ne_bytes().repeat(3),
+    }
+}
+
+#[test]
+fn calls_start_together_and_the_slowest_counts() {
+    let file = Scratch::new("board");
+    let arrived = AtomicUsize::new(0);
+    let ranks = 3;
+    let times = thread::scope(|scope| {
+        let rank = |rank| {
+            let (file, arrived) = (&file.0, &arrived);
+            scope.spawn(move || {
+                let board = Board::open(file, rank, ranks, false).unwrap();
+                let mut memory = vec![0.0; 100];
+                let what = rewrite(&mut memory, rank as f32);
+                let mut operation = Counted {
+                    arrived,
+                    ranks,
+                    calls: 0,
+                };
+                // SAFETY: the memory is this thread's.
+                let times = unsafe { board.time(&mut operation, &what, 200) }.unwrap();
+                assert!(memory.iter().all(|value| *value == rank as f32));
+                times
+            })
+        };
+        let threads: Vec<_> = (0..ranks).map(rank).collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap())
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(times[0].len(), 200);
+    assert!(times[0].iter().all(|time| *time > 0.0));
+    assert_eq!(times[0], times[1]);
+    assert_eq!(times[0], times[2]);
+}
+
+#[test]
+fn round_trips_take_time() {
+    let file = Scratch::new("flags");
+    thread::scope(|scope| {
+        for rank in 0..2 {
+            let file = &file.0;
+            scope.spawn(move || {
+                let board = Board::open(file, rank, 2, false).unwrap();
+                assert!(board.round_trip(100) > 0.0);
+                assert!(board.round_trip(100) > 0.0);
+            });
+        }
+    });
+}
+
+#[test]
+fn the_prototype_adds() {
+    // One file, one pair after another.
+    let (file, start) = (Scratch::new("prototype"), Scratch::new("start"));
+    for elements in [1, 2, 5, 10_007] {
+        thread::scope(|scope| {
+            for rank in 0..2 {
+                let (file, start) = (&file.0, &start.0);
+                scope.spawn(move || adds(file, start, rank, elements));
+            }
+        });
+        std::fs::remove_file(&start.0).unwrap();
+    }
+    assert!(Prototype::open(&file.0, 2, DType::F32, 1).is_err());
+}
+
+fn adds(file: &Path, start: &Path, rank: usize, elements: usize) {
+    let board = Board::open(start, rank, 2, false).unwrap();
+    let mut prototype = Prototype::open(file, rank, DType::F32, elements).unwrap();
+    let buffer = prototype.buffer();
+    let what = Rewrite {
+        start: buffer,
+        bytes: elements * 4,
+        pattern: (1.0 + rank as f32).to_ne_bytes().into(),
+    };
+    // SAFETY: the buffer is this rank's.
+    unsafe { board.time(&mut prototype, &what, 20) }.unwrap();
+    // SAFETY: the buffer has so many elements, and nobody writes any more.
+    let sums = unsafe { std::slice::from_raw_parts(buffer.cast::<f32>(), elements) };
+    assert!(sums.iter().all(|sum| *sum == 3.0));
+}
+
+#[test]
+fn floors_do_what_they_are_timed_for() {
+    let (mut a, mut b, mut c) = (vec![1.0_f32; 100], vec![2.0_f32; 100], vec![0.0_f32; 100]);
+    let vectors = vec![a.as_mut_ptr().cast(), b.as_mut_ptr().cast()];
+    // SAFETY: the vectors are apart, and this thread's.
+    let mut add = unsafe { Add::new(vectors, DType::F32, 100) };
+    add.call().unwrap();
+    // SAFETY: as above.
+    let mut copy = unsafe { Copy::new(c.as_mut_ptr().cast(), a.as_ptr().cast(), 400) };
+    copy.call().unwrap();
+    assert_eq!([&a, &b, &c].map(|v| v.iter().sum::<f32>()), [300.0; 3]);
+}
+
+extern "C" fn doubled(input: *const u8, output: *mut u8, count: usize) -> i32 {
+    for index in 0..count {
+        // SAFETY: the test's vectors are that long.
+        let value = unsafe { *input.wrapping_add(index) };
+        // SAFETY: as above.
+        unsafe { *output.wrapping_add(index) = 2 * value };
+    }
+    i32::from(count == 0)
+}
+
+#[test]
+fn functions_of_libraries_are_called_and_their_errors_told() {
+    let (input, mut output) = ([1, 2, 3], [0; 3]);
+    // SAFETY: the arrays have three elements and live on.
+    let mut call = unsafe { LibraryCall::new(doubled, input.as_ptr(), output.as_mut_ptr(), 3) };
+    call.call().unwrap();
+    assert_eq!(output, [2, 4, 6]);
+    // SAFETY: as above.
+    let mut none = unsafe { LibraryCall::new(doubled, input.as_ptr(), output.as_mut_ptr(), 0) };
+    assert_eq!(none.call(), Err("the library returned 1".into()));
+}

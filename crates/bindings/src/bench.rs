@@ -1,0 +1,207 @@
+//! The classes `Board` and `Timed`, for `weft bench`.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use weft_bench::{Add, Copy, Function, GroupCall, LibraryCall, Operation, Prototype, Rewrite};
+use weft_runtime::{Call, Counts, Op, Tiling};
+
+use crate::call::{collective, dtype};
+use crate::error::argument_error;
+use crate::group::Group;
+
+/// The page that measuring processes share.
+#[pyclass(frozen, module = "weft._weft")]
+pub(crate) struct Board {
+    inner: weft_bench::Board,
+}
+
+#[pymethods]
+impl Board {
+    #[new]
+    fn new(path: PathBuf, rank: usize, ranks: usize, spin: bool) -> PyResult<Self> {
+        let inner = weft_bench::Board::open(&path, rank, ranks, spin)?;
+        Ok(Self { inner })
+    }
+
+    /// The most calls that can be timed at once.
+    #[classattr]
+    const SAMPLES_MAX: usize = weft_bench::SAMPLES_MAX;
+
+    /// The slowest rank's seconds of each of so many calls. Before each, `pattern` is written all over the memory.
+    fn time(
+        &self,
+        py: Python<'_>,
+        timed: &Timed,
+        pointer: usize,
+        nbytes: usize,
+        pattern: Vec<u8>,
+        calls: usize,
+    ) -> PyResult<Vec<f64>> {
+        if calls > weft_bench::SAMPLES_MAX || pattern.is_empty() {
+            let text = format!("calls={calls} with a pattern of {} bytes", pattern.len());
+            return Err(argument_error(py, text));
+        }
+        let rewrite = Start(Rewrite {
+            start: pointer as *mut u8,
+            bytes: nbytes,
+            pattern,
+        });
+        let times = py.detach(|| {
+            let rewrite = rewrite;
+            let mut operation = timed.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: Python's side gives memory that `timed` holds.
+            unsafe { self.inner.time(&mut **operation, &rewrite.0, calls) }
+        });
+        times.map_err(PyRuntimeError::new_err)
+    }
+
+    /// Seconds of a round trip between ranks 0 and 1 over bare flags.
+    fn round_trip(&self, py: Python<'_>, count: u64) -> f64 {
+        py.detach(|| self.inner.round_trip(count))
+    }
+}
+
+/// What is rewritten, on its way to the thread that has let go of the interpreter.
+struct Start(Rewrite);
+
+// SAFETY: a plain address, used by the same thread.
+unsafe impl Send for Start {}
+
+/// Something that can be timed.
+#[pyclass(frozen, module = "weft._weft")]
+pub(crate) struct Timed {
+    inner: Mutex<Box<dyn Operation>>,
+    /// Where the memory begins that the operation brings along.
+    pointer: usize,
+    /// Who owns the memory that it does not bring.
+    _hold: Py<PyAny>,
+}
+
+impl Timed {
+    fn new(operation: impl Operation + 'static, hold: Py<PyAny>) -> Self {
+        Self {
+            inner: Mutex::new(Box::new(operation)),
+            pointer: 0,
+            _hold: hold,
+        }
+    }
+}
+
+#[pymethods]
+impl Timed {
+    /// A blocking collective of a group: sum, root 0.
+    #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
+    fn group(
+        py: Python<'_>,
+        group: &Group,
+        collective: &str,
+        dtype: &str,
+        source: usize,
+        target: usize,
+        count: u64,
+        algorithm: Option<String>,
+        hold: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let call = Call {
+            collective: self::collective(py, collective, 0)?,
+            dtype: self::dtype(py, dtype)?,
+            op: Op::Sum,
+            input: source as *const u8,
+            output: target as *mut u8,
+            counts: Counts::Equal(count),
+            priority: 0,
+            timeout: None,
+            algorithm,
+            tiling: Tiling::default(),
+        };
+        // SAFETY: Python's side gives addresses of memory that `hold` owns and that has the sizes which the call says.
+        let operation = unsafe { GroupCall::new(Arc::clone(&group.inner), call) };
+        Ok(Self::new(operation, hold))
+    }
+
+    /// A C function `int (*)(const void *from, void *to, size_t elements)`.
+    #[staticmethod]
+    fn library(
+        py: Python<'_>,
+        function: usize,
+        source: usize,
+        target: usize,
+        count: usize,
+        hold: Py<PyAny>,
+    ) -> PyResult<Self> {
+        if function == 0 {
+            return Err(argument_error(py, "the function is at address 0".into()));
+        }
+        // SAFETY: Python's side gives the address of such a function.
+        let function = unsafe { std::mem::transmute::<usize, Function>(function) };
+        // SAFETY: as for `group`.
+        let operation =
+            unsafe { LibraryCall::new(function, source as *const u8, target as *mut u8, count) };
+        Ok(Self::new(operation, hold))
+    }
+
+    /// A Python function without arguments.
+    #[staticmethod]
+    fn callable(py: Python<'_>, function: Py<PyAny>) -> Self {
+        let hold = py.None();
+        Self::new(Callable(function), hold)
+    }
+
+    /// Copying within this process.
+    #[staticmethod]
+    fn copy(source: usize, target: usize, nbytes: usize, hold: Py<PyAny>) -> Self {
+        // SAFETY: as for `group`.
+        let operation = unsafe { Copy::new(target as *mut u8, source as *const u8, nbytes) };
+        Self::new(operation, hold)
+    }
+
+    /// Adding vectors of this process, the sum into each.
+    #[staticmethod]
+    fn add(
+        py: Python<'_>,
+        vectors: Vec<usize>,
+        dtype: &str,
+        elements: usize,
+        hold: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let dtype = self::dtype(py, dtype)?;
+        let vectors = vectors.into_iter().map(|start| start as *mut u8).collect();
+        // SAFETY: as for `group`.
+        let operation = unsafe { Add::new(vectors, dtype, elements) };
+        Ok(Self::new(operation, hold))
+    }
+
+    /// The bare all-reduce of two ranks over memory in a file.
+    #[staticmethod]
+    fn prototype(
+        py: Python<'_>,
+        path: PathBuf,
+        rank: usize,
+        dtype: &str,
+        elements: usize,
+    ) -> PyResult<Self> {
+        let prototype = Prototype::open(&path, rank, self::dtype(py, dtype)?, elements)?;
+        let pointer = prototype.buffer() as usize;
+        let timed = Self::new(prototype, py.None());
+        Ok(Self { pointer, ..timed })
+    }
+
+    /// Where the prototype's buffer begins; 0 for everything else.
+    #[getter]
+    fn pointer(&self) -> usize {
+        self.pointer
+    }
+}
+
+/// A Python function, timed with what it takes to call it.
+struct Callable(Py<PyAny>);
+
+impl Operation for Callable {
+    fn call(&mut self) -> Result<(), String> {
+        Python::attach(|py| self.0.call0(py).map(drop)).map_err(|error| error.to_string())
+    }
+}

