@@ -16,6 +16,7 @@ __all__ = [
     "Explanation",
     "Group",
     "MemoryStore",
+    "OwnSchedule",
     "Symmetric",
     "TcpStore",
     "Timed",
@@ -172,6 +173,29 @@ class Explanation:
         """What was considered, and why it was chosen or not."""
 
 @final
+class OwnSchedule:
+    """A user's own schedule, as a group knows it."""
+
+    @property
+    def name(self) -> str:
+        """How calls name it."""
+    @property
+    def collective(self) -> str:
+        """What it carries out."""
+    @property
+    def root(self) -> int | None:
+        """The root that it is for; None where there is none."""
+    @property
+    def symmetric(self) -> bool:
+        """Whether it runs on symmetric memory only."""
+    @property
+    def reproducible(self) -> bool:
+        """Whether it combines every element's contributions at once, in the order of ranks."""
+    @property
+    def text(self) -> str:
+        """All ranks' programs in text form."""
+
+@final
 class Group:
     """Ranks that communicate with each other."""
 
@@ -260,8 +284,8 @@ class Group:
         """What a call would run by, and why: `nbytes` of the whole message, root 0."""
     def add_schedule(self, name: str, text: str) -> None:
         """Lets calls name these schedules, in text form, as their algorithm."""
-    def schedules(self) -> list[tuple[str, str]]:
-        """The user's own schedules that the group knows: their names, and all ranks' programs in text form."""
+    def schedules(self) -> list[OwnSchedule]:
+        """The user's own schedules that the group knows."""
     def symmetric(self, nbytes: int) -> Symmetric:
         """Memory that the ranks of this host reach directly."""
     @property

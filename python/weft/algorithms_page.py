@@ -64,6 +64,13 @@ above combines every element in the order of ranks, in one pass, in which 16-bit
 rounded once: the canonical tree, whose bits depend neither on the algorithm nor on where the ranks are. Others round
 after each of several passes.
 
+## Schedules of your own
+
+A schedule that you write, with `weft.schedule.Builder` or as text, runs, simulates and tunes like these: `weft verify
+FILE` checks it, `weft simulate --schedule FILE` predicts its times, `group.use_schedule` runs it, and options,
+configuration and `weft tune` may name it: see [tuning.md](tuning.md). `examples/own_algorithm.py` adds one in under 40
+lines. It is for one collective, root and number of ranks.
+
 ## Blocks of a size per rank
 
 The "v" collectives are carried out by those called *sizes per rank* above. Each rank touches only blocks whose sizes

@@ -187,7 +187,7 @@ class Group(Collectives, Messages):
     @property
     def schedules(self) -> dict[str, Schedule]:
         """The schedules of your own that calls may name: from options, from the profile, and from `use_schedule`."""
-        return {name: Schedule(text) for name, text in self._native.schedules()}
+        return {own.name: Schedule(own.text) for own in self._native.schedules()}
 
     @property
     def symmetric_operations(self) -> int:

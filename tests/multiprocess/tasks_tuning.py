@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 
 import numpy as np
+from tasks_plans import everything_to_everybody
 
+from weft.errors import ConfigError
+from weft.schedule import Builder
 from weft.tuning import tuner
 from weft.tuning.conductor import agree
 from weft.tuning.probe import BUDGET_S
@@ -26,6 +30,34 @@ def agree_on_what_rank_0_says(group):
 def tune(group):
     tuned = tuner.tune(group, PLAN)
     return tuned.profile.to_json(), [one.measured_s for one in tuned.chosen["all-reduce"]]
+
+
+def tune_own(group):
+    """Tuned with a schedule of the user's own, which is right, and with one that cannot be tried."""
+    everyone = range(group.size)
+    tuned = tuner.tune(group.new_group(everyone, schedules={"mine": everything_to_everybody(group.size)}), PLAN)
+    cannot = group.new_group(everyone, schedules={"theirs": from_1(group.size)})
+    told = []
+    for collective in ("all-reduce", "broadcast"):
+        try:
+            tuner.tune(cannot, dataclasses.replace(PLAN, collectives=(collective,)))
+        except ConfigError as error:
+            told.append(str(error))
+    return tuned.profile.to_json(), [(one.candidate.algorithm, one.why) for one in tuned.chosen["all-reduce"]], told
+
+
+def from_1(ranks):
+    """A broadcast from rank 1."""
+    builder = Builder("broadcast", ranks, root=1)
+    inbox = builder.add_landing(width=1)
+    root = builder.programs[1]
+    for me in builder.programs:
+        if me is not root:
+            root.copy(me.landing(inbox, root)[0], root.output[0])
+            root.signal(me)
+            me.wait(root)
+            me.copy(me.output[0], me.landing(inbox, root)[0])
+    return builder.build()
 
 
 def run_by_profile(group, directory):

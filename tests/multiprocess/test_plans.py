@@ -55,7 +55,7 @@ def test_own_schedules_refused(team):
     assert told == [told[0]] * team.size
     expected = {
         "another number of ranks": "'mine' has 4 programs, but the group has 3 ranks",
-        "weft's name": "the name 'ring' is taken for all-reduce by one of weft's algorithms",
+        "weft's name": "the name 'ring' is taken by one of weft's algorithms",
         "the verifier": "the schedule 'mine' is refused",
         "a file": "/nowhere/mine.txt cannot be read: No such file",
     }

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import tasks_tuning as tasks
+from tasks_plans import everything_to_everybody
 from team import free_port
 
 from weft.tuning.profile import Profile
@@ -38,6 +39,22 @@ def test_every_rank_gets_the_same_profile(team):
 
 
 @on_every_transport
+@pytest.mark.parametrize("ranks", [2])
+def test_a_schedule_of_ones_own_is_tried_at_every_size(team):
+    outcomes = team.run(tasks.tune_own)
+    assert outcomes == [outcomes[0]] * team.size
+    text, chosen, told = outcomes[0]
+    assert all(algorithm == "mine" or "mine" in why for algorithm, why in chosen)
+    profile = Profile.from_json(text)
+    wins = any(row.algorithm == "mine" for row in profile.table["all-reduce"])
+    assert list(profile.schedules) == ["mine"] * wins
+    assert told == [
+        "the schedule 'theirs' is for broadcast, but tuned are all-reduce",
+        "the schedule 'theirs' is for broadcast with root 1, but tuned are calls with root 0",
+    ]
+
+
+@on_every_transport
 @with_ranks
 def test_a_group_runs_by_its_profile(team, tmp_path):
     total = float(sum(range(1, team.size + 1)))
@@ -56,6 +73,28 @@ def test_a_probe_is_short_and_all_ranks_agree(team):
     assert any("profile" in line for line in why)
 
 
+TUNE = [sys.executable, "-m", "weft.cli", "tune"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "cannot be read: No such file"),
+        ("collective all-reduce", 'the schedule "mine": line 1'),
+        (everything_to_everybody(3).text, 'the schedule "mine" has 3 programs, but the group has 2 ranks'),
+    ],
+)
+def test_a_schedule_that_cannot_be_tuned_is_told(tmp_path, text, says):
+    if text is not None:
+        (tmp_path / "mine.txt").write_text(text)
+    command = [*TUNE, "--quick", "--ranks", "2", "--schedule", f"mine={tmp_path}/mine.txt"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode in (1, 2)
+    assert "weft tune: " in done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 PLANS = """
 import json, weft
 with weft.init() as group:
@@ -68,9 +107,17 @@ with weft.init() as group:
 def test_a_later_group_loads_what_was_tuned(tmp_path):
     port = str(free_port())
     environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "weft.cli", "tune", "--quick", "--ranks", "2", "--json"]
+    mine = tmp_path / "mine.txt"
+    everything_to_everybody(2).save(mine)
+    command = [*TUNE, "--quick", "--ranks", "2", "--json", "--schedule", f"mine={mine}"]
     tuned = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-    profile = Profile.from_json(json.dumps(json.loads(tuned.stdout)["profile"]))
+    answer = json.loads(tuned.stdout)
+    assert all(
+        one["candidate"]["algorithm"] == "mine" or "mine" in one["why"] for one in answer["chosen"]["all-reduce"]
+    )
+    profile = Profile.from_json(json.dumps(answer["profile"]))
+    # What the later group needs of it is in the profile.
+    mine.unlink()
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", PLANS],

@@ -54,6 +54,8 @@ def test_schedules_of_ones_own_are_kept_and_are_in_the_hash(tmp_path):
     profile = with_schedules({"mine": "collective all-reduce"})
     profile.save(tmp_path / "profile.json")
     assert Profile.load(tmp_path / "profile.json") == profile
+    known = {"mine": "collective all-reduce", "yours": "collective all-reduce"}
+    assert Profile.of(TOPOLOGY, {}, profile.table, known) == profile
     hashes = {with_schedules(s).hash for s in ({}, {"mine": "a"}, {"mine": "b"}, {"yours": "a"})}
     assert len(hashes) == 4
 
@@ -174,6 +176,19 @@ def test_what_cannot_be_measured_is_chosen_by_price():
     chosen = choice.choose(FAMILY, SIZES, network.price, network.price, lambda _: {})
     assert [row.algorithm for row in choice.rows(chosen)] == ["few", "middle", "many"]
     assert all(one.measured_s is None for one in chosen)
+
+
+def test_what_is_asked_for_is_measured_at_every_size_and_may_win():
+    lines = {**Network.LINES, "mine": (1.0, 1.0)}
+    for real, wins in (({**lines, "mine": (1e-6, 1e-10)}, True), (lines, False)):
+        network = Network(real)
+        network.LINES = lines
+        mine = Candidate("mine")
+        chosen = choice.choose(FAMILY, SIZES, network.price, network.price, network.measure, [mine])
+        assert {(mine, size) for size in SIZES} <= set(network.measured)
+        for one in chosen:
+            assert (one.candidate == mine) == wins
+            assert wins or f"mine: {real['mine'][1] * one.bytes * 1e6 + 1e6:.1f} us" in one.why
 
 
 def test_another_tile_is_taken_only_if_it_is_measured_faster():

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
+use weft_algorithms::collective_name;
 use weft_runtime::{Profile, Row, Schedules, Tiling};
+
+use crate::verify::root;
 
 /// A row of a profile: (up_to_bytes, algorithm, tile_bytes, tiles_in_flight).
 type RowArgument = (Option<u64>, String, Option<u64>, Option<u32>);
@@ -75,6 +78,36 @@ impl From<weft_runtime::Explanation> for Explanation {
             hash: explanation.hash,
             schedule: explanation.schedule,
             why: explanation.why,
+        }
+    }
+}
+
+/// A user's own schedule, as a group knows it.
+#[pyclass(frozen, get_all, module = "weft._weft")]
+pub(crate) struct OwnSchedule {
+    /// How calls name it.
+    name: String,
+    /// What it carries out.
+    collective: String,
+    /// The root that it is for; None where there is none.
+    root: Option<u32>,
+    /// Whether it runs on symmetric memory only.
+    symmetric: bool,
+    /// Whether it combines every element's contributions at once, in the order of ranks.
+    reproducible: bool,
+    /// All ranks' programs in text form.
+    text: String,
+}
+
+impl From<weft_runtime::OwnSchedule> for OwnSchedule {
+    fn from(own: weft_runtime::OwnSchedule) -> Self {
+        OwnSchedule {
+            name: own.name,
+            collective: collective_name(own.collective).to_owned(),
+            root: root(own.collective),
+            symmetric: own.symmetric,
+            reproducible: own.reproducible,
+            text: own.text,
         }
     }
 }

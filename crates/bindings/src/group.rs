@@ -9,7 +9,7 @@ use weft_runtime::{
 };
 
 use crate::call::{CountsArgument, collective, dtype, op};
-use crate::choice::{Explanation, ProfileArgument, profiles};
+use crate::choice::{Explanation, OwnSchedule, ProfileArgument, profiles};
 use crate::endpoint::Endpoint;
 use crate::error::{checked, exception};
 use crate::interrupt::{Cancellation, duration, interruptible, optional_duration};
@@ -257,9 +257,10 @@ impl Group {
         checked(py, added)
     }
 
-    /// The user's own schedules that the group knows: their names, and all ranks' programs in text form.
-    fn schedules(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
-        checked(py, py.detach(|| self.inner.schedules()))
+    /// The user's own schedules that the group knows.
+    fn schedules(&self, py: Python<'_>) -> PyResult<Vec<OwnSchedule>> {
+        let known = checked(py, py.detach(|| self.inner.schedules()))?;
+        Ok(known.into_iter().map(OwnSchedule::from).collect())
     }
 
     /// Memory that the ranks of this host reach directly.

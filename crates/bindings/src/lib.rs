@@ -35,6 +35,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bench::Timed>()?;
     module.add_class::<dlpack::DlpackTensor>()?;
     module.add_class::<choice::Explanation>()?;
+    module.add_class::<choice::OwnSchedule>()?;
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<group::Group>()?;
     module.add_class::<interrupt::Cancellation>()?;

@@ -1,9 +1,11 @@
 //! The functions `family` and `price`: which choices there are for a group, and what each would cost on a machine.
 
+use std::borrow::Cow;
+
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
-use weft_algorithms::{Memory, Reach, Request, Sizes, Topology, select};
-use weft_schedule::{Collective, Step};
+use weft_algorithms::{Memory, Reach, Request, Selection, Sizes, Topology, select};
+use weft_schedule::{Collective, Schedule, Step, parse};
 use weft_simulate::{Job, Machine, PlayOptions, Source, closed_form, play};
 
 use crate::json;
@@ -23,6 +25,9 @@ struct FamilyQuestion {
 struct PriceQuestion {
     machines: Vec<Machine>,
     jobs: Vec<JobQuestion>,
+    /// Users' own schedules, in text form.
+    #[serde(default)]
+    schedules: Vec<String>,
     method: Method,
     /// Whether the bytes between hosts are wanted.
     #[serde(default)]
@@ -46,6 +51,8 @@ struct JobQuestion {
     machine: usize,
     collective: String,
     algorithm: String,
+    /// Where its text stands among the schedules, if it is one of the user's own. Those are always played.
+    schedule: Option<usize>,
     bytes: u64,
     element_bytes: u64,
     tile_bytes: Option<u64>,
@@ -80,6 +87,8 @@ pub(crate) fn family(py: Python<'_>, question: &str) -> PyResult<String> {
 #[pyfunction]
 pub(crate) fn price(py: Python<'_>, question: &str) -> PyResult<String> {
     json::answered(py, question, |question: PriceQuestion| {
+        let own = (question.schedules.iter()).map(|text| parse(text).map_err(|e| e.to_string()));
+        let own: Vec<Vec<Schedule>> = own.collect::<Result<_, _>>()?;
         let mut prices = Prices {
             seconds: Vec::with_capacity(question.jobs.len()),
             crossing_bytes: Vec::with_capacity(question.jobs.len()),
@@ -92,17 +101,47 @@ pub(crate) fn price(py: Python<'_>, question: &str) -> PyResult<String> {
                     question.machines.len()
                 ));
             };
-            prices.seconds.push(job.seconds(machine, question.method)?);
+            let maker = job.maker(&own)?;
+            let source = maker.source();
+            let seconds = job.seconds(machine, source, question.method)?;
+            prices.seconds.push(seconds);
             if question.crossing {
-                let crossing = job.crossing_bytes(&machine.topology())?;
-                prices.crossing_bytes.push(crossing);
+                let topology = machine.topology();
+                prices
+                    .crossing_bytes
+                    .push(job.crossing_bytes(&topology, source)?);
             }
         }
         Ok(prices)
     })
 }
 
+/// What makes a job's programs.
+enum Maker<'a> {
+    Family(Selection),
+    Own(&'a [Schedule]),
+}
+
+impl Maker<'_> {
+    fn source(&self) -> Source<'_> {
+        match self {
+            Maker::Family(selection) => Source::Selection(selection),
+            Maker::Own(schedules) => Source::Schedules(schedules),
+        }
+    }
+}
+
 impl JobQuestion {
+    fn maker<'a>(&self, own: &'a [Vec<Schedule>]) -> Result<Maker<'a>, String> {
+        let Some(place) = self.schedule else {
+            return Ok(Maker::Family(select(&self.collective, &self.algorithm)?));
+        };
+        match own.get(place) {
+            Some(schedules) => Ok(Maker::Own(schedules)),
+            None => Err(format!("schedule {place}: there are {}", own.len())),
+        }
+    }
+
     /// The collective; the root, where there is one, is rank 0.
     fn collective(&self, ranks: u32) -> Result<Collective, String> {
         let rooted = ["reduce", "broadcast", "gather", "scatter"];
@@ -111,25 +150,27 @@ impl JobQuestion {
     }
 
     /// What passes the border of a host: of the host and in the direction for which it is most.
-    fn crossing_bytes(&self, topology: &Topology) -> Result<f64, String> {
+    fn crossing_bytes(&self, topology: &Topology, source: Source<'_>) -> Result<f64, String> {
         if topology.depth() == 0 || topology.units(0).len() == 1 {
             return Ok(0.0);
         }
-        let selection = select(&self.collective, &self.algorithm)?;
         let (ranks, elements) = (topology.ranks(), self.bytes / self.element_bytes);
         let collective = self.collective(ranks)?;
         let host = |rank: u32| topology.unit_of(0, rank) as usize;
         let (mut sent, mut received) = (vec![0; ranks as usize], vec![0; ranks as usize]);
         for rank in 0..ranks {
-            let schedule = selection.build(&Request {
-                collective,
-                ranks,
-                rank,
-                memory: Memory::Ordinary,
-                sizes: Sizes::Equal,
-                topology,
-                parts: &[],
-            });
+            let schedule = match source {
+                Source::Selection(selection) => Cow::Owned(selection.build(&Request {
+                    collective,
+                    ranks,
+                    rank,
+                    memory: Memory::Ordinary,
+                    sizes: Sizes::Equal,
+                    topology,
+                    parts: &[],
+                })),
+                Source::Schedules(schedules) => Cow::Borrowed(&schedules[rank as usize]),
+            };
             let slices = schedule.steps.iter().flat_map(|step| match step {
                 Step::Copy { dsts, .. } => dsts.as_slice(),
                 _ => &[],
@@ -145,11 +186,15 @@ impl JobQuestion {
         Ok(sent.into_iter().chain(received).max().unwrap_or(0) as f64)
     }
 
-    fn seconds(&self, machine: &Machine, method: Method) -> Result<f64, String> {
-        let selection = select(&self.collective, &self.algorithm)?;
+    fn seconds(
+        &self,
+        machine: &Machine,
+        source: Source<'_>,
+        method: Method,
+    ) -> Result<f64, String> {
         let ranks = machine.ranks();
         let collective = self.collective(ranks)?;
-        let mut job = Job::new(Source::Selection(&selection), collective, self.bytes, ranks);
+        let mut job = Job::new(source, collective, self.bytes, ranks);
         job.element_bytes = self.element_bytes;
         job.memory = Memory::Ordinary;
         job.tile_bytes = self.tile_bytes;
@@ -158,8 +203,10 @@ impl JobQuestion {
         }
         let named = |error: weft_simulate::Error| format!("{}: {error}", self.algorithm);
         match method {
-            Method::ClosedForm => closed_form(machine, &job).map_err(named),
-            Method::Play => play(machine, &job, &PlayOptions::default())
+            Method::ClosedForm if self.schedule.is_none() => {
+                closed_form(machine, &job).map_err(named)
+            }
+            Method::ClosedForm | Method::Play => play(machine, &job, &PlayOptions::default())
                 .map(|played| played.seconds)
                 .map_err(named),
         }

@@ -169,7 +169,7 @@ fn shares(traffic: &[Traffic], grid: &Grid) -> Vec<Option<f64>> {
     traffic.iter().map(share).collect()
 }
 
-fn root(collective: Collective) -> Option<u32> {
+pub(crate) fn root(collective: Collective) -> Option<u32> {
     match collective {
         Collective::Reduce { root }
         | Collective::Broadcast { root }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weft_algorithms::select;
 
 use crate::Error;
-use crate::call::collective_name;
+use crate::call::{COLLECTIVES, collective_name};
 use crate::own::Own;
 use crate::policy::Tiling;
 use crate::ways::Way;
@@ -91,19 +91,20 @@ impl Catalog {
 
     /// A user's schedules. The same again, under the same name, is nothing new.
     pub(crate) fn add_own(&mut self, own: Own) -> Result<(), Error> {
-        let collective = collective_name(own.collective);
         let known = self.own.iter().find(|known| known.name == own.name);
         let by = match known {
             Some(known) if known.hash == own.hash => return Ok(()),
-            Some(_) => "by another schedule of your own",
-            None if select(collective, &own.name).is_ok() => "by one of weft's algorithms",
+            Some(_) => "another schedule of your own",
+            None if COLLECTIVES.iter().any(|c| select(c, &own.name).is_ok()) => {
+                "one of weft's algorithms"
+            }
             None => {
                 self.own.push(Arc::new(own));
                 return Ok(());
             }
         };
         Err(Error::Config(format!(
-            "the name {:?} is taken for {collective} {by}: choose another one",
+            "the name {:?} is taken by {by}: choose another one",
             own.name
         )))
     }

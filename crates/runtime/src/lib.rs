@@ -47,6 +47,7 @@ pub use endpoint::{Address, Endpoint, EndpointOptions, TransportChoice};
 pub use error::Error;
 pub use explain::Explanation;
 pub use group::{Group, GroupOptions, SplitOptions};
+pub use own::OwnSchedule;
 pub use policy::{Policy, Profile, Row, Schedules, Table, Tiling};
 pub use pool::{Pool, PoolRange};
 pub use rendezvous::{Meeting, Member, Terms, meet};

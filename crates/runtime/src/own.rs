@@ -30,6 +30,21 @@ pub(crate) struct Own {
     pub(crate) hash: u64,
 }
 
+/// A user's own schedule, as a group knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OwnSchedule {
+    /// How calls name it.
+    pub name: String,
+    /// What it carries out, with the root that it is for.
+    pub collective: Collective,
+    /// Whether it runs on symmetric memory only.
+    pub symmetric: bool,
+    /// Whether it combines every element's contributions at once, in the order of ranks.
+    pub reproducible: bool,
+    /// The programs of all ranks in text form.
+    pub text: String,
+}
+
 impl Group {
     /// Lets calls name schedules of the user's own as their algorithm.
     ///
@@ -49,15 +64,13 @@ impl Group {
         })
     }
 
-    /// The users' own schedules that the group knows: their names, and the programs of all ranks in text form.
-    pub fn schedules(&self) -> Result<Vec<(String, String)>, Error> {
+    /// The users' own schedules that the group knows.
+    pub fn schedules(&self) -> Result<Vec<OwnSchedule>, Error> {
         self.check_usable()?;
         self.engine.with(|state, _| {
             let group = state.groups.get(&self.id).ok_or_else(closed)?;
             let own = group.chooser.catalog.own().iter();
-            Ok(own
-                .map(|own| (own.name.clone(), own.text.clone()))
-                .collect())
+            Ok(own.map(|own| own.told()).collect())
         })
     }
 }
@@ -102,6 +115,16 @@ impl Own {
         };
         own.check_runs(schedules, meeting)?;
         Ok(own)
+    }
+
+    fn told(&self) -> OwnSchedule {
+        OwnSchedule {
+            name: self.name.clone(),
+            collective: self.collective,
+            symmetric: self.requires.symmetric,
+            reproducible: self.requires.reproducible,
+            text: self.text.clone(),
+        }
     }
 
     /// Refuses what is right, but beyond the executor. All ranks look at all programs, so that none is left waiting for one that refuses.

@@ -204,7 +204,7 @@ fn options_bring_schedules_that_may_be_forced() {
             };
             let names = (name_of(group, 8), split(&[3, 2, 1, 0]), split(&[0, 1]));
             let known = group.schedules().unwrap();
-            assert_eq!(known[0].0, "mine");
+            assert_eq!(known[0].name, "mine");
             (output, names)
         });
         let (outputs, names): (Vec<_>, Vec<_>) = found.into_iter().unzip();

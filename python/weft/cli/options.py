@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from weft import choice
 from weft.bench.sizes import parse_sizes
 from weft.config import parse_bytes
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, ConfigError
+from weft.schedule import Schedule
 
 __all__ = [
     "add_hosts",
     "add_machine",
+    "add_schedules",
     "at_least",
     "hosts",
     "machine_of",
     "machine_parameters",
     "names",
+    "own_schedules",
     "size",
     "sizes",
 ]
@@ -46,6 +50,27 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="JSON with a measured machine's `host` and `network`, as in profiles",
     )
+
+
+def add_schedules(parser: argparse.ArgumentParser, what: str) -> None:
+    """`--schedule NAME=FILE`: schedules of the user's own."""
+    parser.add_argument(
+        "--schedule",
+        type=_named_file,
+        action="append",
+        metavar="NAME=FILE",
+        help=f"{what} this schedule of your own, in text form, under this name (may be given several times; default: "
+        "those of WEFT_SCHEDULES)",
+    )
+
+
+def own_schedules(pairs: Sequence[tuple[str, str]] | None) -> dict[str, Schedule] | None:
+    """The schedules that `--schedule` names; None without it. Raises `ConfigError` if a file cannot be read."""
+    if pairs is None:
+        return None
+    if len(dict(pairs)) != len(pairs):
+        raise ConfigError(f"--schedule: {', '.join(name for name, _ in pairs)}: every name once")
+    return {name: Schedule(text) for name, text in choice.schedules(dict(pairs)).items()}
 
 
 def machine_parameters(path: Path | None) -> dict[str, Any]:
@@ -108,6 +133,13 @@ def at_least(least: Number) -> Callable[[str], Number]:
 
     parse.__name__ = type(least).__name__
     return parse
+
+
+def _named_file(text: str) -> tuple[str, str]:
+    name, sign, path = text.partition("=")
+    if not (name and sign and path):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=FILE")
+    return name, path
 
 
 def _number(text: str, kind: type[Number], least: Number) -> Number:

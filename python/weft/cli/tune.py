@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import weft
@@ -14,6 +14,8 @@ from weft.bench import launch, processes
 from weft.bench.sizes import show_bytes
 from weft.cli import options
 from weft.cli.command import Command
+from weft.errors import ConfigError
+from weft.schedule import Schedule
 from weft.tuning import tuner
 from weft.tuning.choice import Chosen
 from weft.tuning.tuner import Plan, Tuned
@@ -21,7 +23,8 @@ from weft.tuning.tuner import Plan, Tuned
 DESCRIPTION = """\
 Measures the parameters of the simulator's model on a running group, prices every algorithm of the family at every
 size, checks by measurement where prices are close or the choice changes, and stores the choice as a profile. Groups
-of the same shape on the same machines load it from then on: see WEFT_PROFILE in docs/configuration.md.
+of the same shape on the same machines load it from then on: see WEFT_PROFILE in docs/configuration.md. Schedules of
+your own take part with --schedule; where they win, the profile keeps them.
 
 Under a launcher (torchrun, srun, mpirun, weft hosts) every rank runs it; without one it starts its own ranks on
 this host.
@@ -30,6 +33,7 @@ this host.
 EPILOG = """\
 examples:
   weft tune --ranks 4
+  weft tune --ranks 4 --collectives all-reduce --schedule chain=chain.txt
   torchrun --nnodes 2 --nproc-per-node 8 ... --no-python weft tune
   sudo weft hosts --hosts 4 --gbps 1 -- weft tune --quick --output four-hosts.json
 """
@@ -56,6 +60,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bytes-max", type=options.size, metavar="SIZE", help="the largest message to try (default: 64M)"
     )
     parser.add_argument("--quick", action="store_true", help="all-reduce up to 1M only, measured briefly")
+    options.add_schedules(parser, "also try")
     parser.add_argument("--transport", choices=config.TRANSPORTS[:3], help="how ranks are connected (default: auto)")
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="where the profile goes (default: where it is loaded from)"
@@ -64,16 +69,26 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if config.place().launcher == "none":
-        return _start_ranks(arguments)
-    with weft.init(transport=arguments.transport, timeout=_TIMEOUT_S, profile="none") as group:
+    try:
+        schedules = options.own_schedules(arguments.schedule)
+        if config.place().launcher == "none":
+            return _start_ranks(arguments)
+        _tune(arguments, schedules)
+    except ConfigError as error:
+        print(f"weft tune: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _tune(arguments: argparse.Namespace, schedules: Mapping[str, Schedule] | None) -> None:
+    """One rank's part."""
+    with weft.init(transport=arguments.transport, timeout=_TIMEOUT_S, profile="none", schedules=schedules) as group:
         leads = group.rank == 0
         tuned = tuner.tune(group, _plan(arguments), _progress if leads else lambda _: None)
         if leads:
             path = arguments.output or config.profiles_directory() / tuned.profile.topology.file_name
             tuned.profile.save(path)
             _print(tuned, path, as_json=arguments.json)
-    return 0
 
 
 def _start_ranks(arguments: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -61,11 +62,12 @@ def choose(
     closed_form: Price,
     play: Price,
     measure: Measure,
+    asked: Sequence[Candidate] = (),
 ) -> list[Chosen]:
-    """The choice for each range of sizes. `sizes` ascend."""
-    predicted = _predict(candidates, sizes, closed_form, play)
+    """The choice for each range of sizes. `sizes` ascend. Those `asked` for are always played and measured."""
+    predicted = _predict(candidates, sizes, closed_form, play, asked)
     order = {size: sorted(predicted[size], key=lambda c, s=size: predicted[s][c]) for size in sizes}  # type: ignore[misc]
-    cases = _doubtful(sizes, order, predicted)
+    cases = list(dict.fromkeys([*_doubtful(sizes, order, predicted), *itertools.product(asked, sizes)]))
     measured = dict(measure(cases))
     winners = {size: _winner(size, order[size], measured) for size in sizes}
     found: list[Chosen] = []
@@ -81,7 +83,7 @@ def choose(
                 size,
                 predicted[size][winner],
                 measured.get((winner, size)),
-                _why(size, winner, order[size], predicted[size], measured),
+                _why(size, winner, order[size], predicted[size], measured) + _also(asked, winner, size, measured),
             )
         )
     return found
@@ -123,15 +125,19 @@ def rows(chosen: Sequence[Chosen]) -> list[Row]:
 
 
 def _predict(
-    candidates: Sequence[Candidate], sizes: Sequence[int], closed_form: Price, play: Price
+    candidates: Sequence[Candidate],
+    sizes: Sequence[int],
+    closed_form: Price,
+    play: Price,
+    asked: Sequence[Candidate],
 ) -> dict[int, dict[Candidate, float]]:
-    """By size: what the closed form finds cheapest, as played."""
+    """By size: what the closed form finds cheapest and what is asked for, as played."""
     everything = [(candidate, size) for size in sizes for candidate in candidates]
     rough = dict(zip(everything, closed_form(everything), strict=True))
     finals = []
     for size in sizes:
         by_price = sorted(candidates, key=lambda candidate, s=size: rough[candidate, s])  # type: ignore[misc]
-        finals += [(candidate, size) for candidate in by_price[:FINALISTS]]
+        finals += [(candidate, size) for candidate in [*by_price[:FINALISTS], *asked]]
     prices: dict[int, dict[Candidate, float]] = {size: {} for size in sizes}
     for (candidate, size), seconds in zip(finals, play(finals), strict=True):
         prices[size][candidate] = seconds
@@ -194,3 +200,9 @@ def _why(
         gain = predicted[others[0]] / predicted[winner] - 1
         return f"predicted {gain:.0%} faster than {others[0]}"
     return "there is no other"
+
+
+def _also(asked: Sequence[Candidate], winner: Candidate, size: int, measured: Mapping[Case, float]) -> str:
+    """How those fared that were asked for."""
+    others = [candidate for candidate in asked if candidate != winner and (candidate, size) in measured]
+    return "".join(f"; {candidate}: {measured[candidate, size] * 1e6:.1f} us" for candidate in others)

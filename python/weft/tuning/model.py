@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,8 @@ class Model:
 
     shape: Shape
     parameters: Parameters
+    schedules: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Schedules that candidates may name as their algorithm, in text form. They are always played."""
 
     @staticmethod
     def typical(shape: Shape) -> Model:
@@ -122,11 +124,14 @@ def _price(models: Sequence[Model], cases: Sequence[Case], method: str) -> np.nd
     """By model and case. On lines that are token buckets, see [Note: Token buckets]."""
     sizes = list(dict.fromkeys(size for _, _, size in cases))
     machines = [model.machine(size) for model in models for size in sizes]
+    own = models[0].schedules
+    places = {name: place for place, name in enumerate(own)}
     jobs = [
         {
             "machine": index * len(sizes) + sizes.index(size),
             "collective": collective,
             "algorithm": candidate.algorithm,
+            "schedule": places.get(candidate.algorithm),
             "bytes": size,
             "element_bytes": _ELEMENT_BYTES,
             "tile_bytes": candidate.tile_bytes,
@@ -136,14 +141,15 @@ def _price(models: Sequence[Model], cases: Sequence[Case], method: str) -> np.nd
         for collective, candidate, size in cases
     ]
     table = (len(models), len(cases))
-    seconds, crossing = _ask(machines, jobs, method, crossing=models[0].shape.line_burst_bytes > 0)
+    question = {"jobs": jobs, "schedules": list(own.values()), "method": method}
+    seconds, crossing = _ask(machines, question, crossing=models[0].shape.line_burst_bytes > 0)
     seconds = seconds.reshape(table)
     burst = models[0].shape.line_burst_bytes
     if burst:
         crossing = crossing.reshape(table)
         for machine in machines:
             machine["network"]["bytes_per_s"] = _UNLIMITED_BYTES_PER_S
-        unlimited = _ask(machines, jobs, method, crossing=False)[0].reshape(table)
+        unlimited = _ask(machines, question, crossing=False)[0].reshape(table)
         limited = np.maximum(0.0, 1 - burst / np.maximum(crossing, 1.0))
         seconds = unlimited + np.maximum(0.0, seconds - unlimited) * limited
     calls = np.array([[model.parameters["call_s"]] for model in models])
@@ -151,7 +157,6 @@ def _price(models: Sequence[Model], cases: Sequence[Case], method: str) -> np.nd
     return total
 
 
-def _ask(machines: Sequence[Any], jobs: Sequence[Any], method: str, *, crossing: bool) -> tuple[np.ndarray, np.ndarray]:
-    question = {"machines": machines, "jobs": jobs, "method": method, "crossing": crossing}
-    answer = json.loads(_weft.price(json.dumps(question)))
+def _ask(machines: Sequence[Any], question: dict[str, Any], *, crossing: bool) -> tuple[np.ndarray, np.ndarray]:
+    answer = json.loads(_weft.price(json.dumps({**question, "machines": machines, "crossing": crossing})))
     return np.array(answer["seconds"]), np.array(answer["crossing_bytes"])

@@ -73,6 +73,14 @@ class Profile:
     schedules: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The users' own schedules that rows name: all ranks' programs in text form, by name."""
 
+    @staticmethod
+    def of(
+        topology: Topology, machine: Mapping[str, Any], table: Mapping[str, Sequence[Row]], known: Mapping[str, str]
+    ) -> Profile:
+        """A profile with those of the `known` schedules that the table names."""
+        named = {row.algorithm for rows in table.values() for row in rows}
+        return Profile(topology, machine, table, {name: text for name, text in known.items() if name in named})
+
     @property
     def hash(self) -> str:
         """Names the choice: equal hashes run equal algorithms."""

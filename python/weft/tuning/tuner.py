@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft import _weft
+from weft.errors import ConfigError
 from weft.group import Group
 from weft.tuning import calibration, choice
 from weft.tuning.choice import Candidate, Case, Chosen
@@ -81,7 +82,15 @@ def topology_of(group: Group) -> Topology:
 
 
 def tune(group: Group, plan: Plan, progress: Callable[[str], object] = lambda _: None) -> Tuned:
-    """Every rank calls it with the same plan; rank 0 decides, and tells progress."""
+    """Every rank calls it with the same plan; rank 0 decides, and tells progress.
+
+    The group's schedules of the user's own are tried like weft's algorithms, and kept in the profile where they win.
+
+    Raises:
+        ConfigError: One of those schedules cannot be tried: says why, on every rank.
+    """
+    for own in group.native.schedules():
+        _check_own(own, plan)
     conductor = Conductor(group, Stopwatch(group, plan.bytes_max))
     if group.rank != 0:
         return Tuned.of_value(conductor.follow())
@@ -98,6 +107,7 @@ class _Tuner:
         self._progress = progress
         self._topology = topology_of(group)
         self._shape = Shape(tuple(self._topology.ranks_per_host), len(os.sched_getaffinity(0)))
+        self._own = group.native.schedules()
 
     def run(self) -> Tuned:
         """Everything."""
@@ -108,13 +118,16 @@ class _Tuner:
         chosen: dict[str, list[Chosen]] = {}
         for collective in self._plan.collectives:
             self._progress(f"{collective}: pricing and checking")
-            own = Model.fitted(self._shape, measured, collective)
-            chosen[collective] = self._choose(collective, own)
+            fitted = Model.fitted(self._shape, measured, collective)
+            chosen[collective] = self._choose(collective, fitted)
         table: dict[str, list[Row]] = {name: choice.rows(ones) for name, ones in chosen.items()}
-        return Tuned(Profile(self._topology, model.to_value(), table), chosen)
+        own = {own.name: own.text for own in self._own}
+        return Tuned(Profile.of(self._topology, model.to_value(), table, own), chosen)
 
     def _choose(self, collective: str, model: Model) -> list[Chosen]:
         candidates = [Candidate(name) for name in family(collective, self._shape)]
+        own = {own.name: own.text for own in self._own if own.collective == collective}
+        model = dataclasses.replace(model, schedules=own)
         sizes = self._plan.sizes
 
         def priced(price: Callable[[Sequence[Any]], list[float]]) -> choice.Price:
@@ -123,7 +136,8 @@ class _Tuner:
         def measure(cases: Sequence[Case]) -> dict[Case, float]:
             return self._measure(collective, cases)
 
-        chosen = choice.choose(candidates, sizes, priced(model.closed_form), priced(model.play), measure)
+        prices = priced(model.closed_form), priced(model.play)
+        chosen = choice.choose(candidates, sizes, *prices, measure, [Candidate(name) for name in own])
         return choice.tiled(chosen, _tilings, priced(model.play), measure)
 
     def _measure(self, collective: str, cases: Sequence[Case]) -> dict[Case, float]:
@@ -143,6 +157,18 @@ def family(collective: str, shape: Shape) -> list[str]:
     question = {"collective": collective, "ranks_per_host": shape.ranks_per_host}
     names: list[str] = json.loads(_weft.family(json.dumps(question)))
     return names
+
+
+def _check_own(own: _weft.OwnSchedule, plan: Plan) -> None:
+    if own.collective not in plan.collectives:
+        why = f"is for {own.collective}, but tuned are {', '.join(plan.collectives)}"
+    elif own.root not in (None, 0):
+        why = f"is for {own.collective} with root {own.root}, but tuned are calls with root 0"
+    elif own.symmetric:
+        why = "needs symmetric memory, but tuned are calls on ordinary memory"
+    else:
+        return
+    raise ConfigError(f"the schedule {own.name!r} {why}")
 
 
 def _tilings(one: Chosen) -> list[Candidate]:
