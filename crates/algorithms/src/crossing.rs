@@ -17,7 +17,7 @@ pub(crate) fn of_blocks(
     request: &Request,
     messages: impl IntoIterator<Item = (Rank, Rank, u64)>,
 ) -> f64 {
-    let Some(level) = request.topology.depth().checked_sub(1) else {
+    let Some(level) = request.topology.hosts_level() else {
         return 0.0;
     };
     let mut leaving = vec![0_u64; request.ranks as usize];
@@ -42,7 +42,7 @@ pub(crate) fn shift(request: &Request, distance: u32) -> f64 {
 
 /// As [`of`], where every rank sends to every other.
 pub(crate) fn all_pairs(request: &Request) -> f64 {
-    let Some(level) = request.topology.depth().checked_sub(1) else {
+    let Some(level) = request.topology.hosts_level() else {
         return 0.0;
     };
     let mut members = vec![0_u64; request.ranks as usize];
@@ -55,7 +55,7 @@ pub(crate) fn all_pairs(request: &Request) -> f64 {
 
 /// As [`of`], where every rank sends to some others.
 pub(crate) fn to_some(request: &Request, receivers: &[Rank]) -> f64 {
-    let Some(level) = request.topology.depth().checked_sub(1) else {
+    let Some(level) = request.topology.hosts_level() else {
         return 0.0;
     };
     let unit_of = |rank: Rank| request.topology.unit_of(level, rank) as usize;

@@ -119,8 +119,9 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 /// Every sensible choice for a group of this topology.
 ///
-/// Composed algorithms are left out where no unit has two ranks or all are in one. Every level of units gets the same component, and
-/// the ranks of different units are taken to map no memory of each other.
+/// Composed algorithms are left out where no unit has two ranks or all are in one. Every level of units gets the same component; levels
+/// inside hosts are used or left out, from the innermost on. The ranks of different innermost units, or of different hosts where
+/// these are known, are taken to map no memory of each other.
 pub fn family(collective: &str, topology: &Topology) -> Vec<Selection> {
     of_collective(collective)
         .flat_map(|algorithm| match algorithm.requires.parts {
@@ -128,8 +129,11 @@ pub fn family(collective: &str, topology: &Topology) -> Vec<Selection> {
                 algorithm,
                 parts: Vec::new(),
             }],
-            Parts::Levels { .. } if !topology.is_nested() => Vec::new(),
-            Parts::Levels { inner, .. } => composed(algorithm, inner, topology.depth()),
+            Parts::Levels { inner, .. } => (0..=topology.levels_inside_hosts())
+                .map(|left_out| topology.seen_by(topology.depth() - left_out))
+                .filter(|seen| seen.is_nested())
+                .flat_map(|seen| composed(algorithm, inner, &seen))
+                .collect(),
         })
         .collect()
 }
@@ -137,15 +141,19 @@ pub fn family(collective: &str, topology: &Topology) -> Vec<Selection> {
 fn composed(
     algorithm: &'static Algorithm,
     inner: &'static [Inner],
-    depth: usize,
+    topology: &Topology,
 ) -> Vec<Selection> {
+    let reach = match topology.is_one_host() {
+        true => Reach::All,
+        false => Reach::Unit,
+    };
     let mut selections = Vec::new();
     for component in inner {
         for top in tops(algorithm.collective) {
-            let mut parts = vec![Part::Algorithm(component.name); depth];
+            let mut parts = vec![Part::Algorithm(component.name); topology.depth()];
             parts.push(Part::Algorithm(top.name));
             let selection = Selection { algorithm, parts };
-            if selection.requires().mapped <= Reach::Unit {
+            if selection.requires_in(topology).mapped <= reach {
                 selections.push(selection);
             }
         }
@@ -163,22 +171,39 @@ impl Selection {
         }
     }
 
-    /// What it needs and can do, its components included.
+    /// What it needs and can do, its components included, in groups of which no level is known to lie inside hosts.
     pub fn requires(&self) -> Requirements {
+        self.requires_inside(0)
+    }
+
+    /// What it needs and can do in a group of this topology. Ranks of one host map each other's memory, so there [`Reach::Unit`]
+    /// means the host.
+    pub fn requires_in(&self, topology: &Topology) -> Requirements {
+        self.requires_inside(topology.seen_by(self.levels()).levels_inside_hosts())
+    }
+
+    /// The number of levels of units that it has components for.
+    fn levels(&self) -> usize {
+        match self.algorithm.requires.parts {
+            Parts::Levels { .. } => self.parts.len().saturating_sub(1),
+            _ => 0,
+        }
+    }
+
+    fn requires_inside(&self, inside: usize) -> Requirements {
         let own = self.algorithm.requires;
         let Parts::Levels { inner, .. } = own.parts else {
             return own;
         };
         let mut mapped = own.mapped;
-        let levels = self.parts.len().saturating_sub(1);
-        for (level, part) in self.parts[..levels].iter().enumerate() {
+        for (level, part) in self.parts[..self.levels()].iter().enumerate() {
             let component = inner
                 .iter()
                 .find(|inner| *part == Part::Algorithm(inner.name));
             let reads = component.is_some_and(|component| component.reads_peers());
             mapped = mapped.max(match (reads, level) {
                 (false, _) => Reach::None,
-                (true, 0) => Reach::Unit,
+                (true, level) if level <= inside => Reach::Unit,
                 (true, _) => Reach::All,
             });
         }
@@ -192,12 +217,12 @@ impl Selection {
 
     /// Makes one rank's program. The request must keep the invariants of [`Request`]; its `parts` do not matter.
     pub fn build(&self, request: &Request) -> Schedule {
-        (self.algorithm.build)(&self.asked(request))
+        self.asked(request, self.algorithm.build)
     }
 
     /// What it costs. Which rank the request names, and its `parts`, do not matter.
     pub fn cost(&self, request: &Request) -> Cost {
-        (self.algorithm.cost)(&self.asked(request))
+        self.asked(request, self.algorithm.cost)
     }
 
     /// Which ranks' programs are alike.
@@ -210,11 +235,11 @@ impl Selection {
     pub fn shifts(&self, request: &Request) -> (Symmetry, u32) {
         match self.algorithm.requires.parts {
             Parts::None => (self.algorithm.symmetry, 1),
-            Parts::Count { alike, .. } => match alike(&self.asked(request)) {
+            Parts::Count { alike, .. } => match self.asked(request, alike) {
                 Some(apart) => (Symmetry::Rotation, apart),
                 None => (Symmetry::None, 1),
             },
-            Parts::Levels { .. } => match (self.top(), request.topology.even_unit()) {
+            Parts::Levels { .. } => match (self.top(), self.even_unit(request.topology)) {
                 (Some(top), Some(unit)) if matches!(top.requires.parts, Parts::None) => {
                     (top.symmetry, unit)
                 }
@@ -223,17 +248,23 @@ impl Selection {
         }
     }
 
+    fn even_unit(&self, topology: &Topology) -> Option<u32> {
+        topology.seen_by(self.levels()).even_unit()
+    }
+
     /// The algorithm among the outermost owners, if there are levels.
     fn top(&self) -> Option<&'static Algorithm> {
         let last = self.parts.last()?;
         tops(self.algorithm.collective).find(|top| *last == Part::Algorithm(top.name))
     }
 
-    fn asked<'a>(&'a self, request: &Request<'a>) -> Request<'a> {
-        Request {
+    /// Asks the algorithm, with what it sees of the topology.
+    fn asked<T>(&self, request: &Request, algorithm: fn(&Request) -> T) -> T {
+        algorithm(&Request {
             parts: &self.parts,
+            topology: &request.topology.seen_by(self.levels()),
             ..*request
-        }
+        })
     }
 }
 

@@ -1,10 +1,15 @@
 //! Which ranks are close to each other.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use weft_schedule::Rank;
 
 /// The ranks of a group in nested units, innermost first: NUMA nodes, hosts, racks.
+///
+/// The innermost levels may be known to lie inside hosts: see [`Topology::domains`]. A choice that names fewer components
+/// than there are levels is meant for the outer ones, and such levels are left out for it.
 ///
 /// Invariant: ranks that share a unit share one at every level further out.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -12,6 +17,8 @@ pub struct Topology {
     ranks: u32,
     /// By level, then by rank: the lowest rank of the rank's unit.
     levels: Vec<Vec<Rank>>,
+    /// So many of the innermost levels are known to lie inside hosts: all of them, if there is one host.
+    inside: usize,
 }
 
 impl Topology {
@@ -20,6 +27,7 @@ impl Topology {
         Topology {
             ranks,
             levels: Vec::new(),
+            inside: 0,
         }
     }
 
@@ -28,7 +36,49 @@ impl Topology {
         Topology {
             ranks: host_of_rank.len() as u32,
             levels: vec![lowest_ranks(host_of_rank)],
+            inside: 0,
         }
+    }
+
+    /// Levels inside hosts, innermost first, then the hosts. Ranks of one host with the same number share a domain.
+    ///
+    /// Levels that divide no host, or leave every rank alone, tell nothing and are left out; so is the level of the hosts, if there are
+    /// domains on one host.
+    ///
+    /// # Errors
+    /// As [`Topology::levels`].
+    pub fn domains(domain_of_rank: &[Vec<u32>], host_of_rank: &[u32]) -> Result<Self, String> {
+        let ranks = host_of_rank.len();
+        let mut levels: Vec<Vec<u32>> = Vec::new();
+        for (level, domains) in domain_of_rank.iter().enumerate() {
+            if domains.len() != ranks {
+                return Err(format!(
+                    "level {level} of the domains names {} ranks, but there are {ranks}",
+                    domains.len()
+                ));
+            }
+            let apart: Vec<(u32, u32)> = (host_of_rank.iter().copied())
+                .zip(domains.iter().copied())
+                .collect();
+            levels.push(lowest_ranks(&apart));
+        }
+        levels.push(lowest_ranks(host_of_rank));
+        let mut topology = Topology::levels(levels)?;
+        let (domains, hosts) = topology.levels.split_at(domain_of_rank.len());
+        let mut kept: Vec<Vec<Rank>> = Vec::new();
+        for level in domains {
+            let alone = (0..).zip(level).all(|(rank, lowest)| rank == *lowest);
+            if !alone && *level != hosts[0] && kept.last() != Some(level) {
+                kept.push(level.clone());
+            }
+        }
+        let one_host = hosts[0].iter().all(|lowest| *lowest == 0);
+        topology.inside = kept.len();
+        if !one_host || kept.is_empty() {
+            kept.extend_from_slice(hosts);
+        }
+        topology.levels = kept;
+        Ok(topology)
     }
 
     /// Any number of levels, innermost first; at each, ranks with the same number share a unit.
@@ -65,6 +115,7 @@ impl Topology {
         Ok(Topology {
             ranks: ranks as u32,
             levels,
+            inside: 0,
         })
     }
 
@@ -76,6 +127,37 @@ impl Topology {
     /// The number of levels.
     pub fn depth(&self) -> usize {
         self.levels.len()
+    }
+
+    /// The number of levels that are known to lie inside hosts.
+    pub fn levels_inside_hosts(&self) -> usize {
+        self.inside
+    }
+
+    /// What a choice with components for so many levels sees: without the innermost levels that it has none for, as far as they lie
+    /// inside hosts.
+    pub fn seen_by(&self, levels: usize) -> Cow<'_, Topology> {
+        match self.inside.min(self.levels.len().saturating_sub(levels)) {
+            0 => Cow::Borrowed(self),
+            left_out => Cow::Owned(Topology {
+                ranks: self.ranks,
+                levels: self.levels[left_out..].to_vec(),
+                inside: self.inside - left_out,
+            }),
+        }
+    }
+
+    /// Whether all units are known to lie inside one host.
+    pub(crate) fn is_one_host(&self) -> bool {
+        self.inside > 0 && self.inside == self.levels.len()
+    }
+
+    /// The level whose units are joined by a network, if there may be one.
+    pub(crate) fn hosts_level(&self) -> Option<usize> {
+        match self.is_one_host() {
+            true => None,
+            false => self.levels.len().checked_sub(1),
+        }
     }
 
     /// Whether there are several units, of which one at least has several ranks.
@@ -108,11 +190,14 @@ impl Topology {
     }
 
     /// The topology of the innermost units, each counted as one rank. There must be a level. Behind the last one, every rank is a
-    /// unit of its own.
+    /// unit of its own; or none is known, inside a host.
     pub(crate) fn without_innermost(&self) -> Topology {
         let units: Vec<Rank> = (0..self.ranks)
             .filter(|rank| self.unit_of(0, *rank) == *rank)
             .collect();
+        if self.levels.len() == 1 && self.is_one_host() {
+            return Topology::flat(units.len() as u32);
+        }
         let outer = if self.levels.len() > 1 {
             &self.levels[1..]
         } else {
@@ -125,6 +210,7 @@ impl Topology {
         Topology {
             levels: levels.collect(),
             ranks: units.len() as u32,
+            inside: self.inside.saturating_sub(1),
         }
     }
 
@@ -147,7 +233,7 @@ impl Topology {
 }
 
 /// For each rank the lowest one with the same number.
-fn lowest_ranks(unit_of_rank: &[u32]) -> Vec<Rank> {
+fn lowest_ranks<T: Copy + Eq + Hash>(unit_of_rank: &[T]) -> Vec<Rank> {
     let mut lowest = HashMap::new();
     let ranks = 0..unit_of_rank.len() as Rank;
     ranks
@@ -171,6 +257,45 @@ mod tests {
     #[test]
     fn a_flat_topology_has_no_level() {
         assert_eq!(Topology::flat(3).depth(), 0);
+    }
+
+    #[test]
+    fn domains_count_within_their_hosts() {
+        let topology = Topology::domains(&[vec![0, 0, 1, 0, 0, 1]], &[0, 0, 0, 3, 3, 3]).unwrap();
+        assert_eq!((topology.depth(), topology.levels_inside_hosts()), (2, 1));
+        assert_eq!(
+            topology.units(0),
+            [vec![0, 1], vec![2], vec![3, 4], vec![5]]
+        );
+        let outer = topology.seen_by(1);
+        assert_eq!((outer.depth(), outer.levels_inside_hosts()), (1, 0));
+        assert_eq!(outer.units(0), [vec![0, 1, 2], vec![3, 4, 5]]);
+        assert_eq!(topology.seen_by(2).as_ref(), &topology);
+        assert_eq!(topology.seen_by(3).as_ref(), &topology);
+    }
+
+    #[test]
+    fn domains_that_tell_nothing_are_left_out() {
+        let hosts = [0, 0, 0, 0];
+        let found = |levels: &[[u32; 4]]| {
+            let levels: Vec<Vec<u32>> = levels.iter().map(|level| level.to_vec()).collect();
+            Topology::domains(&levels, &hosts).map(|topology| topology.levels_inside_hosts())
+        };
+        assert_eq!(found(&[]), Ok(0));
+        assert_eq!(found(&[[5, 5, 5, 5]]), Ok(0));
+        assert_eq!(found(&[[0, 1, 2, 3]]), Ok(0));
+        assert_eq!(found(&[[0, 1, 2, 3], [0, 0, 1, 1], [7, 7, 9, 9]]), Ok(1));
+        assert!(found(&[[0, 0, 1, 1], [0, 1, 1, 1]]).is_err());
+        let two = Topology::domains(&[vec![0, 0, 1, 1]], &hosts).unwrap();
+        assert_eq!(
+            (two.depth(), two.without_innermost()),
+            (1, Topology::flat(2))
+        );
+        assert_eq!(two.seen_by(0).as_ref(), &Topology::flat(4));
+        assert_eq!(
+            Topology::domains(&[vec![0]], &hosts).unwrap_err(),
+            "level 0 of the domains names 1 ranks, but there are 4"
+        );
     }
 
     #[test]
