@@ -15,6 +15,7 @@ __all__ = [
     "Endpoint",
     "Explanation",
     "Group",
+    "HostDomains",
     "MemoryStore",
     "OwnSchedule",
     "Symmetric",
@@ -23,6 +24,7 @@ __all__ = [
     "Work",
     "__version__",
     "algorithms",
+    "domains",
     "family",
     "plan",
     "price",
@@ -41,6 +43,26 @@ def simulate(question: str) -> str:
 
 def verify(text: str, options: str) -> str:
     """What the verifier says of schedules in text form, as JSON; `options` too are JSON."""
+
+def domains() -> HostDomains:
+    """The parts of this host, and in which of them this process lies."""
+
+@final
+class HostDomains:
+    """What the operating system reports of a host's parts."""
+
+    @property
+    def caches(self) -> list[list[int]]:
+        """The cores of each last-level cache."""
+    @property
+    def nodes(self) -> list[list[int]]:
+        """The cores of each NUMA node."""
+    @property
+    def cache(self) -> int | None:
+        """The cache that this process lies in, by its lowest core; None if it may run under several."""
+    @property
+    def node(self) -> int | None:
+        """The NUMA node that this process lies in; None if it may run in several."""
 
 def family(question: str) -> str:
     """The names of the algorithms that a group can run, as JSON; so is the question."""
@@ -215,6 +237,7 @@ class Group:
         levels: Sequence[Sequence[int]] = ...,
         schedules: Mapping[str, str] = ...,
         profiles: Sequence[_Profile] = ...,
+        domains: Sequence[Sequence[int]] | None = None,
     ) -> Group:
         """Meets the other ranks through the store."""
     @property
@@ -228,6 +251,8 @@ class Group:
         """What errors call the group."""
     def hosts(self) -> list[int]:
         """For every rank, the lowest rank that shares memory with it."""
+    def domains(self) -> list[list[int]]:
+        """Levels of domains inside hosts, innermost first: for every rank, the lowest rank of its domain."""
     def host_names(self) -> list[str]:
         """For every rank, the name of its host."""
     def transport(self, rank: int) -> str | None:
@@ -278,6 +303,7 @@ class Group:
         levels: Sequence[Sequence[int]] | None = None,
         schedules: Mapping[str, str] | None = None,
         profiles: Sequence[_Profile] | None = None,
+        domains: Sequence[Sequence[int]] | None = None,
     ) -> Group | None:
         """A group of some ranks, in this order; None on other ranks."""
     def explain(self, collective: str, nbytes: int, dtype: str, symmetric: bool) -> Explanation:

@@ -61,7 +61,7 @@ class Setting:
 
     def accept(self, value: Any) -> Any:
         """The value of the argument; text is read as it would be from the environment."""
-        if isinstance(value, str) and not isinstance(self.default, str) and self.default is not None:
+        if isinstance(value, str) and self.parse is not str:
             return self.read(value)
         try:
             good = self.check(value)
@@ -106,6 +106,11 @@ def parse_schedules(text: str) -> dict[str, str]:
 def parse_levels(text: str) -> list[list[int]]:
     """The unit of every rank, level by level, such as `0,0,1,1/0,0,0,0`."""
     return [[int(unit) for unit in level.split(",")] for level in text.split("/")] if text else []
+
+
+def parse_domains(text: str) -> str | list[list[int]]:
+    """`auto`, `none` (no level), or the domain of every rank, level by level, such as `0,0,1,1`."""
+    return text if text == "auto" else [] if text == "none" else parse_levels(text)
 
 
 def parse_flag(text: str) -> bool:
@@ -248,7 +253,21 @@ SETTINGS = (
         "innermost first (NUMA nodes, hosts, racks), each within one of the next level. The same on every rank.",
         parse=parse_levels,
         check=_are_levels,
-        default_text="one level, whose units are the ranks that share memory",
+        default_text="one level, whose units are the ranks that share memory, and inside them WEFT_DOMAINS",
+    ),
+    Setting(
+        name="domains",
+        environment="WEFT_DOMAINS",
+        default="auto",
+        allowed="auto, none, or for each level the domain of every rank, such as 0,0,1,1 or [[0, 0, 1, 1]]",
+        doc="Which ranks of a host share a part of it, such as a last-level cache or a NUMA node. `auto`: what the "
+        "operating system reports, where every rank of a host is bound to cores of one part; ranks that may run "
+        "anywhere are in no domain. `none`: hosts are not divided. Numbers: levels of domains, innermost first; they "
+        "count within each host. Algorithms with a component for domains, such as "
+        "`multi-rail(slice-reduce, slice-reduce)` on one host, can then be used; others are not affected. Without "
+        "meaning where `topology` is set. The same on every rank.",
+        parse=parse_domains,
+        check=lambda value: value == "auto" or (not isinstance(value, str) and _are_levels(value)),
     ),
 )
 
@@ -268,6 +287,13 @@ class Settings:
     profile: str | os.PathLike[str]
     probe: bool
     topology: Sequence[Sequence[int]]
+    domains: str | Sequence[Sequence[int]]
+    """`auto`, or levels."""
+
+    @property
+    def declared_domains(self) -> Sequence[Sequence[int]] | None:
+        """Levels of domains; None where the operating system is asked."""
+        return None if isinstance(self.domains, str) else self.domains
 
 
 def load(arguments: Mapping[str, Any] | None = None, variables: Mapping[str, str] | None = None) -> Settings:

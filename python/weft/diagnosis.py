@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import weft
-from weft import machine
+from weft import _weft, machine
 
 __all__ = ["Finding", "findings"]
 
@@ -35,6 +35,7 @@ def findings() -> Iterator[Finding]:
     yield Finding("weft", None, f"{weft.__version__}, Python {platform.python_version()}")
     yield Finding("system", None, f"{platform.system()} {platform.release()} {platform.machine()}")
     yield _cores()
+    yield _domains()
     yield from _memory()
     for transport in _PROBED_TRANSPORTS:
         yield _transport(transport)
@@ -50,6 +51,18 @@ def _cores() -> Finding:
     return Finding(
         "cores", None, f"{machine.usable_cores():g} usable ({present} present, affinity {affinity}, {limits})"
     )
+
+
+def _domains() -> Finding:
+    """The parts of this host, and where ranks that are bound like this process lie."""
+    found = _weft.domains()
+    places = [
+        *([f"the cache of core {found.cache}"] if found.cache is not None else []),
+        *([f"NUMA node {found.node}"] if found.node is not None else []),
+    ]
+    own = " and ".join(places) or "no single one of them"
+    parts = f"last-level caches: {len(found.caches)}, NUMA nodes: {len(found.nodes)}"
+    return Finding("domains", None, f"{parts}; this process lies in {own}")
 
 
 def _memory() -> Iterator[Finding]:

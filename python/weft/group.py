@@ -56,6 +56,14 @@ class Group(Collectives, Messages):
         return self._native.hosts()
 
     @property
+    def domains(self) -> list[list[int]]:
+        """Levels of parts inside hosts, innermost first: for every rank, the lowest rank of its domain.
+
+        Empty where hosts are not divided. See WEFT_DOMAINS in docs/configuration.md.
+        """
+        return self._native.domains()
+
+    @property
     def native(self) -> _weft.Group:
         """The native layer's group, for adapters such as `weft.torch`."""
         return self._native
@@ -69,6 +77,7 @@ class Group(Collectives, Messages):
         own = peers.pop("")[0]
         lines = [f"{self.name}: rank {own}, {self.size} ranks, {len(set(self.hosts))} hosts"]
         lines += [f"  {transport}: {', '.join(ranks)}" for transport, ranks in sorted(peers.items())]
+        lines += [f"  domains: {planning.show_units(level)}" for level in self.domains]
         return "\n".join(lines)
 
     def barrier(self, *, timeout: float | None = None) -> None:
@@ -90,6 +99,7 @@ class Group(Collectives, Messages):
         reproducible: bool | None = None,
         profile: Profile | str | os.PathLike[str] | None = None,
         topology: Sequence[Sequence[int]] | None = None,
+        domains: Sequence[Sequence[int]] | None = None,
     ) -> Group | None:
         """A group of some of the ranks, in the order given; None on ranks that are not in it.
 
@@ -106,6 +116,7 @@ class Group(Collectives, Messages):
             reproducible: As for `weft.init`.
             profile: A profile, its path, or `none`. Every rank reads it.
             topology: As for `weft.init`, of the new group's ranks.
+            domains: Levels of domains inside hosts, as for `weft.init`, of the new group's ranks; `[]` for none.
         """
         members = [self._seat.peer(int(rank), "ranks") for rank in ranks]
         if len(set(members)) != len(members):
@@ -124,6 +135,7 @@ class Group(Collectives, Messages):
             levels=topology,
             schedules=None if schedules is None else choice.schedules(schedules),
             profiles=profiles,
+            domains=domains,
         )
         return None if native is None else Group(native)
 

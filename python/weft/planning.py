@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from weft import _weft
 from weft.tuning.profile import Profile, Row, Topology, hardware
 
-__all__ = ["Plan", "topology_of"]
+__all__ = ["Plan", "show_units", "topology_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Plan:
     """What was considered, and why it was chosen or not; the chosen one first."""
     topology: Topology
     """The group that it is for."""
+    domains: tuple[tuple[int, ...], ...]
+    """Levels of domains inside hosts, innermost first: for every rank, the lowest rank of its domain."""
     _row: Row
     _schedule: str | None
     """The text form, where the algorithm is a schedule of the user's own."""
@@ -49,7 +52,16 @@ class Plan:
     def __str__(self) -> str:
         tiles = f"{self.tiles} tiles of up to {self.tile_bytes} bytes, {self.tiles_in_flight} in flight"
         head = f"{self.collective} of {self.bytes} bytes: {self.name}, {tiles}, plan {self.hash}"
-        return "\n".join([head, *(f"  {reason}" for reason in self.why)])
+        domains = [f"  domains: {show_units(level)}" for level in self.domains]
+        return "\n".join([head, *domains, *(f"  {reason}" for reason in self.why)])
+
+
+def show_units(unit_of_rank: Sequence[int]) -> str:
+    """Which ranks share a unit: `{0, 1} {2, 3}`."""
+    units: dict[int, list[str]] = {}
+    for rank, unit in enumerate(unit_of_rank):
+        units.setdefault(unit, []).append(str(rank))
+    return " ".join(f"{{{', '.join(ranks)}}}" for ranks in units.values())
 
 
 def topology_of(native: _weft.Group) -> Topology:
@@ -72,6 +84,7 @@ def plan(native: _weft.Group, collective: str, nbytes: int, dtype: str, *, symme
         hash=f"{found.hash:016x}",
         why=tuple(found.why),
         topology=topology_of(native),
+        domains=tuple(map(tuple, native.domains())),
         _row=Row(None, found.algorithm, found.asked_tile_bytes, found.asked_tiles_in_flight),
         _schedule=found.schedule,
     )

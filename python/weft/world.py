@@ -34,6 +34,7 @@ def init(
     profile: str | os.PathLike[str] | None = None,
     probe: bool | None = None,
     topology: Sequence[Sequence[int]] | None = None,
+    domains: Sequence[Sequence[int]] | str | None = None,
     name: str = "world",
     endpoint: endpoints.Endpoint | None = None,
     cancel: _weft.Cancellation | None = None,
@@ -62,6 +63,8 @@ def init(
         profile: What algorithms are chosen by: `auto`, `none`, or the path of a profile, which rank 0 reads.
         probe: Whether to measure for up to 50 ms, and to choose by that, where there is no profile.
         topology: Levels of units, innermost first: for each level the unit of every rank.
+        domains: Levels of domains inside hosts, innermost first: for each level the domain of every rank; or `auto`,
+            or `none`.
         name: What errors call the group.
         endpoint: An endpoint of one's own, in place of the one that the process's groups share.
         cancel: Ends the meeting from another thread.
@@ -80,6 +83,7 @@ def init(
             "profile": profile,
             "probe": probe,
             "topology": topology,
+            "domains": domains,
         }
     )
     if store is not None and place.launcher == "none":
@@ -109,6 +113,7 @@ def init(
         levels=settings.topology,
         schedules=choice.schedules(settings.schedules),
         profiles=profiles,
+        domains=settings.declared_domains,
     )
     group = Group(native)
     if not settings.probe or group.size == 1:

@@ -164,3 +164,30 @@ def declared_units(group):
     except weft.ConfigError as error:
         return str(error)
     return "it was not refused"
+
+
+def declared_domains(group):
+    """Domains inside a host, told by the user, as new ranks of this host would."""
+    size = group.size
+    assert group.domains == [], "nothing is bound here"
+    uneven = [0, *[1] * (size - 1)]
+    told = group.new_group(range(size), domains=[uneven])
+    assert told.domains == [uneven]
+    assert "domains: {0} {1, 2, 3}" in told.describe()
+    name = "multi-rail(slice-reduce, slice-reduce)"
+    plan = told.plan("all-reduce", 1 << 20)
+    assert any(reason.startswith(f"{name}: possible") for reason in plan.why)
+    assert "domains: {0} {1, 2, 3}" in str(plan)
+    memory = told.symmetric(5000)
+    x = np.random.default_rng(group.rank).standard_normal(5000).astype(np.float32)
+    results = []
+    for algorithm in (name, "leaders(slice-reduce, binomial)"):
+        memory[:] = x
+        told.all_reduce(memory, algorithm=algorithm)
+        results.append((told.all_reduce(x.copy(), algorithm=algorithm).tobytes(), memory.tobytes()))
+    assert told.new_group(range(size), domains=[]).domains == []
+    try:
+        group.new_group(range(size), domains=[[0]])
+    except weft.ConfigError as error:
+        return results, str(error)
+    return results, "it was not refused"

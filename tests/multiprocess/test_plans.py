@@ -113,6 +113,14 @@ def test_reproducible(teams, ranks, transport):
     assert "two-shot" in refusal
 
 
+@with_ranks
+@pytest.mark.parametrize("transport", ["shm"])
+def test_declared_domains(team):
+    (first, refusal), *others = team.run(tasks.declared_domains)
+    assert all(results == first for results, _ in others)
+    assert "level 0 of the domains names 1 ranks, but there are 4" in refusal
+
+
 @with_transports
 @with_ranks
 def test_declared_units(team):

@@ -55,6 +55,7 @@ def test_choices_as_text():
         "WEFT_SCHEDULES": "chain=chain.txt, star=/srv/star.txt",
         "WEFT_REPRODUCIBLE": "1",
         "WEFT_TOPOLOGY": "0,0,1,1/0,0,0,0",
+        "WEFT_DOMAINS": "0,0,1,1",
         "WEFT_PROFILE": "none",
     }
     expected = {
@@ -62,6 +63,7 @@ def test_choices_as_text():
         "schedules": {"chain": "chain.txt", "star": "/srv/star.txt"},
         "reproducible": True,
         "topology": [[0, 0, 1, 1], [0, 0, 0, 0]],
+        "domains": [[0, 0, 1, 1]],
         "profile": "none",
     }
     check(expected, variables)
@@ -73,6 +75,13 @@ def test_choices_as_text():
     )
 
 
+def test_domains_are_found_declared_or_ignored():
+    assert config.load({}, {}).declared_domains is None
+    assert config.load({"domains": "auto"}, {"WEFT_DOMAINS": "0,1"}).declared_domains is None
+    assert config.load({"domains": "none"}, {}).declared_domains == []
+    assert config.load({"domains": "0,1/0,0"}, {}).declared_domains == [[0, 1], [0, 0]]
+
+
 def test_wrong_choices_are_named():
     check_refused("WEFT_ALGORITHM='ring' is not allowed: expected collective=algorithm", {"WEFT_ALGORITHM": "ring"})
     check_refused("WEFT_ALGORITHM='reduce=a,reduce=b'", {"WEFT_ALGORITHM": "reduce=a,reduce=b"})
@@ -80,6 +89,7 @@ def test_wrong_choices_are_named():
     check_refused("WEFT_SCHEDULES='a=x,a=y'", {"WEFT_SCHEDULES": "a=x,a=y"})
     check_refused("WEFT_REPRODUCIBLE='maybe' is not allowed: expected 1 or 0", {"WEFT_REPRODUCIBLE": "maybe"})
     check_refused("WEFT_TOPOLOGY='0,x'", {"WEFT_TOPOLOGY": "0,x"})
+    check_refused("WEFT_DOMAINS='some' is not allowed: expected auto, none, or", {"WEFT_DOMAINS": "some"})
     check_refused("algorithm=['ring']", algorithm=["ring"])
     check_refused("schedules=['a.txt']", schedules=["a.txt"])
     check_refused("topology=[0, 1]", topology=[0, 1])

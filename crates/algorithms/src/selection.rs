@@ -183,7 +183,7 @@ impl Selection {
     }
 
     /// The number of levels of units that it has components for.
-    fn levels(&self) -> usize {
+    pub fn levels(&self) -> usize {
         match self.algorithm.requires.parts {
             Parts::Levels { .. } => self.parts.len().saturating_sub(1),
             _ => 0,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use weft_runtime::{
-    Call, GroupOptions, Policy, PrefixStore, Schedules, SplitOptions, Terms, Tiling,
+    Call, Domain, GroupOptions, Policy, PrefixStore, Schedules, SplitOptions, Terms, Tiling,
 };
 
 use crate::call::{CountsArgument, collective, dtype, op};
@@ -29,7 +29,7 @@ impl Group {
     #[staticmethod]
     #[pyo3(signature = (
         *, endpoint, store, rank, size, timeout, name, prefix, cancel, algorithms=BTreeMap::new(), reproducible=false,
-        levels=vec![], schedules=Schedules::new(), profiles=vec![],
+        levels=vec![], schedules=Schedules::new(), profiles=vec![], domains=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn create(
@@ -47,6 +47,7 @@ impl Group {
         levels: Vec<Vec<u32>>,
         schedules: Schedules,
         profiles: Vec<ProfileArgument>,
+        domains: Option<Vec<Vec<u32>>>,
     ) -> PyResult<Self> {
         let endpoint = endpoint.inner.clone();
         let store = store::of_python(store);
@@ -59,8 +60,10 @@ impl Group {
                     reproducible,
                     levels,
                     schedules,
+                    domains,
                 },
                 profiles: self::profiles(profiles),
+                domain: Domain::of_this_process(),
             },
         };
         let inner = interruptible(py, cancel, |flag| {
@@ -91,6 +94,11 @@ impl Group {
     /// For every rank, the lowest rank that shares memory with it.
     fn hosts(&self) -> Vec<u32> {
         self.inner.hosts()
+    }
+
+    /// Levels of domains inside hosts, innermost first: for every rank, the lowest rank of its domain.
+    fn domains(&self, py: Python<'_>) -> PyResult<Vec<Vec<u32>>> {
+        checked(py, py.detach(|| self.inner.domains()))
     }
 
     /// For every rank, the name of its host.
@@ -203,6 +211,7 @@ impl Group {
     /// A group of some ranks, in this order; None on other ranks.
     #[pyo3(signature = (
         ranks, name, timeout=None, algorithms=None, reproducible=None, levels=None, schedules=None, profiles=None,
+        domains=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn split(
@@ -216,6 +225,7 @@ impl Group {
         levels: Option<Vec<Vec<u32>>>,
         schedules: Option<Schedules>,
         profiles: Option<Vec<ProfileArgument>>,
+        domains: Option<Vec<Vec<u32>>>,
     ) -> PyResult<Option<Self>> {
         let options = SplitOptions {
             timeout: optional_duration(py, timeout)?,
@@ -223,6 +233,7 @@ impl Group {
             reproducible,
             levels,
             schedules,
+            domains,
             profiles: profiles.map(self::profiles),
         };
         let made = py.detach(|| self.inner.split(&ranks, &name, options));

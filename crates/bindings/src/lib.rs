@@ -7,6 +7,7 @@ mod bench;
 mod call;
 mod choice;
 mod dlpack;
+mod domains;
 mod endpoint;
 mod error;
 mod group;
@@ -36,6 +37,8 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dlpack::DlpackTensor>()?;
     module.add_class::<choice::Explanation>()?;
     module.add_class::<choice::OwnSchedule>()?;
+    module.add_class::<domains::HostDomains>()?;
+    module.add_function(wrap_pyfunction!(domains::domains, module)?)?;
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<group::Group>()?;
     module.add_class::<interrupt::Cancellation>()?;

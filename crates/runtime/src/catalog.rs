@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_algorithms::select;
+use weft_algorithms::{Topology, select};
 
 use crate::Error;
 use crate::call::{COLLECTIVES, collective_name};
@@ -19,14 +19,23 @@ struct Name {
 }
 
 /// All ways that were asked for, numbered in the order in which they were.
-#[derive(Default)]
 pub(crate) struct Catalog {
+    topology: Topology,
     ways: Vec<Way>,
     names: Vec<Name>,
     own: Vec<Arc<Own>>,
 }
 
 impl Catalog {
+    pub(crate) fn new(topology: Topology) -> Self {
+        Catalog {
+            topology,
+            ways: Vec::new(),
+            names: Vec::new(),
+            own: Vec::new(),
+        }
+    }
+
     pub(crate) fn at(&self, way: u32) -> &Way {
         &self.ways[way as usize]
     }
@@ -58,6 +67,7 @@ impl Catalog {
                     collective,
                     selection.map_err(|why| Error::Config(self.with_own(collective, why)))?,
                     tiling,
+                    &self.topology,
                 )
             }
         };

@@ -41,6 +41,7 @@ impl Chooser {
         let profile = suitable(&meeting.profiles, meeting, rank)?;
         let (topology, setting) = Setting::of(meeting, policy)?;
         let mut chooser = Chooser {
+            catalog: Catalog::new(topology.clone()),
             site: Site {
                 rank,
                 ranks: setting.ranks,
@@ -50,7 +51,6 @@ impl Chooser {
             layout,
             policy: policy.clone(),
             table: Table::new(),
-            catalog: Catalog::default(),
             lines: HashMap::new(),
         };
         for (name, text) in &policy.schedules {
@@ -190,7 +190,8 @@ impl Chooser {
     /// The name of the plan that a fingerprint of another rank tells of, as far as this rank can know it.
     pub(crate) fn name_of(&self, collective: &'static str, short: u16) -> Option<String> {
         let family = self.family(collective).into_iter();
-        let standard = family.map(|s| Way::family(collective, s, Tiling::default()));
+        let standard =
+            family.map(|s| Way::family(collective, s, Tiling::default(), &self.site.topology));
         let ours = (self.catalog.ways().iter()).filter(|way| way.collective == collective);
         let mut candidates = ours.cloned().chain(standard);
         let means = |way: &Way| [false, true].into_iter().any(|s| way.short(s) == short);

@@ -130,7 +130,7 @@ fn blocks(collective: &str, setting: Setting, few: bool) -> Vec<Preference> {
 
 #[cfg(test)]
 mod tests {
-    use weft_algorithms::{Reach, select};
+    use weft_algorithms::{Reach, Topology, select};
 
     use super::*;
     use crate::call::COLLECTIVES;
@@ -179,7 +179,12 @@ mod tests {
                 for (_, names) in preferences(collective, setting) {
                     let usable = |name: &&str| {
                         let selection = select(collective, name).unwrap();
-                        let way = Way::family(collective, selection, Tiling::default());
+                        let way = Way::family(
+                            collective,
+                            selection,
+                            Tiling::default(),
+                            &Topology::flat(setting.ranks),
+                        );
                         let kind = Kind {
                             symmetric: false,
                             per_rank: false,

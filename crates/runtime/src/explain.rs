@@ -115,7 +115,7 @@ impl Chooser {
         let mut reasons = vec![format!("{}: chosen, {origin}", chosen.name)];
         let name = collective_name(collective);
         let family = (self.family(name).into_iter())
-            .map(|selection| Way::family(name, selection, Tiling::default()));
+            .map(|selection| Way::family(name, selection, Tiling::default(), &self.site.topology));
         let own = (self.catalog.own().iter())
             .filter(|own| collective_name(own.collective) == name)
             .map(|own| Way::own(own.clone(), Tiling::default()));

@@ -56,6 +56,8 @@ pub struct SplitOptions {
     pub levels: Option<Vec<Vec<u32>>>,
     /// As [`Policy::schedules`]; those of the other group that are right in this one if none.
     pub schedules: Option<Schedules>,
+    /// As [`Policy::domains`]; as in the other group if none.
+    pub domains: Option<Vec<Vec<u32>>>,
     /// Tables to choose algorithms by, alike on all of its ranks; those of the other group if none.
     pub profiles: Option<Vec<Profile>>,
 }
@@ -227,8 +229,9 @@ impl Group {
                     reproducible: options.reproducible.unwrap_or(inherited.reproducible),
                     levels: options.levels.unwrap_or(inherited.levels),
                     schedules: options.schedules.unwrap_or(inherited.schedules),
+                    domains: options.domains.or(inherited.domains),
                 },
-                profiles: Vec::new(),
+                ..Terms::default()
             },
         };
         let deadline = Instant::now() + timeout;
@@ -267,6 +270,14 @@ impl Group {
             .iter()
             .map(|member| member.host)
             .collect()
+    }
+
+    /// Levels of domains inside hosts, innermost first: for each rank, the lowest rank of its domain.
+    pub fn domains(&self) -> Result<Vec<Vec<u32>>, Error> {
+        self.engine.with(|state, _| {
+            let group = state.groups.get(&self.id).ok_or_else(closed)?;
+            Ok(group.chooser.site.domains())
+        })
     }
 
     /// For each rank, the name of its host.

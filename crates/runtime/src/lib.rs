@@ -8,6 +8,7 @@ mod catalog;
 mod channel;
 mod choice;
 mod defaults;
+mod domains;
 mod endpoint;
 mod engine;
 mod error;
@@ -43,6 +44,7 @@ mod ways;
 mod work;
 
 pub use call::{Call, Counts, Op};
+pub use domains::{Domain, Parts};
 pub use endpoint::{Address, Endpoint, EndpointOptions, TransportChoice};
 pub use error::Error;
 pub use explain::Explanation;

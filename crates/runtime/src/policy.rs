@@ -86,6 +86,10 @@ pub struct Policy {
     pub levels: Vec<Vec<u32>>,
     /// The users' own schedules that calls, `algorithms` and tables may name. A schedule is for one number of ranks.
     pub schedules: Schedules,
+    /// Levels of domains inside hosts, innermost first: for each level the domain of each rank, by any number that counts within
+    /// its host; no level, if hosts are not divided. Where nothing is said, what the operating system reports. Without meaning if
+    /// there are `levels`.
+    pub domains: Option<Vec<Vec<u32>>>,
 }
 
 impl Policy {
@@ -128,6 +132,13 @@ impl Policy {
             let show = |policy: &Policy| format!("{:?}", policy.levels);
             return differs("topology", show(self), show(mine));
         }
+        if self.domains != mine.domains {
+            let show = |policy: &Policy| match &policy.domains {
+                None => "auto".into(),
+                Some(levels) => format!("{levels:?}"),
+            };
+            return differs("domains", show(self), show(mine));
+        }
         Ok(())
     }
 
@@ -136,6 +147,7 @@ impl Policy {
         let level = |units: &Vec<u32>| ranks.iter().map(|rank| units[*rank as usize]).collect();
         Policy {
             levels: self.levels.iter().map(level).collect(),
+            domains: (self.domains.as_ref()).map(|levels| levels.iter().map(level).collect()),
             ..self.clone()
         }
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use weft_transport::{Kind, LinkError};
 
 use crate::Error;
+use crate::domains::Domain;
 use crate::endpoint::{Address, Endpoint};
 use crate::policy::{Policy, Profile};
 use crate::store::Store;
@@ -21,6 +22,8 @@ pub struct Member {
     pub address: Address,
     /// The lowest rank that shares memory with it: itself, or one that it has a link to.
     pub host: u32,
+    /// The parts of its host that it lies in.
+    pub domain: Domain,
 }
 
 /// What all ranks of a new group agree on.
@@ -41,6 +44,8 @@ pub struct Terms {
     pub policy: Policy,
     /// Tables to choose algorithms by. Those of rank 0 count.
     pub profiles: Vec<Profile>,
+    /// The parts of its host that this process lies in.
+    pub domain: Domain,
 }
 
 impl Meeting {
@@ -97,6 +102,15 @@ struct Hello {
     address: Vec<u8>,
     policy: Policy,
     profiles: Vec<Profile>,
+    domain: Domain,
+}
+
+/// What the ranks have published first.
+struct Published {
+    group_id: u64,
+    profiles: Vec<Profile>,
+    addresses: Vec<Address>,
+    domains: Vec<Domain>,
 }
 
 /// One rank's view of a rendezvous under way.
@@ -134,22 +148,26 @@ pub fn meet(
         deadline,
         cancel,
     };
-    let (group_id, profiles, addresses) = visit.exchange_addresses(terms)?;
+    let published = visit.exchange_addresses(terms)?;
+    let addresses = published.addresses;
     check_transports(&addresses)?;
     let hosts = visit.exchange_hosts(&addresses)?;
     check_reachable(&addresses, &hosts)?;
-    let members = addresses.into_iter().zip(hosts);
+    let members = addresses.into_iter().zip(hosts).zip(published.domains);
+    let member = |((address, host), domain)| Member {
+        address,
+        host,
+        domain,
+    };
     Ok(Meeting {
-        group_id,
-        members: members
-            .map(|(address, host)| Member { address, host })
-            .collect(),
-        profiles,
+        group_id: published.group_id,
+        members: members.map(member).collect(),
+        profiles: published.profiles,
     })
 }
 
 impl Visit<'_> {
-    fn exchange_addresses(&self, terms: Terms) -> Result<(u64, Vec<Profile>, Vec<Address>), Error> {
+    fn exchange_addresses(&self, terms: Terms) -> Result<Published, Error> {
         let counts = self.rank == 0;
         let mine = Hello {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -158,6 +176,7 @@ impl Visit<'_> {
             address: self.endpoint.address().to_bytes(),
             policy: terms.policy.told(),
             profiles: terms.profiles.into_iter().filter(|_| counts).collect(),
+            domain: terms.domain,
         };
         let bytes = postcard::to_stdvec(&mine).expect("writing to memory does not fail");
         let mut hellos = Vec::with_capacity(self.size as usize);
@@ -168,8 +187,14 @@ impl Visit<'_> {
             .iter()
             .map(|hello| Address::from_bytes(&hello.address));
         let addresses = addresses.collect::<Result<_, _>>()?;
+        let domains = hellos.iter().map(|hello| hello.domain).collect();
         let first = hellos.swap_remove(0);
-        Ok((first.group_id, first.profiles, addresses))
+        Ok(Published {
+            group_id: first.group_id,
+            profiles: first.profiles,
+            addresses,
+            domains,
+        })
     }
 
     /// The host of every rank. See [`Member::host`].

@@ -4,8 +4,9 @@ use weft_algorithms::{Reach, Topology};
 use weft_schedule::Rank;
 
 use crate::Error;
+use crate::domains::Domain;
 use crate::policy::Policy;
-use crate::rendezvous::Meeting;
+use crate::rendezvous::{Meeting, Member};
 
 /// What a schedule is made for, beside the call.
 #[derive(Clone, Debug)]
@@ -28,17 +29,30 @@ pub(crate) struct Setting {
     pub(crate) reproducible: bool,
 }
 
+impl Site {
+    /// Levels of domains inside hosts, innermost first: for each rank, the lowest rank of its domain.
+    pub(crate) fn domains(&self) -> Vec<Vec<u32>> {
+        let ranks = || 0..self.ranks;
+        let unit = |level, rank| self.topology.unit_of(level, rank);
+        (0..self.topology.levels_inside_hosts())
+            .map(|level| ranks().map(|rank| unit(level, rank)).collect())
+            .collect()
+    }
+}
+
 impl Setting {
     /// Of a group that has met. Refuses levels that are not this group's.
     pub(crate) fn of(meeting: &Meeting, policy: &Policy) -> Result<(Topology, Setting), Error> {
-        let hosts: Vec<u32> = meeting.members.iter().map(|member| member.host).collect();
-        let topology = topology(policy, &hosts)?;
+        let topology = topology(meeting, policy)?;
+        // Inside a host all memory is mapped, whatever its domains.
+        let outside = topology.seen_by(topology.depth() - topology.levels_inside_hosts());
         let setting = Setting {
             ranks: meeting.members.len() as u32,
-            reach: reach(meeting, &topology),
-            uneven: uneven(&topology),
+            reach: reach(meeting, &outside),
+            uneven: uneven(&outside),
             reproducible: policy.reproducible,
         };
+        drop(outside);
         Ok((topology, setting))
     }
 
@@ -47,12 +61,18 @@ impl Setting {
     }
 }
 
-/// The levels that the user has told, else the hosts.
-fn topology(policy: &Policy, hosts: &[u32]) -> Result<Topology, Error> {
+/// The levels that the user has told, else the hosts with their domains.
+fn topology(meeting: &Meeting, policy: &Policy) -> Result<Topology, Error> {
+    let hosts: Vec<u32> = meeting.members.iter().map(|member| member.host).collect();
     if policy.levels.is_empty() {
-        return Ok(match hosts.iter().all(|host| *host == hosts[0]) {
+        let topology = match &policy.domains {
+            Some(told) => Topology::domains(told, &hosts).map_err(Error::Config)?,
+            None => found(meeting, &hosts),
+        };
+        let one_host = hosts.iter().all(|host| *host == hosts[0]);
+        return Ok(match one_host && topology.levels_inside_hosts() == 0 {
             true => Topology::flat(hosts.len() as u32),
-            false => Topology::hosts(hosts),
+            false => topology,
         });
     }
     let ranks = policy.levels[0].len();
@@ -63,6 +83,30 @@ fn topology(policy: &Policy, hosts: &[u32]) -> Result<Topology, Error> {
         )));
     }
     Topology::levels(policy.levels.clone()).map_err(Error::Config)
+}
+
+/// The hosts, and inside them what the operating system has told the ranks: shared caches and NUMA nodes, whichever is inside the
+/// other. A host of which one rank may run in several domains is not divided.
+fn found(meeting: &Meeting, hosts: &[u32]) -> Topology {
+    let level = |domain: fn(&Domain) -> Option<u32>| -> Vec<u32> {
+        let of = |member: &Member| domain(&member.domain);
+        let undivided = |host: u32| {
+            (meeting.members.iter()).any(|member| member.host == host && of(member).is_none())
+        };
+        let domain_of = |member: &Member| match undivided(member.host) {
+            true => 0,
+            false => of(member).unwrap_or_default(),
+        };
+        meeting.members.iter().map(domain_of).collect()
+    };
+    let (caches, nodes) = (level(|domain| domain.cache), level(|domain| domain.node));
+    let attempts = [
+        vec![caches.clone(), nodes.clone()],
+        vec![nodes, caches.clone()],
+        vec![caches],
+    ];
+    let found = (attempts.iter()).find_map(|levels| Topology::domains(levels, hosts).ok());
+    found.unwrap_or_else(|| Topology::hosts(hosts))
 }
 
 /// What ranks map of each other.

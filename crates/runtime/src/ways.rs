@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_algorithms::{Memory, Reach, Request, Requirements, Selection, Sizes};
+use weft_algorithms::{Memory, Reach, Request, Requirements, Selection, Sizes, Topology};
 use weft_schedule::{Collective, Schedule};
 
 use crate::Error;
@@ -34,11 +34,16 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    pub(crate) fn family(collective: &'static str, selection: Selection, tiling: Tiling) -> Way {
+    pub(crate) fn family(
+        collective: &'static str,
+        selection: Selection,
+        tiling: Tiling,
+        topology: &Topology,
+    ) -> Way {
         let name = selection.name();
         Way {
-            requires: selection.requires(),
-            hash: hash_of(collective, &name, tiling, 0),
+            requires: selection.requires_in(topology),
+            hash: hash_of(collective, &name, tiling, units_of(&selection, topology)),
             maker: Maker::Family(selection),
             collective,
             name,
@@ -118,6 +123,17 @@ impl Way {
             parts: &[],
         }))
     }
+}
+
+/// Tells apart what a composed choice makes of the units that it sees; the same for all others.
+fn units_of(selection: &Selection, topology: &Topology) -> u64 {
+    let levels = selection.levels();
+    let seen = topology.seen_by(levels);
+    let levels = 0..levels.min(seen.depth());
+    let units = levels.flat_map(|level| (0..seen.ranks()).map(move |rank| (level, rank)));
+    units
+        .map(|(level, rank)| u64::from(seen.unit_of(level, rank)))
+        .fold(0, mix)
 }
 
 fn hash_of(collective: &str, name: &str, tiling: Tiling, schedules: u64) -> u64 {

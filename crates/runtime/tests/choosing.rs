@@ -139,6 +139,12 @@ fn wrong_options_are_refused_by_name() {
     };
     refused(levels(&[&[0, 0, 0]]), &["3 ranks", "has 2"]);
     refused(levels(&[&[0, 0], &[0, 1]]), &["ranks 0 and 1"]);
+    let domains = |levels: &[&[u32]]| Policy {
+        domains: Some(levels.iter().map(|level| level.to_vec()).collect()),
+        ..Policy::default()
+    };
+    refused(domains(&[&[0, 0, 0]]), &["domains", "3 ranks", "are 2"]);
+    refused(domains(&[&[0, 0], &[0, 1]]), &["ranks 0 and 1"]);
 }
 
 #[test]

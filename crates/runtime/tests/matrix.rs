@@ -353,6 +353,25 @@ fn declared_units() {
     check(Setup::on_hosts(outer), &[inner, outer]);
 }
 
+/// Domains inside hosts that users tell: as few as make a difference, unequal ones, on several levels, and on several hosts.
+#[test]
+fn declared_domains() {
+    let check = |setup: Setup, levels: &[&[u32]]| {
+        check_group(&setup.with_domains(levels), levels[0].len() as u32);
+    };
+    check(TransportChoice::Shm.into(), &[&[0, 1]]);
+    check(TransportChoice::Shm.into(), &[&[0, 0, 1]]);
+    check(TransportChoice::Shm.into(), &[&[0, 0, 1, 1]]);
+    check(TransportChoice::Loopback.into(), &[&[0, 1, 0, 1, 1]]);
+    check(TransportChoice::Shm.into(), &[&[0, 0, 0, 1, 1, 2]]);
+    check(
+        Setup::on_hosts(&[0, 0, 0, 1, 1, 1, 1]),
+        &[&[0, 0, 1, 0, 0, 1, 1]],
+    );
+    let (caches, nodes): (&[u32], &[u32]) = (&[0, 0, 1, 1, 2, 2, 3, 3], &[0, 0, 0, 0, 1, 1, 1, 1]);
+    check(TransportChoice::Shm.into(), &[caches, nodes]);
+}
+
 #[test]
 fn labels_set_hosts_apart() {
     let hosts = [0, 1, 1, 0, 2];

@@ -37,8 +37,9 @@ fn every(setup: &Setup, ranks: u32) -> Vec<Choice> {
     let topology = topology(setup, ranks);
     let mut collectives: Vec<&'static str> = registry().map(|a| a.collective).collect();
     collectives.dedup();
+    let topology = &topology;
     let of_collective = |collective: &'static str| {
-        let (flat, mut composed): (Vec<Selection>, Vec<Selection>) = family(collective, &topology)
+        let (flat, mut composed): (Vec<Selection>, Vec<Selection>) = family(collective, topology)
             .into_iter()
             .partition(|selection| selection.parts.is_empty());
         let steps = composed.len().div_ceil(COMPOSITIONS).max(1);
@@ -51,7 +52,7 @@ fn every(setup: &Setup, ranks: u32) -> Vec<Choice> {
         selections.map(move |(place, selection)| Choice {
             name: selection.name(),
             collective,
-            requires: selection.requires(),
+            requires: selection.requires_in(topology),
             place,
         })
     };
@@ -63,9 +64,11 @@ fn topology(setup: &Setup, ranks: u32) -> Topology {
     if !levels.is_empty() {
         return Topology::levels(levels.clone()).unwrap();
     }
-    match setup.all_mapped(ranks) {
-        true => Topology::flat(ranks),
-        false => Topology::hosts(&setup.host_of_rank(ranks)),
+    let hosts = setup.host_of_rank(ranks);
+    match &setup.terms.policy.domains {
+        Some(domains) => Topology::domains(domains, &hosts).unwrap(),
+        None if setup.all_mapped(ranks) => Topology::flat(ranks),
+        None => Topology::hosts(&hosts),
     }
 }
 
@@ -75,8 +78,9 @@ fn reach(setup: &Setup, ranks: u32) -> Reach {
         return Reach::All;
     }
     let (topology, hosts) = (topology(setup, ranks), setup.host_of_rank(ranks));
+    let innermost_host = topology.levels_inside_hosts();
     let within = (0..ranks).all(|rank| {
-        let unit = topology.unit_of(0, rank);
+        let unit = topology.unit_of(innermost_host, rank);
         hosts[unit as usize] == hosts[rank as usize]
     });
     match within {

@@ -54,6 +54,13 @@ impl Setup {
         self
     }
 
+    /// The same with domains inside hosts told by the user, level by level.
+    pub(crate) fn with_domains(mut self, levels: &[&[u32]]) -> Self {
+        let levels = levels.iter().map(|level| level.to_vec()).collect();
+        self.terms.policy.domains = Some(levels);
+        self
+    }
+
     /// How some of the ranks are joined.
     pub(crate) fn of_ranks(&self, ranks: &[u32]) -> Self {
         let of = |hosts: &Vec<u32>| ranks.iter().map(|rank| hosts[*rank as usize]).collect();

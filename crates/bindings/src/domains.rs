@@ -1,0 +1,29 @@
+//! The function `domains`: the parts of this host, and in which of them this process lies.
+
+use pyo3::prelude::*;
+use weft_runtime::{Domain, Parts};
+
+/// What the operating system reports.
+#[pyclass(frozen, get_all, module = "weft._weft")]
+pub(crate) struct HostDomains {
+    /// The cores of each last-level cache.
+    caches: Vec<Vec<u32>>,
+    /// The cores of each NUMA node.
+    nodes: Vec<Vec<u32>>,
+    /// The cache that this process lies in, by its lowest core; None if it may run under several.
+    cache: Option<u32>,
+    /// The NUMA node that this process lies in; None if it may run in several.
+    node: Option<u32>,
+}
+
+/// Looks them up.
+#[pyfunction]
+pub(crate) fn domains(py: Python<'_>) -> HostDomains {
+    let (parts, domain) = py.detach(|| (Parts::of_this_host(), Domain::of_this_process()));
+    HostDomains {
+        caches: parts.caches,
+        nodes: parts.nodes,
+        cache: domain.cache,
+        node: domain.node,
+    }
+}

@@ -1,0 +1,62 @@
+//! Domains inside hosts: what they make possible, and what they change.
+
+mod ranks;
+
+use ranks::asked::{ALL_REDUCE, by, forced, run, until_all_have_met};
+use ranks::{Ranks, Setup};
+use weft_kernels::DType;
+use weft_runtime::{Group, SplitOptions, TransportChoice};
+
+#[test]
+fn domains_make_composed_algorithms_possible_on_one_host() {
+    let name = "multi-rail(slice-reduce, slice-reduce)";
+    let plain = Setup::from(TransportChoice::Shm);
+    let setup = plain.clone().with_domains(&[&[0, 0, 1, 1, 1]]);
+    let told = |group: &Group| {
+        until_all_have_met(group);
+        let explained = group.explain(ALL_REDUCE, 1 << 20, DType::F32, false);
+        let output = run(group, &by(name, 5000)).unwrap();
+        let some = group.split(&[0, 2, 3], "some", SplitOptions::default());
+        let of_some = some.unwrap().map(|group| group.domains().unwrap());
+        until_all_have_met(group);
+        let domains = group.domains().unwrap();
+        (domains, explained.unwrap(), of_some, output)
+    };
+    let results = Ranks::run(setup, 5, told);
+    for (rank, (domains, explained, of_some, output)) in results.iter().enumerate() {
+        assert_eq!(*domains, [[0, 0, 2, 2, 2]]);
+        assert_eq!(explained.algorithm, "slice-reduce");
+        let possible = format!("{name}: possible");
+        assert!(
+            explained.why.iter().any(|why| why.starts_with(&possible)),
+            "{explained:?}"
+        );
+        let expected = [0, 2, 3].contains(&rank).then(|| vec![vec![0, 1, 1]]);
+        assert_eq!(*of_some, expected);
+        assert_eq!(*output, results[0].3);
+    }
+    for (domains, explained, of_some, _) in Ranks::run(plain, 5, told) {
+        assert!(domains.is_empty() && of_some.is_none_or(|domains| domains.is_empty()));
+        assert!(!explained.why.iter().any(|why| why.starts_with(name)));
+    }
+}
+
+#[test]
+fn a_plan_depends_on_the_domains_that_its_name_has_components_for() {
+    let setup = Setup::from(TransportChoice::Shm);
+    let hash = |domains: &[u32], name: &str| {
+        let mut setup = setup.clone().with_domains(&[domains]);
+        setup.terms.policy.algorithms = forced(&[("all-reduce", name)]).algorithms;
+        let explain = |group: &Group| {
+            until_all_have_met(group);
+            let explained = group.explain(ALL_REDUCE, 1 << 20, DType::F32, false);
+            explained.unwrap().hash
+        };
+        Ranks::run(setup, 4, explain)[0]
+    };
+    let (pairs, uneven) = ([0, 0, 1, 1], [0, 0, 0, 1]);
+    assert_eq!(hash(&pairs, "ring"), hash(&uneven, "ring"));
+    let composed = "multi-rail(ring, ring)";
+    assert_eq!(hash(&pairs, composed), hash(&[5, 5, 9, 9], composed));
+    assert_ne!(hash(&pairs, composed), hash(&uneven, composed));
+}
