@@ -152,8 +152,9 @@ def _mistake(arguments: argparse.Namespace) -> str | None:
         return f"--peers {others[0]} is measured on one host: leave --hosts out"
     if others and arguments.dtype not in peers.DTYPES:
         return f"--peers {others[0]} adds {', '.join(peers.DTYPES)}: not {arguments.dtype}"
-    if "baidu-ring" in others and arguments.collective not in ("all-reduce", None):
-        return "--peers baidu-ring is an all-reduce, and nothing else"
+    for peer in map(peers.find, others):
+        if arguments.collective is not None and arguments.collective not in peer.collectives:
+            return f"--peers {peer.name} is compared in {', '.join(peer.collectives)}: not in {arguments.collective}"
     return None
 
 

@@ -39,6 +39,8 @@ class Peer:
     """Of the preprocessor."""
     libraries: tuple[str, ...] = ("mpi",)
     launcher: str = "mpirun"
+    collectives: tuple[str, ...] = ("all-reduce", "broadcast", "all-gather", "reduce-scatter")
+    """Those that its shim has."""
 
     @property
     def directory(self) -> Path:

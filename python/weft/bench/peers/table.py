@@ -34,6 +34,11 @@ def _intel_mpi(crowded: bool) -> Settings:
     return Settings(variables={"I_MPI_FABRICS": "shm", **({"I_MPI_WAIT_MODE": "1"} if crowded else {})})
 
 
+def _oneccl(crowded: bool) -> Settings:
+    variables = {"CCL_WORKER_OFFLOAD": "0", "CCL_ALLREDUCE": "2d", "CCL_LOG_LEVEL": "error"}
+    return Settings(variables={**_intel_mpi(crowded).variables, **variables})
+
+
 _OPEN_MPI = Peer(
     name="openmpi",
     place="openmpi",
@@ -45,7 +50,7 @@ _OPEN_MPI = Peer(
 PEERS = (
     _OPEN_MPI,
     dataclasses.replace(_OPEN_MPI, name="openmpi-raben", settings=_rabenseifner),
-    dataclasses.replace(_OPEN_MPI, name="baidu-ring", definitions=("RING",)),
+    dataclasses.replace(_OPEN_MPI, name="baidu-ring", definitions=("RING",), collectives=("all-reduce",)),
     Peer(name="mpich", place="mpich", packages=("mpich==5.0.2",), source="mpi.c", settings=_mpich, launcher="mpiexec"),
     Peer(
         name="intel-mpi",
@@ -54,6 +59,16 @@ PEERS = (
         source="mpi.c",
         settings=_intel_mpi,
         launcher="mpiexec.hydra",
+    ),
+    Peer(
+        name="oneccl",
+        place="oneccl",
+        packages=("oneccl-devel==2022.1.2", "impi-rt==2021.18.1", "impi-devel==2021.18.1"),
+        source="oneccl.cpp",
+        settings=_oneccl,
+        libraries=(":ccl/cpu/lib/libccl.a", "mpi", "hwloc", "irc", "intlc"),
+        launcher="mpiexec.hydra",
+        collectives=("all-reduce",),
     ),
 )
 
