@@ -2,12 +2,14 @@
 //!
 //! A rank always has the blocks that follow its own. ⌈log2 P⌉ steps for any number of ranks, in all of which every rank does the same; the last one
 //! sends only what is missing. Blocks lie at their place from the start, so nothing has to be rotated.
+//!
+//! With a radix above two a rank sends to several ranks per step: what the paper does with as many ports as the radix less one.
 
 use std::ops::Range;
 
-use weft_schedule::{Grid, Schedule};
+use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::{Builder, block};
+use crate::builder::{Area, Builder, block};
 use crate::cost::{Cost, Phase};
 use crate::{
     About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
@@ -36,27 +38,10 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-/// The distance of each step, and how many blocks it moves.
-fn steps(ranks: u32) -> impl Iterator<Item = (u32, u32)> {
-    let distances = (0..ranks.next_power_of_two().ilog2()).map(|step| 1 << step);
-    distances.map(move |distance| (distance, distance.min(ranks - distance)))
-}
+const RADIX: u32 = 2;
 
 fn cost(request: &Request) -> Cost {
-    let phases = steps(request.ranks).map(|(distance, blocks)| {
-        let share = f64::from(blocks) * request.block_share();
-        let own = if distance == 1 {
-            request.block_share()
-        } else {
-            0.0
-        };
-        Phase {
-            crossing: crossing::shift(request, request.ranks - distance) * share,
-            copied: own + request.staged(share),
-            ..Phase::exchange(1, 1, share)
-        }
-    });
-    Cost::of(request, [request.entry()].into_iter().chain(phases))
+    cost_by(request, RADIX)
 }
 
 fn textbook(
@@ -73,35 +58,82 @@ fn textbook(
 }
 
 fn build(request: &Request) -> Schedule {
+    build_by(request, RADIX)
+}
+
+/// What a rank sends in each step: how far before it the receivers are, and how many blocks each gets.
+fn steps(ranks: u32, radix: u32) -> impl Iterator<Item = Vec<(u32, u32)>> {
+    let held = std::iter::successors(Some(1), move |held: &u32| held.checked_mul(radix));
+    let held = held.take_while(move |held| *held < ranks);
+    held.map(move |held| {
+        let distances = (1..radix).map(|times| times * held);
+        let distances = distances.take_while(|distance| *distance < ranks);
+        distances
+            .map(|distance| (distance, held.min(ranks - distance)))
+            .collect()
+    })
+}
+
+/// The cost with this radix.
+pub(super) fn cost_by(request: &Request, radix: u32) -> Cost {
+    let own = request.block_share();
+    let phases = steps(request.ranks, radix).enumerate().map(|(step, sent)| {
+        let blocks: u32 = sent.iter().map(|(_, blocks)| blocks).sum();
+        let all = f64::from(blocks) * own;
+        let crossing = sent.iter().map(|(distance, blocks)| {
+            crossing::shift(request, request.ranks - distance) * f64::from(*blocks) * own
+        });
+        let messages = sent.len() as u32;
+        Phase {
+            crossing: crossing.sum(),
+            copied: request.staged(all) + if step == 0 { own } else { 0.0 },
+            ..Phase::exchange(1, messages, all / f64::from(messages))
+        }
+    });
+    Cost::of(request, [request.entry()].into_iter().chain(phases))
+}
+
+/// The program with this radix.
+pub(super) fn build_by(request: &Request, radix: u32) -> Schedule {
     let ranks = request.ranks;
     let mut b = Builder::new(request, Grid::Equal(ranks));
+    let all = || steps(ranks, radix).flatten();
     // Several blocks may wrap around the end of the message, which only an entry of its width has room for.
-    let several = steps(ranks).any(|(_, blocks)| blocks > 1);
+    let several = all().any(|(_, blocks)| blocks > 1);
     let staging = b.add_staging(if several { ranks } else { 1 });
     let own = block(b.rank());
     b.copy(vec![b.output(own.clone())], b.input(own));
-    for (distance, _) in steps(ranks) {
+    for (distance, _) in all() {
         b.open_to(b.after(distance));
     }
-    for (distance, _) in steps(ranks) {
+    for (distance, _) in all() {
         b.await_open(b.before(distance));
     }
-    for (distance, blocks) in steps(ranks) {
-        let (to, from) = (b.before(distance), b.after(distance));
-        for sent in wrapped(b.rank(), blocks, ranks) {
-            let dst = b.destination(to, staging, sent.clone());
-            b.copy(vec![dst], b.output(sent));
-        }
-        b.signal(to);
-        b.wait(from);
-        if let Some(area) = staging {
-            for received in wrapped(from, blocks, ranks) {
-                let landed = b.inbox(from, area, received.clone());
-                b.copy(vec![b.output(received)], landed);
+    for step in steps(ranks, radix) {
+        for (distance, blocks) in &step {
+            let to = b.before(*distance);
+            for sent in wrapped(b.rank(), *blocks, ranks) {
+                let dst = b.destination(to, staging, sent.clone());
+                b.copy(vec![dst], b.output(sent));
             }
+            b.signal(to);
+        }
+        for (distance, blocks) in step {
+            let from = b.after(distance);
+            take_in(&mut b, from, blocks, staging);
         }
     }
     b.build()
+}
+
+/// Takes what a rank sends: so many blocks from its own on.
+fn take_in(b: &mut Builder, from: Rank, blocks: u32, staging: Option<Area>) {
+    b.wait(from);
+    let Some(area) = staging else { return };
+    for received in wrapped(from, blocks, b.ranks()) {
+        let landed = b.inbox(from, area, received.clone());
+        b.copy(vec![b.output(received)], landed);
+    }
 }
 
 /// So many blocks from the first one on, around the end of the message.
