@@ -4,6 +4,7 @@ crate::registry::algorithms! {
     ring,
     doubling,
     bruck,
+    bruck_radix_4,
     direct,
     mapped,
 }
