@@ -100,17 +100,15 @@ impl Play<'_> {
     /// Lets the next message of a connection leave. Those without bytes are gone at once.
     fn leave(&mut self, pair: PairId) {
         let connection = &mut self.pairs[pair as usize];
-        let Way::Link {
-            bundle, latency_s, ..
-        } = connection.way
-        else {
+        let way = connection.way;
+        let Way::Link { latency_s, .. } = way else {
             unreachable!("messages with bytes go over links");
         };
         while let Some(message) = connection.queue.pop_front() {
             let bytes = self.messages[message as usize].bytes;
             if bytes > 0.0 {
                 connection.leaving = Some(message);
-                self.network.shares.add_flow(self.now, bundle, bytes, pair);
+                self.network.begin(self.now, way, bytes, pair);
                 return;
             }
             self.agenda
@@ -121,9 +119,11 @@ impl Play<'_> {
     /// The message that was leaving a connection has left.
     pub(crate) fn left(&mut self, pair: PairId) {
         let connection = &mut self.pairs[pair as usize];
-        let Way::Link { latency_s, .. } = connection.way else {
+        let way = connection.way;
+        let Way::Link { latency_s, .. } = way else {
             unreachable!("flows belong to links");
         };
+        self.network.ended(way, pair);
         if let Some(message) = connection.leaving.take() {
             let bytes = self.messages[message as usize].bytes;
             connection.held -= bytes;

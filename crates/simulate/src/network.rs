@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use weft_schedule::Rank;
 
+use crate::hubs::{Hubs, Watch};
 use crate::orbits::Orbits;
-use crate::share::{BundleId, ResourceId, Shares};
+use crate::share::{BundleId, Ending, ResourceId, Shares};
 use crate::{Link, Machine};
 
 /// Where a message goes by.
@@ -18,6 +19,8 @@ pub(crate) enum Way {
         bundle: BundleId,
         latency_s: f64,
         loopback: bool,
+        /// A link on it with which the bundle does not reckon, unless it is short.
+        watched: Option<ResourceId>,
     },
 }
 
@@ -26,8 +29,10 @@ pub(crate) struct Network<'a> {
     machine: &'a Machine,
     orbits: Orbits,
     host_of_rank: &'a [u32],
+    hubs: Hubs,
+    watch: Watch,
     pub(crate) shares: Shares,
-    bundles: HashMap<(u32, u32, u32), BundleId>,
+    bundles: HashMap<Vec<ResourceId>, BundleId>,
     hosts: Vec<HostResources>,
     /// By level of switches, then by unit: up and down.
     switches: Vec<Vec<[ResourceId; 2]>>,
@@ -43,7 +48,13 @@ struct HostResources {
 }
 
 impl<'a> Network<'a> {
-    pub(crate) fn new(machine: &'a Machine, orbits: Orbits, host_of_rank: &'a [u32]) -> Self {
+    /// Reckons with all links but those that are to be watched.
+    pub(crate) fn new(
+        machine: &'a Machine,
+        orbits: Orbits,
+        host_of_rank: &'a [u32],
+        hubs: Hubs,
+    ) -> Self {
         let mut shares = Shares::default();
         let last = host_of_rank[orbits.representatives() as usize - 1];
         let played = &machine.hosts[..=last as usize];
@@ -75,6 +86,8 @@ impl<'a> Network<'a> {
             machine,
             orbits,
             host_of_rank,
+            watch: Watch::new(machine.network.bytes_per_s),
+            hubs,
             shares,
             bundles: HashMap::new(),
             hosts,
@@ -91,11 +104,12 @@ impl<'a> Network<'a> {
                 return Way::Memory;
             };
             let loopback = self.hosts[near as usize].loopback;
-            let path: Vec<_> = loopback.into_iter().map(|id| (id, 1.0)).collect();
+            let path = loopback.into_iter().collect();
             return Way::Link {
-                bundle: self.bundle((near, near, 0), &path, link.flow_bytes_per_s()),
+                bundle: self.bundle(path, link.flow_bytes_per_s()),
                 latency_s: link.latency_s,
                 loopback: true,
+                watched: None,
             };
         }
         let image = host(self.orbits.representative(to));
@@ -104,34 +118,85 @@ impl<'a> Network<'a> {
             .iter()
             .take_while(|switch| near / switch.hosts != far / switch.hosts)
             .count();
-        let mut path = vec![
-            (self.hosts[near as usize].sends, 1.0),
-            (self.hosts[image as usize].receives, 1.0),
-        ];
+        let (sends, receives) = (
+            self.hosts[near as usize].sends,
+            self.hosts[image as usize].receives,
+        );
+        let (mut path, watched) = match &self.hubs {
+            hubs if hubs.watches_sending(near) => (vec![receives], Some(sends)),
+            hubs if hubs.watches_receiving(image) => (vec![sends], Some(receives)),
+            _ => (vec![sends, receives], None),
+        };
         let mut latency_s = self.machine.network.latency_s;
         for (level, switch) in switches.iter().enumerate().take(levels) {
             latency_s += switch.latency_s;
             if switch.oversubscription > 1.0 {
                 let unit = |host: u32| self.switches[level][(host / switch.hosts) as usize];
-                path.extend([(unit(near)[0], 1.0), (unit(image)[1], 1.0)]);
+                path.extend([unit(near)[0], unit(image)[1]]);
             }
         }
-        let rate_max = self.machine.network.flow_bytes_per_s();
         Way::Link {
-            bundle: self.bundle((near, image, levels as u32 + 1), &path, rate_max),
+            bundle: self.bundle(path, self.machine.network.flow_bytes_per_s()),
             latency_s,
             loopback: false,
+            watched,
         }
     }
 
-    fn bundle(
-        &mut self,
-        key: (u32, u32, u32),
-        path: &[(ResourceId, f64)],
-        rate_max: f64,
-    ) -> BundleId {
+    /// Begins a flow of a pair of ranks, which has no other one.
+    pub(crate) fn begin(&mut self, now: f64, way: Way, bytes: f64, pair: u32) {
+        let Way::Link {
+            bundle, watched, ..
+        } = way
+        else {
+            unreachable!("flows go over links");
+        };
+        let bundle = match watched {
+            Some(link) if self.watch.begin(link, bundle, pair) => self.with_link(bundle, link),
+            _ => bundle,
+        };
+        self.shares.add_flow(now, bundle, bytes, pair);
+    }
+
+    /// Takes note that the flow of a pair of ranks has ended.
+    pub(crate) fn ended(&mut self, way: Way, pair: u32) {
+        if let Way::Link {
+            watched: Some(link),
+            ..
+        } = way
+        {
+            self.watch.end(link, pair);
+        }
+    }
+
+    /// Computes rates anew where anything has changed, and with all links that are short.
+    pub(crate) fn settle(&mut self, now: f64, tell: &mut dyn FnMut(Ending)) {
+        loop {
+            self.shares.settle(now, tell);
+            let short = self.watch.overloaded(&self.shares);
+            if short.is_empty() {
+                return;
+            }
+            for link in short {
+                for (bundle, pair) in self.watch.take_in(link) {
+                    let with_link = self.with_link(bundle, link);
+                    self.shares.move_flow(now, bundle, with_link, pair);
+                }
+            }
+        }
+    }
+
+    /// The bundle of flows with the same path and this link.
+    fn with_link(&mut self, bundle: BundleId, link: ResourceId) -> BundleId {
+        let path = self.shares.path(bundle).chain([link]).collect();
+        self.bundle(path, self.machine.network.flow_bytes_per_s())
+    }
+
+    /// All flows with the same path, which have the same limit.
+    fn bundle(&mut self, path: Vec<ResourceId>, rate_max: f64) -> BundleId {
         let shares = &mut self.shares;
-        *(self.bundles.entry(key)).or_insert_with(|| shares.add_bundle(path, rate_max))
+        let uses: Vec<_> = path.iter().map(|resource| (*resource, 1.0)).collect();
+        *(self.bundles.entry(path)).or_insert_with(|| shares.add_bundle(&uses, rate_max))
     }
 
     /// What the work of a representative's thread takes part in, where it shares anything with others: its cores first, and

@@ -4,9 +4,11 @@ use weft_algorithms::{Symmetry, Topology};
 use weft_schedule::{Rank, Schedule};
 
 use crate::agenda::{Agenda, Occurrence};
+use crate::hubs::Hubs;
 use crate::network::Network;
 use crate::orbits::Orbits;
 use crate::program::{Program, Target};
+use crate::share::Ending;
 use crate::thread::{Message, MessageId, Pair, PairId, Thread};
 use crate::trace::Event;
 use crate::{Error, Job, Machine, Source};
@@ -14,10 +16,10 @@ use crate::{Error, Job, Machine, Source};
 /// Whether ranks that do the same are played once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PlaySymmetry {
-    /// Where the algorithm and the machine allow it.
+    /// Where the algorithm and the machine allow it. Where many meet at few, links are left out while they are not short.
     #[default]
     Auto,
-    /// All ranks are played.
+    /// All ranks are played, with all links.
     Off,
 }
 
@@ -89,7 +91,12 @@ pub fn play(machine: &Machine, job: &Job<'_>, options: &PlayOptions) -> Result<P
     let orbits = Orbits::of(machine, symmetry.0, symmetry.1);
     let host_of_rank = machine.host_of_rank();
     let (programs, tiles) = compile(machine, job, topology, orbits, &host_of_rank)?;
-    let mut play = Play::new(machine, job, options.trace, orbits, &host_of_rank, programs);
+    let hubs = match (options.symmetry, orbits.shorten()) {
+        (PlaySymmetry::Auto, false) => Hubs::of(machine, &host_of_rank, &programs),
+        _ => Hubs::default(),
+    };
+    let network = Network::new(machine, orbits, &host_of_rank, hubs);
+    let mut play = Play::new(machine, job, options.trace, orbits, network, programs);
     play.tiles = tiles;
     play.run()?;
     let done: Vec<f64> = play.threads.iter().filter_map(|t| t.finished).collect();
@@ -190,10 +197,9 @@ impl<'a> Play<'a> {
         job: &Job<'_>,
         trace: bool,
         orbits: Orbits,
-        host_of_rank: &'a [u32],
+        mut network: Network<'a>,
         programs: Vec<Program>,
     ) -> Self {
-        let mut network = Network::new(machine, orbits, host_of_rank);
         let mut threads = Vec::with_capacity(programs.len());
         let mut pairs: Vec<Pair> = Vec::new();
         for (rank, program) in programs.into_iter().enumerate() {
@@ -280,8 +286,8 @@ impl<'a> Play<'a> {
             // Nobody becomes runnable by what another thread does at once: everything told takes its way through the agenda.
             self.runnable = runnable;
             let agenda = &mut self.agenda;
-            let tell = &mut |ending: crate::share::Ending| agenda.note_ending(&ending);
-            self.network.shares.settle(self.now, tell);
+            let tell = &mut |ending: Ending| agenda.note_ending(&ending);
+            self.network.settle(self.now, tell);
         }
         self.check_all_finished()
     }
