@@ -189,6 +189,9 @@ class Group(Collectives, Messages):
         `weft.ConfigError` if it is wrong. Every rank calls it with the same schedule: different ones under one name
         are told as `weft.Desync`. To force it for all calls of a group, give it to `weft.init` or `new_group`.
 
+        One that reaches the input or output of other ranks runs on `symmetric` memory only; the ranks must be on one
+        host. With `reproducible`, those are allowed that combine all contributions at once, in the order of ranks.
+
         Args:
             name: How calls name it: letters, digits, - _ and dots. Neither the name of one of weft's algorithms, nor of
                 another schedule of this group.

@@ -65,6 +65,45 @@ def own_schedule(group):
             raise AssertionError("it was not refused")
 
 
+def own_schedule_in_place(group):
+    """An all-reduce that adds into all ranks' arrays: forced, on symmetric memory, and told apart from the rest."""
+    ranks = group.size
+    builder = Builder("all-reduce", ranks, chunks=ranks)
+    for me in builder.programs:
+        others = [me.after(distance) for distance in range(1, ranks)]
+        shares = [rank.output[me.rank] for rank in builder.programs]
+        meet(me, others)
+        me.reduce(shares, shares, last=True)
+        meet(me, others)
+    options = {"schedules": {"mine": builder.build()}, "algorithm": {"all-reduce": "mine"}, "reproducible": True}
+    if len(set(group.hosts)) > 1:
+        try:
+            group.new_group(range(ranks), **options)
+        except weft.ConfigError as error:
+            return str(error)
+        return "it was not refused"
+    forced = group.new_group(range(ranks), **options)
+    x = forced.symmetric(1000)
+    x[:] = group.rank + 1
+    forced.all_reduce(x)
+    assert np.all(x == ranks * (ranks + 1) / 2)
+    assert forced.symmetric_operations == 1
+    try:
+        forced.all_reduce(np.ones(1000, np.float32))
+    except weft.ConfigError as error:
+        forced.all_reduce(x)
+        return str(error)
+    return "it was not refused"
+
+
+def meet(me, others):
+    """A rank tells all others that it is here, and hears it of them."""
+    for other in others:
+        me.signal(other)
+    for other in others:
+        me.wait(other)
+
+
 def own_schedule_replayed(group, transport, address, path):
     """A schedule that options bring is forced, and kept in the plan's file, which is all that the next group reads."""
     mine = everything_to_everybody(group.size)

@@ -44,6 +44,14 @@ def test_own_schedule(team):
 
 @with_transports
 @pytest.mark.parametrize("ranks", [3])
+def test_own_schedule_in_place(team, transport):
+    told = team.run(tasks.own_schedule_in_place)
+    says = {"shm": "needs symmetric memory", "tcp": "needs symmetric memory and all ranks on one host"}
+    assert all(says[transport] in refusal for refusal in told), told
+
+
+@with_transports
+@pytest.mark.parametrize("ranks", [3])
 def test_own_schedule_replayed(team, transport, tmp_path):
     team.run(tasks.own_schedule_replayed, transport, f"127.0.0.1:{free_port()}", str(tmp_path / "plan.json"))
 

@@ -116,3 +116,50 @@ def test_wrong_options_end_with_status_2(arguments: str, capsys: pytest.CaptureF
 def test_no_question_ends_the_process(question: str) -> None:
     with pytest.raises(weft.ArgumentError):
         _weft.plan(question)
+
+
+def own_files(directory: Path) -> list[str]:
+    """Options for schedules of one's own: one that is right for two ranks, and one that is wrong."""
+    two_shot = plan("two-shot", Call("all-reduce", ranks=2)).schedule
+    (directory / "mine.txt").write_text(two_shot.text)
+    (directory / "wrong.txt").write_text(two_shot.text.replace("signal", "wait"))
+    return [f"--schedule={name}={directory}/{name}.txt" for name in ("mine", "wrong")]
+
+
+def test_schedules_of_ones_own_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = own_files(tmp_path)
+    assert main(["plan", "--list", *files]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    own = lines[lines.index("schedules of your own") :]
+    assert own[1] == "  mine   all-reduce of 2 ranks (reproducible)"
+    assert own[2].startswith("  wrong  not verified: ")
+    assert main(["plan", "--list", "--collective", "reduce", files[0]]) == 0
+    assert "of your own" not in capsys.readouterr().out
+    assert main(["plan", "--list", "--json", files[0]]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[-1] == {
+        "name": "mine", "problem": None, "collective": "all-reduce", "root": None, "ranks": 2, "reproducible": True,
+    }  # fmt: skip
+
+
+def test_schedules_of_ones_own_are_listed_by_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_files(tmp_path)
+    monkeypatch.setenv("WEFT_SCHEDULES", f"mine={tmp_path}/mine.txt")
+    assert main(["plan", "--list"]) == 0
+    assert "  mine  all-reduce of 2 ranks" in capsys.readouterr().out
+    monkeypatch.setenv("WEFT_SCHEDULES", f"mine={tmp_path}/missing.txt")
+    assert main(["plan", "--list"]) == 2
+    assert "missing.txt cannot be read" in capsys.readouterr().err
+
+
+def test_schedules_of_ones_own_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = own_files(tmp_path)
+    explain = ["plan", "--explain", "--gbps", "10", "--hosts", "2"]
+    assert main([*explain, "mine", "--ranks", "2", *files]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("> mine ") for line in lines)
+    assert any(line.startswith("  wrong is refused: ") for line in lines)
+    assert main([*explain, "--ranks", "4", files[0]]) == 0
+    assert "  mine is for all-reduce of 2 ranks" in capsys.readouterr().out

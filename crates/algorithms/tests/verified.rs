@@ -141,6 +141,7 @@ fn check(algorithm: &Algorithm, request: Request) {
         let canonical = canonical_tree(request.ranks);
         let reproducible =
             !report.trees.is_empty() && report.trees.iter().all(|tree| *tree == canonical);
+        assert_eq!(report.is_canonical(), reproducible, "{what}");
         if algorithm.requires.reproducible {
             assert!(reproducible, "{what}: {:?}", report.trees);
         }

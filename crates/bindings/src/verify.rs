@@ -64,6 +64,8 @@ struct Findings {
     read: Vec<Option<f64>>,
     /// By chunk: in which order contributions are combined.
     trees: Vec<String>,
+    /// Whether that is at once, in the order of ranks.
+    reproducible: bool,
 }
 
 /// Reads schedules and verifies them. JSON in and out.
@@ -157,6 +159,7 @@ impl Findings {
             sent: shares(&report.sent, &first.grid),
             read: shares(&report.read, &first.grid),
             trees: report.trees.clone(),
+            reproducible: report.is_canonical(),
         }
     }
 }

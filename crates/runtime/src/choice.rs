@@ -9,7 +9,6 @@ use crate::Error;
 use crate::call::{COLLECTIVES, Call, Counts, collective_name};
 use crate::catalog::Catalog;
 use crate::channel::Layout;
-use crate::defaults::SMALL_BYTES;
 use crate::lines::Line;
 use crate::own::Own;
 use crate::plan::PlanKey;
@@ -132,14 +131,31 @@ impl Chooser {
                 self.retiled(way, call.tiling)?
             }
         };
-        let symmetric = symmetric && bytes > SMALL_BYTES;
-        Ok(PlanKey {
+        let symmetric = symmetric && self.catalog.at(way).takes_symmetric(bytes);
+        Ok(self.key(way, call, symmetric))
+    }
+
+    /// The plan for the small call on ordinary memory that goes before another one, which is not the user's: it runs
+    /// by default where what the policy allows needs symmetric memory.
+    pub(crate) fn choose_agreement(&mut self, call: &Call) -> Result<PlanKey, Error> {
+        self.choose(call, false).or_else(|_| {
+            let kind = Kind {
+                symmetric: false,
+                per_rank: false,
+            };
+            let lines = self.default_lines(call.collective, kind)?;
+            Ok(self.key(lines[0].way, call, false))
+        })
+    }
+
+    fn key(&self, way: u32, call: &Call, symmetric: bool) -> PlanKey {
+        PlanKey {
             way,
             root: crate::call::root(call.collective).unwrap_or(0),
             symmetric,
-            per_rank: kind.per_rank,
+            per_rank: !matches!(call.counts, Counts::Equal(_)),
             short: self.catalog.at(way).short(symmetric),
-        })
+        }
     }
 
     /// The same way with the tiling that a call asks for.
@@ -159,7 +175,7 @@ impl Chooser {
     pub(crate) fn gains_from_symmetric_memory(&mut self, call: &Call) -> bool {
         let with = |chooser: &mut Self, symmetric| chooser.choose(call, symmetric).ok();
         let (ordinary, symmetric) = (with(self, false), with(self, true));
-        ordinary.is_some() && symmetric.is_some() && ordinary != symmetric
+        symmetric.is_some() && ordinary != symmetric
     }
 
     pub(crate) fn refused(&self, way: u32, why: &str) -> Error {
@@ -180,7 +196,11 @@ impl Chooser {
     fn reproducible(&self, collective: &str) -> Vec<String> {
         let family = self.family(collective);
         let able = family.iter().filter(|c| c.requires().reproducible);
-        able.map(Selection::name).collect()
+        let own = self.catalog.own().iter().filter(|own| {
+            own.requires.reproducible && collective_name(own.collective) == collective
+        });
+        let own = own.map(|own| own.name.clone());
+        able.map(Selection::name).chain(own).collect()
     }
 
     pub(crate) fn family(&self, collective: &str) -> Vec<Selection> {

@@ -130,24 +130,30 @@ impl Ready {
 impl GroupState {
     /// The plans that a call may run by, and the ranks that it involves and that there is no channel to yet.
     fn plans_for(&mut self, call: &Call) -> Result<(Keys, Vec<u32>), Error> {
-        let ordinary = self.chooser.choose(call, false)?;
-        let symmetric = match self.may_be_symmetric(call) {
-            true => Some(self.chooser.choose(call, true)?),
-            false => None,
+        let ordinary = self.chooser.choose(call, false);
+        let keys = match self.may_be_symmetric(call) {
+            true => Keys {
+                ordinary: ordinary.ok(),
+                symmetric: Some(self.chooser.choose(call, true)?),
+            },
+            false => Keys {
+                ordinary: Some(ordinary?),
+                symmetric: None,
+            },
         };
-        let mut involved = self.plan(ordinary, call)?.neighbours.clone();
-        if let Some(key) = symmetric {
+        let mut involved = Vec::new();
+        for key in keys.ordinary.into_iter().chain(keys.symmetric) {
             involved.extend(&self.plan(key, call)?.neighbours);
         }
         if self.needs_agreement(call) {
             let agreement = agreement_call(std::ptr::null_mut(), call);
-            let key = self.chooser.choose(&agreement, false)?;
+            let key = self.chooser.choose_agreement(&agreement)?;
             involved.extend(&self.plan(key, &agreement)?.neighbours);
         }
         involved.retain(|rank| self.channels[*rank as usize].is_none());
         involved.sort_unstable();
         involved.dedup();
-        Ok(((ordinary, symmetric), involved))
+        Ok((keys, involved))
     }
 
     /// Adds a call to the operations under way, behind the agreement that it may need.
@@ -178,7 +184,7 @@ impl GroupState {
         if reads_only && !std::ptr::eq(call.input, call.output) {
             call.output = call.input.cast_mut();
         }
-        let symmetric = keys.1.and_then(|_| self.symmetric_bases(&call));
+        let symmetric = keys.symmetric.and_then(|_| self.symmetric_bases(&call));
         let agreement = match self.needs_agreement(&call) {
             true => Some(
                 self.enqueue_agreement(&call, symmetric.as_ref().map_or(0, |(value, _)| *value))?,
@@ -217,11 +223,14 @@ impl GroupState {
         let completion = Completion::new();
         let agreement = Agreement::new(value, completion.clone());
         let small = agreement_call(agreement.memory(), call);
-        let key = self.chooser.choose(&small, false)?;
+        let keys = Keys {
+            ordinary: Some(self.chooser.choose_agreement(&small)?),
+            symmetric: None,
+        };
         let ready = Ready {
             keep: Some(Keep::Agreement(agreement.clone())),
             inline: self.enter_inline(&small),
-            ..Ready::new(&small, (key, None))
+            ..Ready::new(&small, keys)
         };
         self.push(small, completion, ready);
         Ok(agreement)
@@ -244,6 +253,7 @@ impl GroupState {
             bases: ready.bases,
             agreement: ready.agreement,
             running: None,
+            refusal: None,
             waiting: None,
             last_step: now,
             last_query: now,

@@ -73,7 +73,11 @@ impl Chooser {
         Ok(merged.collect())
     }
 
-    fn default_lines(&mut self, collective: Collective, kind: Kind) -> Result<Vec<Line>, Error> {
+    pub(crate) fn default_lines(
+        &mut self,
+        collective: Collective,
+        kind: Kind,
+    ) -> Result<Vec<Line>, Error> {
         let name = collective_name(collective);
         let mut lines = Vec::new();
         for (up_to, candidates) in preferences(name, self.setting) {

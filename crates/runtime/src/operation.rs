@@ -105,8 +105,14 @@ pub(crate) struct Running {
     pub(crate) tiles: Vec<Tile>,
 }
 
-/// The plan of a call, and the one to use instead if all ranks passed symmetric memory.
-pub(crate) type Keys = (PlanKey, Option<PlanKey>);
+/// The plans that a call may run by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keys {
+    /// For any memory; none where what was asked for runs on symmetric memory only.
+    pub(crate) ordinary: Option<PlanKey>,
+    /// To use instead if all ranks passed symmetric memory.
+    pub(crate) symmetric: Option<PlanKey>,
+}
 
 /// One call under way.
 #[derive(Debug)]
@@ -122,6 +128,8 @@ pub(crate) struct Operation {
     pub(crate) bases: Bases,
     pub(crate) agreement: Option<Arc<Agreement>>,
     pub(crate) running: Option<Running>,
+    /// Why it cannot run, as all ranks find alike.
+    pub(crate) refusal: Option<Error>,
     /// Why its next tile cannot start, if none is under way.
     pub(crate) waiting: Option<Blocked>,
     /// When it last made a step, as far as housekeeping saw.
@@ -145,8 +153,11 @@ impl Operation {
         (self.sequence % LANES as u64) as usize
     }
 
-    /// Whether everything is done.
+    /// Whether everything is done, or nothing can be.
     pub(crate) fn is_done(&self) -> bool {
+        if self.refusal.is_some() {
+            return true;
+        }
         if let Some(entered) = &self.inline {
             return entered.ended;
         }
@@ -190,6 +201,12 @@ impl GroupState {
         }
         let lane = operation.lane();
         let (key, largest) = operation.settle();
+        let Some(key) = key else {
+            self.operations[position].refusal = Some(Error::Config(
+                "the schedule asked for needs symmetric memory, the same piece at the same place on every rank".into(),
+            ));
+            return Ok(false);
+        };
         let plan = match self.plans.get(&key) {
             Some(plan) => plan.clone(),
             None => return Err(Error::Internal("an operation without its plan".into())),
@@ -222,17 +239,19 @@ impl GroupState {
 }
 
 impl Operation {
-    /// What the ranks have agreed on: the plan, and the largest block where that is not known to all.
-    fn settle(&self) -> (PlanKey, Option<u64>) {
-        match (&self.agreement, self.keys) {
-            (Some(agreement), (_, Some(symmetric)))
-                if agreement.unanimous() && agreement.largest() != 0 =>
-            {
-                (symmetric, None)
+    /// What the ranks have agreed on: the plan, if there is one, and the largest block where that is not known to all.
+    fn settle(&self) -> (Option<PlanKey>, Option<u64>) {
+        let Keys {
+            ordinary,
+            symmetric,
+        } = self.keys;
+        match &self.agreement {
+            None => (ordinary, None),
+            Some(agreement) if symmetric.is_none() => (ordinary, Some(agreement.largest())),
+            Some(agreement) => {
+                let agreed = agreement.unanimous() && agreement.largest() != 0;
+                (if agreed { symmetric } else { ordinary }, None)
             }
-            (Some(_), (key, Some(_))) => (key, None),
-            (Some(agreement), (key, None)) => (key, Some(agreement.largest())),
-            (None, (key, _)) => (key, None),
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use weft_algorithms::{Parts, Reach, Requirements};
 use weft_schedule::{
-    Collective, Grid, Mapped, Rank, Report, Schedule, VerifyOptions, parse, print, verify,
+    Buffer, Collective, Grid, Mapped, Rank, Schedule, Slice, Step, VerifyOptions, parse, print,
+    verify,
 };
 
 use crate::Error;
@@ -103,12 +104,12 @@ impl Own {
                 "has {programs} programs, but the group has {ranks} ranks"
             )));
         }
-        verified(&schedules, meeting).map_err(refuse)?;
+        let requires = verified(&schedules, meeting).map_err(refuse)?;
         let text = print(&schedules);
         let own = Own {
             name: name.into(),
             collective: schedules[0].collective,
-            requires: requirements(&schedules),
+            requires,
             hash: text.bytes().map(u64::from).fold(1, mix),
             text,
             schedule: schedules[rank as usize].clone(),
@@ -144,25 +145,46 @@ impl Own {
     }
 }
 
-/// What the verifier says where the ranks of a host read each other's temporary memory, and others nothing.
-fn verified(schedules: &[Schedule], meeting: &Meeting) -> Result<Report, String> {
-    let hosts = meeting.members.iter().map(|member| member.host);
-    let options = VerifyOptions {
-        hosts: Some(hosts.collect()),
-        ..VerifyOptions::mapped(Mapped::Scratch)
+/// What the schedules require, if they are right where the ranks of a host map each other's temporary memory and, if they ask for it,
+/// all ranks the caller's. What was verified for a group's hosts needs no further condition on them.
+fn verified(schedules: &[Schedule], meeting: &Meeting) -> Result<Requirements, String> {
+    let ranks = meeting.members.len() as u32;
+    let symmetric = schedules.iter().any(reaches_arrays_of_others);
+    if symmetric && !(1..ranks).all(|rank| meeting.maps(0, rank)) {
+        let hosts = meeting.ranks_per_host();
+        return Err(format!(
+            "reaches other ranks' input or output, so it needs symmetric memory and all ranks on one host; \
+             this group's hosts have {hosts:?} ranks"
+        ));
+    }
+    let mapped = match symmetric {
+        true => Mapped::All,
+        false => Mapped::Scratch,
     };
-    verify(schedules, &options.one_tile()).map_err(|error| format!("is refused: {error}"))
+    let options = VerifyOptions {
+        hosts: Some(meeting.members.iter().map(|member| member.host).collect()),
+        ..VerifyOptions::mapped(mapped)
+    };
+    let report = verify(schedules, &options.one_tile());
+    let report = report.map_err(|error| format!("is refused: {error}"))?;
+    Ok(Requirements {
+        mapped: Reach::None,
+        symmetric,
+        per_rank_sizes: matches!(schedules[0].grid, Grid::Blocks(_)),
+        reproducible: report.is_canonical(),
+        parts: Parts::None,
+    })
 }
 
-/// What was verified for a group's hosts runs in that group.
-fn requirements(schedules: &[Schedule]) -> Requirements {
-    Requirements {
-        mapped: Reach::None,
-        symmetric: false,
-        per_rank_sizes: matches!(schedules[0].grid, Grid::Blocks(_)),
-        reproducible: false,
-        parts: Parts::None,
-    }
+fn reaches_arrays_of_others(schedule: &Schedule) -> bool {
+    let theirs = |slice: &Slice| {
+        slice.rank != schedule.rank && matches!(slice.buffer, Buffer::Input | Buffer::Output)
+    };
+    schedule.steps.iter().any(|step| match step {
+        Step::Copy { dsts, src, .. } => dsts.iter().chain([src]).any(theirs),
+        Step::Reduce { dsts, srcs, .. } => dsts.iter().chain(srcs).any(theirs),
+        Step::Signal { .. } | Step::Wait { .. } => false,
+    })
 }
 
 /// Names of algorithms, so that they can stand wherever those do.

@@ -218,7 +218,8 @@ impl State {
                 if group.operations[position].is_done()
                     && let Some(operation) = group.operations.remove(position)
                 {
-                    finished.push((operation.completion, Ok(())));
+                    let outcome = operation.refusal.map_or(Ok(()), Err);
+                    finished.push((operation.completion, outcome));
                 }
                 progressed
             }

@@ -4,15 +4,18 @@ mod ranks;
 
 use std::collections::BTreeMap;
 
+use ranks::arena::{Arena, perform};
 use ranks::asked::{
-    ALL_REDUCE, by, forced, name_of, profile, programs, row, run, setup, until_all_have_met,
+    ALL_REDUCE, by, forced, name_of, profile, programs, programs_for, row, run, setup,
+    until_all_have_met,
 };
 use ranks::case::Case;
 use ranks::judge::check;
 use ranks::{Ranks, Setup};
+use weft_algorithms::Memory;
 use weft_kernels::DType;
 use weft_runtime::{Error, Policy, Profile, Schedules, SplitOptions, TransportChoice};
-use weft_schedule::{Collective, parse, print};
+use weft_schedule::{Collective, Schedule, parse, print};
 
 /// These schedules, by name: each is one of weft's algorithms for all-reduce under another name.
 fn texts(pairs: &[(&str, &str)], ranks: u32) -> Schedules {
@@ -314,4 +317,97 @@ fn a_profiles_rooted_schedule_is_for_its_root_and_defaults_for_others() {
     let refusal =
         "mine: refused: the schedule \"mine\" is for broadcast from 1, not for broadcast from 0";
     assert!(why[0].contains(&refusal.to_owned()), "{why:?}");
+}
+
+#[test]
+fn a_schedule_may_reach_symmetric_memory_and_then_runs_on_nothing_else() {
+    let policy = bringing(
+        Schedules::from([("mine".to_owned(), print(&in_place(3)))]),
+        &[("all-reduce", "mine")],
+    );
+    let forced = setup(TransportChoice::Shm, policy, vec![]);
+    for setup in [Setup::from(TransportChoice::Shm), forced] {
+        let symmetric = |count| Case {
+            symmetric: true,
+            ..by("mine", count)
+        };
+        let outputs = Ranks::run(setup, 3, |group| {
+            group.add_schedule("mine", in_place(3)).unwrap();
+            let early = run(group, &by("mine", 10)).unwrap_err().to_string();
+            assert!(early.contains("needs symmetric memory"), "{early}");
+            let memory = group.symmetric(1 << 20).unwrap();
+            let run_there = |count: usize, offset: usize| {
+                let case = symmetric(count);
+                let arena = Arena::new(&case, group, Some((&memory, offset)));
+                let work = arena.issue(&case, group, false).unwrap();
+                work.wait(None, &mut || false).map(|_| arena.finish())
+            };
+            // Refused on all ranks, and the group goes on: ordinary memory on one rank, and another place.
+            let apart = |rank: u32| if group.rank() == rank { 4096 } else { 0 };
+            let elsewhere = run_there(1000, apart(1)).unwrap_err();
+            let mixed = match group.rank() {
+                0 => run(group, &by("mine", 1000)).unwrap_err(),
+                _ => run_there(1000, 0).unwrap_err(),
+            };
+            for error in [elsewhere, mixed] {
+                assert!(matches!(error, Error::Config(_)), "{error}");
+                assert!(
+                    error.to_string().contains("needs symmetric memory"),
+                    "{error}"
+                );
+            }
+            let before = group.symmetric_operations();
+            let outputs = [1, 1000, 30_000].map(|count| run_there(count, 8192).unwrap());
+            assert_eq!(group.symmetric_operations() - before, 3);
+            // Calls that do not name it, and other collectives, are as ever.
+            perform(&Case::simple(Collective::AllGather, 100), group, None);
+            outputs
+        });
+        for (place, count) in [1, 1000, 30_000].into_iter().enumerate() {
+            let of_case: Vec<_> = outputs
+                .iter()
+                .map(|of_rank| of_rank[place].clone())
+                .collect();
+            check(&symmetric(count), &of_case);
+        }
+    }
+    let refused = Ranks::run(TransportChoice::Tcp, 3, |group| {
+        until_all_have_met(group);
+        group
+            .add_schedule("mine", in_place(3))
+            .unwrap_err()
+            .to_string()
+    });
+    assert!(
+        refused[0].contains("needs symmetric memory and all ranks on one host"),
+        "{refused:?}"
+    );
+}
+
+/// An all-reduce in which every rank adds its share in all ranks' arrays, in the order of ranks.
+fn in_place(ranks: u32) -> Vec<Schedule> {
+    programs_for(Memory::Symmetric, "slice-reduce", ALL_REDUCE, ranks)
+}
+
+#[test]
+fn a_schedule_that_adds_in_the_order_of_ranks_is_reproducible() {
+    let policy = Policy {
+        reproducible: true,
+        ..bringing(texts(&[("mine", "two-shot"), ("round", "ring")], 3), &[])
+    };
+    let case = by("mine", 1000);
+    let outputs = Ranks::run(setup(TransportChoice::Shm, policy, vec![]), 3, |group| {
+        let output = run(group, &case).unwrap();
+        assert_eq!(output, run(group, &by("direct", 1000)).unwrap());
+        let refused = run(group, &by("round", 1000)).unwrap_err().to_string();
+        assert!(refused.contains("honoured by"), "{refused}");
+        assert!(refused.contains(", mine"), "{refused}");
+        let known = group.schedules().unwrap();
+        assert_eq!(
+            [known[0].reproducible, known[1].reproducible],
+            [true, false]
+        );
+        output
+    });
+    check(&case, &outputs);
 }

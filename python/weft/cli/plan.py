@@ -6,25 +6,27 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from weft import config
+from weft import choice, config
 from weft.bench.sizes import show_bytes
 from weft.cli import options
 from weft.cli.command import Command, ended_by_interrupt
 from weft.cli.times import show_time
 from weft.cli.verify import describe
-from weft.errors import ArgumentError, ConfigError
-from weft.schedule import Algorithm, Call, Planned, algorithms, plan
-from weft.simulation import Candidate, Machine, candidates, gantt
+from weft.errors import ArgumentError, ConfigError, ScheduleError
+from weft.schedule import Algorithm, Call, Planned, Schedule, algorithms, plan
+from weft.simulation import Candidate, Machine, candidates, gantt, own_candidates
 from weft.tuning.profile import Profile, hardware
 from weft.tuning.profile import candidates as profiles
 
 DESCRIPTION = """\
 Shows the schedule that an algorithm makes for a group, in text form, with what it costs: steps, bytes, order of
 reduction, and whether the verifier accepts it. `weft verify` reads what this prints. With --draw, a picture of it as it
-would run on a machine; with --explain, what every algorithm would take there, and why some cannot be taken.
+would run on a machine; with --explain, what every algorithm would take there, and why some cannot be taken. Schedules
+of your own (--schedule, WEFT_SCHEDULES, those of the profile) are listed and explained with them.
 """
 
 EPILOG = """\
@@ -35,6 +37,7 @@ examples:
   weft plan slice-reduce --ranks 4 --memory symmetric --json
   weft plan two-shot --ranks 4 --hosts 4 --draw two-shot.svg
   weft plan --explain --ranks 8 --hosts 2 --size 4M
+  weft plan --explain --ranks 4 --schedule chain=chain.txt
 """
 
 
@@ -56,6 +59,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default="equal",
         help="whether blocks have a size per rank, as in the v collectives (default: %(default)s)",
     )
+    options.add_schedules(parser, "list and explain also")
     parser.add_argument("--rank", type=options.at_least(0), metavar="R", help="show the program of this rank only")
     parser.add_argument("--draw", type=Path, metavar="FILE", help="draw the schedule as a Gantt picture (SVG)")
     parser.add_argument("--explain", action="store_true", help="compare what all algorithms would take")
@@ -85,10 +89,11 @@ def _list(arguments: argparse.Namespace) -> int:
     if not found:
         known = ", ".join(dict.fromkeys(algorithm.collective for algorithm in algorithms()))
         raise ArgumentError(f"--collective {arguments.collective}: one of {known}")
+    own = own_rows(_own(arguments), arguments.collective)
     if arguments.json:
-        print(json.dumps([dataclasses.asdict(algorithm) for algorithm in found], indent=1))
+        print(json.dumps([*map(dataclasses.asdict, found), *own], indent=1))
     else:
-        print("\n".join(table(found)))
+        print("\n".join([*table(found), *own_table(own)]))
         if any(algorithm.full_name != algorithm.name for algorithm in found):
             print("\nWhat stands in parentheses is what is taken if a name comes without.")
     return 0
@@ -108,6 +113,42 @@ def table(found: tuple[Algorithm, ...]) -> list[str]:
         suffix = f" ({'; '.join(notes)})" if notes else ""
         lines.append(f"  {algorithm.full_name:<{name_width}}  {algorithm.summary}{suffix}")
     return lines
+
+
+def own_rows(schedules: Mapping[str, Schedule], collective: str | None) -> list[dict[str, Any]]:
+    """Schedules of the user's own, of one collective or of all, and what the verifier says of each."""
+    rows: list[dict[str, Any]] = []
+    for name, schedule in schedules.items():
+        try:
+            report = schedule.verify("all")
+        except ScheduleError as error:
+            rows.append({"name": name, "problem": str(error)})
+            continue
+        if collective in (None, report.collective):
+            about = {about: getattr(report, about) for about in ("collective", "root", "ranks", "reproducible")}
+            rows.append({"name": name, "problem": None, **about})
+    return rows
+
+
+def own_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The same, a line for each."""
+    lines = ["", "schedules of your own"] if rows else []
+    width = max((len(row["name"]) for row in rows), default=0)
+    for row in rows:
+        about = f"not verified: {row['problem']}"
+        if row["problem"] is None:
+            root = "" if row["root"] is None else f" with root {row['root']}"
+            about = f"{row['collective']}{root} of {row['ranks']} ranks{' (reproducible)' * row['reproducible']}"
+        lines.append(f"  {row['name']:<{width}}  {about}")
+    return lines
+
+
+def _own(arguments: argparse.Namespace) -> dict[str, Schedule]:
+    """Schedules of the user's own: those of the options, else those of the configuration."""
+    given = options.own_schedules(arguments.schedule)
+    if given is not None:
+        return given
+    return {name: Schedule(text) for name, text in choice.schedules(config.load().schedules).items()}
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -135,6 +176,10 @@ def _explain(arguments: argparse.Namespace) -> int:
     if profile is not None:
         machine = dataclasses.replace(machine, parameters=options.machine_of(profile[1].machine))
     found = candidates(machine, arguments.size, call)
+    own = _own(arguments)
+    if profile is not None:
+        own = {name: Schedule(text) for name, text in profile[1].schedules.items()} | own
+    found += own_candidates(machine, arguments.size, call, own)
     named = arguments.algorithm
     if named is not None and named not in [candidate.algorithm for candidate in found]:
         found += candidates(machine, arguments.size, call, [named])
@@ -175,10 +220,12 @@ def explanation(found: Sequence[Candidate], size: int, named: str | None) -> lis
     usable = [candidate for candidate in found if candidate.time_s is not None]
     refused = [candidate for candidate in found if candidate.time_s is None]
     width = max(len(candidate.algorithm) for candidate in found)
-    lines = [f"{show_bytes(size)}, by closed form; latency is what would be left without bytes", ""]
+    head = f"{show_bytes(size)}, by closed form (schedules of your own: as played)"
+    lines = [f"{head}; latency is what would be left without bytes", ""]
     lines.append(f"  {'algorithm':<{width}} {'time':>9}  {'latency':>9}  times the fastest")
+    fastest_s = min((candidate.time_s or 0.0 for candidate in usable), default=0.0) or 1.0
     for candidate in sorted(usable, key=lambda candidate: candidate.time_s or 0.0):
-        ratio = (candidate.time_s or 0.0) / (usable[0].time_s or 1.0)
+        ratio = (candidate.time_s or 0.0) / fastest_s
         mark = ">" if candidate.algorithm == named else " "
         times = f"{show_time(candidate.time_s or 0.0):>9}  {show_time(candidate.latency_s or 0.0):>9}"
         lines.append(f"{mark} {candidate.algorithm:<{width}} {times}  {ratio:.2f}")

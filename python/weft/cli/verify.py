@@ -81,6 +81,8 @@ def describe(report: Report) -> str:
     lines += [f"  order       {_cut(tree)}" for tree in list(trees)[:TREES_SHOWN]]
     if len(trees) > TREES_SHOWN:
         lines.append(f"              and {len(trees) - TREES_SHOWN} more: --json has the order of every chunk")
+    if report.reproducible:
+        lines.append("              at once, in the order of ranks: reproducible")
     return "\n".join(lines)
 
 

@@ -35,6 +35,8 @@ class Report:
     """By rank: what it reads from other ranks' memory, as a share of the message."""
     trees: tuple[str, ...]
     """By chunk, for collectives that reduce: the order in which the contributions are combined."""
+    reproducible: bool
+    """Whether they are combined at once, in the order of ranks: the canonical tree."""
 
     @staticmethod
     def of(found: Mapping[str, Any]) -> Report:

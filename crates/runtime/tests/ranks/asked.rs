@@ -82,6 +82,16 @@ pub(crate) fn by(algorithm: &str, count: usize) -> Case {
 
 /// Every rank's program of one of weft's algorithms.
 pub(crate) fn programs(name: &str, collective: Collective, ranks: u32) -> Vec<Schedule> {
+    programs_for(Memory::Ordinary, name, collective, ranks)
+}
+
+/// The same for calls on such memory.
+pub(crate) fn programs_for(
+    memory: Memory,
+    name: &str,
+    collective: Collective,
+    ranks: u32,
+) -> Vec<Schedule> {
     let selection = select(weft_algorithms::collective_name(collective), name).unwrap();
     let topology = Topology::flat(ranks);
     let program = |rank| {
@@ -89,7 +99,7 @@ pub(crate) fn programs(name: &str, collective: Collective, ranks: u32) -> Vec<Sc
             collective,
             ranks,
             rank,
-            memory: Memory::Ordinary,
+            memory,
             sizes: Sizes::Equal,
             topology: &topology,
             parts: &[],

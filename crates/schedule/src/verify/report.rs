@@ -15,6 +15,15 @@ pub struct Report {
     pub trees: Vec<String>,
 }
 
+impl Report {
+    /// Whether every element's contributions are combined by one reduction, in the order of ranks: the canonical tree.
+    pub fn is_canonical(&self) -> bool {
+        let ranks: Vec<String> = (0..self.sent.len()).map(|rank| rank.to_string()).collect();
+        let canonical = format!("final({})", ranks.join(" + "));
+        !self.trees.is_empty() && self.trees.iter().all(|tree| *tree == canonical)
+    }
+}
+
 /// How often one rank moves which chunks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
