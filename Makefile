@@ -20,7 +20,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: help setup extension iproute2 lock fmt fmt-check lint test test-rust verify-large test-loom test-python \
-	test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench simulate-large chaos sanitize miri docs clean
+	test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host simulate-large chaos sanitize miri docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -125,6 +125,10 @@ demo: setup ## trains a network on 4 ranks with weft, then with Gloo, and compar
 bench: setup ## all-reduce against Gloo, on one host
 	$(BIN)/weft bench all-reduce --ranks 2,4 --sizes 4:64M --memory ordinary,symmetric --peers gloo \
 		--json build/bench.json --plot build/bench.png
+
+bench-one-host: setup ## every target on one host, with peers from PyPI (needs a C compiler); QUICK=1: a look
+	$(BIN)/weft bench --install-peers
+	$(BIN)/python -m weft.bench.one_host $(if $(QUICK),--quick) --output build/one-host
 
 simulate-large: ## plays groups of up to 100,000 ranks, and tells time and memory
 	$(CARGO) run --release --locked --quiet --package weft-simulate --example large

@@ -96,6 +96,7 @@ class Timed:
         target: int,
         count: int,
         algorithm: str | None,
+        tiles_in_flight: int | None,
         hold: Any,
     ) -> Timed:
         """A blocking collective of a group: sum, root 0."""

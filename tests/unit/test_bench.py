@@ -227,6 +227,8 @@ def test_peers_without_a_compiler(
         ("bench all-reduce --hosts 2 --peers openmpi", "--peers openmpi is measured on one host"),
         ("bench all-reduce --dtype float16 --peers openmpi", "--peers openmpi adds float32, float64"),
         ("bench broadcast --peers baidu-ring", "--peers baidu-ring is compared in all-reduce: not in broadcast"),
+        ("bench pipeline-experiment --through torch", "is measured on one host, library by library"),
+        ("bench all-gather --peers weft-ring", "--peers weft-ring is compared in all-reduce: not in all-gather"),
         ("bench all-reduce --rounds 0", "--rounds 0: at least 1"),
         ("bench all-reduce --gbps 1", "--gbps is the line rate of emulated hosts"),
         ("demo --script no/such.py", "there is no no/such.py: run this from the repository"),

@@ -104,6 +104,7 @@ impl Timed {
         target: usize,
         count: u64,
         algorithm: Option<String>,
+        tiles_in_flight: Option<u32>,
         hold: Py<PyAny>,
     ) -> PyResult<Self> {
         let call = Call {
@@ -116,7 +117,10 @@ impl Timed {
             priority: 0,
             timeout: None,
             algorithm,
-            tiling: Tiling::default(),
+            tiling: Tiling {
+                tile_bytes: None,
+                tiles_in_flight,
+            },
         };
         // SAFETY: Python's side gives addresses of memory that `hold` owns and that has the sizes which the call says.
         let operation = unsafe { GroupCall::new(Arc::clone(&group.inner), call) };

@@ -61,25 +61,44 @@ class Conductor:
 
     def measure(self, size: int) -> list[Row]:
         """Verifies every contender once at a size, then measures them in turn."""
+        elements = self._prepare(size)
+        verified = [seat.verify() for seat in self._seats]
+        counts = [seat.calls(self._spec.seconds / self._spec.rounds) for seat in self._seats]
+        samples = self._in_turn(counts)
+        return compared(self._rows(elements, samples, verified))
+
+    def runs(self, size: int) -> list[Row]:
+        """Measures one call in every round, from the very first one on, and verifies afterwards."""
+        elements = self._prepare(size)
+        samples = self._in_turn([1] * len(self._seats))
+        return self._rows(elements, samples, [seat.verify() for seat in self._seats])
+
+    def _prepare(self, size: int) -> int:
+        """Has the arrays for a size made: how many elements the message has."""
         spec, collective = self._spec, collectives.find(self._spec.collective)
-        itemsize = np.dtype(spec.dtype).itemsize
-        elements = max(1, size // itemsize)
+        elements = max(1, size // np.dtype(spec.dtype).itemsize)
         if not collective.in_place:
             elements = max(1, elements // spec.ranks) * spec.ranks
         for team in self._teams:
             team.ask(spec.ranks, {"do": "prepare", "elements": elements})
-        verified = [seat.verify() for seat in self._seats]
-        counts = [seat.calls(spec.seconds / spec.rounds) for seat in self._seats]
+        return elements
+
+    def _in_turn(self, counts: Sequence[int]) -> list[list[np.ndarray]]:
+        """The samples of so many calls of each contender in each round, by contender and round."""
         samples: list[list[np.ndarray]] = [[] for _ in self._seats]
-        for turn in range(spec.rounds):
+        for turn in range(self._spec.rounds):
             for offset in range(len(self._seats)):
                 index = (turn + offset) % len(self._seats)
                 samples[index].append(self._seats[index].time(counts[index])[0])
+        return samples
+
+    def _rows(self, elements: int, samples: Sequence[list[np.ndarray]], verified: Sequence[bool]) -> list[Row]:
+        size = elements * np.dtype(self._spec.dtype).itemsize
         found = [
-            self._row(seat.what, elements * itemsize, times, right)
+            self._row(seat.what, size, times, right)
             for seat, times, right in zip(self._seats, samples, verified, strict=True)
         ]
-        return compared(sorted(found, key=lambda row: KINDS.index(row.kind)))
+        return sorted(found, key=lambda row: KINDS.index(row.kind))
 
     def _row(self, what: Description, size: int, rounds_s: list[np.ndarray], verified: bool) -> Row:
         spec, summary = self._spec, rows.summary(rounds_s)

@@ -11,10 +11,10 @@ from weft.bench import peers, processes, teams
 from weft.bench.conductor import Conductor
 from weft.bench.processes import BenchError, Ranks
 from weft.bench.rows import Row
-from weft.bench.spec import Spec
+from weft.bench.spec import RING, Spec
 from weft.bench.teams import Command
 
-__all__ = ["BenchError", "emulated_ports", "free_ports", "measure", "shared_directory"]
+__all__ = ["BenchError", "conducted", "emulated_ports", "free_ports", "measure", "shared_directory"]
 
 _EMULATED_FIRST_PORT = 29500
 
@@ -40,15 +40,21 @@ def shared_directory() -> Iterator[str]:
 
 def measure(spec: Spec, on_size: Callable[[Sequence[Row]], None]) -> list[Row]:
     """Runs the measuring processes, and passes on the rows of every size as soon as they are there."""
-    spec.save()
     found: list[Row] = []
-    with teams.meet(spec.socket_path, _commands(spec), spec.ranks) as there:
-        conductor = Conductor(spec, there)
+    with conducted(spec) as conductor:
         for size in spec.sizes:
             rows = conductor.measure(size)
             on_size(rows)
             found += rows
     return found
+
+
+@contextlib.contextmanager
+def conducted(spec: Spec) -> Iterator[Conductor]:
+    """The measuring processes of a run, at work."""
+    spec.save()
+    with teams.meet(spec.socket_path, _commands(spec), spec.ranks) as there:
+        yield Conductor(spec, there)
 
 
 def _commands(spec: Spec) -> dict[str, list[Command]]:
@@ -58,6 +64,8 @@ def _commands(spec: Spec) -> dict[str, list[Command]]:
         return {"torch": _own(spec, "torch", environment)}
     commands = {"weft": _own(spec, "weft", {})}
     for name in spec.peers:
+        if name == RING:  # weft's own
+            continue
         program = ["-m", "weft.bench.worker", str(spec.path), name]
         commands[name] = _own(spec, name, {}) if name == "gloo" else [peers.find(name).command(program, spec.ranks)]
     return commands

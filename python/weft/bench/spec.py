@@ -6,10 +6,17 @@ import dataclasses
 import json
 from pathlib import Path
 
+import numpy as np
+
+from weft.bench import collectives
+
 MEMORIES = ("ordinary", "symmetric")
 TRANSPORTS = ("auto", "shm", "tcp")
 THROUGH = ("library", "torch")
+RING = "weft-ring"
+"""The peer that is baidu's ring as one of weft's schedules: one tile after the other, nothing overlapped."""
 _POOL_BYTES_MIN = 1 << 30
+_GAP_BYTES = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +44,12 @@ class Spec:
     """Where the teams meet: one port each, weft's first."""
     directory: str
     """Where the processes meet: files that all of them see."""
+
+    @property
+    def bytes_max(self) -> int:
+        """The most symmetric memory that a contender needs: one message, or input and output."""
+        message = max(*self.sizes, np.dtype(self.dtype).itemsize * self.ranks)
+        return message if collectives.find(self.collective).in_place else 2 * message + _GAP_BYTES
 
     @property
     def pool_bytes(self) -> int:

@@ -14,8 +14,8 @@ import numpy as np
 import weft
 from weft import _weft, config, machine
 from weft.bench import collectives, peers
-from weft.bench.libraries import Contender, Gloo, Operation, Shim, ThroughTorch, Weft, floors
-from weft.bench.spec import Spec
+from weft.bench.libraries import Contender, Gloo, Operation, Shim, ThroughTorch, Weft, WeftRing, floors
+from weft.bench.spec import RING, Spec
 from weft.bench.wire import Line
 from weft.emulation import kernel
 
@@ -67,7 +67,9 @@ def _weft_itself(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
         transport=spec.transport,
         pool_bytes=spec.pool_bytes,
     ) as group:
-        contenders: list[Contender] = [Weft(group, spec.transport, memory, max(spec.sizes)) for memory in spec.memories]
+        contenders: list[Contender] = [Weft(group, spec.transport, memory, spec.bytes_max) for memory in spec.memories]
+        if RING in spec.peers:
+            contenders.append(WeftRing(group, spec.transport))
         if spec.floors:
             contenders += floors(spec, place.rank, int(machine.usable_cores()))
         yield place.rank, contenders

@@ -7,18 +7,20 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from weft.bench import launch, peers, rows
+from weft.bench import launch, peers, pipeline, rows
 from weft.bench.collectives import COLLECTIVES
 from weft.bench.peers.install import install
 from weft.bench.rows import Row
 from weft.bench.sizes import parse_sizes, show_bytes
-from weft.bench.spec import MEMORIES, THROUGH, TRANSPORTS, Spec
+from weft.bench.spec import MEMORIES, RING, THROUGH, TRANSPORTS, Spec
 from weft.cli.command import Command
 
+_SIZES = "4:64M"
+_ROUNDS = 5
 DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8")
 
-PEERS = ("gloo", *(peer.name for peer in peers.PEERS))
-"""Gloo comes with torch; the others are installed by `--install-peers`."""
+PEERS = ("gloo", *(peer.name for peer in peers.PEERS), RING)
+"""Gloo comes with torch, and weft-ring is weft's; the others are installed by `--install-peers`."""
 
 DESCRIPTION = """\
 Starts its own ranks and measures a collective on them: weft, other libraries and floors, in turn.
@@ -43,22 +45,29 @@ examples:
   weft bench --install-peers
   weft bench all-reduce --ranks 2 --memory ordinary,symmetric --peers openmpi,intel-mpi
   weft bench all-reduce --through torch --ranks 2,4 --sizes 4:64M --peers gloo
+  weft bench pipeline-experiment --json out.json --plot out.png
   sudo weft bench all-reduce --hosts 4 --gbps 1 --sizes 1K:16M --json out.json --plot out.png
 """
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     names = [collective.name for collective in COLLECTIVES]
-    parser.add_argument("collective", nargs="?", choices=names, help=", ".join(names), metavar="COLLECTIVE")
+    parser.add_argument(
+        "collective",
+        nargs="?",
+        choices=[*names, pipeline.NAME],
+        metavar="COLLECTIVE",
+        help=f"{', '.join(names)}; {pipeline.NAME}: all-reduce of 256M by 8 ranks, 10 runs each, against "
+        f"{', '.join(pipeline.PEERS)} and {RING}; medians with 95 %% intervals, no rehearsal",
+    )
     parser.add_argument(
         "--ranks", type=_numbers, metavar="N,...", help="numbers of ranks (default: 2, or one per host)"
     )
     parser.add_argument(
         "--sizes",
         type=_sizes,
-        default="4:64M",
         metavar="SIZES",
-        help="bytes of the whole message: 4:256M, 4:1M:2 (factor 2), 1K,64K (default: %(default)s)",
+        help="bytes of the whole message: 4:256M, 4:1M:2 (factor 2), 1K,64K (default: 4:64M)",
     )
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="element type (default: %(default)s)")
     parser.add_argument(
@@ -73,12 +82,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory",
         type=_choices(MEMORIES),
-        default=["ordinary"],
         metavar="KIND,...",
         help="weft's memory: ordinary, symmetric, or both (default: ordinary)",
     )
     parser.add_argument(
-        "--peers", type=_choices(PEERS), default=[], metavar="NAME,...", help=f"compare with: {', '.join(PEERS)}"
+        "--peers",
+        type=_choices(PEERS),
+        metavar="NAME,...",
+        help=f"compare with: {', '.join(PEERS)} (openmpi-raben: its Rabenseifner all-reduce; baidu-ring: over "
+        f"Open MPI's messages; {RING}: weft's ring, one tile at a time)",
     )
     parser.add_argument(
         "--install-peers",
@@ -97,7 +109,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: %(default)s)",
     )
     parser.add_argument(
-        "--rounds", type=int, default=5, metavar="N", help="turns of each library at each size (default: %(default)s)"
+        "--rounds", type=int, metavar="N", help=f"turns of each library at each size (default: {_ROUNDS})"
     )
     parser.add_argument("--no-floors", dest="floors", action="store_false", help="leave the floors out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON")
@@ -109,18 +121,14 @@ def _run(arguments: argparse.Namespace) -> int:
     if wrong is not None:
         print(f"weft bench: {wrong}", file=sys.stderr)
         return 2
-    found: list[Row] = []
     try:
         if arguments.install_peers:
             asked = [peer for peer in peers.PEERS if not arguments.peers or peer.name in arguments.peers]
             install(asked, lambda line: print(line, flush=True))
         if arguments.collective is None:
             return 0
-        for ranks in arguments.ranks or [max(2, arguments.hosts)]:
-            with launch.shared_directory() as directory:
-                spec = _spec(arguments, ranks, directory)
-                print(_title(spec))
-                found += launch.measure(spec, _show)
+        run = _experiment if arguments.collective == pipeline.NAME else _measure
+        found = run(arguments)
     except launch.BenchError as error:
         print(f"weft bench: {error}", file=sys.stderr)
         return 1
@@ -130,9 +138,34 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.plot:
         from weft.bench import plot
 
-        plot.draw(arguments.plot, found)
+        draw = pipeline.draw if arguments.collective == pipeline.NAME else plot.draw
+        draw(arguments.plot, found)
         print(f"picture: {arguments.plot}")
     return 0 if all(row.verified for row in found) else 1
+
+
+def _measure(arguments: argparse.Namespace) -> list[Row]:
+    found: list[Row] = []
+    for ranks in arguments.ranks or [max(2, arguments.hosts)]:
+        with launch.shared_directory() as directory:
+            spec = _spec(arguments, ranks, directory)
+            print(_title(spec))
+            found += launch.measure(spec, _show)
+    return found
+
+
+def _experiment(arguments: argparse.Namespace) -> list[Row]:
+    found: list[Row] = []
+    for ranks in arguments.ranks or [pipeline.RANKS]:
+        for size in arguments.sizes or [pipeline.BYTES]:
+            with launch.shared_directory() as directory:
+                runs = arguments.rounds or pipeline.RUNS
+                asked = pipeline.PEERS if arguments.peers is None else arguments.peers
+                spec = pipeline.spec(directory, size=size, ranks=ranks, runs=runs, peers=asked)
+                rows_of_size = pipeline.measure(spec)
+            print(pipeline.table(rows_of_size), flush=True)
+            found += rows_of_size
+    return found
 
 
 def _mistake(arguments: argparse.Namespace) -> str | None:
@@ -143,18 +176,27 @@ def _mistake(arguments: argparse.Namespace) -> str | None:
         return f"--ranks must be multiples of --hosts ({arguments.hosts})"
     if arguments.gbps is not None and arguments.hosts == 1:
         return "--gbps is the line rate of emulated hosts: give --hosts too"
-    if arguments.rounds < 1:
+    if arguments.rounds is not None and arguments.rounds < 1:
         return f"--rounds {arguments.rounds}: at least 1"
-    others = [name for name in arguments.peers if name != "gloo"]
+    if arguments.collective == pipeline.NAME and (arguments.hosts > 1 or arguments.through == "torch"):
+        return f"{pipeline.NAME} is measured on one host, library by library: leave --hosts and --through out"
+    return _mistaken_peers(arguments)
+
+
+def _mistaken_peers(arguments: argparse.Namespace) -> str | None:
+    """What does not fit to the peers."""
+    others = [name for name in arguments.peers or [] if name != "gloo"]
     if others and arguments.through == "torch":
         return f"--through torch: {others[0]} is no backend of torch; gloo is"
     if others and arguments.hosts > 1:
         return f"--peers {others[0]} is measured on one host: leave --hosts out"
     if others and arguments.dtype not in peers.DTYPES:
         return f"--peers {others[0]} adds {', '.join(peers.DTYPES)}: not {arguments.dtype}"
-    for peer in map(peers.find, others):
-        if arguments.collective is not None and arguments.collective not in peer.collectives:
-            return f"--peers {peer.name} is compared in {', '.join(peer.collectives)}: not in {arguments.collective}"
+    collective = "all-reduce" if arguments.collective in (None, pipeline.NAME) else arguments.collective
+    for name in others:
+        known = ("all-reduce",) if name == RING else peers.find(name).collectives
+        if collective not in known:
+            return f"--peers {name} is compared in {', '.join(known)}: not in {collective}"
     return None
 
 
@@ -163,16 +205,16 @@ def _spec(arguments: argparse.Namespace, ranks: int, directory: str) -> Spec:
     return Spec(
         collective=arguments.collective,
         dtype=arguments.dtype,
-        sizes=arguments.sizes,
+        sizes=arguments.sizes or _sizes(_SIZES),
         ranks=ranks,
         hosts=arguments.hosts,
         gbps=arguments.gbps,
         through=arguments.through,
         transport=arguments.transport,
-        memories=arguments.memory,
-        peers=arguments.peers,
+        memories=arguments.memory or ["ordinary"],
+        peers=arguments.peers or [],
         seconds=arguments.seconds,
-        rounds=arguments.rounds,
+        rounds=arguments.rounds or _ROUNDS,
         floors=arguments.floors and arguments.hosts == 1 and arguments.through == "library",
         ports=ports(2),
         directory=directory,

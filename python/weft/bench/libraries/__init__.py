@@ -5,6 +5,6 @@ from weft.bench.libraries.floors import floors
 from weft.bench.libraries.gloo import Gloo
 from weft.bench.libraries.shim import Shim
 from weft.bench.libraries.through_torch import ThroughTorch
-from weft.bench.libraries.weft import Weft
+from weft.bench.libraries.weft import Weft, WeftRing
 
-__all__ = ["Contender", "Description", "Gloo", "Operation", "Shim", "ThroughTorch", "Weft", "floors"]
+__all__ = ["Contender", "Description", "Gloo", "Operation", "Shim", "ThroughTorch", "Weft", "WeftRing", "floors"]

@@ -8,6 +8,7 @@ import weft
 from weft import _weft
 from weft.bench.collectives import Collective
 from weft.bench.libraries.contender import Contender, Description, Operation, lengths, ordinary
+from weft.bench.spec import RING
 
 
 class Weft(Contender):
@@ -16,28 +17,42 @@ class Weft(Contender):
     def __init__(self, group: weft.Group, transport: str, memory: str, bytes_max: int) -> None:
         self._group = group
         self.description = Description("weft", weft.__version__, memory, transport, "weft", group.size)
+        self._way: tuple[str | None, int | None] = None, None
         # Symmetric memory lives as long as the group: it is taken once, at the largest size.
-        symmetric = memory == "symmetric"
-        self._arena = group.symmetric(2 * (bytes_max + 4096), np.uint8) if symmetric else None
+        self._arena = group.symmetric(bytes_max, np.uint8) if memory == "symmetric" else None
 
     def operation(self, collective: Collective, dtype: np.dtype, elements: int) -> Operation:
         """See `Contender`."""
         ranks = self._group.size
+        algorithm, tiles_in_flight = self._way
         if self._arena is None:
             source, target = ordinary(collective, dtype, elements, ranks)
         else:
             count_in, count_out = lengths(collective, elements, ranks)
-            source = _part(self._arena, 0, count_in, dtype)
-            target = source if collective.in_place else _part(self._arena, 1, count_out, dtype)
+            source = self._arena[: count_in * dtype.itemsize].view(dtype)
+            target = source
+            if not collective.in_place:
+                target = self._arena[-count_out * dtype.itemsize :].view(dtype)
         # The runtime counts what a rank brings, or takes if that is less.
         count = elements if collective.in_place else elements // ranks
-        hold = (source, target)
         timed = _weft.Timed.group(
-            self._group.native, collective.name, dtype.name, source.ctypes.data, target.ctypes.data, count, None, hold
+            self._group.native,
+            collective.name,
+            dtype.name,
+            source.ctypes.data,
+            target.ctypes.data,
+            count,
+            algorithm,
+            tiles_in_flight,
+            (source, target),
         )
         return Operation(source, target, timed)
 
 
-def _part(arena: np.ndarray, half: int, elements: int, dtype: np.dtype) -> np.ndarray:
-    begin = half * (len(arena) // 2)
-    return arena[begin : begin + elements * dtype.itemsize].view(dtype)
+class WeftRing(Weft):
+    """Baidu's ring as one of weft's schedules: ordinary memory, one tile after the other, nothing overlapped."""
+
+    def __init__(self, group: weft.Group, transport: str) -> None:
+        super().__init__(group, transport, "ordinary", 0)
+        self._way = "ring", 1
+        self.description = Description(RING, weft.__version__, "ordinary", transport, "peer", group.size)

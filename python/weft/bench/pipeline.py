@@ -1,0 +1,118 @@
+"""The pipeline experiment: how a pipelined all-reduce was compared with Open MPI and with baidu's ring when it was new.
+
+8 ranks reduce 256 MB, 10 times each; medians with their 95 % confidence intervals. No run is a rehearsal: the first one
+counts, as it does in the jitter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+from pathlib import Path
+
+from weft.bench import launch
+from weft.bench.rows import Row
+from weft.bench.sizes import show_bytes
+from weft.bench.spec import MEMORIES, RING, Spec
+
+NAME = "pipeline-experiment"
+RANKS = 8
+BYTES = 256 << 20
+RUNS = 10
+PEERS = ("openmpi", "baidu-ring")
+
+
+def spec(
+    directory: str,
+    *,
+    size: int = BYTES,
+    ranks: int = RANKS,
+    runs: int = RUNS,
+    peers: Sequence[str] = PEERS,
+) -> Spec:
+    """The experiment, as the measuring processes need it."""
+    return Spec(
+        collective="all-reduce",
+        dtype="float32",
+        sizes=[size],
+        ranks=ranks,
+        hosts=1,
+        gbps=None,
+        through="library",
+        transport="auto",
+        memories=list(MEMORIES),
+        peers=[RING, *peers],
+        seconds=0.0,
+        rounds=runs,
+        floors=False,
+        ports=launch.free_ports(2),
+        directory=directory,
+    )
+
+
+def measure(what: Spec) -> list[Row]:
+    """Its rows: `rounds_us` are the runs, the first one first."""
+    with launch.conducted(what) as conductor:
+        return conductor.runs(what.sizes[0])
+
+
+def confidence(runs_us: Sequence[float]) -> tuple[float, float]:
+    """Between which two runs the median lies with a probability of at least 95 %, whatever the distribution.
+
+    With fewer than six runs no two are far enough apart: then the lowest and the highest.
+    """
+    ordered, number = sorted(runs_us), len(runs_us)
+    outside = 0
+    # So many runs at either end lie beyond the median with a probability of at most 2.5 % each.
+    while sum(comb(number, lower) for lower in range(outside + 1)) / 2**number <= 0.025:
+        outside += 1
+    outside = max(outside - 1, 0)
+    return ordered[outside], ordered[number - 1 - outside]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """For people: every contender's runs, and how many times as long as weft each takes."""
+    first = rows[0]
+    ours = [row for row in rows if row.kind == "weft"]
+    lines = [
+        f"\nall-reduce of {show_bytes(first.bytes)}, {first.ranks} ranks, {len(first.rounds_us)} runs each, in turn",
+        f"{'library':<16} {'median ms':>10} {'95 % interval':>20} {'first run':>10} {'farthest':>9}"
+        + "".join(f"  / {row.name}" for row in ours),
+    ]
+    for row in rows:
+        low, high = (bound / 1e3 for bound in confidence(row.rounds_us))
+        ratios = "".join(f"{row.median_us / one.median_us:>{len(one.name) + 4}.2f}" for one in ours)
+        wrong = "" if row.verified else "  WRONG RESULT"
+        farthest = f"{row.spread:.1%}"
+        lines.append(
+            f"{row.name:<16} {row.median_us / 1e3:>10.2f} {f'{low:.2f} to {high:.2f}':>20} "
+            f"{row.rounds_us[0] / 1e3:>10.2f} {farthest:>9}{ratios}{wrong}"
+        )
+    return "\n".join(lines)
+
+
+def draw(path: Path, rows: Sequence[Row]) -> None:
+    """A bar for every contender's median, its confidence interval, and the runs as dots."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panel = pyplot.subplots(figsize=(1.6 * len(rows) + 1.5, 4.5))
+    for place, row in enumerate(rows):
+        median = row.median_us / 1e3
+        low, high = (bound / 1e3 for bound in confidence(row.rounds_us))
+        color = "tab:blue" if row.kind == "weft" else "tab:gray"
+        panel.bar(place, median, yerr=[[median - low], [high - median]], capsize=6, color=color, alpha=0.8)
+        panel.plot([place] * len(row.rounds_us), [run / 1e3 for run in row.rounds_us], "k.", markersize=4)
+        panel.annotate(f"{median:.0f}", (place, median / 2), ha="center")
+    panel.set_xticks(range(len(rows)), [row.name for row in rows])
+    first = rows[0]
+    panel.set(
+        ylabel="ms (bar: median, line: 95 % interval, dots: runs)",
+        title=f"all-reduce of {show_bytes(first.bytes)}, {first.ranks} ranks, {len(first.rounds_us)} runs",
+    )
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
