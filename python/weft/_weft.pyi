@@ -280,6 +280,11 @@ class Group:
 
         `hold`, which owns the memory, is kept until it has ended. Without `background`, the caller waits at once.
         """
+    def run_plain(self, collective: str, root: int, op: object, source: object | None, target: object | None) -> bool:
+        """Carries out a collective operation of plain arrays, if it can be done like this, and tells whether it was.
+
+        Without `source` the operation works in place, or on nothing at all without `target` too.
+        """
     def send(
         self, to: int, tag: int, pointer: int, nbytes: int, timeout: float | None = None, hold: object = None
     ) -> Work:

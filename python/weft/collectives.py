@@ -7,7 +7,7 @@ tensors that speak DLPack (torch tensors, for one), contiguous or not. See `How`
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from weft import calls
@@ -40,6 +40,13 @@ class Collectives:
 
     _seat: Seat
 
+    _run_plain: Callable[[str, int, object, object | None, object | None], bool]
+    """Carries out a blocking call on plain arrays (collective, root, op, source, target), and tells whether they were.
+
+    That is the short way, which makes no objects: they would take longer than a small message does. Everything else,
+    also every mistake, goes by way of a `Call`.
+    """
+
     @abstractmethod
     def _run(self, call: Call, **how: Unpack[How]) -> Any:
         """Carries out a call."""
@@ -57,6 +64,9 @@ class Collectives:
             out: Where the result goes, if `x` shall stay as it is.
             how: See `How`.
         """
+        source, target = (None, x) if out is None else (x, out)
+        if not how and self._run_plain("all-reduce", 0, op, source, target):
+            return target
         return self._run(calls.all_reduce(x, op, out), **how)  # type: ignore[no-any-return]
 
     def all_reduce_async(self, x: A, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> Work[A]:
@@ -67,6 +77,8 @@ class Collectives:
         self, x: A, root: int = 0, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
     ) -> A | None:
         """The root gets the reduction of all ranks' `x`: in `out`, or in `x` itself. Returns that, None elsewhere."""
+        if not how and out is None and self._run_plain("reduce", root, op, None, x):
+            return x if self._seat.rank == root else None
         return self._run(calls.reduce(self._seat, x, root, op, out), **how)  # type: ignore[no-any-return]
 
     def reduce_async(
@@ -77,6 +89,8 @@ class Collectives:
 
     def broadcast(self, x: A, root: int = 0, **how: Unpack[How]) -> A:
         """Every rank gets the root's `x`, in `x`. Returns it."""
+        if not how and self._run_plain("broadcast", root, "sum", None, x):
+            return x
         return self._run(calls.broadcast(self._seat, x, root), **how)  # type: ignore[no-any-return]
 
     def broadcast_async(self, x: A, root: int = 0, **how: Unpack[How]) -> Work[A]:
@@ -93,6 +107,8 @@ class Collectives:
 
     def all_gather_into(self, out: A, x: A, **how: Unpack[How]) -> A:
         """Every rank gets every rank's `x`, one behind the other, in `out`. Returns it."""
+        if not how and self._run_plain("all-gather", 0, "sum", x, out):
+            return out
         return self._run(calls.all_gather_into(self._seat, out, x), **how)  # type: ignore[no-any-return]
 
     def all_gather_into_async(self, out: A, x: A, **how: Unpack[How]) -> Work[A]:
@@ -116,6 +132,8 @@ class Collectives:
 
     def reduce_scatter(self, out: A, x: A, op: str | PremulSum = "sum", **how: Unpack[How]) -> A:
         """Rank r gets the reduction of the r-th of equal shares of all ranks' `x`, in `out`. Returns it."""
+        if not how and self._run_plain("reduce-scatter", 0, op, x, out):
+            return out
         return self._run(calls.reduce_scatter(self._seat, out, x, op), **how)  # type: ignore[no-any-return]
 
     def reduce_scatter_async(self, out: A, x: A, op: str | PremulSum = "sum", **how: Unpack[How]) -> Work[A]:
@@ -159,6 +177,9 @@ class Collectives:
             receive_counts: For every rank, the length of the first dimension of what it sends here.
             how: See `How`.
         """
+        plain = not how and send_counts is None and receive_counts is None
+        if plain and self._run_plain("all-to-all", 0, "sum", x, out):
+            return out
         return self._run(calls.all_to_all(self._seat, out, x, send_counts, receive_counts), **how)  # type: ignore[no-any-return]
 
     def all_to_all_async(

@@ -13,6 +13,7 @@ use crate::choice::{Explanation, OwnSchedule, ProfileArgument, profiles};
 use crate::endpoint::Endpoint;
 use crate::error::{checked, exception};
 use crate::interrupt::{Cancellation, duration, interruptible, optional_duration};
+use crate::plain::PlainCall;
 use crate::store;
 use crate::symmetric::Symmetric;
 use crate::work::Work;
@@ -158,6 +159,45 @@ impl Group {
             unsafe { self.inner.issue(call, background) }
         });
         checked(py, issued).map(|work| Work::new(work, hold))
+    }
+
+    /// Carries out a collective operation of plain arrays, if it can be done like this, and tells whether it was: see
+    /// [Note: The short way]. Without `source` the operation works in place, or on nothing at all without `target` too.
+    fn run_plain(
+        &self,
+        py: Python<'_>,
+        collective: &str,
+        root: i64,
+        op: &Bound<'_, PyAny>,
+        source: Option<&Bound<'_, PyAny>>,
+        target: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<bool> {
+        let size = self.inner.size();
+        let (Some(root), Ok(op)) = (
+            u32::try_from(root).ok().filter(|root| *root < size),
+            op.extract::<&str>(),
+        ) else {
+            return Ok(false);
+        };
+        let Ok(op) = self::op(py, op, 1.0) else {
+            return Ok(false);
+        };
+        let collective = self::collective(py, collective, root)?;
+        let Some(call) = PlainCall::new(collective, op, source, target, size) else {
+            return Ok(false);
+        };
+        let issued = {
+            let call = call.call();
+            // SAFETY: the arrays have the sizes that the call says; `Work` keeps them until the operation is over.
+            py.detach(|| unsafe { self.inner.issue(call, false) })
+        };
+        let work = checked(py, issued)?;
+        if !work.is_done() || work.error().is_some() {
+            let hold = (source.cloned(), target.cloned());
+            let hold = hold.into_pyobject(py)?.into_any().unbind();
+            Work::new(work, Some(hold)).wait(py, None)?;
+        }
+        Ok(true)
     }
 
     /// Starts sending bytes to a rank.

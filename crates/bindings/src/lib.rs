@@ -15,6 +15,7 @@ mod interrupt;
 mod json;
 mod machine;
 mod placement;
+mod plain;
 mod plan;
 mod price;
 mod question;

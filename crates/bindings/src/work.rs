@@ -24,7 +24,7 @@ impl Work {
 impl Work {
     /// Waits; False if the operation is still under way after `timeout` seconds. Raises if it failed.
     #[pyo3(signature = (timeout=None))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+    pub(crate) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let timeout = optional_duration(py, timeout)?;
         let mut signal = None;
         let waited = py.detach(|| {

@@ -86,6 +86,8 @@ def moved(tensor: Tensor) -> tuple[str, int]:
 
 def reduction(op: ReduceOp) -> tuple[str, float]:
     """The operation's name, and the factor by which this rank's elements are multiplied first."""
+    if op == _SUM:  # faster than the table, and most frequent
+        return "sum", 1.0
     name = _OPERATIONS.get(op.op)
     if name is None:
         raise UnsupportedError(f"{op.op} is not supported: expected one of {', '.join(_OPERATIONS.values())}")
@@ -97,5 +99,6 @@ def seconds(timeout: timedelta) -> float | None:
     return timeout.total_seconds() if timeout > _UNSET else None
 
 
+_SUM = ReduceOp.SUM
 _LINEAR = ("sum", "avg", "premul_sum")
 _UNSET = timedelta(0)

@@ -1,0 +1,213 @@
+//! Plain arrays: NumPy's own, contiguous, whose memory and element type the buffer protocol gives away as they are.
+//!
+//! [Note: The short way] Most calls are blocking ones on plain arrays, without a keyword. For these the binding looks up the
+//! memory itself, so that nothing is made on Python's side, where a handful of objects takes longer than a small
+//! operation. Whatever is not like that, every mistake included, is left to the long way (`calls.py`), which stages what has to
+//! be staged, and says what is wrong.
+
+use std::ops::Range;
+
+use pyo3::buffer::{ElementType, PyUntypedBuffer};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use weft_kernels::DType;
+use weft_runtime::{Call, Counts, Op, Tiling};
+use weft_schedule::Collective;
+
+/// A plain array.
+struct Plain {
+    buffer: PyUntypedBuffer,
+    dtype: DType,
+}
+
+impl Plain {
+    /// `x`, if it is one.
+    fn of(x: &Bound<'_, PyAny>) -> Option<Self> {
+        if !x.is_exact_instance(ndarray(x.py()).ok()?) {
+            return None;
+        }
+        let buffer = PyUntypedBuffer::get(x).ok()?;
+        let dtype = dtype(&buffer)?;
+        buffer.is_c_contiguous().then_some(Self { buffer, dtype })
+    }
+
+    /// As [`Plain::of`], of an array that can be written.
+    fn writable(x: &Bound<'_, PyAny>) -> Option<Self> {
+        Self::of(x).filter(|plain| !plain.buffer.readonly())
+    }
+
+    fn pointer(&self) -> *mut u8 {
+        self.buffer.buf_ptr().cast()
+    }
+
+    fn elements(&self) -> u64 {
+        self.buffer.item_count() as u64
+    }
+
+    /// Whether both have elements of one type, and no memory in common.
+    fn matches(&self, other: &Self) -> bool {
+        let (mine, theirs) = (self.addresses(), other.addresses());
+        let apart = mine.end <= theirs.start || theirs.end <= mine.start;
+        self.dtype == other.dtype && apart
+    }
+
+    fn has_shape_of(&self, other: &Self) -> bool {
+        self.buffer.shape() == other.buffer.shape()
+    }
+
+    fn addresses(&self) -> Range<usize> {
+        let start = self.pointer() as usize;
+        start..start + self.buffer.len_bytes()
+    }
+}
+
+/// A blocking call on plain arrays.
+pub(crate) struct PlainCall {
+    collective: Collective,
+    op: Op,
+    /// None where the operation works in place.
+    source: Option<Plain>,
+    target: Option<Plain>,
+    /// As [`Counts::Equal`] says it.
+    count: u64,
+}
+
+impl PlainCall {
+    /// The call, if the arrays are plain and have the sizes that it needs.
+    pub(crate) fn new(
+        collective: Collective,
+        op: Op,
+        source: Option<&Bound<'_, PyAny>>,
+        target: Option<&Bound<'_, PyAny>>,
+        ranks: u32,
+    ) -> Option<Self> {
+        let (source, target) = match (source, target) {
+            (None, None) => (None, None),
+            (None, Some(target)) => (None, Some(Plain::writable(target)?)),
+            (Some(source), Some(target)) => {
+                (Some(Plain::of(source)?), Some(Plain::writable(target)?))
+            }
+            (Some(_), None) => return None,
+        };
+        if let (Some(source), Some(target)) = (&source, &target)
+            && !source.matches(target)
+        {
+            return None;
+        }
+        let count = count(
+            collective,
+            source.as_ref(),
+            target.as_ref(),
+            u64::from(ranks),
+        )?;
+        let call = Self {
+            collective,
+            op,
+            source,
+            target,
+            count,
+        };
+        let reduces = matches!(
+            collective,
+            Collective::AllReduce | Collective::Reduce { .. } | Collective::ReduceScatter
+        );
+        (!reduces || combines(op, call.dtype())).then_some(call)
+    }
+
+    /// As the runtime takes it.
+    pub(crate) fn call(&self) -> Call {
+        let address = |plain: &Option<Plain>| plain.as_ref().map(Plain::pointer);
+        let output = address(&self.target).unwrap_or(std::ptr::null_mut());
+        Call {
+            collective: self.collective,
+            dtype: self.dtype(),
+            op: self.op,
+            input: address(&self.source).unwrap_or(output),
+            output,
+            counts: Counts::Equal(self.count),
+            priority: 0,
+            timeout: None,
+            algorithm: None,
+            tiling: Tiling::default(),
+        }
+    }
+
+    fn dtype(&self) -> DType {
+        self.target.as_ref().map_or(DType::U8, |plain| plain.dtype)
+    }
+}
+
+/// The number of elements that each rank has, if the sizes fit the collective.
+fn count(
+    collective: Collective,
+    source: Option<&Plain>,
+    target: Option<&Plain>,
+    ranks: u64,
+) -> Option<u64> {
+    let (count, fits) = match (collective, source, target) {
+        (Collective::Barrier, None, None) => (0, true),
+        (
+            Collective::AllReduce | Collective::Reduce { .. } | Collective::Broadcast { .. },
+            None,
+            Some(target),
+        ) => (target.elements(), true),
+        (Collective::AllReduce, Some(source), Some(target)) => {
+            (target.elements(), source.has_shape_of(target))
+        }
+        (Collective::AllGather, Some(source), Some(target)) => {
+            let count = source.elements();
+            (count, count.checked_mul(ranks) == Some(target.elements()))
+        }
+        (Collective::ReduceScatter, Some(source), Some(target)) => {
+            let count = target.elements();
+            (count, count.checked_mul(ranks) == Some(source.elements()))
+        }
+        (Collective::AllToAll, Some(source), Some(target)) => {
+            let elements = source.elements();
+            let even = elements.is_multiple_of(ranks);
+            (elements / ranks, even && target.elements() == elements)
+        }
+        _ => return None,
+    };
+    fits.then_some(count)
+}
+
+/// Whether contributions of this type can be combined so. Factors are for the long way.
+fn combines(op: Op, dtype: DType) -> bool {
+    match op {
+        Op::Sum | Op::Product | Op::Min | Op::Max => true,
+        Op::Average => dtype != DType::Bool,
+        Op::BitAnd | Op::BitOr | Op::BitXor => !dtype.is_float(),
+        Op::PremulSum(_) => false,
+    }
+}
+
+/// The type of the elements, if the format is that of a number in this machine's byte order.
+fn dtype(buffer: &PyUntypedBuffer) -> Option<DType> {
+    let format = buffer.format();
+    if format.to_bytes().len() != 1 {
+        return None;
+    }
+    Some(match ElementType::from_format(format) {
+        ElementType::Float { bytes: 8 } => DType::F64,
+        ElementType::Float { bytes: 4 } => DType::F32,
+        ElementType::Float { bytes: 2 } => DType::F16,
+        ElementType::SignedInteger { bytes: 8 } => DType::I64,
+        ElementType::SignedInteger { bytes: 4 } => DType::I32,
+        ElementType::SignedInteger { bytes: 2 } => DType::I16,
+        ElementType::SignedInteger { bytes: 1 } => DType::I8,
+        ElementType::UnsignedInteger { bytes: 8 } => DType::U64,
+        ElementType::UnsignedInteger { bytes: 4 } => DType::U32,
+        ElementType::UnsignedInteger { bytes: 2 } => DType::U16,
+        ElementType::UnsignedInteger { bytes: 1 } => DType::U8,
+        ElementType::Bool => DType::Bool,
+        _ => return None,
+    })
+}
+
+/// NumPy's class. Its subclasses go the long way.
+fn ndarray(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static NDARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    NDARRAY.import(py, "numpy", "ndarray")
+}
