@@ -75,7 +75,7 @@ test: setup fmt-check lint test-rust test-loom test-python test-network test-doc
 test-rust: ## unit, property, snapshot, mutation and conformance tests of the crates
 	$(CARGO) test --workspace --exclude weft-bindings --locked --quiet
 
-verify-large: ## every algorithm verified for up to 1024 ranks: minutes
+verify-large: ## every algorithm verified for up to 1024 ranks: half an hour, 6 GiB
 	$(CARGO) test --package weft-algorithms --test verified --test composed --release --locked --quiet -- --ignored
 
 test-loom: ## models of the flag and sleep protocols of shared memory

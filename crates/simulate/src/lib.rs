@@ -50,7 +50,8 @@
 //! ranks each, and nobody may be slower than others. The tests compare it with the full play for every algorithm that declares any.
 //! The two agree but for the last digits; where many tiles contend for links for long, contention makes much of these, as of any
 //! difference. Everything else, such as trees, is played in full: programs are compiled rank by rank into some 32 bytes per
-//! instruction. No tile is left out and nothing is extrapolated, so time grows with the number of tiles.
+//! instruction. No tile is left out and nothing is extrapolated, so time grows with the number of tiles. What has a step per rank on ranks
+//! that are not alike, such as broadcast's `scatter-all-gather`, does not fit above some 6,000 ranks, and is refused.
 //!
 //! Where many hosts talk to few (`gather-to-root`, some parameter servers), only the links of these few are reckoned with, and each of
 //! the others while it is short (`hubs.rs` tells why that gives the same rates, and the tests compare it with the play with all links).
