@@ -86,7 +86,7 @@ def moved(tensor: Tensor) -> tuple[str, int]:
 
 def reduction(op: ReduceOp) -> tuple[str, float]:
     """The operation's name, and the factor by which this rank's elements are multiplied first."""
-    if op == _SUM:  # faster than the table, and most frequent
+    if op == _SUM:  # type: ignore[comparison-overlap]  # faster than the table, and most frequent
         return "sum", 1.0
     name = _OPERATIONS.get(op.op)
     if name is None:
