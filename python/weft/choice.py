@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from weft import config
-from weft.errors import ConfigError
+from weft.errors import ConfigError, ScheduleError
 from weft.schedule.schedule import Schedule
 from weft.tuning.profile import Profile, candidates, hardware
 
-__all__ = ["NativeProfile", "OwnSchedule", "native_profile", "profiles", "schedules", "suits"]
+__all__ = ["NativeProfile", "OwnSchedule", "native_profile", "of_some_ranks", "profiles", "schedules", "suits"]
 
 NativeRow = tuple[int | None, str, int | None, int | None]
 NativeProfile = tuple[str, list[int], bool, dict[str, list[NativeRow]], dict[str, str]]
@@ -47,6 +48,26 @@ def native_profile(profile: Profile, source: str = "the profile", *, required: b
 def schedules(given: Mapping[str, OwnSchedule]) -> dict[str, str]:
     """The texts of a user's own schedules, by name."""
     return {name: _text(name, schedule) for name, schedule in given.items()}
+
+
+def of_some_ranks(settings: config.Settings, ranks: int) -> dict[str, Any]:
+    """The arguments `algorithm` and `schedules` of `weft.init`, for a group of so many of a job's ranks.
+
+    A schedule is for one number of ranks: those for another one are left out, and so is what forces them.
+    """
+    given = {name: Schedule(text) for name, text in schedules(settings.schedules).items()}
+    kept = {name: schedule for name, schedule in given.items() if _ranks(schedule) in (None, ranks)}
+    left = given.keys() - kept.keys()
+    algorithm = {collective: name for collective, name in settings.algorithm.items() if name not in left}
+    return {"algorithm": algorithm, "schedules": kept}
+
+
+def _ranks(schedule: Schedule) -> int | None:
+    """For how many ranks it is; None if it is wrong, which those who meet with it are told."""
+    try:
+        return schedule.verify("all").ranks
+    except ScheduleError:
+        return None
 
 
 def _text(name: str, schedule: OwnSchedule) -> str:

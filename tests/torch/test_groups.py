@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
 import weft
+from weft.schedule import Call, plan
 
 DEADLINE_SECONDS = 60.0
 
@@ -20,6 +23,10 @@ DEADLINE_SECONDS = 60.0
 @pytest.mark.parametrize("size", (2, 3, 4))
 def test_new_group(workers, size: int) -> None:
     workers.run(size, new_group_job)
+
+
+def test_configured_schedules_are_for_groups_of_their_size(workers) -> None:
+    workers.run(3, configured_schedule_job)
 
 
 def test_several_groups_at_once(workers) -> None:
@@ -64,6 +71,22 @@ def test_autoload() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "weft [1.0, 1.0, 1.0]\n"
+
+
+def configured_schedule_job(rank: int, size: int) -> None:
+    """An algorithm of one's own is forced by configuration; a smaller group does without."""
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        path = Path(directory, "mine.txt")
+        plan("two-shot", Call("all-reduce", ranks=size)).schedule.save(path)
+        patch.setenv("WEFT_SCHEDULES", f"mine={path}")
+        patch.setenv("WEFT_ALGORITHM", "all-reduce=mine")
+        groups = [dist.new_group(list(range(ranks))) for ranks in (size, 2)]
+    for group, ranks in zip(groups, (size, 2), strict=True):
+        if rank < ranks:
+            x = torch.ones(100)
+            dist.all_reduce(x, group=group)
+            assert x.tolist() == [ranks] * 100
+            dist.destroy_process_group(group)
 
 
 def new_group_job(rank: int, size: int) -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from weft import config, config_page
+from weft import choice, config, config_page
 from weft.errors import ConfigError
+from weft.schedule import Call, plan
 
 
 def check(expected, variables=None, **arguments):
@@ -80,6 +81,17 @@ def test_domains_are_found_declared_or_ignored():
     assert config.load({"domains": "auto"}, {"WEFT_DOMAINS": "0,1"}).declared_domains is None
     assert config.load({"domains": "none"}, {}).declared_domains == []
     assert config.load({"domains": "0,1/0,0"}, {}).declared_domains == [[0, 1], [0, 0]]
+
+
+def test_a_group_of_some_ranks_does_without_schedules_for_all(tmp_path):
+    for ranks in (2, 4):
+        plan("ring", Call("all-reduce", ranks)).schedule.save(tmp_path / f"{ranks}.txt")
+    (tmp_path / "wrong.txt").write_text("collective nothing")
+    files = {name: tmp_path / f"{name}.txt" for name in ("2", "4", "wrong")}
+    forced = {"all-reduce": "4", "broadcast": "binomial", "reduce": "wrong"}
+    kept = choice.of_some_ranks(config.load({"schedules": files, "algorithm": forced}, {}), 2)
+    assert list(kept["schedules"]) == ["2", "wrong"]
+    assert kept["algorithm"] == {"broadcast": "binomial", "reduce": "wrong"}
 
 
 def test_wrong_choices_are_named():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 import weft
-from weft import config, endpoints
+from weft import choice, config, endpoints
 
 if TYPE_CHECKING:
     from weft import _weft
@@ -17,13 +17,17 @@ __all__ = ["open_group"]
 
 def open_group(options: Any) -> _weft.Group:
     """A group of the members that torch names in its `_DistributedBackendOptions`. Every member calls this."""
+    settings = config.load()
+    # Without a list it is the group of all ranks, for which everything that is configured is meant.
+    some = choice.of_some_ranks(settings, options.group_size) if options.global_ranks_in_group else {}
     group = weft.init(
         options.group_rank,
         options.group_size,
         store=options.store,
         timeout=options.timeout.total_seconds(),
         name=f"{options.group_id}.{_generation(options)}",
-        endpoint=endpoints.shared(config.load(), _rendezvous(options.store)),
+        endpoint=endpoints.shared(settings, _rendezvous(options.store)),
+        **some,
     )
     return group.native
 
