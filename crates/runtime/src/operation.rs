@@ -202,9 +202,9 @@ impl GroupState {
         let lane = operation.lane();
         let (key, largest) = operation.settle();
         let Some(key) = key else {
-            self.operations[position].refusal = Some(Error::Config(
-                "the schedule asked for needs symmetric memory, the same piece at the same place on every rank".into(),
-            ));
+            let refused = self.chooser.choose(&operation.call, false).err();
+            let unexplained = || Error::Internal("an operation without a plan".into());
+            self.operations[position].refusal = Some(refused.unwrap_or_else(unexplained));
             return Ok(false);
         };
         let plan = match self.plans.get(&key) {

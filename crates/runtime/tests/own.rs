@@ -350,6 +350,7 @@ fn a_schedule_may_reach_symmetric_memory_and_then_runs_on_nothing_else() {
                 _ => run_there(1000, 0).unwrap_err(),
             };
             for error in [elsewhere, mixed] {
+                assert!(error.to_string().contains("\"mine\""), "{error}");
                 assert!(matches!(error, Error::Config(_)), "{error}");
                 assert!(
                     error.to_string().contains("needs symmetric memory"),

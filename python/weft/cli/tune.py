@@ -14,7 +14,7 @@ from weft.bench import launch, processes
 from weft.bench.sizes import show_bytes
 from weft.cli import options
 from weft.cli.command import Command
-from weft.errors import ConfigError
+from weft.errors import ArgumentError, ConfigError
 from weft.schedule import Schedule
 from weft.tuning import tuner
 from weft.tuning.choice import Chosen
@@ -74,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if config.place().launcher == "none":
             return _start_ranks(arguments)
         _tune(arguments, schedules)
-    except ConfigError as error:
+    except (ArgumentError, ConfigError) as error:
         print(f"weft tune: {error}", file=sys.stderr)
         return 2
     return 0
