@@ -17,7 +17,16 @@ pub(crate) const FLAG_BYTES: usize = 128;
 /// How often a flag is looked at before the core is offered to others: somebody has been taken off its own.
 pub(crate) const LOOKS: u32 = 1 << 13;
 
+/// How long after the last arrival the ranks start, if all of them have a core: until then the last one's flag has been
+/// seen by everybody.
+const LEAD_NS: u64 = 2000;
+
 /// One rank's view of the page. Every word has one writer.
+///
+/// [Note: Start] Whoever comes last to a barrier leaves it first, by the time that its flag takes to the others. That time,
+/// which is longer than the smallest operations, would be added to every sample. So every rank also tells when it came, by
+/// the clock that all processes of a host share, and all start when some time has passed since the last one did. Where
+/// ranks outnumber cores they cannot run at the same moment, and start as they leave the barrier.
 pub struct Board {
     mapping: Mapping,
     rank: usize,
@@ -88,7 +97,7 @@ impl Board {
         for call in 0..calls {
             // SAFETY: the caller's promise.
             unsafe { rewrite.write() };
-            self.barrier();
+            self.start();
             let begin = Instant::now();
             operation.call()?;
             self.note(call, begin.elapsed());
@@ -122,6 +131,18 @@ impl Board {
         let seconds = begin.elapsed().as_secs_f64() / count as f64;
         self.barrier();
         seconds
+    }
+
+    /// Returns on every rank at the same moment, if there is a core for each. See [Note: Start].
+    fn start(&self) {
+        let came = |rank| self.mapping.word(arrival_at(rank) + 8);
+        came(self.rank).store(now_ns(), Ordering::Relaxed);
+        self.barrier();
+        if self.spin {
+            let last = (0..self.ranks).map(|rank| came(rank).load(Ordering::Relaxed));
+            let start = last.max().unwrap_or(0) + LEAD_NS;
+            while now_ns() < start {}
+        }
     }
 
     /// Returns once every rank has called it.
@@ -163,6 +184,17 @@ pub(crate) fn await_flag(flag: &AtomicU64, number: u64, looks: u32) {
             false => std::thread::yield_now(),
         }
     }
+}
+
+/// Nanoseconds of the clock that all processes of the host read alike.
+fn now_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the call writes to nothing but `time`. This clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn arrival_at(rank: usize) -> usize {
