@@ -14,15 +14,18 @@ pub(crate) const FRAGMENTS: usize = 4;
 /// The size of such a fragment, in bytes.
 pub(crate) const FRAGMENT_BYTES: u64 = 64 << 10;
 
-/// The largest payload of an inline operation, in bytes. See `inline.rs`.
-pub(crate) const INLINE_BYTES: u64 = 4 << 10;
-/// What lies before the payload in its slot: flag and fingerprint, in bytes.
-pub(crate) const INLINE_HEADER: usize = 32;
+/// What an inline operation can put for one peer, in bytes. See `inline.rs`.
+pub(crate) const INLINE_LANDING: u64 = 8 << 10;
+/// The temporary memory of a rank for one inline operation, in bytes.
+pub(crate) const INLINE_SCRATCH: u64 = 256 << 10;
+/// What lies before the payload in its slot, in bytes: flag, fingerprint, and where symmetric memory lies.
+pub(crate) const INLINE_HEADER: usize = 40;
+/// The cache line that the header is in, in bytes: a payload that does not fit in begins behind it.
+pub(crate) const INLINE_LINE: u64 = 64;
 /// How many inline operations leave something in a channel before the next overwrites the first.
 pub(crate) const INLINE_SLOTS: u64 = 2;
 /// How far apart their slots lie, in bytes.
-pub(crate) const INLINE_STRIDE: u64 =
-    (INLINE_BYTES + INLINE_HEADER as u64).next_multiple_of(SPACING);
+pub(crate) const INLINE_STRIDE: u64 = (INLINE_LINE + INLINE_LANDING).next_multiple_of(SPACING);
 
 /// Words lie this far apart, in bytes, so that no two share a cache line or its prefetched neighbour.
 const SPACING: u64 = 128;
@@ -48,7 +51,7 @@ impl Layout {
 
     /// The size of a group's scratch memory, in bytes.
     pub(crate) fn scratch_total(self) -> u64 {
-        self.limits.scratch_bytes * (LANES * SLOTS) as u64
+        self.inline_scratch(INLINE_SLOTS)
     }
 
     /// Where a slot's flag line lies: a flag, and behind it the fingerprint of the operation.
@@ -84,6 +87,11 @@ impl Layout {
     /// Where a slot's landing memory lies.
     pub(crate) fn landing(self, lane: usize, slot: usize) -> u64 {
         self.fragment(FRAGMENTS) + (lane * SLOTS + slot) as u64 * self.limits.landing_bytes
+    }
+
+    /// Where a slot of inline operations lies in the group's scratch memory, behind those of the lanes.
+    pub(crate) fn inline_scratch(self, slot: u64) -> u64 {
+        self.scratch(LANES, 0) + slot * INLINE_SCRATCH
     }
 
     /// Where a slot lies in the group's scratch memory.

@@ -4,6 +4,8 @@ use crate::setting::Setting;
 
 /// Below this size a call is bound by latency, in bytes.
 pub(crate) const SMALL_BYTES: u64 = 8 << 10;
+/// Up to this size symmetric memory makes no difference, in bytes: everything is sent at once.
+pub(crate) const SMALL_SYMMETRIC_BYTES: u64 = 2 << 10;
 /// Below this size few steps matter more than few bytes on a network, in bytes.
 const MEDIUM_BYTES: u64 = 128 << 10;
 /// Up to this many ranks, latency-bound calls send everything to everybody.
@@ -13,9 +15,13 @@ const DIRECT_RANKS: u32 = 16;
 pub(crate) type Preference = (u64, &'static [&'static str]);
 
 /// The preferences for a collective, in ascending order of size. The last is for messages without a limit.
-pub(crate) fn preferences(collective: &str, setting: Setting) -> Vec<Preference> {
+pub(crate) fn preferences(collective: &str, setting: Setting, symmetric: bool) -> Vec<Preference> {
     let few = setting.ranks <= DIRECT_RANKS;
     match collective {
+        // Symmetric memory is reached straight away.
+        "all-reduce" if symmetric => vec![(u64::MAX, &["slice-reduce", "ring"])],
+        "all-gather" if symmetric => vec![(u64::MAX, &["mapped", "direct"])],
+        "reduce-scatter" if symmetric => vec![(u64::MAX, &["slice-reduce", "direct"])],
         "all-reduce" => all_reduce(setting, few),
         "all-gather" | "reduce-scatter" => blocks(collective, setting, few),
         "broadcast" if setting.mapped() && few => vec![
@@ -137,7 +143,13 @@ mod tests {
     use crate::policy::Tiling;
     use crate::ways::{Kind, Way};
 
-    /// Every setting that a group can be in.
+    /// Every setting that a group can be in, with and without symmetric memory.
+    fn cases() -> impl Iterator<Item = (Setting, bool)> {
+        let able = |(setting, symmetric): &(Setting, bool)| !symmetric || setting.mapped();
+        let both = settings().into_iter().flat_map(|s| [(s, false), (s, true)]);
+        both.filter(able)
+    }
+
     fn settings() -> Vec<Setting> {
         let mut settings = Vec::new();
         for ranks in [1, 2, 9, 40] {
@@ -159,9 +171,9 @@ mod tests {
 
     #[test]
     fn defaults_name_what_there_is_and_have_no_gap() {
-        for setting in settings() {
+        for (setting, symmetric) in cases() {
             for collective in COLLECTIVES {
-                let preferences = preferences(collective, setting);
+                let preferences = preferences(collective, setting, symmetric);
                 let limits: Vec<u64> = preferences.iter().map(|(up_to, _)| *up_to).collect();
                 assert!(limits.windows(2).all(|pair| pair[0] < pair[1]));
                 assert_eq!(limits.last(), Some(&u64::MAX));
@@ -174,9 +186,9 @@ mod tests {
 
     #[test]
     fn defaults_have_an_algorithm_for_every_call() {
-        for setting in settings() {
+        for (setting, symmetric) in cases() {
             for collective in COLLECTIVES {
-                for (_, names) in preferences(collective, setting) {
+                for (_, names) in preferences(collective, setting, symmetric) {
                     let usable = |name: &&str| {
                         let selection = select(collective, name).unwrap();
                         let way = Way::family(

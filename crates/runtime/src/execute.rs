@@ -11,6 +11,7 @@ use weft_transport::{Link, LinkError, Progress, Segment, Signal};
 use crate::call::{Fingerprint, Op};
 use crate::channel::{SLOTS, flag_value};
 use crate::group_state::GroupState;
+use crate::inline::Outcome;
 use crate::memory::{self, Pieces};
 use crate::operation::{Running, Tile};
 use crate::place::Place;
@@ -132,6 +133,9 @@ impl GroupState {
             return Ok(false);
         }
         operation.waiting = inline.advance(&operation.call, entered, &self.left)?;
+        if entered.outcome == Some(Outcome::Lane) {
+            operation.inline = None;
+        }
         Ok(operation.waiting.is_none())
     }
 

@@ -48,23 +48,45 @@ impl Extents {
 
     fn start(&self, chunk: u32) -> u64 {
         match self {
-            Extents::Grid(Grid::Equal(chunks) | Grid::Blocks(chunks), elements) => {
-                (u128::from(*elements) * u128::from(chunk) / u128::from(*chunks)) as u64
-            }
-            Extents::Grid(Grid::Cuts(cuts), elements) => cuts[chunk as usize].of(*elements),
+            Extents::Grid(grid, elements) => grid_start(grid, *elements, chunk),
             Extents::Starts(starts) => starts[chunk as usize],
         }
     }
 
     fn largest(&self, chunks: u32) -> u64 {
         match self {
-            Extents::Grid(Grid::Equal(chunks), elements) => elements.div_ceil(u64::from(*chunks)),
-            _ => (0..chunks)
-                .map(|c| self.start(c + 1) - self.start(c))
-                .max()
-                .unwrap_or(0),
+            Extents::Grid(grid, elements) => grid_largest(grid, *elements),
+            Extents::Starts(_) => largest(chunks, &|chunk| self.start(chunk)),
         }
     }
+}
+
+/// The element at which a chunk of a message begins. The blocks of a grid of blocks are equal here.
+pub(crate) fn grid_start(grid: &Grid, elements: u64, chunk: u32) -> u64 {
+    match grid {
+        Grid::Equal(chunks) | Grid::Blocks(chunks) => {
+            match elements.checked_mul(u64::from(chunk)) {
+                Some(product) => product / u64::from(*chunks),
+                None => (u128::from(elements) * u128::from(chunk) / u128::from(*chunks)) as u64,
+            }
+        }
+        Grid::Cuts(cuts) => cuts[chunk as usize].of(elements),
+    }
+}
+
+/// The elements of the largest chunk of a message.
+pub(crate) fn grid_largest(grid: &Grid, elements: u64) -> u64 {
+    match grid {
+        Grid::Equal(chunks) | Grid::Blocks(chunks) => elements.div_ceil(u64::from(*chunks)),
+        Grid::Cuts(cuts) => largest(cuts.len() as u32 - 1, &|chunk| {
+            grid_start(grid, elements, chunk)
+        }),
+    }
+}
+
+fn largest(chunks: u32, start: &dyn Fn(u32) -> u64) -> u64 {
+    let lengths = (0..chunks).map(|chunk| start(chunk + 1) - start(chunk));
+    lengths.max().unwrap_or(0)
 }
 
 impl Geometry {

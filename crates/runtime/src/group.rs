@@ -145,7 +145,6 @@ impl Group {
             inline: None,
             mailbox: Mailbox::default(),
             symmetric: Default::default(),
-            symmetric_made: 0,
             symmetric_operations: 0,
             broken: None,
             left: vec![false; size],

@@ -18,7 +18,7 @@ use crate::order::Order;
 use crate::plan::{Plan, PlanKey};
 use crate::pool::PoolRange;
 use crate::rendezvous::Meeting;
-use crate::symmetric::Shared;
+use crate::symmetric::Pieces;
 use crate::{Call, Counts, Error};
 
 /// The tiles of a lane, counted over all operations that ran in it.
@@ -67,10 +67,8 @@ pub(crate) struct GroupState {
     /// The latency path, where all ranks map each other's memory.
     pub(crate) inline: Option<Arc<Inline>>,
     pub(crate) mailbox: Mailbox,
-    /// Symmetric memory by identity; see `symmetric.rs`.
-    pub(crate) symmetric: HashMap<u64, Shared>,
-    pub(crate) symmetric_made: u64,
-    /// How many operations ran by a plan for symmetric memory.
+    pub(crate) symmetric: Arc<Pieces>,
+    /// How many operations ran in lanes by a plan for symmetric memory.
     pub(crate) symmetric_operations: u64,
     pub(crate) broken: Option<Error>,
     /// Ranks that have left the group, said goodbye, or are gone.
@@ -123,7 +121,7 @@ impl GroupState {
     /// Whether symmetric memory would make a difference to the call.
     pub(crate) fn may_be_symmetric(&mut self, call: &Call) -> bool {
         matches!(call.counts, Counts::Equal(_))
-            && self.symmetric_made > 0
+            && self.symmetric.made()
             && self.chooser.gains_from_symmetric_memory(call)
     }
 

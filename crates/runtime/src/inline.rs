@@ -1,102 +1,51 @@
-//! The latency path: small operations between ranks that map each other's memory, in one put per peer.
+//! The latency path: operations between ranks that map each other's memory, from their call to their end on one thread.
 //!
-//! [Note: Inline operations] A schedule of one round, in which every rank puts something to every other and then waits for
-//! every other, is lowered when the group is made: flag, fingerprint and payload of each ordered pair lie one behind the
-//! other in one slot, so that a small payload comes in the flag's own cache line. Such operations are numbered on their own, and
-//! run one at a time, in the order of the calls, beside the lanes. Operation f uses slot f % 2 of every pair. Slots need no credit:
-//! who puts operation f has ended f - 1, so it has what every peer put for f - 1, and every peer did that after it had ended
-//! f - 2, which used the slot before.
+//! [Note: Inline operations] A schedule in which every rank signals to every other and waits for every other is lowered when
+//! the group is made, and messages that one tile takes run by it: flag, fingerprint and payload of each ordered
+//! pair lie one behind the other in one slot, so that a small payload comes in the flag's own cache line. Such operations are
+//! numbered on their own, and run one at a time, in the order of the calls, beside the lanes. Operation f uses slot f % 2 of every
+//! pair. Slots need no credit: who begins operation f has ended f - 1, so every peer has begun f - 1, and did that after
+//! it had ended f - 2, which used the slot before.
 //!
 //! A blocking call runs on the calling thread without the engine, as long as that promises to be quick; then the engine
 //! takes over where it got stuck. What is called in the background is the engine's from the beginning. Both do the same to the memory
 //! of others, so ranks need not do alike.
+//!
+//! [Note: Asking] Where memory may be symmetric, the first signals tell where it lies, as a number that is the same on all ranks
+//! that passed the same piece at the same place. So when all have come every rank knows whether all did, and goes on
+//! by the schedule for symmetric memory, by the one for ordinary memory, or, if that is none of the latency path's, in the operation's
+//! lane. Operations behind it in that lane must wait until that is clear: see [`Inline::undecided`].
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use weft_schedule::{Collective, Rank, Schedule, Slice, Step};
-use weft_transport::{Link, LinkError, Progress, Segment, Signal};
+use weft_kernels::Finish;
+use weft_schedule::{Collective, Rank};
+use weft_transport::{Link, LinkError, PeerMemory, Progress, Segment, Signal};
 
 use crate::call::{Fingerprint, Op};
-use crate::channel::{INLINE_BYTES, INLINE_HEADER, INLINE_SLOTS, INLINE_STRIDE, Layout};
+use crate::channel::{
+    INLINE_HEADER, INLINE_SCRATCH, INLINE_SLOTS, INLINE_STRIDE, Layout, flag_value,
+};
 use crate::choice::Chooser;
+use crate::defaults::SMALL_SYMMETRIC_BYTES;
 use crate::execute::{Blocked, Trouble};
 use crate::group_state::GroupState;
-use crate::memory::{self, Operand};
+use crate::lowered::{Action, Operand, Program, Store};
+use crate::memory;
 use crate::order::Order;
 use crate::policy::Tiling;
 use crate::spin::Patience;
+use crate::symmetric::Pieces;
 use crate::ways::Kind;
 use crate::{Call, Counts, Error};
 
-/// Groups of at most so many ranks have a latency path: everybody puts to everybody.
+/// Groups of at most so many ranks have a latency path: everybody signals to everybody.
 pub(crate) const INLINE_RANKS: usize = 16;
+/// The longest message of an inline operation, in bytes: longer ones shall let urgent operations go first.
+const INLINE_BYTES: u64 = 1 << 20;
 
-/// One step of a lowered schedule that touches this rank's memory only.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Local {
-    Copy { dst: Operand, src: Operand },
-    Reduce { dst: Operand, srcs: Vec<Operand> },
-}
-
-/// A schedule of one round, lowered.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Program {
-    /// What each peer gets. Every peer gets something, if only the signal.
-    puts: Vec<(Rank, Option<Operand>)>,
-    /// What is done once every peer's put has come.
-    locals: Vec<Local>,
-}
-
-impl Program {
-    /// Lowers a schedule, if it is of that kind.
-    pub(crate) fn lower(schedule: &Schedule) -> Option<Program> {
-        let mut puts: Vec<(Rank, Option<Operand>)> = Vec::new();
-        let (mut signalled, mut awaited) = (Vec::new(), Vec::new());
-        let mut locals = Vec::new();
-        let own = |slice: &Slice| Operand::of(slice, schedule);
-        for step in &schedule.steps {
-            match step {
-                Step::Copy {
-                    dsts,
-                    src,
-                    claim: None,
-                } => {
-                    let src = own(src)?;
-                    for dst in dsts {
-                        match own(dst) {
-                            Some(dst) => locals.push(Local::Copy { dst, src }),
-                            None if awaited.is_empty() => puts.push((dst.rank, Some(src))),
-                            None => return None,
-                        }
-                    }
-                }
-                Step::Reduce {
-                    dsts,
-                    srcs,
-                    last: true,
-                    claim: None,
-                } => locals.push(Local::Reduce {
-                    dst: own(dsts.first().filter(|_| dsts.len() == 1)?)?,
-                    srcs: srcs.iter().map(own).collect::<Option<_>>()?,
-                }),
-                Step::Signal { to, id: 0 } if awaited.is_empty() => signalled.push(*to),
-                Step::Wait { from, id: 0 } => awaited.push(*from),
-                _ => return None,
-            }
-        }
-        for to in &signalled {
-            if !puts.iter().any(|(rank, _)| rank == to) {
-                puts.push((*to, None));
-            }
-        }
-        let others = schedule.ranks as usize - 1;
-        let all = [puts.len(), signalled.len(), awaited.len()] == [others; 3];
-        (all && others > 0).then_some(Program { puts, locals })
-    }
-}
-
-/// The collectives that have a lowered schedule.
+/// The collectives that have lowered schedules.
 pub(crate) const COLLECTIVES: [Collective; 5] = [
     Collective::AllReduce,
     Collective::AllGather,
@@ -108,20 +57,43 @@ pub(crate) const COLLECTIVES: [Collective; 5] = [
 /// A program, and which calls it is for.
 #[derive(Debug)]
 pub(crate) struct Lowered {
-    pub(crate) program: Program,
+    /// None where the schedule cannot be lowered.
+    program: Option<Program>,
+    /// What users call it.
+    name: String,
     /// The plan that it stands for, as fingerprints carry it.
-    pub(crate) plan: u16,
+    plan: u16,
     /// Up to how many bytes of the message it is chosen.
-    pub(crate) up_to: u64,
+    up_to: u64,
+}
+
+/// The programs of one collective, in ascending order of size.
+#[derive(Default, Debug)]
+struct Programs {
+    ordinary: Vec<Lowered>,
+    symmetric: Vec<Lowered>,
+}
+
+/// What a call runs by.
+#[derive(Clone, Copy)]
+pub(crate) struct Choice<'a> {
+    /// On ordinary memory; nothing if it takes a lane.
+    ordinary: Option<&'a Program>,
+    /// On symmetric memory, where the ranks ask for it.
+    symmetric: Option<&'a Program>,
+    plan: u16,
 }
 
 /// How to reach a peer's slots.
 struct Peer {
     link: Arc<dyn Link>,
+    memory: PeerMemory,
     /// Where this rank's slots begin in the peer's pool.
     theirs: u64,
     /// Where the peer's slots begin in this rank's pool.
     mine: u64,
+    /// Where the peer's temporary memory begins in its pool.
+    scratch: u64,
 }
 
 /// Which operations have run.
@@ -137,15 +109,39 @@ struct Turn {
 pub(crate) struct Inline {
     rank: Rank,
     ranks: u32,
-    lowered: [Option<Lowered>; COLLECTIVES.len()],
+    programs: [Programs; COLLECTIVES.len()],
     pool: Arc<Segment>,
     layout: Layout,
+    /// Where this rank's temporary memory begins in its pool.
+    scratch: u64,
     /// By rank; there once every peer has granted its memory.
     peers: OnceLock<Vec<Option<Peer>>>,
     turn: Mutex<Turn>,
     order: Arc<Mutex<Order>>,
+    pieces: Arc<Pieces>,
+    /// The operation on a calling thread that may yet turn out to need a lane: its number among all operations of the group.
+    undecided: AtomicU64,
+    /// How many operations have run on symmetric memory.
+    symmetric_operations: AtomicU64,
     /// No operation begins any more.
     over: AtomicBool,
+}
+
+/// Which word of a slot's header says where memory lies.
+const PLACE: u64 = 4;
+
+/// Stands for no operation.
+const NOBODY: u64 = u64::MAX;
+
+/// How far it is clear what an operation runs by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// The ranks tell each other where their memory lies.
+    Asking,
+    /// All have passed the same symmetric memory.
+    Symmetric,
+    /// They have not, or were not asked.
+    Ordinary,
 }
 
 /// An inline operation that was called.
@@ -156,10 +152,30 @@ pub(crate) struct Entered {
     /// Its number among the inline ones.
     number: u64,
     pub(crate) fingerprint: Fingerprint,
-    /// How many peers have been given this rank's part.
-    sent: usize,
-    /// Whether it is done.
-    pub(crate) ended: bool,
+    /// Whether the ranks ask each other about symmetric memory.
+    asked: bool,
+    phase: Phase,
+    /// Whether the caller's vector is where the schedule works.
+    begun: bool,
+    /// The next action of the phase.
+    next: usize,
+    /// What became of it.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+impl Entered {
+    /// Whether it may yet turn out to need a lane.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.phase == Phase::Asking && self.outcome.is_none()
+    }
+}
+
+/// How an inline operation ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Done,
+    /// Its memory is not symmetric, and it is to run in its lane.
+    Lane,
 }
 
 /// What became of a call that tried to run at once.
@@ -182,38 +198,48 @@ impl Inline {
         Some(Arc::new(Inline {
             rank: group.rank,
             ranks,
-            lowered: COLLECTIVES.map(|collective| lowered(collective, &mut group.chooser)),
+            programs: COLLECTIVES.map(|collective| programs(collective, &mut group.chooser)),
             pool,
             layout: group.layout,
+            scratch: group.scratch.offset + group.layout.inline_scratch(0),
             peers: OnceLock::new(),
             turn: Mutex::default(),
             order: group.order.clone(),
+            pieces: group.symmetric.clone(),
+            undecided: AtomicU64::new(NOBODY),
+            symmetric_operations: AtomicU64::new(0),
             over: AtomicBool::new(false),
         }))
     }
 
-    /// The program for a call that all ranks run inline; none for others.
-    pub(crate) fn of(&self, call: &Call) -> Option<&Lowered> {
-        let position = COLLECTIVES.iter().position(|c| *c == call.collective)?;
-        let lowered = self.lowered[position].as_ref()?;
-        let Counts::Equal(elements) = call.counts else {
+    /// What a call runs by that all ranks run inline; none for others.
+    pub(crate) fn choose(&self, call: &Call) -> Option<Choice<'_>> {
+        let Counts::Equal(_) = call.counts else {
             return None;
         };
-        let block = elements.checked_mul(call.dtype.size() as u64)?;
-        let fits = block <= INLINE_BYTES
-            && block * self.blocks(call) <= lowered.up_to
-            && call.algorithm.is_none()
-            && call.tiling == Tiling::default()
-            && !matches!(call.op, Op::PremulSum(_));
-        fits.then_some(lowered)
-    }
-
-    /// The number of blocks that a message has.
-    fn blocks(&self, call: &Call) -> u64 {
-        match call.works_in_place() {
-            true => 1,
-            false => u64::from(self.ranks),
+        let position = COLLECTIVES.iter().position(|c| *c == call.collective)?;
+        let elements = call.message_elements(self.ranks);
+        let bytes = elements.checked_mul(call.dtype.size() as u64)?;
+        let odd = call.tiling != Tiling::default() || matches!(call.op, Op::PremulSum(_));
+        if odd || bytes > INLINE_BYTES {
+            return None;
         }
+        let programs = &self.programs[position];
+        let ordinary = find(&programs.ordinary, call, elements);
+        if bytes <= SMALL_SYMMETRIC_BYTES || !self.pieces.made() {
+            let (plan, program) = ordinary?;
+            return Some(Choice {
+                plan,
+                ordinary: Some(program),
+                symmetric: None,
+            });
+        }
+        let (plan, program) = find(&programs.symmetric, call, elements)?;
+        Some(Choice {
+            plan,
+            ordinary: ordinary.map(|(_, program)| program),
+            symmetric: Some(program),
+        })
     }
 
     /// Takes note of the links to all peers, and of what they have granted.
@@ -226,10 +252,13 @@ impl Inline {
                 state.links[rank as usize].clone()?,
                 state.channels[rank as usize].as_ref()?,
             );
+            let remote = channel.remote?;
             Some(Some(Peer {
+                memory: link.memory()?,
                 link,
-                theirs: channel.remote?.channel + self.layout.inline(0),
+                theirs: remote.channel + self.layout.inline(0),
                 mine: channel.local.offset + self.layout.inline(0),
+                scratch: remote.scratch + self.layout.inline_scratch(0),
             }))
         };
         if let Some(peers) = (0..self.ranks).map(peer).collect() {
@@ -244,9 +273,30 @@ impl Inline {
         self.over.store(true, Ordering::SeqCst);
     }
 
+    /// How many operations have run on symmetric memory.
+    pub(crate) fn symmetric_operations(&self) -> u64 {
+        self.symmetric_operations.load(Ordering::Relaxed)
+    }
+
+    /// The operation on a calling thread that may yet turn out to need a lane: its number among all operations of the group.
+    pub(crate) fn undecided(&self) -> Option<u64> {
+        let sequence = self.undecided.load(Ordering::SeqCst);
+        (sequence != NOBODY).then_some(sequence)
+    }
+
+    /// Takes note that the engine has an operation that was entered.
+    pub(crate) fn handed_over(&self, entered: &Entered) {
+        let mut turn = self.turn();
+        if self.undecided() == Some(entered.sequence) {
+            self.undecided.store(NOBODY, Ordering::SeqCst);
+        }
+        // Until now it kept other calling threads from entering behind it.
+        turn.ended += u64::from(entered.outcome == Some(Outcome::Lane));
+    }
+
     /// Runs a call on this thread if nothing is in its way and the peers are quick.
     pub(crate) fn attempt(&self, call: &Call, patience: Patience) -> Attempt {
-        let (Some(lowered), Some(peers)) = (self.of(call), self.peers.get()) else {
+        let (Some(choice), Some(peers)) = (self.choose(call), self.peers.get()) else {
             return Attempt::NotNow;
         };
         let Ok(mut turn) = self.turn.try_lock() else {
@@ -255,47 +305,54 @@ impl Inline {
         if self.over.load(Ordering::Relaxed) || turn.called != turn.ended {
             return Attempt::NotNow;
         }
-        let mut entered = self.enter_in(&mut turn, call, lowered);
+        let mut entered = self.enter_in(&mut turn, call, choice, true);
+        let run = Run::new(self, call, choice, peers, entered.number);
+        let (mut idle, mut reached) = (0, 0);
         // Whatever goes wrong, the engine will meet it again and knows what to do about it.
-        let sent = matches!(self.put(call, lowered, peers, &mut entered), Ok(None));
-        if !sent || !self.all_come(peers, entered.number, patience) {
+        while let Ok(Some(_)) = run.advance(&mut entered) {
+            idle = if entered.next == reached { idle + 1 } else { 0 };
+            reached = entered.next;
+            if !patience.pause(idle) {
+                break;
+            }
+        }
+        if entered.outcome != Some(Outcome::Done) {
             return Attempt::Entered(entered);
         }
-        if self.different(peers, &entered).is_some() {
-            return Attempt::Entered(entered);
+        if entered.asked {
+            self.undecided.store(NOBODY, Ordering::SeqCst);
         }
-        self.compute(call, lowered, peers, entered.number);
         turn.ended += 1;
         Attempt::Done
     }
 
-    /// Polls until every peer's part has come. False if that takes too long.
-    fn all_come(&self, peers: &[Option<Peer>], number: u64, patience: Patience) -> bool {
-        let mut idle = 0;
-        while self.missing(peers, number).is_some() {
-            idle += 1;
-            if !patience.pause(idle) {
-                return false;
-            }
-        }
-        true
-    }
-
     /// Enters a call that the engine will run.
-    pub(crate) fn enter(&self, call: &Call, lowered: &Lowered) -> Entered {
-        self.enter_in(&mut self.turn(), call, lowered)
+    pub(crate) fn enter(&self, call: &Call, choice: Choice<'_>) -> Entered {
+        self.enter_in(&mut self.turn(), call, choice, false)
     }
 
-    fn enter_in(&self, turn: &mut Turn, call: &Call, lowered: &Lowered) -> Entered {
+    fn enter_in(&self, turn: &mut Turn, call: &Call, choice: Choice<'_>, here: bool) -> Entered {
+        let asked = choice.symmetric.is_some();
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        let (sequence, fingerprint) = order.enter(call, lowered.plan);
+        let (sequence, fingerprint) = order.enter(call, choice.plan);
+        if asked && here {
+            // Before any operation can be entered behind it.
+            self.undecided.store(sequence, Ordering::SeqCst);
+        }
         turn.called += 1;
         Entered {
             sequence,
             number: turn.called - 1,
             fingerprint,
-            sent: 0,
-            ended: false,
+            asked,
+            phase: if asked {
+                Phase::Asking
+            } else {
+                Phase::Ordinary
+            },
+            begun: false,
+            next: 0,
+            outcome: None,
         }
     }
 
@@ -304,121 +361,33 @@ impl Inline {
         self.turn().ended == entered.number
     }
 
-    /// Takes the next operation as far as it goes: what it waits for, or nothing once it is done.
+    /// Takes the next operation as far as it goes: what it waits for, or nothing once it has an outcome.
     pub(crate) fn advance(
         &self,
         call: &Call,
         entered: &mut Entered,
         left: &[bool],
     ) -> Result<Option<Blocked>, Trouble> {
-        let unready =
-            || Trouble::Other(Error::Internal("an inline operation without peers".into()));
-        let lowered = self.of(call).ok_or_else(unready)?;
+        let unready = || {
+            Trouble::Other(Error::Internal(
+                "an inline operation without a program".into(),
+            ))
+        };
+        let choice = self.choose(call).ok_or_else(unready)?;
         let Some(peers) = self.peers.get() else {
             let from = (0..self.ranks).find(|rank| *rank != self.rank);
             return Ok(from.map(|from| Blocked::Grant { from }));
         };
         let mut turn = self.turn();
-        if let Some(blocked) = self.put(call, lowered, peers, entered)? {
-            return Ok(Some(blocked));
-        }
-        if let Some(from) = self.missing(peers, entered.number) {
-            return match left[from as usize] {
-                true => Err(Trouble::Link(from, LinkError::Left)),
-                false => Ok(Some(Blocked::Signal { from, id: 0 })),
-            };
-        }
-        if let Some((rank, theirs)) = self.different(peers, entered) {
-            let mine = entered.fingerprint;
-            return Err(Trouble::Desync { rank, mine, theirs });
-        }
-        self.compute(call, lowered, peers, entered.number);
-        entered.ended = true;
-        turn.ended += 1;
-        Ok(None)
-    }
-
-    /// Puts this rank's part into the slots of the peers that do not have it yet: what it waits for, or nothing once all have it.
-    fn put(
-        &self,
-        call: &Call,
-        lowered: &Lowered,
-        peers: &[Option<Peer>],
-        entered: &mut Entered,
-    ) -> Result<Option<Blocked>, Trouble> {
-        let Fingerprint {
-            count,
-            kind,
-            history,
-        } = entered.fingerprint;
-        let mut header = [0; INLINE_HEADER - 8];
-        for (bytes, word) in header.chunks_exact_mut(8).zip([count, kind, history]) {
-            bytes.copy_from_slice(&word.to_ne_bytes());
-        }
-        for &(to, what) in &lowered.program.puts[entered.sent..] {
-            let Some(peer) = &peers[to as usize] else {
-                continue;
-            };
-            let offset = peer.theirs + slot(entered.number);
-            let payload = what.map_or(&[][..], |operand| memory::operand(call, operand));
-            let signal = Signal {
-                offset,
-                value: entered.number + 1,
-            };
-            // A put into mapped memory is done at once or, behind what is queued, not begun: no token is needed.
-            match peer
-                .link
-                .put(0, offset + 8, &[&header, payload], Some(signal))
-            {
-                Ok(Progress::Done) => entered.sent += 1,
-                Ok(Progress::Pending) => return Ok(Some(Blocked::Link { to })),
-                Err(error) => return Err(Trouble::Link(to, error)),
+        let blocked = Run::new(self, call, choice, peers, entered.number).advance(entered)?;
+        match blocked {
+            Some(blocked) if left[blocked.rank() as usize] => {
+                return Err(Trouble::Link(blocked.rank(), LinkError::Left));
             }
+            Some(_) => {}
+            None => turn.ended += 1,
         }
-        Ok(None)
-    }
-
-    /// The first rank whose part has not come.
-    fn missing(&self, peers: &[Option<Peer>], number: u64) -> Option<Rank> {
-        let absent = |peer: &Peer| {
-            let flag = self.pool.word(peer.mine + slot(number));
-            flag.load(Ordering::Acquire) <= number
-        };
-        peers
-            .iter()
-            .position(|peer| peer.as_ref().is_some_and(absent))
-            .map(|rank| rank as Rank)
-    }
-
-    /// The first rank that has called something else.
-    fn different(&self, peers: &[Option<Peer>], entered: &Entered) -> Option<(Rank, Fingerprint)> {
-        peers.iter().enumerate().find_map(|(rank, peer)| {
-            let line = peer.as_ref()?.mine + slot(entered.number);
-            let word = |index: u64| self.pool.word(line + 8 * index).load(Ordering::Relaxed);
-            let theirs = Fingerprint {
-                count: word(1),
-                kind: word(2),
-                history: word(3),
-            };
-            (theirs != entered.fingerprint).then_some((rank as Rank, theirs))
-        })
-    }
-
-    /// Does what is left to do once everything has come.
-    fn compute(&self, call: &Call, lowered: &Lowered, peers: &[Option<Peer>], number: u64) {
-        let inbox = |from: Rank| {
-            let start = peers[from as usize].as_ref().map_or(0, |peer| peer.mine);
-            let offset = start + slot(number) + INLINE_HEADER as u64;
-            self.pool.base().as_ptr().wrapping_add(offset as usize)
-        };
-        for local in &lowered.program.locals {
-            match local {
-                Local::Copy { dst, src } => memory::copy_operand(call, *dst, *src, &inbox),
-                Local::Reduce { dst, srcs } => {
-                    memory::reduce_operands(call, self.ranks, *dst, srcs, &inbox);
-                }
-            }
-        }
+        Ok(blocked)
     }
 
     fn turn(&self) -> MutexGuard<'_, Turn> {
@@ -426,24 +395,320 @@ impl Inline {
     }
 }
 
-/// The schedule that is chosen for the shortest messages, if it can be lowered.
-fn lowered(collective: Collective, chooser: &mut Chooser) -> Option<Lowered> {
-    let kind = Kind {
-        symmetric: false,
-        per_rank: false,
-    };
-    // A collective that the group cannot carry out is refused when it is called.
-    let line = chooser.line(collective, kind, 0).ok()?;
-    let way = chooser.catalog.at(line.way);
-    let schedule = way.schedule(&chooser.site, collective, false, false).ok()?;
-    Some(Lowered {
-        program: Program::lower(&schedule)?,
-        plan: way.short(false),
-        up_to: line.up_to,
-    })
+/// One inline operation, running.
+struct Run<'a> {
+    inline: &'a Inline,
+    call: &'a Call,
+    choice: Choice<'a>,
+    peers: &'a [Option<Peer>],
+    number: u64,
+    /// Where this operation's slot lies, from the first.
+    slot: u64,
+    /// Where symmetric memory lies, as one number, and each rank's buffers in it.
+    place: u64,
+    bases: [(*const u8, *mut u8); INLINE_RANKS],
 }
 
-/// Where the slot of an operation begins, counted from the first.
-fn slot(number: u64) -> u64 {
-    (number % INLINE_SLOTS) * INLINE_STRIDE
+impl<'a> Run<'a> {
+    fn new(
+        inline: &'a Inline,
+        call: &'a Call,
+        choice: Choice<'a>,
+        peers: &'a [Option<Peer>],
+        number: u64,
+    ) -> Self {
+        let mut bases = [(std::ptr::null(), std::ptr::null_mut()); INLINE_RANKS];
+        let place = match choice.symmetric {
+            Some(_) => inline
+                .pieces
+                .find(call, inline.rank, &mut bases[..inline.ranks as usize]),
+            None => None,
+        };
+        bases[inline.rank as usize] = (call.input, call.output);
+        Run {
+            inline,
+            call,
+            choice,
+            peers,
+            number,
+            slot: number % INLINE_SLOTS,
+            place: place.unwrap_or(0),
+            bases,
+        }
+    }
+
+    /// Takes the operation as far as it goes: what it waits for, or nothing once it has an outcome.
+    fn advance(&self, entered: &mut Entered) -> Result<Option<Blocked>, Trouble> {
+        if !entered.begun {
+            // Before any signal: then peers may read it.
+            memory::bring_in(self.call);
+            entered.begun = true;
+        }
+        if entered.phase == Phase::Asking {
+            if let Some(blocked) = self.ask(entered)? {
+                return Ok(Some(blocked));
+            }
+            entered.next = 0;
+            entered.phase = match self.all_alike() {
+                true => Phase::Symmetric,
+                false => Phase::Ordinary,
+            };
+        }
+        let program = match entered.phase {
+            Phase::Symmetric => self.choice.symmetric,
+            _ => self.choice.ordinary,
+        };
+        let Some(program) = program else {
+            entered.outcome = Some(Outcome::Lane);
+            return Ok(None);
+        };
+        while let Some(action) = program.actions.get(entered.next) {
+            if let Some(blocked) = self.act(program, action, entered)? {
+                return Ok(Some(blocked));
+            }
+            entered.next += 1;
+        }
+        if entered.phase == Phase::Symmetric {
+            self.inline
+                .symmetric_operations
+                .fetch_add(1, Ordering::Relaxed);
+        }
+        entered.outcome = Some(Outcome::Done);
+        Ok(None)
+    }
+
+    /// Tells all where this rank's memory lies, and waits for all to tell.
+    fn ask(&self, entered: &mut Entered) -> Result<Option<Blocked>, Trouble> {
+        let ranks = self.inline.ranks as usize;
+        while entered.next < 2 * ranks {
+            let rank = (entered.next % ranks) as Rank;
+            let blocked = match (rank == self.inline.rank, entered.next < ranks) {
+                (true, _) => None,
+                (false, true) => self.signal(rank, 0, entered)?,
+                (false, false) => self.wait(rank, 0, entered)?,
+            };
+            if blocked.is_some() {
+                return Ok(blocked);
+            }
+            entered.next += 1;
+        }
+        Ok(None)
+    }
+
+    /// Whether all ranks have passed the same symmetric memory.
+    fn all_alike(&self) -> bool {
+        let alike = |peer: &Peer| self.header(peer, PLACE) == self.place;
+        self.place != 0 && self.peers.iter().flatten().all(alike)
+    }
+
+    fn act(
+        &self,
+        program: &Program,
+        action: &Action,
+        entered: &Entered,
+    ) -> Result<Option<Blocked>, Trouble> {
+        // What was said when the ranks were asking need not be said again, and comes before what is said now.
+        let told = |id: u32| entered.asked && entered.phase == Phase::Symmetric && id == 0;
+        let shift = u32::from(entered.asked && entered.phase == Phase::Ordinary);
+        match action {
+            Action::Signal { id, .. } | Action::Wait { id, .. } if told(*id) => {}
+            Action::Signal { to, id } => return self.signal(*to, id + shift, entered),
+            Action::Wait { from, id } => return self.wait(*from, id + shift, entered),
+            Action::Copy { dsts, src } => self.copy(program, dsts, src),
+            Action::Reduce { dsts, srcs, last } => self.reduce(program, dsts, srcs, *last),
+        }
+        Ok(None)
+    }
+
+    fn signal(&self, to: Rank, id: u32, entered: &Entered) -> Result<Option<Blocked>, Trouble> {
+        let Some(peer) = &self.peers[to as usize] else {
+            return Ok(None);
+        };
+        let offset = peer.theirs + self.slot * INLINE_STRIDE;
+        let signal = Signal {
+            offset,
+            value: flag_value(self.number, id),
+        };
+        let sent = match id {
+            0 => {
+                let Fingerprint {
+                    count,
+                    kind,
+                    history,
+                } = entered.fingerprint;
+                let mut header = [0; INLINE_HEADER - 8];
+                let words = [count, kind, history, self.place];
+                for (bytes, word) in header.chunks_exact_mut(8).zip(words) {
+                    bytes.copy_from_slice(&word.to_ne_bytes());
+                }
+                // A put into mapped memory is done at once or, behind what is queued, not begun: no token is needed.
+                peer.link.put(0, offset + 8, &[&header], Some(signal))
+            }
+            _ => peer.link.signal(signal).map(|()| Progress::Done),
+        };
+        match sent {
+            Ok(Progress::Done) => Ok(None),
+            Ok(Progress::Pending) => Ok(Some(Blocked::Link { to })),
+            Err(error) => Err(Trouble::Link(to, error)),
+        }
+    }
+
+    fn wait(&self, from: Rank, id: u32, entered: &Entered) -> Result<Option<Blocked>, Trouble> {
+        let Some(peer) = &self.peers[from as usize] else {
+            return Ok(None);
+        };
+        let flag = self.inline.pool.word(peer.mine + self.slot * INLINE_STRIDE);
+        if flag.load(Ordering::Acquire) < flag_value(self.number, id) {
+            return Ok(Some(Blocked::Signal { from, id }));
+        }
+        if id > 0 {
+            return Ok(None);
+        }
+        let theirs = Fingerprint {
+            count: self.header(peer, 1),
+            kind: self.header(peer, 2),
+            history: self.header(peer, 3),
+        };
+        let mine = entered.fingerprint;
+        match theirs == mine {
+            true => Ok(None),
+            false => Err(Trouble::Desync {
+                rank: from,
+                mine,
+                theirs,
+            }),
+        }
+    }
+
+    /// A word of the line that a peer has sent.
+    fn header(&self, peer: &Peer, word: u64) -> u64 {
+        let line = peer.mine + self.slot * INLINE_STRIDE;
+        self.inline
+            .pool
+            .word(line + 8 * word)
+            .load(Ordering::Relaxed)
+    }
+
+    fn copy(&self, program: &Program, dsts: &[Operand], src: &Operand) {
+        let mut targets = [std::ptr::null_mut(); INLINE_RANKS];
+        for (target, dst) in targets.iter_mut().zip(dsts) {
+            *target = self.address(program, dst);
+        }
+        let source = self.address(program, src).cast_const();
+        let bytes = program.elements(src, self.elements()) * self.size();
+        memory::copy_inline(&targets[..dsts.len()], source, bytes as usize);
+    }
+
+    fn reduce(&self, program: &Program, dsts: &[Operand], srcs: &[Operand], last: bool) {
+        let mut targets = [std::ptr::null_mut(); INLINE_RANKS];
+        for (target, dst) in targets.iter_mut().zip(dsts) {
+            *target = self.address(program, dst);
+        }
+        let mut sources = [std::ptr::null(); INLINE_RANKS];
+        for (source, src) in sources.iter_mut().zip(srcs) {
+            *source = self.address(program, src).cast_const();
+        }
+        let finish = match self.call.op {
+            Op::Average if last => Finish::Average(self.inline.ranks),
+            _ => Finish::Keep,
+        };
+        let elements = program.elements(&dsts[0], self.elements()) as usize;
+        let (targets, sources) = (&targets[..dsts.len()], &sources[..srcs.len()]);
+        memory::reduce_inline(self.call, finish, targets, sources, elements);
+    }
+
+    fn address(&self, program: &Program, operand: &Operand) -> *mut u8 {
+        let offset = program.offset(operand, self.elements(), self.size());
+        let own = |base: u64| self.inline.pool.base().as_ptr().wrapping_add(base as usize);
+        let peers = |rank: Rank, base: fn(&Peer) -> u64| {
+            let at = |peer: &Peer| peer.memory.base.as_ptr().wrapping_add(base(peer) as usize);
+            self.peers[rank as usize].as_ref().map(at)
+        };
+        let (scratch, stride) = (self.slot * INLINE_SCRATCH, self.slot * INLINE_STRIDE);
+        let (base, slot) = match operand.store {
+            Store::Input(rank) => (Some(self.bases[rank as usize].0.cast_mut()), 0),
+            Store::Output(rank) => (Some(self.bases[rank as usize].1), 0),
+            Store::Scratch { rank, .. } if rank == self.inline.rank => {
+                (Some(own(self.inline.scratch)), scratch)
+            }
+            Store::Scratch { rank, .. } => (peers(rank, |peer| peer.scratch), scratch),
+            Store::Inbox { from, .. } => {
+                let mine = self.peers[from as usize]
+                    .as_ref()
+                    .map(|peer| own(peer.mine));
+                (mine, stride)
+            }
+            Store::Outbox { to, .. } => (peers(to, |peer| peer.theirs), stride),
+        };
+        base.unwrap_or(std::ptr::null_mut())
+            .wrapping_add((slot + offset) as usize)
+    }
+
+    fn elements(&self) -> u64 {
+        self.call.message_elements(self.inline.ranks)
+    }
+
+    fn size(&self) -> u64 {
+        self.call.dtype.size() as u64
+    }
+}
+
+/// The program among these that a call runs by, with its plan, if the latency path can take it.
+fn find<'a>(among: &'a [Lowered], call: &Call, elements: u64) -> Option<(u16, &'a Program)> {
+    let size = call.dtype.size() as u64;
+    let lowered = among.iter().find(|lowered| match &call.algorithm {
+        Some(name) => lowered.name == *name,
+        None => elements * size <= lowered.up_to,
+    })?;
+    let fits = |program: &&Program| program.fits(elements, size);
+    Some((lowered.plan, lowered.program.as_ref().filter(fits)?))
+}
+
+/// The programs for a collective's messages of up to [`INLINE_BYTES`].
+fn programs(collective: Collective, chooser: &mut Chooser) -> Programs {
+    let lines = |chooser: &mut Chooser, symmetric: bool| {
+        let mut lowered: Vec<Lowered> = Vec::new();
+        let mut bytes = if symmetric {
+            SMALL_SYMMETRIC_BYTES + 1
+        } else {
+            0
+        };
+        // A collective that the group cannot carry out is refused when it is called.
+        while let Some(line) = self::lowered(collective, chooser, symmetric, bytes) {
+            bytes = line.up_to.saturating_add(1);
+            lowered.push(line);
+            if bytes > INLINE_BYTES {
+                break;
+            }
+        }
+        lowered
+    };
+    Programs {
+        ordinary: lines(chooser, false),
+        symmetric: lines(chooser, true),
+    }
+}
+
+fn lowered(
+    collective: Collective,
+    chooser: &mut Chooser,
+    symmetric: bool,
+    bytes: u64,
+) -> Option<Lowered> {
+    let kind = Kind {
+        symmetric,
+        per_rank: false,
+    };
+    let line = chooser.line(collective, kind, bytes).ok()?;
+    let way = chooser.catalog.at(line.way);
+    let schedule = way
+        .schedule(&chooser.site, collective, symmetric, false)
+        .ok()?;
+    let program = Program::lower(&schedule);
+    Some(Lowered {
+        program: program.filter(|program| !symmetric || program.begins_with_entry()),
+        name: way.name.clone(),
+        plan: way.short(symmetric),
+        up_to: line.up_to,
+    })
 }

@@ -10,7 +10,7 @@ use crate::call::{Counts, Op};
 use crate::execute::Bases;
 use crate::group::{Group, closed};
 use crate::group_state::GroupState;
-use crate::inline::{Attempt, Entered};
+use crate::inline::{Attempt, Entered, Outcome};
 use crate::mailbox::Due;
 use crate::memory;
 use crate::operation::{Agreement, Keep, Keys, Operation};
@@ -66,10 +66,7 @@ impl Group {
                 return Err(error.clone());
             }
             let (keys, _) = group.plans_for(&call)?;
-            let ready = Ready {
-                inline: Some(entered),
-                ..Ready::new(&call, keys)
-            };
+            let ready = Ready::inline(&call, keys, entered);
             group.push(call, completion.clone(), ready);
             Ok(())
         })?;
@@ -111,10 +108,22 @@ struct Ready {
     bases: Bases,
     agreement: Option<Arc<Agreement>>,
     keep: Option<Keep>,
-    inline: Option<Entered>,
+    entered: Option<Entered>,
 }
 
 impl Ready {
+    /// For a call on the latency path, or that was there and needs a lane after all: then its memory is not symmetric.
+    fn inline(call: &Call, keys: Keys, entered: Entered) -> Self {
+        let keys = Keys {
+            symmetric: None,
+            ..keys
+        };
+        Ready {
+            entered: Some(entered),
+            ..Ready::new(call, keys)
+        }
+    }
+
     /// For a call on memory that its rank alone reaches.
     fn new(call: &Call, keys: Keys) -> Self {
         Ready {
@@ -122,7 +131,7 @@ impl Ready {
             bases: Bases::own(call),
             agreement: None,
             keep: None,
-            inline: None,
+            entered: None,
         }
     }
 }
@@ -167,10 +176,7 @@ impl GroupState {
             return Err(error.clone());
         }
         if let Some(entered) = self.enter_inline(&call) {
-            let ready = Ready {
-                inline: Some(entered),
-                ..Ready::new(&call, keys)
-            };
+            let ready = Ready::inline(&call, keys, entered);
             self.push(call, completion, ready);
             return Ok(());
         }
@@ -200,7 +206,7 @@ impl GroupState {
             bases,
             agreement,
             keep: scaled,
-            inline: None,
+            entered: None,
         };
         self.push(call, completion, ready);
         Ok(())
@@ -209,7 +215,7 @@ impl GroupState {
     /// Enters a call that runs on the latency path.
     fn enter_inline(&self, call: &Call) -> Option<Entered> {
         let inline = self.inline.as_ref()?;
-        Some(inline.enter(call, inline.of(call)?))
+        Some(inline.enter(call, inline.choose(call)?))
     }
 
     fn enqueue_agreement(&mut self, call: &Call, symmetric: u64) -> Result<Arc<Agreement>, Error> {
@@ -229,7 +235,7 @@ impl GroupState {
         };
         let ready = Ready {
             keep: Some(Keep::Agreement(agreement.clone())),
-            inline: self.enter_inline(&small),
+            entered: self.enter_inline(&small),
             ..Ready::new(&small, keys)
         };
         self.push(small, completion, ready);
@@ -238,17 +244,24 @@ impl GroupState {
 
     fn push(&mut self, call: Call, completion: Arc<Completion>, ready: Ready) {
         let now = Instant::now();
-        let (sequence, fingerprint) = match &ready.inline {
+        let (sequence, fingerprint) = match &ready.entered {
             Some(entered) => (entered.sequence, entered.fingerprint),
             None => self.order().enter(&call, 0),
         };
-        self.operations.push_back(Operation {
+        let inline = ready
+            .entered
+            .filter(|entered| entered.outcome != Some(Outcome::Lane));
+        // What began on a calling thread comes late.
+        let behind = |operation: &&Operation| operation.sequence > sequence;
+        let position =
+            self.operations.len() - self.operations.iter().rev().take_while(behind).count();
+        let operation = Operation {
             sequence,
             completion,
             due: Due::within(call.timeout.unwrap_or(self.timeout)),
             call,
             fingerprint,
-            inline: ready.inline,
+            inline,
             keys: ready.keys,
             bases: ready.bases,
             agreement: ready.agreement,
@@ -258,7 +271,11 @@ impl GroupState {
             last_step: now,
             last_query: now,
             _keep: ready.keep,
-        });
+        };
+        self.operations.insert(position, operation);
+        if let (Some(inline), Some(entered)) = (&self.inline, &ready.entered) {
+            inline.handed_over(entered);
+        }
     }
 }
 

@@ -21,6 +21,7 @@ mod group_state;
 mod inline;
 mod issue;
 mod lines;
+mod lowered;
 mod mailbox;
 mod memory;
 mod message;

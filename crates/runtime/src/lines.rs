@@ -80,7 +80,7 @@ impl Chooser {
     ) -> Result<Vec<Line>, Error> {
         let name = collective_name(collective);
         let mut lines = Vec::new();
-        for (up_to, candidates) in preferences(name, self.setting) {
+        for (up_to, candidates) in preferences(name, self.setting, kind.symmetric) {
             let usable = |chooser: &mut Self, candidate: &&str| {
                 let way = chooser
                     .catalog

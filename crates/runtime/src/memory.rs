@@ -5,13 +5,12 @@
 //! it), and `Group::issue` obliges the caller to leave its buffers alone until the operation is over.
 
 use weft_kernels::{Finish, ReduceOp};
-use weft_schedule::{Buffer, Collective, Rank, Schedule, Slice};
+use weft_schedule::{Collective, Slice};
 use weft_transport::Segment;
 
 use crate::call::Op;
 use crate::execute::element_type;
 use crate::geometry::Side;
-use crate::inline::INLINE_RANKS;
 use crate::mailbox::{Source, Target};
 use crate::operation::Running;
 use crate::place::Place;
@@ -138,112 +137,36 @@ pub(crate) fn scaled(call: &Call, ranks: u32, factor: f64) -> Vec<u8> {
     copy
 }
 
-/// Where one block of an inline operation lies: blocks of the caller's memory are counted from its beginning.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Operand {
-    /// In the caller's source memory.
-    Input(u32),
-    /// In the caller's destination memory.
-    Output(u32),
-    /// Where this rank's put has landed.
-    Inbox(Rank),
-}
-
-impl Operand {
-    /// The place of a slice of one chunk of this rank's, if an inline operation can have its like.
-    pub(crate) fn of(slice: &Slice, schedule: &Schedule) -> Option<Operand> {
-        if slice.rank != schedule.rank || slice.chunks.len() != 1 {
-            return None;
-        }
-        let first = |windowed: bool| if windowed { schedule.rank } else { 0 };
-        let collective = schedule.collective;
-        match slice.buffer {
-            Buffer::Input => {
-                let first = first(collective == Collective::AllGather);
-                Some(Operand::Input(slice.chunks.start - first))
-            }
-            Buffer::Output => {
-                let first = first(collective == Collective::ReduceScatter);
-                Some(Operand::Output(slice.chunks.start - first))
-            }
-            Buffer::Landing { from, entry: 0, .. } => Some(Operand::Inbox(from)),
-            _ => None,
-        }
-    }
-}
-
-/// The bytes of one block of a call.
-fn block_bytes(call: &Call) -> usize {
-    match call.counts {
-        Counts::Equal(elements) => elements as usize * call.dtype.size(),
-        _ => unreachable!("inline operations have equal blocks"),
-    }
-}
-
-/// The address of what an inline operation reads.
-fn source(call: &Call, operand: Operand, inbox: &dyn Fn(Rank) -> *mut u8) -> *const u8 {
-    let block = |base: *const u8, index| base.wrapping_add(index as usize * block_bytes(call));
-    match operand {
-        Operand::Input(index) => block(call.input, index),
-        // The caller's vector is not brought into the output first.
-        Operand::Output(index) if call.works_in_place() => block(call.input, index),
-        Operand::Output(index) => block(call.output, index),
-        Operand::Inbox(from) => inbox(from),
-    }
-}
-
-/// The address of what an inline operation writes.
-fn destination(call: &Call, operand: Operand) -> *mut u8 {
-    match operand {
-        Operand::Output(index) => call.output.wrapping_add(index as usize * block_bytes(call)),
-        _ => unreachable!("the verifier lets a rank write to its output and scratch only"),
-    }
-}
-
-/// What an inline operation puts.
-pub(crate) fn operand(call: &Call, operand: Operand) -> &[u8] {
-    let address = source(call, operand, &|_| {
-        unreachable!("what has landed is not put")
-    });
-    // SAFETY: see [Note: Who may touch what]; nobody writes to the source of a put before it is done.
-    unsafe { std::slice::from_raw_parts(address, block_bytes(call)) }
-}
-
-/// Copies a block of an inline operation.
-pub(crate) fn copy_operand(
-    call: &Call,
-    dst: Operand,
-    src: Operand,
-    inbox: &dyn Fn(Rank) -> *mut u8,
-) {
-    let (dst, src) = (destination(call, dst), source(call, src, inbox));
-    // SAFETY: see [Note: Who may touch what]: flags order the peers' puts before this, and operations with this slot after.
-    unsafe { weft_kernels::copy(&[dst], src, block_bytes(call)) };
-}
-
-/// Reduces blocks of an inline operation.
-pub(crate) fn reduce_operands(
-    call: &Call,
-    ranks: u32,
-    dst: Operand,
-    srcs: &[Operand],
-    inbox: &dyn Fn(Rank) -> *mut u8,
-) {
+/// Brings the caller's vector into `Output`, for inline operations that work there.
+pub(crate) fn bring_in(call: &Call) {
     let Counts::Equal(elements) = call.counts else {
-        unreachable!("inline operations have equal blocks");
+        unreachable!("inline operations have equal counts");
     };
-    let mut sources = [std::ptr::null(); INLINE_RANKS];
-    for (address, src) in sources.iter_mut().zip(srcs) {
-        *address = source(call, *src, inbox);
+    if call.works_in_place() && !std::ptr::eq(call.input, call.output) {
+        copy_inline(
+            &[call.output],
+            call.input,
+            elements as usize * call.dtype.size(),
+        );
     }
-    let (sources, dsts) = (&sources[..srcs.len()], [destination(call, dst)]);
-    let finish = match call.op {
-        Op::Average => Finish::Average(ranks),
-        _ => Finish::Keep,
-    };
-    let (dtype, op) = (call.dtype, call.op.kernel());
-    // SAFETY: as in `copy_operand`.
-    unsafe { weft_kernels::reduce(dtype, op, &dsts, sources, elements as usize, finish) };
+}
+
+/// Copies what an action of an inline operation copies.
+pub(crate) fn copy_inline(dsts: &[*mut u8], src: *const u8, bytes: usize) {
+    // SAFETY: see [Note: Who may touch what]; what lies in slots fits into them, and the operation with this slot before has ended.
+    unsafe { weft_kernels::copy(dsts, src, bytes) };
+}
+
+/// Combines what an action of an inline operation combines.
+pub(crate) fn reduce_inline(
+    call: &Call,
+    finish: Finish,
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    elements: usize,
+) {
+    // SAFETY: as in `copy_inline`.
+    unsafe { weft_kernels::reduce(call.dtype, call.op.kernel(), dsts, srcs, elements, finish) };
 }
 
 /// Copies a fragment from the pool to where a long message is received.

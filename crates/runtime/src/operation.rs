@@ -159,7 +159,7 @@ impl Operation {
             return true;
         }
         if let Some(entered) = &self.inline {
-            return entered.ended;
+            return entered.outcome.is_some();
         }
         self.running
             .as_ref()
@@ -200,6 +200,9 @@ impl GroupState {
             return Ok(false);
         }
         let lane = operation.lane();
+        if self.has_predecessor(operation.sequence, lane) {
+            return Ok(false);
+        }
         let (key, largest) = operation.settle();
         let Some(key) = key else {
             let refused = self.chooser.choose(&operation.call, false).err();
@@ -235,6 +238,21 @@ impl GroupState {
         });
         self.order().settle(sequence, fingerprint);
         Ok(true)
+    }
+}
+
+impl GroupState {
+    /// Whether an operation before this one is in the same lane, or is an inline one that may yet need it.
+    fn has_predecessor(&self, sequence: u64, lane: usize) -> bool {
+        let before = |other: u64| other < sequence && other % LANES as u64 == lane as u64;
+        let here = self.inline.as_ref().and_then(|inline| inline.undecided());
+        let queued = self.operations.iter().filter(|operation| {
+            let inline = operation.inline;
+            inline.is_none_or(|entered| entered.is_undecided())
+        });
+        here.into_iter()
+            .chain(queued.map(|operation| operation.sequence))
+            .any(before)
     }
 }
 

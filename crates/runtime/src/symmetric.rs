@@ -1,9 +1,12 @@
 //! Symmetric memory: user-visible memory that the group's other ranks on this host map as well.
 
+use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use weft_schedule::Collective;
 use weft_transport::{Kind, Segment};
 
 use crate::call::mix;
@@ -47,6 +50,112 @@ impl Shared {
         let part = self.parts[rank as usize].as_ref()?;
         let offset = (address as u64).checked_sub(part.base().as_ptr() as u64)?;
         (offset.checked_add(bytes)? <= self.bytes).then_some(offset)
+    }
+}
+
+/// A group's symmetric memory. Operations on the latency path look here without asking the engine.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    /// How many pieces this rank has ever made. The same on all ranks between two calls.
+    made: AtomicU64,
+    pieces: Mutex<HashMap<u64, Shared>>,
+}
+
+/// Where a call's memory lies, if it is symmetric.
+struct Located<'a> {
+    output: (u64, &'a Shared, u64),
+    input: (u64, &'a Shared, u64),
+    gathers_in_place: bool,
+    input_bytes: u64,
+}
+
+impl Pieces {
+    /// Whether there is or was any.
+    pub(crate) fn made(&self) -> bool {
+        self.made.load(Ordering::Acquire) > 0
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<u64, Shared>> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which piece a call's memory lies in and where in it, as one number, and every rank's `Input` and `Output`. The number is the
+    /// same on all ranks that pass the same piece at the same place, and not 0.
+    pub(crate) fn find(
+        &self,
+        call: &Call,
+        rank: u32,
+        buffers: &mut [(*const u8, *mut u8)],
+    ) -> Option<u64> {
+        let pieces = self.lock();
+        let located = Located::of(&pieces, call, rank, buffers.len() as u32)?;
+        for (rank, buffers) in buffers.iter_mut().enumerate() {
+            *buffers = located.buffers(rank);
+        }
+        Some(located.place())
+    }
+}
+
+impl<'a> Located<'a> {
+    fn of(pieces: &'a HashMap<u64, Shared>, call: &Call, rank: u32, ranks: u32) -> Option<Self> {
+        let (input_bytes, output_bytes) = buffer_bytes(call, ranks);
+        let own = |address: *const u8, bytes: u64| {
+            pieces.iter().find_map(|(piece, shared)| {
+                let offset = shared.offset(rank, address, bytes)?;
+                shared
+                    .parts
+                    .iter()
+                    .all(Option::is_some)
+                    .then_some((*piece, shared, offset))
+            })
+        };
+        let output = own(call.output.cast_const(), output_bytes)?;
+        let input = match call.works_in_place() {
+            true => output,
+            false => own(call.input, input_bytes)?,
+        };
+        // Every rank's own block of an all-gather may lie where it ends up: at another place on each rank.
+        let own_block = u64::from(rank) * input_bytes;
+        let gathers_in_place = matches!(call.collective, Collective::AllGather)
+            && (input.0, input.2) == (output.0, output.2 + own_block);
+        Some(Located {
+            output,
+            input,
+            gathers_in_place,
+            input_bytes,
+        })
+    }
+
+    /// A rank's `Input` and `Output`.
+    fn buffers(&self, rank: usize) -> (*const u8, *mut u8) {
+        let at = |shared: &Shared, offset: u64| {
+            let part = shared.parts[rank].as_ref();
+            part.map_or(std::ptr::null_mut(), |part| {
+                part.base().as_ptr().wrapping_add(offset as usize)
+            })
+        };
+        let (_, output, output_offset) = self.output;
+        let (_, input, mut input_offset) = self.input;
+        if self.gathers_in_place {
+            input_offset = output_offset + rank as u64 * self.input_bytes;
+        }
+        (
+            at(input, input_offset).cast_const(),
+            at(output, output_offset),
+        )
+    }
+
+    fn place(&self) -> u64 {
+        let (output_piece, _, output_offset) = self.output;
+        let (input_piece, _, input_offset) = self.input;
+        let input_place = match self.gathers_in_place {
+            true => u64::MAX,
+            false => input_offset,
+        };
+        [output_offset, input_piece, input_place]
+            .into_iter()
+            .fold(mix(1, output_piece), mix)
+            .max(1)
     }
 }
 
@@ -120,7 +229,11 @@ impl Group {
     pub fn symmetric_operations(&self) -> u64 {
         self.engine.with(|state, _| {
             let group = state.groups.get(&self.id);
-            group.map_or(0, |group| group.symmetric_operations)
+            group.map_or(0, |group| {
+                let inline = group.inline.as_ref();
+                group.symmetric_operations
+                    + inline.map_or(0, |inline| inline.symmetric_operations())
+            })
         })
     }
 
@@ -132,7 +245,8 @@ impl Group {
                 if let Some(error) = &group.broken {
                     return Err(error.clone());
                 }
-                let shared = group.symmetric.get(&piece);
+                let pieces = group.symmetric.lock();
+                let shared = pieces.get(&piece);
                 Ok((
                     shared.is_some_and(Shared::complete),
                     shared.and_then(|shared| shared.other_size),
@@ -163,8 +277,7 @@ impl GroupState {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        let piece = self.symmetric_made;
-        self.symmetric_made += 1;
+        let piece = self.symmetric.made.fetch_add(1, Ordering::AcqRel);
         let message = Message::Symmetric {
             group: self.id,
             id: piece,
@@ -183,8 +296,8 @@ impl GroupState {
                 .map_err(|e| Error::from_link(e, Some(rank as u32), self.host_name(rank as u32)))?;
         }
         let (ranks, rank) = (self.size(), self.rank as usize);
-        let shared = self
-            .symmetric
+        let mut pieces = self.symmetric.lock();
+        let shared = pieces
             .entry(piece)
             .or_insert_with(|| Shared::new(bytes, ranks));
         if shared.bytes != bytes {
@@ -204,8 +317,8 @@ impl GroupState {
         mut descriptors: Vec<OwnedFd>,
     ) {
         let ranks = self.size();
-        let shared = self
-            .symmetric
+        let mut pieces = self.symmetric.lock();
+        let shared = pieces
             .entry(piece)
             .or_insert_with(|| Shared::new(bytes, ranks));
         shared.announced[rank as usize] = true;
@@ -218,81 +331,37 @@ impl GroupState {
 
     /// A rank has let go of a piece. Once all have, nobody can call anything on it any more, and it is unmapped.
     pub(crate) fn symmetric_released(&mut self, rank: u32, piece: u64) {
-        if let Some(shared) = self.symmetric.get_mut(&piece) {
+        let mut pieces = self.symmetric.lock();
+        if let Some(shared) = pieces.get_mut(&piece) {
             shared.released[rank as usize] = true;
             if shared.released.iter().all(|released| *released) {
-                self.symmetric.remove(&piece);
+                pieces.remove(&piece);
             }
         }
     }
 
-    /// Which piece a call's memory lies in, where in it, and every rank's addresses. The value is the same on
-    /// all ranks that pass the same piece at the same place, and not 0.
+    /// Where a call's memory lies, as one number, and every rank's addresses. See [`Pieces::find`].
     pub(crate) fn symmetric_bases(&self, call: &Call) -> Option<(u64, Bases)> {
-        let (input_bytes, output_bytes) = self.buffer_bytes(call);
-        let own = |address: *const u8, bytes: u64| {
-            self.symmetric.iter().find_map(|(piece, shared)| {
-                let offset = shared.offset(self.rank, address, bytes)?;
-                shared
-                    .parts
-                    .iter()
-                    .all(Option::is_some)
-                    .then_some((*piece, shared, offset))
-            })
-        };
-        let (out_piece, out, out_offset) = own(call.output.cast_const(), output_bytes)?;
-        let (input_piece, input, input_offset) = match call.works_in_place() {
-            true => (out_piece, out, out_offset),
-            false => own(call.input, input_bytes)?,
-        };
-        // Every rank's own block of an all-gather may lie where it ends up: at another place on each rank.
-        let own_block = u64::from(self.rank) * input_bytes;
-        let gathers_in_place = matches!(call.collective, weft_schedule::Collective::AllGather)
-            && (input_piece, input_offset) == (out_piece, out_offset + own_block);
-        let input_of = |rank: usize| match gathers_in_place {
-            true => out_offset + rank as u64 * input_bytes,
-            false => input_offset,
-        };
-        let at = |shared: &Shared, rank: usize, offset: u64| {
-            let part = shared.parts[rank].as_ref();
-            part.map_or(std::ptr::null_mut(), |p| {
-                p.base().as_ptr().wrapping_add(offset as usize)
-            })
-        };
-        let peers: Arc<[(*const u8, *mut u8)]> = (0..self.size() as usize)
-            .map(|rank| {
-                (
-                    at(input, rank, input_of(rank)).cast_const(),
-                    at(out, rank, out_offset),
-                )
-            })
-            .collect();
-        let input_place = match gathers_in_place {
-            true => u64::MAX,
-            false => input_offset,
-        };
-        let value = [out_offset, input_piece, input_place]
-            .into_iter()
-            .fold(mix(1, out_piece), mix)
-            .max(1);
+        let mut buffers = vec![(std::ptr::null(), std::ptr::null_mut()); self.size() as usize];
+        let place = self.symmetric.find(call, self.rank, &mut buffers)?;
         let bases = Bases {
             input: call.input,
             output: call.output,
-            peers: Some(peers),
+            peers: Some(buffers.into()),
         };
-        Some((value, bases))
+        Some((place, bases))
     }
+}
 
-    /// The sizes of a call's buffers on this rank.
-    fn buffer_bytes(&self, call: &Call) -> (u64, u64) {
-        use weft_schedule::Collective::{AllGather, Gather, ReduceScatter, Scatter};
-        let message = call.message_elements(self.size()) * call.dtype.size() as u64;
-        let block = message / u64::from(self.size());
-        match call.collective {
-            AllGather | Gather { .. } => (block, message),
-            ReduceScatter | Scatter { .. } => (message, block),
-            _ => (message, message),
-        }
+/// The sizes of a call's buffers on one rank.
+fn buffer_bytes(call: &Call, ranks: u32) -> (u64, u64) {
+    use Collective::{AllGather, Gather, ReduceScatter, Scatter};
+    let message = call.message_elements(ranks) * call.dtype.size() as u64;
+    let block = message / u64::from(ranks);
+    match call.collective {
+        AllGather | Gather { .. } => (block, message),
+        ReduceScatter | Scatter { .. } => (message, block),
+        _ => (message, message),
     }
 }
 

@@ -108,7 +108,7 @@ pub enum Buffer {
     Input,
     /// The caller's destination memory.
     Output,
-    /// Temporary memory that only its own rank writes; peers may read it where the transport maps memory.
+    /// Temporary memory of one rank. Where the transport maps memory, peers may read it, and write it once its rank has begun the tile.
     /// Chunk `base` lies at its start, the following chunks behind it.
     Scratch {
         /// Which of [`Schedule::scratch`].

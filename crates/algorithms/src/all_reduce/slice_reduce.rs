@@ -2,9 +2,9 @@
 //!
 //! Symmetric memory: the result is written to all ranks' outputs in the same pass; nothing is staged.
 //!
-//! Ordinary memory: each rank first copies what the others will read (all but its own slice) to its scratch memory, where
-//! the own slice's result appears too; everybody then reads the results from their owners. A rank ends
-//! when all have told that they read.
+//! Ordinary memory: the same on scratch memory, to which each rank first copies what the others will read (all but its own
+//! slice), and from which it copies the results that the others have written there. A result lies where its contribution
+//! lay, in lines that the rank that reduces has just fetched: cheaper than memory of its own, which all would have to fetch.
 
 use weft_schedule::{Grid, Schedule};
 
@@ -22,12 +22,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         how: "Rank r reduces slice r of all ranks in a single pass over their memory. With symmetric memory it \
               writes the result into all outputs in the same pass, between two rounds of signals: each byte \
               is read once and written once. With ordinary memory each rank first copies what the others \
-              will read (all but its own slice) to its scratch memory; results are read from their owner's \
-              scratch memory; a third round of signals tells that nobody is reading any more.",
-        formulas: &[
-            Formula::ordinary("3", "", "2 N (P − 1) / P"),
-            Formula::symmetric("2", "N (P − 1) / P", "N (P − 1) / P"),
-        ],
+              will read (all but its own slice) to its scratch memory, and copies the results from there \
+              at the end.",
+        formulas: &[Formula::any("2", "N (P − 1) / P", "N (P − 1) / P")],
         wins: "All but the smallest messages on one host.",
         source: "",
     },
@@ -40,44 +37,30 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 
 fn cost(request: &Request) -> Cost {
     let others = request.others_share();
-    let reduction = Phase {
-        crossing: crossing::all_pairs(request) * request.block_share(),
+    let staged = request.staged(others);
+    let show = Phase {
+        copied: staged,
+        ..Phase::signals(1)
+    };
+    let pass = Phase {
+        messages: request.ranks - 1,
+        received: others,
+        share: request.block_share(),
+        crossing: 2.0 * crossing::all_pairs(request) * request.block_share(),
         read: others,
         reduced: 1.0,
+        copied: staged,
         ..Phase::signals(1)
     };
-    if request.symmetric() {
-        let pass = Phase {
-            messages: request.ranks - 1,
-            received: others,
-            share: request.block_share(),
-            crossing: 2.0 * reduction.crossing,
-            ..reduction
-        };
-        return Cost::of(request, [Phase::signals(1), pass]);
-    }
-    let show = Phase {
-        copied: others,
-        ..Phase::signals(1)
-    };
-    let collect = Phase {
-        crossing: reduction.crossing,
-        read: others,
-        ..Phase::signals(1)
-    };
-    Cost::of(request, [show, reduction, collect])
+    Cost::of(request, [show, pass])
 }
 
-fn textbook(&Terms { p, symmetric, .. }: &Terms) -> Textbook {
-    let (sent, read) = match symmetric {
-        true => (Volume::all_but_one(p), Volume::all_but_one(p)),
-        false => (Volume::NOTHING, Volume::by_each(p, (2 * (p - 1), p))),
-    };
+fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
     Textbook {
         quote: "a direct reduce-scatter and a direct all-gather, each (p - 1) n / p, through memory",
-        steps: if symmetric { 2 } else { 3 },
-        sent,
-        read,
+        steps: 2,
+        sent: Volume::all_but_one(p),
+        read: Volume::all_but_one(p),
     }
 }
 
@@ -111,20 +94,17 @@ fn staged(b: &mut Builder) {
         b.copy(vec![b.scratch(scratch, others.clone())], b.output(others));
     }
     b.signal_all();
-
     b.wait_all();
-    let contributions = b.in_rank_order(b.output(own.clone()), |b, peer| {
-        b.scratch_of(peer, scratch, own.clone())
-    });
-    let dsts = vec![b.output(own.clone()), b.scratch(scratch, own)];
-    b.reduce_last(dsts, contributions);
+    let slices = || {
+        b.in_rank_order(b.output(own.clone()), |b, peer| {
+            b.scratch_of(peer, scratch, own.clone())
+        })
+    };
+    let (dsts, srcs) = (slices(), slices());
+    b.reduce_last(dsts, srcs);
     b.signal_all();
-
-    for owner in b.sources() {
-        b.wait(owner);
-        let result = b.scratch_of(owner, scratch, block(owner));
-        b.copy(vec![b.output(block(owner))], result);
-        b.signal(owner);
-    }
     b.wait_all();
+    for others in b.all_but(b.rank()) {
+        b.copy(vec![b.output(others.clone())], b.scratch(scratch, others));
+    }
 }

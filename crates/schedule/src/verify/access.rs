@@ -124,7 +124,7 @@ impl Checker<'_> {
             Buffer::Input => "input is never written",
             Buffer::Output if !self.team.shape.writable(slice.rank) => "it must stay unchanged",
             Buffer::Output if !own && mapped < Mapped::All => "it is not mapped here",
-            Buffer::Scratch { .. } if !own => "only its own rank writes it",
+            Buffer::Scratch { .. } if !own && mapped < Mapped::Scratch => "it is not mapped here",
             Buffer::Landing { from, .. } if from != writer => "only the peer it is from writes it",
             Buffer::Landing { .. } if reduces && mapped < Mapped::Scratch => {
                 "it is not mapped here, so only a copy reaches it"

@@ -97,7 +97,12 @@ impl Lane {
     /// Whether the clock knows that `rank` has entered the operation that `tile` belongs to, or a later one.
     pub(super) fn entered(&self, clock: &Clock, rank: Rank, tile: u32) -> bool {
         let first = tile / self.tiles * self.tiles;
-        (first..self.tiles().end).any(|tile| clock.steps[self.index(Run { rank, tile })] > 0)
+        (first..self.tiles().end).any(|tile| self.begun(clock, rank, tile))
+    }
+
+    /// Whether the clock knows that `rank` has begun a tile.
+    pub(super) fn begun(&self, clock: &Clock, rank: Rank, tile: u32) -> bool {
+        clock.steps[self.index(Run { rank, tile })] > 0
     }
 }
 

@@ -118,6 +118,7 @@ impl<'a> Memory<'a> {
         values: &mut Values,
     ) -> Result<(), ChunkProblem> {
         self.check_entry(access, slice)
+            .and_then(|()| self.check_begun(access, slice))
             .map_err(|problem| (slice.chunks.start, problem))?;
         let (key, layout) = key(self.team, access.place.tile, slice);
         let region = self.region(key, values);
@@ -180,6 +181,18 @@ impl<'a> Memory<'a> {
         if user && slice.rank != place.rank && !entered(slice.rank) {
             let slice = slice.to_string();
             return Err(Problem::BeforeEntry { slice });
+        }
+        Ok(())
+    }
+
+    /// Checks that the owner of scratch memory is known to have begun the tile: before, its former tile has the slot.
+    fn check_begun(&self, access: &Access<'_>, slice: &Slice) -> Result<(), Problem> {
+        let place = access.place;
+        let scratch = matches!(slice.buffer, Buffer::Scratch { .. });
+        let begun = |rank| self.team.lane.begun(access.clock, rank, place.tile);
+        if scratch && slice.rank != place.rank && !begun(slice.rank) {
+            let slice = slice.to_string();
+            return Err(Problem::BeforeTile { slice });
         }
         Ok(())
     }

@@ -18,8 +18,8 @@
 //!
 //! [Note: One tile speaks for all] With that last check, one tile alone is enough, and is what to play for many ranks:
 //! - Tiles have their own share of the user's memory and their own signals. Tiles with different slots share nothing.
-//! - `Scratch` is written by its owner alone, whose tile begins after its former tile with that slot ended.
-//!   Peers' reads happen before the owner's end of tile; so they happen before it is overwritten.
+//! - `Scratch` is written by its owner, whose tile begins after its former tile with that slot ended, and by peers that know that
+//!   it has begun. Peers' accesses happen before the owner's end of tile; so they happen before it is overwritten.
 //! - `Landing` is written by one peer and read by its owner alone. The writer's tile begins after the owner's former tile with
 //!   that slot ended (the credit). So its reads happen before it is overwritten.
 //! - A flag word is set by one peer alone, whose tile begins after its former tile with that slot ended.
@@ -58,7 +58,7 @@ pub enum Mapped {
     /// None: the only remote access is a [`Copy`](crate::Step::Copy) into a peer's `Landing`.
     #[default]
     None,
-    /// The temporary memory: `Scratch` may be read, and a reduction may write into `Landing`.
+    /// The temporary memory: `Scratch` may be read and written, and a reduction may write into `Landing`.
     Scratch,
     /// The temporary memory and the user's: symmetric memory.
     All,

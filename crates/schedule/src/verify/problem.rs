@@ -98,6 +98,11 @@ pub enum Problem {
         /// The slice.
         slice: String,
     },
+    /// A peer's temporary memory is written though the peer may still be in an earlier tile with the same slot.
+    BeforeTile {
+        /// The slice.
+        slice: String,
+    },
     /// A peer's memory is touched though the peer may have left the operation, or ended the tile.
     AfterExit {
         /// The buffer.
@@ -228,6 +233,10 @@ impl fmt::Display for Problem {
             Problem::BeforeEntry { slice } => write!(
                 f,
                 "touches {slice} though nothing shows that its rank has entered the operation"
+            ),
+            Problem::BeforeTile { slice } => write!(
+                f,
+                "writes {slice} though nothing shows that its rank has begun this tile"
             ),
             Problem::AfterExit { buffer } => write!(
                 f,

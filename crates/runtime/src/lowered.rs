@@ -1,0 +1,301 @@
+//! Schedules lowered for the latency path: one tile, all memory mapped, addresses left to fill in.
+
+use std::ops::Range;
+
+use weft_schedule::{Buffer, Collective, Encoding, Grid, Rank, Schedule, Slice, Step};
+
+use crate::channel::{INLINE_HEADER, INLINE_LANDING, INLINE_LINE, INLINE_SCRATCH};
+use crate::geometry::{grid_largest, grid_start};
+
+/// Entries of at least so many bytes begin on such a boundary, for the sake of vector loads.
+const ALIGNMENT: u64 = INLINE_LINE;
+
+/// Where an operand lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Store {
+    /// A rank's source memory.
+    Input(Rank),
+    /// A rank's destination memory.
+    Output(Rank),
+    /// A rank's temporary memory.
+    Scratch { rank: Rank, entry: u32 },
+    /// Where a peer puts something for this rank.
+    Inbox { from: Rank, entry: u32 },
+    /// Where this rank puts something for a peer.
+    Outbox { to: Rank, entry: u32 },
+}
+
+/// Some chunks in a store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Operand {
+    pub(crate) store: Store,
+    pub(crate) chunks: Range<u32>,
+    /// The chunk that lies at the store's beginning.
+    origin: u32,
+}
+
+/// One step of a lowered schedule.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Action {
+    Signal {
+        to: Rank,
+        id: u32,
+    },
+    Wait {
+        from: Rank,
+        id: u32,
+    },
+    Copy {
+        dsts: Vec<Operand>,
+        src: Operand,
+    },
+    Reduce {
+        dsts: Vec<Operand>,
+        srcs: Vec<Operand>,
+        last: bool,
+    },
+}
+
+/// A lowered schedule.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Program {
+    pub(crate) actions: Vec<Action>,
+    grid: Grid,
+    landing: Vec<u32>,
+    scratch: Vec<u32>,
+}
+
+impl Program {
+    /// Lowers a schedule in which every rank signals to every other and waits for every other.
+    pub(crate) fn lower(schedule: &Schedule) -> Option<Program> {
+        let actions: Vec<Action> = schedule
+            .steps
+            .iter()
+            .map(|step| lower_step(step, schedule))
+            .collect::<Option<_>>()?;
+        let others = schedule.ranks as usize - 1;
+        let first = |action: &&Action| {
+            matches!(
+                action,
+                Action::Signal { id: 0, .. } | Action::Wait { id: 0, .. }
+            )
+        };
+        let in_step = others > 0 && actions.iter().filter(first).count() == 2 * others;
+        in_step.then(|| Program {
+            actions,
+            grid: schedule.grid.clone(),
+            landing: schedule.landing.clone(),
+            scratch: schedule.scratch.clone(),
+        })
+    }
+
+    /// Whether the first signals say no more than that this rank has entered.
+    pub(crate) fn begins_with_entry(&self) -> bool {
+        let first = |action: &Action| matches!(action, Action::Signal { id: 0, .. });
+        let entries = self.actions.iter().take_while(|action| first(action));
+        let all = self.actions.iter().filter(|action| first(action));
+        entries.count() == all.count()
+    }
+
+    /// Whether an operation's temporary entries have room in their slots.
+    pub(crate) fn fits(&self, elements: u64, size: u64) -> bool {
+        let total = |widths: &[u32]| -> u64 {
+            widths
+                .iter()
+                .map(|width| self.entry_bytes(*width, elements, size))
+                .sum()
+        };
+        total(&self.landing) <= INLINE_LANDING && total(&self.scratch) <= INLINE_SCRATCH
+    }
+
+    /// The bytes from the beginning of a store's slot to an operand; for user memory, to the rank's buffer.
+    pub(crate) fn offset(&self, operand: &Operand, elements: u64, size: u64) -> u64 {
+        let start = |chunk| grid_start(&self.grid, elements, chunk);
+        let within = (start(operand.chunks.start) - start(operand.origin)) * size;
+        let before = |widths: &[u32], entry: u32| -> u64 {
+            widths[..entry as usize]
+                .iter()
+                .map(|width| self.entry_bytes(*width, elements, size))
+                .sum()
+        };
+        within
+            + match operand.store {
+                Store::Input(_) | Store::Output(_) => 0,
+                Store::Scratch { entry, .. } => before(&self.scratch, entry),
+                Store::Inbox { entry, .. } | Store::Outbox { entry, .. } => {
+                    self.payload(elements, size) + before(&self.landing, entry)
+                }
+            }
+    }
+
+    /// The elements of an operand.
+    pub(crate) fn elements(&self, operand: &Operand, elements: u64) -> u64 {
+        grid_start(&self.grid, elements, operand.chunks.end)
+            - grid_start(&self.grid, elements, operand.chunks.start)
+    }
+
+    /// Where the payload begins in its slot: a small one in the header's own cache line.
+    fn payload(&self, elements: u64, size: u64) -> u64 {
+        let header = INLINE_HEADER as u64;
+        match grid_largest(&self.grid, elements) * size < ALIGNMENT {
+            true => header,
+            false => header.next_multiple_of(ALIGNMENT),
+        }
+    }
+
+    fn entry_bytes(&self, width: u32, elements: u64, size: u64) -> u64 {
+        (u64::from(width) * grid_largest(&self.grid, elements) * size).next_multiple_of(ALIGNMENT)
+    }
+}
+
+fn lower_step(step: &Step, schedule: &Schedule) -> Option<Action> {
+    let operand = |slice: &Slice| lower_slice(slice, schedule);
+    let operands = |slices: &[Slice]| slices.iter().map(operand).collect::<Option<Vec<_>>>();
+    Some(match step {
+        Step::Copy {
+            dsts,
+            src,
+            claim: None,
+        } => Action::Copy {
+            dsts: operands(dsts)?,
+            src: operand(src)?,
+        },
+        Step::Reduce {
+            dsts,
+            srcs,
+            last,
+            claim: None,
+        } => Action::Reduce {
+            dsts: operands(dsts)?,
+            srcs: operands(srcs)?,
+            last: *last,
+        },
+        Step::Signal { to, id } => Action::Signal { to: *to, id: *id },
+        Step::Wait { from, id } => Action::Wait {
+            from: *from,
+            id: *id,
+        },
+        Step::Copy { .. } | Step::Reduce { .. } => return None,
+    })
+}
+
+fn lower_slice(slice: &Slice, schedule: &Schedule) -> Option<Operand> {
+    if slice.encoding != Encoding::Native {
+        return None;
+    }
+    let rank = slice.rank;
+    // The blocks of these collectives are one per rank, and the buffer begins at the rank's own.
+    let window = |windowed: bool| if windowed { rank } else { 0 };
+    let collective = schedule.collective;
+    let (store, origin) = match slice.buffer {
+        Buffer::Input => (
+            Store::Input(rank),
+            window(collective == Collective::AllGather),
+        ),
+        Buffer::Output => (
+            Store::Output(rank),
+            window(collective == Collective::ReduceScatter),
+        ),
+        Buffer::Scratch { entry, base } => (Store::Scratch { rank, entry }, base),
+        Buffer::Landing { from, entry, base } if rank == schedule.rank => {
+            (Store::Inbox { from, entry }, base)
+        }
+        Buffer::Landing { entry, base, .. } => (Store::Outbox { to: rank, entry }, base),
+    };
+    Some(Operand {
+        store,
+        chunks: slice.chunks.clone(),
+        origin,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_algorithms::{Memory, Request, Sizes, Topology, select};
+
+    const COLLECTIVES: [Collective; 5] = crate::inline::COLLECTIVES;
+
+    fn schedule(collective: Collective, name: &str, ranks: u32, memory: Memory) -> Schedule {
+        let topology = Topology::flat(ranks);
+        let request = Request {
+            collective,
+            ranks,
+            rank: ranks - 1,
+            memory,
+            sizes: Sizes::Equal,
+            topology: &topology,
+            parts: &[],
+        };
+        let collective = crate::call::collective_name(collective);
+        select(collective, name).unwrap().build(&request)
+    }
+
+    fn lowered(collective: Collective, name: &str, ranks: u32, memory: Memory) -> Option<Program> {
+        Program::lower(&schedule(collective, name, ranks, memory))
+    }
+
+    #[test]
+    fn the_direct_schedules_are_lowered() {
+        for collective in COLLECTIVES {
+            for ranks in 2..9 {
+                assert!(lowered(collective, "direct", ranks, Memory::Ordinary).is_some());
+                assert_eq!(lowered(collective, "direct", 1, Memory::Ordinary), None);
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_that_do_not_talk_to_all_others_are_not_in_step() {
+        let barrier = lowered(Collective::Barrier, "dissemination", 4, Memory::Ordinary);
+        assert_eq!(barrier, None);
+        let ring = lowered(Collective::AllReduce, "ring", 4, Memory::Ordinary);
+        assert_eq!(ring, None);
+    }
+
+    #[test]
+    fn on_symmetric_memory_the_first_signals_are_entries() {
+        for (collective, name) in [
+            (Collective::AllReduce, "slice-reduce"),
+            (Collective::AllGather, "mapped"),
+            (Collective::ReduceScatter, "slice-reduce"),
+        ] {
+            let begins =
+                |memory| lowered(collective, name, 4, memory).map(|p| p.begins_with_entry());
+            assert_eq!(begins(Memory::Symmetric), Some(true), "{collective}");
+            assert_eq!(begins(Memory::Ordinary), Some(false), "{collective}");
+        }
+    }
+
+    #[test]
+    fn entries_lie_one_behind_the_other_within_their_slots() {
+        for (elements, size) in [(0, 4), (1, 4), (3, 8), (1000, 2), (5000, 1), (65_536, 4)] {
+            let program =
+                lowered(Collective::AllReduce, "slice-reduce", 4, Memory::Ordinary).unwrap();
+            assert!(program.fits(elements, size));
+            let ends = program.actions.iter().filter_map(|action| match action {
+                Action::Copy { dsts, .. } => Some(&dsts[0]),
+                _ => None,
+            });
+            let scratch = |operand: &&Operand| matches!(operand.store, Store::Scratch { .. });
+            let end = ends.filter(scratch).map(|operand| {
+                program.offset(operand, elements, size) + program.elements(operand, elements) * size
+            });
+            assert!(end.max().unwrap() <= INLINE_SCRATCH);
+        }
+    }
+
+    #[test]
+    fn a_small_payload_shares_the_line_of_its_flag() {
+        let program = lowered(Collective::AllReduce, "direct", 2, Memory::Ordinary).unwrap();
+        let inbox = Operand {
+            store: Store::Inbox { from: 0, entry: 0 },
+            chunks: 0..1,
+            origin: 0,
+        };
+        assert_eq!(program.offset(&inbox, 2, 4), INLINE_HEADER as u64);
+        assert_eq!(program.offset(&inbox, 1024, 4), 64);
+        assert!(program.fits(2048, 4));
+        assert!(!program.fits(2049, 4));
+    }
+}
