@@ -6,7 +6,9 @@ from typing import Any, TypeAlias, final
 __version__: str
 
 _Row: TypeAlias = tuple[int | None, str, int | None, int | None]
-_Profile: TypeAlias = tuple[str, Sequence[int], bool, Mapping[str, Sequence[_Row]], Mapping[str, str]]
+_Profile: TypeAlias = tuple[
+    str, Sequence[int], bool, Mapping[str, Sequence[_Row]], Mapping[str, str], Sequence[Sequence[int]]
+]
 
 __all__ = [
     "Board",

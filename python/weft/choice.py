@@ -15,8 +15,8 @@ from weft.tuning.profile import Profile, candidates, hardware
 __all__ = ["NativeProfile", "OwnSchedule", "native_profile", "of_some_ranks", "profiles", "schedules", "suits"]
 
 NativeRow = tuple[int | None, str, int | None, int | None]
-NativeProfile = tuple[str, list[int], bool, dict[str, list[NativeRow]], dict[str, str]]
-"""Where it comes from, the ranks per host, whether it must suit the group, rows by collective, schedules by name."""
+NativeProfile = tuple[str, list[int], bool, dict[str, list[NativeRow]], dict[str, str], list[list[int]]]
+"""Where it comes from, ranks per host, whether it must suit, rows by collective, schedules by name, domains."""
 
 OwnSchedule = Schedule | str | os.PathLike[str]
 """A schedule, or the path of a file with one in text form."""
@@ -42,7 +42,8 @@ def native_profile(profile: Profile, source: str = "the profile", *, required: b
         collective: [(row.up_to_bytes, row.algorithm, row.tile_bytes, row.tiles_in_flight) for row in rows]
         for collective, rows in profile.table.items()
     }
-    return source, list(profile.topology.ranks_per_host), required, table, dict(profile.schedules)
+    topology = profile.topology
+    return source, list(topology.ranks_per_host), required, table, dict(profile.schedules), topology.domains
 
 
 def schedules(given: Mapping[str, OwnSchedule]) -> dict[str, str]:
@@ -80,7 +81,7 @@ def _text(name: str, schedule: OwnSchedule) -> str:
         raise ConfigError(f"the schedule {name!r}: {schedule!s} cannot be read: {reason}") from None
 
 
-def suits(found: Sequence[NativeProfile], hosts: Sequence[int]) -> bool:
-    """Whether one of the profiles is for a group whose ranks are on these hosts."""
+def suits(found: Sequence[NativeProfile], hosts: Sequence[int], domains: Sequence[Sequence[int]]) -> bool:
+    """Whether one of the profiles is for a group whose ranks are on these hosts, in these domains."""
     ranks_per_host = [hosts.count(host) for host in sorted(set(hosts))]
-    return any(profile[1] in ([], ranks_per_host) for profile in found)
+    return any(profile[1] in ([], ranks_per_host) and profile[5] in ([], domains) for profile in found)

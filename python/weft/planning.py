@@ -68,7 +68,7 @@ def topology_of(native: _weft.Group) -> Topology:
     """How the ranks of a group are placed."""
     ranks_per_host = [count for _, count in sorted(Counter(native.hosts()).items())]
     kinds = {native.transport(rank) for rank in range(native.size)} - {None}
-    return Topology(native.size, ranks_per_host, sorted(str(kind) for kind in kinds), hardware())
+    return Topology(native.size, ranks_per_host, sorted(str(kind) for kind in kinds), hardware(), native.domains())
 
 
 def plan(native: _weft.Group, collective: str, nbytes: int, dtype: str, *, symmetric: bool) -> Plan:

@@ -118,4 +118,4 @@ def init(
     group = Group(native)
     if not settings.probe or group.size == 1:
         return group
-    return probing.probed(group, has_profile=choice.suits(profiles, group.hosts))
+    return probing.probed(group, has_profile=choice.suits(profiles, group.hosts, group.domains))

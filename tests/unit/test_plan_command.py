@@ -64,6 +64,31 @@ def test_a_group_that_cannot_take_an_algorithm(capsys: pytest.CaptureFixture[str
     assert "not verified: rank 0, step" in printed
 
 
+def test_domains_inside_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "multi-rail(slice-reduce, slice-reduce)"
+    assert main(["plan", name, "--ranks", "5", "--domains", "2,3", "--memory", "symmetric"]) == 0
+    assert "verified" in capsys.readouterr().out
+    assert main(["plan", "--explain", "--ranks", "8", "--hosts", "2", "--domains", "2"]) == 0
+    output = capsys.readouterr().out
+    assert "domains inside hosts: 2 in each" in output
+    assert "multi-rail(slice-reduce, slice-reduce, ring)" in output
+    assert main(["plan", "--explain", "--ranks", "8", "--hosts", "2"]) == 0
+    assert "multi-rail(slice-reduce, slice-reduce, ring)" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("domains", "message"),
+    [
+        ("3", "domains: 3 domains for 2 ranks"),
+        ("2,3", "domains: domains of [2, 3] ranks for 4 ranks"),
+        ("1,2,1", "domains: ranks 1 and 2 share one, but no host"),
+    ],
+)
+def test_wrong_domains_are_told(domains: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "ring", "--ranks", "4", "--hosts", "2", "--domains", domains]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--list"]) == 0
     printed = capsys.readouterr().out

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from weft.errors import ConfigError
-from weft.tuning import choice
+from weft.tuning import choice, tuner
 from weft.tuning.choice import Candidate, Case
 from weft.tuning.fit import fit
+from weft.tuning.model import Model, Shape
 from weft.tuning.profile import Profile, Row, Topology, candidates
 
 TOPOLOGY = Topology(ranks=4, ranks_per_host=[2, 2], transports=["shm", "tcp"], hardware="a processor, 2 cores")
@@ -189,6 +190,27 @@ def test_what_is_asked_for_is_measured_at_every_size_and_may_win():
         for one in chosen:
             assert (one.candidate == mine) == wins
             assert wins or f"mine: {real['mine'][1] * one.bytes * 1e6 + 1e6:.1f} us" in one.why
+
+
+def test_what_the_model_is_blind_to_is_measured_too():
+    # Priced as slow, and fast for real.
+    network = Network({**Network.LINES, "many": (1e-7, 1e-10)})
+    many = Candidate("many")
+    chosen = choice.choose(FAMILY, SIZES, network.price, network.price, network.measure, blind=[many])
+    assert {(many, size) for size in SIZES} <= set(network.measured)
+    assert {one.candidate for one in chosen} == {many}
+
+
+def test_only_algorithms_with_components_for_domains_are_tried_blindly():
+    shape = Shape((5,), cores=2, domains=((0, 0, 2, 2, 2),))
+    names = tuner.domains_family("all-reduce", shape)
+    assert "multi-rail(slice-reduce, slice-reduce)" in names
+    assert all("(" in name for name in names)
+    assert tuner.domains_family("all-reduce", Shape((5,), cores=2)) == []
+    cases = [("all-reduce", Candidate("multi-rail(slice-reduce, slice-reduce)"), 1 << 20)]
+    model = Model.typical(shape)
+    assert model.play(cases) != Model.typical(Shape((5,), cores=2)).play(cases)
+    assert model.closed_form(cases)[0] > 0
 
 
 def test_another_tile_is_taken_only_if_it_is_measured_faster():

@@ -11,13 +11,14 @@ use crate::verify::root;
 /// A row of a profile: (up_to_bytes, algorithm, tile_bytes, tiles_in_flight).
 type RowArgument = (Option<u64>, String, Option<u64>, Option<u32>);
 
-/// A profile: (source, ranks_per_host, required, rows by collective, schedules by name).
+/// A profile: (source, ranks_per_host, required, rows by collective, schedules by name, domains).
 pub(crate) type ProfileArgument = (
     String,
     Vec<u32>,
     bool,
     BTreeMap<String, Vec<RowArgument>>,
     Schedules,
+    Vec<Vec<u32>>,
 );
 
 /// Profiles from Python as the runtime's.
@@ -30,16 +31,18 @@ pub(crate) fn profiles(arguments: Vec<ProfileArgument>) -> Vec<Profile> {
             tiles_in_flight,
         },
     };
-    let profile = |(source, ranks_per_host, required, rows, schedules): ProfileArgument| Profile {
-        source,
-        ranks_per_host,
-        required,
-        table: rows
-            .into_iter()
-            .map(|(collective, rows)| (collective, rows.into_iter().map(row).collect()))
-            .collect(),
-        schedules,
-    };
+    let profile =
+        |(source, ranks_per_host, required, rows, schedules, domains): ProfileArgument| Profile {
+            source,
+            ranks_per_host,
+            domains,
+            required,
+            table: rows
+                .into_iter()
+                .map(|(collective, rows)| (collective, rows.into_iter().map(row).collect()))
+                .collect(),
+            schedules,
+        };
     arguments.into_iter().map(profile).collect()
 }
 

@@ -70,3 +70,42 @@ impl Hosts {
         }
     }
 }
+
+/// How the ranks of hosts are spread over domains: consecutive ranks of a host share one.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Domains(Hosts);
+
+impl Domains {
+    /// The domain of each rank: so many in each host, or the number of ranks in each, host by host.
+    ///
+    /// # Errors
+    /// What is wrong with the domains for hosts with so many ranks.
+    pub(crate) fn of_ranks(&self, ranks_of_hosts: &[u32]) -> Result<Vec<u32>, String> {
+        let named = |error: String| format!("domains: {}", error.replace("hosts", "domains"));
+        match &self.0 {
+            Hosts::Number(_) => {
+                let of_hosts = ranks_of_hosts.iter().map(|ranks| self.0.of_ranks(*ranks));
+                let of_hosts: Vec<Vec<u32>> = of_hosts.collect::<Result<_, _>>().map_err(named)?;
+                Ok(of_hosts.concat())
+            }
+            Hosts::Ranks(_) => {
+                let ranks = ranks_of_hosts.iter().sum();
+                let domains = self.0.of_ranks(ranks).map_err(named)?;
+                let ends = ranks_of_hosts.iter().scan(0, |end: &mut u32, ranks| {
+                    *end += ranks;
+                    Some(*end as usize)
+                });
+                for end in ends.filter(|end| *end < domains.len()) {
+                    if domains[end - 1] == domains[end] {
+                        return Err(format!(
+                            "domains: ranks {} and {end} share one, but no host",
+                            end - 1
+                        ));
+                    }
+                }
+                Ok(domains)
+            }
+        }
+    }
+}

@@ -52,7 +52,7 @@ pub(crate) fn plan(py: Python<'_>, question: &str) -> PyResult<String> {
                 .get(rank as usize..=rank as usize)
                 .ok_or_else(|| format!("rank={rank}: from 0 to {}", setting.ranks - 1))?,
         };
-        let requires = selection.requires();
+        let requires = selection.requires_in(&setting.topology);
         Ok(PlanAnswer {
             collective: selection.algorithm.collective,
             algorithm: selection.name(),

@@ -17,6 +17,9 @@ use crate::question::collective;
 struct FamilyQuestion {
     collective: String,
     ranks_per_host: Vec<u32>,
+    /// Levels of domains inside hosts, innermost first: for each level the domain of each rank.
+    #[serde(default)]
+    domains: Vec<Vec<u32>>,
 }
 
 /// What jobs cost, each on one of the machines.
@@ -25,6 +28,9 @@ struct FamilyQuestion {
 struct PriceQuestion {
     machines: Vec<Machine>,
     jobs: Vec<JobQuestion>,
+    /// Levels of domains inside the hosts of every machine.
+    #[serde(default)]
+    domains: Vec<Vec<u32>>,
     /// Users' own schedules, in text form.
     #[serde(default)]
     schedules: Vec<String>,
@@ -73,12 +79,14 @@ pub(crate) fn family(py: Python<'_>, question: &str) -> PyResult<String> {
         let hosts = question.ranks_per_host;
         let of_rank = (hosts.iter().zip(0..))
             .flat_map(|(ranks, host)| std::iter::repeat_n(host, *ranks as usize));
-        let topology = Topology::hosts(&of_rank.collect::<Vec<u32>>());
+        let topology = Topology::domains(&question.domains, &of_rank.collect::<Vec<u32>>())?;
         let runs = |needs: weft_algorithms::Requirements| {
             !needs.symmetric && (hosts.len() == 1 || needs.mapped != Reach::All)
         };
         let family = weft_algorithms::family(&question.collective, &topology);
-        let family = family.iter().filter(|choice| runs(choice.requires()));
+        let family = family
+            .iter()
+            .filter(|choice| runs(choice.requires_in(&topology)));
         Ok(family.map(|choice| choice.name()).collect::<Vec<_>>())
     })
 }
@@ -103,17 +111,25 @@ pub(crate) fn price(py: Python<'_>, question: &str) -> PyResult<String> {
             };
             let maker = job.maker(&own)?;
             let source = maker.source();
-            let seconds = job.seconds(machine, source, question.method)?;
+            let topology = topology(machine, &question.domains)?;
+            let seconds = job.seconds(machine, &topology, source, question.method)?;
             prices.seconds.push(seconds);
             if question.crossing {
-                let topology = machine.topology();
-                prices
-                    .crossing_bytes
-                    .push(job.crossing_bytes(&topology, source)?);
+                let crossing = job.crossing_bytes(&machine.topology(), &topology, source)?;
+                prices.crossing_bytes.push(crossing);
             }
         }
         Ok(prices)
     })
+}
+
+/// A machine's hosts, and these domains inside them.
+fn topology(machine: &Machine, domains: &[Vec<u32>]) -> Result<Topology, String> {
+    let hosts = machine.topology();
+    let of_rank: Vec<u32> = (0..hosts.ranks())
+        .map(|rank| hosts.unit_of(0, rank))
+        .collect();
+    Topology::domains(domains, &of_rank)
 }
 
 /// What makes a job's programs.
@@ -150,13 +166,18 @@ impl JobQuestion {
     }
 
     /// What passes the border of a host: of the host and in the direction for which it is most.
-    fn crossing_bytes(&self, topology: &Topology, source: Source<'_>) -> Result<f64, String> {
-        if topology.depth() == 0 || topology.units(0).len() == 1 {
+    fn crossing_bytes(
+        &self,
+        hosts: &Topology,
+        topology: &Topology,
+        source: Source<'_>,
+    ) -> Result<f64, String> {
+        if hosts.depth() == 0 || hosts.units(0).len() == 1 {
             return Ok(0.0);
         }
         let (ranks, elements) = (topology.ranks(), self.bytes / self.element_bytes);
         let collective = self.collective(ranks)?;
-        let host = |rank: u32| topology.unit_of(0, rank) as usize;
+        let host = |rank: u32| hosts.unit_of(0, rank) as usize;
         let (mut sent, mut received) = (vec![0; ranks as usize], vec![0; ranks as usize]);
         for rank in 0..ranks {
             let schedule = match source {
@@ -189,6 +210,7 @@ impl JobQuestion {
     fn seconds(
         &self,
         machine: &Machine,
+        topology: &Topology,
         source: Source<'_>,
         method: Method,
     ) -> Result<f64, String> {
@@ -197,6 +219,7 @@ impl JobQuestion {
         let mut job = Job::new(source, collective, self.bytes, ranks);
         job.element_bytes = self.element_bytes;
         job.memory = Memory::Ordinary;
+        job.topology = Some(topology);
         job.tile_bytes = self.tile_bytes;
         if let Some(tiles) = self.tiles_in_flight {
             job.tiles_in_flight = tiles;

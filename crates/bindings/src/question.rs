@@ -4,7 +4,7 @@ use serde::Deserialize;
 use weft_algorithms::{Memory, Reach, Request, Requirements, Selection, Sizes, Topology};
 use weft_schedule::{Collective, Mapped, Rank};
 
-use crate::placement::Hosts;
+use crate::placement::{Domains, Hosts};
 
 /// A call of a group, as JSON says it.
 #[derive(Deserialize)]
@@ -15,6 +15,8 @@ pub(crate) struct Question {
     root: Option<Rank>,
     /// All ranks are on one host, if it is left out.
     hosts: Option<Hosts>,
+    /// Hosts are not divided, if it is left out.
+    domains: Option<Domains>,
     memory: MemoryName,
     sizes: SizesName,
 }
@@ -76,7 +78,10 @@ impl Question {
         Ok(Setting {
             collective: collective(&self.collective, self.root, ranks)?,
             ranks,
-            topology: Topology::hosts(&hosts),
+            topology: match &self.domains {
+                None => Topology::hosts(&hosts),
+                Some(domains) => Topology::domains(&[domains.of_ranks(&ranks_of_hosts)?], &hosts)?,
+            },
             hosts,
             ranks_of_hosts,
             memory,
@@ -111,7 +116,7 @@ impl Setting {
 
     /// Why a selection cannot be taken, if it cannot.
     pub(crate) fn refusal(&self, selection: &Selection) -> Option<String> {
-        let requires = selection.requires();
+        let requires = selection.requires_in(&self.topology);
         let hosts = self.ranks_of_hosts.len();
         if requires.mapped == Reach::All && hosts > 1 {
             Some(format!(

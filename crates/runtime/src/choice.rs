@@ -38,15 +38,16 @@ impl Chooser {
         layout: Layout,
         policy: &Policy,
     ) -> Result<Self, Error> {
-        let profile = suitable(&meeting.profiles, meeting, rank)?;
         let (topology, setting) = Setting::of(meeting, policy)?;
+        let site = Site {
+            rank,
+            ranks: setting.ranks,
+            topology,
+        };
+        let profile = suitable(&meeting.profiles, meeting, &site.domains(), rank)?;
         let mut chooser = Chooser {
-            catalog: Catalog::new(topology.clone()),
-            site: Site {
-                rank,
-                ranks: setting.ranks,
-                topology,
-            },
+            catalog: Catalog::new(site.topology.clone()),
+            site,
             setting,
             layout,
             policy: policy.clone(),

@@ -66,6 +66,8 @@ pub struct Profile {
     pub source: String,
     /// For each host, in the order of their lowest ranks, the number of its ranks; empty if it suits any group.
     pub ranks_per_host: Vec<u32>,
+    /// Levels of domains inside hosts: for each rank, the lowest rank of its domain; empty if it is for any.
+    pub domains: Vec<Vec<u32>>,
     /// Whether a group that it does not suit is refused, instead of made without it.
     pub required: bool,
     /// What runs by what.
@@ -178,12 +180,23 @@ pub(crate) type Suited<'a> = (&'a Profile, Vec<Own>);
 
 impl Profile {
     /// The schedules that it brings, or why a group cannot use it.
-    fn suited(&self, meeting: &Meeting, rank: Rank) -> Result<Vec<Own>, Error> {
+    fn suited(
+        &self,
+        meeting: &Meeting,
+        domains: &[Vec<u32>],
+        rank: Rank,
+    ) -> Result<Vec<Own>, Error> {
         let here = meeting.ranks_per_host();
         if !self.ranks_per_host.is_empty() && self.ranks_per_host != here {
             return Err(Error::Config(format!(
                 "{} was made for hosts with {:?} ranks; this group's hosts have {here:?}",
                 self.source, self.ranks_per_host
+            )));
+        }
+        if !self.domains.is_empty() && self.domains != domains {
+            return Err(Error::Config(format!(
+                "{} was made for ranks with the domains {:?}; this group's are {domains:?}",
+                self.source, self.domains
             )));
         }
         let own = (self.schedules.iter()).map(|(name, text)| Own::read(name, text, meeting, rank));
@@ -192,14 +205,17 @@ impl Profile {
     }
 }
 
-/// The first profile that suits the group.
+/// The first profile that suits the group, those for its domains before those for any.
 pub(crate) fn suitable<'a>(
     profiles: &'a [Profile],
     meeting: &Meeting,
+    domains: &[Vec<u32>],
     rank: Rank,
 ) -> Result<Option<Suited<'a>>, Error> {
-    for profile in profiles {
-        match profile.suited(meeting, rank) {
+    let particular = |profile: &&Profile| !profile.domains.is_empty();
+    let any = profiles.iter().filter(|profile| !particular(profile));
+    for profile in profiles.iter().filter(particular).chain(any) {
+        match profile.suited(meeting, domains, rank) {
             Ok(own) => return Ok(Some((profile, own))),
             Err(why) if profile.required => return Err(why),
             Err(_) => {}

@@ -2,10 +2,10 @@
 
 mod ranks;
 
-use ranks::asked::{ALL_REDUCE, by, forced, run, until_all_have_met};
+use ranks::asked::{ALL_REDUCE, by, forced, name_of, profile, row, run, until_all_have_met};
 use ranks::{Ranks, Setup};
 use weft_kernels::DType;
-use weft_runtime::{Group, SplitOptions, TransportChoice};
+use weft_runtime::{Group, Profile, SplitOptions, TransportChoice};
 
 #[test]
 fn domains_make_composed_algorithms_possible_on_one_host() {
@@ -59,4 +59,34 @@ fn a_plan_depends_on_the_domains_that_its_name_has_components_for() {
     let composed = "multi-rail(ring, ring)";
     assert_eq!(hash(&pairs, composed), hash(&[5, 5, 9, 9], composed));
     assert_ne!(hash(&pairs, composed), hash(&uneven, composed));
+}
+
+#[test]
+fn a_profile_for_domains_goes_before_one_for_any_and_is_left_out_elsewhere() {
+    let pairs = Profile {
+        domains: vec![vec![0, 0, 2, 2]],
+        ..profile(&[4], false, vec![row(None, "multi-rail(ring, ring)", None)])
+    };
+    let any = profile(&[4], false, vec![row(None, "two-shot", None)]);
+    let chosen = |domains: &[&[u32]]| {
+        let mut setup = Setup::from(TransportChoice::Shm).with_domains(domains);
+        setup.terms.profiles = vec![any.clone(), pairs.clone()];
+        let names = Ranks::run(setup, 4, |group| {
+            until_all_have_met(group);
+            name_of(group, 1 << 20)
+        });
+        assert!(names.iter().all(|name| *name == names[0]));
+        names[0].clone()
+    };
+    assert_eq!(chosen(&[&[0, 0, 1, 1]]), "multi-rail(ring, ring)");
+    assert_eq!(chosen(&[&[0, 0, 0, 1]]), "two-shot");
+    assert_eq!(chosen(&[]), "two-shot");
+    let mut setup = Setup::from(TransportChoice::Shm);
+    setup.terms.profiles = vec![Profile {
+        required: true,
+        ..pairs.clone()
+    }];
+    for error in ranks::refusals(&vec![setup; 4]) {
+        assert!(error.to_string().contains("[[0, 0, 2, 2]]"), "{error}");
+    }
 }

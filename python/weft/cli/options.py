@@ -15,6 +15,7 @@ from weft.errors import ArgumentError, ConfigError
 from weft.schedule import Schedule
 
 __all__ = [
+    "add_domains",
     "add_hosts",
     "add_machine",
     "add_schedules",
@@ -33,9 +34,19 @@ Number = TypeVar("Number", int, float)
 HOSTS_HELP = "so many hosts, ranks spread evenly, or the number of ranks on each: 4, or 3,5 (default: one host)"
 
 
+DOMAINS_HELP = (
+    "so many domains (shared caches, NUMA nodes) in each host, or the number of ranks in each (default: none)"
+)
+
+
 def add_hosts(parser: argparse.ArgumentParser) -> None:
     """`--hosts N | --hosts 3,5`: where the ranks are."""
     parser.add_argument("--hosts", type=hosts, metavar="N | K,K,...", help=HOSTS_HELP)
+
+
+def add_domains(parser: argparse.ArgumentParser) -> None:
+    """`--domains N | --domains 2,2`: how hosts are divided."""
+    parser.add_argument("--domains", type=hosts, metavar="N | K,K,...", help=DOMAINS_HELP)
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:

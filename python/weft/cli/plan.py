@@ -47,6 +47,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--collective", metavar="NAME", help="what is carried out (default: all-reduce)")
     parser.add_argument("--ranks", type=options.at_least(1), default=4, metavar="N", help="(default: %(default)s)")
     options.add_hosts(parser)
+    options.add_domains(parser)
     parser.add_argument(
         "--root", type=options.at_least(0), metavar="R", help="the root, where there is one (default: 0)"
     )
@@ -200,6 +201,8 @@ def _explain(arguments: argparse.Namespace) -> int:
         print(f"this machine, as measured: {profile[0]}")
     if row is not None:
         print(f"a group with this profile takes {row.algorithm}")
+    if arguments.domains is not None:
+        print(f"domains inside hosts: {show_domains(arguments.domains)}; the model takes their ranks to be as close")
     print("\n".join(explanation(found, arguments.size, named)))
     return 0
 
@@ -213,6 +216,11 @@ def _profile(arguments: argparse.Namespace) -> tuple[Path, Profile] | None:
         hosts = [arguments.ranks // hosts + (host < arguments.ranks % hosts) for host in range(hosts)]
     measured = profiles(config.profiles_directory(), arguments.ranks, hardware())
     return next((found for found in measured if found[1].topology.ranks_per_host == hosts), None)
+
+
+def show_domains(domains: int | Sequence[int]) -> str:
+    """How hosts are divided."""
+    return f"{domains} in each" if isinstance(domains, int) else f"of {', '.join(map(str, domains))} ranks"
 
 
 def explanation(found: Sequence[Candidate], size: int, named: str | None) -> list[str]:
@@ -240,6 +248,7 @@ def _call(arguments: argparse.Namespace) -> Call:
         ranks=arguments.ranks,
         root=arguments.root,
         hosts=arguments.hosts,
+        domains=arguments.domains,
         memory=arguments.memory,
         sizes=arguments.sizes,
     )
@@ -249,6 +258,7 @@ def _machine(arguments: argparse.Namespace) -> Machine:
     return Machine(
         ranks=arguments.ranks,
         hosts=arguments.hosts or 1,
+        domains=arguments.domains,
         gbps=arguments.gbps,
         latency_us=arguments.latency_us,
         parameters=options.machine_parameters(arguments.machine),

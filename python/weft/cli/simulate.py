@@ -38,6 +38,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--collective", default="all-reduce", metavar="NAME", help="(default: %(default)s)")
     parser.add_argument("--ranks", type=options.at_least(1), required=True, metavar="N", help="how many ranks")
     options.add_hosts(parser)
+    options.add_domains(parser)
     options.add_machine(parser)
     parser.add_argument(
         "--switch",
@@ -149,6 +150,7 @@ def _machine(arguments: argparse.Namespace) -> Machine:
     return Machine(
         ranks=arguments.ranks,
         hosts=arguments.hosts or 1,
+        domains=arguments.domains,
         gbps=arguments.gbps,
         latency_us=arguments.latency_us,
         switches=arguments.switch,

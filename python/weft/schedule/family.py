@@ -85,10 +85,12 @@ class Call:
     """`ordinary` or `symmetric`."""
     sizes: str = "equal"
     """`equal`, or `per-rank` where blocks have a size per rank."""
+    domains: int | Sequence[int] | None = None
+    """Into how many parts every host is divided, or the number of ranks in each; without it hosts are not divided."""
 
     def question(self) -> dict[str, Any]:
         """As the core reads it."""
-        return {**dataclasses.asdict(self), "hosts": plain_hosts(self.hosts)}
+        return {**dataclasses.asdict(self), "hosts": plain_hosts(self.hosts), "domains": plain_hosts(self.domains)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,6 +42,8 @@ class Machine:
     ranks: int
     hosts: int | Sequence[int] = 1
     """So many hosts, or the number of ranks on each."""
+    domains: int | Sequence[int] | None = None
+    """Into how many parts every host is divided, or the number of ranks in each; all ranks of a host are as close."""
     gbps: float | None = None
     """What a host sends, and what it receives, in Gbit/s."""
     latency_us: float | None = None
@@ -56,7 +58,7 @@ class Machine:
 
     def call(self, collective: str, root: int | None = None, memory: str = "ordinary") -> Call:
         """A call of all its ranks."""
-        return Call(collective, self.ranks, root, self.hosts, memory)
+        return Call(collective, self.ranks, root, self.hosts, memory, domains=self.domains)
 
     def question(self) -> dict[str, Any]:
         """As the core reads it."""

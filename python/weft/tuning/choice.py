@@ -37,6 +37,8 @@ FINALISTS = 6
 """So many of the cheapest by closed form are played."""
 CLOSE = 1.15
 """Candidates within this factor of the cheapest are too close for the model to tell."""
+BLIND = 2
+"""So many of those that the model is blind to are measured, at each size."""
 CONTENDERS = 3
 """So many of those are measured."""
 WORTH = 1.03
@@ -63,11 +65,16 @@ def choose(
     play: Price,
     measure: Measure,
     asked: Sequence[Candidate] = (),
+    blind: Sequence[Candidate] = (),
 ) -> list[Chosen]:
-    """The choice for each range of sizes. `sizes` ascend. Those `asked` for are always played and measured."""
-    predicted = _predict(candidates, sizes, closed_form, play, asked)
+    """The choice for each range of sizes. `sizes` ascend. Those `asked` for are always played and measured.
+
+    Of the candidates, `blind` are those of which the model cannot know that they are better than it says: at each size
+    the cheapest of them are played and measured too.
+    """
+    predicted, unsure = _predict(candidates, sizes, closed_form, play, asked, blind)
     order = {size: sorted(predicted[size], key=lambda c, s=size: predicted[s][c]) for size in sizes}  # type: ignore[misc]
-    cases = list(dict.fromkeys([*_doubtful(sizes, order, predicted), *itertools.product(asked, sizes)]))
+    cases = list(dict.fromkeys([*_doubtful(sizes, order, predicted), *itertools.product(asked, sizes), *unsure]))
     measured = dict(measure(cases))
     winners = {size: _winner(size, order[size], measured) for size in sizes}
     found: list[Chosen] = []
@@ -130,18 +137,22 @@ def _predict(
     closed_form: Price,
     play: Price,
     asked: Sequence[Candidate],
-) -> dict[int, dict[Candidate, float]]:
-    """By size: what the closed form finds cheapest and what is asked for, as played."""
+    blind: Sequence[Candidate],
+) -> tuple[dict[int, dict[Candidate, float]], list[Case]]:
+    """By size: what the closed form finds cheapest and what is asked for, as played; and the cheapest blind ones."""
     everything = [(candidate, size) for size in sizes for candidate in candidates]
     rough = dict(zip(everything, closed_form(everything), strict=True))
-    finals = []
+    finals: list[Case] = []
+    unsure: list[Case] = []
     for size in sizes:
         by_price = sorted(candidates, key=lambda candidate, s=size: rough[candidate, s])  # type: ignore[misc]
         finals += [(candidate, size) for candidate in [*by_price[:FINALISTS], *asked]]
+        unsure += [(candidate, size) for candidate in by_price if candidate in blind][:BLIND]
+    finals = list(dict.fromkeys([*finals, *unsure]))
     prices: dict[int, dict[Candidate, float]] = {size: {} for size in sizes}
     for (candidate, size), seconds in zip(finals, play(finals), strict=True):
         prices[size][candidate] = seconds
-    return prices
+    return prices, unsure
 
 
 def _doubtful(

@@ -12,6 +12,7 @@ import numpy as np
 from weft import _weft
 from weft.tuning.choice import Candidate
 from weft.tuning.fit import Parameters, fit
+from weft.tuning.profile import Topology
 from weft.tuning.stopwatch import Measurement
 
 __all__ = ["Model", "Shape"]
@@ -57,6 +58,13 @@ class Shape:
     """The hosts are namespaces on one machine and share its cores."""
     line_burst_bytes: float = 0.0
     """How much an idle line saves up: emulated lines are token buckets."""
+    domains: tuple[tuple[int, ...], ...] = ()
+    """Levels of domains inside hosts. The model takes all ranks of a host to be as close to each other."""
+
+    @staticmethod
+    def of(topology: Topology, cores: int) -> Shape:
+        """The shape of a group, with so many cores on each host."""
+        return Shape(tuple(topology.ranks_per_host), cores, domains=tuple(map(tuple, topology.domains)))
 
     @property
     def networked(self) -> bool:
@@ -141,7 +149,7 @@ def _price(models: Sequence[Model], cases: Sequence[Case], method: str) -> np.nd
         for collective, candidate, size in cases
     ]
     table = (len(models), len(cases))
-    question = {"jobs": jobs, "schedules": list(own.values()), "method": method}
+    question = {"jobs": jobs, "schedules": list(own.values()), "method": method, "domains": models[0].shape.domains}
     seconds, crossing = _ask(machines, question, crossing=models[0].shape.line_burst_bytes > 0)
     seconds = seconds.reshape(table)
     burst = models[0].shape.line_burst_bytes

@@ -58,7 +58,7 @@ def probed(group: Group, *, has_profile: bool) -> Group:
 
 def _choose(group: Group, barrier_s: float, broadcast_s: float, size: int) -> Profile:
     topology = tuner.topology_of(group)
-    shape = Shape(tuple(topology.ranks_per_host), len(os.sched_getaffinity(0)))
+    shape = Shape.of(topology, len(os.sched_getaffinity(0)))
     model = _model(shape, barrier_s, broadcast_s, size)
     table: dict[str, Sequence[Row]] = {}
     for collective in _COLLECTIVES:

@@ -36,6 +36,8 @@ class Topology:
     """All kinds of connections between the ranks, sorted."""
     hardware: str
     """Processor and number of cores of rank 0's host."""
+    domains: list[list[int]] = dataclasses.field(default_factory=list)
+    """Levels of domains inside hosts, innermost first: for every rank, the lowest rank of its domain."""
 
     @property
     def key(self) -> str:

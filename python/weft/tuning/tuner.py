@@ -78,6 +78,7 @@ def topology_of(group: Group) -> Topology:
         ranks_per_host=[group.hosts.count(host) for host in sorted(set(group.hosts))],
         transports=sorted({kind for rank in range(group.size) if (kind := group.native.transport(rank))}),
         hardware=hardware(),
+        domains=group.domains,
     )
 
 
@@ -106,7 +107,7 @@ class _Tuner:
         self._conductor = conductor
         self._progress = progress
         self._topology = topology_of(group)
-        self._shape = Shape(tuple(self._topology.ranks_per_host), len(os.sched_getaffinity(0)))
+        self._shape = Shape.of(self._topology, len(os.sched_getaffinity(0)))
         self._own = group.native.schedules()
 
     def run(self) -> Tuned:
@@ -137,7 +138,9 @@ class _Tuner:
             return self._measure(collective, cases)
 
         prices = priced(model.closed_form), priced(model.play)
-        chosen = choice.choose(candidates, sizes, *prices, measure, [Candidate(name) for name in own])
+        asked = [Candidate(name) for name in own]
+        blind = [Candidate(name) for name in domains_family(collective, self._shape)]
+        chosen = choice.choose(candidates, sizes, *prices, measure, asked, blind)
         return choice.tiled(chosen, _tilings, priced(model.play), measure)
 
     def _measure(self, collective: str, cases: Sequence[Case]) -> dict[Case, float]:
@@ -154,9 +157,15 @@ class _Tuner:
 
 def family(collective: str, shape: Shape) -> list[str]:
     """The names of all algorithms that such a group can run on ordinary memory."""
-    question = {"collective": collective, "ranks_per_host": shape.ranks_per_host}
+    question = {"collective": collective, "ranks_per_host": shape.ranks_per_host, "domains": shape.domains}
     names: list[str] = json.loads(_weft.family(json.dumps(question)))
     return names
+
+
+def domains_family(collective: str, shape: Shape) -> list[str]:
+    """Those among them that make use of the domains, of which the model does not know that they are closer."""
+    plain = family(collective, dataclasses.replace(shape, domains=()))
+    return [name for name in family(collective, shape) if name not in plain]
 
 
 def _check_own(own: _weft.OwnSchedule, plan: Plan) -> None:

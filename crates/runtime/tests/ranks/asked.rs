@@ -47,6 +47,7 @@ pub(crate) fn profile(ranks_per_host: &[u32], required: bool, rows: Vec<Row>) ->
     Profile {
         source: "a test's profile".into(),
         ranks_per_host: ranks_per_host.to_vec(),
+        domains: Vec::new(),
         required,
         table: BTreeMap::from([("all-reduce".to_owned(), rows)]),
         schedules: BTreeMap::new(),
