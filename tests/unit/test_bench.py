@@ -91,7 +91,7 @@ def test_expected_results_agree_with_numpy(ranks: int) -> None:
     elements = 12 * ranks
     vectors = [collectives.pattern(rank, elements) for rank in range(ranks)]
     blocks = [collectives.pattern(rank, 12) for rank in range(ranks)]
-    total = np.sum(vectors, axis=0)
+    total = np.sum(vectors, axis=0, dtype=np.int16)
     for rank in range(ranks):
         expected = {
             "all-reduce": total,

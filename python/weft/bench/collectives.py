@@ -27,11 +27,16 @@ class Collective:
 
 def pattern(rank: int, elements: int) -> np.ndarray:
     """What rank `rank` puts in."""
-    return np.resize((np.arange(PERIOD) + 3 * rank) % PERIOD, elements)
+    return _repeated((np.arange(PERIOD, dtype=np.int16) + 3 * rank) % PERIOD, elements)
 
 
 def _sum(ranks: int, elements: int) -> np.ndarray:
-    return np.resize(sum(pattern(rank, PERIOD) for rank in range(ranks)), elements)
+    patterns = np.stack([pattern(rank, PERIOD) for rank in range(ranks)])
+    return _repeated(patterns.sum(axis=0, dtype=np.int16), elements)
+
+
+def _repeated(values: np.ndarray, elements: int) -> np.ndarray:
+    return np.tile(values, -(-elements // PERIOD))[:elements]
 
 
 def _block(rank: int, ranks: int, elements: int) -> slice:

@@ -101,8 +101,7 @@ class Desk:
         self._contenders = contenders
         self._collective = collectives.find(spec.collective)
         self._dtype = np.dtype(spec.dtype)
-        self._pattern = np.resize(collectives.pattern(rank, collectives.PERIOD), _PATTERN_BYTES // self._dtype.itemsize)
-        self._pattern = self._pattern.astype(self._dtype)
+        self._pattern = collectives.pattern(rank, _PATTERN_BYTES // self._dtype.itemsize).astype(self._dtype)
         self._boards: dict[int, _weft.Board] = {}
         self._operations: dict[int, Operation] = {}
         self._elements = 0
@@ -134,7 +133,7 @@ class Desk:
         if output is None:
             return True
         expected = self._collective.expected(self._rank, self._spec.ranks, self._elements)
-        return np.array_equal(output, expected.astype(self._dtype))
+        return np.array_equal(output, expected)
 
     def _time(self, index: int, calls: int) -> dict[str, Any]:
         """The slowest rank's seconds of every call, as rank 0 says them, and how long all of it took."""

@@ -57,8 +57,11 @@ class Effort:
 def full() -> Effort:
     """What is recorded: about ten minutes."""
     sizes = parse_sizes("4,64,1K:256M")
+    sizes_8 = parse_sizes(
+        "4,64,1K:64M"
+    )  # 256M by 8 ranks of all libraries would not fit: it is the pipeline experiment
     return Effort(
-        libraries=[Setting(2, sizes, _PEERS_2), Setting(4, sizes, _PEERS), Setting(8, sizes, _PEERS)],
+        libraries=[Setting(2, sizes, _PEERS_2), Setting(4, sizes, _PEERS), Setting(8, sizes_8, _PEERS)],
         torch=Setting(2, sizes, ["gloo"], "torch"),
         seconds=0.5,
         rounds=7,
