@@ -18,7 +18,7 @@ impl Patience {
         } else {
             Patience {
                 spins: 0,
-                yields: 8,
+                yields: 64,
             }
         }
     }

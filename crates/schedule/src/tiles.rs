@@ -24,7 +24,8 @@ impl TileLimits {
         let share = (2 << 20) / u64::from(ranks.next_power_of_two());
         TileLimits {
             landing_bytes: share.clamp(16 << 10, 256 << 10),
-            scratch_bytes: 512 << 10,
+            // Two tiles of it stay in a core's second-level cache, beside what they are made of.
+            scratch_bytes: 256 << 10,
             chunk_bytes: 4 << 20,
         }
     }
