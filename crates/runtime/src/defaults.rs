@@ -4,6 +4,8 @@ use crate::setting::Setting;
 
 /// Below this size a call is bound by latency, in bytes.
 pub(crate) const SMALL_BYTES: u64 = 8 << 10;
+/// As above, between ranks that share memory.
+const SMALL_MAPPED_BYTES: u64 = 2 << 10;
 /// Up to this size symmetric memory makes no difference, in bytes: everything is sent at once.
 pub(crate) const SMALL_SYMMETRIC_BYTES: u64 = 2 << 10;
 /// Below this size few steps matter more than few bytes on a network, in bytes.
@@ -54,10 +56,18 @@ pub(crate) fn preferences(collective: &str, setting: Setting, symmetric: bool) -
     }
 }
 
+/// Up to this size an all-reduce is bound by latency, in bytes.
+fn small_bytes(setting: Setting) -> u64 {
+    match setting.mapped() {
+        true => SMALL_MAPPED_BYTES,
+        false => SMALL_BYTES,
+    }
+}
+
 fn all_reduce(setting: Setting, few: bool) -> Vec<Preference> {
     if setting.reproducible {
         return vec![
-            (SMALL_BYTES, &["direct", "two-shot"]),
+            (small_bytes(setting), &["direct", "two-shot"]),
             (u64::MAX, &["slice-reduce", "two-shot"]),
         ];
     }
@@ -66,7 +76,10 @@ fn all_reduce(setting: Setting, few: bool) -> Vec<Preference> {
             true => &["direct", "ring"],
             false => &["slice-reduce", "recursive-doubling", "ring"],
         };
-        return vec![(SMALL_BYTES, small), (u64::MAX, &["slice-reduce", "ring"])];
+        return vec![
+            (small_bytes(setting), small),
+            (u64::MAX, &["slice-reduce", "ring"]),
+        ];
     }
     if setting.uneven {
         // Every byte crosses between hosts once, shared by all ranks of a host.

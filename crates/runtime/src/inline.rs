@@ -16,6 +16,7 @@
 //! by the schedule for symmetric memory, by the one for ordinary memory, or, if that is none of the latency path's, in the operation's
 //! lane. Operations behind it in that lane must wait until that is clear: see [`Inline::undecided`].
 
+use std::cell::OnceCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -31,7 +32,7 @@ use crate::choice::Chooser;
 use crate::defaults::SMALL_SYMMETRIC_BYTES;
 use crate::execute::{Blocked, Trouble};
 use crate::group_state::GroupState;
-use crate::lowered::{Action, Operand, Program, Store};
+use crate::lowered::{Action, Cut, Operand, Program, Store};
 use crate::memory;
 use crate::order::Order;
 use crate::policy::Tiling;
@@ -407,6 +408,8 @@ struct Run<'a> {
     /// Where symmetric memory lies, as one number, and each rank's buffers in it.
     place: u64,
     bases: [(*const u8, *mut u8); INLINE_RANKS],
+    /// The message as the programs for ordinary and for symmetric memory cut it.
+    cuts: [OnceCell<Cut<'a>>; 2],
 }
 
 impl<'a> Run<'a> {
@@ -434,6 +437,7 @@ impl<'a> Run<'a> {
             slot: number % INLINE_SLOTS,
             place: place.unwrap_or(0),
             bases,
+            cuts: Default::default(),
         }
     }
 
@@ -454,16 +458,19 @@ impl<'a> Run<'a> {
                 false => Phase::Ordinary,
             };
         }
-        let program = match entered.phase {
-            Phase::Symmetric => self.choice.symmetric,
-            _ => self.choice.ordinary,
+        let (program, cut) = match entered.phase {
+            Phase::Symmetric => (self.choice.symmetric, &self.cuts[1]),
+            _ => (self.choice.ordinary, &self.cuts[0]),
         };
         let Some(program) = program else {
             entered.outcome = Some(Outcome::Lane);
             return Ok(None);
         };
+        let size = self.call.dtype.size() as u64;
+        let elements = || self.call.message_elements(self.inline.ranks);
+        let cut = cut.get_or_init(|| program.cut(elements(), size));
         while let Some(action) = program.actions.get(entered.next) {
-            if let Some(blocked) = self.act(program, action, entered)? {
+            if let Some(blocked) = self.act(cut, action, entered)? {
                 return Ok(Some(blocked));
             }
             entered.next += 1;
@@ -503,7 +510,7 @@ impl<'a> Run<'a> {
 
     fn act(
         &self,
-        program: &Program,
+        cut: &Cut<'_>,
         action: &Action,
         entered: &Entered,
     ) -> Result<Option<Blocked>, Trouble> {
@@ -514,8 +521,8 @@ impl<'a> Run<'a> {
             Action::Signal { id, .. } | Action::Wait { id, .. } if told(*id) => {}
             Action::Signal { to, id } => return self.signal(*to, id + shift, entered),
             Action::Wait { from, id } => return self.wait(*from, id + shift, entered),
-            Action::Copy { dsts, src } => self.copy(program, dsts, src),
-            Action::Reduce { dsts, srcs, last } => self.reduce(program, dsts, srcs, *last),
+            Action::Copy { dsts, src } => self.copy(cut, dsts, src),
+            Action::Reduce { dsts, srcs, last } => self.reduce(cut, dsts, srcs, *last),
         }
         Ok(None)
     }
@@ -589,36 +596,36 @@ impl<'a> Run<'a> {
             .load(Ordering::Relaxed)
     }
 
-    fn copy(&self, program: &Program, dsts: &[Operand], src: &Operand) {
+    fn copy(&self, cut: &Cut<'_>, dsts: &[Operand], src: &Operand) {
         let mut targets = [std::ptr::null_mut(); INLINE_RANKS];
         for (target, dst) in targets.iter_mut().zip(dsts) {
-            *target = self.address(program, dst);
+            *target = self.address(cut, dst);
         }
-        let source = self.address(program, src).cast_const();
-        let bytes = program.elements(src, self.elements()) * self.size();
+        let source = self.address(cut, src).cast_const();
+        let bytes = cut.elements(src) * self.call.dtype.size() as u64;
         memory::copy_inline(&targets[..dsts.len()], source, bytes as usize);
     }
 
-    fn reduce(&self, program: &Program, dsts: &[Operand], srcs: &[Operand], last: bool) {
+    fn reduce(&self, cut: &Cut<'_>, dsts: &[Operand], srcs: &[Operand], last: bool) {
         let mut targets = [std::ptr::null_mut(); INLINE_RANKS];
         for (target, dst) in targets.iter_mut().zip(dsts) {
-            *target = self.address(program, dst);
+            *target = self.address(cut, dst);
         }
         let mut sources = [std::ptr::null(); INLINE_RANKS];
         for (source, src) in sources.iter_mut().zip(srcs) {
-            *source = self.address(program, src).cast_const();
+            *source = self.address(cut, src).cast_const();
         }
         let finish = match self.call.op {
             Op::Average if last => Finish::Average(self.inline.ranks),
             _ => Finish::Keep,
         };
-        let elements = program.elements(&dsts[0], self.elements()) as usize;
+        let elements = cut.elements(&dsts[0]) as usize;
         let (targets, sources) = (&targets[..dsts.len()], &sources[..srcs.len()]);
         memory::reduce_inline(self.call, finish, targets, sources, elements);
     }
 
-    fn address(&self, program: &Program, operand: &Operand) -> *mut u8 {
-        let offset = program.offset(operand, self.elements(), self.size());
+    fn address(&self, cut: &Cut<'_>, operand: &Operand) -> *mut u8 {
+        let offset = cut.offset(operand);
         let own = |base: u64| self.inline.pool.base().as_ptr().wrapping_add(base as usize);
         let peers = |rank: Rank, base: fn(&Peer) -> u64| {
             let at = |peer: &Peer| peer.memory.base.as_ptr().wrapping_add(base(peer) as usize);
@@ -642,14 +649,6 @@ impl<'a> Run<'a> {
         };
         base.unwrap_or(std::ptr::null_mut())
             .wrapping_add((slot + offset) as usize)
-    }
-
-    fn elements(&self) -> u64 {
-        self.call.message_elements(self.inline.ranks)
-    }
-
-    fn size(&self) -> u64 {
-        self.call.dtype.size() as u64
     }
 }
 

@@ -6,6 +6,7 @@ use weft_schedule::{Buffer, Collective, Encoding, Grid, Rank, Schedule, Slice, S
 
 use crate::channel::{INLINE_HEADER, INLINE_LANDING, INLINE_LINE, INLINE_SCRATCH};
 use crate::geometry::{grid_largest, grid_start};
+use crate::inline::INLINE_RANKS;
 
 /// Entries of at least so many bytes begin on such a boundary, for the sake of vector loads.
 const ALIGNMENT: u64 = INLINE_LINE;
@@ -108,43 +109,84 @@ impl Program {
         total(&self.landing) <= INLINE_LANDING && total(&self.scratch) <= INLINE_SCRATCH
     }
 
-    /// The bytes from the beginning of a store's slot to an operand; for user memory, to the rank's buffer.
-    pub(crate) fn offset(&self, operand: &Operand, elements: u64, size: u64) -> u64 {
-        let start = |chunk| grid_start(&self.grid, elements, chunk);
-        let within = (start(operand.chunks.start) - start(operand.origin)) * size;
-        let before = |widths: &[u32], entry: u32| -> u64 {
-            widths[..entry as usize]
-                .iter()
-                .map(|width| self.entry_bytes(*width, elements, size))
-                .sum()
-        };
+    /// Where its chunks lie in a message of so many elements of this size.
+    pub(crate) fn cut(&self, elements: u64, size: u64) -> Cut<'_> {
+        let mut starts = [0; FEW_CHUNKS];
+        for (chunk, start) in (0..=self.grid.chunks()).zip(&mut starts) {
+            *start = grid_start(&self.grid, elements, chunk);
+        }
+        Cut {
+            program: self,
+            elements,
+            size,
+            largest: grid_largest(&self.grid, elements),
+            starts,
+        }
+    }
+
+    fn entry_bytes(&self, width: u32, elements: u64, size: u64) -> u64 {
+        entry_bytes(width, grid_largest(&self.grid, elements) * size)
+    }
+}
+
+fn entry_bytes(width: u32, largest: u64) -> u64 {
+    (u64::from(width) * largest).next_multiple_of(ALIGNMENT)
+}
+
+/// So many boundaries of chunks are computed once: divisions are what a short call would spend its time with.
+const FEW_CHUNKS: usize = INLINE_RANKS + 1;
+
+/// A message, cut into the chunks of a program.
+pub(crate) struct Cut<'a> {
+    program: &'a Program,
+    elements: u64,
+    size: u64,
+    /// The elements of the largest chunk.
+    largest: u64,
+    starts: [u64; FEW_CHUNKS],
+}
+
+impl Cut<'_> {
+    /// The bytes from the beginning of a store's slot to an operand; for user memory, from the rank's buffer.
+    pub(crate) fn offset(&self, operand: &Operand) -> u64 {
+        let within = (self.start(operand.chunks.start) - self.start(operand.origin)) * self.size;
         within
             + match operand.store {
                 Store::Input(_) | Store::Output(_) => 0,
-                Store::Scratch { entry, .. } => before(&self.scratch, entry),
+                Store::Scratch { entry, .. } => self.before(&self.program.scratch, entry),
                 Store::Inbox { entry, .. } | Store::Outbox { entry, .. } => {
-                    self.payload(elements, size) + before(&self.landing, entry)
+                    self.payload() + self.before(&self.program.landing, entry)
                 }
             }
     }
 
     /// The elements of an operand.
-    pub(crate) fn elements(&self, operand: &Operand, elements: u64) -> u64 {
-        grid_start(&self.grid, elements, operand.chunks.end)
-            - grid_start(&self.grid, elements, operand.chunks.start)
+    pub(crate) fn elements(&self, operand: &Operand) -> u64 {
+        self.start(operand.chunks.end) - self.start(operand.chunks.start)
+    }
+
+    fn start(&self, chunk: u32) -> u64 {
+        match self.starts.get(chunk as usize) {
+            Some(start) => *start,
+            None => grid_start(&self.program.grid, self.elements, chunk),
+        }
     }
 
     /// Where the payload begins in its slot: a small one in the header's own cache line.
-    fn payload(&self, elements: u64, size: u64) -> u64 {
+    fn payload(&self) -> u64 {
         let header = INLINE_HEADER as u64;
-        match grid_largest(&self.grid, elements) * size < ALIGNMENT {
+        match self.largest * self.size < ALIGNMENT {
             true => header,
             false => header.next_multiple_of(ALIGNMENT),
         }
     }
 
-    fn entry_bytes(&self, width: u32, elements: u64, size: u64) -> u64 {
-        (u64::from(width) * grid_largest(&self.grid, elements) * size).next_multiple_of(ALIGNMENT)
+    /// The bytes of the entries before one.
+    fn before(&self, widths: &[u32], entry: u32) -> u64 {
+        let widths = widths[..entry as usize].iter();
+        widths
+            .map(|width| entry_bytes(*width, self.largest * self.size))
+            .sum()
     }
 }
 
@@ -278,9 +320,10 @@ mod tests {
                 _ => None,
             });
             let scratch = |operand: &&Operand| matches!(operand.store, Store::Scratch { .. });
-            let end = ends.filter(scratch).map(|operand| {
-                program.offset(operand, elements, size) + program.elements(operand, elements) * size
-            });
+            let cut = program.cut(elements, size);
+            let end = ends
+                .filter(scratch)
+                .map(|operand| cut.offset(operand) + cut.elements(operand) * size);
             assert!(end.max().unwrap() <= INLINE_SCRATCH);
         }
     }
@@ -293,8 +336,8 @@ mod tests {
             chunks: 0..1,
             origin: 0,
         };
-        assert_eq!(program.offset(&inbox, 2, 4), INLINE_HEADER as u64);
-        assert_eq!(program.offset(&inbox, 1024, 4), 64);
+        assert_eq!(program.cut(2, 4).offset(&inbox), INLINE_HEADER as u64);
+        assert_eq!(program.cut(1024, 4).offset(&inbox), 64);
         assert!(program.fits(2048, 4));
         assert!(!program.fits(2049, 4));
     }

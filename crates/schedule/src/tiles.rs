@@ -24,8 +24,8 @@ impl TileLimits {
         let share = (2 << 20) / u64::from(ranks.next_power_of_two());
         TileLimits {
             landing_bytes: share.clamp(16 << 10, 256 << 10),
-            // Two tiles of it stay in a core's second-level cache, beside what they are made of.
-            scratch_bytes: 256 << 10,
+            // Two tiles stay in a core's second-level cache, and are long enough for what many ranks say to each other.
+            scratch_bytes: (u64::from(ranks) * (64 << 10)).clamp(256 << 10, 1 << 20),
             chunk_bytes: 4 << 20,
         }
     }
