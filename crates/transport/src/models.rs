@@ -77,9 +77,13 @@ impl Endpoint {
 
     /// A put and its signal.
     fn put(&self, slot: usize, value: u64) {
+        self.write(slot, value);
+        self.signal(slot, value);
+    }
+
+    fn write(&self, slot: usize, value: u64) {
         // SAFETY: the model's reader looks only after it saw the signal, and loom checks that this holds.
         self.bytes[slot].with_mut(|bytes| unsafe { *bytes = value });
-        self.signal(slot, value);
     }
 
     fn signal(&self, slot: usize, value: u64) {
@@ -335,6 +339,33 @@ fn loom_two_slots_are_enough_for_ranks_in_step() {
                 peer.put(slot, number);
                 own.sleep_until(ON_FUTEX, slot, number);
                 assert_eq!(own.read(slot), number);
+            }
+        };
+        let (own, peer) = (Arc::clone(&ends[1]), Arc::clone(&ends[0]));
+        let other = thread::spawn(move || in_step(own, peer));
+        in_step(Arc::clone(&ends[0]), Arc::clone(&ends[1]));
+        other.join().unwrap();
+    });
+}
+
+/// Slice-reduce on ordinary memory: a rank shows its contribution in memory of its own, and the peer leaves the result there. Nobody
+/// waits for the peers before the next operation, which uses the other slot.
+#[test]
+fn loom_results_may_lie_where_contributions_lay() {
+    model(|| {
+        let ends = [Endpoint::new(), Endpoint::new()];
+        let in_step = |own: Arc<Endpoint>, peer: Arc<Endpoint>| {
+            for number in 1..=3_u64 {
+                let slot = number as usize % 2;
+                let (shown, done) = (2 * number, 2 * number + 1);
+                own.write(slot, shown);
+                peer.signal(slot, shown);
+                own.sleep_until(ON_FUTEX, slot, shown);
+                assert_eq!(peer.read(slot), shown);
+                peer.write(slot, done);
+                peer.signal(slot, done);
+                own.sleep_until(ON_FUTEX, slot, done);
+                assert_eq!(own.read(slot), done);
             }
         };
         let (own, peer) = (Arc::clone(&ends[1]), Arc::clone(&ends[0]));
