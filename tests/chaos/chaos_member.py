@@ -53,12 +53,13 @@ def _live(member: Member, report: int, release: int) -> None:
         timeout=member.timeout_s,
     )
     child = _fork_sleeper() if member.forks else 0
+    arena = group.symmetric(ELEMENTS_MAX, np.float32)
     group.barrier()
     _say(report, event="ready", child=child)
     draw = random.Random(member.seed)
     try:
         while True:
-            _random_operations(group, draw)
+            _random_operations(group, arena, draw)
     except weft.Error as error:
         lost = error.rank if isinstance(error, weft.PeerLost) else None
         _say(report, event="failed", kind=type(error).__name__, lost=lost, at=time.monotonic(), text=str(error))
@@ -66,14 +67,18 @@ def _live(member: Member, report: int, release: int) -> None:
     group.close()
 
 
-def _random_operations(group: weft.Group, draw: random.Random) -> None:
+def _random_operations(group: weft.Group, arena: np.ndarray, draw: random.Random) -> None:
     """The same on every rank: all draw from the same seed."""
     works = []
     for _ in range(draw.randint(1, OPERATIONS_IN_FLIGHT_MAX)):
         kind = draw.choice(("all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"))
         elements = int(ELEMENTS_MAX ** draw.random())
         root = draw.randrange(group.size)
-        if kind == "all_reduce":
+        if kind == "all_reduce" and draw.random() < 0.5:
+            # Blocking calls run on this thread as far as they can.
+            symmetric = draw.random() < 0.5
+            group.all_reduce(arena[:elements] if symmetric else np.ones(elements, np.float32))
+        elif kind == "all_reduce":
             works.append(group.all_reduce_async(np.ones(elements, np.float32)))
         elif kind == "broadcast":
             works.append(group.broadcast_async(np.ones(elements, np.float32), root))
