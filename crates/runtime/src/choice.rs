@@ -44,7 +44,7 @@ impl Chooser {
             ranks: setting.ranks,
             topology,
         };
-        let profile = suitable(&meeting.profiles, meeting, &site.domains(), rank)?;
+        let profile = suitable(&meeting.profiles, meeting, &site.domains())?;
         let mut chooser = Chooser {
             catalog: Catalog::new(site.topology.clone()),
             site,
@@ -55,7 +55,7 @@ impl Chooser {
             lines: HashMap::new(),
         };
         for (name, text) in &policy.schedules {
-            let own = Own::read(name, text, meeting, rank)?;
+            let own = Own::read(name, text, meeting)?;
             chooser.catalog.add_own(own)?;
         }
         chooser.check_policy()?;

@@ -218,7 +218,7 @@ impl Group {
         };
         let timeout = options.timeout.unwrap_or(self.options.timeout);
         let inherited = self.options.terms.policy.of_ranks(ranks);
-        let inherited = inherited.inherited(&meeting, rank as u32);
+        let inherited = inherited.inherited(&meeting);
         let options = GroupOptions {
             timeout,
             name: name.into(),

@@ -36,6 +36,7 @@ use crate::lowered::{Action, Cut, Operand, Program, Store};
 use crate::memory;
 use crate::order::Order;
 use crate::policy::Tiling;
+use crate::setting::Site;
 use crate::spin::Patience;
 use crate::symmetric::Pieces;
 use crate::ways::Kind;
@@ -700,12 +701,19 @@ fn lowered(
     };
     let line = chooser.line(collective, kind, bytes).ok()?;
     let way = chooser.catalog.at(line.way);
-    let schedule = way
-        .schedule(&chooser.site, collective, symmetric, false)
-        .ok()?;
-    let program = Program::lower(&schedule);
+    let of_rank = |rank: Rank| {
+        let site = Site {
+            rank,
+            ..chooser.site.clone()
+        };
+        let schedule = way.schedule(&site, collective, symmetric, false).ok()?;
+        let program = Program::lower(&schedule);
+        program.filter(|program| !symmetric || program.begins_with_entry())
+    };
+    // One rank's schedule can be of the kind where others' are not: a root may talk to everybody.
+    let everybody = (0..chooser.site.ranks).all(|rank| of_rank(rank).is_some());
     Some(Lowered {
-        program: program.filter(|program| !symmetric || program.begins_with_entry()),
+        program: of_rank(chooser.site.rank).filter(|_| everybody),
         name: way.name.clone(),
         plan: way.short(symmetric),
         up_to: line.up_to,

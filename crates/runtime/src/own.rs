@@ -2,8 +2,7 @@
 
 use weft_algorithms::{Parts, Reach, Requirements};
 use weft_schedule::{
-    Buffer, Collective, Grid, Mapped, Rank, Schedule, Slice, Step, VerifyOptions, parse, print,
-    verify,
+    Buffer, Collective, Grid, Mapped, Schedule, Slice, Step, VerifyOptions, parse, print, verify,
 };
 
 use crate::Error;
@@ -22,8 +21,8 @@ pub(crate) struct Own {
     pub(crate) name: String,
     /// With the root that it is for.
     pub(crate) collective: Collective,
-    /// This rank's program.
-    pub(crate) schedule: Schedule,
+    /// By rank.
+    pub(crate) schedules: Vec<Schedule>,
     pub(crate) requires: Requirements,
     /// All ranks' programs.
     pub(crate) text: String,
@@ -58,7 +57,7 @@ impl Group {
     /// where the name is taken.
     pub fn add_schedule(&self, name: &str, schedules: Vec<Schedule>) -> Result<(), Error> {
         self.check_usable()?;
-        let own = Own::of(name, schedules, &self.meeting, self.rank)?;
+        let own = Own::of(name, schedules, &self.meeting)?;
         self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.chooser.catalog.add_own(own)
@@ -78,15 +77,10 @@ impl Group {
 
 impl Own {
     /// Schedules in text form, verified for a group that has met. The answer is the same on all of its ranks.
-    pub(crate) fn read(
-        name: &str,
-        text: &str,
-        meeting: &Meeting,
-        rank: Rank,
-    ) -> Result<Own, Error> {
+    pub(crate) fn read(name: &str, text: &str, meeting: &Meeting) -> Result<Own, Error> {
         let schedules = parse(text)
             .map_err(|error| Error::Config(format!("the schedule {name:?}: {error}")))?;
-        Own::of(name, schedules, meeting, rank)
+        Own::of(name, schedules, meeting)
     }
 
     /// The programs of all ranks, verified for a group that has met. The answer is the same on all of its ranks.
@@ -94,7 +88,6 @@ impl Own {
         name: &str,
         schedules: Vec<Schedule>,
         meeting: &Meeting,
-        rank: Rank,
     ) -> Result<Own, Error> {
         check_name(name)?;
         let refuse = |why: String| Error::Config(format!("the schedule {name:?} {why}"));
@@ -112,9 +105,9 @@ impl Own {
             requires,
             hash: text.bytes().map(u64::from).fold(1, mix),
             text,
-            schedule: schedules[rank as usize].clone(),
+            schedules,
         };
-        own.check_runs(schedules, meeting)?;
+        own.check_runs(meeting)?;
         Ok(own)
     }
 
@@ -129,17 +122,20 @@ impl Own {
     }
 
     /// Refuses what is right, but beyond the executor. All ranks look at all programs, so that none is left waiting for one that refuses.
-    fn check_runs(&self, schedules: Vec<Schedule>, meeting: &Meeting) -> Result<(), Error> {
-        if !fits(&self.schedule, Layout::new(meeting.members.len() as u32)) {
+    fn check_runs(&self, meeting: &Meeting) -> Result<(), Error> {
+        if !fits(
+            &self.schedules[0],
+            Layout::new(meeting.members.len() as u32),
+        ) {
             return Err(Error::Unsupported(format!(
                 "the schedule {:?}: its temporary memory does not fit",
                 self.name
             )));
         }
         let way = Way::own(self.clone().into(), Tiling::default());
-        for schedule in schedules {
+        for schedule in &self.schedules {
             let rank = schedule.rank;
-            Plan::compile(schedule, &way, &|peer| meeting.maps(rank, peer))?;
+            Plan::compile(schedule.clone(), &way, &|peer| meeting.maps(rank, peer))?;
         }
         Ok(())
     }

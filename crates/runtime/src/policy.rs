@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use weft_schedule::Rank;
-
 use crate::Error;
 use crate::call::mix;
 use crate::channel::SLOTS;
@@ -155,8 +153,8 @@ impl Policy {
     }
 
     /// What of it holds in a group that was not asked: schedules that are right there, and the algorithms that are not among the others.
-    pub(crate) fn inherited(mut self, meeting: &Meeting, rank: Rank) -> Policy {
-        let suits = |name: &str, text: &str| Own::read(name, text, meeting, rank).is_ok();
+    pub(crate) fn inherited(mut self, meeting: &Meeting) -> Policy {
+        let suits = |name: &str, text: &str| Own::read(name, text, meeting).is_ok();
         let all = std::mem::take(&mut self.schedules);
         let (kept, left) = (all.into_iter()).partition(|(name, text)| suits(name, text));
         self.schedules = kept;
@@ -180,12 +178,7 @@ pub(crate) type Suited<'a> = (&'a Profile, Vec<Own>);
 
 impl Profile {
     /// The schedules that it brings, or why a group cannot use it.
-    fn suited(
-        &self,
-        meeting: &Meeting,
-        domains: &[Vec<u32>],
-        rank: Rank,
-    ) -> Result<Vec<Own>, Error> {
+    fn suited(&self, meeting: &Meeting, domains: &[Vec<u32>]) -> Result<Vec<Own>, Error> {
         let here = meeting.ranks_per_host();
         if !self.ranks_per_host.is_empty() && self.ranks_per_host != here {
             return Err(Error::Config(format!(
@@ -199,7 +192,7 @@ impl Profile {
                 self.source, self.domains
             )));
         }
-        let own = (self.schedules.iter()).map(|(name, text)| Own::read(name, text, meeting, rank));
+        let own = (self.schedules.iter()).map(|(name, text)| Own::read(name, text, meeting));
         own.collect::<Result<_, _>>()
             .map_err(|why| Error::Config(format!("{}: {why}", self.source)))
     }
@@ -210,12 +203,11 @@ pub(crate) fn suitable<'a>(
     profiles: &'a [Profile],
     meeting: &Meeting,
     domains: &[Vec<u32>],
-    rank: Rank,
 ) -> Result<Option<Suited<'a>>, Error> {
     let particular = |profile: &&Profile| !profile.domains.is_empty();
     let any = profiles.iter().filter(|profile| !particular(profile));
     for profile in profiles.iter().filter(particular).chain(any) {
-        match profile.suited(meeting, domains, rank) {
+        match profile.suited(meeting, domains) {
             Ok(own) => return Ok(Some((profile, own))),
             Err(why) if profile.required => return Err(why),
             Err(_) => {}

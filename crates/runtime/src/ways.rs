@@ -98,7 +98,7 @@ impl Way {
             .map_or(SLOTS, |tiles| tiles as usize)
     }
 
-    /// This rank's schedule.
+    /// The schedule of the site's rank.
     pub(crate) fn schedule(
         &self,
         site: &Site,
@@ -108,7 +108,9 @@ impl Way {
     ) -> Result<Schedule, Error> {
         let selection = match &self.maker {
             Maker::Family(selection) => selection,
-            Maker::Own(own) if own.collective == collective => return Ok(own.schedule.clone()),
+            Maker::Own(own) if own.collective == collective => {
+                return Ok(own.schedules[site.rank as usize].clone());
+            }
             Maker::Own(own) => {
                 return Err(Error::Config(format!(
                     "the schedule {:?} is for {}, not for {collective}",

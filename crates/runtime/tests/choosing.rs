@@ -9,6 +9,7 @@ use ranks::Setup;
 use ranks::arena::perform;
 use ranks::asked::{ALL_REDUCE, by, forced, name_of, profile, row, run, setup, until_all_have_met};
 use ranks::case::Case;
+use weft_algorithms::{Selection, Topology, family};
 use weft_kernels::DType;
 use weft_runtime::{Error, Policy, SplitOptions, Tiling, TransportChoice};
 
@@ -80,6 +81,23 @@ fn what_is_forced_goes_before_the_profile_and_a_call_before_that() {
         assert_eq!((name.as_str(), freed.as_str()), ("ring", "two-shot"));
         let inherits = (rank % 2 == 1).then_some("ring");
         assert_eq!(half.as_deref(), inherits);
+    }
+}
+
+/// Between ranks that share memory too, where a schedule may be lowered on one rank and not on another.
+#[test]
+fn every_all_reduce_can_be_forced() {
+    for ranks in [2, 3, 5] {
+        let names = family("all-reduce", &Topology::flat(ranks));
+        for name in names.iter().map(Selection::name) {
+            let policy = forced(&[("all-reduce", &name)]);
+            let setup = setup(TransportChoice::Loopback, policy, vec![]);
+            let outputs = Ranks::run(setup, ranks, |group| {
+                [1, 1000, 50_000]
+                    .map(|count| perform(&Case::simple(ALL_REDUCE, count), group, None))
+            });
+            assert!(outputs.iter().all(|output| *output == outputs[0]), "{name}");
+        }
     }
 }
 
