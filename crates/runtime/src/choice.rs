@@ -9,7 +9,6 @@ use crate::Error;
 use crate::call::{COLLECTIVES, Call, Counts, collective_name};
 use crate::catalog::Catalog;
 use crate::channel::Layout;
-use crate::defaults::SMALL_SYMMETRIC_BYTES;
 use crate::lines::Line;
 use crate::own::Own;
 use crate::plan::PlanKey;
@@ -118,7 +117,6 @@ impl Chooser {
             per_rank: !matches!(call.counts, Counts::Equal(_)),
         };
         let bytes = call.message_elements(self.site.ranks) * call.dtype.size() as u64;
-        let large = bytes > SMALL_SYMMETRIC_BYTES;
         let way = match &call.algorithm {
             Some(name) => {
                 call.tiling.check()?;
@@ -130,10 +128,6 @@ impl Chooser {
             }
             None => {
                 let size = if kind.per_rank { u64::MAX } else { bytes };
-                let kind = Kind {
-                    symmetric: symmetric && large,
-                    ..kind
-                };
                 let way = self.line(call.collective, kind, size)?.way;
                 self.retiled(way, call.tiling)?
             }

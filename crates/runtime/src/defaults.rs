@@ -20,12 +20,8 @@ pub(crate) type Preference = (u64, &'static [&'static str]);
 pub(crate) fn preferences(collective: &str, setting: Setting, symmetric: bool) -> Vec<Preference> {
     let few = setting.ranks <= DIRECT_RANKS;
     match collective {
-        // Symmetric memory is reached straight away.
-        "all-reduce" if symmetric => vec![(u64::MAX, &["slice-reduce", "ring"])],
-        "all-gather" if symmetric => vec![(u64::MAX, &["mapped", "direct"])],
-        "reduce-scatter" if symmetric => vec![(u64::MAX, &["slice-reduce", "direct"])],
         "all-reduce" => all_reduce(setting, few),
-        "all-gather" | "reduce-scatter" => blocks(collective, setting, few),
+        "all-gather" | "reduce-scatter" => blocks(collective, setting, few, symmetric),
         "broadcast" if setting.mapped() && few => vec![
             (SMALL_BYTES, &["binomial"]),
             (u64::MAX, &["mapped", "binomial"]),
@@ -124,13 +120,21 @@ fn all_reduce(setting: Setting, few: bool) -> Vec<Preference> {
 /// Where there are so many ranks that a ring's landing memory does not fit, halving is next.
 const LARGE: &[&str] = &["ring", "halving-doubling", "two-shot"];
 
-fn blocks(collective: &str, setting: Setting, few: bool) -> Vec<Preference> {
+fn blocks(collective: &str, setting: Setting, few: bool, symmetric: bool) -> Vec<Preference> {
     let gathers = collective == "all-gather";
     if setting.mapped() {
+        let small = match symmetric {
+            true => SMALL_SYMMETRIC_BYTES,
+            false => SMALL_BYTES,
+        };
         return match gathers {
             true if few => vec![
-                (SMALL_BYTES, &["direct", "ring"]),
+                (small, &["direct", "ring"]),
                 (u64::MAX, &["mapped", "direct"]),
+            ],
+            false if symmetric => vec![
+                (small, &["direct", "ring"]),
+                (u64::MAX, &["slice-reduce", "direct"]),
             ],
             true => vec![(u64::MAX, &["mapped", "direct"])],
             false => vec![(u64::MAX, &["direct", "ring"])],

@@ -326,7 +326,7 @@ fn a_schedule_may_reach_symmetric_memory_and_then_runs_on_nothing_else() {
         &[("all-reduce", "mine")],
     );
     let forced = setup(TransportChoice::Shm, policy, vec![]);
-    for setup in [Setup::from(TransportChoice::Shm), forced] {
+    for (setup, is_forced) in [(Setup::from(TransportChoice::Shm), false), (forced, true)] {
         let symmetric = |count| Case {
             symmetric: true,
             ..by("mine", count)
@@ -356,6 +356,16 @@ fn a_schedule_may_reach_symmetric_memory_and_then_runs_on_nothing_else() {
                     error.to_string().contains("needs symmetric memory"),
                     "{error}"
                 );
+            }
+            if is_forced {
+                // Forced for all calls: also for those that do not name it, however short.
+                let unnamed = Case {
+                    symmetric: true,
+                    ..Case::simple(ALL_REDUCE, 1)
+                };
+                let before = group.symmetric_operations();
+                perform(&unnamed, group, Some(&memory));
+                assert_eq!(group.symmetric_operations() - before, 1);
             }
             let before = group.symmetric_operations();
             let outputs = [1, 1000, 30_000].map(|count| run_there(count, 8192).unwrap());
