@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use weft_kernels::{DType, ReduceOp};
+use weft_kernels::{DType, Finish, ReduceOp};
 use weft_schedule::Collective;
 
 use crate::Error;
@@ -43,6 +43,14 @@ impl Op {
             Op::BitAnd => ReduceOp::BitAnd,
             Op::BitOr => ReduceOp::BitOr,
             Op::BitXor => ReduceOp::BitXor,
+        }
+    }
+
+    /// What a reduction does at its end; `last`: every rank's contribution is in.
+    pub(crate) fn finish(self, last: bool, ranks: u32) -> Finish {
+        match self {
+            Op::Average if last => Finish::Average(ranks),
+            _ => Finish::Keep,
         }
     }
 
@@ -234,6 +242,20 @@ pub(crate) struct Fingerprint {
 const PLAN_BITS: u64 = 0xffff << 16;
 
 impl Fingerprint {
+    /// As it travels, word by word.
+    pub(crate) fn words(self) -> [u64; 3] {
+        [self.count, self.kind, self.history]
+    }
+
+    /// From the words behind a flag: words 1 to 3 of its line.
+    pub(crate) fn behind_flag(word: impl Fn(u64) -> u64) -> Self {
+        Fingerprint {
+            count: word(1),
+            kind: word(2),
+            history: word(3),
+        }
+    }
+
     /// The fingerprint of a call whose plan is not settled yet.
     pub(crate) fn new(call: &Call, history: u64) -> Self {
         let count = match &call.counts {

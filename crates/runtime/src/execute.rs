@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weft_kernels::{DType, Finish};
+use weft_kernels::DType;
 use weft_schedule::Slice;
 use weft_transport::{Link, LinkError, Progress, Segment, Signal};
 
-use crate::call::{Fingerprint, Op};
+use crate::call::Fingerprint;
 use crate::channel::{SLOTS, flag_value};
 use crate::group_state::GroupState;
 use crate::inline::Outcome;
@@ -368,11 +368,7 @@ impl Run<'_> {
     /// nothing: it has gone on to a later tile, where it will be compared again.
     fn check_fingerprint(&self, from: u32, line: u64, g: u64) -> Result<(), Trouble> {
         let word = |index: u64| self.pool.word(line + 8 * index).load(Ordering::Relaxed);
-        let theirs = Fingerprint {
-            count: word(1),
-            kind: word(2),
-            history: word(3),
-        };
+        let theirs = Fingerprint::behind_flag(word);
         let mine = self
             .fingerprint
             .between(self.call, self.group.rank, from, self.group.rank);
@@ -414,11 +410,7 @@ impl Run<'_> {
     ) -> Result<Progress, LinkError> {
         let rank = self.group.rank;
         let fingerprint = self.fingerprint.between(self.call, rank, rank, to);
-        let Fingerprint {
-            count,
-            kind,
-            history,
-        } = fingerprint;
+        let [count, kind, history] = fingerprint.words();
         let words = [count, kind, history, fingerprint.checksum(tile.g)];
         let Some(memory) = link.memory() else {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -475,10 +467,7 @@ impl Run<'_> {
     }
 
     fn reduce(&mut self, dsts: &[Slice], srcs: &[Slice], last: bool, tile: &Tile) {
-        let finish = match self.call.op {
-            Op::Average if last => Finish::Average(self.group.size()),
-            _ => Finish::Keep,
-        };
+        let finish = self.call.op.finish(last, self.group.size());
         let place = self.place(tile);
         let bytes = memory::reduce(&place, self.call.op.kernel(), finish, dsts, srcs);
         self.spend(bytes);

@@ -41,6 +41,7 @@ use run::Run;
 
 /// Groups of at most so many ranks have a latency path: everybody signals to everybody.
 pub(crate) const INLINE_RANKS: usize = 16;
+
 /// How to reach a peer's slots.
 struct Peer {
     link: Arc<dyn Link>,

@@ -113,9 +113,10 @@ fn lowered(
         program.filter(|program| !symmetric || program.begins_with_entry())
     };
     // One rank's schedule can be of the kind where others' are not: a root may talk to everybody.
-    let everybody = (0..chooser.site.ranks).all(|rank| of_rank(rank).is_some());
+    let everybody: Option<Vec<Program>> = (0..chooser.site.ranks).map(of_rank).collect();
+    let own = chooser.site.rank as usize;
     Some(Lowered {
-        program: of_rank(chooser.site.rank).filter(|_| everybody),
+        program: everybody.map(|mut programs| programs.swap_remove(own)),
         name: way.name.clone(),
         plan: way.short(symmetric),
         up_to: line.up_to,

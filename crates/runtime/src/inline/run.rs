@@ -3,14 +3,13 @@
 use std::cell::OnceCell;
 use std::sync::atomic::Ordering;
 
-use weft_kernels::Finish;
 use weft_schedule::Rank;
 use weft_transport::{Progress, Signal};
 
 use super::programs::Choice;
 use super::{Entered, INLINE_RANKS, Inline, Outcome, Peer, Phase};
 use crate::Call;
-use crate::call::{Fingerprint, Op};
+use crate::call::Fingerprint;
 use crate::channel::{INLINE_HEADER, INLINE_SCRATCH, INLINE_SLOTS, INLINE_STRIDE, flag_value};
 use crate::execute::{Blocked, Trouble};
 use crate::lowered::{Action, Cut, Operand, Store};
@@ -31,8 +30,8 @@ pub(super) struct Run<'a> {
     /// Where symmetric memory lies, as one number, and each rank's buffers in it.
     place: u64,
     bases: [(*const u8, *mut u8); INLINE_RANKS],
-    /// The message as the programs for ordinary and for symmetric memory cut it.
-    cuts: [OnceCell<Cut<'a>>; 2],
+    /// The message as the program cuts it, once it is clear which.
+    cut: OnceCell<Cut<'a>>,
 }
 
 impl<'a> Run<'a> {
@@ -60,7 +59,7 @@ impl<'a> Run<'a> {
             slot: number % INLINE_SLOTS,
             place: place.unwrap_or(0),
             bases,
-            cuts: Default::default(),
+            cut: OnceCell::new(),
         }
     }
 
@@ -81,9 +80,9 @@ impl<'a> Run<'a> {
                 false => Phase::Ordinary,
             };
         }
-        let (program, cut) = match entered.phase {
-            Phase::Symmetric => (self.choice.symmetric, &self.cuts[1]),
-            _ => (self.choice.ordinary, &self.cuts[0]),
+        let program = match entered.phase {
+            Phase::Symmetric => self.choice.symmetric,
+            _ => self.choice.ordinary,
         };
         let Some(program) = program else {
             entered.outcome = Some(Outcome::Lane);
@@ -91,7 +90,7 @@ impl<'a> Run<'a> {
         };
         let size = self.call.dtype.size() as u64;
         let elements = || self.call.message_elements(self.inline.ranks);
-        let cut = cut.get_or_init(|| program.cut(elements(), size));
+        let cut = self.cut.get_or_init(|| program.cut(elements(), size));
         while let Some(action) = program.actions.get(entered.next) {
             if let Some(blocked) = self.act(cut, action, entered)? {
                 return Ok(Some(blocked));
@@ -161,11 +160,7 @@ impl<'a> Run<'a> {
         };
         let sent = match id {
             0 => {
-                let Fingerprint {
-                    count,
-                    kind,
-                    history,
-                } = entered.fingerprint;
+                let [count, kind, history] = entered.fingerprint.words();
                 let mut header = [0; INLINE_HEADER - 8];
                 let words = [count, kind, history, self.place];
                 for (bytes, word) in header.chunks_exact_mut(8).zip(words) {
@@ -194,11 +189,7 @@ impl<'a> Run<'a> {
         if id > 0 {
             return Ok(None);
         }
-        let theirs = Fingerprint {
-            count: self.header(peer, 1),
-            kind: self.header(peer, 2),
-            history: self.header(peer, 3),
-        };
+        let theirs = Fingerprint::behind_flag(|word| self.header(peer, word));
         let mine = entered.fingerprint;
         match theirs == mine {
             true => Ok(None),
@@ -220,31 +211,28 @@ impl<'a> Run<'a> {
     }
 
     fn copy(&self, cut: &Cut<'_>, dsts: &[Operand], src: &Operand) {
-        let mut targets = [std::ptr::null_mut(); INLINE_RANKS];
-        for (target, dst) in targets.iter_mut().zip(dsts) {
-            *target = self.address(cut, dst);
-        }
+        let targets = self.addresses(cut, dsts);
         let source = self.address(cut, src).cast_const();
         let bytes = cut.elements(src) * self.call.dtype.size() as u64;
         memory::copy_inline(&targets[..dsts.len()], source, bytes as usize);
     }
 
     fn reduce(&self, cut: &Cut<'_>, dsts: &[Operand], srcs: &[Operand], last: bool) {
-        let mut targets = [std::ptr::null_mut(); INLINE_RANKS];
-        for (target, dst) in targets.iter_mut().zip(dsts) {
-            *target = self.address(cut, dst);
-        }
-        let mut sources = [std::ptr::null(); INLINE_RANKS];
-        for (source, src) in sources.iter_mut().zip(srcs) {
-            *source = self.address(cut, src).cast_const();
-        }
-        let finish = match self.call.op {
-            Op::Average if last => Finish::Average(self.inline.ranks),
-            _ => Finish::Keep,
-        };
+        let targets = self.addresses(cut, dsts);
+        let sources = self.addresses(cut, srcs).map(<*mut u8>::cast_const);
+        let finish = self.call.op.finish(last, self.inline.ranks);
         let elements = cut.elements(&dsts[0]) as usize;
         let (targets, sources) = (&targets[..dsts.len()], &sources[..srcs.len()]);
         memory::reduce_inline(self.call, finish, targets, sources, elements);
+    }
+
+    /// The addresses of at most as many operands as there are ranks.
+    fn addresses(&self, cut: &Cut<'_>, operands: &[Operand]) -> [*mut u8; INLINE_RANKS] {
+        let mut addresses = [std::ptr::null_mut(); INLINE_RANKS];
+        for (address, operand) in addresses.iter_mut().zip(operands) {
+            *address = self.address(cut, operand);
+        }
+        addresses
     }
 
     fn address(&self, cut: &Cut<'_>, operand: &Operand) -> *mut u8 {
