@@ -328,23 +328,29 @@ fn loom_finds_nothing_wrong_with_the_right_protocol() {
     });
 }
 
-/// Where every rank waits for all others before it goes on, two slots need no credit: see [Note: Inline operations] in the runtime.
-#[test]
-fn loom_two_slots_are_enough_for_ranks_in_step() {
-    model(|| {
+/// Two ranks that run three operations each, in two slots by turns.
+fn in_step(operation: impl Fn(&Endpoint, &Endpoint, usize, u64) + Copy + Send + Sync + 'static) {
+    model(move || {
         let ends = [Endpoint::new(), Endpoint::new()];
-        let in_step = |own: Arc<Endpoint>, peer: Arc<Endpoint>| {
+        let run = move |own: Arc<Endpoint>, peer: Arc<Endpoint>| {
             for number in 1..=3_u64 {
-                let slot = number as usize % 2;
-                peer.put(slot, number);
-                own.sleep_until(ON_FUTEX, slot, number);
-                assert_eq!(own.read(slot), number);
+                operation(&own, &peer, number as usize % 2, number);
             }
         };
         let (own, peer) = (Arc::clone(&ends[1]), Arc::clone(&ends[0]));
-        let other = thread::spawn(move || in_step(own, peer));
-        in_step(Arc::clone(&ends[0]), Arc::clone(&ends[1]));
+        let other = thread::spawn(move || run(own, peer));
+        run(Arc::clone(&ends[0]), Arc::clone(&ends[1]));
         other.join().unwrap();
+    });
+}
+
+/// Where every rank waits for all others before it goes on, two slots need no credit: see [Note: Inline operations] in the runtime.
+#[test]
+fn loom_two_slots_are_enough_for_ranks_in_step() {
+    in_step(|own, peer, slot, number| {
+        peer.put(slot, number);
+        own.sleep_until(ON_FUTEX, slot, number);
+        assert_eq!(own.read(slot), number);
     });
 }
 
@@ -352,25 +358,15 @@ fn loom_two_slots_are_enough_for_ranks_in_step() {
 /// waits for the peers before the next operation, which uses the other slot.
 #[test]
 fn loom_results_may_lie_where_contributions_lay() {
-    model(|| {
-        let ends = [Endpoint::new(), Endpoint::new()];
-        let in_step = |own: Arc<Endpoint>, peer: Arc<Endpoint>| {
-            for number in 1..=3_u64 {
-                let slot = number as usize % 2;
-                let (shown, done) = (2 * number, 2 * number + 1);
-                own.write(slot, shown);
-                peer.signal(slot, shown);
-                own.sleep_until(ON_FUTEX, slot, shown);
-                assert_eq!(peer.read(slot), shown);
-                peer.write(slot, done);
-                peer.signal(slot, done);
-                own.sleep_until(ON_FUTEX, slot, done);
-                assert_eq!(own.read(slot), done);
-            }
-        };
-        let (own, peer) = (Arc::clone(&ends[1]), Arc::clone(&ends[0]));
-        let other = thread::spawn(move || in_step(own, peer));
-        in_step(Arc::clone(&ends[0]), Arc::clone(&ends[1]));
-        other.join().unwrap();
+    in_step(|own, peer, slot, number| {
+        let (shown, done) = (2 * number, 2 * number + 1);
+        own.write(slot, shown);
+        peer.signal(slot, shown);
+        own.sleep_until(ON_FUTEX, slot, shown);
+        assert_eq!(peer.read(slot), shown);
+        peer.write(slot, done);
+        peer.signal(slot, done);
+        own.sleep_until(ON_FUTEX, slot, done);
+        assert_eq!(own.read(slot), done);
     });
 }
