@@ -103,6 +103,9 @@ class Timed:
     ) -> Timed:
         """A blocking collective of a group: sum, root 0."""
     @staticmethod
+    def ping_pong(group: Group, partner: int | None, source: int, target: int, nbytes: int, hold: Any) -> Timed:
+        """A message to another rank and one back, by blocking calls; the lower rank sends first."""
+    @staticmethod
     def library(function: int, source: int, target: int, count: int, hold: Any) -> Timed:
         """A C function `int (*)(const void *from, void *to, size_t elements)` at this address."""
     @staticmethod

@@ -93,15 +93,26 @@ def test_expected_results_agree_with_numpy(ranks: int) -> None:
     blocks = [collectives.pattern(rank, 12) for rank in range(ranks)]
     total = np.sum(vectors, axis=0, dtype=np.int16)
     for rank in range(ranks):
+        own = slice(12 * rank, 12 * (rank + 1))
+        lonely = rank == ranks - 1 and ranks % 2 == 1
         expected = {
             "all-reduce": total,
+            "reduce": total if rank == 0 else None,
             "broadcast": vectors[0],
             "all-gather": np.concatenate(blocks),
-            "reduce-scatter": total[12 * rank : 12 * (rank + 1)],
+            "reduce-scatter": total[own],
+            "all-to-all": np.concatenate([vector[own] for vector in vectors]),
+            "gather": np.concatenate(blocks) if rank == 0 else None,
+            "scatter": vectors[0][own],
+            "barrier": None,
+            "ping-pong": None if lonely else vectors[rank + 1 if rank % 2 == 0 else rank - 1],
         }
         for collective in collectives.COLLECTIVES:
             result = collective.expected(rank, ranks, elements)
-            np.testing.assert_array_equal(result, expected[collective.name], strict=True)
+            if expected[collective.name] is None:
+                assert result is None
+            else:
+                np.testing.assert_array_equal(result, expected[collective.name], strict=True)
 
 
 def test_board_finds_the_slowest_rank(tmp_path: Path) -> None:
@@ -146,7 +157,7 @@ def _bench(arguments: str, path: Path) -> list[Row]:
     return rows.read(path)
 
 
-@pytest.mark.parametrize("collective", ("all-reduce", "all-gather"))
+@pytest.mark.parametrize("collective", [collective.name for collective in collectives.COLLECTIVES])
 def test_through_torch(collective: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = _bench(
         f"{collective} --through torch --ranks 2 --sizes 64 --memory ordinary,symmetric --peers gloo",
@@ -164,6 +175,11 @@ def test_through_torch(collective: str, tmp_path: Path, capsys: pytest.CaptureFi
         ("broadcast", 2, "--no-floors"),
         ("all-gather", 3, "--no-floors"),
         ("reduce-scatter", 3, ""),
+        ("reduce", 3, "--no-floors"),
+        ("all-to-all", 3, "--no-floors"),
+        ("gather", 3, "--no-floors"),
+        ("scatter", 3, "--peers gloo --no-floors"),
+        ("ping-pong", 3, "--peers gloo --no-floors"),
     ],
 )
 def test_libraries_themselves(
@@ -189,10 +205,17 @@ def test_libraries_themselves(
 def test_peers_that_are_installed(peer: peers.Peer, tmp_path: Path) -> None:
     if not peer.shim_path.exists():
         pytest.skip(f"{peer.name} is not installed: weft bench --install-peers")
-    found = _bench(f"all-reduce --ranks 2 --sizes 12,96K --peers {peer.name}", tmp_path / "rows.json")
-    theirs = [row for row in found if row.library == peer.name]
-    assert [row.bytes for row in theirs] == [12, 96 << 10]
-    assert all(row.verified and row.version and row.of_floor for row in theirs)
+    for collective in peer.collectives:
+        found = _bench(f"{collective} --ranks 2 --sizes 16,96K --peers {peer.name}", tmp_path / "rows.json")
+        theirs = [row for row in found if row.library == peer.name]
+        assert [row.bytes for row in theirs] == [16, 96 << 10]
+        assert all(row.verified and row.version for row in theirs)
+        assert all((row.of_floor is not None) == (collective == "all-reduce") for row in theirs)
+
+
+def test_a_barrier_is_measured_once(tmp_path: Path) -> None:
+    found = _bench("barrier --ranks 2 --no-floors", tmp_path / "rows.json")
+    assert [(row.bytes, row.verified) for row in found] == [(4, True)]
 
 
 def test_peers_that_are_missing(

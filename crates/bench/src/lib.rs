@@ -13,5 +13,5 @@ mod prototype;
 pub use board::{Board, Rewrite, SAMPLES_MAX};
 pub use floors::{Add, Copy};
 pub use mapping::Mapping;
-pub use operation::{Function, GroupCall, LibraryCall, Operation};
+pub use operation::{Function, GroupCall, LibraryCall, Operation, PingPong};
 pub use prototype::Prototype;

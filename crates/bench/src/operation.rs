@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use weft_runtime::{Call, Group, Waited};
+use weft_runtime::{Call, Error, Group, Waited, Work};
 
 /// One operation, ready to be called again and again on the same memory.
 pub trait Operation: Send {
@@ -30,12 +30,81 @@ impl GroupCall {
 impl Operation for GroupCall {
     fn call(&mut self) -> Result<(), String> {
         // SAFETY: the promise made to `new`.
-        let issued = unsafe { self.group.issue(self.call.clone(), false) };
-        match issued.and_then(|work| work.wait(None, &mut || false)) {
-            Ok(Waited::Done) => Ok(()),
-            Ok(other) => Err(format!("the wait ended with {other:?}")),
-            Err(error) => Err(error.to_string()),
+        ended(unsafe { self.group.issue(self.call.clone(), false) })
+    }
+}
+
+/// A message of weft's to another rank and one back, as a Rust user sends them.
+pub struct PingPong {
+    group: Arc<Group>,
+    /// A rank without one does nothing.
+    partner: Option<u32>,
+    sent: *const u8,
+    received: *mut u8,
+    bytes: u64,
+}
+
+// SAFETY: the pointers are plain addresses; `PingPong::new` says who answers for the memory.
+unsafe impl Send for PingPong {}
+
+impl PingPong {
+    /// Blocking calls. The lower rank of two sends first.
+    ///
+    /// # Safety
+    /// As long as this is called, `sent` can be read and `received` written for so many bytes, and nobody else touches them.
+    pub unsafe fn new(
+        group: Arc<Group>,
+        partner: Option<u32>,
+        sent: *const u8,
+        received: *mut u8,
+        bytes: u64,
+    ) -> Self {
+        Self {
+            group,
+            partner,
+            sent,
+            received,
+            bytes,
         }
+    }
+
+    fn send(&self, to: u32) -> Result<(), String> {
+        // SAFETY: the promise made to `new`.
+        ended(unsafe { self.group.send(to, 0, self.sent, self.bytes, None) })
+    }
+
+    fn receive(&self, from: u32) -> Result<(), String> {
+        let received = self.received;
+        // SAFETY: as above.
+        ended(unsafe {
+            self.group
+                .receive(Some(from), 0, received, self.bytes, None)
+        })
+    }
+}
+
+impl Operation for PingPong {
+    fn call(&mut self) -> Result<(), String> {
+        match self.partner {
+            Some(partner) if partner > self.group.rank() => {
+                self.send(partner)?;
+                self.receive(partner)
+            }
+            Some(partner) => {
+                self.receive(partner)?;
+                self.send(partner)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Waits for something that was issued.
+fn ended(issued: Result<Work, Error>) -> Result<(), String> {
+    match issued.and_then(|work| work.wait(None, &mut || false)) {
+        Ok(Waited::Done) => Ok(()),
+        Ok(other) => Err(format!("the wait ended with {other:?}")),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use weft_bench::{Add, Copy, Function, GroupCall, LibraryCall, Operation, Prototype, Rewrite};
+use weft_bench::{
+    Add, Copy, Function, GroupCall, LibraryCall, Operation, PingPong, Prototype, Rewrite,
+};
 use weft_runtime::{Call, Counts, Op, Tiling};
 
 use crate::call::{collective, dtype};
@@ -125,6 +127,23 @@ impl Timed {
         // SAFETY: Python's side gives addresses of memory that `hold` owns and that has the sizes which the call says.
         let operation = unsafe { GroupCall::new(Arc::clone(&group.inner), call) };
         Ok(Self::new(operation, hold))
+    }
+
+    /// A message to another rank of a group and one back; nothing without a partner.
+    #[staticmethod]
+    fn ping_pong(
+        group: &Group,
+        partner: Option<u32>,
+        source: usize,
+        target: usize,
+        nbytes: u64,
+        hold: Py<PyAny>,
+    ) -> Self {
+        let (source, target) = (source as *const u8, target as *mut u8);
+        // SAFETY: as for `group`.
+        let operation =
+            unsafe { PingPong::new(Arc::clone(&group.inner), partner, source, target, nbytes) };
+        Self::new(operation, hold)
     }
 
     /// A C function `int (*)(const void *from, void *to, size_t elements)`.

@@ -1,4 +1,4 @@
-"""The collectives that can be measured: what goes in, what must come out, what the wire carries."""
+"""What can be measured, collectives and messages: what goes in, what must come out, what the wire carries."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ PERIOD = 8
 """Values are small whole numbers that repeat, so that every sum is exact in every element type."""
 
 
+PING_PONG = "ping-pong"
+BARRIER = "barrier"
+
+
 @dataclass(frozen=True)
 class Collective:
     """One collective. `elements` is the whole message's: all ranks' blocks together where there are blocks."""
@@ -20,9 +24,15 @@ class Collective:
     blocks_in: bool
     """Whether the input is the whole message; else it is this rank's block."""
     blocks_out: bool
-    expected: Callable[[int, int, int], np.ndarray]
-    """The output of (rank, ranks, elements)."""
+    expected: Callable[[int, int, int], np.ndarray | None]
+    """The output of (rank, ranks, elements), or None where a rank gets none."""
     bus_factor: Callable[[int], float]
+    divided: bool = True
+    """Whether the message consists of one block for each rank."""
+
+    def count(self, elements: int, ranks: int) -> int:
+        """The elements that libraries are told: the message's, or those of one block."""
+        return elements // ranks if self.divided else elements
 
 
 def pattern(rank: int, elements: int) -> np.ndarray:
@@ -47,6 +57,27 @@ def _gathered(ranks: int, elements: int) -> np.ndarray:
     return np.concatenate([pattern(rank, elements // ranks) for rank in range(ranks)])
 
 
+def _exchanged(ranks: int, rank: int, elements: int) -> np.ndarray:
+    """Block `rank` of every rank."""
+    block = _block(rank, ranks, elements)
+    return np.concatenate([pattern(source, elements)[block] for source in range(ranks)])
+
+
+def partner(rank: int, ranks: int) -> int | None:
+    """With whom a rank plays ping-pong: rank 0 with 1, 2 with 3; a last one without a partner looks on."""
+    other = rank ^ 1
+    return other if other < ranks else None
+
+
+def _returned(rank: int, ranks: int, elements: int) -> np.ndarray | None:
+    other = partner(rank, ranks)
+    return None if other is None else pattern(other, elements)
+
+
+def _others(ranks: int) -> float:
+    return (ranks - 1) / ranks
+
+
 COLLECTIVES = (
     Collective(
         name="all-reduce",
@@ -54,7 +85,17 @@ COLLECTIVES = (
         blocks_in=True,
         blocks_out=True,
         expected=lambda _, ranks, elements: _sum(ranks, elements),
-        bus_factor=lambda ranks: 2 * (ranks - 1) / ranks,
+        bus_factor=lambda ranks: 2 * _others(ranks),
+        divided=False,
+    ),
+    Collective(
+        name="reduce",
+        in_place=True,
+        blocks_in=True,
+        blocks_out=True,
+        expected=lambda rank, ranks, elements: _sum(ranks, elements) if rank == 0 else None,
+        bus_factor=lambda _: 1.0,
+        divided=False,
     ),
     Collective(
         name="broadcast",
@@ -63,6 +104,7 @@ COLLECTIVES = (
         blocks_out=True,
         expected=lambda _rank, _ranks, elements: pattern(0, elements),
         bus_factor=lambda _: 1.0,
+        divided=False,
     ),
     Collective(
         name="all-gather",
@@ -70,7 +112,7 @@ COLLECTIVES = (
         blocks_in=False,
         blocks_out=True,
         expected=lambda _, ranks, elements: _gathered(ranks, elements),
-        bus_factor=lambda ranks: (ranks - 1) / ranks,
+        bus_factor=_others,
     ),
     Collective(
         name="reduce-scatter",
@@ -78,7 +120,49 @@ COLLECTIVES = (
         blocks_in=True,
         blocks_out=False,
         expected=lambda rank, ranks, elements: _sum(ranks, elements)[_block(rank, ranks, elements)],
-        bus_factor=lambda ranks: (ranks - 1) / ranks,
+        bus_factor=_others,
+    ),
+    Collective(
+        name="all-to-all",
+        in_place=False,
+        blocks_in=True,
+        blocks_out=True,
+        expected=lambda rank, ranks, elements: _exchanged(ranks, rank, elements),
+        bus_factor=_others,
+    ),
+    Collective(
+        name="gather",
+        in_place=False,
+        blocks_in=False,
+        blocks_out=True,
+        expected=lambda rank, ranks, elements: _gathered(ranks, elements) if rank == 0 else None,
+        bus_factor=_others,
+    ),
+    Collective(
+        name="scatter",
+        in_place=False,
+        blocks_in=True,
+        blocks_out=False,
+        expected=lambda rank, ranks, elements: pattern(0, elements)[_block(rank, ranks, elements)],
+        bus_factor=_others,
+    ),
+    Collective(
+        name=BARRIER,
+        in_place=True,
+        blocks_in=True,
+        blocks_out=True,
+        expected=lambda _rank, _ranks, _elements: None,
+        bus_factor=lambda _: 0.0,
+        divided=False,
+    ),
+    Collective(
+        name=PING_PONG,
+        in_place=False,
+        blocks_in=True,
+        blocks_out=True,
+        expected=_returned,
+        bus_factor=lambda _: 2.0,
+        divided=False,
     ),
 )
 

@@ -77,7 +77,7 @@ class Conductor:
         """Has the arrays for a size made: how many elements the message has."""
         spec, collective = self._spec, collectives.find(self._spec.collective)
         elements = max(1, size // np.dtype(spec.dtype).itemsize)
-        if not collective.in_place:
+        if collective.divided:
             elements = max(1, elements // spec.ranks) * spec.ranks
         for team in self._teams:
             team.ask(spec.ranks, {"do": "prepare", "elements": elements})

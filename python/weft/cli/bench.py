@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weft.bench import launch, peers, pipeline, rows
-from weft.bench.collectives import COLLECTIVES
+from weft.bench.collectives import BARRIER, COLLECTIVES
 from weft.bench.peers.install import install
 from weft.bench.rows import Row
 from weft.bench.sizes import parse_sizes, show_bytes
@@ -23,7 +23,8 @@ PEERS = ("gloo", *(peer.name for peer in peers.PEERS), RING)
 """Gloo comes with torch, and weft-ring is weft's; the others are installed by `--install-peers`."""
 
 DESCRIPTION = """\
-Starts its own ranks and measures a collective on them: weft, other libraries and floors, in turn.
+Starts its own ranks and measures a collective on them, or a message to and fro: weft, other libraries
+and floors, in turn.
 
 A sample is the slowest rank's time of one call after a start barrier; before it, every rank rewrites its
 whole input. One loop in Rust times all of them; weft is called through its Rust API, MPI through its C API.
@@ -31,6 +32,9 @@ At each size the contenders take turns in rounds, all others asleep; what is sho
 the rounds' medians, and by how much the round farthest from it differs. Every size is verified once,
 element by element. Compare libraries within one run, not across runs: machines change their
 speed from one second to the next.
+
+ping-pong is a message from rank 0 to rank 1 and one back, by blocking calls: its time is the round trip's.
+Ranks 2 and 3 play at the same time, and so on. A barrier moves no message, whatever the size.
 
 Floors, on one host: the time that no library can go below. `prototype` (2 ranks) is a bare all-reduce: two
 flags, each rank adds its half of both buffers and writes the sum to both. `add`: as many vectors as ranks,
@@ -42,6 +46,7 @@ add's and flags' together.
 EPILOG = """\
 examples:
   weft bench all-reduce --ranks 2,4 --sizes 4:256M --memory ordinary,symmetric --peers gloo
+  weft bench ping-pong --ranks 2 --sizes 4:1M --peers openmpi,intel-mpi
   weft bench --install-peers
   weft bench all-reduce --ranks 2 --memory ordinary,symmetric --peers openmpi,intel-mpi
   weft bench all-reduce --through torch --ranks 2,4 --sizes 4:64M --peers gloo
@@ -67,7 +72,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sizes",
         type=_sizes,
         metavar="SIZES",
-        help="bytes of the whole message: 4:256M, 4:1M:2 (factor 2), 1K,64K (default: 4:64M)",
+        help="bytes of the whole message: 4:256M, 4:1M:2 (factor 2), 1K,64K (default: 4:64M; a barrier's: 4)",
     )
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="element type (default: %(default)s)")
     parser.add_argument(
@@ -205,7 +210,7 @@ def _spec(arguments: argparse.Namespace, ranks: int, directory: str) -> Spec:
     return Spec(
         collective=arguments.collective,
         dtype=arguments.dtype,
-        sizes=arguments.sizes or _sizes(_SIZES),
+        sizes=arguments.sizes or _sizes("4" if arguments.collective == BARRIER else _SIZES),
         ranks=ranks,
         hosts=arguments.hosts,
         gbps=arguments.gbps,

@@ -7,6 +7,7 @@ import numpy as np
 from weft import _weft
 from weft.bench.collectives import Collective
 from weft.bench.libraries.contender import Contender, Description, Operation, ordinary
+from weft.bench.libraries.torch_calls import torch_call
 
 
 class Gloo(Contender):
@@ -24,17 +25,11 @@ class Gloo(Contender):
     def operation(self, collective: Collective, dtype: np.dtype, elements: int) -> Operation:
         """See `Contender`."""
         import torch
-        import torch.distributed as dist
 
         source, target = ordinary(collective, dtype, elements, self._ranks)
         tensor_in, tensor_out = torch.from_numpy(source), torch.from_numpy(target)
-        calls = {
-            "all-reduce": lambda: dist.all_reduce(tensor_in),
-            "broadcast": lambda: dist.broadcast(tensor_in, 0),
-            "all-gather": lambda: dist.all_gather_into_tensor(tensor_out, tensor_in),
-            "reduce-scatter": lambda: dist.reduce_scatter_tensor(tensor_out, tensor_in),
-        }
-        return Operation(source, target, _weft.Timed.callable(calls[collective.name]))
+        call = torch_call(collective, tensor_in, tensor_out)
+        return Operation(source, target, _weft.Timed.callable(call))
 
     def close(self) -> None:
         """See `Contender`."""

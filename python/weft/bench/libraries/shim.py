@@ -32,8 +32,8 @@ class Shim(Contender):
         self._call("weft_bench_type", dtype.name.encode())
         source, target = ordinary(collective, dtype, elements, self._ranks)
         function = ctypes.cast(self._library["weft_bench_" + collective.name.replace("-", "_")], ctypes.c_void_p)
-        # The shims count what a rank brings, or takes if that is less.
-        count = elements if collective.in_place else elements // self._ranks
+        # The shims count what a rank brings, or takes if that is less; of an all-to-all, what goes to one rank.
+        count = collective.count(elements, self._ranks)
         timed = _weft.Timed.library(
             function.value or 0, source.ctypes.data, target.ctypes.data, count, (source, target)
         )

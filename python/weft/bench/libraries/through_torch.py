@@ -10,6 +10,7 @@ import weft
 from weft import _weft
 from weft.bench.collectives import Collective
 from weft.bench.libraries.contender import Contender, Description, Operation, lengths, ordinary
+from weft.bench.libraries.torch_calls import torch_call
 
 if TYPE_CHECKING:
     import torch
@@ -33,17 +34,9 @@ class ThroughTorch(Contender):
 
     def operation(self, collective: Collective, dtype: np.dtype, elements: int) -> Operation:
         """See `Contender`."""
-        import torch.distributed as dist
-
         tensor_in, tensor_out = self._tensors(collective, dtype, elements)
-        group = self._group
-        calls = {
-            "all-reduce": lambda: dist.all_reduce(tensor_in, group=group),
-            "broadcast": lambda: dist.broadcast(tensor_in, 0, group=group),
-            "all-gather": lambda: dist.all_gather_into_tensor(tensor_out, tensor_in, group=group),
-            "reduce-scatter": lambda: dist.reduce_scatter_tensor(tensor_out, tensor_in, group=group),
-        }
-        return Operation(tensor_in.numpy(), tensor_out.numpy(), _weft.Timed.callable(calls[collective.name]))
+        call = torch_call(collective, tensor_in, tensor_out, self._group)
+        return Operation(tensor_in.numpy(), tensor_out.numpy(), _weft.Timed.callable(call))
 
     def _tensors(self, collective: Collective, dtype: np.dtype, elements: int) -> tuple[torch.Tensor, torch.Tensor]:
         import torch

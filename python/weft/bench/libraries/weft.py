@@ -6,7 +6,7 @@ import numpy as np
 
 import weft
 from weft import _weft
-from weft.bench.collectives import Collective
+from weft.bench.collectives import BARRIER, PING_PONG, Collective, partner
 from weft.bench.libraries.contender import Contender, Description, Operation, lengths, ordinary
 from weft.bench.spec import RING
 
@@ -33,8 +33,14 @@ class Weft(Contender):
             target = source
             if not collective.in_place:
                 target = self._arena[-count_out * dtype.itemsize :].view(dtype)
+        if collective.name == PING_PONG:
+            other = partner(self._group.rank, ranks)
+            timed = _weft.Timed.ping_pong(
+                self._group.native, other, source.ctypes.data, target.ctypes.data, source.nbytes, (source, target)
+            )
+            return Operation(source, target, timed)
         # The runtime counts what a rank brings, or takes if that is less.
-        count = elements if collective.in_place else elements // ranks
+        count = 0 if collective.name == BARRIER else collective.count(elements, ranks)
         timed = _weft.Timed.group(
             self._group.native,
             collective.name,

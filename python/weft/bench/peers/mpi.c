@@ -132,6 +132,47 @@ int weft_bench_reduce_scatter(const void *from, void *to, size_t count)
     return MPI_Reduce_scatter_block(from, to, (int)count, type, MPI_SUM, MPI_COMM_WORLD);
 }
 
+int weft_bench_reduce(const void *from, void *to, size_t count)
+{
+    const void *brought = from == to && rank == 0 ? MPI_IN_PLACE : from;
+    return MPI_Reduce(brought, rank == 0 ? to : NULL, (int)count, type, MPI_SUM, 0, MPI_COMM_WORLD);
+}
+
+int weft_bench_all_to_all(const void *from, void *to, size_t count)
+{
+    return MPI_Alltoall(from, (int)count, type, to, (int)count, type, MPI_COMM_WORLD);
+}
+
+int weft_bench_gather(const void *from, void *to, size_t count)
+{
+    return MPI_Gather(from, (int)count, type, to, (int)count, type, 0, MPI_COMM_WORLD);
+}
+
+int weft_bench_scatter(const void *from, void *to, size_t count)
+{
+    return MPI_Scatter(from, (int)count, type, to, (int)count, type, 0, MPI_COMM_WORLD);
+}
+
+int weft_bench_barrier(const void *from, void *to, size_t count)
+{
+    (void)from, (void)to, (void)count;
+    return MPI_Barrier(MPI_COMM_WORLD);
+}
+
+int weft_bench_ping_pong(const void *from, void *to, size_t count)
+{
+    int partner = rank ^ 1, code = 0;
+    if (partner >= ranks)
+        return 0;
+    if (rank < partner)
+        code = MPI_Send(from, (int)count, type, partner, 0, MPI_COMM_WORLD);
+    if (code == 0)
+        code = MPI_Recv(to, (int)count, type, partner, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (code == 0 && rank > partner)
+        code = MPI_Send(from, (int)count, type, partner, 0, MPI_COMM_WORLD);
+    return code;
+}
+
 #endif
 
 int weft_bench_finish(void)

@@ -107,6 +107,38 @@ int weft_bench_all_reduce(const void *from, void *to, size_t count)
     return caught([=] { ccl::allreduce(from, to, count, type, ccl::reduction::sum, *communicator).wait(); });
 }
 
+int weft_bench_broadcast(const void *from, void *to, size_t count)
+{
+    if (from != to)
+        return 1;
+    return caught([=] { ccl::broadcast(to, count, type, 0, *communicator).wait(); });
+}
+
+int weft_bench_reduce(const void *from, void *to, size_t count)
+{
+    return caught([=] { ccl::reduce(from, to, count, type, ccl::reduction::sum, 0, *communicator).wait(); });
+}
+
+int weft_bench_all_gather(const void *from, void *to, size_t count)
+{
+    return caught([=] { ccl::allgather(from, to, count, type, *communicator).wait(); });
+}
+
+int weft_bench_reduce_scatter(const void *from, void *to, size_t count)
+{
+    return caught([=] { ccl::reduce_scatter(from, to, count, type, ccl::reduction::sum, *communicator).wait(); });
+}
+
+int weft_bench_all_to_all(const void *from, void *to, size_t count)
+{
+    return caught([=] { ccl::alltoall(from, to, count, type, *communicator).wait(); });
+}
+
+int weft_bench_barrier(const void *, void *, size_t)
+{
+    return caught([] { ccl::barrier(*communicator).wait(); });
+}
+
 int weft_bench_finish(void)
 {
     communicator.reset();

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft import config, machine
+from weft.bench.collectives import COLLECTIVES
 from weft.bench.processes import BenchError
 
 SOURCES = Path(__file__).parent
@@ -39,7 +40,7 @@ class Peer:
     """Of the preprocessor."""
     libraries: tuple[str, ...] = ("mpi",)
     launcher: str = "mpirun"
-    collectives: tuple[str, ...] = ("all-reduce", "broadcast", "all-gather", "reduce-scatter")
+    collectives: tuple[str, ...] = tuple(collective.name for collective in COLLECTIVES)
     """Those that its shim has."""
 
     @property

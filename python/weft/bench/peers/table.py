@@ -49,7 +49,7 @@ _OPEN_MPI = Peer(
 
 PEERS = (
     _OPEN_MPI,
-    dataclasses.replace(_OPEN_MPI, name="openmpi-raben", settings=_rabenseifner),
+    dataclasses.replace(_OPEN_MPI, name="openmpi-raben", settings=_rabenseifner, collectives=("all-reduce",)),
     dataclasses.replace(_OPEN_MPI, name="baidu-ring", definitions=("RING",), collectives=("all-reduce",)),
     Peer(name="mpich", place="mpich", packages=("mpich==5.0.2",), source="mpi.c", settings=_mpich, launcher="mpiexec"),
     Peer(
@@ -68,7 +68,7 @@ PEERS = (
         settings=_oneccl,
         libraries=(":ccl/cpu/lib/libccl.a", "mpi", "hwloc", "irc", "intlc"),
         launcher="mpiexec.hydra",
-        collectives=("all-reduce",),
+        collectives=("all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter", "all-to-all", "barrier"),
     ),
 )
 
