@@ -26,8 +26,8 @@ def _mpich(crowded: bool) -> Settings:
     if not crowded:
         return Settings()
     # Without these, more ranks than cores do not get anywhere.
-    variables = {"MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM": "mpir", "MPIR_CVAR_POLLS_BEFORE_YIELD": "50"}
-    return Settings(variables=variables)
+    own = {f"MPIR_CVAR_{name}_POSIX_INTRA_ALGORITHM": "mpir" for name in ("ALLREDUCE", "BARRIER", "BCAST", "REDUCE")}
+    return Settings(variables={**own, "MPIR_CVAR_POLLS_BEFORE_YIELD": "50"})
 
 
 def _intel_mpi(crowded: bool) -> Settings:
