@@ -328,6 +328,9 @@ class Group:
     @property
     def symmetric_operations(self) -> int:
         """How many operations ran on symmetric memory as such."""
+    @property
+    def steps_helped(self) -> int:
+        """How many steps of other ranks this rank has executed."""
     def abort(self, reason: str) -> None:
         """Ends every pending operation on all ranks."""
     def close(self) -> None:

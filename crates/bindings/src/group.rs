@@ -326,6 +326,12 @@ impl Group {
         self.inner.symmetric_operations()
     }
 
+    /// How many steps of other ranks this rank has executed.
+    #[getter]
+    fn steps_helped(&self) -> u64 {
+        self.inner.steps_helped()
+    }
+
     /// Ends every pending operation on all ranks.
     fn abort(&self, py: Python<'_>, reason: &str) {
         py.detach(|| self.inner.abort(reason));

@@ -9,6 +9,8 @@ use weft_schedule::TileLimits;
 pub(crate) const LANES: usize = 4;
 /// Tiles of one operation that can be under way at once.
 pub(crate) const SLOTS: usize = 2;
+/// Claimable steps that others than their owner may execute: those with lower numbers.
+pub(crate) const CLAIMS: u32 = 64;
 /// Fragments of point-to-point messages that can be under way at once.
 pub(crate) const FRAGMENTS: usize = 4;
 /// The size of such a fragment, in bytes.
@@ -51,7 +53,7 @@ impl Layout {
 
     /// The size of a group's scratch memory, in bytes.
     pub(crate) fn scratch_total(self) -> u64 {
-        self.inline_scratch(INLINE_SLOTS)
+        self.claim(LANES, 0, 0)
     }
 
     /// Where a slot's flag line lies: a flag, and behind it the fingerprint of the operation.
@@ -94,6 +96,12 @@ impl Layout {
         self.scratch(LANES, 0) + slot * INLINE_SCRATCH
     }
 
+    /// Where the word of a claimable step lies in its owner's scratch memory, behind all slots. See `weft_transport::claim`.
+    pub(crate) fn claim(self, lane: usize, slot: usize, id: u32) -> u64 {
+        let words = (lane * SLOTS + slot) as u64 * u64::from(CLAIMS) + u64::from(id);
+        self.inline_scratch(INLINE_SLOTS) + words * SPACING
+    }
+
     /// Where a slot lies in the group's scratch memory.
     pub(crate) fn scratch(self, lane: usize, slot: usize) -> u64 {
         (lane * SLOTS + slot) as u64 * self.limits.scratch_bytes
@@ -124,6 +132,9 @@ mod tests {
             assert!(layout.inline(INLINE_SLOTS) <= layout.fragment(0));
             assert_eq!(layout.fragment(FRAGMENTS), layout.landing(0, 0));
             assert!(layout.landing(LANES - 1, SLOTS - 1) < layout.channel_bytes());
+            assert_eq!(layout.claim(0, 0, CLAIMS), layout.claim(0, 1, 0));
+            assert_eq!(layout.claim(0, SLOTS, 0), layout.claim(1, 0, 0));
+            assert!(layout.claim(LANES - 1, SLOTS - 1, CLAIMS - 1) < layout.scratch_total());
         }
     }
 

@@ -1,5 +1,7 @@
 //! The executor: runs the tiles of an operation, instruction by instruction, until each is blocked or done.
 
+mod claims;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +17,7 @@ use crate::inline::Outcome;
 use crate::memory::{self, Pieces};
 use crate::operation::{Running, Tile};
 use crate::place::Place;
-use crate::plan::Instruction;
+use crate::plan::{Instruction, Work};
 use crate::{Call, Error};
 
 /// Where the user's memory lies, on this rank and, where it is symmetric, on all.
@@ -54,6 +56,8 @@ pub(crate) enum Blocked {
     Grant { from: u32 },
     /// The link to a peer takes no more bytes for now.
     Link { to: u32 },
+    /// A peer is executing a step of this rank's.
+    Claimed { by: u32 },
 }
 
 impl Blocked {
@@ -64,6 +68,7 @@ impl Blocked {
                 from
             }
             Blocked::Link { to } => to,
+            Blocked::Claimed { by } => by,
         }
     }
 }
@@ -75,6 +80,7 @@ impl fmt::Display for Blocked {
             Blocked::Credit { .. } => write!(f, "it to take in what was sent before"),
             Blocked::Grant { .. } => write!(f, "it to make the same call"),
             Blocked::Link { .. } => write!(f, "it to receive what is being sent"),
+            Blocked::Claimed { .. } => write!(f, "it to finish a step that it has claimed"),
         }
     }
 }
@@ -209,6 +215,13 @@ impl GroupState {
                 }
             }
             budget.next_token += 1;
+            memory::prepare(
+                &self.operations[position].call,
+                self.rank,
+                running,
+                running.next,
+            );
+            self.open_claims(lane, g, &running.plan, pool);
             running.tiles.push(Tile {
                 index: running.next,
                 g,
@@ -218,12 +231,6 @@ impl GroupState {
                 blocked: None,
                 done: false,
             });
-            memory::prepare(
-                &self.operations[position].call,
-                self.rank,
-                running,
-                running.next,
-            );
             running.next += 1;
             started = true;
             self.operations[position].waiting = None;
@@ -319,14 +326,12 @@ impl Run<'_> {
             Instruction::Wait { from, id } => self.wait(*from, *id, tile),
             Instruction::Signal { to, id } => self.signal(*to, *id, tile),
             Instruction::Put { dst, src, signal } => self.put(dst, src, *signal, tile),
-            Instruction::Copy { dsts, src } => {
-                self.copy(dsts, src, tile);
+            Instruction::Work(work) => {
+                self.work(work, tile);
                 Ok(None)
             }
-            Instruction::Reduce { dsts, srcs, last } => {
-                self.reduce(dsts, srcs, *last, tile);
-                Ok(None)
-            }
+            Instruction::Own { claim, work } => self.own(*claim, work, tile),
+            Instruction::Help { .. } => self.before_help(tile),
         }
     }
 
@@ -347,32 +352,47 @@ impl Run<'_> {
             .flag(self.lane, (tile.g % SLOTS as u64) as usize)
     }
 
-    fn wait(&self, from: u32, id: u32, tile: &Tile) -> Result<Option<Blocked>, Trouble> {
+    /// Why a wait is not over yet, if so.
+    fn awaits(&self, from: u32, id: u32, tile: &Tile) -> Option<Blocked> {
         let Some(channel) = &self.group.channels[from as usize] else {
-            return Ok(Some(Blocked::Grant { from }));
+            return Some(Blocked::Grant { from });
         };
-        let line = channel.local.offset + self.flag_line(tile);
-        if self.pool.word(line).load(Ordering::Acquire) < flag_value(tile.g, id) {
-            if self.group.left[from as usize] {
-                return Err(Trouble::Link(from, LinkError::Left));
+        let line = self.pool.word(channel.local.offset + self.flag_line(tile));
+        let come = line.load(Ordering::Acquire) >= flag_value(tile.g, id);
+        (!come).then_some(Blocked::Signal { from, id })
+    }
+
+    fn wait(&self, from: u32, id: u32, tile: &Tile) -> Result<Option<Blocked>, Trouble> {
+        let blocked = self.awaits(from, id, tile);
+        if blocked.is_none() && id == 0 {
+            self.check_fingerprint(from, tile)?;
+        }
+        self.unless_left(blocked)
+    }
+
+    /// A rank that has left does nothing any more that could be waited for.
+    fn unless_left(&self, blocked: Option<Blocked>) -> Result<Option<Blocked>, Trouble> {
+        match blocked {
+            Some(blocked) if self.group.left[blocked.rank() as usize] => {
+                Err(Trouble::Link(blocked.rank(), LinkError::Left))
             }
-            return Ok(Some(Blocked::Signal { from, id }));
+            blocked => Ok(blocked),
         }
-        if id == 0 {
-            self.check_fingerprint(from, line, tile.g)?;
-        }
-        Ok(None)
     }
 
     /// Compares what the peer has called with what this rank has. Words that the peer is overwriting just now say
     /// nothing: it has gone on to a later tile, where it will be compared again.
-    fn check_fingerprint(&self, from: u32, line: u64, g: u64) -> Result<(), Trouble> {
+    fn check_fingerprint(&self, from: u32, tile: &Tile) -> Result<(), Trouble> {
+        let Some(channel) = &self.group.channels[from as usize] else {
+            return Ok(());
+        };
+        let line = channel.local.offset + self.flag_line(tile);
         let word = |index: u64| self.pool.word(line + 8 * index).load(Ordering::Relaxed);
         let theirs = Fingerprint::behind_flag(word);
         let mine = self
             .fingerprint
             .between(self.call, self.group.rank, from, self.group.rank);
-        if theirs == mine || word(4) != theirs.checksum(g) {
+        if theirs == mine || word(4) != theirs.checksum(tile.g) {
             return Ok(());
         }
         Err(Trouble::Desync {
@@ -460,20 +480,15 @@ impl Run<'_> {
         }
     }
 
-    fn copy(&mut self, dsts: &[Slice], src: &Slice, tile: &Tile) {
+    fn work(&mut self, work: &Work, tile: &Tile) {
         let place = self.place(tile);
-        let bytes = memory::copy(&place, dsts, src);
-        self.spend(bytes);
-    }
-
-    fn reduce(&mut self, dsts: &[Slice], srcs: &[Slice], last: bool, tile: &Tile) {
-        let finish = self.call.op.finish(last, self.group.size());
-        let place = self.place(tile);
-        let bytes = memory::reduce(&place, self.call.op.kernel(), finish, dsts, srcs);
-        self.spend(bytes);
-    }
-
-    fn spend(&mut self, bytes: u64) {
+        let bytes = match work {
+            Work::Copy { dsts, src } => memory::copy(&place, dsts, src),
+            Work::Reduce { dsts, srcs, last } => {
+                let finish = self.call.op.finish(*last, self.group.size());
+                memory::reduce(&place, self.call.op.kernel(), finish, dsts, srcs)
+            }
+        };
         self.budget.bytes = self.budget.bytes.saturating_sub(bytes);
     }
 

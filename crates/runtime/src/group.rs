@@ -146,6 +146,7 @@ impl Group {
             mailbox: Mailbox::default(),
             symmetric: Default::default(),
             symmetric_operations: 0,
+            steps_helped: 0,
             broken: None,
             left: vec![false; size],
             closed: false,

@@ -70,6 +70,8 @@ pub(crate) struct GroupState {
     pub(crate) symmetric: Arc<Pieces>,
     /// How many operations ran in lanes by a plan for symmetric memory.
     pub(crate) symmetric_operations: u64,
+    /// How many steps of other ranks this one has executed.
+    pub(crate) steps_helped: u64,
     pub(crate) broken: Option<Error>,
     /// Ranks that have left the group, said goodbye, or are gone.
     pub(crate) left: Vec<bool>,

@@ -2,22 +2,32 @@
 
 use std::collections::BTreeSet;
 
-use weft_schedule::{Buffer, Encoding, Rank, Schedule, Slice, Step};
+use weft_schedule::{Buffer, Claim, Encoding, Rank, Schedule, Slice, Step};
+use weft_transport::claim::CLAIMANTS;
 
 use crate::Error;
+use crate::channel::CLAIMS;
 use crate::ways::Way;
 
-/// One thing that the executor does: a step of the schedule, bound to the links of a group.
+/// What the executor does within memory that this rank reaches.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Instruction {
-    /// Copies within memory that this rank reaches.
-    Copy { dsts: Vec<Slice>, src: Slice },
-    /// Reduces within memory that this rank reaches.
+pub(crate) enum Work {
+    Copy {
+        dsts: Vec<Slice>,
+        src: Slice,
+    },
     Reduce {
         dsts: Vec<Slice>,
         srcs: Vec<Slice>,
         last: bool,
     },
+}
+
+/// One thing that the executor does: a step of the schedule, bound to the links of a group.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Instruction {
+    /// Copies or reduces.
+    Work(Work),
     /// Sends `src` into a peer's landing memory over its link, and then the signal.
     Put {
         dst: Slice,
@@ -28,6 +38,10 @@ pub(crate) enum Instruction {
     Signal { to: Rank, id: u32 },
     /// Waits for a signal.
     Wait { from: Rank, id: u32 },
+    /// Copies or reduces, unless a helper has taken that over; then waits until it is done.
+    Own { claim: u32, work: Work },
+    /// What another rank may be helped with while this one would wait at what follows.
+    Help { claim: u32, owner: Rank, work: Work },
 }
 
 /// An algorithm compiled for one rank of one group.
@@ -39,6 +53,8 @@ pub(crate) struct Plan {
     pub(crate) program: Vec<Instruction>,
     /// All ranks that it exchanges anything with.
     pub(crate) neighbours: Vec<Rank>,
+    /// The steps that others may take over from this rank.
+    pub(crate) claims: Vec<u32>,
     /// The ranks in whose landing memory this rank writes.
     pub(crate) landing_targets: Vec<Rank>,
     /// The ranks that write in this rank's landing memory.
@@ -92,9 +108,18 @@ impl Plan {
             Step::Wait { from, .. } => Some(*from),
             _ => None,
         });
-        let touched = slices().map(|slice| slice.rank).filter(|r| *r != rank);
+        let touched = slices().map(|slice| slice.rank);
+        let claims = schedule.steps.iter().filter_map(claim_of);
+        let involved = told
+            .chain(touched)
+            .chain(claims.flat_map(|c| c.by.iter().copied()));
+        let owned = program.iter().filter_map(|instruction| match instruction {
+            Instruction::Own { claim, .. } => Some(*claim),
+            _ => None,
+        });
         Ok(Plan {
-            neighbours: distinct(told.chain(touched)),
+            neighbours: distinct(involved.filter(|r| *r != rank)),
+            claims: owned.collect(),
             landing_targets: distinct(targets),
             landing_sources: distinct(sources),
             tile_bytes: way.tiling.tile_bytes,
@@ -117,17 +142,41 @@ fn slices_of(step: &Step) -> Vec<&Slice> {
     }
 }
 
-/// Splits a copy into what memory reaches and what links must carry. Claimable steps are executed by their owner.
-fn lower(step: &Step, rank: Rank, reach: &dyn Fn(Rank) -> bool) -> Vec<Instruction> {
+fn claim_of(step: &Step) -> Option<&Claim> {
     match step {
-        Step::Copy {
-            claim: Some(claim), ..
-        }
-        | Step::Reduce {
-            claim: Some(claim), ..
-        } if claim.by[0] != rank => {
-            vec![]
-        }
+        Step::Copy { claim, .. } | Step::Reduce { claim, .. } => claim.as_ref(),
+        Step::Signal { .. } | Step::Wait { .. } => None,
+    }
+}
+
+/// Binds a step to links, and to the word by which it is claimed. Those that there is no word for are executed by their owner.
+fn lower(step: &Step, rank: Rank, reach: &dyn Fn(Rank) -> bool) -> Vec<Instruction> {
+    let program = split(step, reach);
+    let Some(claim) = claim_of(step) else {
+        return program;
+    };
+    let (id, owner) = (claim.id, claim.by[0]);
+    let known = id < CLAIMS && claim.by.len() > 1 && claim.by.iter().all(|by| *by < CLAIMANTS);
+    let wrap = |instruction| match instruction {
+        Instruction::Work(work) if owner == rank => Instruction::Own { claim: id, work },
+        Instruction::Work(work) => Instruction::Help {
+            claim: id,
+            owner,
+            work,
+        },
+        // Who may claim a step maps all of its slices, so there is nothing else.
+        other => other,
+    };
+    match known {
+        true => program.into_iter().map(wrap).collect(),
+        false if owner == rank => program,
+        false => vec![],
+    }
+}
+
+/// Splits a copy into what memory reaches and what links must carry.
+fn split(step: &Step, reach: &dyn Fn(Rank) -> bool) -> Vec<Instruction> {
+    match step {
         Step::Copy { dsts, src, .. } => {
             let (near, far): (Vec<Slice>, Vec<Slice>) =
                 dsts.iter().cloned().partition(|dst| reach(dst.rank));
@@ -136,19 +185,21 @@ fn lower(step: &Step, rank: Rank, reach: &dyn Fn(Rank) -> bool) -> Vec<Instructi
                 src: src.clone(),
                 signal: None,
             });
-            let copy = (!near.is_empty()).then(|| Instruction::Copy {
-                dsts: near,
-                src: src.clone(),
+            let copy = (!near.is_empty()).then(|| {
+                Instruction::Work(Work::Copy {
+                    dsts: near,
+                    src: src.clone(),
+                })
             });
             puts.chain(copy).collect()
         }
         Step::Reduce {
             dsts, srcs, last, ..
-        } => vec![Instruction::Reduce {
+        } => vec![Instruction::Work(Work::Reduce {
             dsts: dsts.clone(),
             srcs: srcs.clone(),
             last: *last,
-        }],
+        })],
         Step::Signal { to, id } => vec![Instruction::Signal { to: *to, id: *id }],
         Step::Wait { from, id } => vec![Instruction::Wait {
             from: *from,
@@ -176,22 +227,30 @@ fn fuse(program: Vec<Instruction>) -> Vec<Instruction> {
 }
 
 fn check_encodings(program: &[Instruction]) -> Result<(), Error> {
-    let odd = program.iter().any(|instruction| match instruction {
-        Instruction::Copy { dsts, src } => {
-            let mixed = dsts.iter().any(|dst| dst.encoding != dsts[0].encoding);
-            mixed || dsts[0].encoding == Encoding::Fp8 || src.encoding == Encoding::Fp8
-        }
-        Instruction::Reduce { dsts, srcs, .. } => dsts
-            .iter()
-            .chain(srcs)
-            .any(|s| s.encoding != Encoding::Native),
-        Instruction::Put { dst, src, .. } => dst.encoding != src.encoding,
-        _ => false,
-    });
-    match odd {
+    match program.iter().any(is_odd) {
         true => Err(Error::Unsupported(
             "this schedule's element encodings".into(),
         )),
         false => Ok(()),
+    }
+}
+
+/// Whether the kernels have no conversion for it.
+fn is_odd(instruction: &Instruction) -> bool {
+    match instruction {
+        Instruction::Work(work)
+        | Instruction::Own { work, .. }
+        | Instruction::Help { work, .. } => match work {
+            Work::Copy { dsts, src } => {
+                let mixed = dsts.iter().any(|dst| dst.encoding != dsts[0].encoding);
+                mixed || dsts[0].encoding == Encoding::Fp8 || src.encoding == Encoding::Fp8
+            }
+            Work::Reduce { dsts, srcs, .. } => dsts
+                .iter()
+                .chain(srcs)
+                .any(|s| s.encoding != Encoding::Native),
+        },
+        Instruction::Put { dst, src, .. } => dst.encoding != src.encoding,
+        Instruction::Signal { .. } | Instruction::Wait { .. } => false,
     }
 }

@@ -163,6 +163,9 @@ impl State {
         }
         self.budget.bytes = PASS_BYTES;
         progressed |= self.advance(finished);
+        if !progressed {
+            progressed = self.help(finished);
+        }
         self.flush(finished);
         if now - self.housekept > HOUSEKEEPING {
             self.housekept = now;
@@ -171,8 +174,8 @@ impl State {
         progressed
     }
 
-    /// Takes every operation as far as it goes, the most urgent first.
-    fn advance(&mut self, finished: &mut Finished) -> bool {
+    /// The operations whose turn has come, the most urgent first: their numbers and groups.
+    fn in_order(&self) -> Vec<(u64, u64)> {
         let mut order: Vec<(std::cmp::Reverse<i32>, u64, u64)> = Vec::new();
         for (id, group) in &self.groups {
             order.extend(
@@ -182,8 +185,32 @@ impl State {
             );
         }
         order.sort_unstable();
+        let numbers = order.into_iter().map(|(_, sequence, id)| (sequence, id));
+        numbers.collect()
+    }
+
+    /// Executes a step of some rank that is behind, as nothing else can go on here. True if there was one.
+    fn help(&mut self, finished: &mut Finished) -> bool {
+        for (sequence, id) in self.in_order() {
+            let Some(group) = self.groups.get_mut(&id) else {
+                continue;
+            };
+            match group.help(sequence, self.endpoint.pool().segment(), &mut self.budget) {
+                Ok(false) => {}
+                Ok(true) => return true,
+                Err(trouble) => {
+                    self.trouble(id, sequence, trouble, finished);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Takes every operation as far as it goes, the most urgent first.
+    fn advance(&mut self, finished: &mut Finished) -> bool {
         let mut progressed = false;
-        for (_, sequence, id) in order {
+        for (sequence, id) in self.in_order() {
             progressed |= self.advance_operation(id, sequence, finished);
         }
         let busy: Vec<(u64, u32)> = self

@@ -7,9 +7,11 @@
 //! # Architecture invariant
 //! A transport knows nothing of collectives, groups or algorithms.
 
-// Under loom only the sleep protocol is compiled: it is what the models check.
+// Under loom only the protocols are compiled: they are what the models check.
 #[cfg(not(loom))]
 mod bell;
+#[cfg_attr(loom, allow(dead_code, unreachable_pub))]
+pub mod claim;
 #[cfg(all(feature = "conformance", not(loom)))]
 pub mod conformance;
 #[cfg(not(loom))]

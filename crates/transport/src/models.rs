@@ -1,7 +1,9 @@
-//! Loom models of the flag and sleep protocols: every interleaving, and every value that the memory model allows a load to see.
+//! Loom models of the protocols of shared memory: every interleaving, and every value that the memory model allows a load to see.
 //!
 //! A missed wake shows as a deadlock, a signal that overtakes its bytes as a data race. Run them with
 //! `RUSTFLAGS="--cfg loom" cargo test -p weft-transport --release loom`.
+
+mod claims;
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

@@ -1,6 +1,6 @@
-//! The atomics of the sleep protocol: the standard library's, or loom's when the protocol is model-checked.
+//! The atomics of the protocols: the standard library's, or loom's when they are model-checked.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

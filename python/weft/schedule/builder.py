@@ -125,7 +125,8 @@ class Program:
         """Writes `source` to every destination in one pass: a put, where a destination is another rank's.
 
         A step that stands in the programs of several ranks may be executed by any one of `claim`: its owner, then
-        those who may help.
+        those who may help. They do so while they would wait at what follows the step in their programs and can do
+        nothing else, if the owner has not got to it yet. The first 64 such steps of a schedule can be helped with.
         """
         self._add("copy", to, [source], claim)
 
