@@ -130,7 +130,7 @@ bench-one-host: setup ## every target on one host, with peers from PyPI (needs a
 	$(BIN)/weft bench --install-peers
 	$(BIN)/python -m weft.bench.one_host $(if $(QUICK),--quick) --output build/one-host
 
-simulate-large: ## plays groups of up to 100,000 ranks, and tells time and memory
+simulate-large: ## plays every algorithm on 10,000 and 100,000 ranks, tells time and memory: half an hour
 	$(CARGO) run --release --locked --quiet --package weft-simulate --example large
 
 validate-model: setup iproute2 ## the simulator's predictions against this machine, all-reduce (needs root)

@@ -13,7 +13,9 @@ use crate::builder::Builder;
 use crate::compose::{Entries, Offset, OwnMemory, Place, embed, interleave};
 use crate::cuts::{Cuts, WHOLE, Window, within};
 use crate::units::{Owners, Units};
-use crate::{Algorithm, Memory, Part, Reach, Request, Sizes, Topology, collective_name, find};
+use crate::{
+    Algorithm, Memory, Part, Reach, Request, Sizes, Symmetry, Topology, collective_name, find,
+};
 
 /// A component for the inside of units: its phases before and after the owners' exchange.
 #[derive(Debug)]
@@ -44,6 +46,16 @@ impl Inner {
     pub(crate) fn reads_peers(&self) -> bool {
         let mut phases = self.inward.iter().chain(&self.outward);
         phases.any(|algorithm| algorithm.requires.mapped > Reach::None)
+    }
+
+    /// Which of a unit's ranks do the same, if each of them owns a slice.
+    pub(crate) fn symmetry(&self) -> Symmetry {
+        let mut phases = self.inward.iter().chain(&self.outward);
+        let first = phases.next().map_or(Symmetry::None, |of| of.symmetry);
+        match phases.all(|algorithm| algorithm.symmetry == first) {
+            true => first,
+            false => Symmetry::None,
+        }
     }
 
     /// For collectives whose result stays at the root.

@@ -29,6 +29,7 @@ mod request;
 mod ring;
 mod scatter;
 mod selection;
+mod shifts;
 mod textbook;
 mod topology;
 mod tree;
@@ -43,5 +44,6 @@ pub use registry::{
 };
 pub use request::{Memory, Request, Sizes};
 pub use selection::{Part, Selection, family, select};
+pub use shifts::Shifts;
 pub use textbook::{Terms, Textbook, Volume};
 pub use topology::Topology;

@@ -190,6 +190,15 @@ impl Selection {
         }
     }
 
+    /// The component for the innermost units, if there are levels.
+    pub(crate) fn innermost(&self) -> Option<&'static Inner> {
+        let Parts::Levels { inner, .. } = self.algorithm.requires.parts else {
+            return None;
+        };
+        let named = |inner: &&Inner| self.parts.first() == Some(&Part::Algorithm(inner.name));
+        inner.iter().find(named)
+    }
+
     fn requires_inside(&self, inside: usize) -> Requirements {
         let own = self.algorithm.requires;
         let Parts::Levels { inner, .. } = own.parts else {
@@ -230,36 +239,14 @@ impl Selection {
         self.algorithm.symmetry
     }
 
-    /// Which ranks' programs are alike in a group of this topology, and by multiples of how many ranks: units of one size with
-    /// consecutive ranks are, as far as their owners are.
-    pub fn shifts(&self, request: &Request) -> (Symmetry, u32) {
-        match self.algorithm.requires.parts {
-            Parts::None => (self.algorithm.symmetry, 1),
-            Parts::Count { alike, .. } => match self.asked(request, alike) {
-                Some(apart) => (Symmetry::Rotation, apart),
-                None => (Symmetry::None, 1),
-            },
-            Parts::Levels { .. } => match (self.top(), self.even_unit(request.topology)) {
-                (Some(top), Some(unit)) if matches!(top.requires.parts, Parts::None) => {
-                    (top.symmetry, unit)
-                }
-                _ => (Symmetry::None, 1),
-            },
-        }
-    }
-
-    fn even_unit(&self, topology: &Topology) -> Option<u32> {
-        topology.seen_by(self.levels()).even_unit()
-    }
-
     /// The algorithm among the outermost owners, if there are levels.
-    fn top(&self) -> Option<&'static Algorithm> {
+    pub(crate) fn top(&self) -> Option<&'static Algorithm> {
         let last = self.parts.last()?;
         tops(self.algorithm.collective).find(|top| *last == Part::Algorithm(top.name))
     }
 
     /// Asks the algorithm, with what it sees of the topology.
-    fn asked<T>(&self, request: &Request, algorithm: fn(&Request) -> T) -> T {
+    pub(crate) fn asked<T>(&self, request: &Request, algorithm: fn(&Request) -> T) -> T {
         algorithm(&Request {
             parts: &self.parts,
             topology: &request.topology.seen_by(self.levels()),

@@ -181,6 +181,12 @@ impl Topology {
         units.collect::<Option<Vec<u32>>>()?.pop()
     }
 
+    /// The size of rank 0's unit at `level`.
+    pub(crate) fn unit_size(&self, level: usize) -> u32 {
+        let unit = self.levels[level].iter().filter(|lowest| **lowest == 0);
+        unit.count() as u32
+    }
+
     /// The lowest rank of a rank's unit at `level`, which stands for the unit.
     ///
     /// # Panics

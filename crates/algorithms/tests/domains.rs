@@ -111,10 +111,10 @@ fn a_name_without_components_for_domains_means_the_hosts() {
         assert_eq!(
             selection
                 .shifts(&request(Collective::AllReduce, Memory::Ordinary, &found))
-                .1,
+                .apart,
             selection
                 .shifts(&request(Collective::AllReduce, Memory::Ordinary, &plain))
-                .1
+                .apart
         );
     }
     let deep = select("all-reduce", "multi-rail(slice-reduce, slice-reduce, ring)").unwrap();

@@ -3,7 +3,7 @@
 mod family;
 
 use family::{collectives, flat, programs, request};
-use weft_algorithms::{Memory, Parts, Request, Symmetry, Topology, family};
+use weft_algorithms::{Memory, Parts, Request, Shifts, Symmetry, Topology, family};
 use weft_schedule::{Buffer, Grid, Rank, Schedule, Slice, Step};
 
 /// A slice without the numbers of its chunks: whose, which buffer, which share of the message in billionths.
@@ -148,22 +148,43 @@ fn units_are_alike_where_a_choice_says_so() {
             for memory in [Memory::Ordinary, Memory::Symmetric] {
                 let asked = request(collectives("all-reduce", ranks)[0], memory, &topology);
                 let of = |rank| selection.build(&Request { rank, ..asked });
-                let (symmetry, apart) = selection.shifts(&asked);
+                let shifts = selection.shifts(&asked);
                 for rank in 0..ranks {
-                    let by = rank - rank % apart;
-                    let back: &dyn Fn(Rank) -> Rank = match symmetry {
-                        Symmetry::Rotation => &|other| (other + ranks - by) % ranks,
-                        Symmetry::Exclusive if ranks.is_power_of_two() => &|other| other ^ by,
-                        _ => continue,
-                    };
-                    assert_eq!(
-                        outline(&of(rank), back),
-                        outline(&of(rank % apart), &|other| other),
-                        "{}, rank {rank} of {ranks}, {per_host} a host",
-                        selection.name()
-                    );
+                    check_shifts(&shifts, ranks, rank, &of, &selection.name());
                 }
             }
         }
     }
+}
+
+/// Checks that a rank's program is that of the rank to which shifts take it.
+fn check_shifts(
+    shifts: &Shifts,
+    ranks: u32,
+    rank: Rank,
+    of: &dyn Fn(Rank) -> Schedule,
+    name: &str,
+) {
+    let by = rank - rank % shifts.apart;
+    let place = rank % shifts.unit;
+    let by_units = |other: Rank| match shifts.all {
+        Symmetry::Rotation => (other + ranks - by) % ranks,
+        Symmetry::Exclusive if ranks.is_power_of_two() => other ^ by,
+        _ => other,
+    };
+    let by_members = |other: Rank| {
+        let (member, first) = (other % shifts.unit, other - other % shifts.unit);
+        match shifts.inside {
+            Symmetry::Rotation => first + (member + shifts.unit - place) % shifts.unit,
+            Symmetry::Exclusive if shifts.unit.is_power_of_two() => first + (member ^ place),
+            _ => other,
+        }
+    };
+    let back = |other: Rank| by_members(by_units(other));
+    assert_eq!(
+        outline(&of(rank), &back),
+        outline(&of(back(rank)), &|other| other),
+        "{name}, rank {rank} of {ranks} as {}",
+        back(rank)
+    );
 }

@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::Machine;
+use crate::orbits::Orbits;
 use crate::program::Program;
 use crate::share::{BundleId, ResourceId, Shares};
 
@@ -33,14 +34,19 @@ pub(crate) struct Hubs {
 }
 
 impl Hubs {
-    /// The hubs of a machine whose ranks are all played. None where switches bind flows.
-    pub(crate) fn of(machine: &Machine, host_of_rank: &[u32], programs: &[Program]) -> Self {
+    /// The hubs of a machine whose hosts are all played. None where switches bind flows.
+    pub(crate) fn of(
+        machine: &Machine,
+        orbits: Orbits,
+        host_of_rank: &[u32],
+        programs: &[Program],
+    ) -> Self {
         if machine.switches.iter().any(|s| s.oversubscription > 1.0) {
             return Hubs::default();
         }
         let hosts = machine.hosts.len();
         let mut talking = vec![[0; 2]; hosts];
-        for_each_pair(host_of_rank, programs, |near, far| {
+        for_each_pair(orbits, host_of_rank, programs, |near, far| {
             talking[near][SENDS] += 1;
             talking[far][RECEIVES] += 1;
         });
@@ -49,7 +55,7 @@ impl Hubs {
         let mut watched: Vec<[bool; 2]> = (0..hosts)
             .map(|host| [SENDS, RECEIVES].map(|direction| !is_hub(host, direction)))
             .collect();
-        for_each_pair(host_of_rank, programs, |near, far| {
+        for_each_pair(orbits, host_of_rank, programs, |near, far| {
             watched[near][SENDS] &= is_hub(far, RECEIVES);
             watched[far][RECEIVES] &= is_hub(near, SENDS);
         });
@@ -73,13 +79,19 @@ impl Hubs {
 }
 
 /// Says which hosts talk to each other: once for both directions of each pair.
-fn for_each_pair(host_of_rank: &[u32], programs: &[Program], mut pair: impl FnMut(usize, usize)) {
-    let mut first = 0;
-    for of_host in host_of_rank.chunk_by(|a, b| a == b) {
-        let near = of_host[0];
-        let ranks = &programs[first..first + of_host.len()];
-        first += of_host.len();
-        let peers = ranks.iter().flat_map(|program| &program.peers);
+fn for_each_pair(
+    orbits: Orbits,
+    host_of_rank: &[u32],
+    programs: &[Program],
+    mut pair: impl FnMut(usize, usize),
+) {
+    let played: Vec<(u32, &Program)> = (0..)
+        .zip(programs)
+        .map(|(index, program)| (host_of_rank[orbits.rank(index) as usize], program))
+        .collect();
+    for of_host in played.chunk_by(|a, b| a.0 == b.0) {
+        let near = of_host[0].0;
+        let peers = of_host.iter().flat_map(|(_, program)| &program.peers);
         let far: BTreeSet<u32> = peers.map(|peer| host_of_rank[*peer as usize]).collect();
         for far in far.into_iter().filter(|far| *far != near) {
             pair(near as usize, far as usize);

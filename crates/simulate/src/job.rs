@@ -1,6 +1,6 @@
 //! What is to be simulated.
 
-use weft_algorithms::{Memory, Request, Selection, Sizes, Symmetry, Topology, collective_name};
+use weft_algorithms::{Memory, Request, Selection, Shifts, Sizes, Topology, collective_name};
 use weft_schedule::{Collective, Encoding, Grid, Rank, Schedule, TileLimits};
 
 use crate::{Error, Machine};
@@ -116,11 +116,11 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Which ranks' programs are alike, and by multiples of how many ranks apart.
-    pub(crate) fn symmetry(&self, topology: &Topology) -> (Symmetry, u32) {
+    /// Which ranks' programs are alike.
+    pub(crate) fn shifts(&self, topology: &Topology) -> Shifts {
         match self.source {
             Source::Selection(selection) => selection.shifts(&self.request(0, topology)),
-            Source::Schedules(_) => (Symmetry::None, 1),
+            Source::Schedules(_) => Shifts::NONE,
         }
     }
 

@@ -12,7 +12,7 @@
 //! let ring = select("all-reduce", "multi-rail(slice-reduce, ring)")?;
 //! let job = Job::new(Source::Selection(&ring), Collective::AllReduce, 4 << 20, machine.ranks());
 //! let played = play(&machine, &job, &PlayOptions::default())?;
-//! assert_eq!(played.mode.to_string(), "representatives (8)");
+//! assert_eq!(played.mode.to_string(), "representatives (1)");
 //! assert!(closed_form(&machine, &job)? / played.seconds < 1.5);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -45,13 +45,16 @@
 //!
 //! # Large groups
 //!
-//! Where ranks are alike, only some are played, and stand for all ([`Mode::Representatives`]): those of one host, or of what hangs on one switch
-//! that matters. `orbits.rs` tells why that is the same play. The algorithm must have declared its symmetry, hosts must have as many
-//! ranks each, and nobody may be slower than others. The tests compare it with the full play for every algorithm that declares any.
+//! Where ranks are alike, only some are played, and stand for all ([`Mode::Representatives`]): those of one host, or of what hangs on one
+//! switch that matters, and of the ranks of a host that carry a slice each, one. `orbits.rs` tells why that is the same play. The
+//! algorithm must have declared its symmetry, hosts must have as many ranks each, and nobody may be slower than others. The tests compare
+//! it with the full play for every algorithm that declares any.
 //! The two agree but for the last digits; where many tiles contend for links for long, contention makes much of these, as of any
 //! difference. Everything else, such as trees, is played in full: programs are compiled rank by rank into some 32 bytes per
-//! instruction. No tile is left out and nothing is extrapolated, so time grows with the number of tiles. What has a step per rank on ranks
-//! that are not alike, such as broadcast's `scatter-all-gather`, does not fit above some 6,000 ranks, and is refused.
+//! instruction. No tile is left out and nothing is extrapolated, so time grows with the number of tiles.
+//!
+//! What has a step per rank on ranks that are not alike does not fit above some 6,000 ranks, and is refused: broadcast's
+//! `scatter-all-gather`, in which blocks start around the ring when the tree has brought them, and reduce's `slice-reduce`.
 //!
 //! Where many hosts talk to few (`gather-to-root`, some parameter servers), only the links of these few are reckoned with, and each of
 //! the others while it is short (`hubs.rs` tells why that gives the same rates, and the tests compare it with the play with all links).

@@ -56,27 +56,31 @@ impl<'a> Network<'a> {
         hubs: Hubs,
     ) -> Self {
         let mut shares = Shares::default();
-        let last = host_of_rank[orbits.representatives() as usize - 1];
+        let last = host_of_rank[orbits.rank(orbits.representatives() - 1) as usize];
         let played = &machine.hosts[..=last as usize];
-        let shared = (machine.shared_cores)
-            .map(|cores| shares.add_resource(f64::from(cores.min(machine.ranks()))));
+        // Of what ranks share that are not played, those that are have their part.
+        let part = orbits.part(machine.hosts[0]);
+        let shared = (machine.shared_cores).map(|cores| {
+            let ranks = machine.ranks();
+            shares.add_resource(f64::from(cores.min(ranks)) * orbits.part(ranks))
+        });
         let host = |ranks: &u32| HostResources {
-            sends: shares.add_resource(machine.network.bytes_per_s),
-            receives: shares.add_resource(machine.network.bytes_per_s),
+            sends: shares.add_resource(machine.network.bytes_per_s * part),
+            receives: shares.add_resource(machine.network.bytes_per_s * part),
             loopback: (machine.host.loopback.as_ref())
-                .map(|link| shares.add_resource(link.bytes_per_s)),
+                .map(|link| shares.add_resource(link.bytes_per_s * part)),
             cores: shared.or_else(|| {
                 (*ranks > machine.host.cores)
-                    .then(|| shares.add_resource(f64::from(machine.host.cores)))
+                    .then(|| shares.add_resource(f64::from(machine.host.cores) * part))
             }),
-            memory: (machine.host.memory_bytes_per_s).map(|rate| shares.add_resource(rate)),
+            memory: (machine.host.memory_bytes_per_s).map(|rate| shares.add_resource(rate * part)),
         };
         let hosts = played.iter().map(host).collect();
         let level = |switch: &crate::Switch| {
             let units = played.chunks(switch.hosts as usize);
             let unit = |hosts: &[u32]| {
                 let below = hosts.len() as f64 * machine.network.bytes_per_s;
-                let capacity = below / switch.oversubscription;
+                let capacity = below * part / switch.oversubscription;
                 [shares.add_resource(capacity), shares.add_resource(capacity)]
             };
             units.map(unit).collect()
@@ -86,7 +90,7 @@ impl<'a> Network<'a> {
             machine,
             orbits,
             host_of_rank,
-            watch: Watch::new(machine.network.bytes_per_s),
+            watch: Watch::new(machine.network.bytes_per_s * part),
             hubs,
             shares,
             bundles: HashMap::new(),
@@ -112,7 +116,7 @@ impl<'a> Network<'a> {
                 watched: None,
             };
         }
-        let image = host(self.orbits.representative(to));
+        let image = host(self.orbits.rank(self.orbits.representative(to)));
         let switches = &self.machine.switches;
         let levels = switches
             .iter()

@@ -1,6 +1,6 @@
 //! The event-driven play: every thread does what the executor does, in the order in which it does it.
 
-use weft_algorithms::{Symmetry, Topology};
+use weft_algorithms::Topology;
 use weft_schedule::{Rank, Schedule};
 
 use crate::agenda::{Agenda, Occurrence};
@@ -81,18 +81,16 @@ pub fn play(machine: &Machine, job: &Job<'_>, options: &PlayOptions) -> Result<P
             &own_topology
         }
     };
-    let symmetry = match (options.symmetry, job.source) {
-        // Representatives would have the cores of all to themselves.
-        (PlaySymmetry::Auto, Source::Selection(_)) if machine.shared_cores.is_none() => {
-            job.symmetry(topology)
-        }
-        _ => (Symmetry::None, 1),
+    let orbits = match options.symmetry {
+        PlaySymmetry::Auto => Orbits::of(machine, job.shifts(topology)),
+        PlaySymmetry::Off => Orbits::trivial(machine.ranks()),
     };
-    let orbits = Orbits::of(machine, symmetry.0, symmetry.1);
     let host_of_rank = machine.host_of_rank();
     let (programs, tiles) = compile(machine, job, topology, orbits, &host_of_rank)?;
-    let hubs = match (options.symmetry, orbits.shorten()) {
-        (PlaySymmetry::Auto, false) => Hubs::of(machine, &host_of_rank, &programs),
+    let hubs = match options.symmetry {
+        PlaySymmetry::Auto if orbits.every_host() => {
+            Hubs::of(machine, orbits, &host_of_rank, &programs)
+        }
         _ => Hubs::default(),
     };
     let network = Network::new(machine, orbits, &host_of_rank, hubs);
@@ -126,7 +124,7 @@ fn compile(
     let mut tiles = None;
     let mut steps = 0;
     let mut programs = Vec::with_capacity(orbits.representatives() as usize);
-    for rank in 0..orbits.representatives() {
+    for rank in (0..orbits.representatives()).map(|index| orbits.rank(index)) {
         let built;
         let schedule: &Schedule = match job.source {
             Source::Schedules(schedules) => &schedules[rank as usize],
@@ -174,7 +172,9 @@ pub(crate) struct Play<'a> {
     pub(crate) slots: u64,
     pub(crate) now: f64,
     pub(crate) agenda: Agenda,
+    pub(crate) orbits: Orbits,
     pub(crate) network: Network<'a>,
+    /// Of the representatives.
     pub(crate) threads: Vec<Thread>,
     pub(crate) pairs: Vec<Pair>,
     /// By pair, then by slot: the flag that the peer sets.
@@ -202,11 +202,11 @@ impl<'a> Play<'a> {
     ) -> Self {
         let mut threads = Vec::with_capacity(programs.len());
         let mut pairs: Vec<Pair> = Vec::new();
-        for (rank, program) in programs.into_iter().enumerate() {
-            let rank = rank as Rank;
+        for (index, program) in (0..).zip(programs) {
+            let rank = orbits.rank(index);
             let first = pairs.len() as PairId;
             let pair = |(peer, turn): (&Rank, &u32)| Pair {
-                sender: rank,
+                sender: index,
                 peer: *peer,
                 turn: *turn,
                 receiver: orbits.representative(*peer),
@@ -223,11 +223,11 @@ impl<'a> Play<'a> {
             thread.processor = network.processor(rank);
             threads.push(thread);
         }
-        for (rank, thread) in threads.iter().enumerate() {
+        for (index, thread) in (0..).zip(&threads) {
             let first = thread.pairs as usize;
             for pair in &mut pairs[first..first + thread.program.peers.len()] {
                 let receiver = &threads[pair.receiver as usize];
-                let image = orbits.image(rank as Rank, pair.peer);
+                let image = orbits.image(orbits.rank(index), pair.peer);
                 let place = receiver.program.peers.binary_search(&image);
                 pair.mirror = place.ok().map(|place| receiver.pairs + place as PairId);
             }
@@ -240,6 +240,7 @@ impl<'a> Play<'a> {
             slots,
             now: 0.0,
             agenda: Agenda::default(),
+            orbits,
             network,
             flags: vec![0; pairs.len() * slots as usize],
             threads,
@@ -254,7 +255,7 @@ impl<'a> Play<'a> {
 
     fn run(&mut self) -> Result<(), Error> {
         for rank in 0..self.threads.len() as u32 {
-            let late = self.machine.late_s(rank);
+            let late = self.machine.late_s(self.orbits.rank(rank));
             self.agenda.note(late, Occurrence::Thread(rank));
         }
         let mut taken = Vec::new();
@@ -330,7 +331,7 @@ impl<'a> Play<'a> {
         };
         let instruction = thread.program.instructions.get(next as usize);
         Err(Error::Stuck {
-            rank: rank as Rank,
+            rank: self.orbits.rank(rank as u32),
             step: instruction.map_or(0, |instruction| instruction.step),
             tile,
         })

@@ -4,7 +4,9 @@
 //! has been given, and a flow ends when the clock reaches the sum at its start and its size. So a flow that joins or ends
 //! costs a logarithm, whatever the number of flows beside it.
 //!
-//! Only what a change can reach is computed anew: the bundles that share a resource with a changed one, and so on.
+//! Only what a change reaches is computed anew: see [`fair`].
+
+mod fair;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -41,9 +43,13 @@ struct Resource {
     /// Active bundles, and which of its uses that is.
     users: Vec<(BundleId, u32)>,
     seen: u64,
+    /// Open in the reckoning of this number.
+    open: u64,
     left: f64,
     load: f64,
     unfrozen: u32,
+    /// The greatest rate of those of its users that are not reckoned anew.
+    held: f64,
 }
 
 /// One resource on a bundle's path.
@@ -95,6 +101,7 @@ pub(crate) struct Shares {
     epoch: u64,
     component: Vec<BundleId>,
     touched: Vec<ResourceId>,
+    opened: Vec<ResourceId>,
     bottlenecks: BinaryHeap<Reverse<(Amount, ResourceId)>>,
 }
 
@@ -225,6 +232,7 @@ impl Shares {
         self.epoch += 1;
         self.component.clear();
         self.touched.clear();
+        self.opened.clear();
         for index in 0..self.dirty.len() {
             let id = self.dirty[index];
             let bundle = &self.bundles[id as usize];
@@ -233,10 +241,9 @@ impl Shares {
             }
         }
         while let Some(resource) = self.freed.pop() {
-            self.touch(resource);
+            self.open(resource);
         }
-        self.connect();
-        self.fill();
+        self.share_out();
         for &id in &self.component {
             self.bundles[id as usize].adopt(now, id, tell);
         }
@@ -261,7 +268,7 @@ impl Shares {
             if weight == 0.0 {
                 continue;
             }
-            self.touch(resource);
+            self.open(resource);
             let users = &mut self.resources[resource as usize].users;
             if before == 0 {
                 self.bundles[id as usize].uses[place].position = users.len() as u32;
@@ -283,105 +290,6 @@ impl Shares {
         users.swap_remove(used.position as usize);
         if let Some(&(moved, of)) = users.get(used.position as usize) {
             self.bundles[moved as usize].uses[of as usize].position = used.position;
-        }
-    }
-
-    fn touch(&mut self, resource: ResourceId) {
-        let shared = &mut self.resources[resource as usize];
-        if shared.seen != self.epoch {
-            shared.seen = self.epoch;
-            self.touched.push(resource);
-        }
-    }
-
-    /// Collects all that the touched resources are connected with, by bundles that share them.
-    fn connect(&mut self) {
-        let mut next = 0;
-        while next < self.touched.len() {
-            let resource = self.touched[next] as usize;
-            next += 1;
-            for index in 0..self.resources[resource].users.len() {
-                let (user, _) = self.resources[resource].users[index];
-                let bundle = &mut self.bundles[user as usize];
-                if bundle.seen == self.epoch {
-                    continue;
-                }
-                bundle.seen = self.epoch;
-                bundle.share = None;
-                self.component.push(user);
-                for place in 0..self.bundles[user as usize].uses.len() {
-                    self.touch(self.bundles[user as usize].uses[place].resource);
-                }
-            }
-        }
-    }
-
-    /// Raises all rates alike; whoever meets a limit, its own or that of a resource which is used up, stays there.
-    fn fill(&mut self) {
-        self.bottlenecks.clear();
-        for &id in &self.touched {
-            let resource = &mut self.resources[id as usize];
-            resource.left = resource.capacity;
-            resource.unfrozen = resource.users.len() as u32;
-            let loads = resource.users.iter().map(|(user, place)| {
-                let bundle = &self.bundles[*user as usize];
-                bundle.uses[*place as usize].weight * f64::from(bundle.counted)
-            });
-            resource.load = loads.sum();
-            if let Some(share) = resource.share() {
-                self.bottlenecks.push(Reverse((share, id)));
-            }
-        }
-        let limit = |id: &BundleId| Amount(self.bundles[*id as usize].rate_max);
-        self.component.sort_unstable_by_key(|id| (limit(id), *id));
-        let mut next = 0;
-        while next < self.component.len() {
-            let id = self.component[next];
-            if self.bundles[id as usize].share.is_some() {
-                next += 1;
-                continue;
-            }
-            let own = self.bundles[id as usize].rate_max;
-            match self.bottlenecks.pop() {
-                Some(Reverse((share, resource))) if share.0 < own => {
-                    if self.resources[resource as usize].share() == Some(share) {
-                        self.exhaust(resource, share.0);
-                    }
-                }
-                other => {
-                    self.bottlenecks.extend(other);
-                    self.freeze(id, own, None);
-                }
-            }
-        }
-    }
-
-    /// Freezes all users of a resource at its share.
-    fn exhaust(&mut self, resource: ResourceId, share: f64) {
-        for index in 0..self.resources[resource as usize].users.len() {
-            let (user, _) = self.resources[resource as usize].users[index];
-            if self.bundles[user as usize].share.is_none() {
-                self.freeze(user, share, Some(resource));
-            }
-        }
-        self.resources[resource as usize].unfrozen = 0;
-    }
-
-    fn freeze(&mut self, id: BundleId, rate: f64, exhausted: Option<ResourceId>) {
-        let bundle = &mut self.bundles[id as usize];
-        bundle.share = Some(rate);
-        for used in &bundle.uses {
-            if exhausted == Some(used.resource) || used.weight == 0.0 {
-                continue;
-            }
-            let load = used.weight * f64::from(bundle.counted);
-            let resource = &mut self.resources[used.resource as usize];
-            resource.left = (resource.left - load * rate).max(0.0);
-            resource.load -= load;
-            resource.unfrozen -= 1;
-            if let Some(share) = resource.share() {
-                self.bottlenecks.push(Reverse((share, used.resource)));
-            }
         }
     }
 }

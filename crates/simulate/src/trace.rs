@@ -50,7 +50,7 @@ impl Play<'_> {
     pub(crate) fn trace_wait(&mut self, rank: u32, pair: usize, step: u32, start: f64, tile: u64) {
         let (end, peer) = (self.now, self.pairs[pair].peer);
         self.write(Event {
-            rank: rank as Rank,
+            rank: self.orbits.rank(rank),
             step: Some(step),
             what: What::Wait,
             start,
@@ -67,7 +67,7 @@ impl Play<'_> {
             Err(_) => What::Copy,
         };
         self.write(Event {
-            rank: rank as Rank,
+            rank: self.orbits.rank(rank),
             step: Some(step),
             what,
             start: thread.since,
@@ -86,7 +86,7 @@ impl Play<'_> {
     ) {
         let own = what == What::Send;
         self.write(Event {
-            rank: rank as Rank,
+            rank: self.orbits.rank(rank),
             step: origin.filter(|_| own).map(|(_, step)| step),
             what,
             start: self.threads[rank as usize].since,
@@ -107,7 +107,7 @@ impl Play<'_> {
             return;
         }
         self.write(Event {
-            rank: self.pairs[pair as usize].sender as Rank,
+            rank: self.orbits.rank(self.pairs[pair as usize].sender),
             step: origin.map(|(_, step)| step),
             what,
             start,

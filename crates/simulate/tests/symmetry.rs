@@ -16,7 +16,7 @@ use weft_simulate::{
 const TILES: u64 = 6;
 
 /// Hosts with fast links and with everything that ranks can share.
-fn machines(ranks: u32, hosts: u32) -> [Machine; 4] {
+fn machines(ranks: u32, hosts: u32) -> [Machine; 5] {
     let plain = Machine::even(ranks, hosts, Host::default(), Link::default()).unwrap();
     let mut crowded = plain.clone();
     crowded.host.cores = 2;
@@ -38,7 +38,10 @@ fn machines(ranks: u32, hosts: u32) -> [Machine; 4] {
         bytes_per_s: 3e9,
         ..Link::default()
     });
-    [plain, crowded, switched, loopback]
+    let mut emulated = plain.clone();
+    emulated.shared_cores = Some(3);
+    emulated.network.send_s_per_byte = 1e-10;
+    [plain, crowded, switched, loopback, emulated]
 }
 
 /// The job with small messages in one tile, and with large ones in several.
@@ -110,6 +113,9 @@ fn representatives_stand_for_all() {
         (8, 4),
         (15, 5),
         (16, 8),
+        (12, 4),
+        (7, 1),
+        (8, 1),
     ] {
         for machine in machines(ranks, hosts) {
             for collective in collectives(ranks) {
@@ -125,11 +131,41 @@ fn representatives_stand_for_all() {
     let expected = [
         "all-reduce ring",
         "all-reduce direct",
+        "all-reduce slice-reduce",
         "all-reduce multi-rail(slice-reduce, ring)",
         "all-to-all pairwise",
         "barrier dissemination",
     ];
     for name in expected {
+        assert!(
+            shortened.contains(name),
+            "{name} is not among {shortened:?}"
+        );
+    }
+}
+
+/// Also where owners of slices, of which every rank of a host is one, are not alike.
+#[test]
+fn one_rank_of_a_host_stands_for_those_that_carry_slices() {
+    let mut shortened = BTreeSet::new();
+    for (ranks, hosts) in [(12, 3), (16, 4)] {
+        let [plain, _, switched, loopback, emulated] = machines(ranks, hosts);
+        for machine in [plain, switched, loopback, emulated] {
+            for selection in family("all-reduce", &machine.topology()) {
+                let name = selection.name();
+                let rails = name.starts_with("multi-rail");
+                if rails && compare(&machine, Collective::AllReduce, &selection) {
+                    shortened.insert(name);
+                }
+            }
+        }
+    }
+    for name in [
+        "multi-rail(direct, binomial)",
+        "multi-rail(halving-doubling, recursive-doubling)",
+        "multi-rail(slice-reduce, gather-to-root)",
+        "multi-rail(ring, torus)",
+    ] {
         assert!(
             shortened.contains(name),
             "{name} is not among {shortened:?}"
@@ -145,13 +181,14 @@ fn links_that_are_not_short_may_be_left_out() {
         (Collective::AllReduce, "parameter-server(1)"),
         (Collective::AllReduce, "parameter-server(2)"),
         (Collective::AllReduce, "parameter-server(3)"),
+        (Collective::AllReduce, "multi-rail(direct, gather-to-root)"),
         (Collective::Reduce { root: 1 }, "direct"),
         (Collective::Gather { root: 1 }, "linear"),
         (Collective::Scatter { root: 1 }, "linear"),
     ];
     let mut shortened = BTreeSet::new();
     for (ranks, hosts) in [(13, 13), (40, 40), (36, 18), (64, 16)] {
-        let [plain, crowded, _, loopback] = machines(ranks, hosts);
+        let [plain, crowded, _, loopback, _] = machines(ranks, hosts);
         let mut varied = plain.clone();
         varied.variation.slowdown_max = 0.2;
         varied.network.buffer_bytes = 16 << 10;

@@ -1,0 +1,84 @@
+//! Which ranks do the same, for whoever plays few ranks in place of all.
+
+use crate::{Inner, Parts, Request, Selection, Symmetry};
+
+/// Which ranks' programs are the same but for names, in the sense of [`Symmetry`].
+///
+/// Two kinds of shifts, which may be combined: of all ranks by a multiple of some number, and of every unit's ranks among themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shifts {
+    /// What shifts by multiples of [`Shifts::apart`] ranks do.
+    pub all: Symmetry,
+    /// By how many ranks.
+    pub apart: u32,
+    /// What shifts among the ranks of each unit do, in all units alike.
+    pub inside: Symmetry,
+    /// The number of ranks of such a unit; they are consecutive.
+    pub unit: u32,
+}
+
+impl Shifts {
+    /// No two ranks do the same.
+    pub const NONE: Shifts = Shifts {
+        all: Symmetry::None,
+        apart: 1,
+        inside: Symmetry::None,
+        unit: 1,
+    };
+
+    fn of_all(all: Symmetry, apart: u32) -> Self {
+        Shifts {
+            all,
+            apart,
+            ..Shifts::NONE
+        }
+    }
+
+    fn rotation(apart: Option<u32>) -> Self {
+        apart.map_or(Shifts::NONE, |apart| {
+            Shifts::of_all(Symmetry::Rotation, apart)
+        })
+    }
+}
+
+impl Selection {
+    /// Which ranks' programs are alike in a group of this topology. Units of one size with consecutive ranks are, as far as their
+    /// owners are; and the ranks of a unit are, if each owns a slice.
+    pub fn shifts(&self, request: &Request) -> Shifts {
+        match self.algorithm.requires.parts {
+            Parts::None => Shifts::of_all(self.algorithm.symmetry, 1),
+            Parts::Count { alike, .. } => Shifts::rotation(self.asked(request, alike)),
+            Parts::Levels { .. } => self.shifts_of_units(request),
+        }
+    }
+
+    fn shifts_of_units(&self, request: &Request) -> Shifts {
+        let mut topology = request.topology.seen_by(self.levels()).into_owned();
+        let (Some(top), Some(outermost)) = (self.top(), topology.even_unit()) else {
+            return Shifts::NONE;
+        };
+        let unit = topology.unit_size(0);
+        for _ in 0..self.levels().min(topology.depth()) {
+            topology = topology.without_innermost();
+        }
+        let owners = Request {
+            ranks: topology.ranks(),
+            topology: &topology,
+            parts: &[],
+            ..*request
+        };
+        let among = match top.requires.parts {
+            Parts::None => Shifts::of_all(top.symmetry, outermost),
+            Parts::Count { alike, .. } => {
+                let of_owner = request.ranks / owners.ranks;
+                Shifts::rotation(alike(&owners).map(|apart| apart * of_owner))
+            }
+            Parts::Levels { .. } => Shifts::NONE,
+        };
+        Shifts {
+            inside: self.innermost().map_or(Symmetry::None, Inner::symmetry),
+            unit,
+            ..among
+        }
+    }
+}
