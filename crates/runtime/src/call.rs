@@ -206,6 +206,26 @@ impl Call {
         )
     }
 
+    /// Whether a rank's vector must be in `Output` before the schedule begins.
+    pub(crate) fn brings_in(&self, rank: u32) -> bool {
+        match self.collective {
+            Collective::AllReduce => true,
+            Collective::Reduce { root } | Collective::Broadcast { root } => root == rank,
+            _ => false,
+        }
+    }
+
+    /// The call as schedules see it: who is not the root of a reduction only reads, and its contribution stands in for its output.
+    pub(crate) fn for_schedules(self, rank: u32) -> Call {
+        match self.collective {
+            Collective::Reduce { root } if root != rank => Call {
+                output: self.input.cast_mut(),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
     /// The elements of the whole message, as far as this rank knows them.
     pub(crate) fn message_elements(&self, ranks: u32) -> u64 {
         match &self.counts {

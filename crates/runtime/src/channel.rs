@@ -5,6 +5,8 @@
 
 use weft_schedule::TileLimits;
 
+use crate::inline::INLINE_RANKS;
+
 /// Operations of one group that can be under way at once. Operation n uses lane `n % LANES`.
 pub(crate) const LANES: usize = 4;
 /// Tiles of one operation that can be under way at once.
@@ -17,7 +19,7 @@ pub(crate) const FRAGMENTS: usize = 4;
 pub(crate) const FRAGMENT_BYTES: u64 = 64 << 10;
 
 /// What an inline operation can put for one peer, in bytes. See `inline.rs`.
-pub(crate) const INLINE_LANDING: u64 = 8 << 10;
+pub(crate) const INLINE_LANDING: u64 = 32 << 10;
 /// The temporary memory of a rank for one inline operation, in bytes.
 pub(crate) const INLINE_SCRATCH: u64 = 256 << 10;
 /// What lies before the payload in its slot, in bytes: flag, fingerprint, and where symmetric memory lies.
@@ -25,7 +27,9 @@ pub(crate) const INLINE_HEADER: usize = 40;
 /// The cache line that the header is in, in bytes: a payload that does not fit in begins behind it.
 pub(crate) const INLINE_LINE: u64 = 64;
 /// How many inline operations leave something in a channel before the next overwrites the first.
-pub(crate) const INLINE_SLOTS: u64 = 2;
+pub(crate) const INLINE_SLOTS: u64 = 8;
+/// How many have temporary memory of their own: no peer touches it any more once the operation has ended here.
+pub(crate) const INLINE_SCRATCHES: u64 = 2;
 /// How far apart their slots lie, in bytes.
 pub(crate) const INLINE_STRIDE: u64 = (INLINE_LINE + INLINE_LANDING).next_multiple_of(SPACING);
 
@@ -37,12 +41,18 @@ const SPACING: u64 = 128;
 pub(crate) struct Layout {
     /// The temporary memory per slot, and what else bounds a tile.
     pub(crate) limits: TileLimits,
+    /// The slots of inline operations: none where there are too many ranks for any.
+    inline_slots: u64,
 }
 
 impl Layout {
     pub(crate) fn new(ranks: u32) -> Self {
         Layout {
             limits: TileLimits::of_group(ranks),
+            inline_slots: match ranks as usize <= INLINE_RANKS {
+                true => INLINE_SLOTS,
+                false => 0,
+            },
         }
     }
 
@@ -83,7 +93,7 @@ impl Layout {
 
     /// Where a fragment lies.
     pub(crate) fn fragment(self, slot: usize) -> u64 {
-        self.inline(INLINE_SLOTS).next_multiple_of(4096) + slot as u64 * FRAGMENT_BYTES
+        self.inline(self.inline_slots).next_multiple_of(4096) + slot as u64 * FRAGMENT_BYTES
     }
 
     /// Where a slot's landing memory lies.
@@ -91,7 +101,7 @@ impl Layout {
         self.fragment(FRAGMENTS) + (lane * SLOTS + slot) as u64 * self.limits.landing_bytes
     }
 
-    /// Where a slot of inline operations lies in the group's scratch memory, behind those of the lanes.
+    /// Where the temporary memory of inline operations lies in the group's scratch memory, behind those of the lanes.
     pub(crate) fn inline_scratch(self, slot: u64) -> u64 {
         self.scratch(LANES, 0) + slot * INLINE_SCRATCH
     }
@@ -99,7 +109,7 @@ impl Layout {
     /// Where the word of a claimable step lies in its owner's scratch memory, behind all slots. See `weft_transport::claim`.
     pub(crate) fn claim(self, lane: usize, slot: usize, id: u32) -> u64 {
         let words = (lane * SLOTS + slot) as u64 * u64::from(CLAIMS) + u64::from(id);
-        self.inline_scratch(INLINE_SLOTS) + words * SPACING
+        self.inline_scratch(INLINE_SCRATCHES) + words * SPACING
     }
 
     /// Where a slot lies in the group's scratch memory.
@@ -129,7 +139,7 @@ mod tests {
             words.sort_unstable();
             assert!(words.windows(2).all(|pair| pair[0] + SPACING <= pair[1]));
             assert!(words[words.len() - 1] + SPACING <= layout.inline(0));
-            assert!(layout.inline(INLINE_SLOTS) <= layout.fragment(0));
+            assert!(layout.inline(layout.inline_slots) <= layout.fragment(0));
             assert_eq!(layout.fragment(FRAGMENTS), layout.landing(0, 0));
             assert!(layout.landing(LANES - 1, SLOTS - 1) < layout.channel_bytes());
             assert_eq!(layout.claim(0, 0, CLAIMS), layout.claim(0, 1, 0));

@@ -1,11 +1,16 @@
 //! The latency path: operations between ranks that map each other's memory, from their call to their end on one thread.
 //!
-//! [Note: Inline operations] A schedule in which every rank signals to every other and waits for every other is lowered when
-//! the group is made, and messages that one tile takes run by it: flag, fingerprint and payload of each ordered
-//! pair lie one behind the other in one slot, so that a small payload comes in the flag's own cache line. Such operations are
-//! numbered on their own, and run one at a time, in the order of the calls, beside the lanes. Operation f uses slot f % 2 of every
-//! pair. Slots need no credit: who begins operation f has ended f - 1, so every peer has begun f - 1, and did that after
-//! it had ended f - 2, which used the slot before.
+//! [Note: Inline operations] Schedules are lowered when a collective (of a root) is first called, and messages that one tile
+//! takes run by them: flag, fingerprint and payload of each ordered pair lie one behind the other in one slot, so that a small
+//! payload comes in the flag's own cache line. Such operations are numbered on their own, and run one at a time, in the
+//! order of the calls, beside the lanes. Operation f uses slot f % [`INLINE_SLOTS`] of every pair.
+//!
+//! [Note: Ranks in step] Slots need no credit. Some operations keep the ranks in step: every rank signals to every other
+//! and waits for every other. Who has ended such an operation g knows that every peer has begun it, and so has ended all
+//! before. Who begins operation f must know that of f - [`INLINE_SLOTS`], which used the slot before: so one of the
+//! [`INLINE_SLOTS`] - 1 operations before f must have kept the ranks in step. Where the schedules of too many in a row do not
+//! (a broadcast's root hears from nobody), the next one begins with a signal of every rank to every other. All ranks count alike.
+//! Temporary memory needs less: the verifier has checked that no peer touches it once the operation has ended at its owner.
 //!
 //! A blocking call runs on the calling thread without the engine, as long as that promises to be quick; then the engine
 //! takes over where it got stuck. What is called in the background is the engine's from the beginning. Both do the same to the memory
@@ -22,11 +27,12 @@ mod run;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use weft_schedule::Rank;
+use weft_schedule::{Collective, Rank};
 use weft_transport::{Link, LinkError, PeerMemory, Segment};
 
-use crate::call::{Fingerprint, Op};
-use crate::channel::Layout;
+use crate::call::{COLLECTIVES, Fingerprint, Op, collective_index, root};
+use crate::channel::{INLINE_SLOTS, Layout};
+use crate::choice::Chooser;
 use crate::defaults::SMALL_SYMMETRIC_BYTES;
 use crate::execute::{Blocked, Trouble};
 use crate::group_state::GroupState;
@@ -35,7 +41,7 @@ use crate::policy::Tiling;
 use crate::spin::Patience;
 use crate::symmetric::Pieces;
 use crate::{Call, Counts, Error};
-pub(crate) use programs::{COLLECTIVES, Choice};
+pub(crate) use programs::Choice;
 use programs::{INLINE_BYTES, Programs, find, programs};
 use run::Run;
 
@@ -61,13 +67,19 @@ struct Turn {
     called: u64,
     /// The number of those that have ended.
     ended: u64,
+    /// The number of those called since the ranks were last kept in step. See [Note: Ranks in step].
+    loose: u64,
 }
+
+/// So many operations in a row need not keep the ranks in step.
+const LOOSE: u64 = INLINE_SLOTS - 2;
 
 /// The latency path of one group.
 pub(crate) struct Inline {
     rank: Rank,
     ranks: u32,
-    programs: [Programs; COLLECTIVES.len()],
+    /// By collective and root; there once it was called.
+    programs: Vec<OnceLock<Programs>>,
     pool: Arc<Segment>,
     layout: Layout,
     /// Where this rank's temporary memory begins in its pool.
@@ -107,7 +119,7 @@ pub(crate) struct Entered {
     /// Its number among the inline ones.
     number: u64,
     pub(crate) fingerprint: Fingerprint,
-    /// Whether the ranks ask each other about symmetric memory.
+    /// Whether the ranks begin with a signal to each other: about symmetric memory, or to be in step.
     asked: bool,
     phase: Phase,
     /// Whether the caller's vector is where the schedule works.
@@ -153,7 +165,9 @@ impl Inline {
         Some(Arc::new(Inline {
             rank: group.rank,
             ranks,
-            programs: COLLECTIVES.map(|collective| programs(collective, &mut group.chooser)),
+            programs: (0..COLLECTIVES.len() as u32 * ranks)
+                .map(|_| OnceLock::new())
+                .collect(),
             pool,
             layout: group.layout,
             scratch: group.scratch.offset + group.layout.inline_scratch(0),
@@ -167,33 +181,45 @@ impl Inline {
         }))
     }
 
-    /// What a call runs by that all ranks run inline; none for others.
+    /// Lowers what a collective may run by, unless that is done.
+    pub(crate) fn prepare(&self, collective: Collective, chooser: &mut Chooser) {
+        self.programs_of(collective)
+            .get_or_init(|| programs(collective, chooser));
+    }
+
+    fn programs_of(&self, collective: Collective) -> &OnceLock<Programs> {
+        let index = u32::from(collective_index(collective)) * self.ranks;
+        &self.programs[(index + root(collective).unwrap_or(0)) as usize]
+    }
+
+    /// What a call runs by that all ranks run inline; none for others, and before [`Inline::prepare`].
     pub(crate) fn choose(&self, call: &Call) -> Option<Choice<'_>> {
         let Counts::Equal(_) = call.counts else {
             return None;
         };
-        let position = COLLECTIVES.iter().position(|c| *c == call.collective)?;
+        let programs = self.programs_of(call.collective).get()?;
         let elements = call.message_elements(self.ranks);
         let bytes = elements.checked_mul(call.dtype.size() as u64)?;
         let odd = call.tiling != Tiling::default() || matches!(call.op, Op::PremulSum(_));
         if odd || bytes > INLINE_BYTES {
             return None;
         }
-        let programs = &self.programs[position];
         let ordinary = find(&programs.ordinary, call, elements);
         if bytes <= SMALL_SYMMETRIC_BYTES || !self.pieces.made() {
-            let (plan, program) = ordinary?;
+            let (lowered, program) = ordinary?;
             return Some(Choice {
-                plan,
+                plan: lowered.plan,
                 ordinary: Some(program),
                 symmetric: None,
+                in_step: lowered.in_step,
             });
         }
-        let (plan, program) = find(&programs.symmetric, call, elements)?;
+        let (lowered, program) = find(&programs.symmetric, call, elements)?;
         Some(Choice {
-            plan,
+            plan: lowered.plan,
             ordinary: ordinary.map(|(_, program)| program),
             symmetric: Some(program),
+            in_step: true,
         })
     }
 
@@ -287,7 +313,11 @@ impl Inline {
     }
 
     fn enter_in(&self, turn: &mut Turn, call: &Call, choice: Choice<'_>, here: bool) -> Entered {
-        let asked = choice.symmetric.is_some();
+        let asked = choice.symmetric.is_some() || (!choice.in_step && turn.loose == LOOSE);
+        turn.loose = match asked || choice.in_step {
+            true => 0,
+            false => turn.loose + 1,
+        };
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let (sequence, fingerprint) = order.enter(call, choice.plan);
         if asked && here {

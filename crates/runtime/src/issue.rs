@@ -30,6 +30,7 @@ impl Group {
     pub unsafe fn issue(&self, call: Call, background: bool) -> Result<Work, Error> {
         self.check_usable()?;
         call.check(self.size())?;
+        let call = call.for_schedules(self.rank);
         if !background && let Some(inline) = &self.inline {
             match inline.attempt(&call, self.engine.patience()) {
                 Attempt::Done => return Ok(self.work(self.done.clone())),
@@ -183,12 +184,7 @@ impl GroupState {
         let scaled = scaled_input(&call, self.rank, self.size());
         if let Some(Keep::Scaled(copy)) = &scaled {
             call.input = copy.as_ptr();
-        }
-        // Who is not the root of a reduction only reads: its contribution stands in for its output.
-        let reads_only =
-            matches!(call.collective, Collective::Reduce { root } if root != self.rank);
-        if reads_only && !std::ptr::eq(call.input, call.output) {
-            call.output = call.input.cast_mut();
+            call = call.for_schedules(self.rank);
         }
         let symmetric = keys.symmetric.and_then(|_| self.symmetric_bases(&call));
         let agreement = match self.needs_agreement(&call) {
@@ -213,8 +209,9 @@ impl GroupState {
     }
 
     /// Enters a call that runs on the latency path.
-    fn enter_inline(&self, call: &Call) -> Option<Entered> {
+    fn enter_inline(&mut self, call: &Call) -> Option<Entered> {
         let inline = self.inline.as_ref()?;
+        inline.prepare(call.collective, &mut self.chooser);
         Some(inline.enter(call, inline.choose(call)?))
     }
 

@@ -67,22 +67,14 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Lowers a schedule in which every rank signals to every other and waits for every other.
+    /// Lowers a schedule that leaves nothing to claim and converts nothing.
     pub(crate) fn lower(schedule: &Schedule) -> Option<Program> {
         let actions: Vec<Action> = schedule
             .steps
             .iter()
             .map(|step| lower_step(step, schedule))
             .collect::<Option<_>>()?;
-        let others = schedule.ranks as usize - 1;
-        let first = |action: &&Action| {
-            matches!(
-                action,
-                Action::Signal { id: 0, .. } | Action::Wait { id: 0, .. }
-            )
-        };
-        let in_step = others > 0 && actions.iter().filter(first).count() == 2 * others;
-        in_step.then(|| Program {
+        Some(Program {
             actions,
             grid: schedule.grid.clone(),
             landing: schedule.landing.clone(),
@@ -90,12 +82,44 @@ impl Program {
         })
     }
 
-    /// Whether the first signals say no more than that this rank has entered.
-    pub(crate) fn begins_with_entry(&self) -> bool {
-        let first = |action: &Action| matches!(action, Action::Signal { id: 0, .. });
-        let entries = self.actions.iter().take_while(|action| first(action));
-        let all = self.actions.iter().filter(|action| first(action));
-        entries.count() == all.count()
+    /// Whether the rank signals to every other and waits for every other. If all ranks do, none ends before all have begun.
+    pub(crate) fn is_in_step(&self, ranks: u32) -> bool {
+        let first = |action: &&Action| {
+            matches!(
+                action,
+                Action::Signal { id: 0, .. } | Action::Wait { id: 0, .. }
+            )
+        };
+        self.actions.iter().filter(first).count() == 2 * (ranks as usize - 1)
+    }
+
+    /// Whom the first signal tells no more than that this rank has entered.
+    pub(crate) fn entries(&self) -> Vec<Rank> {
+        let entry = |action: &Action| match action {
+            Action::Signal { to, id: 0 } => Some(*to),
+            _ => None,
+        };
+        self.actions.iter().map_while(entry).collect()
+    }
+
+    /// What is left of a rank's program if all have told each other that they have entered, by a signal before the others. `entries` are
+    /// those of every rank.
+    pub(crate) fn after_entry(self, rank: Rank, entries: &[Vec<Rank>]) -> Program {
+        let entry = |from: Rank, to: Rank| entries[from as usize].contains(&to);
+        let left = |action| match action {
+            Action::Signal { to, id } if !entry(rank, to) => {
+                Some(Action::Signal { to, id: id + 1 })
+            }
+            Action::Wait { from, id } if !entry(from, rank) => {
+                Some(Action::Wait { from, id: id + 1 })
+            }
+            Action::Signal { id: 0, .. } | Action::Wait { id: 0, .. } => None,
+            action => Some(action),
+        };
+        Program {
+            actions: self.actions.into_iter().filter_map(left).collect(),
+            ..self
+        }
     }
 
     /// Whether an operation's temporary entries have room in their slots.
@@ -232,11 +256,17 @@ fn lower_slice(slice: &Slice, schedule: &Schedule) -> Option<Operand> {
     let (store, origin) = match slice.buffer {
         Buffer::Input => (
             Store::Input(rank),
-            window(collective == Collective::AllGather),
+            window(matches!(
+                collective,
+                Collective::AllGather | Collective::Gather { .. }
+            )),
         ),
         Buffer::Output => (
             Store::Output(rank),
-            window(collective == Collective::ReduceScatter),
+            window(matches!(
+                collective,
+                Collective::ReduceScatter | Collective::Scatter { .. }
+            )),
         ),
         Buffer::Scratch { entry, base } => (Store::Scratch { rank, entry }, base),
         Buffer::Landing { from, entry, base } if rank == schedule.rank => {
@@ -256,8 +286,6 @@ mod tests {
     use super::*;
     use weft_algorithms::{Memory, Request, Sizes, Topology, select};
 
-    const COLLECTIVES: [Collective; 5] = crate::inline::COLLECTIVES;
-
     fn schedule(collective: Collective, name: &str, ranks: u32, memory: Memory) -> Schedule {
         let topology = Topology::flat(ranks);
         let request = Request {
@@ -273,16 +301,21 @@ mod tests {
         select(collective, name).unwrap().build(&request)
     }
 
-    fn lowered(collective: Collective, name: &str, ranks: u32, memory: Memory) -> Option<Program> {
-        Program::lower(&schedule(collective, name, ranks, memory))
+    fn lowered(collective: Collective, name: &str, ranks: u32, memory: Memory) -> Program {
+        Program::lower(&schedule(collective, name, ranks, memory)).unwrap()
     }
 
     #[test]
-    fn the_direct_schedules_are_lowered() {
-        for collective in COLLECTIVES {
-            for ranks in 2..9 {
-                assert!(lowered(collective, "direct", ranks, Memory::Ordinary).is_some());
-                assert_eq!(lowered(collective, "direct", 1, Memory::Ordinary), None);
+    fn direct_schedules_keep_ranks_in_step_but_towards_a_root() {
+        for ranks in 2..9 {
+            for (collective, in_step) in [
+                (Collective::AllReduce, true),
+                (Collective::AllToAll, true),
+                (Collective::Barrier, true),
+                (Collective::Reduce { root: 0 }, ranks == 1),
+            ] {
+                let program = lowered(collective, "direct", ranks, Memory::Ordinary);
+                assert_eq!(program.is_in_step(ranks), in_step, "{collective}");
             }
         }
     }
@@ -290,9 +323,9 @@ mod tests {
     #[test]
     fn ranks_that_do_not_talk_to_all_others_are_not_in_step() {
         let barrier = lowered(Collective::Barrier, "dissemination", 4, Memory::Ordinary);
-        assert_eq!(barrier, None);
+        assert!(!barrier.is_in_step(4));
         let ring = lowered(Collective::AllReduce, "ring", 4, Memory::Ordinary);
-        assert_eq!(ring, None);
+        assert!(!ring.is_in_step(4));
     }
 
     #[test]
@@ -302,18 +335,40 @@ mod tests {
             (Collective::AllGather, "mapped"),
             (Collective::ReduceScatter, "slice-reduce"),
         ] {
-            let begins =
-                |memory| lowered(collective, name, 4, memory).map(|p| p.begins_with_entry());
-            assert_eq!(begins(Memory::Symmetric), Some(true), "{collective}");
-            assert_eq!(begins(Memory::Ordinary), Some(false), "{collective}");
+            let entries = |memory| lowered(collective, name, 4, memory).entries().len();
+            assert_eq!(entries(Memory::Symmetric), 3, "{collective}");
+            assert_eq!(entries(Memory::Ordinary), 0, "{collective}");
         }
+    }
+
+    #[test]
+    fn what_was_told_before_is_left_out() {
+        let barrier = lowered(Collective::Barrier, "direct", 3, Memory::Ordinary);
+        let entries = [vec![1, 2], vec![0, 2], vec![0, 1]];
+        assert_eq!(barrier.after_entry(2, &entries).actions, []);
+        // The root of a scatter tells that its blocks are there, before it has done anything; the last rank that it has read.
+        let collective = Collective::Scatter { root: 0 };
+        let scatter = lowered(collective, "linear", 3, Memory::Symmetric);
+        let [
+            Action::Wait { from: 0, id: 0 },
+            Action::Copy { .. },
+            Action::Signal { to: 0, id: 0 },
+        ] = &scatter.actions[..]
+        else {
+            panic!("{scatter:?}");
+        };
+        let left = scatter
+            .after_entry(2, &[vec![1, 2], vec![], vec![]])
+            .actions;
+        let [Action::Copy { .. }, Action::Signal { to: 0, id: 1 }] = &left[..] else {
+            panic!("{left:?}");
+        };
     }
 
     #[test]
     fn entries_lie_one_behind_the_other_within_their_slots() {
         for (elements, size) in [(0, 4), (1, 4), (3, 8), (1000, 2), (5000, 1), (65_536, 4)] {
-            let program =
-                lowered(Collective::AllReduce, "slice-reduce", 4, Memory::Ordinary).unwrap();
+            let program = lowered(Collective::AllReduce, "slice-reduce", 4, Memory::Ordinary);
             assert!(program.fits(elements, size));
             let ends = program.actions.iter().filter_map(|action| match action {
                 Action::Copy { dsts, .. } => Some(&dsts[0]),
@@ -330,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_small_payload_shares_the_line_of_its_flag() {
-        let program = lowered(Collective::AllReduce, "direct", 2, Memory::Ordinary).unwrap();
+        let program = lowered(Collective::AllReduce, "direct", 2, Memory::Ordinary);
         let inbox = Operand {
             store: Store::Inbox { from: 0, entry: 0 },
             chunks: 0..1,
@@ -338,7 +393,7 @@ mod tests {
         };
         assert_eq!(program.cut(2, 4).offset(&inbox), INLINE_HEADER as u64);
         assert_eq!(program.cut(1024, 4).offset(&inbox), 64);
-        assert!(program.fits(2048, 4));
-        assert!(!program.fits(2049, 4));
+        assert!(program.fits(INLINE_LANDING / 4, 4));
+        assert!(!program.fits(INLINE_LANDING / 4 + 1, 4));
     }
 }

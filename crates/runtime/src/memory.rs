@@ -5,7 +5,7 @@
 //! it), and `Group::issue` obliges the caller to leave its buffers alone until the operation is over.
 
 use weft_kernels::{Finish, ReduceOp};
-use weft_schedule::{Collective, Slice};
+use weft_schedule::Slice;
 use weft_transport::Segment;
 
 use crate::call::Op;
@@ -98,13 +98,8 @@ pub(crate) fn prepare(call: &Call, rank: u32, running: &Running, tile: u64) {
         Op::PremulSum(factor) if call.reduces() => Some(factor),
         _ => None,
     };
-    let contributes = match call.collective {
-        Collective::AllReduce => true,
-        Collective::Reduce { root } | Collective::Broadcast { root } => root == rank,
-        _ => false,
-    };
     let output = running.bases.output;
-    if !contributes || (factor.is_none() && std::ptr::eq(running.bases.input, output)) {
+    if !call.brings_in(rank) || (factor.is_none() && std::ptr::eq(running.bases.input, output)) {
         return;
     }
     let geometry = &running.geometry;
@@ -138,11 +133,11 @@ pub(crate) fn scaled(call: &Call, ranks: u32, factor: f64) -> Vec<u8> {
 }
 
 /// Brings the caller's vector into `Output`, for inline operations that work there.
-pub(crate) fn bring_in(call: &Call) {
+pub(crate) fn bring_in(call: &Call, rank: u32) {
     let Counts::Equal(elements) = call.counts else {
         unreachable!("inline operations have equal counts");
     };
-    if call.works_in_place() && !std::ptr::eq(call.input, call.output) {
+    if call.brings_in(rank) && !std::ptr::eq(call.input, call.output) {
         copy_inline(
             &[call.output],
             call.input,

@@ -87,6 +87,32 @@ fn random_blocks(rng: &mut Rng, collective: Collective, ranks: usize) -> (Blocks
     }
 }
 
+/// An operation as the latency path takes them, which most often has a root.
+fn short_case(rng: &mut Rng, ranks: u32) -> Case {
+    let root = rng.below(ranks as usize) as u32;
+    // The same root again and again is what lets it run ahead.
+    let root = if rng.below(4) > 0 { 0 } else { root };
+    let collective = *rng.one_of(&[
+        Collective::Broadcast { root },
+        Collective::Broadcast { root },
+        Collective::Scatter { root },
+        Collective::Gather { root },
+        Collective::Reduce { root },
+        Collective::AllReduce,
+        Collective::AllToAll,
+    ]);
+    let largest = *rng.one_of(&[1, 20, 500, 2000, 20_000]);
+    let dtype = *rng.one_of(&[DType::F32, DType::F64, DType::U8]);
+    Case {
+        dtype,
+        blocks: Blocks::Equal(rng.below(largest + 1)),
+        in_place: rng.below(2) == 0,
+        symmetric: rng.below(3) == 0,
+        seed: rng.next(),
+        ..Case::simple(collective, 0)
+    }
+}
+
 fn random_cases(seed: u64, count: usize, ranks: u32, setup: &Setup) -> Vec<Case> {
     let mut rng = Rng::new(seed);
     let choices = choices(setup, ranks);
@@ -141,6 +167,9 @@ impl<'a> Player<'a> {
         while self.rng.below(WINDOW) < self.flying.len() {
             self.end_any();
         }
+        // Now and then a rank is late.
+        let turns = if self.rng.below(8) == 0 { 300 } else { 0 };
+        (0..turns).for_each(|_| std::thread::yield_now());
         let case = &self.cases[index];
         let at = index % WINDOW * self.part;
         // Now and then one rank alone has no symmetric memory.
@@ -239,6 +268,25 @@ fn random_operations_over_tcp() {
 fn random_operations_over_several_hosts() {
     for hosts in [&[0, 1][..], &[0, 1, 1], &[0, 0, 1, 1], &[0, 1, 2, 1, 0]] {
         random_run(&Setup::on_hosts(hosts), hosts.len() as u32, RANDOM);
+    }
+}
+
+/// Ranks that run ahead of others must not overwrite what these have not read.
+#[test]
+fn short_operations_one_after_the_other() {
+    for ranks in 2..=5 {
+        let seed = fresh_seed();
+        named(&format!("{ranks} ranks, seed {seed}"), || {
+            let mut rng = Rng::new(seed);
+            let cases: Vec<Case> = (0..5 * RANDOM)
+                .map(|_| short_case(&mut rng, ranks))
+                .collect();
+            let outputs = Ranks::run(TransportChoice::Shm, ranks, |group| {
+                Player::play(group, &cases, Rng::new(seed + 1 + u64::from(group.rank())))
+            });
+            let outputs: Vec<&[Vec<u8>]> = outputs.iter().map(Vec::as_slice).collect();
+            check_all(&cases, &outputs);
+        });
     }
 }
 

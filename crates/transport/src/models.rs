@@ -55,12 +55,15 @@ impl Kernel {
     }
 }
 
+/// So many flags has an endpoint, and twice as many words of bytes.
+const SLOTS: usize = 3;
+
 /// An endpoint as its peers see it: the words in its pool, bytes in its pool, and the means to wake it.
 struct Endpoint {
     state: AtomicU32,
     knock: AtomicU32,
-    flags: [AtomicU64; 2],
-    bytes: [UnsafeCell<u64>; 2],
+    flags: [AtomicU64; SLOTS],
+    bytes: [UnsafeCell<u64>; 2 * SLOTS],
     socket: Mutex<u64>,
     kernel: Kernel,
 }
@@ -70,8 +73,8 @@ impl Endpoint {
         Arc::new(Endpoint {
             state: AtomicU32::new(AWAKE),
             knock: AtomicU32::new(0),
-            flags: [AtomicU64::new(0), AtomicU64::new(0)],
-            bytes: [UnsafeCell::new(0), UnsafeCell::new(0)],
+            flags: [(); SLOTS].map(|()| AtomicU64::new(0)),
+            bytes: [(); 2 * SLOTS].map(|()| UnsafeCell::new(0)),
             socket: Mutex::new(0),
             kernel: Kernel::default(),
         })
@@ -371,4 +374,51 @@ fn loom_results_may_lie_where_contributions_lay() {
         own.sleep_until(ON_FUTEX, slot, done);
         assert_eq!(own.read(slot), done);
     });
+}
+
+/// Two ranks that run four broadcasts from the first, in slots by turns, `together` at the beginning of some. The first signal to a
+/// slot comes with a header.
+fn from_a_root(slots: usize, together: impl Fn(u64) -> bool + Copy + Send + Sync + 'static) {
+    model(move || {
+        let ends = [Endpoint::new(), Endpoint::new()];
+        let run = move |own: Arc<Endpoint>, peer: Arc<Endpoint>, is_root: bool| {
+            for number in 1..=4_u64 {
+                let (slot, entered, sent) = (number as usize % slots, 2 * number, 2 * number + 1);
+                let payload = SLOTS + slot;
+                if together(number) {
+                    peer.put(slot, entered);
+                    own.sleep_until(ON_FUTEX, slot, entered);
+                    assert_eq!(own.read(slot), entered);
+                }
+                if is_root {
+                    if !together(number) {
+                        peer.write(slot, sent);
+                    }
+                    peer.write(payload, sent);
+                    peer.signal(slot, sent);
+                } else {
+                    own.sleep_until(ON_FUTEX, slot, sent);
+                    assert_eq!(own.read(payload), sent);
+                    assert!(own.read(slot) >= entered);
+                }
+            }
+        };
+        let (own, peer) = (Arc::clone(&ends[1]), Arc::clone(&ends[0]));
+        let other = thread::spawn(move || run(own, peer, false));
+        run(Arc::clone(&ends[0]), Arc::clone(&ends[1]), true);
+        other.join().unwrap();
+    });
+}
+
+/// Where a root hears from nobody, the ranks signal to each other in one of so many operations less one as there are slots.
+#[test]
+fn loom_ranks_that_are_kept_in_step_now_and_then() {
+    from_a_root(3, |number| number % 2 == 0);
+}
+
+/// And not less often: the root would overwrite what was not read.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_finds_ranks_that_are_out_of_step() {
+    from_a_root(2, |number| number % 2 == 0);
 }

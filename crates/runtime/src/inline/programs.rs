@@ -12,15 +12,6 @@ use crate::ways::Kind;
 /// The longest message of an inline operation, in bytes: longer ones shall let urgent operations go first.
 pub(super) const INLINE_BYTES: u64 = 1 << 20;
 
-/// The collectives that have lowered schedules.
-pub(crate) const COLLECTIVES: [Collective; 5] = [
-    Collective::AllReduce,
-    Collective::AllGather,
-    Collective::ReduceScatter,
-    Collective::AllToAll,
-    Collective::Barrier,
-];
-
 /// A program, and which calls it is for.
 #[derive(Debug)]
 pub(super) struct Lowered {
@@ -29,9 +20,11 @@ pub(super) struct Lowered {
     /// What users call it.
     name: String,
     /// The plan that it stands for, as fingerprints carry it.
-    plan: u16,
+    pub(super) plan: u16,
     /// Up to how many bytes of the message it is chosen.
     up_to: u64,
+    /// Whether it keeps the ranks in step. See [Note: Ranks in step] in `inline.rs`.
+    pub(super) in_step: bool,
 }
 
 /// The programs of one collective, in ascending order of size.
@@ -49,21 +42,23 @@ pub(crate) struct Choice<'a> {
     /// On symmetric memory, where the ranks ask for it.
     pub(super) symmetric: Option<&'a Program>,
     pub(super) plan: u16,
+    /// Whether that keeps the ranks in step.
+    pub(super) in_step: bool,
 }
 
-/// The program among these that a call runs by, with its plan, if the latency path can take it.
+/// What a call runs by among these, if the latency path can take it.
 pub(super) fn find<'a>(
     among: &'a [Lowered],
     call: &Call,
     elements: u64,
-) -> Option<(u16, &'a Program)> {
+) -> Option<(&'a Lowered, &'a Program)> {
     let size = call.dtype.size() as u64;
     let lowered = among.iter().find(|lowered| match &call.algorithm {
         Some(name) => lowered.name == *name,
         None => elements * size <= lowered.up_to,
     })?;
     let fits = |program: &&Program| program.fits(elements, size);
-    Some((lowered.plan, lowered.program.as_ref().filter(fits)?))
+    Some((lowered, lowered.program.as_ref().filter(fits)?))
 }
 
 /// The programs for a collective's messages of up to [`INLINE_BYTES`].
@@ -109,16 +104,26 @@ fn lowered(
             ..chooser.site.clone()
         };
         let schedule = way.schedule(&site, collective, symmetric, false).ok()?;
-        let program = Program::lower(&schedule);
-        program.filter(|program| !symmetric || program.begins_with_entry())
+        Program::lower(&schedule)
     };
-    // One rank's schedule can be of the kind where others' are not: a root may talk to everybody.
-    let everybody: Option<Vec<Program>> = (0..chooser.site.ranks).map(of_rank).collect();
-    let own = chooser.site.rank as usize;
+    // All ranks must find alike, and one rank's schedule can be of a kind that others' are not.
+    let (own, ranks) = (chooser.site.rank, chooser.site.ranks);
+    let everybody: Option<Vec<Program>> = (0..ranks).map(of_rank).collect();
+    let (mut program, mut in_step) = (None, false);
+    if let Some(mut programs) = everybody {
+        in_step = programs.iter().all(|program| program.is_in_step(ranks));
+        let entries: Vec<Vec<Rank>> = programs.iter().map(Program::entries).collect();
+        let lowered = programs.swap_remove(own as usize);
+        program = Some(match symmetric {
+            true => lowered.after_entry(own, &entries),
+            false => lowered,
+        });
+    }
     Some(Lowered {
-        program: everybody.map(|mut programs| programs.swap_remove(own)),
+        program,
         name: way.name.clone(),
         plan: way.short(symmetric),
         up_to: line.up_to,
+        in_step,
     })
 }

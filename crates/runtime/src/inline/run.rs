@@ -10,7 +10,9 @@ use super::programs::Choice;
 use super::{Entered, INLINE_RANKS, Inline, Outcome, Peer, Phase};
 use crate::Call;
 use crate::call::Fingerprint;
-use crate::channel::{INLINE_HEADER, INLINE_SCRATCH, INLINE_SLOTS, INLINE_STRIDE, flag_value};
+use crate::channel::{
+    INLINE_HEADER, INLINE_SCRATCH, INLINE_SCRATCHES, INLINE_SLOTS, INLINE_STRIDE, flag_value,
+};
 use crate::execute::{Blocked, Trouble};
 use crate::lowered::{Action, Cut, Operand, Store};
 use crate::memory;
@@ -67,7 +69,7 @@ impl<'a> Run<'a> {
     pub(super) fn advance(&self, entered: &mut Entered) -> Result<Option<Blocked>, Trouble> {
         if !entered.begun {
             // Before any signal: then peers may read it.
-            memory::bring_in(self.call);
+            memory::bring_in(self.call, self.inline.rank);
             entered.begun = true;
         }
         if entered.phase == Phase::Asking {
@@ -136,11 +138,9 @@ impl<'a> Run<'a> {
         action: &Action,
         entered: &Entered,
     ) -> Result<Option<Blocked>, Trouble> {
-        // What was said when the ranks were asking need not be said again, and comes before what is said now.
-        let told = |id: u32| entered.asked && entered.phase == Phase::Symmetric && id == 0;
+        // The signal by which the ranks asked comes before the others. Programs for symmetric memory know of it.
         let shift = u32::from(entered.asked && entered.phase == Phase::Ordinary);
         match action {
-            Action::Signal { id, .. } | Action::Wait { id, .. } if told(*id) => {}
             Action::Signal { to, id } => return self.signal(*to, id + shift, entered),
             Action::Wait { from, id } => return self.wait(*from, id + shift, entered),
             Action::Copy { dsts, src } => self.copy(cut, dsts, src),
@@ -242,7 +242,8 @@ impl<'a> Run<'a> {
             let at = |peer: &Peer| peer.memory.base.as_ptr().wrapping_add(base(peer) as usize);
             self.peers[rank as usize].as_ref().map(at)
         };
-        let (scratch, stride) = (self.slot * INLINE_SCRATCH, self.slot * INLINE_STRIDE);
+        let scratch = self.number % INLINE_SCRATCHES * INLINE_SCRATCH;
+        let stride = self.slot * INLINE_STRIDE;
         let (base, slot) = match operand.store {
             Store::Input(rank) => (Some(self.bases[rank as usize].0.cast_mut()), 0),
             Store::Output(rank) => (Some(self.bases[rank as usize].1), 0),
