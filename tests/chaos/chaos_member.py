@@ -71,7 +71,9 @@ def _random_operations(group: weft.Group, arena: np.ndarray, draw: random.Random
     """The same on every rank: all draw from the same seed."""
     works = []
     for _ in range(draw.randint(1, OPERATIONS_IN_FLIGHT_MAX)):
-        kind = draw.choice(("all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"))
+        kind = draw.choice(
+            ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "barrier")
+        )
         elements = int(ELEMENTS_MAX ** draw.random())
         root = draw.randrange(group.size)
         if kind == "all_reduce" and draw.random() < 0.5:
@@ -80,8 +82,18 @@ def _random_operations(group: weft.Group, arena: np.ndarray, draw: random.Random
             group.all_reduce(arena[:elements] if symmetric else np.ones(elements, np.float32))
         elif kind == "all_reduce":
             works.append(group.all_reduce_async(np.ones(elements, np.float32)))
+        elif kind == "broadcast" and draw.random() < 0.5:
+            group.broadcast(np.ones(elements, np.float32), root)
         elif kind == "broadcast":
             works.append(group.broadcast_async(np.ones(elements, np.float32), root))
+        elif kind == "reduce":
+            group.reduce(np.ones(elements, np.float32), root)
+        elif kind == "gather":
+            group.gather(np.ones(elements // group.size, np.float32), root)
+        elif kind == "scatter":
+            block = elements // group.size
+            whole = np.ones(block * group.size, np.float32) if group.rank == root else None
+            group.scatter(np.empty(block, np.float32), whole, root)
         elif kind == "all_gather":
             block = np.ones(elements, np.float32)
             works.append(group.all_gather_into_async(np.empty(elements * group.size, np.float32), block))

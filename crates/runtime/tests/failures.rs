@@ -93,6 +93,52 @@ fn an_operation_that_ended_differently_is_seen_by_the_next() {
     assert!(errors.iter().all(is_desync), "{errors:?}");
 }
 
+/// Of calls in which ranks hear from few others, one in a few makes all ranks hear from all.
+fn broadcasts(group: &Group, calls: usize, root: impl Fn(usize) -> u32) -> Result<(), Error> {
+    let mut buffer = vec![1.0; 100];
+    (0..calls).try_for_each(|index| {
+        let collective = Collective::Broadcast { root: root(index) };
+        let timeout = Some(Duration::from_millis(500));
+        run(
+            group,
+            Call {
+                timeout,
+                ..call(collective, &mut buffer, 100)
+            },
+        )
+    })
+}
+
+#[test]
+fn another_root_among_many_broadcasts_is_a_desync() {
+    for transport in TRANSPORTS {
+        let errors = Ranks::run(transport, 3, |group| {
+            let other = group.rank() == 1;
+            broadcasts(group, 50, |index| u32::from(other && index == 20)).unwrap_err()
+        });
+        assert!(errors.iter().all(is_desync), "{errors:?}");
+        let text = errors[0].to_string();
+        assert!(text.contains("broadcast("), "{text}");
+    }
+}
+
+#[test]
+fn a_root_learns_that_nobody_listens_any_more() {
+    let errors = Ranks::run(TransportChoice::Shm, 3, |group| {
+        let calls = if group.rank() == 2 { 20 } else { 50 };
+        let result = broadcasts(group, calls, |_| 0);
+        let since = Instant::now();
+        while group.broken().is_none() && since.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        result.err()
+    });
+    assert!(errors[2].is_none() && errors[0].is_some(), "{errors:?}");
+    for error in errors.into_iter().flatten() {
+        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    }
+}
+
 #[test]
 fn a_missing_rank_is_named_at_the_deadline() {
     for transport in TRANSPORTS {
