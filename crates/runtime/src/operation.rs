@@ -175,6 +175,12 @@ impl Operation {
         }
     }
 
+    /// Whether it has steps that this rank may take over from others.
+    pub(crate) fn may_help(&self) -> bool {
+        let running = self.running.as_ref();
+        running.is_some_and(|running| running.plan.helps)
+    }
+
     /// Why it does not go on.
     pub(crate) fn blocked(&self) -> Option<&Blocked> {
         let tiles = self.running.iter().flat_map(|running| &running.tiles);

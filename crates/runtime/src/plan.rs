@@ -55,6 +55,8 @@ pub(crate) struct Plan {
     pub(crate) neighbours: Vec<Rank>,
     /// The steps that others may take over from this rank.
     pub(crate) claims: Vec<u32>,
+    /// Whether this rank may take over steps from others.
+    pub(crate) helps: bool,
     /// The ranks in whose landing memory this rank writes.
     pub(crate) landing_targets: Vec<Rank>,
     /// The ranks that write in this rank's landing memory.
@@ -120,6 +122,9 @@ impl Plan {
         Ok(Plan {
             neighbours: distinct(involved.filter(|r| *r != rank)),
             claims: owned.collect(),
+            helps: program
+                .iter()
+                .any(|i| matches!(i, Instruction::Help { .. })),
             landing_targets: distinct(targets),
             landing_sources: distinct(sources),
             tile_bytes: way.tiling.tile_bytes,

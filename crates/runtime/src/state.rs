@@ -14,6 +14,7 @@ use crate::execute::{Budget, Trouble};
 use crate::group_state::GroupState;
 use crate::mailbox::Route;
 use crate::message::Message;
+use crate::operation::Operation;
 use crate::poller::Poller;
 
 /// How often deadlines and stalls are looked at.
@@ -174,15 +175,12 @@ impl State {
         progressed
     }
 
-    /// The operations whose turn has come, the most urgent first: their numbers and groups.
-    fn in_order(&self) -> Vec<(u64, u64)> {
+    /// Such operations whose turn has come, the most urgent first: their numbers and groups.
+    fn in_order(&self, such: fn(&Operation) -> bool) -> Vec<(u64, u64)> {
         let mut order: Vec<(std::cmp::Reverse<i32>, u64, u64)> = Vec::new();
         for (id, group) in &self.groups {
-            order.extend(
-                group
-                    .front()
-                    .map(|op| (std::cmp::Reverse(op.call.priority), op.sequence, *id)),
-            );
+            let front = group.front().filter(|op| such(op));
+            order.extend(front.map(|op| (std::cmp::Reverse(op.call.priority), op.sequence, *id)));
         }
         order.sort_unstable();
         let numbers = order.into_iter().map(|(_, sequence, id)| (sequence, id));
@@ -191,7 +189,7 @@ impl State {
 
     /// Executes a step of some rank that is behind, as nothing else can go on here. True if there was one.
     fn help(&mut self, finished: &mut Finished) -> bool {
-        for (sequence, id) in self.in_order() {
+        for (sequence, id) in self.in_order(Operation::may_help) {
             let Some(group) = self.groups.get_mut(&id) else {
                 continue;
             };
@@ -210,7 +208,7 @@ impl State {
     /// Takes every operation as far as it goes, the most urgent first.
     fn advance(&mut self, finished: &mut Finished) -> bool {
         let mut progressed = false;
-        for (sequence, id) in self.in_order() {
+        for (sequence, id) in self.in_order(|_| true) {
             progressed |= self.advance_operation(id, sequence, finished);
         }
         let busy: Vec<(u64, u32)> = self
