@@ -7,7 +7,8 @@
 //! logarithm, where it would change the rate of every other bundle.
 //!
 //! A host's link in one direction is a *hub* if many hosts talk through it, and *watched* if it is none but whoever talks through it talks to
-//! a hub. A watched link that is overloaded after a change of rates is *short*, until nothing flows on it.
+//! a hub. A watched link that is overloaded after a change of rates is *short*, until nothing flows on it, or it is found to have ample
+//! room again: short links are looked over once for as many changes of rates as they have flows, so that this costs nothing to speak of.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,6 +22,8 @@ const HOSTS_MIN: u32 = 8;
 const ONE_IN: u32 = 4;
 /// A watched link may carry more than it can by this share: by the last digits.
 const SAME: f64 = 1e-9;
+/// A short link that carries at most this share of what it can has ample room.
+const AMPLE: f64 = 0.5;
 
 /// Directions of a host's link.
 const SENDS: usize = 0;
@@ -117,6 +120,13 @@ pub(crate) struct Watch {
     links: HashMap<ResourceId, Watched>,
     /// The links that are not short, by their loads: those with the same load are looked at once.
     alike: BTreeMap<Load, BTreeSet<ResourceId>>,
+    /// How many flows each bundle has on watched links, short or not.
+    bundles: BTreeMap<BundleId, u32>,
+    /// The most flows that a link has had at once.
+    most_flows: usize,
+    short: BTreeSet<ResourceId>,
+    /// Changes of rates since the short links were last looked over.
+    changes: usize,
 }
 
 impl Watch {
@@ -126,17 +136,34 @@ impl Watch {
             capacity,
             links: HashMap::new(),
             alike: BTreeMap::new(),
+            bundles: BTreeMap::new(),
+            most_flows: 0,
+            short: BTreeSet::new(),
+            changes: 0,
         }
     }
 
     /// A flow of this bundle begins on the link. Whether the link is short, so that the flow must reckon with it.
     pub(crate) fn begin(&mut self, id: ResourceId, bundle: BundleId, owner: u32) -> bool {
+        *self.bundles.entry(bundle).or_default() += 1;
         self.change(id, |flows| flows.push((bundle, owner)))
     }
 
     /// The owner's flow has ended on the link.
     pub(crate) fn end(&mut self, id: ResourceId, owner: u32) {
-        self.change(id, |flows| flows.retain(|(_, of)| *of != owner));
+        let mut ended = None;
+        self.change(id, |flows| {
+            let place = flows.iter().position(|(_, of)| *of == owner);
+            ended = place.map(|place| flows.remove(place).0);
+        });
+        if let Some(bundle) = ended
+            && let Some(flows) = self.bundles.get_mut(&bundle)
+        {
+            *flows -= 1;
+            if *flows == 0 {
+                self.bundles.remove(&bundle);
+            }
+        }
     }
 
     fn change(&mut self, id: ResourceId, change: impl FnOnce(&mut Vec<(BundleId, u32)>)) -> bool {
@@ -145,16 +172,24 @@ impl Watch {
             forget(&mut self.alike, id, link);
         }
         change(&mut link.flows);
-        link.short &= !link.flows.is_empty();
-        if !link.short && !link.flows.is_empty() {
+        self.most_flows = self.most_flows.max(link.flows.len());
+        if link.flows.is_empty() {
+            link.short = false;
+            self.short.remove(&id);
+        } else if !link.short {
             self.alike.entry(link.load()).or_default().insert(id);
         }
         link.short
     }
 
     /// The links that carry more than they can at the rates that are in force.
-    pub(crate) fn overloaded(&self, shares: &Shares) -> Vec<ResourceId> {
+    pub(crate) fn overloaded(&mut self, shares: &Shares) -> Vec<ResourceId> {
+        self.changes += 1;
         let most = self.capacity * (1.0 + SAME);
+        let rates = self.bundles.keys().map(|bundle| shares.rate(*bundle));
+        if rates.fold(0.0, f64::max) * self.most_flows as f64 <= most {
+            return Vec::new();
+        }
         let carried = |load: &Load| load.iter().map(|bundle| shares.rate(*bundle)).sum::<f64>();
         let loads = self.alike.iter().filter(|(load, _)| carried(load) > most);
         loads.flat_map(|(_, links)| links.iter().copied()).collect()
@@ -165,7 +200,34 @@ impl Watch {
         let link = self.links.entry(id).or_default();
         forget(&mut self.alike, id, link);
         link.short = true;
+        self.short.insert(id);
         link.flows.clone()
+    }
+
+    /// The short links, if it is time to look them over.
+    pub(crate) fn due(&mut self) -> Vec<ResourceId> {
+        let flows = self.short.iter().map(|id| self.links[id].flows.len());
+        if self.changes < self.short.len() || self.changes < flows.sum() {
+            return Vec::new();
+        }
+        self.changes = 0;
+        self.short.iter().copied().collect()
+    }
+
+    /// The flows on a link.
+    pub(crate) fn flows(&self, id: ResourceId) -> &[(BundleId, u32)] {
+        self.links.get(&id).map_or(&[], |link| &link.flows)
+    }
+
+    /// Takes note that a short link carries so much, and whether that leaves ample room, so that its flows need not reckon with it any more.
+    pub(crate) fn let_go(&mut self, id: ResourceId, carried: f64) -> bool {
+        let ample = carried <= self.capacity * AMPLE;
+        if ample && let Some(link) = self.links.get_mut(&id) {
+            link.short = false;
+            self.short.remove(&id);
+            self.alike.entry(link.load()).or_default().insert(id);
+        }
+        ample
     }
 }
 

@@ -178,7 +178,7 @@ impl<'a> Network<'a> {
         loop {
             self.shares.settle(now, tell);
             let short = self.watch.overloaded(&self.shares);
-            if short.is_empty() {
+            if short.is_empty() && !self.let_go(now) {
                 return;
             }
             for link in short {
@@ -188,6 +188,26 @@ impl<'a> Network<'a> {
                 }
             }
         }
+    }
+
+    /// Leaves links out again that are not short any more, if it is time to look. Whether there were any.
+    fn let_go(&mut self, now: f64) -> bool {
+        let mut any = false;
+        for link in self.watch.due() {
+            let flows = self.watch.flows(link).to_vec();
+            let bundles: Vec<BundleId> = flows
+                .iter()
+                .map(|(bundle, _)| self.with_link(*bundle, link))
+                .collect();
+            let carried = bundles.iter().map(|bundle| self.shares.rate(*bundle)).sum();
+            if self.watch.let_go(link, carried) {
+                any = true;
+                for ((bundle, pair), with_link) in flows.into_iter().zip(bundles) {
+                    self.shares.move_flow(now, with_link, bundle, pair);
+                }
+            }
+        }
+        any
     }
 
     /// The bundle of flows with the same path and this link.
