@@ -50,6 +50,11 @@ Three kinds of memory matter:
   only after its owner has entered the operation; where an algorithm does not know this anyway, one more step tells
   it.
 
+*By the book* is what the source says that an algorithm costs, for `p` ranks and a message of `n`; the tests compare
+steps and bytes with it. Of composed algorithms the formula adds up those of their parts, for `H` units of `A` ranks
+each. Where units differ in size, what all ranks send together is compared, and what one of them sends is
+bounded, as are steps there and where parts read memory: the last of a part may pass beside the first of the next.
+
 With one rank every algorithm moves nothing but the rank's own data from input to output.
 
 """
@@ -160,6 +165,7 @@ def _section(algorithm: Algorithm) -> str:
     lines += [_wrapped(f"*When it wins:* {about.wins}"), ""]
     lines += [f"*Needs:* {algorithm.requirements}.", ""] if algorithm.requirements else []
     lines += [_wrapped(f"*Source:* {about.source}."), ""] if about.source else []
+    lines += [_wrapped(f"*By the book:* {algorithm.textbook}."), ""]
     lines += _counts(algorithm)
     lines += [
         "",

@@ -3,8 +3,8 @@
 use weft_schedule::{Collective, Schedule};
 
 use crate::{
-    About, Cost, Inner, Request, Terms, Textbook, all_gather, all_reduce, all_to_all, barrier,
-    broadcast, gather, reduce, reduce_scatter, scatter,
+    About, Cost, Inner, Owners, Request, Terms, Textbook, all_gather, all_reduce, all_to_all,
+    barrier, broadcast, gather, reduce, reduce_scatter, scatter,
 };
 
 /// Whose memory a rank must be able to read.
@@ -29,6 +29,8 @@ pub enum Parts {
         of: &'static str,
         /// By multiples of how many ranks programs are alike, in the sense of [`Symmetry::Rotation`], if they are.
         alike: fn(&Request) -> Option<u32>,
+        /// What it costs according to its source, where there are two ranks or more.
+        textbook: fn(&Request) -> Textbook,
     },
     /// A component for each level of units, innermost first, then an algorithm of the same collective for the outermost owners.
     Levels {
@@ -36,6 +38,10 @@ pub enum Parts {
         inner: &'static [Inner],
         /// The default for the outermost owners.
         top: &'static str,
+        /// Which ranks of a unit take part in what is between units.
+        owners: Owners,
+        /// The source, and what it says of the whole; the figures follow from those of the components.
+        quote: &'static str,
     },
 }
 
@@ -121,7 +127,7 @@ pub struct Algorithm {
     pub symmetry: Symmetry,
     /// What it costs, whichever rank the request names.
     pub cost: fn(&Request) -> Cost,
-    /// What it costs according to its source, where there are two ranks or more. `None` if it has parts: these cost what they cost.
+    /// What it costs according to its source, where there are two ranks or more. `None` if it has parts: see [`Parts`].
     pub textbook: Option<fn(&Terms) -> Textbook>,
     /// Makes one rank's program. The request must keep the invariants of [`Request`].
     pub build: fn(&Request) -> Schedule,

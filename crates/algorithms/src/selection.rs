@@ -42,7 +42,7 @@ pub fn select(collective: &str, name: &str) -> Result<Selection, String> {
         Parts::None if arguments.is_empty() => Ok(Vec::new()),
         Parts::None => Err("takes no components".to_owned()),
         Parts::Count { of, .. } => count(of, &arguments),
-        Parts::Levels { inner, top } if arguments.is_empty() => {
+        Parts::Levels { inner, top, .. } if arguments.is_empty() => {
             Ok(vec![Part::Algorithm(inner[0].name), Part::Algorithm(top)])
         }
         Parts::Levels { inner, .. } => levels(collective, inner, &arguments),

@@ -9,7 +9,7 @@ use crate::cuts::{Cuts, WHOLE, Window};
 
 /// Who owns what inside a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Owners {
+pub enum Owners {
     /// Every rank a slice of its own.
     Slices,
     /// One rank everything: the root if it is in the unit, otherwise the lowest.
@@ -104,6 +104,11 @@ impl Units {
     pub(crate) fn sizes(&self) -> impl Iterator<Item = u32> + use<> {
         let sizes: BTreeSet<u32> = self.members.iter().map(|unit| unit.len() as u32).collect();
         sizes.into_iter()
+    }
+
+    /// The size of each unit.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = u32> {
+        self.members.iter().map(|unit| unit.len() as u32)
     }
 
     /// The place of this unit's leader in it.

@@ -1,13 +1,13 @@
 //! The textbook: what every algorithm costs according to its source, as one table to read.
 //!
-//! That the verifier counts the same is checked where it counts: `verified.rs`.
+//! That the verifier counts the same is checked where it counts: `verified.rs`, and `composed.rs` for what has parts.
 
 mod family;
 
 use std::fmt::Write;
 
-use family::flat;
-use weft_algorithms::{Memory, Parts, Terms, Textbook, registry};
+use family::{collectives, flat, request};
+use weft_algorithms::{Memory, Parts, Terms, Textbook, Topology, registry, select};
 use weft_schedule::Share;
 
 const RANKS: [u32; 7] = [2, 3, 4, 7, 8, 16, 64];
@@ -31,15 +31,17 @@ fn share(share: Share) -> String {
     }
 }
 
+fn row(what: &str, textbook: &Textbook) -> String {
+    let Textbook {
+        steps, sent, read, ..
+    } = textbook;
+    let [sent, all_sent] = [sent.most, sent.total].map(share);
+    let [read, all_read] = [read.most, read.total].map(share);
+    format!("  {what:>2} {steps:>5} {sent:>12} {all_sent:>12} {read:>12} {all_read:>12}\n")
+}
+
 fn rows(textbook: fn(&Terms) -> Textbook, memory: Memory) -> String {
-    let row = |ranks| {
-        let Textbook {
-            steps, sent, read, ..
-        } = textbook(&Terms::new(ranks, memory));
-        let [sent, all_sent] = [sent.most, sent.total].map(share);
-        let [read, all_read] = [read.most, read.total].map(share);
-        format!("  {ranks:>2} {steps:>5} {sent:>12} {all_sent:>12} {read:>12} {all_read:>12}\n")
-    };
+    let row = |ranks: u32| row(&ranks.to_string(), &textbook(&Terms::new(ranks, memory)));
     RANKS.into_iter().map(row).collect()
 }
 
@@ -65,6 +67,58 @@ fn table() {
         table += &ordinary;
         if symmetric != ordinary {
             writeln!(table, "  in symmetric memory\n{}", symmetric.trim_end()).unwrap();
+        }
+        table.push('\n');
+    }
+    insta::assert_snapshot!(table);
+}
+
+/// Ranks of each host.
+const HOSTS: [&[u32]; 5] = [&[2, 2], &[4, 4, 4], &[8; 4], &[4; 16], &[3, 2, 2]];
+
+/// In ordinary memory, by hosts. Where these differ in size, steps and what is sent most are bounds.
+#[test]
+fn table_of_composed_algorithms() {
+    let choices = [
+        ("all-reduce", "multi-rail(direct, ring)"),
+        ("all-reduce", "multi-rail(ring, ring)"),
+        ("all-reduce", "multi-rail(slice-reduce, halving-doubling)"),
+        ("all-reduce", "leaders(binomial, ring)"),
+        ("all-reduce", "leaders(double-tree, double-tree)"),
+        ("all-reduce", "torus"),
+        ("all-reduce", "parameter-server"),
+        ("reduce", "leaders(binomial, binomial)"),
+        ("broadcast", "leaders(binomial, scatter-all-gather)"),
+    ];
+    let mut table = String::new();
+    for (name, choice) in choices {
+        let selection = select(name, choice).unwrap();
+        let textbook = |hosts: &[u32]| {
+            let of_host = (0..).zip(hosts);
+            let host_of_rank = of_host.flat_map(|(host, size)| vec![host; *size as usize]);
+            let topology = Topology::hosts(&host_of_rank.collect::<Vec<u32>>());
+            let collective = collectives(name, 1)[0];
+            let asked = request(collective, Memory::Ordinary, &topology);
+            selection.textbook(&asked).unwrap()
+        };
+        let quote = textbook(HOSTS[0]).quote;
+        writeln!(table, "{name} {choice}: {quote}").unwrap();
+        writeln!(
+            table,
+            "      hosts steps    most sent     all sent    most read     all read"
+        )
+        .unwrap();
+        for hosts in HOSTS {
+            let even = hosts.iter().all(|ranks| *ranks == hosts[0]);
+            let what = match even {
+                true => format!("{} of {}", hosts.len(), hosts[0]),
+                false => hosts
+                    .iter()
+                    .map(u32::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            };
+            table += &row(&format!("{what:>9}"), &textbook(hosts));
         }
         table.push('\n');
     }

@@ -16,6 +16,8 @@ struct Row {
     summary: &'static str,
     needs: Needs,
     about: About,
+    /// What its source says that it costs.
+    textbook: &'static str,
 }
 
 /// What else people are told.
@@ -95,6 +97,7 @@ pub(crate) fn algorithms(py: Python<'_>) -> PyResult<String> {
             summary: algorithm.summary,
             needs: Needs::of(selection.requires()),
             about: About::of(&algorithm.about),
+            textbook: algorithm.quote(),
         })
     };
     json::answered(py, "null", |()| {

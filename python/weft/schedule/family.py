@@ -57,6 +57,8 @@ class Algorithm:
     """Whether blocks may have a size per rank."""
     reproducible: bool
     """Whether it combines every element in the order of ranks, in one pass: the canonical tree."""
+    textbook: str
+    """What its source says that it costs, with the source; `p` ranks and a message of `n`."""
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> Algorithm:

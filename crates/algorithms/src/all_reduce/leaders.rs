@@ -23,9 +23,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               leaders, a broadcast inside. `INSIDE` is `binomial`, `double-tree` or `slice-reduce` (then the broadcast is \
               `mapped`). Only the leaders' links are in use.",
         formulas: &[Formula::any(
-            "those of its parts, one after the other",
-            "leaders: as `INSIDE` and `BETWEEN`",
-            "as `INSIDE`",
+            "`INSIDE`'s on the A ranks of a unit, then `BETWEEN`'s on H units",
+            "leaders: `BETWEEN`'s on H ranks + that of the root of `INSIDE`'s broadcast",
+            "`INSIDE`'s",
         )],
         wins: "Small messages on several hosts with many ranks each: fewest messages between hosts.",
         source: "Jia et al., \"Highly scalable deep learning training system with mixed-precision\", 2018",
@@ -33,7 +33,10 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements {
         parts: Parts::Levels {
             inner: SCHEME.inner,
+            owners: SCHEME.owners,
             top: "ring",
+            quote: "Jia et al. 2018: a reduce and a broadcast of n in each unit; between h units the all-reduce \
+                  of n, by leaders alone",
         },
         ..Requirements::NONE
     },

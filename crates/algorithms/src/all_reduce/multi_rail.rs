@@ -32,9 +32,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               have cuts at different places; every segment between two cuts has one owner in each unit, and \
               a rank that owns several takes turns between them.",
         formulas: &[Formula::any(
-            "those of its parts, one after the other",
-            "between units those of `BETWEEN`, divided by the ranks of a unit",
-            "as `INSIDE`",
+            "`INSIDE`'s on the A ranks of a unit, then `BETWEEN`'s on H units",
+            "`INSIDE`'s + `BETWEEN`'s on H ranks / A",
+            "`INSIDE`'s",
         )],
         wins: "All but the smallest messages on several hosts with several ranks each.",
         source: "Cho et al., \"BlueConnect: decomposing all-reduce for deep learning on heterogeneous network \
@@ -43,7 +43,10 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements {
         parts: Parts::Levels {
             inner: SCHEME.inner,
+            owners: SCHEME.owners,
             top: "ring",
+            quote: "Cho et al. 2019: a reduce-scatter and an all-gather of n in each unit of a ranks; between h \
+                  units the all-reduce of n / a, by every rank",
         },
         ..Requirements::NONE
     },

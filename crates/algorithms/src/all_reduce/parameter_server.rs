@@ -11,7 +11,10 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Part, Parts, Request, Requirements, Symmetry, crossing};
+use crate::{
+    About, Algorithm, Formula, Part, Parts, Request, Requirements, Symmetry, Textbook, Volume,
+    crossing,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "parameter-server",
@@ -32,6 +35,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         parts: Parts::Count {
             of: "servers",
             alike,
+            textbook,
         },
         ..Requirements::REPRODUCIBLE
     },
@@ -71,6 +75,17 @@ fn alike(request: &Request) -> Option<u32> {
         .iter()
         .all(|server| servers.binary_search(&next(server)).is_ok());
     even.then_some(unit)
+}
+
+fn textbook(request: &Request) -> Textbook {
+    let (p, k) = (u64::from(request.ranks), servers(request).len() as u64);
+    Textbook {
+        quote: "Li et al. 2014: every worker pushes n / k to each of k servers and pulls as much; here servers \
+              have a vector of their own, so one answers p - 1 and pushes k - 1 times",
+        steps: 2,
+        sent: Volume::new((p + k - 2, k), (2 * (p - 1), 1)),
+        read: Volume::NOTHING,
+    }
 }
 
 /// The busiest ranks are servers.

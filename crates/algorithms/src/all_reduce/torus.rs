@@ -19,8 +19,8 @@ use crate::cuts::{Cuts, WHOLE, share};
 use crate::hierarchy::{Inner, Level, Scheme};
 use crate::units::Owners;
 use crate::{
-    About, Algorithm, Formula, Part, Parts, Request, Requirements, Symmetry, Topology, all_gather,
-    crossing, reduce_scatter,
+    About, Algorithm, Formula, Part, Parts, Request, Requirements, Symmetry, Textbook, Topology,
+    Volume, all_gather, crossing, reduce_scatter,
 };
 
 use super::ring;
@@ -45,7 +45,11 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               Jouppi et al., \"TPU v4\", 2023 (all dimensions at once)",
     },
     requires: Requirements {
-        parts: Parts::Count { of: "rows", alike },
+        parts: Parts::Count {
+            of: "rows",
+            alike,
+            textbook,
+        },
         ..Requirements::NONE
     },
     symmetry: Symmetry::None,
@@ -99,6 +103,25 @@ impl Shape {
 fn alike(request: &Request) -> Option<u32> {
     let shape = Shape::of(request);
     Some(if shape.is_line() { 1 } else { shape.columns })
+}
+
+fn textbook(request: &Request) -> Textbook {
+    let shape = Shape::of(request);
+    let (p, side) = (
+        u64::from(request.ranks),
+        u64::from(shape.rows.max(shape.columns)),
+    );
+    Textbook {
+        quote: "Mikami et al. 2018: 2 (x - 1) steps along rows with n, 2 (y - 1) along columns with n / x; here \
+              half of n each way at once (Jouppi et al. 2023): together 2 (p - 1) n / p",
+        steps: if shape.is_line() {
+            2 * (p - 1)
+        } else {
+            4 * (side - 1)
+        },
+        sent: Volume::by_each(p, (2 * (p - 1), p)),
+        read: Volume::NOTHING,
+    }
 }
 
 fn cost(request: &Request) -> Cost {

@@ -24,7 +24,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements {
         parts: Parts::Levels {
             inner: SCHEME.inner,
+            owners: SCHEME.owners,
             top: "binomial",
+            quote: "as Jia et al. 2018, one way: a broadcast of n among leaders, then of n in each unit",
         },
         ..Requirements::NONE
     },

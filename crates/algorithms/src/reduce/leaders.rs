@@ -28,7 +28,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     requires: Requirements {
         parts: Parts::Levels {
             inner: SCHEME.inner,
+            owners: SCHEME.owners,
             top: "binomial",
+            quote: "as Jia et al. 2018, one way: a reduce of n in each unit, then of n among leaders",
         },
         ..Requirements::NONE
     },
