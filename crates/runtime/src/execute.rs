@@ -421,6 +421,14 @@ impl Run<'_> {
         }
     }
 
+    /// What lies behind the flag of a tile's first signal to a peer: see [`Fingerprint::behind_flag`].
+    fn fingerprint_words(&self, to: u32, tile: &Tile) -> [u64; 4] {
+        let rank = self.group.rank;
+        let fingerprint = self.fingerprint.between(self.call, rank, rank, to);
+        let [count, kind, history] = fingerprint.words();
+        [count, kind, history, fingerprint.checksum(tile.g)]
+    }
+
     fn signal_with_fingerprint(
         &self,
         to: u32,
@@ -428,13 +436,15 @@ impl Run<'_> {
         signal: Signal,
         tile: &Tile,
     ) -> Result<Progress, LinkError> {
-        let rank = self.group.rank;
-        let fingerprint = self.fingerprint.between(self.call, rank, rank, to);
-        let [count, kind, history] = fingerprint.words();
-        let words = [count, kind, history, fingerprint.checksum(tile.g)];
+        let words = self.fingerprint_words(to, tile);
         let Some(memory) = link.memory() else {
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            return link.put(tile.token, signal.offset + 8, &[&bytes], Some(signal));
+            let words = words.map(u64::to_ne_bytes);
+            return link.put(
+                tile.token,
+                signal.offset + 8,
+                &[words.as_flattened()],
+                Some(signal),
+            );
         };
         for (index, word) in words.into_iter().enumerate() {
             // In bounds: `GroupState::granted` has checked the channel against the peer's pool.
@@ -460,8 +470,17 @@ impl Run<'_> {
         let (link, channel) = self.link(dst.rank)?;
         let place = self.place(tile);
         let pieces = Pieces::of(&place, src);
+        let line = channel + self.flag_line(tile);
+        // The first signal's fingerprint goes ahead of the payload, once, so that all of it can leave together.
+        if signal == Some(0) && tile.putting != Some(dst.rank) {
+            let words = self.fingerprint_words(dst.rank, tile).map(u64::to_ne_bytes);
+            let shown = link.put(tile.token, line + 8, &[words.as_flattened()], None);
+            if shown.map_err(|error| Trouble::Link(dst.rank, error))? == Progress::Pending {
+                return Ok(Some(Blocked::Link { to: dst.rank }));
+            }
+        }
         let signal = signal.map(|id| Signal {
-            offset: channel + self.flag_line(tile),
+            offset: line,
             value: flag_value(tile.g, id),
         });
         let offset = place.landing_at_peer(dst);

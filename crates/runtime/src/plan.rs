@@ -213,14 +213,13 @@ fn split(step: &Step, reach: &dyn Fn(Rank) -> bool) -> Vec<Instruction> {
     }
 }
 
-/// Lets a put carry the signal that follows it. The first signal to a peer goes alone: it carries the fingerprint.
+/// Lets a put carry the signal that follows it.
 fn fuse(program: Vec<Instruction>) -> Vec<Instruction> {
     let mut fused: Vec<Instruction> = Vec::with_capacity(program.len());
     for instruction in program {
         if let (Instruction::Signal { to, id }, Some(Instruction::Put { dst, signal, .. })) =
             (&instruction, fused.last_mut())
             && *to == dst.rank
-            && *id > 0
             && signal.is_none()
         {
             *signal = Some(*id);
