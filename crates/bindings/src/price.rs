@@ -1,11 +1,9 @@
 //! The functions `family` and `price`: which choices there are for a group, and what each would cost on a machine.
 
-use std::borrow::Cow;
-
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
-use weft_algorithms::{Memory, Reach, Request, Selection, Sizes, Topology, select};
-use weft_schedule::{Collective, Schedule, Step, parse};
+use weft_algorithms::{Memory, Reach, Selection, Topology, select};
+use weft_schedule::{Collective, Schedule, parse};
 use weft_simulate::{Job, Machine, PlayOptions, Source, closed_form, play};
 
 use crate::json;
@@ -35,9 +33,6 @@ struct PriceQuestion {
     #[serde(default)]
     schedules: Vec<String>,
     method: Method,
-    /// Whether the bytes between hosts are wanted.
-    #[serde(default)]
-    crossing: bool,
 }
 
 /// What they cost.
@@ -45,8 +40,6 @@ struct PriceQuestion {
 struct Prices {
     /// The seconds that each job takes.
     seconds: Vec<f64>,
-    /// The bytes that leave a host or come to it: of the host and in the direction for which that is most.
-    crossing_bytes: Vec<f64>,
 }
 
 /// A call on ordinary memory, root 0.
@@ -99,7 +92,6 @@ pub(crate) fn price(py: Python<'_>, question: &str) -> PyResult<String> {
         let own: Vec<Vec<Schedule>> = own.collect::<Result<_, _>>()?;
         let mut prices = Prices {
             seconds: Vec::with_capacity(question.jobs.len()),
-            crossing_bytes: Vec::with_capacity(question.jobs.len()),
         };
         for job in &question.jobs {
             let Some(machine) = question.machines.get(job.machine) else {
@@ -114,10 +106,6 @@ pub(crate) fn price(py: Python<'_>, question: &str) -> PyResult<String> {
             let topology = topology(machine, &question.domains)?;
             let seconds = job.seconds(machine, &topology, source, question.method)?;
             prices.seconds.push(seconds);
-            if question.crossing {
-                let crossing = job.crossing_bytes(&machine.topology(), &topology, source)?;
-                prices.crossing_bytes.push(crossing);
-            }
         }
         Ok(prices)
     })
@@ -163,48 +151,6 @@ impl JobQuestion {
         let rooted = ["reduce", "broadcast", "gather", "scatter"];
         let root = rooted.contains(&self.collective.as_str()).then_some(0);
         collective(&self.collective, root, ranks)
-    }
-
-    /// What passes the border of a host: of the host and in the direction for which it is most.
-    fn crossing_bytes(
-        &self,
-        hosts: &Topology,
-        topology: &Topology,
-        source: Source<'_>,
-    ) -> Result<f64, String> {
-        if hosts.depth() == 0 || hosts.units(0).len() == 1 {
-            return Ok(0.0);
-        }
-        let (ranks, elements) = (topology.ranks(), self.bytes / self.element_bytes);
-        let collective = self.collective(ranks)?;
-        let host = |rank: u32| hosts.unit_of(0, rank) as usize;
-        let (mut sent, mut received) = (vec![0; ranks as usize], vec![0; ranks as usize]);
-        for rank in 0..ranks {
-            let schedule = match source {
-                Source::Selection(selection) => Cow::Owned(selection.build(&Request {
-                    collective,
-                    ranks,
-                    rank,
-                    memory: Memory::Ordinary,
-                    sizes: Sizes::Equal,
-                    topology,
-                    parts: &[],
-                })),
-                Source::Schedules(schedules) => Cow::Borrowed(&schedules[rank as usize]),
-            };
-            let slices = schedule.steps.iter().flat_map(|step| match step {
-                Step::Copy { dsts, .. } => dsts.as_slice(),
-                _ => &[],
-            });
-            for slice in slices.filter(|slice| host(slice.rank) != host(rank)) {
-                let bounds = slice.chunks.clone();
-                let bounds = bounds.filter_map(|chunk| schedule.grid.bounds(chunk, elements));
-                let bytes = self.element_bytes * bounds.map(|b| b.end - b.start).sum::<u64>();
-                sent[host(rank)] += bytes;
-                received[host(slice.rank)] += bytes;
-            }
-        }
-        Ok(sent.into_iter().chain(received).max().unwrap_or(0) as f64)
     }
 
     fn seconds(

@@ -211,9 +211,6 @@ impl Play<'_> {
             return;
         }
         thread.progressed = true;
-        if ended == self.tiles {
-            thread.finished = Some(self.now);
-        }
         for index in 0..self.threads[rank as usize].program.landing_sources.len() {
             let thread = &self.threads[rank as usize];
             let pair = thread.pairs + thread.program.landing_sources[index];
@@ -233,6 +230,10 @@ impl Play<'_> {
             let seconds = overhead + bytes * link.send_s_per_byte;
             self.work(rank, Doing::Send(message), seconds, 0.0);
             return true;
+        }
+        // Who called waits until the last credits are on their way.
+        if thread.ended == self.tiles && thread.finished.is_none() {
+            thread.finished = Some(self.now);
         }
         let again = std::mem::take(&mut thread.progressed) || !thread.inbox.is_empty();
         thread.phase = if again { Phase::Receive } else { Phase::Asleep };

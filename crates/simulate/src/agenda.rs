@@ -17,6 +17,8 @@ pub(crate) enum Occurrence {
     Thread(u32),
     /// A message can be seen by its receiver.
     Arrival(u32),
+    /// A line has spent what it had saved up.
+    Spent,
 }
 
 /// Occurrences in the order of their times, and of being noted.

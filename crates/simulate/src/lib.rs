@@ -65,6 +65,7 @@
 
 mod advance;
 mod agenda;
+mod buckets;
 mod closed_form;
 mod error;
 mod hubs;

@@ -71,6 +71,10 @@ pub struct Link {
     pub receive_s_per_byte: f64,
     /// What a host sends, and what it receives, in bytes per second, all its ranks together.
     pub bytes_per_s: f64,
+    /// What a host's line lets pass at once after it has been idle, in bytes, before it keeps to its rate: see `buckets`. The
+    /// closed form knows nothing of it.
+    #[serde(default)]
+    pub burst_bytes: f64,
     /// What one connection carries at most, in bytes per second.
     #[serde(default)]
     pub connection_bytes_per_s: Option<f64>,
@@ -142,6 +146,7 @@ impl Default for Link {
             send_s_per_byte: 0.0,
             receive_s_per_byte: 0.0,
             bytes_per_s: 12.5e9,
+            burst_bytes: 0.0,
             connection_bytes_per_s: None,
             buffer_bytes: default_buffer_bytes(),
         }
@@ -296,6 +301,7 @@ impl Link {
         not_negative(&field("send_s_per_byte"), self.send_s_per_byte)?;
         not_negative(&field("receive_s_per_byte"), self.receive_s_per_byte)?;
         positive(&field("bytes_per_s"), self.bytes_per_s)?;
+        not_negative(&field("burst_bytes"), self.burst_bytes)?;
         match self.connection_bytes_per_s {
             Some(rate) => positive(&field("connection_bytes_per_s"), rate),
             None => Ok(()),

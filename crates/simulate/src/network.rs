@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use weft_schedule::Rank;
 
+use crate::buckets::Buckets;
 use crate::hubs::{Hubs, Watch};
 use crate::orbits::Orbits;
 use crate::share::{BundleId, Ending, ResourceId, Shares};
@@ -32,6 +33,7 @@ pub(crate) struct Network<'a> {
     hubs: Hubs,
     watch: Watch,
     pub(crate) shares: Shares,
+    buckets: Buckets,
     bundles: HashMap<Vec<ResourceId>, BundleId>,
     hosts: Vec<HostResources>,
     /// By level of switches, then by unit: up and down.
@@ -55,7 +57,7 @@ impl<'a> Network<'a> {
         host_of_rank: &'a [u32],
         hubs: Hubs,
     ) -> Self {
-        let mut shares = Shares::default();
+        let (mut shares, mut buckets) = (Shares::default(), Buckets::default());
         let last = host_of_rank[orbits.rank(orbits.representatives() - 1) as usize];
         let played = &machine.hosts[..=last as usize];
         // Of what ranks share that are not played, those that are have their part.
@@ -64,9 +66,13 @@ impl<'a> Network<'a> {
             let ranks = machine.ranks();
             shares.add_resource(f64::from(cores.min(ranks)) * orbits.part(ranks))
         });
+        let link = &machine.network;
+        let mut line = |shares: &mut Shares| {
+            buckets.add_line(shares, link.bytes_per_s * part, link.burst_bytes * part)
+        };
         let host = |ranks: &u32| HostResources {
-            sends: shares.add_resource(machine.network.bytes_per_s * part),
-            receives: shares.add_resource(machine.network.bytes_per_s * part),
+            sends: line(&mut shares),
+            receives: line(&mut shares),
             loopback: (machine.host.loopback.as_ref())
                 .map(|link| shares.add_resource(link.bytes_per_s * part)),
             cores: shared.or_else(|| {
@@ -93,6 +99,7 @@ impl<'a> Network<'a> {
             watch: Watch::new(machine.network.bytes_per_s * part),
             hubs,
             shares,
+            buckets,
             bundles: HashMap::new(),
             hosts,
             switches,
@@ -173,13 +180,15 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Computes rates anew where anything has changed, and with all links that are short.
-    pub(crate) fn settle(&mut self, now: f64, tell: &mut dyn FnMut(Ending)) {
+    /// Computes rates anew where anything has changed, and with all links that are short. Says when to do so again at the
+    /// latest.
+    pub(crate) fn settle(&mut self, now: f64, tell: &mut dyn FnMut(Ending)) -> Option<f64> {
+        self.buckets.turn(now, &mut self.shares);
         loop {
             self.shares.settle(now, tell);
             let short = self.watch.overloaded(&self.shares);
             if short.is_empty() && !self.let_go(now) {
-                return;
+                return self.buckets.next_turn(&self.shares);
             }
             for link in short {
                 for (bundle, pair) in self.watch.take_in(link) {

@@ -88,7 +88,8 @@ pub fn play(machine: &Machine, job: &Job<'_>, options: &PlayOptions) -> Result<P
     let host_of_rank = machine.host_of_rank();
     let (programs, tiles) = compile(machine, job, topology, orbits, &host_of_rank)?;
     let hubs = match options.symmetry {
-        PlaySymmetry::Auto if orbits.every_host() => {
+        // A line that saves up bytes must be reckoned with also while it is not short.
+        PlaySymmetry::Auto if orbits.every_host() && machine.network.burst_bytes == 0.0 => {
             Hubs::of(machine, orbits, &host_of_rank, &programs)
         }
         _ => Hubs::default(),
@@ -276,7 +277,7 @@ impl<'a> Play<'a> {
                 match occurrence {
                     Occurrence::Thread(rank) => self.work_ended(rank),
                     Occurrence::Arrival(message) => self.arrive(message),
-                    Occurrence::Ending(..) => {}
+                    Occurrence::Ending(..) | Occurrence::Spent => {}
                 }
             }
             self.sort_arrivals();
@@ -288,7 +289,9 @@ impl<'a> Play<'a> {
             self.runnable = runnable;
             let agenda = &mut self.agenda;
             let tell = &mut |ending: Ending| agenda.note_ending(&ending);
-            self.network.settle(self.now, tell);
+            if let Some(time) = self.network.settle(self.now, tell) {
+                self.agenda.note(time, Occurrence::Spent);
+            }
         }
         self.check_all_finished()
     }

@@ -96,7 +96,7 @@ pub(crate) struct Shares {
     resources: Vec<Resource>,
     bundles: Vec<Bundle>,
     dirty: Vec<BundleId>,
-    /// Resources that somebody has stopped using.
+    /// Resources that somebody has stopped using, or that have changed.
     freed: Vec<ResourceId>,
     epoch: u64,
     component: Vec<BundleId>,
@@ -112,6 +112,22 @@ impl Shares {
             ..Resource::default()
         });
         self.resources.len() as ResourceId - 1
+    }
+
+    /// Changes what there is of a resource.
+    pub(crate) fn set_capacity(&mut self, id: ResourceId, capacity: f64) {
+        self.resources[id as usize].capacity = capacity;
+        self.freed.push(id);
+    }
+
+    /// How much of a resource is taken.
+    pub(crate) fn used(&self, id: ResourceId) -> f64 {
+        let users = self.resources[id as usize].users.iter();
+        let of_user = |(user, place): &(BundleId, u32)| {
+            let bundle = &self.bundles[*user as usize];
+            bundle.uses[*place as usize].weight * f64::from(bundle.counted) * bundle.rate
+        };
+        users.map(of_user).sum()
     }
 
     /// A bundle without flows that uses these resources, each with a weight, and gives no flow more than `rate_max`.
@@ -226,7 +242,7 @@ impl Shares {
 
     /// Computes the rates anew where anything has changed, and tells when flows now end.
     pub(crate) fn settle(&mut self, now: f64, tell: &mut dyn FnMut(Ending)) {
-        if self.dirty.is_empty() {
+        if self.dirty.is_empty() && self.freed.is_empty() {
             return;
         }
         self.epoch += 1;

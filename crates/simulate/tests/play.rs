@@ -118,9 +118,9 @@ fn check(machine: &Machine, schedules: &[Schedule], bytes: u64, expected: &[f64]
     }
 }
 
-/// What the receiver does once a message has been sent: sees it, takes it in, copies it.
+/// What the receiver does once a message has been sent: sees it, takes it in, copies it, gives credit for the next.
 fn taken(bytes: f64) -> f64 {
-    1e-3 + (3e-3 + bytes * 2e-9) + (1e-7 + bytes * 3e-9)
+    1e-3 + (3e-3 + bytes * 2e-9) + (1e-7 + bytes * 3e-9) + 2e-3
 }
 
 #[test]
@@ -138,10 +138,8 @@ fn small_messages_leave_when_the_sender_has_nothing_else_to_do() {
     sender.push(copy(slice(0, Buffer::Output), slice(0, Buffer::Output)));
     let schedules = schedules(vec![sender, receiver]);
     let copied = 1e-7 + 1e-7 + 1000.0 * 3e-9;
-    let expected = [
-        copied,
-        copied + 2e-3 + 1000.0 * 1e-9 + 1000.0 / 1e8 + taken(1000.0),
-    ];
+    let sent = copied + 2e-3 + 1000.0 * 1e-9;
+    let expected = [sent, sent + 1000.0 / 1e8 + taken(1000.0)];
     check(&machine(&[1, 1]), &schedules, 1000, &expected);
 }
 
@@ -205,6 +203,57 @@ fn what_one_flow_leaves_another_takes() {
     let quarter = sent + 4.0 * SIZE / 1e8 + taken(SIZE);
     let expected = [sent, sent, sent, quarter, quarter, quarter];
     check(&machine, &schedules, BYTES, &expected);
+}
+
+#[test]
+fn a_line_that_was_idle_lets_pass_what_it_saved_up() {
+    let schedules = schedules(message(0, 1).into());
+    let sent = 1e-7 + 2e-3 + SIZE * 1e-9;
+    let mut machine = machine(&[1, 1]);
+    machine.network.burst_bytes = SIZE / 4.0;
+    // At first as fast as can be.
+    let fast = SIZE / 4.0 / (1e12 - 1e8);
+    let slow = (SIZE - fast * 1e12) / 1e8;
+    let finished = played(&machine, &schedules, BYTES).finished;
+    let expected = sent + fast + slow + taken(SIZE);
+    assert!(
+        (finished[1] / expected - 1.0).abs() < 1e-6,
+        "{finished:?}, not {expected}"
+    );
+    // With enough of it, the rate does not matter.
+    machine.network.burst_bytes = 2.0 * SIZE;
+    let finished = played(&machine, &schedules, BYTES).finished;
+    let expected = sent + SIZE / 1e12 + taken(SIZE);
+    assert!(
+        (finished[1] / expected - 1.0).abs() < 1e-6,
+        "{finished:?}, not {expected}"
+    );
+}
+
+#[test]
+fn a_line_saves_up_while_it_is_idle() {
+    // To rank 1, and once it has answered, again.
+    let [mut sender, mut receiver] = message(0, 1);
+    receiver.push(Step::Signal { to: 0, id: 0 });
+    sender.push(Step::Wait { from: 1, id: 0 });
+    let [mut second, mut taking] = message(0, 1);
+    for step in second.iter_mut().chain(&mut taking) {
+        if let Step::Signal { id, .. } | Step::Wait { id, .. } = step {
+            *id = 1;
+        }
+    }
+    sender.extend(second);
+    receiver.extend(taking);
+    let schedules = schedules(vec![sender, receiver]);
+    let time = |burst_bytes: f64| {
+        let mut machine = machine(&[1, 1]);
+        machine.network.burst_bytes = burst_bytes;
+        played(&machine, &schedules, BYTES).seconds
+    };
+    // The pause between both messages is longer than what it takes to save up so much.
+    let (none, some) = (time(0.0), time(SIZE / 100.0));
+    let gained = (none - some) / (SIZE / 100.0 / 1e8);
+    assert!((gained - 2.0).abs() < 0.01, "{gained}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from weft.tuning.stopwatch import Measurement, Probe
 
-__all__ = ["measure", "probes"]
+__all__ = ["Slow", "measure", "note_slow", "probes", "worthwhile"]
 
 Run = Callable[[Sequence[Probe], float], list[Measurement]]
 """Measures each probe for about so many seconds, on all ranks together."""
@@ -31,7 +31,7 @@ _WAYS = (
 )
 """Together they show latency, rate in and out of a rank and of a host, copying and combining, alone and all at once."""
 
-_BYTES = (4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
+_BYTES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20, 64 << 20)
 _LONG_S = 0.1
 """Who takes longer than this at one size is not asked at larger ones."""
 
@@ -43,19 +43,28 @@ def probes(bytes_max: int) -> list[Probe]:
     return [Probe("barrier", "dissemination", 0), *blocks]
 
 
-def measure(run: Run, what: Sequence[Probe], seconds: float, slow: Slow | None = None) -> list[Measurement]:
-    """Measures for about `seconds`, by `run`, what the group can run.
+def worthwhile(what: Sequence[Probe], slow: Slow) -> list[Probe]:
+    """Those which are not larger than what was found slow."""
+    return [probe for probe in what if probe.bytes <= slow.get((probe.collective, probe.algorithm), probe.bytes)]
 
-    What is larger than the size in `slow`, by collective and algorithm, is left out; what is found slow is added.
+
+def note_slow(measured: Sequence[Measurement], slow: Slow) -> None:
+    """Adds what has taken long."""
+    for one in measured:
+        way = (one.probe.collective, one.probe.algorithm)
+        if one.median_s > _LONG_S:
+            slow[way] = min(one.probe.bytes, slow.get(way, one.probe.bytes))
+
+
+def measure(run: Run, what: Sequence[Probe], seconds: float) -> list[Measurement]:
+    """Measures for about `seconds`, by `run`, what the group can run, small sizes first.
+
+    What is found slow at one size is left out at larger ones.
     """
     found: list[Measurement] = []
-    slow = {} if slow is None else slow
-    for probe in what:
-        way = (probe.collective, probe.algorithm)
-        if probe.bytes > slow.get(way, probe.bytes):
-            continue
-        measured = run([probe], seconds / len(what))
+    slow: Slow = {}
+    for size in dict.fromkeys(probe.bytes for probe in what):
+        measured = run(worthwhile([probe for probe in what if probe.bytes == size], slow), seconds / len(what))
+        note_slow(measured, slow)
         found += measured
-        if any(one.median_s > _LONG_S for one in measured):
-            slow[way] = min(probe.bytes, slow.get(way, probe.bytes))
     return found

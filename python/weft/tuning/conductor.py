@@ -38,7 +38,7 @@ class Conductor:
     def measure(self, probes: Sequence[Probe], seconds: float) -> list[Measurement]:
         """Measures each for about `seconds`; what the group cannot run is left out."""
         self._tell({"probes": [dataclasses.asdict(probe) for probe in probes], "seconds": seconds})
-        return self._stopwatch.measure_all(probes, seconds)
+        return self._measure_all(probes, seconds)
 
     def end(self, value: Any) -> Any:
         """Tells the other ranks that this was all, and the outcome."""
@@ -51,7 +51,10 @@ class Conductor:
             told = agree(self._group, None)
             if "outcome" in told:
                 return told["outcome"]
-            self._stopwatch.measure_all([Probe(**probe) for probe in told["probes"]], told["seconds"])
+            self._measure_all([Probe(**probe) for probe in told["probes"]], told["seconds"])
+
+    def _measure_all(self, probes: Sequence[Probe], seconds: float) -> list[Measurement]:
+        return self._stopwatch.measure_all([probe for probe in probes if self._stopwatch.runs(probe)], seconds)
 
     def _tell(self, what: dict[str, Any]) -> None:
         agree(self._group, what)

@@ -37,11 +37,6 @@ _SCALE_BYTES = (64 << 10, 1 << 20, 8 << 20, 64 << 20)
 _TRUST = 3.0
 """How much more measurements of a collective tell of that collective than of others."""
 _ELEMENT_BYTES = 4
-_UNLIMITED_BYTES_PER_S = 1e12
-
-# [Note: Token buckets] An emulated line lets pass at once what it has saved up while idle, up to a burst, and only then
-# keeps to its rate. After a rest, the first bytes of a collective up to the burst take the time that they would take on
-# a line without a limit; the limit holds for the share of the busiest line's bytes that are left.
 
 # [Note: Caches] A byte takes longer the larger the message is, because less of it is found in caches. What a byte takes
 # is a parameter at a few sizes of messages, and interpolated between them.
@@ -107,7 +102,7 @@ class Model:
         scale = float(np.exp(np.interp(np.log(max(size, 1)), np.log(_SCALE_BYTES), scales)))
         host: dict[str, Any] = {name: parameters[name] for name in _LATENCIES}
         host |= {name: parameters[name] * scale for name in _PER_BYTE}
-        network = {name: parameters[name] for name in _BETWEEN_HOSTS}
+        network = {name: parameters[name] for name in _BETWEEN_HOSTS} | {"burst_bytes": self.shape.line_burst_bytes}
         return {
             "hosts": list(self.shape.ranks_per_host),
             "host": {"cores": self.shape.cores, **host},
@@ -129,7 +124,7 @@ class Model:
 
 
 def _price(models: Sequence[Model], cases: Sequence[Case], method: str) -> np.ndarray:
-    """By model and case. On lines that are token buckets, see [Note: Token buckets]."""
+    """By model and case."""
     sizes = list(dict.fromkeys(size for _, _, size in cases))
     machines = [model.machine(size) for model in models for size in sizes]
     own = models[0].schedules
@@ -148,23 +143,8 @@ def _price(models: Sequence[Model], cases: Sequence[Case], method: str) -> np.nd
         for index in range(len(models))
         for collective, candidate, size in cases
     ]
-    table = (len(models), len(cases))
-    question = {"jobs": jobs, "schedules": list(own.values()), "method": method, "domains": models[0].shape.domains}
-    seconds, crossing = _ask(machines, question, crossing=models[0].shape.line_burst_bytes > 0)
-    seconds = seconds.reshape(table)
-    burst = models[0].shape.line_burst_bytes
-    if burst:
-        crossing = crossing.reshape(table)
-        for machine in machines:
-            machine["network"]["bytes_per_s"] = _UNLIMITED_BYTES_PER_S
-        unlimited = _ask(machines, question, crossing=False)[0].reshape(table)
-        limited = np.maximum(0.0, 1 - burst / np.maximum(crossing, 1.0))
-        seconds = unlimited + np.maximum(0.0, seconds - unlimited) * limited
+    question = {"machines": machines, "jobs": jobs, "schedules": list(own.values()), "method": method}
+    answer = json.loads(_weft.price(json.dumps({**question, "domains": models[0].shape.domains})))
     calls = np.array([[model.parameters["call_s"]] for model in models])
-    total: np.ndarray = seconds + calls
+    total: np.ndarray = np.array(answer["seconds"]).reshape((len(models), len(cases))) + calls
     return total
-
-
-def _ask(machines: Sequence[Any], question: dict[str, Any], *, crossing: bool) -> tuple[np.ndarray, np.ndarray]:
-    answer = json.loads(_weft.price(json.dumps({**question, "machines": machines, "crossing": crossing})))
-    return np.array(answer["seconds"]), np.array(answer["crossing_bytes"])

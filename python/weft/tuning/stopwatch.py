@@ -65,18 +65,28 @@ class Stopwatch:
         Every call begins with a barrier, after the rank has written its whole input and output. The first call, which
         makes the plan and grants memory, counts only if it takes long: then it is the only one.
         """
-        call, arrays = self._call(probe)
-        first = self._slowest(np.array([self._timed(call, arrays)]))
-        if first[0] > max(seconds, LONG_S):
-            return Measurement(probe, first.tolist())
-        trial = self._slowest(np.array([self._timed(call, arrays)]))[0]
-        calls = int(min(max(seconds / max(trial, 1e-7), calls_min), calls_max))
-        times = np.array([self._timed(call, arrays) for _ in range(calls)])
-        return Measurement(probe, self._slowest(times).tolist())
+        return self._together([probe], seconds, calls_min, calls_max)[0]
 
     def measure_all(self, probes: Sequence[Probe], seconds: float) -> list[Measurement]:
-        """Measures each for about `seconds`; what the group cannot run is left out."""
-        return [self.measure(probe, seconds) for probe in probes if self.runs(probe)]
+        """Measures each as `measure` does, one call of each in turn: if the machine is slow for a while, all see it."""
+        return self._together(probes, seconds, calls_min=3, calls_max=400)
+
+    def _together(self, probes: Sequence[Probe], seconds: float, calls_min: int, calls_max: int) -> list[Measurement]:
+        made = [self._call(probe) for probe in probes]
+        first = self._slowest(np.array([self._timed(*one) for one in made]))
+        again = [one for one, took in zip(made, first, strict=True) if took <= max(seconds, LONG_S)]
+        trial = self._slowest(np.array([self._timed(*one) for one in again]))
+        calls = [int(min(max(seconds / max(took, 1e-7), calls_min), calls_max)) for took in trial]
+        times: list[list[float]] = [[] for _ in again]
+        for turn in range(1, max(calls, default=0) + 1):
+            for one, wanted, taken in zip(again, calls, times, strict=True):
+                if len(taken) * max(calls) < wanted * turn:
+                    taken.append(self._timed(*one))
+        slowest = iter([self._slowest(np.array(taken)).tolist() for taken in times])
+        return [
+            Measurement(probe, next(slowest) if took <= max(seconds, LONG_S) else [float(took)])
+            for probe, took in zip(probes, first, strict=True)
+        ]
 
     def runs(self, probe: Probe) -> bool:
         """Whether the group can run it. The same on every rank, because the choice depends on what all know alike."""

@@ -1,11 +1,12 @@
 """One measuring process: `python -m weft.bench.model.worker SPEC`.
 
-In every round it measures the parameters' probes, then every algorithm at every size, so that both see the machine at
-the same speed.
+In every round it measures, size by size, the parameters' probes and every algorithm, in turns, so that both see the
+machine at the same speed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ _NETWORK_BYTES_MAX = 8 << 20
 """Larger messages tell nothing more of a network."""
 _LONG_S = 1.0
 """Longer calls are made in the first round only."""
+_SMALL_BYTES = 4096
 
 
 def main() -> None:
@@ -37,22 +39,24 @@ def main() -> None:
         kernel.take_short_turns(_TURN_S)
     with weft.init(pool_bytes=1 << 30, timeout=600.0, profile="none") as group:
         stopwatch = Stopwatch(group, max(sizes), _rest_s(setting))
-        probes = calibration.probes(max(sizes) if setting.hosts == 1 else min(max(sizes), _NETWORK_BYTES_MAX))
-        portions = [probes[index :: len(sizes)] for index in range(len(sizes))]
+        bytes_max = max(sizes) if setting.hosts == 1 else min(max(sizes), _NETWORK_BYTES_MAX)
+        probes = [probe for probe in calibration.probes(bytes_max) if stopwatch.runs(_small(probe))]
         first: list[Measurement] = []
         cells: list[Measurement] = []
         long: set[Probe] = set()
         slow: calibration.Slow = {}
-        runs = {name: stopwatch.runs(Probe("all-reduce", name, 4096)) for name in spec["algorithms"]}
+        algorithms = [name for name in spec["algorithms"] if stopwatch.runs(Probe("all-reduce", name, _SMALL_BYTES))]
         for turn in range(spec["rounds"]):
-            for size, portion in zip(sizes, portions, strict=True):
-                first += calibration.measure(stopwatch.measure_all, portion, spec["calibration_s"] / len(sizes), slow)
-                for probe in [Probe("all-reduce", name, size) for name in spec["algorithms"] if runs[name]]:
-                    if probe in long:
-                        continue
-                    cells.append(stopwatch.measure(probe, spec["cell_s"]))
-                    if cells[-1].median_s > _LONG_S:
-                        long.add(probe)
+            for smaller, size in zip([-1, *sizes], sizes, strict=False):
+                # Together, so that both see the machine at the same speed.
+                near = [probe for probe in probes if smaller < probe.bytes <= size]
+                known = calibration.worthwhile(near, slow)
+                asked = [probe for name in algorithms if (probe := Probe("all-reduce", name, size)) not in long]
+                measured = stopwatch.measure_all([*known, *asked], spec["cell_s"])
+                calibration.note_slow(measured[: len(known)], slow)
+                long.update(one.probe for one in measured if one.median_s > _LONG_S)
+                first += measured[: len(known)]
+                cells += measured[len(known) :]
             if group.rank == 0:
                 print(f"round {turn + 1} of {spec['rounds']}", flush=True)
         if group.rank == 0:
@@ -63,6 +67,10 @@ def main() -> None:
                 observed.merged(cells),
             )
             Path(spec["result"]).write_text(json.dumps(found.to_value()))
+
+
+def _small(probe: Probe) -> Probe:
+    return dataclasses.replace(probe, bytes=_SMALL_BYTES)
 
 
 def _rest_s(setting: Setting) -> float:
