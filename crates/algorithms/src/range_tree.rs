@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use weft_schedule::Rank;
 
+use crate::cost::Phase;
 use crate::{Request, crossing};
 
 /// A rank's place in the tree.
@@ -65,6 +66,23 @@ pub(crate) fn crossing(request: &Request, root: Rank) -> f64 {
         Some((place.parent?, rank, place.range.len() as u64))
     });
     crossing::of_blocks(request, edges) * request.block_share()
+}
+
+/// The rounds in which the root's blocks are handed down the tree, all ranks' but its own through its hands. A rank copies so much of
+/// the message beside.
+pub(crate) fn scattering(request: &Request, copied: f64) -> Vec<Phase> {
+    let rounds = depth(request.ranks);
+    let children = request.ranks.next_power_of_two().ilog2();
+    let level = Phase {
+        share: request.others_share() / f64::from(children),
+        crossing: crossing(request, request.root()) / f64::from(rounds),
+        ..Phase::signals(rounds)
+    };
+    let mut phases = level.spread(children, 0, Phase { copied, ..level });
+    if let Some(first) = phases.first_mut() {
+        first.received = f64::from(request.ranks / 2) * request.block_share();
+    }
+    phases
 }
 
 /// The blocks that pass an edge when a range of ranks is halved again and again, and one half's blocks go to or come from the other.

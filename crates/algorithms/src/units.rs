@@ -1,7 +1,5 @@
 //! The units of one level, and which rank of each owns which share of the message.
 
-use std::collections::BTreeSet;
-
 use weft_schedule::{Collective, Fraction, Grid, Rank};
 
 use crate::Request;
@@ -32,6 +30,8 @@ impl Owners {
 pub(crate) struct Units {
     owners: Owners,
     members: Vec<Vec<Rank>>,
+    /// Every size that units have, ascending.
+    sizes: Vec<u32>,
     /// The unit with the root, and its place there.
     root: Option<(u32, u32)>,
     /// The rank's unit.
@@ -59,7 +59,12 @@ impl Units {
             Collective::Reduce { root } | Collective::Broadcast { root } => Some(place(root)),
             _ => None,
         };
-        let sizes: BTreeSet<u32> = units.iter().map(|unit| unit.len() as u32).collect();
+        let mut sizes: Vec<u32> = Vec::new();
+        for size in units.iter().map(|unit| unit.len() as u32) {
+            if let Err(place) = sizes.binary_search(&size) {
+                sizes.insert(place, size);
+            }
+        }
         let cuts = match owners {
             Owners::Slices => {
                 let grids: Vec<Grid> = sizes.iter().map(|size| Grid::Equal(*size)).collect();
@@ -70,6 +75,7 @@ impl Units {
         let mut units = Units {
             owners,
             members: units,
+            sizes,
             root,
             own,
             member,
@@ -101,9 +107,8 @@ impl Units {
     }
 
     /// Every size that units have.
-    pub(crate) fn sizes(&self) -> impl Iterator<Item = u32> + use<> {
-        let sizes: BTreeSet<u32> = self.members.iter().map(|unit| unit.len() as u32).collect();
-        sizes.into_iter()
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = u32> {
+        self.sizes.iter().copied()
     }
 
     /// The size of each unit.

@@ -13,6 +13,7 @@ from weft.bench.sizes import parse_sizes
 from weft.config import parse_bytes
 from weft.errors import ArgumentError, ConfigError
 from weft.schedule import Schedule
+from weft.simulation import Machine
 
 __all__ = [
     "add_domains",
@@ -22,7 +23,7 @@ __all__ = [
     "at_least",
     "hosts",
     "machine_of",
-    "machine_parameters",
+    "machine",
     "names",
     "own_schedules",
     "size",
@@ -84,7 +85,19 @@ def own_schedules(pairs: Sequence[tuple[str, str]] | None) -> dict[str, Schedule
     return {name: Schedule(text) for name, text in choice.schedules(dict(pairs)).items()}
 
 
-def machine_parameters(path: Path | None) -> dict[str, Any]:
+def machine(arguments: argparse.Namespace) -> Machine:
+    """What `--ranks`, `--hosts`, `--domains` and the options of `add_machine` describe."""
+    return Machine(
+        ranks=arguments.ranks,
+        hosts=arguments.hosts or 1,
+        domains=arguments.domains,
+        gbps=arguments.gbps,
+        latency_us=arguments.latency_us,
+        parameters=_machine_parameters(arguments.machine),
+    )
+
+
+def _machine_parameters(path: Path | None) -> dict[str, Any]:
     """What stands in such a file: the machine itself, or a profile with one."""
     if path is None:
         return {}

@@ -18,7 +18,7 @@ from weft.cli.times import show_time
 from weft.cli.verify import describe
 from weft.errors import ArgumentError, ConfigError, ScheduleError
 from weft.schedule import Algorithm, Call, Planned, Schedule, algorithms, plan
-from weft.simulation import Candidate, Machine, candidates, gantt, own_candidates
+from weft.simulation import Candidate, candidates, gantt, own_candidates
 from weft.tuning.profile import Profile, hardware
 from weft.tuning.profile import candidates as profiles
 
@@ -164,7 +164,7 @@ def _show(arguments: argparse.Namespace) -> int:
         print("\n".join(f"# {line}" for line in summary(planned)))
         print(planned.schedule.text, end="")
     if arguments.draw is not None:
-        picture = gantt(_machine(arguments), arguments.size, call, planned.algorithm)
+        picture = gantt(options.machine(arguments), arguments.size, call, planned.algorithm)
         arguments.draw.parent.mkdir(parents=True, exist_ok=True)
         arguments.draw.write_text(picture, encoding="utf-8")
         print(f"picture: {arguments.draw}", file=sys.stderr)
@@ -173,7 +173,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _explain(arguments: argparse.Namespace) -> int:
     call, profile = _call(arguments), _profile(arguments)
-    machine = _machine(arguments)
+    machine = options.machine(arguments)
     if profile is not None:
         machine = dataclasses.replace(machine, parameters=options.machine_of(profile[1].machine))
     found = candidates(machine, arguments.size, call)
@@ -251,17 +251,6 @@ def _call(arguments: argparse.Namespace) -> Call:
         domains=arguments.domains,
         memory=arguments.memory,
         sizes=arguments.sizes,
-    )
-
-
-def _machine(arguments: argparse.Namespace) -> Machine:
-    return Machine(
-        ranks=arguments.ranks,
-        hosts=arguments.hosts or 1,
-        domains=arguments.domains,
-        gbps=arguments.gbps,
-        latency_us=arguments.latency_us,
-        parameters=options.machine_parameters(arguments.machine),
     )
 
 

@@ -147,16 +147,11 @@ def _scaling(
 
 
 def _machine(arguments: argparse.Namespace) -> Machine:
-    return Machine(
-        ranks=arguments.ranks,
-        hosts=arguments.hosts or 1,
-        domains=arguments.domains,
-        gbps=arguments.gbps,
-        latency_us=arguments.latency_us,
+    return dataclasses.replace(
+        options.machine(arguments),
         switches=arguments.switch,
         slowdown_max=arguments.variation,
         stragglers=arguments.straggler,
-        parameters=options.machine_parameters(arguments.machine),
     )
 
 

@@ -7,7 +7,7 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::range_tree::{self, Place, along_ranges};
+use crate::range_tree::{Place, along_ranges, scattering};
 use crate::ring::{Window, pass_around};
 use crate::{
     About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
@@ -37,24 +37,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 
 fn cost(request: &Request) -> Cost {
     let (ranks, share) = (request.ranks, request.block_share());
-    let rounds = range_tree::depth(ranks);
-    let children = ranks.next_power_of_two().ilog2();
-    let level = Phase {
-        share: request.others_share() / f64::from(children),
-        crossing: range_tree::crossing(request, request.root()) / f64::from(rounds),
-        ..Phase::signals(rounds)
-    };
-    let mut scatter = level.spread(
-        children,
-        0,
-        Phase {
-            copied: request.staged(share),
-            ..level
-        },
-    );
-    if let Some(first) = scatter.first_mut() {
-        first.received = f64::from(ranks / 2) * share;
-    }
+    let scatter = scattering(request, request.staged(share));
     let pass = Phase {
         crossing: crossing::shift(request, 1) * share,
         copied: request.staged(share),

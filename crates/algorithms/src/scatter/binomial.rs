@@ -6,8 +6,8 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
-use crate::range_tree::{Place, along_ranges, crossing, depth};
+use crate::cost::Cost;
+use crate::range_tree::{Place, along_ranges, scattering};
 use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -34,25 +34,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 };
 
 fn cost(request: &Request) -> Cost {
-    let rounds = depth(request.ranks);
-    let children = request.ranks.next_power_of_two().ilog2();
-    let level = Phase {
-        share: request.others_share() / f64::from(children),
-        crossing: crossing(request, request.root()) / f64::from(rounds),
-        ..Phase::signals(rounds)
-    };
-    let mut phases = level.spread(
-        children,
-        0,
-        Phase {
-            copied: request.block_share(),
-            ..level
-        },
-    );
-    if let Some(first) = phases.first_mut() {
-        first.received = f64::from(request.ranks / 2) * request.block_share();
-    }
-    Cost::of(request, phases)
+    Cost::of(request, scattering(request, request.block_share()))
 }
 
 fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
