@@ -62,7 +62,8 @@
 //!
 //! `make simulate-large` plays every algorithm on 10,000 ranks and every composed choice on 100,000, and marks what takes more than a
 //! minute of one core or 8 GiB. Known to take more: `parameter-server` with some 40 servers or more, as every message changes the rates of
-//! many; and 16 tiles of `multi-rail(.., halving-doubling)`, with or without `-blocks`, on 12,500 hosts of 8: 100 s.
+//! many; and 16 tiles of what goes in halves or doublings among 12,500 hosts of 8, which are no power of two: 100 s with
+//! `multi-rail(slice-reduce, halving-doubling)`, more with other parts inside, or with `leaders`.
 #![forbid(unsafe_code)]
 
 mod advance;
