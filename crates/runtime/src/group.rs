@@ -86,7 +86,8 @@ impl Group {
     /// Meets the other ranks through the store and makes a group with them.
     ///
     /// Every rank calls it with the same `size` and with a store that is used for this group only. Fails with [`Error::Timeout`]
-    /// naming the missing ranks, with [`Error::Aborted`] once `cancel` is true, and with [`Error::Config`] where settings differ.
+    /// naming the missing ranks, with [`Error::Aborted`] once `cancel` is true, with [`Error::Config`] where settings differ, and with
+    /// [`Error::PeerLost`] if a rank that this one keeps a link to has left again meanwhile: creation is no barrier.
     pub fn create(
         endpoint: Arc<Endpoint>,
         store: &dyn Store,

@@ -80,6 +80,7 @@ fn a_schedule_of_ones_own_runs_like_any_other() {
 #[test]
 fn a_wrong_schedule_is_refused_with_the_verifiers_message() {
     Ranks::run(TransportChoice::Loopback, 2, |group| {
+        until_all_have_met(group);
         let refusal = |schedules| {
             let error = group.add_schedule("mine", schedules).unwrap_err();
             assert!(matches!(error, Error::Config(_)), "{error}");
