@@ -31,8 +31,9 @@ _BETWEEN_HOSTS = {
     "bytes_per_s": 1e9,
 }
 _CALL_S = 4e-6
-_SCALES = {"scale_64K": 1.0, "scale_1M": 1.0, "scale_8M": 1.0, "scale_64M": 1.0}
-"""See [Note: Caches]. The first is 1 by definition."""
+_THREADS_PER_BYTE = ("send_s_per_byte", "receive_s_per_byte")
+_SCALES = {"scale_1M": 1.0, "scale_8M": 1.0, "scale_64M": 1.0}
+"""See [Note: Caches]. Before them comes 1, at 64 KiB. Between hosts the line is what larger messages wait for."""
 _SCALE_BYTES = (64 << 10, 1 << 20, 8 << 20, 64 << 20)
 _TRUST = 3.0
 """How much more measurements of a collective tell of that collective than of others."""
@@ -80,7 +81,7 @@ class Model:
     def typical(shape: Shape) -> Model:
         """A server of 2025 with 10 Gbit/s."""
         network = _BETWEEN_HOSTS if shape.networked else {}
-        scales = {} if shape.networked else dict(list(_SCALES.items())[1:])
+        scales = dict(list(_SCALES.items())[: 1 if shape.networked else None])
         return Model(shape, {"call_s": _CALL_S, **_LATENCIES, **_PER_BYTE, **scales, **network})
 
     @staticmethod
@@ -97,11 +98,11 @@ class Model:
 
     def machine(self, size: int) -> dict[str, Any]:
         """As the simulator takes it, for messages of a size."""
-        parameters = {**_BETWEEN_HOSTS, **_SCALES, **self.parameters}
-        scales = [np.log(parameters[name]) for name in _SCALES]
-        scale = float(np.exp(np.interp(np.log(max(size, 1)), np.log(_SCALE_BYTES), scales)))
-        host: dict[str, Any] = {name: parameters[name] for name in _LATENCIES}
-        host |= {name: parameters[name] * scale for name in _PER_BYTE}
+        parameters = {**_BETWEEN_HOSTS, **self.parameters}
+        scale = self._scale(size)
+        for name in (*_PER_BYTE, *_THREADS_PER_BYTE):
+            parameters[name] *= scale
+        host: dict[str, Any] = {name: parameters[name] for name in (*_LATENCIES, *_PER_BYTE)}
         network = {name: parameters[name] for name in _BETWEEN_HOSTS} | {"burst_bytes": self.shape.line_burst_bytes}
         return {
             "hosts": list(self.shape.ranks_per_host),
@@ -109,6 +110,13 @@ class Model:
             "network": network,
             "shared_cores": self.shape.cores if self.shape.emulated else None,
         }
+
+    def _scale(self, size: int) -> float:
+        """See [Note: Caches]. Beyond the last size that is known, as there."""
+        scales = [1.0]
+        for name in _SCALES:
+            scales.append(self.parameters.get(name, scales[-1]))
+        return float(np.exp(np.interp(np.log(max(size, 1)), np.log(_SCALE_BYTES), np.log(scales))))
 
     def to_value(self) -> dict[str, Any]:
         """For JSON: the parameters, and the machine at the size where the scales begin."""
