@@ -43,7 +43,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes("4K:64M"), metavar="SIZES")
     parser.add_argument("--quick", action="store_true", help="up to 1M, one round: a look, not a record")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
-    parser.add_argument("--cell-seconds", type=float, default=0.03, metavar="S", help="per measured call and round")
+    parser.add_argument("--cell-seconds", type=float, default=0.015, metavar="S", help="per measured call and round")
     parser.add_argument("--output", type=Path, default=Path("build/validate-model"), metavar="DIRECTORY")
     parser.add_argument("--observed", type=Path, metavar="FILE", help="predict what was measured before")
     arguments = parser.parse_args()
