@@ -291,9 +291,16 @@ class Group:
         Without `source` the operation works in place, or on nothing at all without `target` too.
         """
     def send(
-        self, to: int, tag: int, pointer: int, nbytes: int, timeout: float | None = None, hold: object = None
+        self,
+        to: int,
+        tag: int,
+        pointer: int,
+        nbytes: int,
+        timeout: float | None = None,
+        hold: object = None,
+        background: bool = True,
     ) -> Work:
-        """Starts sending bytes to a rank."""
+        """Starts sending bytes to a rank; not in the background: the caller is about to wait."""
     def receive(
         self,
         source: int | None,
@@ -302,8 +309,9 @@ class Group:
         nbytes: int,
         timeout: float | None = None,
         hold: object = None,
+        background: bool = True,
     ) -> Work:
-        """Starts receiving bytes from a rank, or from any."""
+        """Starts receiving bytes from a rank, or from any; not in the background: the caller is about to wait."""
     def split(
         self,
         ranks: Sequence[int],

@@ -21,13 +21,16 @@ class Messages:
 
     def send(self, x: Any, to: int, tag: int = 0, *, timeout: float | None = None) -> None:
         """Sends `x` to rank `to`, which receives it with the same tag; returns once `x` may be changed again."""
-        self.send_async(x, to, tag, timeout=timeout).wait()
+        self._send(x, to, tag, timeout, background=False).wait()
 
     def send_async(self, x: Any, to: int, tag: int = 0, *, timeout: float | None = None) -> Work[None]:
         """As `send`, returning at once; it is the returned handle that waits."""
+        return self._send(x, to, tag, timeout, background=True)
+
+    def _send(self, x: Any, to: int, tag: int, timeout: float | None, *, background: bool) -> Work[None]:
         source = readable(x, "x")
         to, tag = self._seat.peer(to, "to"), _checked(tag)
-        native = self._native.send(to, tag, source.pointer, source.nbytes, timeout, source)
+        native = self._native.send(to, tag, source.pointer, source.nbytes, timeout, source, background)
         return Work(native, lambda _: None)
 
     def recv(self, x: Any, source: int | None = None, tag: int = 0, *, timeout: float | None = None) -> int:
@@ -39,14 +42,17 @@ class Messages:
             tag: Tells messages of the same two ranks apart.
             timeout: Seconds that it may take.
         """
-        return self.recv_async(x, source, tag, timeout=timeout).wait()
+        return self._recv(x, source, tag, timeout, background=False).wait()
 
     def recv_async(self, x: Any, source: int | None = None, tag: int = 0, *, timeout: float | None = None) -> Work[int]:
         """As `recv`, returning at once; it is the returned handle that waits."""
+        return self._recv(x, source, tag, timeout, background=True)
+
+    def _recv(self, x: Any, source: int | None, tag: int, timeout: float | None, *, background: bool) -> Work[int]:
         target = writable(x, "x")
         source, tag = None if source is None else self._seat.peer(source, "source"), _checked(tag)
         array = target.array
-        native = self._native.receive(source, tag, array.pointer, array.nbytes, timeout, target)
+        native = self._native.receive(source, tag, array.pointer, array.nbytes, timeout, target, background)
 
         def finish(work: _weft.Work) -> int:
             target.finish()

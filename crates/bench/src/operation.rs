@@ -70,7 +70,7 @@ impl PingPong {
 
     fn send(&self, to: u32) -> Result<(), String> {
         // SAFETY: the promise made to `new`.
-        ended(unsafe { self.group.send(to, 0, self.sent, self.bytes, None) })
+        ended(unsafe { self.group.send(to, 0, self.sent, self.bytes, None, false) })
     }
 
     fn receive(&self, from: u32) -> Result<(), String> {
@@ -78,7 +78,7 @@ impl PingPong {
         // SAFETY: as above.
         ended(unsafe {
             self.group
-                .receive(Some(from), 0, received, self.bytes, None)
+                .receive(Some(from), 0, received, self.bytes, None, false)
         })
     }
 }

@@ -201,7 +201,7 @@ impl Group {
     }
 
     /// Starts sending bytes to a rank.
-    #[pyo3(signature = (to, tag, pointer, nbytes, timeout=None, hold=None))]
+    #[pyo3(signature = (to, tag, pointer, nbytes, timeout=None, hold=None, background=true))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn send(
         &self,
@@ -212,20 +212,21 @@ impl Group {
         nbytes: u64,
         timeout: Option<f64>,
         hold: Option<Py<PyAny>>,
+        background: bool,
     ) -> PyResult<Work> {
         let timeout = optional_duration(py, timeout)?;
         let sent = py.detach(|| {
             // SAFETY: as for `issue`.
             unsafe {
                 self.inner
-                    .send(to, tag, pointer as *const u8, nbytes, timeout)
+                    .send(to, tag, pointer as *const u8, nbytes, timeout, background)
             }
         });
         checked(py, sent).map(|work| Work::new(work, hold))
     }
 
     /// Starts receiving bytes from a rank, or from any.
-    #[pyo3(signature = (source, tag, pointer, nbytes, timeout=None, hold=None))]
+    #[pyo3(signature = (source, tag, pointer, nbytes, timeout=None, hold=None, background=true))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
     fn receive(
         &self,
@@ -236,13 +237,14 @@ impl Group {
         nbytes: u64,
         timeout: Option<f64>,
         hold: Option<Py<PyAny>>,
+        background: bool,
     ) -> PyResult<Work> {
         let timeout = optional_duration(py, timeout)?;
         let received = py.detach(|| {
             // SAFETY: as for `issue`.
             unsafe {
                 self.inner
-                    .receive(source, tag, pointer as *mut u8, nbytes, timeout)
+                    .receive(source, tag, pointer as *mut u8, nbytes, timeout, background)
             }
         });
         checked(py, received).map(|work| Work::new(work, hold))

@@ -12,6 +12,8 @@ use crate::work::{Completion, Work};
 impl Group {
     /// Sends bytes to a rank, which receives them by the same tag.
     ///
+    /// With `background`, the progress thread is woken to drive it; without, the caller is about to wait for it.
+    ///
     /// # Safety
     /// Until the operation is over, `memory` stays readable and unchanged for `bytes` bytes.
     pub unsafe fn send(
@@ -21,6 +23,7 @@ impl Group {
         memory: *const u8,
         bytes: u64,
         timeout: Option<Duration>,
+        background: bool,
     ) -> Result<Work, Error> {
         self.check_usable()?;
         self.check_rank("send to", to)?;
@@ -66,14 +69,17 @@ impl Group {
             };
             group.tell(to, &message)
         })?;
-        self.engine.hand_over();
+        if background {
+            self.engine.hand_over();
+        }
         Ok(Work {
             completion,
             engine: self.engine.clone(),
         })
     }
 
-    /// Receives bytes from a rank, or from any, by tag. The sender must send exactly `bytes` bytes.
+    /// Receives bytes from a rank, or from any, by tag. The sender must send exactly `bytes` bytes. `background` is as for
+    /// [`Group::send`].
     ///
     /// # Safety
     /// Until the operation is over, `memory` stays writable for `bytes` bytes and nobody else touches it.
@@ -84,6 +90,7 @@ impl Group {
         memory: *mut u8,
         bytes: u64,
         timeout: Option<Duration>,
+        background: bool,
     ) -> Result<Work, Error> {
         self.check_usable()?;
         if let Some(from) = from {
@@ -108,7 +115,9 @@ impl Group {
                 None => Ok(()),
             }
         })?;
-        self.engine.hand_over();
+        if background {
+            self.engine.hand_over();
+        }
         Ok(Work {
             completion,
             engine: self.engine.clone(),

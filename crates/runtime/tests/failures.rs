@@ -264,10 +264,10 @@ fn a_message_of_another_length_fails_on_both_sides() {
             let sent = bytes as u64;
             let work = if rank == 0 {
                 // SAFETY: the buffer lives until the wait is over.
-                unsafe { group.send(1, 7, memory, sent, None) }
+                unsafe { group.send(1, 7, memory, sent, None, false) }
             } else {
                 // SAFETY: as above.
-                unsafe { group.receive(Some(0), 7, memory, sent + 1, None) }
+                unsafe { group.receive(Some(0), 7, memory, sent + 1, None, false) }
             };
             work.unwrap().wait(None, &mut || false).err()
         });

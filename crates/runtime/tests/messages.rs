@@ -31,11 +31,21 @@ fn messages_of_all_sizes_find_their_receivers() {
                         received.as_mut_ptr(),
                         bytes as u64,
                         None,
+                        tag % 2 == 0,
                     )
                 };
                 let receive = receive.unwrap();
                 // SAFETY: as above.
-                let send = unsafe { group.send(to, tag as u64, sent.as_ptr(), bytes as u64, None) };
+                let send = unsafe {
+                    group.send(
+                        to,
+                        tag as u64,
+                        sent.as_ptr(),
+                        bytes as u64,
+                        None,
+                        tag % 3 == 0,
+                    )
+                };
                 send.unwrap().wait(None, &mut || false).unwrap();
                 receive.wait(None, &mut || false).unwrap();
                 assert_eq!(receive.source(), Some(from));

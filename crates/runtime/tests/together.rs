@@ -208,12 +208,15 @@ impl<'a> Player<'a> {
         let (to, from) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
         let (sent, mut received) = (message(rank), vec![0; bytes]);
         // SAFETY: the memory is kept until the waits are over.
-        let send = unsafe { self.group.send(to, tag, sent.as_ptr(), bytes as u64, None) };
+        let send = unsafe {
+            self.group
+                .send(to, tag, sent.as_ptr(), bytes as u64, None, true)
+        };
         let memory = received.as_mut_ptr();
         // SAFETY: as above.
         let receive = unsafe {
             self.group
-                .receive(Some(from), tag, memory, bytes as u64, None)
+                .receive(Some(from), tag, memory, bytes as u64, None, true)
         };
         send.unwrap().wait(None, &mut || false).unwrap();
         receive.unwrap().wait(None, &mut || false).unwrap();
