@@ -278,8 +278,8 @@ impl GroupState {
                 value: self.lanes[lane].ended,
             };
             match link.signal(signal) {
-                Ok(()) => {}
-                // A peer that has left needs no credit.
+                // A peer that has left needs no credit, nor one that has left since its link was last read.
+                Ok(()) | Err(LinkError::Left) => {}
                 Err(_) if self.left[rank] => {}
                 Err(error) => return Err(Trouble::Link(*source, error)),
             }
