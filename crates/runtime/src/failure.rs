@@ -84,10 +84,11 @@ impl State {
     fn grant(&mut self, id: u64, rank: u32, remote: Remote) -> Result<(), Trouble> {
         self.answer_grant(id, rank)?;
         match self.groups.get_mut(&id) {
-            Some(group) => group
+            // Without a channel, the link has ended since: who needs it is told when it asks for it.
+            Some(group) if group.channels[rank as usize].is_some() => group
                 .granted(rank, remote)
                 .map_err(|error| Trouble::Link(rank, error)),
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 

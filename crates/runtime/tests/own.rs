@@ -156,6 +156,7 @@ fn a_profile_brings_its_schedules_and_the_plan_is_the_same_elsewhere() {
         group.add_schedule("mine", again).unwrap();
         let half = group.split(&[0, 2], "half", SplitOptions::default());
         let half = half.unwrap().map(|half| name_of(&half, 8));
+        until_all_have_met(group);
         (output, (explained, half))
     });
     let (outputs, found): (Vec<_>, Vec<_>) = found.into_iter().unzip();
