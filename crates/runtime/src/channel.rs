@@ -118,6 +118,11 @@ impl Layout {
     }
 }
 
+/// The slot of tile `g`, among those of its lane.
+pub(crate) fn slot_of(g: u64) -> usize {
+    (g % SLOTS as u64) as usize
+}
+
 /// The value of a flag once signal `id` of tile `g` was sent.
 pub(crate) fn flag_value(g: u64, id: u32) -> u64 {
     (g << 16) | u64::from(id + 1)

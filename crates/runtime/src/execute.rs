@@ -11,7 +11,7 @@ use weft_schedule::Slice;
 use weft_transport::{Link, LinkError, Progress, Segment, Signal};
 
 use crate::call::Fingerprint;
-use crate::channel::{SLOTS, flag_value};
+use crate::channel::{flag_value, slot_of};
 use crate::group_state::GroupState;
 use crate::inline::Outcome;
 use crate::memory::{self, Pieces};
@@ -211,7 +211,7 @@ impl GroupState {
             }
             for target in &running.plan.landing_targets {
                 if let Some(channel) = &mut self.channels[*target as usize] {
-                    channel.landed[lane][(g % SLOTS as u64) as usize] = g + 1;
+                    channel.landed[lane][slot_of(g)] = g + 1;
                 }
             }
             budget.next_token += 1;
@@ -252,7 +252,7 @@ impl GroupState {
         if let Some(from) = neighbours.iter().find(absent) {
             return Some(Blocked::Grant { from: *from });
         }
-        let slot = (g % SLOTS as u64) as usize;
+        let slot = slot_of(g);
         let occupied = |rank: &&u32| {
             channel(rank).is_some_and(|channel| {
                 let word = pool.word(channel.local.offset + self.layout.credit(lane));
@@ -347,9 +347,7 @@ impl Run<'_> {
     }
 
     fn flag_line(&self, tile: &Tile) -> u64 {
-        self.group
-            .layout
-            .flag(self.lane, (tile.g % SLOTS as u64) as usize)
+        self.group.layout.flag(self.lane, slot_of(tile.g))
     }
 
     /// Why a wait is not over yet, if so.
@@ -436,16 +434,10 @@ impl Run<'_> {
         signal: Signal,
         tile: &Tile,
     ) -> Result<Progress, LinkError> {
-        let words = self.fingerprint_words(to, tile);
         let Some(memory) = link.memory() else {
-            let words = words.map(u64::to_ne_bytes);
-            return link.put(
-                tile.token,
-                signal.offset + 8,
-                &[words.as_flattened()],
-                Some(signal),
-            );
+            return self.put_fingerprint(to, link, signal.offset, Some(signal), tile);
         };
+        let words = self.fingerprint_words(to, tile);
         for (index, word) in words.into_iter().enumerate() {
             // In bounds: `GroupState::granted` has checked the channel against the peer's pool.
             let address = memory
@@ -458,6 +450,19 @@ impl Run<'_> {
             target.store(word, Ordering::Relaxed);
         }
         link.signal(signal).map(|()| Progress::Done)
+    }
+
+    /// Sends what lies behind a flag over a link, and then the signal, if it is given.
+    fn put_fingerprint(
+        &self,
+        to: u32,
+        link: &dyn Link,
+        line: u64,
+        signal: Option<Signal>,
+        tile: &Tile,
+    ) -> Result<Progress, LinkError> {
+        let words = self.fingerprint_words(to, tile).map(u64::to_ne_bytes);
+        link.put(tile.token, line + 8, &[words.as_flattened()], signal)
     }
 
     fn put(
@@ -473,8 +478,7 @@ impl Run<'_> {
         let line = channel + self.flag_line(tile);
         // The first signal's fingerprint goes ahead of the payload, once, so that all of it can leave together.
         if signal == Some(0) && tile.putting != Some(dst.rank) {
-            let words = self.fingerprint_words(dst.rank, tile).map(u64::to_ne_bytes);
-            let shown = link.put(tile.token, line + 8, &[words.as_flattened()], None);
+            let shown = self.put_fingerprint(dst.rank, link, line, None, tile);
             if shown.map_err(|error| Trouble::Link(dst.rank, error))? == Progress::Pending {
                 return Ok(Some(Blocked::Link { to: dst.rank }));
             }

@@ -4,7 +4,7 @@ use weft_kernels::DType;
 use weft_schedule::{Buffer, Slice};
 use weft_transport::Segment;
 
-use crate::channel::SLOTS;
+use crate::channel::slot_of;
 use crate::execute::element_type;
 use crate::geometry::Side;
 use crate::group_state::GroupState;
@@ -30,7 +30,7 @@ impl<'a> Place<'a> {
         tile: &Tile,
         dtype: DType,
     ) -> Self {
-        let slot = (tile.g % SLOTS as u64) as usize;
+        let slot = slot_of(tile.g);
         Place {
             group,
             running,

@@ -74,7 +74,8 @@ class Stopwatch:
     def _together(self, probes: Sequence[Probe], seconds: float, calls_min: int, calls_max: int) -> list[Measurement]:
         made = [self._call(probe) for probe in probes]
         first = self._slowest(np.array([self._timed(*one) for one in made]))
-        again = [one for one, took in zip(made, first, strict=True) if took <= max(seconds, LONG_S)]
+        long = first > max(seconds, LONG_S)
+        again = [one for one, only_once in zip(made, long, strict=True) if not only_once]
         trial = self._slowest(np.array([self._timed(*one) for one in again]))
         calls = [int(min(max(seconds / max(took, 1e-7), calls_min), calls_max)) for took in trial]
         times: list[list[float]] = [[] for _ in again]
@@ -84,8 +85,8 @@ class Stopwatch:
                     taken.append(self._timed(*one))
         slowest = iter([self._slowest(np.array(taken)).tolist() for taken in times])
         return [
-            Measurement(probe, next(slowest) if took <= max(seconds, LONG_S) else [float(took)])
-            for probe, took in zip(probes, first, strict=True)
+            Measurement(probe, [float(took)] if only_once else next(slowest))
+            for probe, took, only_once in zip(probes, first, long, strict=True)
         ]
 
     def runs(self, probe: Probe) -> bool:

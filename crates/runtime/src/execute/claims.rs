@@ -15,7 +15,7 @@ use weft_transport::{Segment, Signal};
 
 use super::{Blocked, Budget, Run, Trouble};
 use crate::Error;
-use crate::channel::SLOTS;
+use crate::channel::slot_of;
 use crate::group::Group;
 use crate::group_state::GroupState;
 use crate::operation::Tile;
@@ -189,10 +189,6 @@ impl Run<'_> {
     fn claim(&self, id: u32, tile: &Tile) -> u64 {
         self.group.layout.claim(self.lane, slot_of(tile.g), id)
     }
-}
-
-fn slot_of(g: u64) -> usize {
-    (g % SLOTS as u64) as usize
 }
 
 fn internal(what: &str) -> Trouble {
