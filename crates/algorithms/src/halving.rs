@@ -95,11 +95,7 @@ fn depth(ranks: u32) -> u32 {
 /// The longest chain of signals. Where few ranks take part in the last division, those who wait for it are not waited for in the one above:
 /// they are the last of their halves, which face ranks that have two partners.
 fn steps(ranks: u32) -> u32 {
-    let floor_log = ranks.ilog2();
-    match 4 * ranks <= 5 << floor_log {
-        true => floor_log,
-        false => floor_log + 1,
-    }
+    textbook_steps(ranks.into()) as u32
 }
 
 /// The cost where each rank sends the blocks of the other half to the rank that it faces, downwards: first division first.
@@ -179,15 +175,38 @@ fn crossings(
         .collect()
 }
 
-/// The longest chain of signals of a recursive halving or doubling: ⌈log2 p⌉, or one less up to 5/4 of a power of two.
+/// The longest chain of signals of a recursive halving or doubling: ⌈log2 p⌉, or one less up to 81/64 of a power of two: counted to 3,000 ranks.
 pub(crate) fn textbook_steps(p: u64) -> u64 {
     let floor_log = u64::from(p.ilog2());
-    floor_log + u64::from(4 * p > 5 << floor_log)
+    floor_log + u64::from(64 * p > 81 << floor_log)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::divisions;
+    use super::{divisions, textbook_steps};
+
+    /// By the recursion on the two halves: when a rank has everything, it has its own half's and, a step later, what it waits for.
+    fn chain(ranks: usize) -> Vec<u64> {
+        if ranks == 1 {
+            return vec![0];
+        }
+        let [lower, upper] = [ranks.div_ceil(2), ranks / 2].map(chain);
+        let faces = |half: &[u64], at: usize| 1 + half.get(at).unwrap_or(&half[0]);
+        let both = [(&lower, &upper), (&upper, &lower)];
+        let halves = both.map(|(own, other)| {
+            let with_other = own.iter().enumerate();
+            with_other.map(|(at, own)| *own.max(&faces(other, at)))
+        });
+        halves.into_iter().flatten().collect()
+    }
+
+    #[test]
+    fn the_longest_chain_is_as_priced() {
+        for ranks in 2..1500 {
+            let longest = chain(ranks).into_iter().max();
+            assert_eq!(longest, Some(textbook_steps(ranks as u64)), "{ranks}");
+        }
+    }
 
     #[test]
     fn ranks_face_each_other_consistently() {

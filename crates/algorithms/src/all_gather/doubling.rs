@@ -16,7 +16,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "Two neighbours exchange their blocks, two neighbouring pairs exchange theirs, and so on: opposite \
               ranks of two groups exchange what the groups have. Where a group has one rank more than the \
-              other, one of the other's ranks sends twice; up to 5/4 of a power of two that costs no step.",
+              other, one of the other's ranks sends twice; up to 81/64 of a power of two that costs no step.",
         formulas: &[
             Formula::ordinary(
                 "⌈log₂ P⌉ for powers of two, else at most as many",

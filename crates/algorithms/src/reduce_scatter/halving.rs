@@ -17,7 +17,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "The ranks are divided into two halves; each sends what the other half needs to its opposite there \
               and reduces what comes; the same within the half. Where a half has one rank more, that rank \
-              sends to one that has a partner already; up to 5/4 of a power of two that costs no step.",
+              sends to one that has a partner already; up to 81/64 of a power of two that costs no step.",
         formulas: &[Formula::any(
             "⌈log₂ P⌉ for powers of two, else at most as many",
             "N (P − 1) / P",
