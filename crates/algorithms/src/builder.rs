@@ -1,5 +1,6 @@
 //! Writes one rank's program down: counts signals, names slices, stages where memory is not shared.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use weft_schedule::{Buffer, Encoding, Grid, Rank, Schedule, Slice, Step};
@@ -40,13 +41,13 @@ pub(crate) fn block(rank: Rank) -> Range<u32> {
 pub(crate) struct Builder {
     schedule: Schedule,
     memory: Memory,
-    signals_sent: Vec<u32>,
-    signals_awaited: Vec<u32>,
+    /// By peer.
+    signals_sent: HashMap<Rank, u32>,
+    signals_awaited: HashMap<Rank, u32>,
 }
 
 impl Builder {
     pub(crate) fn new(request: &Request, grid: Grid) -> Self {
-        let ranks = request.ranks as usize;
         Builder {
             schedule: Schedule {
                 collective: request.collective,
@@ -58,8 +59,8 @@ impl Builder {
                 steps: Vec::new(),
             },
             memory: request.memory,
-            signals_sent: vec![0; ranks],
-            signals_awaited: vec![0; ranks],
+            signals_sent: HashMap::new(),
+            signals_awaited: HashMap::new(),
         }
     }
 
@@ -295,13 +296,13 @@ impl Builder {
 
     /// Tells `to` that everything so far is done.
     pub(crate) fn signal(&mut self, to: Rank) {
-        let id = next(&mut self.signals_sent[to as usize]);
+        let id = next(self.signals_sent.entry(to).or_default());
         self.schedule.steps.push(Step::Signal { to, id });
     }
 
     /// Waits for the next signal of `from`.
     pub(crate) fn wait(&mut self, from: Rank) {
-        let id = next(&mut self.signals_awaited[from as usize]);
+        let id = next(self.signals_awaited.entry(from).or_default());
         self.schedule.steps.push(Step::Wait { from, id });
     }
 

@@ -12,12 +12,14 @@ use std::collections::HashMap;
 
 use weft_schedule::{Buffer, Rank, Schedule, Slice, Step};
 
+use crate::cuts::Starts;
+
 /// Where a part stands in the program that it is embedded in.
 pub(crate) struct Place<'a> {
-    /// By rank within the part: the rank.
-    pub(crate) ranks: &'a [Rank],
-    /// By chunk of the part: its first chunk in the whole grid; and the end of the last.
-    pub(crate) starts: &'a [u32],
+    /// Which rank a rank within the part is.
+    pub(crate) rank_of: &'a dyn Fn(Rank) -> Rank,
+    /// By chunk of the part: its first chunk in the whole grid.
+    pub(crate) starts: &'a Starts,
     /// Where the part's entries begin among all.
     pub(crate) at: Offset,
     /// Whether all contributions are in once the part has combined those of its ranks.
@@ -127,7 +129,7 @@ pub(crate) struct Entries {
 
 impl Entries {
     /// Makes room for a part. Parts at the same place share it.
-    pub(crate) fn hold(&mut self, part: &Schedule, starts: &[u32], at: Offset) {
+    pub(crate) fn hold(&mut self, part: &Schedule, starts: &Starts, at: Offset) {
         hold(&mut self.scratch, &part.scratch, starts, at.scratch);
         hold(&mut self.landing, &part.landing, starts, at.landing);
     }
@@ -139,7 +141,7 @@ impl Entries {
     }
 }
 
-fn hold(widths: &mut Vec<u32>, part: &[u32], starts: &[u32], at: u32) {
+fn hold(widths: &mut Vec<u32>, part: &[u32], starts: &Starts, at: u32) {
     let end = at as usize + part.len();
     if widths.len() < end {
         widths.resize(end, 0);
@@ -147,11 +149,7 @@ fn hold(widths: &mut Vec<u32>, part: &[u32], starts: &[u32], at: u32) {
     // Some parts have as many entries as ranks, all of one width.
     let mut widest: HashMap<u32, u32> = HashMap::new();
     for (width, of_part) in widths[at as usize..].iter_mut().zip(part) {
-        let needed = *widest.entry(*of_part).or_insert_with(|| {
-            let ranges = starts.windows(*of_part as usize + 1);
-            let widths = ranges.map(|range| range[range.len() - 1] - range[0]);
-            widths.max().unwrap_or_default()
-        });
+        let needed = *(widest.entry(*of_part)).or_insert_with(|| starts.widest(*of_part));
         *width = needed.max(*width);
     }
 }
@@ -193,11 +191,11 @@ impl Embedding<'_> {
                 })
             }
             Step::Signal { to, id } => Some(Step::Signal {
-                to: self.place.ranks[*to as usize],
+                to: (self.place.rank_of)(*to),
                 id: *id,
             }),
             Step::Wait { from, id } => Some(Step::Wait {
-                from: self.place.ranks[*from as usize],
+                from: (self.place.rank_of)(*from),
                 id: *id,
             }),
         }
@@ -213,7 +211,7 @@ impl Embedding<'_> {
 
     fn slice(&self, slice: &Slice, own: Buffer) -> Slice {
         let place = self.place;
-        let start = |chunk: u32| place.starts[chunk as usize];
+        let start = |chunk: u32| place.starts.of(chunk);
         let buffer = match slice.buffer {
             Buffer::Input | Buffer::Output if slice.rank == self.rank => own,
             Buffer::Input | Buffer::Output => Buffer::Output,
@@ -222,13 +220,13 @@ impl Embedding<'_> {
                 base: start(base),
             },
             Buffer::Landing { from, entry, base } => Buffer::Landing {
-                from: place.ranks[from as usize],
+                from: (place.rank_of)(from),
                 entry: place.at.landing + entry,
                 base: start(base),
             },
         };
         Slice {
-            rank: place.ranks[slice.rank as usize],
+            rank: (place.rank_of)(slice.rank),
             buffer,
             chunks: start(slice.chunks.start)..start(slice.chunks.end),
             encoding: slice.encoding,

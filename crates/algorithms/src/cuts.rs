@@ -20,55 +20,161 @@ pub(crate) const fn share(numerator: u32, denominator: u32) -> Fraction {
 }
 
 /// The cuts of a grid that all parts can be laid over.
-pub(crate) struct Cuts {
-    ascending: Vec<Fraction>,
+pub(crate) enum Cuts {
+    /// So many equal chunks.
+    Even(u32),
+    /// The cuts themselves, ascending from 0 to 1.
+    Listed(Vec<Fraction>),
+}
+
+/// Where each chunk of a part begins among those of the whole grid.
+pub(crate) enum Starts {
+    /// All its chunks have the same width.
+    Even { first: u32, width: u32, chunks: u32 },
+    /// By chunk; and the end of the last.
+    Listed(Vec<u32>),
 }
 
 impl Cuts {
     /// All cuts that these grids have when each is laid over its window.
     pub(crate) fn of<'a>(grids: impl IntoIterator<Item = (&'a Grid, Window)>) -> Self {
+        let grids: Vec<(&Grid, Window)> = grids.into_iter().collect();
+        if let Some(chunks) = even_chunks(&grids) {
+            return Cuts::Even(chunks);
+        }
         let mut ascending: Vec<Fraction> = vec![WHOLE.start, WHOLE.end];
-        for (grid, window) in grids {
-            ascending.extend(laid_over(grid, &window));
+        for (grid, window) in &grids {
+            ascending.extend(laid_over(grid, window));
         }
         ascending.sort_by(compare);
         ascending.dedup_by(|a, b| compare(a, b) == Ordering::Equal);
-        Cuts { ascending }
+        let chunks = ascending.len() as u32 - 1;
+        let expected = (0..=chunks).map(|index| share(index, chunks));
+        let mut pairs = ascending.iter().zip(expected);
+        match pairs.all(|(cut, share)| compare(cut, &share) == Ordering::Equal) {
+            true => Cuts::Even(chunks),
+            false => Cuts::Listed(ascending),
+        }
     }
 
     /// The grid with these cuts.
     pub(crate) fn grid(&self) -> Grid {
-        let chunks = self.chunks();
-        let mut expected = (0..=chunks).map(|index| share(index, chunks));
-        match self.ascending.iter().all(|cut| {
-            expected
-                .next()
-                .is_some_and(|share| compare(cut, &share) == Ordering::Equal)
-        }) {
-            true => Grid::Equal(chunks),
-            false => Grid::Cuts(self.ascending.clone()),
+        match self {
+            Cuts::Even(chunks) => Grid::Equal(*chunks),
+            Cuts::Listed(cuts) => Grid::Cuts(cuts.clone()),
         }
     }
 
     /// The cuts themselves, ascending from 0 to 1.
     pub(crate) fn into_fractions(self) -> Vec<Fraction> {
-        self.ascending
+        match self {
+            Cuts::Even(chunks) => (0..=chunks).map(|index| share(index, chunks)).collect(),
+            Cuts::Listed(cuts) => cuts,
+        }
     }
 
     /// The number of chunks.
     pub(crate) fn chunks(&self) -> u32 {
-        self.ascending.len() as u32 - 1
+        match self {
+            Cuts::Even(chunks) => *chunks,
+            Cuts::Listed(cuts) => cuts.len() as u32 - 1,
+        }
     }
 
-    /// Where each chunk of a grid begins that is laid over a window, and behind them where the window ends. The cuts must be
-    /// those of this grid among others.
-    pub(crate) fn starts(&self, grid: &Grid, window: &Window) -> Vec<u32> {
-        let index_of = |cut: Fraction| {
-            let found = self.ascending.binary_search_by(|own| compare(own, &cut));
-            found.expect("the grid is one of those that the cuts are made of") as u32
-        };
-        laid_over(grid, window).map(index_of).collect()
+    /// Where each chunk of a grid begins that is laid over a window. The cuts must be those of this grid among others.
+    pub(crate) fn starts(&self, grid: &Grid, window: &Window) -> Starts {
+        match (self, grid) {
+            (Cuts::Even(_), Grid::Equal(chunks) | Grid::Blocks(chunks)) => {
+                let [first, end] = [window.start, window.end].map(|cut| self.index_of(cut));
+                Starts::Even {
+                    first,
+                    width: (end - first) / chunks,
+                    chunks: *chunks,
+                }
+            }
+            _ => Starts::Listed(
+                laid_over(grid, window)
+                    .map(|cut| self.index_of(cut))
+                    .collect(),
+            ),
+        }
     }
+
+    fn index_of(&self, cut: Fraction) -> u32 {
+        match self {
+            Cuts::Even(chunks) => cut.of(u64::from(*chunks)) as u32,
+            Cuts::Listed(cuts) => {
+                let found = cuts.binary_search_by(|own| compare(own, &cut));
+                found.expect("the grid is one of those that the cuts are made of") as u32
+            }
+        }
+    }
+}
+
+impl Starts {
+    /// Where a chunk begins; the chunk behind the last begins where that one ends.
+    pub(crate) fn of(&self, chunk: u32) -> u32 {
+        match self {
+            Starts::Even { first, width, .. } => first + chunk * width,
+            Starts::Listed(starts) => starts[chunk as usize],
+        }
+    }
+
+    /// The greatest width of so many chunks that follow each other; 0 if there are not as many.
+    pub(crate) fn widest(&self, of: u32) -> u32 {
+        match self {
+            Starts::Even { width, chunks, .. } if of <= *chunks => of * width,
+            Starts::Even { .. } => 0,
+            Starts::Listed(starts) => {
+                let ranges = starts.windows(of as usize + 1);
+                let widths = ranges.map(|range| range[range.len() - 1] - range[0]);
+                widths.max().unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// The number of chunks if all cuts together are evenly spaced, and that can be told without listing them: the cuts of all
+/// grids are at multiples of the finest spacing, and where it is used covers everything.
+fn even_chunks(grids: &[(&Grid, Window)]) -> Option<u32> {
+    let mut denominator = 1;
+    let mut spacings = Vec::with_capacity(grids.len());
+    for (grid, window) in grids {
+        let (Grid::Equal(chunks) | Grid::Blocks(chunks)) = grid else {
+            return None;
+        };
+        let (start, end) = (window.start, window.end);
+        let [over, under] = [start, end].map(|cut| u128::from(cut.denominator));
+        let width = u128::from(end.numerator) * over - u128::from(start.numerator) * under;
+        let spacing = reduced(width, over * under * u128::from(*chunks));
+        let (_, of_start) = reduced(u128::from(start.numerator), over);
+        for other in [spacing.1, of_start] {
+            denominator *= other / greatest_common_divisor(denominator, other);
+            if denominator > u128::from(u32::MAX) {
+                return None;
+            }
+        }
+        spacings.push(spacing);
+    }
+    let chunks = denominator as u32;
+    let index = |cut: Fraction| cut.of(u64::from(chunks));
+    let finest = grids
+        .iter()
+        .zip(spacings)
+        .filter(|(_, s)| *s == (1, denominator));
+    let mut covered: Vec<[u64; 2]> = finest
+        .map(|((_, window), _)| [index(window.start), index(window.end)])
+        .collect();
+    covered.sort_unstable();
+    let end = covered
+        .iter()
+        .try_fold(0, |end, [from, to]| (*from <= end).then_some(end.max(*to)));
+    (end == Some(u64::from(chunks))).then_some(chunks)
+}
+
+fn reduced(numerator: u128, denominator: u128) -> (u128, u128) {
+    let divisor = greatest_common_divisor(numerator, denominator);
+    (numerator / divisor, denominator / divisor)
 }
 
 /// The cuts of a grid when it covers a window of the message.
@@ -136,9 +242,42 @@ pub(crate) fn compare(a: &Fraction, b: &Fraction) -> Ordering {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cuts, WHOLE, compare, share, within};
+    use super::{Cuts, Starts, WHOLE, compare, even_chunks, share, within};
     use std::cmp::Ordering;
     use weft_schedule::Grid;
+
+    fn listed(starts: &Starts, chunks: u32) -> Vec<u32> {
+        (0..=chunks).map(|chunk| starts.of(chunk)).collect()
+    }
+
+    /// That cuts are even is told without listing them as it is with.
+    #[test]
+    fn even_cuts_are_found_without_listing_them() {
+        for (parts, chunks, whole) in
+            (1..7).flat_map(|p| (1..13).flat_map(move |c| (1..13).map(move |w| (p, c, w))))
+        {
+            let (within_part, of_whole) = (Grid::Equal(chunks), Grid::Equal(whole));
+            let windows = (0..parts).map(|part| share(part, parts)..share(part + 1, parts));
+            let mut grids: Vec<_> = windows.map(|window| (&within_part, window)).collect();
+            grids.push((&of_whole, WHOLE));
+            let mut cuts = vec![(0, 1), (1, 1)];
+            cuts.extend((0..=parts * chunks).map(|index| (index, parts * chunks)));
+            cuts.extend((0..=whole).map(|index| (index, whole)));
+            cuts.sort_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)));
+            cuts.dedup_by(|a, b| a.0 * b.1 == b.0 * a.1);
+            let all = cuts.len() as u32 - 1;
+            let even = (0..)
+                .zip(&cuts)
+                .all(|(index, cut)| index * cut.1 == cut.0 * all);
+            assert_eq!(
+                even_chunks(&grids),
+                even.then_some(all),
+                "{parts} {chunks} {whole}"
+            );
+            let grid = Cuts::of(grids).grid();
+            assert_eq!((grid.chunks(), matches!(grid, Grid::Equal(_))), (all, even));
+        }
+    }
 
     #[test]
     fn equal_grids_stay_equal() {
@@ -150,8 +289,9 @@ mod tests {
             (&three, halves[1].clone()),
         ]);
         assert_eq!(cuts.grid(), Grid::Equal(6));
-        assert_eq!(cuts.starts(&two, &WHOLE), [0, 3, 6]);
-        assert_eq!(cuts.starts(&three, &halves[1]), [3, 4, 5, 6]);
+        assert_eq!(listed(&cuts.starts(&two, &WHOLE), 2), [0, 3, 6]);
+        assert_eq!(listed(&cuts.starts(&three, &halves[1]), 3), [3, 4, 5, 6]);
+        assert_eq!(cuts.starts(&three, &halves[1]).widest(2), 2);
     }
 
     #[test]
@@ -168,8 +308,9 @@ mod tests {
                 .zip(&expected)
                 .all(|(a, b)| compare(a, b) == Ordering::Equal)
         );
-        assert_eq!(cuts.starts(&two, &WHOLE), [0, 2, 4]);
-        assert_eq!(cuts.starts(&three, &WHOLE), [0, 1, 3, 4]);
+        assert_eq!(listed(&cuts.starts(&two, &WHOLE), 2), [0, 2, 4]);
+        assert_eq!(listed(&cuts.starts(&three, &WHOLE), 3), [0, 1, 3, 4]);
+        assert_eq!(cuts.starts(&two, &WHOLE).widest(1), 2);
     }
 
     #[test]

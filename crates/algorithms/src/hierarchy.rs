@@ -142,8 +142,8 @@ impl Scheme {
 }
 
 /// One level of units, as one of its ranks sees it.
-pub(crate) struct Level {
-    units: Units,
+pub(crate) struct Level<'a> {
+    units: Units<'a>,
     window: Window,
     inward: Option<Inside>,
     outward: Option<Inside>,
@@ -165,9 +165,9 @@ struct Middle {
     schedule: Schedule,
 }
 
-impl Level {
+impl<'a> Level<'a> {
     /// The innermost level of the request's topology, for a window of the message. Its entries of temporary memory begin at `at`.
-    pub(crate) fn new(request: &Request, scheme: Scheme, window: Window, at: Offset) -> Self {
+    pub(crate) fn new(request: &Request<'a>, scheme: Scheme, window: Window, at: Offset) -> Self {
         let units = Units::new(request, scheme.owners);
         let component = scheme.component(request.parts[0]);
         let inside = |algorithm: Option<&'static Algorithm>, inward: bool| {
@@ -201,7 +201,7 @@ impl Level {
                 ranks: units.count(),
                 rank: units.own,
                 memory: memory(request),
-                topology: &request.topology.without_innermost(),
+                topology: request.topology.outer(),
                 parts: &request.parts[1..],
                 ..*request
             };
@@ -303,7 +303,7 @@ impl Level {
             return Vec::new();
         };
         let place = Place {
-            ranks: self.units.members(),
+            rank_of: &|member| self.units.members()[member as usize],
             starts: &cuts.starts(&schedule.grid, &self.window),
             at,
             complete: self.middle.is_none(),
@@ -319,7 +319,7 @@ impl Level {
         let programs = self.units.owned_segments().map(|index| {
             let window = self.segment(index);
             let place = Place {
-                ranks: &self.units.owners_of(index),
+                rank_of: &|unit| self.units.owner_in(unit, index),
                 starts: &cuts.starts(&schedule.grid, &window),
                 at: self.middle_at(index),
                 complete: true,

@@ -44,7 +44,7 @@ fn level_cost(request: &Request, scheme: Scheme) -> Cost {
                 ranks: units.count(),
                 rank: 0,
                 memory: memory(request),
-                topology: &request.topology.without_innermost(),
+                topology: request.topology.outer(),
                 parts: &request.parts[1..],
                 ..*request
             },

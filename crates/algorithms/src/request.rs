@@ -27,7 +27,7 @@ pub enum Sizes {
 /// Invariants: `rank` and the root, if any, are below `ranks`; `collective` is the one that the algorithm is
 /// registered for; `sizes` is [`Sizes::Equal`] unless the algorithm supports per-rank sizes; `topology` is one of `ranks`
 /// ranks; `parts` are what the algorithm takes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
     /// What is to be achieved.
     pub collective: Collective,

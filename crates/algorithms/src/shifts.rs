@@ -53,17 +53,18 @@ impl Selection {
     }
 
     fn shifts_of_units(&self, request: &Request) -> Shifts {
-        let mut topology = request.topology.seen_by(self.levels()).into_owned();
+        let seen = request.topology.seen_by(self.levels());
+        let mut topology = seen.as_ref();
         let (Some(top), Some(outermost)) = (self.top(), topology.even_unit()) else {
             return Shifts::NONE;
         };
         let unit = topology.unit_size(0);
         for _ in 0..self.levels().min(topology.depth()) {
-            topology = topology.without_innermost();
+            topology = topology.outer();
         }
         let owners = Request {
             ranks: topology.ranks(),
-            topology: &topology,
+            topology,
             parts: &[],
             ..*request
         };

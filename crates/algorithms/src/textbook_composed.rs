@@ -105,7 +105,7 @@ impl Levels {
                 collective: units.among_owners(request.collective),
                 ranks,
                 rank: 0,
-                topology: &request.topology.without_innermost(),
+                topology: request.topology.outer(),
                 parts: outer,
                 ..*request
             }),

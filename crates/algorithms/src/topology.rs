@@ -1,8 +1,9 @@
 //! Which ranks are close to each other.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
+use std::sync::{Arc, OnceLock};
 
 use weft_schedule::Rank;
 
@@ -12,32 +13,57 @@ use weft_schedule::Rank;
 /// than there are levels is meant for the outer ones, and such levels are left out for it.
 ///
 /// Invariant: ranks that share a unit share one at every level further out.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Debug)]
 pub struct Topology {
     ranks: u32,
     /// By level, then by rank: the lowest rank of the rank's unit.
     levels: Vec<Vec<Rank>>,
     /// So many of the innermost levels are known to lie inside hosts: all of them, if there is one host.
     inside: usize,
+    /// Worked out when the first rank's program needs it: for all ranks together it takes no longer than for one.
+    innermost: OnceLock<Arc<Innermost>>,
 }
+
+/// What follows from a topology that has a level.
+#[derive(Debug)]
+struct Innermost {
+    /// As [`Topology::units`] of level 0.
+    units: Vec<Vec<Rank>>,
+    /// Every size that they have, ascending.
+    sizes: Vec<u32>,
+    outer: Topology,
+}
+
+impl PartialEq for Topology {
+    fn eq(&self, other: &Self) -> bool {
+        (self.ranks, self.inside, &self.levels) == (other.ranks, other.inside, &other.levels)
+    }
+}
+
+impl Eq for Topology {}
 
 impl Topology {
     /// No unit is known: every rank is as far from all others.
     pub fn flat(ranks: u32) -> Self {
+        Topology::new(ranks, Vec::new(), 0)
+    }
+
+    fn new(ranks: u32, levels: Vec<Vec<Rank>>, inside: usize) -> Self {
         Topology {
             ranks,
-            levels: Vec::new(),
-            inside: 0,
+            levels,
+            inside,
+            innermost: OnceLock::new(),
         }
     }
 
     /// One level: ranks with the same number are on one host.
     pub fn hosts(host_of_rank: &[u32]) -> Self {
-        Topology {
-            ranks: host_of_rank.len() as u32,
-            levels: vec![lowest_ranks(host_of_rank)],
-            inside: 0,
-        }
+        Topology::new(
+            host_of_rank.len() as u32,
+            vec![lowest_ranks(host_of_rank)],
+            0,
+        )
     }
 
     /// Levels inside hosts, innermost first, then the hosts. Ranks of one host with the same number share a domain.
@@ -112,11 +138,7 @@ impl Topology {
                 ));
             }
         }
-        Ok(Topology {
-            ranks: ranks as u32,
-            levels,
-            inside: 0,
-        })
+        Ok(Topology::new(ranks as u32, levels, 0))
     }
 
     /// The number of ranks.
@@ -139,11 +161,11 @@ impl Topology {
     pub fn seen_by(&self, levels: usize) -> Cow<'_, Topology> {
         match self.inside.min(self.levels.len().saturating_sub(levels)) {
             0 => Cow::Borrowed(self),
-            left_out => Cow::Owned(Topology {
-                ranks: self.ranks,
-                levels: self.levels[left_out..].to_vec(),
-                inside: self.inside - left_out,
-            }),
+            left_out => Cow::Owned(Topology::new(
+                self.ranks,
+                self.levels[left_out..].to_vec(),
+                self.inside - left_out,
+            )),
         }
     }
 
@@ -195,14 +217,34 @@ impl Topology {
         self.levels[level][rank as usize]
     }
 
+    /// The innermost units as [`Topology::units`] lists them, and every size that they have, ascending. There must be a level.
+    pub(crate) fn innermost_units(&self) -> (&[Vec<Rank>], &[u32]) {
+        let innermost = self.innermost();
+        (&innermost.units, &innermost.sizes)
+    }
+
     /// The topology of the innermost units, each counted as one rank. There must be a level. Behind the last one, every rank is a
     /// unit of its own; or none is known, inside a host.
-    pub(crate) fn without_innermost(&self) -> Topology {
-        let units: Vec<Rank> = (0..self.ranks)
-            .filter(|rank| self.unit_of(0, *rank) == *rank)
-            .collect();
+    pub(crate) fn outer(&self) -> &Topology {
+        &self.innermost().outer
+    }
+
+    fn innermost(&self) -> &Innermost {
+        self.innermost.get_or_init(|| {
+            let units = self.units(0);
+            let sizes: BTreeSet<u32> = units.iter().map(|unit| unit.len() as u32).collect();
+            let lowest: Vec<Rank> = units.iter().map(|unit| unit[0]).collect();
+            Arc::new(Innermost {
+                outer: self.of_units(&lowest),
+                sizes: sizes.into_iter().collect(),
+                units,
+            })
+        })
+    }
+
+    fn of_units(&self, lowest: &[Rank]) -> Topology {
         if self.levels.len() == 1 && self.is_one_host() {
-            return Topology::flat(units.len() as u32);
+            return Topology::flat(lowest.len() as u32);
         }
         let outer = if self.levels.len() > 1 {
             &self.levels[1..]
@@ -210,14 +252,14 @@ impl Topology {
             &self.levels
         };
         let levels = outer.iter().map(|level| {
-            let unit_of_unit: Vec<u32> = units.iter().map(|unit| level[*unit as usize]).collect();
+            let unit_of_unit: Vec<u32> = lowest.iter().map(|unit| level[*unit as usize]).collect();
             lowest_ranks(&unit_of_unit)
         });
-        Topology {
-            levels: levels.collect(),
-            ranks: units.len() as u32,
-            inside: self.inside.saturating_sub(1),
-        }
+        Topology::new(
+            lowest.len() as u32,
+            levels.collect(),
+            self.inside.saturating_sub(1),
+        )
     }
 
     /// The ranks of each unit at `level`, in order; the units are ordered by their lowest rank.
@@ -293,10 +335,7 @@ mod tests {
         assert_eq!(found(&[[0, 1, 2, 3], [0, 0, 1, 1], [7, 7, 9, 9]]), Ok(1));
         assert!(found(&[[0, 0, 1, 1], [0, 1, 1, 1]]).is_err());
         let two = Topology::domains(&[vec![0, 0, 1, 1]], &hosts).unwrap();
-        assert_eq!(
-            (two.depth(), two.without_innermost()),
-            (1, Topology::flat(2))
-        );
+        assert_eq!((two.depth(), two.outer()), (1, &Topology::flat(2)));
         assert_eq!(two.seen_by(0).as_ref(), &Topology::flat(4));
         assert_eq!(
             Topology::domains(&[vec![0]], &hosts).unwrap_err(),

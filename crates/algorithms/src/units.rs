@@ -27,11 +27,11 @@ impl Owners {
 }
 
 /// The units of one level, as one rank sees them.
-pub(crate) struct Units {
+pub(crate) struct Units<'a> {
     owners: Owners,
-    members: Vec<Vec<Rank>>,
+    members: &'a [Vec<Rank>],
     /// Every size that units have, ascending.
-    sizes: Vec<u32>,
+    sizes: &'a [u32],
     /// The unit with the root, and its place there.
     root: Option<(u32, u32)>,
     /// The rank's unit.
@@ -44,10 +44,10 @@ pub(crate) struct Units {
     pub(crate) segments_of_one: u32,
 }
 
-impl Units {
+impl<'a> Units<'a> {
     /// The innermost units of the request's topology, which must have a level.
-    pub(crate) fn new(request: &Request, owners: Owners) -> Self {
-        let units = request.topology.units(0);
+    pub(crate) fn new(request: &Request<'a>, owners: Owners) -> Self {
+        let (units, sizes) = request.topology.innermost_units();
         let place = |rank: Rank| {
             let lowest = request.topology.unit_of(0, rank);
             let own = units.partition_point(|unit| unit[0] < lowest);
@@ -59,12 +59,6 @@ impl Units {
             Collective::Reduce { root } | Collective::Broadcast { root } => Some(place(root)),
             _ => None,
         };
-        let mut sizes: Vec<u32> = Vec::new();
-        for size in units.iter().map(|unit| unit.len() as u32) {
-            if let Err(place) = sizes.binary_search(&size) {
-                sizes.insert(place, size);
-            }
-        }
         let cuts = match owners {
             Owners::Slices => {
                 let grids: Vec<Grid> = sizes.iter().map(|size| Grid::Equal(*size)).collect();
@@ -162,12 +156,9 @@ impl Units {
         }
     }
 
-    /// The ranks that own a segment, unit by unit.
-    pub(crate) fn owners_of(&self, segment: usize) -> Vec<Rank> {
-        let units = (0..).zip(&self.members);
-        units
-            .map(|(unit, members)| members[self.owner(segment, unit) as usize])
-            .collect()
+    /// The rank of a unit that owns a segment.
+    pub(crate) fn owner_in(&self, unit: u32, segment: usize) -> Rank {
+        self.members[unit as usize][self.owner(segment, unit) as usize]
     }
 
     /// The place in its unit of the rank that owns a segment.
