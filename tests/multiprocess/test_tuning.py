@@ -101,7 +101,6 @@ with weft.init() as group:
     plans = [group.plan("all-reduce", size) for size in (4096, 1 << 20)]
     if group.rank == 0:
         print(json.dumps([[plan.name, " ".join(plan.why)] for plan in plans]))
-    group.barrier()  # the other rank may still be on its way into the group
 """
 
 

@@ -87,7 +87,7 @@ impl Group {
     ///
     /// Every rank calls it with the same `size` and with a store that is used for this group only. Fails with [`Error::Timeout`]
     /// naming the missing ranks, with [`Error::Aborted`] once `cancel` is true, with [`Error::Config`] where settings differ, and with
-    /// [`Error::PeerLost`] if a rank that this one keeps a link to has left again meanwhile: creation is no barrier.
+    /// [`Error::PeerLost`] if a rank has ended meanwhile. A rank may leave as soon as it has its group: no other's creation fails by that.
     pub fn create(
         endpoint: Arc<Endpoint>,
         store: &dyn Store,
@@ -101,7 +101,9 @@ impl Group {
         let terms = options.terms.clone();
         let meeting = meet(&endpoint, store, rank, size, terms, deadline, cancel)?;
         let id = meeting.group_id;
-        Self::join(engine, meeting, id, rank, options, deadline, cancel)
+        let group = Self::join(engine, meeting, id, rank, options, deadline, cancel)?;
+        group.wait_for_neighbours(deadline, cancel)?;
+        Ok(group)
     }
 
     fn join(
@@ -148,6 +150,7 @@ impl Group {
             symmetric: Default::default(),
             symmetric_operations: 0,
             steps_helped: 0,
+            joined: Completion::new(),
             broken: None,
             left: vec![false; size],
             closed: false,
@@ -167,15 +170,14 @@ impl Group {
             done: Completion::done(),
             splits: Mutex::default(),
         });
-        for peer in control_neighbours(rank, size as u32) {
-            group.connect(peer, deadline, cancel)?;
-        }
+        group.link_neighbours(deadline, cancel)?;
         Ok(group)
     }
 
     /// Makes a group of some of this group's ranks, in the order given. `None` if this rank is not among them.
     ///
-    /// Needs no communication: every member calls it with the same list, name and options, and equally often.
+    /// Needs no communication: every member calls it with the same list, name and options, and equally often. It waits for nobody: whoever
+    /// leaves before another member has split may make that fail with [`Error::PeerLost`].
     pub fn split(
         &self,
         ranks: &[u32],
@@ -421,17 +423,6 @@ pub(crate) fn closed() -> Error {
     Error::Aborted {
         reason: "the group is closed".into(),
     }
-}
-
-/// The ranks that this one keeps control links to, so that news reach everybody: those 1, 2, 4 ... before and after it.
-fn control_neighbours(rank: u32, size: u32) -> Vec<u32> {
-    let distances = std::iter::successors(Some(1), |d| Some(d * 2)).take_while(|d| *d < size);
-    let mut ranks: Vec<u32> = distances
-        .flat_map(|d| [(rank + d) % size, (rank + size - d) % size])
-        .collect();
-    ranks.sort_unstable();
-    ranks.dedup();
-    ranks
 }
 
 /// The engine of an endpoint; started with its first group.

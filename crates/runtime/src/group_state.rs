@@ -19,6 +19,7 @@ use crate::plan::{Plan, PlanKey};
 use crate::pool::PoolRange;
 use crate::rendezvous::Meeting;
 use crate::symmetric::Pieces;
+use crate::work::Completion;
 use crate::{Call, Counts, Error};
 
 /// The tiles of a lane, counted over all operations that ran in it.
@@ -72,6 +73,8 @@ pub(crate) struct GroupState {
     pub(crate) symmetric_operations: u64,
     /// How many steps of other ranks this one has executed.
     pub(crate) steps_helped: u64,
+    /// Over once the control neighbours have made the group as well. See `joining.rs`.
+    pub(crate) joined: Arc<Completion>,
     pub(crate) broken: Option<Error>,
     /// Ranks that have left the group, said goodbye, or are gone.
     pub(crate) left: Vec<bool>,

@@ -20,6 +20,7 @@ mod group;
 mod group_state;
 mod inline;
 mod issue;
+mod joining;
 mod lines;
 mod lowered;
 mod mailbox;

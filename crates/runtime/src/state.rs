@@ -220,6 +220,7 @@ impl State {
             progressed |= self.advance_messages(id, rank, finished);
         }
         self.fail_bereft(finished);
+        self.note_joined(finished);
         progressed
     }
 

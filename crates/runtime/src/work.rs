@@ -82,7 +82,8 @@ impl Completion {
         }
     }
 
-    fn result(&self) -> Option<Result<(), Error>> {
+    /// How it has ended, if it has.
+    pub(crate) fn result(&self) -> Option<Result<(), Error>> {
         match self.state.load(Ordering::Acquire) {
             RUNNING => None,
             DONE => Some(Ok(())),

@@ -43,10 +43,7 @@ fn a_profile_of_rank_0_holds_for_all_ranks() {
 fn a_profile_for_other_hosts_is_refused_or_left_out() {
     let profiles = |required| vec![profile(&[2, 1], required, vec![row(None, "ring", None)])];
     let optional = setup(TransportChoice::Shm, Policy::default(), profiles(false));
-    let names = Ranks::run(optional, 3, |group| {
-        until_all_have_met(group);
-        name_of(group, 1 << 20)
-    });
+    let names = Ranks::run(optional, 3, |group| name_of(group, 1 << 20));
     assert_eq!(names, ["slice-reduce"; 3]);
     let required = setup(TransportChoice::Shm, Policy::default(), profiles(true));
     for error in ranks::refusals(&[required.clone(), required.clone(), required]) {
@@ -225,7 +222,6 @@ fn different_algorithms_are_a_desync_that_names_both() {
 fn what_is_not_chosen_is_explained() {
     let hosts = Setup::on_hosts(&[0, 0, 1, 1]);
     let why = Ranks::run(hosts, 4, |group| {
-        until_all_have_met(group);
         let explained = group.explain(ALL_REDUCE, 1 << 24, DType::F32, false);
         explained.unwrap().why
     });

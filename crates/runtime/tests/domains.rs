@@ -13,7 +13,6 @@ fn domains_make_composed_algorithms_possible_on_one_host() {
     let plain = Setup::from(TransportChoice::Shm);
     let setup = plain.clone().with_domains(&[&[0, 0, 1, 1, 1]]);
     let told = |group: &Group| {
-        until_all_have_met(group);
         let explained = group.explain(ALL_REDUCE, 1 << 20, DType::F32, false);
         let output = run(group, &by(name, 5000)).unwrap();
         let some = group.split(&[0, 2, 3], "some", SplitOptions::default());
@@ -48,7 +47,6 @@ fn a_plan_depends_on_the_domains_that_its_name_has_components_for() {
         let mut setup = setup.clone().with_domains(&[domains]);
         setup.terms.policy.algorithms = forced(&[("all-reduce", name)]).algorithms;
         let explain = |group: &Group| {
-            until_all_have_met(group);
             let explained = group.explain(ALL_REDUCE, 1 << 20, DType::F32, false);
             explained.unwrap().hash
         };
@@ -71,10 +69,7 @@ fn a_profile_for_domains_goes_before_one_for_any_and_is_left_out_elsewhere() {
     let chosen = |domains: &[&[u32]]| {
         let mut setup = Setup::from(TransportChoice::Shm).with_domains(domains);
         setup.terms.profiles = vec![any.clone(), pairs.clone()];
-        let names = Ranks::run(setup, 4, |group| {
-            until_all_have_met(group);
-            name_of(group, 1 << 20)
-        });
+        let names = Ranks::run(setup, 4, |group| name_of(group, 1 << 20));
         assert!(names.iter().all(|name| *name == names[0]));
         names[0].clone()
     };

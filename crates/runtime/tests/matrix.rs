@@ -375,12 +375,7 @@ fn declared_domains() {
 #[test]
 fn labels_set_hosts_apart() {
     let hosts = [0, 1, 1, 0, 2];
-    let found = Ranks::run(Setup::on_hosts(&hosts), 5, |group| {
-        let barrier = Case::simple(Collective::Barrier, 0);
-        // Until all have met, nobody leaves.
-        perform(&barrier, group, None);
-        group.hosts()
-    });
+    let found = Ranks::run(Setup::on_hosts(&hosts), 5, Group::hosts);
     assert!(
         found.iter().all(|hosts| *hosts == [0, 1, 1, 0, 4]),
         "{found:?}"

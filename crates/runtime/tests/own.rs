@@ -80,7 +80,6 @@ fn a_schedule_of_ones_own_runs_like_any_other() {
 #[test]
 fn a_wrong_schedule_is_refused_with_the_verifiers_message() {
     Ranks::run(TransportChoice::Loopback, 2, |group| {
-        until_all_have_met(group);
         let refusal = |schedules| {
             let error = group.add_schedule("mine", schedules).unwrap_err();
             assert!(matches!(error, Error::Config(_)), "{error}");
@@ -278,7 +277,6 @@ fn a_profiles_schedules_are_refused_with_its_name_or_left_out() {
         &["a test's profile", "3 programs"],
     );
     let names = Ranks::run(with(spoilt(false), Policy::default()), 2, |group| {
-        until_all_have_met(group);
         name_of(group, 1 << 20)
     });
     assert_eq!(names, ["slice-reduce"; 2]);
@@ -385,7 +383,6 @@ fn a_schedule_may_reach_symmetric_memory_and_then_runs_on_nothing_else() {
         }
     }
     let refused = Ranks::run(TransportChoice::Tcp, 3, |group| {
-        until_all_have_met(group);
         group
             .add_schedule("mine", in_place(3))
             .unwrap_err()

@@ -5,8 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::{
     EndpointId, Inbox, Kind, Link, LinkError, LinkEvents, Local, MappedPeer, PeerMemory, Progress,
@@ -14,10 +14,8 @@ use crate::{
 };
 
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-const CANCEL_CHECK: Duration = Duration::from_millis(20);
 
 static LISTENERS: Mutex<BTreeMap<EndpointId, Listener>> = Mutex::new(BTreeMap::new());
-static LISTENERS_CHANGED: Condvar = Condvar::new();
 
 /// Joins endpoints of one process.
 pub struct LoopbackTransport {
@@ -28,31 +26,6 @@ impl LoopbackTransport {
     /// A transport for this endpoint.
     pub fn new(local: Local) -> LoopbackTransport {
         LoopbackTransport { local }
-    }
-
-    fn wait_for_listener(
-        &self,
-        peer: EndpointId,
-        deadline: Instant,
-        cancel: &AtomicBool,
-    ) -> Result<Listener, LinkError> {
-        let mut listeners = locked(&LISTENERS);
-        loop {
-            if let Some(listener) = listeners.get(&peer) {
-                return Ok(listener.clone());
-            }
-            if cancel.load(Ordering::Relaxed) {
-                return Err(LinkError::Cancelled);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(LinkError::TimedOut(format!(
-                    "{peer:?} does not listen in this process"
-                )));
-            }
-            let waited = LISTENERS_CHANGED.wait_timeout(listeners, left.min(CANCEL_CHECK));
-            listeners = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
     }
 }
 
@@ -71,7 +44,6 @@ impl Transport for LoopbackTransport {
             events,
         };
         locked(&LISTENERS).insert(self.local.id, listener);
-        LISTENERS_CHANGED.notify_all();
         Ok(())
     }
 
@@ -79,10 +51,12 @@ impl Transport for LoopbackTransport {
         &self,
         peer: EndpointId,
         address: &[u8],
-        deadline: Instant,
-        cancel: &AtomicBool,
+        _: Instant,
+        _: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
-        let listener = self.wait_for_listener(peer, deadline, cancel)?;
+        let listener = locked(&LISTENERS).get(&peer).cloned().ok_or_else(|| {
+            LinkError::Refused(format!("{peer:?} does not listen in this process"))
+        })?;
         if address != listener.local.token {
             return Err(LinkError::Refused(
                 "the address carries another token".into(),

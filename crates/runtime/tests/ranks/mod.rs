@@ -26,6 +26,8 @@ pub(crate) struct Setup {
     pub(crate) hosts: Option<Vec<u32>>,
     /// A test that takes longer hangs.
     pub(crate) deadline: Duration,
+    /// What creation and operations may take.
+    pub(crate) timeout: Duration,
     /// What every rank brings to the meeting.
     pub(crate) terms: Terms,
 }
@@ -79,7 +81,7 @@ impl Setup {
         }
     }
 
-    fn endpoint(&self, rank: u32) -> Arc<Endpoint> {
+    pub(crate) fn endpoint(&self, rank: u32) -> Arc<Endpoint> {
         let options = EndpointOptions {
             transport: self.transport,
             interface: Some("127.0.0.1".into()),
@@ -100,6 +102,7 @@ impl From<TransportChoice> for Setup {
             transport,
             hosts: None,
             deadline: Duration::from_secs(300),
+            timeout: Duration::from_secs(60),
             terms: Terms::default(),
         }
     }
@@ -165,9 +168,14 @@ fn meet(setup: &Setup, store: &MemoryStore, rank: u32, ranks: u32) -> Arc<Group>
     create(setup, store, rank, ranks).unwrap_or_else(|error| panic!("rank {rank}: {error}"))
 }
 
-fn create(setup: &Setup, store: &MemoryStore, rank: u32, ranks: u32) -> Result<Arc<Group>, Error> {
+pub(crate) fn create(
+    setup: &Setup,
+    store: &MemoryStore,
+    rank: u32,
+    ranks: u32,
+) -> Result<Arc<Group>, Error> {
     let options = GroupOptions {
-        timeout: Duration::from_secs(60),
+        timeout: setup.timeout,
         name: "test".into(),
         terms: setup.terms.clone(),
     };
