@@ -1,8 +1,8 @@
 //! The latency path: operations between ranks that map each other's memory, from their call to their end on one thread.
 //!
-//! [Note: Inline operations] Schedules are lowered when a collective (of a root) is first called, and messages that one tile
-//! takes run by them: flag, fingerprint and payload of each ordered pair lie one behind the other in one slot, so that a small
-//! payload comes in the flag's own cache line. Such operations are numbered on their own, and run one at a time, in the
+//! [Note: Inline operations] Schedules are lowered when a collective (of a root) is first called, those that calls name when they first
+//! do, and messages that one tile takes run by them: flag, fingerprint and payload of each ordered pair lie one behind the other in one
+//! slot, so that a small payload comes in the flag's own cache line. Such operations are numbered on their own, and run one at a time, in the
 //! order of the calls, beside the lanes. Operation f uses slot f % [`INLINE_SLOTS`] of every pair.
 //!
 //! [Note: Ranks in step] Slots need no credit. Some operations keep the ranks in step: every rank signals to every other
@@ -23,6 +23,8 @@
 
 mod programs;
 mod run;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -33,7 +35,6 @@ use weft_transport::{Link, LinkError, PeerMemory, Segment};
 use crate::call::{COLLECTIVES, Fingerprint, Op, collective_index, root};
 use crate::channel::{INLINE_SLOTS, Layout};
 use crate::choice::Chooser;
-use crate::defaults::SMALL_SYMMETRIC_BYTES;
 use crate::execute::{Blocked, Trouble};
 use crate::group_state::GroupState;
 use crate::order::Order;
@@ -42,7 +43,7 @@ use crate::spin::Patience;
 use crate::symmetric::Pieces;
 use crate::{Call, Counts, Error};
 pub(crate) use programs::Choice;
-use programs::{INLINE_BYTES, Programs, find, programs};
+use programs::{INLINE_BYTES, Programs};
 use run::Run;
 
 /// Groups of at most so many ranks have a latency path: everybody signals to everybody.
@@ -181,10 +182,15 @@ impl Inline {
         }))
     }
 
-    /// Lowers what a collective may run by, unless that is done.
-    pub(crate) fn prepare(&self, collective: Collective, chooser: &mut Chooser) {
-        self.programs_of(collective)
-            .get_or_init(|| programs(collective, chooser));
+    /// Lowers what a call may run by, unless that is done.
+    pub(crate) fn prepare(&self, call: &Call, chooser: &mut Chooser) {
+        let collective = call.collective;
+        let programs = self
+            .programs_of(collective)
+            .get_or_init(|| Programs::chosen(collective, chooser));
+        if let (Some(name), Some(_)) = (&call.algorithm, self.elements(call)) {
+            programs.add(collective, name, chooser);
+        }
     }
 
     fn programs_of(&self, collective: Collective) -> &OnceLock<Programs> {
@@ -192,35 +198,23 @@ impl Inline {
         &self.programs[(index + root(collective).unwrap_or(0)) as usize]
     }
 
-    /// What a call runs by that all ranks run inline; none for others, and before [`Inline::prepare`].
+    /// What a call runs by that all ranks run inline; none for others, and before [`Inline::prepare`]. The algorithm must be named as
+    /// the catalog names it.
     pub(crate) fn choose(&self, call: &Call) -> Option<Choice<'_>> {
+        let elements = self.elements(call)?;
+        let programs = self.programs_of(call.collective).get()?;
+        programs.choose(call, elements, self.pieces.made())
+    }
+
+    /// The elements of a call's message, if it is of the size and kind that may run inline.
+    fn elements(&self, call: &Call) -> Option<u64> {
         let Counts::Equal(_) = call.counts else {
             return None;
         };
-        let programs = self.programs_of(call.collective).get()?;
         let elements = call.message_elements(self.ranks);
         let bytes = elements.checked_mul(call.dtype.size() as u64)?;
         let odd = call.tiling != Tiling::default() || matches!(call.op, Op::PremulSum(_));
-        if odd || bytes > INLINE_BYTES {
-            return None;
-        }
-        let ordinary = find(&programs.ordinary, call, elements);
-        if bytes <= SMALL_SYMMETRIC_BYTES || !self.pieces.made() {
-            let (lowered, program) = ordinary?;
-            return Some(Choice {
-                plan: lowered.plan,
-                ordinary: Some(program),
-                symmetric: None,
-                in_step: lowered.in_step,
-            });
-        }
-        let (lowered, program) = find(&programs.symmetric, call, elements)?;
-        Some(Choice {
-            plan: lowered.plan,
-            ordinary: ordinary.map(|(_, program)| program),
-            symmetric: Some(program),
-            in_step: true,
-        })
+        (!odd && bytes <= INLINE_BYTES).then_some(elements)
     }
 
     /// Takes note of the links to all peers, and of what they have granted.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use weft_kernels::DType;
 use weft_schedule::Collective;
 
-use crate::call::{Counts, Op};
+use crate::call::{Counts, Op, collective_name};
 use crate::execute::Bases;
 use crate::group::{Group, closed};
 use crate::group_state::GroupState;
@@ -39,7 +39,7 @@ impl Group {
             }
         }
         let order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
-        let keys = self.plan(&call)?;
+        let (call, keys) = self.plan(call)?;
         let completion = Completion::new();
         self.engine
             .with(|state, _| match state.groups.get_mut(&self.id) {
@@ -83,14 +83,21 @@ impl Group {
         });
     }
 
-    /// Chooses and compiles what a call may need, and connects to everybody it involves.
-    fn plan(&self, call: &Call) -> Result<Keys, Error> {
+    /// Chooses and compiles what a call may need, and connects to everybody it involves. Returns the call with the algorithm's name as
+    /// the catalog has it, however it was spelt.
+    fn plan(&self, mut call: Call) -> Result<(Call, Keys), Error> {
         let (keys, unconnected) = self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             if let Some(error) = &group.broken {
                 return Err(error.clone());
             }
-            group.plans_for(call)
+            if let Some(name) = &mut call.algorithm {
+                let collective = collective_name(call.collective);
+                let catalog = &mut group.chooser.catalog;
+                let way = catalog.way(collective, name, Tiling::default())?;
+                name.clone_from(&catalog.at(way).name);
+            }
+            group.plans_for(&call)
         })?;
         if !unconnected.is_empty() {
             let deadline = Due::within(call.timeout.unwrap_or(self.options.timeout)).deadline;
@@ -99,7 +106,7 @@ impl Group {
                     .inspect_err(|error| self.give_up(error))?;
             }
         }
-        Ok(keys)
+        Ok((call, keys))
     }
 }
 
@@ -151,7 +158,7 @@ impl GroupState {
                 symmetric: None,
             },
         };
-        let mut involved = Vec::new();
+        let mut involved = self.inline_peers(call);
         for key in keys.ordinary.into_iter().chain(keys.symmetric) {
             involved.extend(&self.plan(key, call)?.neighbours);
         }
@@ -159,6 +166,7 @@ impl GroupState {
             let agreement = agreement_call(std::ptr::null_mut(), call);
             let key = self.chooser.choose_agreement(&agreement)?;
             involved.extend(&self.plan(key, &agreement)?.neighbours);
+            involved.extend(self.inline_peers(&agreement));
         }
         involved.retain(|rank| self.channels[*rank as usize].is_none());
         involved.sort_unstable();
@@ -208,10 +216,19 @@ impl GroupState {
         Ok(())
     }
 
+    /// Whom a call on the latency path involves: everybody, as the ranks keep in step. Lowers what the call may run by.
+    fn inline_peers(&mut self, call: &Call) -> Vec<u32> {
+        let Some(inline) = &self.inline else {
+            return Vec::new();
+        };
+        inline.prepare(call, &mut self.chooser);
+        let ranks = inline.choose(call).map_or(0, |_| self.size());
+        (0..ranks).filter(|rank| *rank != self.rank).collect()
+    }
+
     /// Enters a call that runs on the latency path.
-    fn enter_inline(&mut self, call: &Call) -> Option<Entered> {
+    fn enter_inline(&self, call: &Call) -> Option<Entered> {
         let inline = self.inline.as_ref()?;
-        inline.prepare(call.collective, &mut self.chooser);
         Some(inline.enter(call, inline.choose(call)?))
     }
 

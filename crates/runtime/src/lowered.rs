@@ -67,7 +67,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Lowers a schedule that leaves nothing to claim and converts nothing.
+    /// Lowers a schedule that leaves nothing to claim, converts nothing, and has no step with more slices than there can be ranks.
     pub(crate) fn lower(schedule: &Schedule) -> Option<Program> {
         let actions: Vec<Action> = schedule
             .steps
@@ -216,7 +216,10 @@ impl Cut<'_> {
 
 fn lower_step(step: &Step, schedule: &Schedule) -> Option<Action> {
     let operand = |slice: &Slice| lower_slice(slice, schedule);
-    let operands = |slices: &[Slice]| slices.iter().map(operand).collect::<Option<Vec<_>>>();
+    let operands = |slices: &[Slice]| match slices.len() {
+        0..=INLINE_RANKS => slices.iter().map(operand).collect::<Option<Vec<_>>>(),
+        _ => None,
+    };
     Some(match step {
         Step::Copy {
             dsts,
@@ -236,6 +239,8 @@ fn lower_step(step: &Step, schedule: &Schedule) -> Option<Action> {
             srcs: operands(srcs)?,
             last: *last,
         },
+        // Flag words have 16 bits for the numbers of signals, and one more may go before them.
+        Step::Signal { id, .. } if *id >= u32::from(u16::MAX) - 1 => return None,
         Step::Signal { to, id } => Action::Signal { to: *to, id: *id },
         Step::Wait { from, id } => Action::Wait {
             from: *from,

@@ -9,9 +9,11 @@ use ranks::Setup;
 use ranks::arena::perform;
 use ranks::asked::{ALL_REDUCE, by, forced, name_of, profile, row, run, setup, until_all_have_met};
 use ranks::case::Case;
+use ranks::judge::check;
 use weft_algorithms::{Selection, Topology, family};
 use weft_kernels::DType;
 use weft_runtime::{Error, Policy, SplitOptions, Tiling, TransportChoice};
+use weft_schedule::Collective;
 
 #[test]
 fn a_profile_of_rank_0_holds_for_all_ranks() {
@@ -218,6 +220,35 @@ fn different_algorithms_are_a_desync_that_names_both() {
     }
 }
 
+/// Also where calls that came before were alike, so that all ranks run them at once.
+#[test]
+fn what_one_rank_alone_names_is_a_desync() {
+    for ranks in [2, 3] {
+        let names = family("all-reduce", &Topology::flat(ranks));
+        for name in names.iter().map(Selection::name) {
+            let errors = Ranks::run(TransportChoice::Loopback, ranks, |group| {
+                let (named, chosen) = (by(&name, 10), Case::simple(ALL_REDUCE, 10));
+                let last = if group.rank() == 1 { &named } else { &chosen };
+                // A rank may be told before it has ended the call that comes before.
+                let calls = [&named, &chosen, &named, &chosen, last];
+                let results = calls.map(|case| run(group, case));
+                results.into_iter().find_map(Result::err)
+            });
+            for error in errors {
+                // What is chosen may be named.
+                let Some(error) = error.filter(|_| name != "direct") else {
+                    assert_eq!(name, "direct");
+                    continue;
+                };
+                let text = error.to_string();
+                assert!(matches!(error, Error::Desync { .. }), "{text}");
+                let both = [format!("by {name}"), "by direct".to_owned()];
+                assert!(both.iter().all(|by| text.contains(by)), "{text}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_not_chosen_is_explained() {
     let hosts = Setup::on_hosts(&[0, 0, 1, 1]);
@@ -231,4 +262,19 @@ fn what_is_not_chosen_is_explained() {
     );
     assert!(why[0].contains(&"slice-reduce: refused: needs all ranks on one host".to_owned()));
     assert!(why.iter().all(|reasons| *reasons == why[0]));
+}
+
+/// Whom a schedule does not speak to has slots all the same.
+#[test]
+fn a_first_call_that_few_ranks_exchange_anything_in() {
+    for ranks in 6..=9 {
+        let broadcast = Collective::Broadcast { root: 0 };
+        let case = Case::simple(broadcast, 5);
+        let outputs = Ranks::run(TransportChoice::Shm, ranks, |group| {
+            let outputs = perform(&case, group, None);
+            until_all_have_met(group);
+            outputs
+        });
+        check(&case, &outputs);
+    }
 }

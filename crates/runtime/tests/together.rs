@@ -87,8 +87,8 @@ fn random_blocks(rng: &mut Rng, collective: Collective, ranks: usize) -> (Blocks
     }
 }
 
-/// An operation as the latency path takes them, which most often has a root.
-fn short_case(rng: &mut Rng, ranks: u32) -> Case {
+/// An operation as the latency path takes them, which most often has a root. Every other one names its algorithm.
+fn short_case(rng: &mut Rng, ranks: u32, choices: &[Choice]) -> Case {
     let root = rng.below(ranks as usize) as u32;
     // The same root again and again is what lets it run ahead.
     let root = if rng.below(4) > 0 { 0 } else { root };
@@ -103,7 +103,12 @@ fn short_case(rng: &mut Rng, ranks: u32) -> Case {
     ]);
     let largest = *rng.one_of(&[1, 20, 500, 2000, 20_000]);
     let dtype = *rng.one_of(&[DType::F32, DType::F64, DType::U8]);
+    let collective_name = weft_algorithms::collective_name(collective);
+    let legal: Vec<&Choice> = (choices.iter())
+        .filter(|choice| choice.collective == collective_name)
+        .collect();
     Case {
+        algorithm: (rng.below(2) == 0).then(|| rng.one_of(&legal).name.clone()),
         dtype,
         blocks: Blocks::Equal(rng.below(largest + 1)),
         in_place: rng.below(2) == 0,
@@ -277,12 +282,13 @@ fn random_operations_over_several_hosts() {
 /// Ranks that run ahead of others must not overwrite what these have not read.
 #[test]
 fn short_operations_one_after_the_other() {
-    for ranks in 2..=5 {
-        let seed = fresh_seed();
+    let choices_of = |ranks| choices(&TransportChoice::Shm.into(), ranks);
+    for (ranks, count) in [2, 3, 4, 5, 6, 7, 8, 9].map(|ranks| (ranks, 5000 / ranks as usize)) {
+        let (seed, choices) = (fresh_seed(), choices_of(ranks));
         named(&format!("{ranks} ranks, seed {seed}"), || {
             let mut rng = Rng::new(seed);
-            let cases: Vec<Case> = (0..5 * RANDOM)
-                .map(|_| short_case(&mut rng, ranks))
+            let cases: Vec<Case> = (0..count)
+                .map(|_| short_case(&mut rng, ranks, &choices))
                 .collect();
             let outputs = Ranks::run(TransportChoice::Shm, ranks, |group| {
                 Player::play(group, &cases, Rng::new(seed + 1 + u64::from(group.rank())))

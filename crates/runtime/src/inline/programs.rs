@@ -1,37 +1,55 @@
-//! What inline operations run by: the schedules that calls of one collective and size would take, lowered.
+//! What inline operations run by: the schedules that calls of one collective and size would take, or name, lowered.
+
+use std::sync::OnceLock;
 
 use weft_schedule::{Collective, Rank};
 
 use crate::Call;
+use crate::call::collective_name;
 use crate::choice::Chooser;
 use crate::defaults::SMALL_SYMMETRIC_BYTES;
 use crate::lowered::Program;
+use crate::policy::Tiling;
 use crate::setting::Site;
-use crate::ways::Kind;
+use crate::ways::{Kind, Way};
 
 /// The longest message of an inline operation, in bytes: longer ones shall let urgent operations go first.
 pub(super) const INLINE_BYTES: u64 = 1 << 20;
 
-/// A program, and which calls it is for.
+/// So many ways are lowered because calls name them, for one collective and root; further ones run in lanes. Which those are depends on
+/// the order of the calls, and so is the same on all ranks.
+pub(super) const NAMED: usize = 64;
+
+/// A way's schedule for one kind of memory, lowered for this rank.
 #[derive(Debug)]
-pub(super) struct Lowered {
-    /// None where the schedule cannot be lowered.
+struct Lowered {
+    /// None where it cannot be lowered.
     program: Option<Program>,
-    /// What users call it.
-    name: String,
     /// The plan that it stands for, as fingerprints carry it.
-    pub(super) plan: u16,
-    /// Up to how many bytes of the message it is chosen.
-    up_to: u64,
+    plan: u16,
     /// Whether it keeps the ranks in step. See [Note: Ranks in step] in `inline.rs`.
-    pub(super) in_step: bool,
+    in_step: bool,
 }
 
-/// The programs of one collective, in ascending order of size.
-#[derive(Default, Debug)]
+/// A way, lowered for both kinds of memory; none where it is refused there, or runs as on the other.
+#[derive(Debug)]
+struct Both {
+    way: Way,
+    ordinary: Option<Lowered>,
+    symmetric: Option<Lowered>,
+}
+
+/// Messages of up to so many bytes run by a way, by its place among those lowered.
+type Line = (u64, usize);
+
+/// The programs of one collective and root.
+#[derive(Debug)]
 pub(super) struct Programs {
-    pub(super) ordinary: Vec<Lowered>,
-    pub(super) symmetric: Vec<Lowered>,
+    /// Those that are chosen unasked, and behind them those that calls have named, in the order in which they did.
+    ways: Vec<OnceLock<Box<Both>>>,
+    /// What is chosen unasked, in ascending order of size.
+    ordinary: Vec<Line>,
+    symmetric: Vec<Line>,
 }
 
 /// What a call runs by.
@@ -46,84 +64,173 @@ pub(crate) struct Choice<'a> {
     pub(super) in_step: bool,
 }
 
-/// What a call runs by among these, if the latency path can take it.
-pub(super) fn find<'a>(
-    among: &'a [Lowered],
-    call: &Call,
-    elements: u64,
-) -> Option<(&'a Lowered, &'a Program)> {
-    let size = call.dtype.size() as u64;
-    let lowered = among.iter().find(|lowered| match &call.algorithm {
-        Some(name) => lowered.name == *name,
-        None => elements * size <= lowered.up_to,
-    })?;
-    let fits = |program: &&Program| program.fits(elements, size);
-    Some((lowered, lowered.program.as_ref().filter(fits)?))
-}
+impl Programs {
+    /// Of what is chosen for a collective's messages of up to [`INLINE_BYTES`].
+    pub(super) fn chosen(collective: Collective, chooser: &mut Chooser) -> Programs {
+        let mut ways = Vec::new();
+        let ordinary = lines(collective, chooser, false, &mut ways);
+        let symmetric = lines(collective, chooser, true, &mut ways);
+        let lowered = ways
+            .iter()
+            .map(|way| Both::of(*way, collective, chooser).into());
+        Programs {
+            ways: (lowered.chain((0..NAMED).map(|_| OnceLock::new()))).collect(),
+            ordinary,
+            symmetric,
+        }
+    }
 
-/// The programs for a collective's messages of up to [`INLINE_BYTES`].
-pub(super) fn programs(collective: Collective, chooser: &mut Chooser) -> Programs {
-    let lines = |chooser: &mut Chooser, symmetric: bool| {
-        let mut lowered: Vec<Lowered> = Vec::new();
-        let mut bytes = if symmetric {
-            SMALL_SYMMETRIC_BYTES + 1
-        } else {
-            0
+    /// Lowers what a call names, unless that is done or there is no room for it.
+    pub(super) fn add(&self, collective: Collective, name: &str, chooser: &mut Chooser) {
+        let known = (chooser.catalog).way(collective_name(collective), name, Tiling::default());
+        let free = |place: &&OnceLock<Box<Both>>| {
+            let taken = place.get();
+            taken.is_none_or(|both| both.is_named(name))
         };
-        // A collective that the group cannot carry out is refused when it is called.
-        while let Some(line) = self::lowered(collective, chooser, symmetric, bytes) {
-            bytes = line.up_to.saturating_add(1);
-            lowered.push(line);
-            if bytes > INLINE_BYTES {
-                break;
+        // What there is not is refused when it is called.
+        if let (Some(place), Ok(way)) = (self.ways.iter().find(free), known) {
+            place.get_or_init(|| Both::of(way, collective, chooser));
+        }
+    }
+
+    /// What a call runs by, if the latency path can take it.
+    pub(super) fn choose(
+        &self,
+        call: &Call,
+        elements: u64,
+        may_be_symmetric: bool,
+    ) -> Option<Choice<'_>> {
+        let size = call.dtype.size() as u64;
+        let (ordinary, symmetric) = self.find(call.algorithm.as_deref(), elements * size);
+        let ordinary = ordinary.and_then(|both| both.ordinary.as_ref());
+        let asks = |both: &&Both| may_be_symmetric && both.way.takes_symmetric(elements * size);
+        match symmetric.filter(asks) {
+            Some(both) => {
+                let lowered = both.symmetric.as_ref()?;
+                Some(Choice {
+                    ordinary: ordinary.and_then(|ordinary| ordinary.fitting(elements, size)),
+                    symmetric: Some(lowered.fitting(elements, size)?),
+                    plan: lowered.plan,
+                    in_step: true,
+                })
+            }
+            None => {
+                let lowered = ordinary?;
+                Some(Choice {
+                    ordinary: Some(lowered.fitting(elements, size)?),
+                    symmetric: None,
+                    plan: lowered.plan,
+                    in_step: lowered.in_step,
+                })
             }
         }
-        lowered
-    };
-    Programs {
-        ordinary: lines(chooser, false),
-        symmetric: lines(chooser, true),
+    }
+
+    /// What a call runs by on ordinary memory, and on symmetric.
+    fn find(&self, name: Option<&str>, bytes: u64) -> (Option<&Both>, Option<&Both>) {
+        let mut lowered = self.ways.iter().map_while(OnceLock::get).map(Box::as_ref);
+        if let Some(name) = name {
+            let named = lowered.find(|both| both.is_named(name));
+            return (named, named);
+        }
+        let of_size = |lines: &[Line]| {
+            let (_, way) = lines.iter().find(|(up_to, _)| bytes <= *up_to)?;
+            Some(self.ways[*way].get()?.as_ref())
+        };
+        (of_size(&self.ordinary), of_size(&self.symmetric))
     }
 }
 
-fn lowered(
+/// What is chosen unasked on one kind of memory. Adds its ways to those that are to be lowered.
+fn lines(
     collective: Collective,
     chooser: &mut Chooser,
     symmetric: bool,
-    bytes: u64,
-) -> Option<Lowered> {
-    let kind = Kind {
+    ways: &mut Vec<u32>,
+) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut bytes = match symmetric {
+        true => SMALL_SYMMETRIC_BYTES + 1,
+        false => 0,
+    };
+    // A collective that the group cannot carry out is refused when it is called.
+    while bytes <= INLINE_BYTES
+        && let Ok(line) = chooser.line(collective, kind(symmetric), bytes)
+    {
+        let place = ways.iter().position(|way| *way == line.way);
+        lines.push((line.up_to, place.unwrap_or(ways.len())));
+        if place.is_none() {
+            ways.push(line.way);
+        }
+        bytes = line.up_to.saturating_add(1);
+    }
+    lines
+}
+
+fn kind(symmetric: bool) -> Kind {
+    Kind {
         symmetric,
         per_rank: false,
-    };
-    let line = chooser.line(collective, kind, bytes).ok()?;
-    let way = chooser.catalog.at(line.way);
-    let of_rank = |rank: Rank| {
-        let site = Site {
-            rank,
-            ..chooser.site.clone()
-        };
-        let schedule = way.schedule(&site, collective, symmetric, false).ok()?;
-        Program::lower(&schedule)
-    };
-    // All ranks must find alike, and one rank's schedule can be of a kind that others' are not.
-    let (own, ranks) = (chooser.site.rank, chooser.site.ranks);
-    let everybody: Option<Vec<Program>> = (0..ranks).map(of_rank).collect();
-    let (mut program, mut in_step) = (None, false);
-    if let Some(mut programs) = everybody {
-        in_step = programs.iter().all(|program| program.is_in_step(ranks));
-        let entries: Vec<Vec<Rank>> = programs.iter().map(Program::entries).collect();
-        let lowered = programs.swap_remove(own as usize);
-        program = Some(match symmetric {
-            true => lowered.after_entry(own, &entries),
-            false => lowered,
-        });
     }
-    Some(Lowered {
-        program,
-        name: way.name.clone(),
-        plan: way.short(symmetric),
-        up_to: line.up_to,
-        in_step,
-    })
+}
+
+impl Both {
+    fn of(way: u32, collective: Collective, chooser: &Chooser) -> Box<Both> {
+        let way = chooser.catalog.at(way);
+        let on = |symmetric| {
+            let refused = way.refusal(chooser.setting, kind(symmetric)).is_some();
+            (!refused).then(|| Lowered::of(way, &chooser.site, collective, symmetric))
+        };
+        Box::new(Both {
+            ordinary: on(false),
+            symmetric: way
+                .takes_symmetric(INLINE_BYTES)
+                .then(|| on(true))
+                .flatten(),
+            way: way.clone(),
+        })
+    }
+
+    /// Whether a call that names an algorithm, and nothing else, means this.
+    fn is_named(&self, name: &str) -> bool {
+        self.way.name == name && self.way.tiling == Tiling::default()
+    }
+}
+
+impl Lowered {
+    fn of(way: &Way, site: &Site, collective: Collective, symmetric: bool) -> Lowered {
+        let of_rank = |rank: Rank| {
+            let site = Site {
+                rank,
+                ..site.clone()
+            };
+            let schedule = way.schedule(&site, collective, symmetric, false).ok()?;
+            Program::lower(&schedule)
+        };
+        // All ranks must find alike, and one rank's schedule can be of a kind that others' are not.
+        let everybody: Option<Vec<Program>> = (0..site.ranks).map(of_rank).collect();
+        let (mut program, mut in_step) = (None, false);
+        if let Some(mut programs) = everybody {
+            in_step = programs
+                .iter()
+                .all(|program| program.is_in_step(site.ranks));
+            let entries: Vec<Vec<Rank>> = programs.iter().map(Program::entries).collect();
+            let lowered = programs.swap_remove(site.rank as usize);
+            program = Some(match symmetric {
+                true => lowered.after_entry(site.rank, &entries),
+                false => lowered,
+            });
+        }
+        Lowered {
+            program,
+            plan: way.short(symmetric),
+            in_step,
+        }
+    }
+
+    /// The program, if its temporary memory has room in a slot.
+    fn fitting(&self, elements: u64, size: u64) -> Option<&Program> {
+        let fits = |program: &&Program| program.fits(elements, size);
+        self.program.as_ref().filter(fits)
+    }
 }
