@@ -4,8 +4,10 @@ use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use weft_algorithms::{Selection, collective_name, family, select};
-use weft_schedule::{Mapped, Schedule, parse};
-use weft_simulate::{Job, Machine, PlayOptions, PlaySymmetry, Played, Source, closed_form, play};
+use weft_schedule::{Mapped, Schedule, TileLimits, parse};
+use weft_simulate::{
+    Error, Job, Machine, PlayOptions, PlaySymmetry, Played, Source, closed_form, play,
+};
 
 use crate::json;
 use crate::machine::machine;
@@ -35,6 +37,8 @@ struct SimulateQuestion {
     /// Whether algorithms are played; schedules always are.
     #[serde(default)]
     event_driven: bool,
+    /// How many steps may be played; as many as there are, if it is left out.
+    work_max: Option<u64>,
     /// Whether it is told what happens in a play.
     #[serde(default)]
     trace: bool,
@@ -60,6 +64,8 @@ struct Row {
     summary: String,
     /// Why it cannot be taken, if it cannot.
     refusal: Option<String>,
+    /// What is taken as given that no executor has, if anything.
+    assumption: Option<String>,
     /// By size: when the last rank was done.
     times_s: Vec<f64>,
     /// Whether every rank was played, or some stood for all; empty for closed forms.
@@ -153,14 +159,18 @@ impl Study<'_> {
     /// Adds the times, or why there are none.
     fn fill(&self, row: &mut Row, source: Source<'_>, schedules: &[Schedule]) {
         for bytes in &self.question.bytes {
-            let job = self.job(source, *bytes);
-            let plays = self.question.event_driven
-                || self.question.trace
-                || matches!(source, Source::Schedules(_));
-            let found = match plays {
-                false => closed_form(self.machine, &job).map(|seconds| (seconds, None)),
-                true => self.play(&job).map(|played| (played.seconds, Some(played))),
-            };
+            let mut job = self.job(source, *bytes);
+            let mut found = self.time(&job);
+            if let Err(Error::TemporaryMemory { .. }) = found {
+                let executor = TileLimits::of_group(self.setting.ranks);
+                row.assumption = Some(assumption(*bytes, executor));
+                job.limits = Some(TileLimits {
+                    landing_bytes: u64::MAX,
+                    scratch_bytes: u64::MAX,
+                    ..executor
+                });
+                found = self.time(&job);
+            }
             match found {
                 Ok((seconds, played)) => {
                     row.times_s.push(seconds);
@@ -179,7 +189,17 @@ impl Study<'_> {
         }
     }
 
-    fn play(&self, job: &Job<'_>) -> Result<Played, weft_simulate::Error> {
+    fn time(&self, job: &Job<'_>) -> Result<(f64, Option<Played>), Error> {
+        let plays = self.question.event_driven
+            || self.question.trace
+            || matches!(job.source, Source::Schedules(_));
+        match plays {
+            false => closed_form(self.machine, job).map(|seconds| (seconds, None)),
+            true => self.play(job).map(|played| (played.seconds, Some(played))),
+        }
+    }
+
+    fn play(&self, job: &Job<'_>) -> Result<Played, Error> {
         // Everybody is wanted in a picture.
         let symmetry = match self.question.trace {
             true => PlaySymmetry::Off,
@@ -188,6 +208,7 @@ impl Study<'_> {
         let options = PlayOptions {
             symmetry,
             trace: self.question.trace,
+            work_max: self.question.work_max,
         };
         play(self.machine, job, &options)
     }
@@ -203,4 +224,12 @@ impl Study<'_> {
             ..job
         }
     }
+}
+
+/// Says that more temporary memory is taken as given than the executor of such a group has.
+fn assumption(bytes: u64, executor: TileLimits) -> String {
+    format!(
+        "has more temporary memory for {bytes} bytes than the {} bytes from each peer and {} of its own that a tile of such a group has",
+        executor.landing_bytes, executor.scratch_bytes
+    )
 }

@@ -19,6 +19,8 @@ const BYTES: u64 = 256 << 20;
 const SECONDS_MAX: f64 = 60.0;
 const MIB_MAX: u64 = 8 << 10;
 
+const HEAD: &str = "| what | ranks | hosts | tiles | ms | closed form, ms | played | steps | occurrences | s | MiB |";
+
 /// Flat algorithms: ranks, and hosts unless they need one host.
 const FLAT: (u32, u32) = (10_000, 10_000);
 /// Composed ones.
@@ -74,15 +76,11 @@ fn cases() -> Vec<Case> {
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [ranks, hosts, collective, algorithm, tiles] = arguments.as_slice() {
-        return one(
-            ranks.parse()?,
-            hosts.parse()?,
-            collective,
-            algorithm,
-            tiles.parse()?,
-        );
+        let (ranks, hosts, tiles) = (ranks.parse()?, hosts.parse()?, tiles.parse()?);
+        return one(ranks, hosts, collective, algorithm, tiles);
     }
-    println!("up to {SECONDS_MAX} s and {MIB_MAX} MiB each; what takes more is marked");
+    println!("Up to {SECONDS_MAX} s and {MIB_MAX} MiB each; what takes more is marked.\n");
+    println!("{HEAD}\n|---|---|---|---|---|---|---|---|---|---|---|");
     for (ranks, hosts, collective, algorithm, tiles) in cases() {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([&ranks.to_string(), &hosts.to_string()]);
@@ -94,6 +92,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Plays one case and prints its row.
 fn one(
     ranks: u32,
     hosts: u32,
@@ -102,18 +101,8 @@ fn one(
     tiles: u64,
 ) -> Result<(), Box<dyn Error>> {
     let selection = select(collective, algorithm)?;
-    let collective = match collective {
-        "all-reduce" => Collective::AllReduce,
-        "reduce-scatter" => Collective::ReduceScatter,
-        "all-gather" => Collective::AllGather,
-        "broadcast" => Collective::Broadcast { root: 0 },
-        "reduce" => Collective::Reduce { root: 0 },
-        "gather" => Collective::Gather { root: 0 },
-        "scatter" => Collective::Scatter { root: 0 },
-        "all-to-all" => Collective::AllToAll,
-        "barrier" => Collective::Barrier,
-        other => return Err(format!("{other} is none of the cases").into()),
-    };
+    let name = format!("{collective} {}", selection.name());
+    let collective = collective_of(collective)?;
     let machine = Machine::even(ranks, hosts, Host::default(), Link::default())?;
     let topology = machine.topology();
     let chunks = chunks(&selection, collective, &topology);
@@ -124,30 +113,46 @@ fn one(
         ..Job::new(Source::Selection(&selection), collective, BYTES, ranks)
     };
     let before = processor_s()?;
-    let name = format!("{collective} {}", selection.name());
-    let what = format!("{name:<60} {ranks:7} ranks {hosts:6} hosts");
-    let played = match play(&machine, &job, &PlayOptions::default()) {
-        Ok(played) => played,
-        Err(refusal) => {
-            println!("{what}: REFUSED: {refusal}");
-            return Ok(());
-        }
-    };
+    let played = play(&machine, &job, &PlayOptions::default());
     let taken_s = processor_s()? - before;
     let peak_mib = peak_mib()?;
-    let mark = match taken_s > SECONDS_MAX || peak_mib > MIB_MAX {
-        true => "  OVER THE LIMIT",
+    let over = match taken_s > SECONDS_MAX || peak_mib > MIB_MAX {
+        true => " **over**",
         false => "",
     };
-    println!(
-        "{what} {:3} tiles: {:10.3} ms (closed form {:10.3} ms), {}, {} occurrences in {taken_s:.1} s, {peak_mib} MiB{mark}",
-        played.tiles,
-        played.seconds * 1e3,
-        closed_form(&machine, &job)? * 1e3,
-        played.mode,
-        played.occurrences,
-    );
+    let cost = format!("{taken_s:.1}{over} | {peak_mib}");
+    match played {
+        Ok(played) => println!(
+            "| {name} | {ranks} | {hosts} | {} | {:.3} | {:.3} | {} | {} | {} | {cost} |",
+            played.tiles,
+            played.seconds * 1e3,
+            closed_form(&machine, &job)? * 1e3,
+            played.mode,
+            played.work,
+            played.occurrences,
+        ),
+        Err(refusal) => {
+            println!(
+                "| {name} | {ranks} | {hosts} | {tiles} | refused: {refusal} | | | | | {cost} |"
+            );
+        }
+    }
     Ok(())
+}
+
+fn collective_of(name: &str) -> Result<Collective, String> {
+    Ok(match name {
+        "all-reduce" => Collective::AllReduce,
+        "reduce-scatter" => Collective::ReduceScatter,
+        "all-gather" => Collective::AllGather,
+        "broadcast" => Collective::Broadcast { root: 0 },
+        "reduce" => Collective::Reduce { root: 0 },
+        "gather" => Collective::Gather { root: 0 },
+        "scatter" => Collective::Scatter { root: 0 },
+        "all-to-all" => Collective::AllToAll,
+        "barrier" => Collective::Barrier,
+        other => return Err(format!("{other} is none of the cases")),
+    })
 }
 
 fn chunks(selection: &Selection, collective: Collective, topology: &Topology) -> u64 {

@@ -1,15 +1,24 @@
 //! What happens next.
+//!
+//! [Note: Radix heap] Nothing is noted for a time that has passed, so times need not be kept sorted: a bucket holds the times that share
+//! their leading digits with the present one and then have the same first digit that differs (Ahuja, Mehlhorn, Orlin, Tarjan,
+//! "Faster algorithms for the shortest path problem", 1990). When the present gets to a bucket, what is in it is handed down to
+//! buckets of lower digits. Each occurrence is moved a few times, from one end of a list to another; a heap would fetch
+//! some lines of memory from afar for each. Floating-point numbers that are not negative sort as their bits do.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-use crate::share::{Amount, BundleId, Ending};
+use crate::share::{BundleId, Ending};
 
 /// Times closer than this share of themselves are the same: what happens at once happens in one turn, whatever the last digits say.
 const SAME: f64 = 1e-12;
 
+/// The bits of a digit.
+const DIGIT: u32 = 4;
+/// Digits of a time, and values of a digit.
+const DIGITS: usize = 64 / DIGIT as usize;
+const VALUES: usize = 1 << DIGIT;
+
 /// Something that happens at a time.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Occurrence {
     /// A flow of this bundle ends, unless this version of its rates is out of date.
     Ending(BundleId, u32),
@@ -22,17 +31,43 @@ pub(crate) enum Occurrence {
 }
 
 /// Occurrences in the order of their times, and of being noted.
-#[derive(Default)]
 pub(crate) struct Agenda {
-    heap: BinaryHeap<Reverse<(Amount, u64, Occurrence)>>,
+    /// The bits of the present time.
+    now: u64,
+    /// What happens at the present time.
+    due: Vec<Occurrence>,
+    /// By the first digit that differs from the present time, counted from the last one, then by its value.
+    buckets: [[Bucket; VALUES]; DIGITS],
+    /// By digit: a bit for each bucket that is not empty.
+    filled: [u32; DIGITS],
     noted: u64,
+}
+
+#[derive(Default)]
+struct Bucket {
+    /// With the bits of their times.
+    occurrences: Vec<(u64, Occurrence)>,
+    /// The bits of the earliest time, if there is any.
+    earliest: u64,
+}
+
+impl Default for Agenda {
+    fn default() -> Self {
+        Agenda {
+            now: 0,
+            due: Vec::new(),
+            buckets: Default::default(),
+            filled: [0; DIGITS],
+            noted: 0,
+        }
+    }
 }
 
 impl Agenda {
     pub(crate) fn note(&mut self, time: f64, occurrence: Occurrence) {
         self.noted += 1;
-        self.heap
-            .push(Reverse((Amount(time), self.noted, occurrence)));
+        // What is computed to lie before the present does so by the last digits.
+        self.put(time.to_bits().max(self.now), occurrence);
     }
 
     pub(crate) fn note_ending(&mut self, ending: &Ending) {
@@ -44,13 +79,18 @@ impl Agenda {
 
     /// Takes everything that happens next, at one time, and says when. `None` if nothing does.
     pub(crate) fn take_next(&mut self, taken: &mut Vec<Occurrence>) -> Option<f64> {
-        let Reverse((Amount(time), _, first)) = self.heap.pop()?;
-        taken.push(first);
-        while let Some(Reverse((next, _, occurrence))) = self.heap.peek()
-            && next.0 <= time * (1.0 + SAME)
+        if self.due.is_empty() {
+            let (digit, value) = self.first()?;
+            self.hand_down(digit, value);
+        }
+        let time = f64::from_bits(self.now);
+        taken.append(&mut self.due);
+        let same = (time * (1.0 + SAME)).to_bits();
+        while let Some((digit, value)) = self.first()
+            && self.buckets[digit][value].earliest <= same
         {
-            taken.push(*occurrence);
-            self.heap.pop();
+            self.hand_down(digit, value);
+            taken.append(&mut self.due);
         }
         Some(time)
     }
@@ -58,5 +98,110 @@ impl Agenda {
     /// How much was noted so far.
     pub(crate) fn noted(&self) -> u64 {
         self.noted
+    }
+
+    fn put(&mut self, time: u64, occurrence: Occurrence) {
+        let differing = time ^ self.now;
+        if differing == 0 {
+            self.due.push(occurrence);
+            return;
+        }
+        let digit = differing.ilog2() / DIGIT;
+        let value = (time >> (digit * DIGIT)) as usize % VALUES;
+        let bucket = &mut self.buckets[digit as usize][value];
+        if bucket.occurrences.is_empty() {
+            self.filled[digit as usize] |= 1 << value;
+            bucket.earliest = time;
+        }
+        bucket.earliest = bucket.earliest.min(time);
+        bucket.occurrences.push((time, occurrence));
+    }
+
+    /// The bucket with the earliest times that are not due.
+    fn first(&self) -> Option<(usize, usize)> {
+        let digit = self.filled.iter().position(|filled| *filled != 0)?;
+        Some((digit, self.filled[digit].trailing_zeros() as usize))
+    }
+
+    /// Goes on to the earliest time of the first bucket, and hands its occurrences down.
+    fn hand_down(&mut self, digit: usize, value: usize) {
+        let bucket = &mut self.buckets[digit][value];
+        self.filled[digit] &= !(1 << value);
+        self.now = bucket.earliest;
+        let mut occurrences = std::mem::take(&mut bucket.occurrences);
+        for (time, occurrence) in occurrences.drain(..) {
+            self.put(time, occurrence);
+        }
+        // Its memory serves again.
+        self.buckets[digit][value].occurrences = occurrences;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Agenda, Occurrence};
+    use proptest::prelude::*;
+
+    /// Takes everything, and notes what `later` says whenever something was taken.
+    fn order(times: &[f64], later: impl Fn(usize, f64) -> Option<f64>) -> Vec<(f64, Vec<u32>)> {
+        let mut agenda = Agenda::default();
+        let mut number = 0;
+        let mut note = |agenda: &mut Agenda, time| {
+            agenda.note(time, Occurrence::Thread(number));
+            number += 1;
+        };
+        for time in times {
+            note(&mut agenda, *time);
+        }
+        let (mut turns, mut taken) = (Vec::new(), Vec::new());
+        while let Some(time) = agenda.take_next(&mut taken) {
+            let of_turn = taken.drain(..).map(|occurrence| match occurrence {
+                Occurrence::Thread(number) => number,
+                other => panic!("{other:?} was not noted"),
+            });
+            turns.push((time, of_turn.collect::<Vec<u32>>()));
+            if let Some(delay) = later(turns.len(), time) {
+                note(&mut agenda, time + delay);
+            }
+        }
+        turns
+    }
+
+    proptest! {
+        /// As a sorted list has it, also where new occurrences come in between.
+        #[test]
+        fn in_the_order_of_times_and_of_being_noted(
+            times in prop::collection::vec(0_u32..50, 1..60),
+            delays in prop::collection::vec(prop::option::of(0_u32..20), 60),
+        ) {
+            let scale = |ticks: u32| f64::from(ticks) * 1e-7;
+            let times: Vec<f64> = times.into_iter().map(scale).collect();
+            let delay = |turn: usize| delays.get(turn).copied().flatten().map(scale);
+            let turns = order(&times, |turn, _| delay(turn));
+            let mut expected: Vec<(f64, u32)> = times.into_iter().zip(0..).collect();
+            let mut number = expected.len() as u32;
+            for (turn, (time, of_turn)) in turns.into_iter().enumerate() {
+                expected.sort_by(|a, b| a.partial_cmp(b).unwrap());
+                prop_assert!((time - expected[0].0).abs() <= 1e-12 * time);
+                let at_once = expected.iter().take_while(|(other, _)| *other <= time * (1.0 + 1e-12));
+                let at_once: Vec<u32> = at_once.map(|(_, number)| *number).collect();
+                expected.drain(..at_once.len());
+                prop_assert_eq!(of_turn, at_once);
+                if let Some(delay) = delay(turn + 1) {
+                    expected.push((time + delay, number));
+                    number += 1;
+                }
+            }
+            prop_assert!(expected.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_differs_in_the_last_digits_happens_at_once() {
+        let turns = order(&[1.0, 1.0 - 1e-16, 0.5, 1.0 + 2e-16, 1.0 + 1e-9], |_, _| {
+            None
+        });
+        let numbers: Vec<Vec<u32>> = turns.into_iter().map(|(_, numbers)| numbers).collect();
+        assert_eq!(numbers, [vec![2], vec![1, 0, 3], vec![4]]);
     }
 }

@@ -11,6 +11,31 @@ pub enum Error {
     Machine(String),
     /// The job makes no sense, or not on this machine.
     Job(String),
+    /// The executor has not enough temporary memory for the smallest tile.
+    TemporaryMemory {
+        /// Chunks of temporary memory that a tile needs.
+        chunks: u64,
+        /// What a tile has for each peer, in bytes.
+        landing_bytes: u64,
+        /// What a tile has of its own, in bytes.
+        scratch_bytes: u64,
+    },
+    /// Playing it would take more than is allowed.
+    Work {
+        /// The steps that would have to be played, about.
+        steps: u64,
+        /// How many tiles these are.
+        tiles: u64,
+        /// How many steps may be played.
+        limit: u64,
+    },
+    /// The programs of the ranks that would have to be played do not fit into memory.
+    Steps {
+        /// Their steps, about.
+        steps: u64,
+        /// How many there may be.
+        limit: u64,
+    },
     /// A rank waits for ever: the schedule is wrong.
     Stuck {
         /// The rank.
@@ -27,6 +52,26 @@ impl fmt::Display for Error {
         match self {
             Error::Machine(what) => write!(f, "the machine cannot be simulated: {what}"),
             Error::Job(what) => write!(f, "the job cannot be simulated: {what}"),
+            Error::TemporaryMemory {
+                chunks,
+                landing_bytes,
+                scratch_bytes,
+            } => write!(
+                f,
+                "the job cannot be simulated: the temporary memory of {chunks} chunks does not fit into the limits of a tile ({landing_bytes} bytes from each peer, {scratch_bytes} of its own)"
+            ),
+            Error::Work {
+                steps,
+                tiles,
+                limit,
+            } => write!(
+                f,
+                "the job is not played: it has about {steps} steps in {tiles} tiles, more than the {limit} that are allowed; larger tiles or fewer ranks have fewer, and the closed form has none"
+            ),
+            Error::Steps { steps, limit } => write!(
+                f,
+                "the job cannot be simulated: its ranks have some {steps} steps, and memory is reckoned for {limit}; the closed form, fewer ranks, or ranks that are all alike in speed take less"
+            ),
             Error::Stuck { rank, step, tile } => write!(
                 f,
                 "rank {rank} waits for ever at step {step} of tile {tile}: the schedule is wrong; verify it"

@@ -147,13 +147,12 @@ impl<'a> Job<'a> {
         limits.chunk_bytes = limits.chunk_bytes.min(self.tile_bytes.unwrap_or(u64::MAX));
         limits
             .tiles(schedule, largest, self.element_bytes)
-            .ok_or_else(|| {
-                Error::Job(format!(
-                    "the temporary memory of {} chunks does not fit into the limits of a tile ({} bytes from each peer, {} of its own)",
-                    schedule.landing.iter().chain(&schedule.scratch).sum::<u32>(),
-                    limits.landing_bytes,
-                    limits.scratch_bytes
-                ))
+            .ok_or_else(|| Error::TemporaryMemory {
+                chunks: (schedule.landing.iter().chain(&schedule.scratch))
+                    .map(|width| u64::from(*width))
+                    .sum(),
+                landing_bytes: limits.landing_bytes,
+                scratch_bytes: limits.scratch_bytes,
             })
     }
 

@@ -74,6 +74,7 @@ mod error;
 mod hubs;
 mod job;
 mod machine;
+mod making;
 mod messages;
 mod network;
 mod orbits;

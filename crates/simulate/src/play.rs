@@ -1,17 +1,17 @@
 //! The event-driven play: every thread does what the executor does, in the order in which it does it.
 
-use weft_algorithms::Topology;
-use weft_schedule::{Rank, Schedule};
+use weft_schedule::Rank;
 
 use crate::agenda::{Agenda, Occurrence};
 use crate::hubs::Hubs;
+use crate::making::Making;
 use crate::network::Network;
 use crate::orbits::Orbits;
-use crate::program::{Program, Target};
+use crate::program::Program;
 use crate::share::Ending;
 use crate::thread::{Message, MessageId, Pair, PairId, Thread};
 use crate::trace::Event;
-use crate::{Error, Job, Machine, Source};
+use crate::{Error, Job, Machine};
 
 /// Whether ranks that do the same are played once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -30,6 +30,8 @@ pub struct PlayOptions {
     pub symmetry: PlaySymmetry,
     /// Whether to write down what happens. Only of the ranks that are played.
     pub trace: bool,
+    /// How much may be played at most, in steps of all ranks that are played, tile by tile. `None`: as much as there is.
+    pub work_max: Option<u64>,
 }
 
 /// How it was played.
@@ -52,6 +54,8 @@ pub struct Played {
     pub mode: Mode,
     /// The number of tiles.
     pub tiles: u64,
+    /// How much work was expected: see [`PlayOptions::work_max`].
+    pub work: u64,
     /// The number of occurrences that were simulated.
     pub occurrences: u64,
     /// What happened, if that was asked for.
@@ -86,7 +90,16 @@ pub fn play(machine: &Machine, job: &Job<'_>, options: &PlayOptions) -> Result<P
         PlaySymmetry::Off => Orbits::trivial(machine.ranks()),
     };
     let host_of_rank = machine.host_of_rank();
-    let (programs, tiles) = compile(machine, job, topology, orbits, &host_of_rank)?;
+    let making = Making {
+        machine,
+        job,
+        topology,
+        orbits,
+        host_of_rank: &host_of_rank,
+    };
+    let tiles = job.tiles(&making.schedule(0))?;
+    let work = making.check_work(tiles, options.work_max)?;
+    let programs = making.compile(tiles)?;
     let hubs = match options.symmetry {
         // A line that saves up bytes must be reckoned with also while it is not short.
         PlaySymmetry::Auto if orbits.every_host() && machine.network.burst_bytes == 0.0 => {
@@ -109,59 +122,10 @@ pub fn play(machine: &Machine, job: &Job<'_>, options: &PlayOptions) -> Result<P
             Mode::Full
         },
         tiles,
+        work,
         occurrences: play.agenda.noted(),
         trace: play.trace.unwrap_or_default(),
     })
-}
-
-/// The programs of all representatives, and the number of tiles.
-fn compile(
-    machine: &Machine,
-    job: &Job<'_>,
-    topology: &Topology,
-    orbits: Orbits,
-    host_of_rank: &[u32],
-) -> Result<(Vec<Program>, u64), Error> {
-    let mut tiles = None;
-    let mut steps = 0;
-    let mut programs = Vec::with_capacity(orbits.representatives() as usize);
-    for rank in (0..orbits.representatives()).map(|index| orbits.rank(index)) {
-        let built;
-        let schedule: &Schedule = match job.source {
-            Source::Schedules(schedules) => &schedules[rank as usize],
-            Source::Selection(selection) => {
-                built = selection.build(&job.request(rank, topology));
-                &built
-            }
-        };
-        steps = more_steps(steps, schedule.steps.len())?;
-        let cut = match tiles {
-            Some(tiles) => tiles,
-            None => *tiles.insert(job.tiles(schedule)?),
-        };
-        let target = Target {
-            job,
-            host: &machine.host,
-            host_of_rank,
-            tiles: cut,
-        };
-        programs.push(target.compile(schedule)?);
-    }
-    Ok((programs, tiles.unwrap_or(1)))
-}
-
-/// So many steps of all ranks that are played take some 8 GiB.
-const STEPS_MAX: u64 = 1 << 27;
-
-/// The number of steps with those of another rank, if there is memory for so many.
-fn more_steps(steps: u64, of_rank: usize) -> Result<u64, Error> {
-    let steps = steps + of_rank as u64;
-    if steps <= STEPS_MAX {
-        return Ok(steps);
-    }
-    Err(Error::Job(format!(
-        "its ranks have more than {STEPS_MAX} steps to be played; the closed form, fewer ranks, or ranks that are all alike in speed take less"
-    )))
 }
 
 /// A play under way.
@@ -338,17 +302,5 @@ impl<'a> Play<'a> {
             step: instruction.map_or(0, |instruction| instruction.step),
             tile,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{STEPS_MAX, more_steps};
-
-    #[test]
-    fn plays_that_do_not_fit_are_refused() {
-        assert_eq!(more_steps(STEPS_MAX - 2, 2).unwrap(), STEPS_MAX);
-        let refused = more_steps(STEPS_MAX - 2, 3).unwrap_err().to_string();
-        assert!(refused.contains("more than 134217728 steps"), "{refused}");
     }
 }

@@ -70,7 +70,7 @@ fn both(machine: &Machine, job: &Job<'_>) -> Option<[Played; 2]> {
     let with = |symmetry| {
         let options = PlayOptions {
             symmetry,
-            trace: false,
+            ..PlayOptions::default()
         };
         play(machine, job, &options)
     };
