@@ -94,6 +94,31 @@ def test_simulate_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_simulate_command_plays_no_more_than_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = "simulate --ranks 16 --hosts 4 --sizes 1M --algorithms ring,direct --event-driven --no-scaling"
+    assert main(arguments.split()) == 0
+    assert "not played:" not in capsys.readouterr().out
+    assert main([*arguments.split(), "--max-steps", "100"]) == 0
+    played, closed_form = capsys.readouterr().out.split("closed form:")
+    assert "no algorithm fits" in played
+    refusal = next(line for line in closed_form.splitlines() if line.startswith("  ring the job is not played"))
+    assert "more than the 100 that are allowed" in refusal
+    assert "--max-steps" in refusal
+
+
+def test_ranks_have_the_memory_that_an_algorithm_needs() -> None:
+    many = Machine(ranks=10_000, hosts=10_000)
+    few, lacking = simulate(many, [1 << 20], algorithms=["recursive-doubling", "halving-doubling"])
+    assert (few.refusal, few.assumption) == (None, None)
+    assert lacking.refusal is None
+    assert lacking.assumption is not None
+    assert "more temporary memory" in lacking.assumption
+    # Real groups have no more than they have.
+    call = Call("all-reduce", ranks=10_000, hosts=10_000)
+    refused = candidates(many, 1 << 20, call, ["halving-doubling"])[0]
+    assert "temporary memory" in (refused.refusal or "")
+
+
 def test_simulate_command_json(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "simulate --ranks 8 --hosts 3,5 --sizes 4K,64K --algorithms ring,slice-reduce --event-driven --json"
     assert main(arguments.split()) == 0

@@ -39,6 +39,9 @@ struct SimulateQuestion {
     event_driven: bool,
     /// How many steps may be played; as many as there are, if it is left out.
     work_max: Option<u64>,
+    /// Whether what needs more temporary memory than the executor has is told for ranks that have enough.
+    #[serde(default)]
+    enough_memory: bool,
     /// Whether it is told what happens in a play.
     #[serde(default)]
     trace: bool,
@@ -161,7 +164,9 @@ impl Study<'_> {
         for bytes in &self.question.bytes {
             let mut job = self.job(source, *bytes);
             let mut found = self.time(&job);
-            if let Err(Error::TemporaryMemory { .. }) = found {
+            if self.question.enough_memory
+                && let Err(Error::TemporaryMemory { .. }) = found
+            {
                 let executor = TileLimits::of_group(self.setting.ranks);
                 row.assumption = Some(assumption(*bytes, executor));
                 job.limits = Some(TileLimits {
@@ -181,7 +186,12 @@ impl Study<'_> {
                     }
                 }
                 Err(error) => {
-                    row.refusal = Some(error.to_string());
+                    row.refusal = Some(match error {
+                        Error::Work { .. } => {
+                            format!("{error}; work_max, or --max-steps, allows more")
+                        }
+                        error => error.to_string(),
+                    });
                     row.times_s.clear();
                     return;
                 }

@@ -32,6 +32,8 @@ examples:
 """
 
 SMALLEST_BYTES, FACTOR = 1024, 16
+MAX_STEPS = 50_000_000
+"""Of a play: they take about a minute of a core."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +87,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory", choices=("ordinary", "symmetric"), default="ordinary", help="of the caller (default: %(default)s)"
     )
     parser.add_argument("--event-driven", action="store_true", help="play every step, and compare with the closed form")
+    parser.add_argument(
+        "--max-steps",
+        type=options.at_least(1),
+        default=MAX_STEPS,
+        metavar="N",
+        help="play only what has so many steps at most, on all ranks that are played and in all tiles (default: "
+        "%(default)s, about a minute of a core)",
+    )
     parser.add_argument("--no-scaling", action="store_true", help="leave out other numbers of ranks")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture (needs matplotlib)")
@@ -115,7 +125,7 @@ def _study(arguments: argparse.Namespace) -> Study:
     names = None if arguments.algorithms == "all" else options.names(arguments.algorithms)
     own = {path.name: Schedule.load(path) for path in arguments.schedule}
     common: dict[str, Any] = {"collective": arguments.collective, "root": arguments.root, "memory": arguments.memory}
-    rows = simulate(machine, sizes, algorithms=names, schedules=own, **common)
+    rows = simulate(machine, sizes, algorithms=names, schedules=own, work_max=arguments.max_steps, **common)
     usable = [row.algorithm for row in rows if row.times_s and row.algorithm not in own]
     study = Study(machine, arguments.collective, sizes, rows)
     if usable:
@@ -123,18 +133,19 @@ def _study(arguments: argparse.Namespace) -> Study:
             lambda at, names: simulate(machine, at, algorithms=names, **common), usable, sizes
         )
     if arguments.event_driven:
-        study.played = [_played(row, machine, sizes, own, common) for row in rows]
+        playing = {**common, "event_driven": True, "work_max": arguments.max_steps}
+        study.played = [_played(row, machine, sizes, own, playing) for row in rows]
     if not arguments.no_scaling and usable and arguments.hosts is not None:
         study.scaling = _scaling(machine, sizes[-1], usable, arguments)
     return study
 
 
-def _played(row: Row, machine: Machine, sizes: Sequence[int], own: dict[str, Schedule], common: dict[str, Any]) -> Row:
+def _played(row: Row, machine: Machine, sizes: Sequence[int], own: dict[str, Schedule], playing: dict[str, Any]) -> Row:
     """The same algorithm, played; schedules of one's own already are."""
     if not row.times_s or row.algorithm in own:
         return row
     print(f"playing {row.algorithm} ...", file=sys.stderr, flush=True)
-    return simulate(machine, sizes, algorithms=[row.algorithm], event_driven=True, **common)[0]
+    return simulate(machine, sizes, algorithms=[row.algorithm], **playing)[0]
 
 
 def _scaling(
@@ -193,8 +204,19 @@ def _report(study: Study) -> list[str]:
     lines += time_table(study.sizes, study.rows)
     lines += crossover_lines(study.crossovers)
     lines += scaling_lines(study)
-    refused = [f"  {row.algorithm} {row.refusal}" for row in study.rows if row.refusal]
-    return lines + (["", "left out:", *refused] if refused else [])
+    usable = {row.algorithm for row in study.rows if row.times_s}
+    unplayed = [row for row in study.played if row.refusal and row.algorithm in usable]
+    return [
+        *lines,
+        *_remarks("taken as given:", [(row.algorithm, row.assumption) for row in study.rows]),
+        *_remarks("not played:", [(row.algorithm, row.refusal) for row in unplayed]),
+        *_remarks("left out:", [(row.algorithm, row.refusal) for row in study.rows]),
+    ]
+
+
+def _remarks(title: str, remarks: list[tuple[str, str | None]]) -> list[str]:
+    lines = [f"  {algorithm} {remark}" for algorithm, remark in remarks if remark]
+    return ["", title, *lines] if lines else []
 
 
 def _as_json(study: Study) -> dict[str, Any]:

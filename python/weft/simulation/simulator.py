@@ -26,6 +26,8 @@ class Row:
     """Why such a group cannot take it, if it cannot."""
     times_s: tuple[float, ...]
     """By size: when the last rank has finished; empty if it is refused."""
+    assumption: str | None = None
+    """What ranks are taken to have that those of a real group have not, if anything."""
 
 
 def simulate(
@@ -40,6 +42,7 @@ def simulate(
     event_driven: bool = False,
     tile_bytes: int | None = None,
     tiles_in_flight: int | None = None,
+    work_max: int | None = None,
 ) -> list[Row]:
     """What a collective takes on a machine, for messages of these sizes in bytes.
 
@@ -54,9 +57,19 @@ def simulate(
         event_driven: Play every step of every rank, instead of the closed form.
         tile_bytes: How large tiles are; as large as fits, if left out.
         tiles_in_flight: How many tiles a rank has under way at once.
+        work_max: How many steps may be played, of all ranks that are played and of all tiles: what has more is refused.
+
+    What needs more temporary memory than the executor of such a group has is told for ranks that have enough; its row
+    says so.
     """
     call = machine.call(collective, root, memory)
-    options = {"event_driven": event_driven, "tile_bytes": tile_bytes, "tiles_in_flight": tiles_in_flight}
+    options = {
+        "event_driven": event_driven,
+        "tile_bytes": tile_bytes,
+        "tiles_in_flight": tiles_in_flight,
+        "work_max": work_max,
+        "enough_memory": True,
+    }
     return simulate_call(machine, call, sizes, algorithms, schedules, options)
 
 
@@ -79,7 +92,10 @@ def simulate_call(
             **(options or {}),
         }
     )
-    return [Row(row["algorithm"], row["summary"], row["refusal"], tuple(row["times_s"])) for row in answer["rows"]]
+    return [
+        Row(row["algorithm"], row["summary"], row["refusal"], tuple(row["times_s"]), row["assumption"])
+        for row in answer["rows"]
+    ]
 
 
 def trace(machine: Machine, size: int, call: Call, what: str | Schedule) -> list[Event]:
