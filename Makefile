@@ -78,7 +78,7 @@ test-rust: ## unit, property, snapshot, mutation and conformance tests of the cr
 verify-large: ## every algorithm verified for up to 1024 ranks: half an hour, 6 GiB
 	$(CARGO) test --package weft-algorithms --test verified --test composed --release --locked --quiet -- --ignored
 
-test-loom: ## models of the protocols of shared memory: flags, sleep, claims
+test-loom: ## models of the protocols of shared memory: flags, sleep, claims, rings
 	RUSTFLAGS="--cfg loom" $(CARGO) test --package weft-transport --release --lib --locked --quiet \
 		--target-dir target/loom models
 

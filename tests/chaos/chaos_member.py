@@ -1,4 +1,4 @@
-"""One rank of a trial: runs random collectives until it fails, and says how it failed."""
+"""One rank of a trial: runs random collectives and messages until it fails, and says how it failed."""
 
 import json
 import os
@@ -15,6 +15,8 @@ from weft.emulation import kernel
 
 OPERATIONS_IN_FLIGHT_MAX = 4
 ELEMENTS_MAX = 1 << 19
+MESSAGES_MAX = 200
+MESSAGE_ELEMENTS_MAX = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,17 @@ def _random_operations(group: weft.Group, arena: np.ndarray, draw: random.Random
     works = []
     for _ in range(draw.randint(1, OPERATIONS_IN_FLIGHT_MAX)):
         kind = draw.choice(
-            ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "barrier")
+            (
+                "all_reduce",
+                "reduce",
+                "broadcast",
+                "all_gather",
+                "reduce_scatter",
+                "gather",
+                "scatter",
+                "barrier",
+                "messages",
+            )
         )
         elements = int(ELEMENTS_MAX ** draw.random())
         root = draw.randrange(group.size)
@@ -100,10 +112,31 @@ def _random_operations(group: weft.Group, arena: np.ndarray, draw: random.Random
         elif kind == "reduce_scatter":
             block = np.empty(elements, np.float32)
             works.append(group.reduce_scatter_async(block, np.ones(elements * group.size, np.float32)))
+        elif kind == "messages":
+            _messages(group, draw)
         else:
             works.append(group.barrier_async())
     for work in works:
         work.wait()
+
+
+def _messages(group: weft.Group, draw: random.Random) -> None:
+    """Messages of all sizes from one rank to another, which answers some."""
+    here, there = draw.sample(range(group.size), 2)
+    for number in range(draw.randint(1, MESSAGES_MAX)):
+        x = np.full(int(MESSAGE_ELEMENTS_MAX ** draw.random()), number, np.float32)
+        answered = draw.random() < 0.3
+        if group.rank == here:
+            group.send(x, there)
+            if answered:
+                group.recv(x, there)
+        elif group.rank == there:
+            y = np.empty_like(x)
+            group.recv(y, here)
+            if not np.array_equal(x, y):
+                raise AssertionError(f"message {number} of {len(x)} elements came as {y}")
+            if answered:
+                group.send(y, here)
 
 
 def _fork_sleeper() -> int:

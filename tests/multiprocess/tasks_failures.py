@@ -23,6 +23,25 @@ def reduce_until_it_fails(group):
         return type(error).__name__, error.rank, time.monotonic()
 
 
+def stream_until_it_fails(group, elements):
+    """Rank 0 sends numbered messages to the last rank, the others wait; returns the error, and when it came."""
+    x = np.zeros(elements, np.int64)
+    number, last = 0, group.size - 1
+    try:
+        while True:
+            number += 1
+            if group.rank == 0:
+                x[:] = number
+                group.send(x, last)
+            elif group.rank == last:
+                group.recv(x, 0)
+                assert x[0] == x[-1] == number
+            else:
+                group.recv(x, last, tag=1)
+    except weft.PeerLost as error:
+        return type(error).__name__, error.rank, time.monotonic()
+
+
 def miss_the_deadline(group):
     """Rank 0 does not come."""
     if group.rank == 0:

@@ -33,6 +33,23 @@ def test_a_killed_process_is_told_to_all(broken):
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("elements", [1, 2000, 30_000])
+def test_a_death_amid_messages_is_told_to_all(broken, elements):
+    """Rank 0 sends a stream of messages to the last rank; either of the two is killed."""
+    team = broken
+    team.run(tasks.reduce_once)
+    victim, survivors = (0, range(1, team.size)) if elements == 2000 else (team.size - 1, range(team.size - 1))
+    team.start(tasks.stream_until_it_fails, elements)
+    time.sleep(0.2)  # somewhere in the middle of it; when exactly does not matter
+    killed = time.monotonic()
+    team.signal(victim, signal.SIGKILL)
+    for kind, rank, when in team.collect(survivors, deadline=10):
+        assert (kind, rank) == ("PeerLost", victim)
+        assert when - killed < 1
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [2, 3])
 def test_a_missing_rank_is_named_at_the_deadline(broken):
     broken.run(tasks.reduce_once)
     told = broken.run(tasks.miss_the_deadline, deadline=20)[1:]

@@ -13,15 +13,16 @@ use crate::call::Fingerprint;
 use crate::engine::Finished;
 use crate::execute::Trouble;
 use crate::group_state::{GroupState, Remote};
-use crate::message::Message;
-use crate::state::{Letter, State};
+use crate::incoming::Letter;
+use crate::message::{ENVELOPE_BYTES, Message};
+use crate::state::State;
 
 /// A rank that waits longer than this asks whether the others made the same call.
 const QUERY_AFTER: Duration = Duration::from_secs(1);
 
 impl State {
     /// Acts on a message.
-    pub(crate) fn handle(&mut self, letter: Letter, finished: &mut Finished) {
+    pub(crate) fn handle(&mut self, letter: Letter<'_>, finished: &mut Finished) {
         let Some(id) = letter.message.group() else {
             if let Message::Dead { endpoint, detail } = letter.message {
                 self.dead(EndpointId(endpoint), &detail, finished);
@@ -74,7 +75,7 @@ impl State {
                 group.fail_and_tell(&error, finished);
                 Ok(())
             }
-            message => self.point_to_point(id, rank, message, finished),
+            message => self.point_to_point(id, rank, message, &letter.payload, finished),
         };
         if let Err(trouble) = result {
             self.trouble(id, u64::MAX, trouble, finished);
@@ -122,15 +123,19 @@ impl State {
         id: u64,
         rank: u32,
         message: Message,
+        payload: &[u8],
         finished: &mut Finished,
     ) -> Result<(), Trouble> {
-        self.answer_grant(id, rank)?;
+        let linked = |state: &State| state.groups.get(&id).is_some_and(|g| g.is_linked(rank));
+        if !linked(self) {
+            self.answer_grant(id, rank)?;
+        }
         let Some(group) = self.groups.get_mut(&id) else {
             return Ok(());
         };
         let answer = match message {
-            Message::Eager { tag, bytes, .. } => {
-                group.mailbox.whole(rank, tag, bytes, finished);
+            Message::Eager { tag, .. } => {
+                group.mailbox.whole(rank, tag, payload, finished);
                 None
             }
             Message::Offer {
@@ -157,7 +162,7 @@ impl State {
         };
         match (answer, &group.links[rank as usize]) {
             (Some(answer), Some(link)) => {
-                let sent = link.message(&answer.encode(), &[]);
+                let sent = link.mail(&[answer.envelope(&mut [0; ENVELOPE_BYTES])]);
                 sent.map_err(|error| Trouble::Link(rank, error))
             }
             _ => Ok(()),
@@ -174,7 +179,7 @@ impl State {
     ) {
         self.unwatch(key);
         // Where sending failed, what the peer had to say before may still be unread.
-        let _ = self.take_in(link, finished);
+        let _ = self.take_in(link, <dyn Link>::receive, finished);
         let peer = link.peer();
         let same = |other: &Arc<dyn Link>| other.peer() == peer && other.kind() == link.kind();
         match error {

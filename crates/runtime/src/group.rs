@@ -408,17 +408,6 @@ impl Drop for Group {
     }
 }
 
-impl GroupState {
-    /// Sends a message to a rank.
-    pub(crate) fn tell(&self, rank: u32, message: &Message) -> Result<(), Error> {
-        let Some(link) = &self.links[rank as usize] else {
-            return Err(Error::Internal(format!("no link to rank {rank}")));
-        };
-        link.message(&message.encode(), &[])
-            .map_err(|error| Error::from_link(error, Some(rank), self.host_name(rank)))
-    }
-}
-
 pub(crate) fn closed() -> Error {
     Error::Aborted {
         reason: "the group is closed".into(),

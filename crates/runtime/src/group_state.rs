@@ -106,6 +106,11 @@ impl GroupState {
         found.map(|rank| rank as u32)
     }
 
+    /// Whether there are a link and a channel to a rank.
+    pub(crate) fn is_linked(&self, rank: u32) -> bool {
+        self.links[rank as usize].is_some() && self.channels[rank as usize].is_some()
+    }
+
     /// Whether this rank reaches a peer's pool with loads and stores.
     pub(crate) fn maps(&self, rank: u32) -> bool {
         self.meeting.maps(self.rank, rank)

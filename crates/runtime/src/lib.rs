@@ -18,6 +18,7 @@ mod failure;
 mod geometry;
 mod group;
 mod group_state;
+mod incoming;
 mod inline;
 mod issue;
 mod joining;

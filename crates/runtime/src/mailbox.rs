@@ -222,10 +222,10 @@ impl Mailbox {
     }
 
     /// Takes in a short message, or one that this rank sends to itself.
-    pub(crate) fn whole(&mut self, from: u32, tag: u64, bytes: Vec<u8>, finished: &mut Finished) {
+    pub(crate) fn whole(&mut self, from: u32, tag: u64, bytes: &[u8], finished: &mut Finished) {
         match self.claim(from, tag) {
-            Some(target) => deliver(from, &bytes, target, finished),
-            None => self.arrive(from, tag, Arrived::Whole(bytes)),
+            Some(target) => deliver(from, bytes, target, finished),
+            None => self.arrive(from, tag, Arrived::Whole(bytes.to_vec())),
         }
     }
 
@@ -253,34 +253,29 @@ impl Mailbox {
         posted: Posted,
         finished: &mut Finished,
     ) -> Option<(u32, Message)> {
-        let matching = self.peers.iter().find_map(|(rank, peer)| {
-            if posted.from.is_some_and(|from| from != *rank) {
-                return None;
-            }
-            let position = peer
-                .arrived
-                .iter()
-                .position(|(tag, _)| *tag == posted.tag)?;
-            Some((*rank, position))
-        });
-        let Some((rank, position)) = matching else {
-            self.posted.push(posted);
-            return None;
+        let arrived = match posted.from {
+            Some(from) => self
+                .peers
+                .get_mut(&from)
+                .and_then(|peer| Some((from, peer.take_arrived(posted.tag)?))),
+            None => self
+                .peers
+                .iter_mut()
+                .find_map(|(rank, peer)| Some((*rank, peer.take_arrived(posted.tag)?))),
         };
-        let arrived = self
-            .peers
-            .get_mut(&rank)
-            .and_then(|peer| peer.arrived.remove(position));
         match arrived {
-            Some((_, Arrived::Whole(bytes))) => {
+            Some((rank, Arrived::Whole(bytes))) => {
                 deliver(rank, &bytes, posted.target, finished);
                 None
             }
-            Some((_, Arrived::Offered { id, bytes })) => Some((
+            Some((rank, Arrived::Offered { id, bytes })) => Some((
                 rank,
                 self.accept((group, rank), (id, bytes), posted.target, finished),
             )),
-            None => None,
+            None => {
+                self.posted.push(posted);
+                None
+            }
         }
     }
 
@@ -362,6 +357,12 @@ impl Mailbox {
 }
 
 impl Peer {
+    /// The first message with this tag that nobody has asked for yet.
+    fn take_arrived(&mut self, tag: u64) -> Option<Arrived> {
+        let position = self.arrived.iter().position(|(other, _)| *other == tag)?;
+        self.arrived.remove(position).map(|(_, arrived)| arrived)
+    }
+
     fn receive(
         &mut self,
         rank: u32,

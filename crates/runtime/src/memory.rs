@@ -179,13 +179,14 @@ pub(crate) fn fragment(source: &Source, done: u64, bytes: u64) -> &[u8] {
     unsafe { std::slice::from_raw_parts(start, bytes as usize) }
 }
 
+/// All of a message that is sent to its end before `Group::send` returns.
+pub(crate) fn whole<'a>(memory: *const u8, bytes: u64) -> &'a [u8] {
+    // SAFETY: `Group::send` obliges the caller to keep the memory alive and unchanged until the message is sent.
+    unsafe { std::slice::from_raw_parts(memory, bytes as usize) }
+}
+
 /// Copies a short message to where it is received. The lengths are equal.
 pub(crate) fn fill(target: &Target, bytes: &[u8]) {
     // SAFETY: `Group::receive` obliges the caller to give memory for the whole message.
     unsafe { weft_kernels::copy(&[target.memory], bytes.as_ptr(), bytes.len()) };
-}
-
-/// A copy of what a message holds.
-pub(crate) fn copy_out(source: &Source) -> Vec<u8> {
-    fragment(source, 0, source.bytes).to_vec()
 }

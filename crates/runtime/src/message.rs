@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::call::Fingerprint;
 
+/// More than the messages take that have to do with point-to-point messages: a number for what it is, and four others.
+pub(crate) const ENVELOPE_BYTES: usize = 64;
+
 /// A control message.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) enum Message {
@@ -32,12 +35,8 @@ pub(crate) enum Message {
         sequence: u64,
         fingerprint: Fingerprint,
     },
-    /// A short point-to-point message.
-    Eager {
-        group: u64,
-        tag: u64,
-        bytes: Vec<u8>,
-    },
+    /// The envelope of a short point-to-point message, whose bytes follow.
+    Eager { group: u64, tag: u64 },
     /// A long one is ready to be sent.
     Offer {
         group: u64,
@@ -60,8 +59,16 @@ impl Message {
         postcard::to_stdvec(self).expect("messages hold nothing that postcard cannot encode")
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Message> {
-        postcard::from_bytes(bytes).ok()
+    /// As [`Message::encode`], of a message that has to do with a point-to-point message.
+    pub(crate) fn envelope<'a>(&self, buffer: &'a mut [u8; ENVELOPE_BYTES]) -> &'a [u8] {
+        postcard::to_slice(self, buffer).expect("the longest of them fits")
+    }
+
+    /// A message, and the bytes that follow it.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(Message, &[u8])> {
+        let (message, payload) = postcard::take_from_bytes(bytes).ok()?;
+        let carries = matches!(message, Message::Eager { .. });
+        (carries || payload.is_empty()).then_some((message, payload))
     }
 
     /// The group that the message is about, if any.

@@ -1,12 +1,14 @@
 //! Point-to-point messages, as users call them. See `mailbox.rs` for how they travel.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Error;
 use crate::group::{Group, closed};
+use crate::group_state::GroupState;
 use crate::mailbox::{Due, Posted, Source, Target};
 use crate::memory;
-use crate::message::Message;
+use crate::message::{ENVELOPE_BYTES, Message};
 use crate::work::{Completion, Work};
 
 impl Group {
@@ -27,54 +29,66 @@ impl Group {
     ) -> Result<Work, Error> {
         self.check_usable()?;
         self.check_rank("send to", to)?;
-        let due = Due::within(timeout.unwrap_or(self.options.timeout));
-        if to != self.rank {
-            self.connect(to, due.deadline, &self.cancel)?;
-        }
-        let completion = Completion::new();
-        let source = Source {
-            memory,
-            bytes,
-            completion: completion.clone(),
-            due,
+        let allowed = timeout.unwrap_or(self.options.timeout);
+        let envelope = Envelope { to, tag, allowed };
+        let started = match self.start(&envelope, memory, bytes)? {
+            Some(completion) => Some(completion),
+            None => {
+                self.connect(to, Due::within(allowed).deadline, &self.cancel)?;
+                self.start(&envelope, memory, bytes)?
+            }
         };
+        if background {
+            self.engine.hand_over();
+        }
+        Ok(Work {
+            completion: started.ok_or_else(closed)?,
+            engine: self.engine.clone(),
+        })
+    }
+
+    /// Sends a message, or makes it known. `None`: there is no link yet.
+    fn start(
+        &self,
+        envelope: &Envelope,
+        memory: *const u8,
+        bytes: u64,
+    ) -> Result<Option<Arc<Completion>>, Error> {
+        let Envelope { to, tag, allowed } = *envelope;
         self.engine.with(|state, finished| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             if let Some(error) = &group.broken {
                 return Err(error.clone());
             }
             if to == self.rank {
-                group
-                    .mailbox
-                    .whole(to, tag, memory::copy_out(&source), finished);
-                finished.push((source.completion, Ok(())));
-                return Ok(());
+                let bytes = memory::whole(memory, bytes);
+                group.mailbox.whole(to, tag, bytes, finished);
+                return Ok(Some(Completion::done()));
             }
-            let message = if group.mailbox.may_be_eager(to, bytes) {
-                let message = Message::Eager {
-                    group: self.id,
-                    tag,
-                    bytes: memory::copy_out(&source),
-                };
-                finished.push((source.completion, Ok(())));
-                message
-            } else {
-                let id = group.mailbox.offer(to, source);
-                Message::Offer {
-                    group: self.id,
-                    tag,
-                    id,
-                    bytes,
-                }
+            if !group.is_linked(to) {
+                return Ok(None);
+            }
+            let id = self.id;
+            if group.mailbox.may_be_eager(to, bytes) {
+                let message = Message::Eager { group: id, tag };
+                group.mail(to, &message, memory::whole(memory, bytes))?;
+                return Ok(Some(Completion::done()));
+            }
+            let completion = Completion::new();
+            let source = Source {
+                memory,
+                bytes,
+                completion: completion.clone(),
+                due: Due::within(allowed),
             };
-            group.tell(to, &message)
-        })?;
-        if background {
-            self.engine.hand_over();
-        }
-        Ok(Work {
-            completion,
-            engine: self.engine.clone(),
+            let offer = Message::Offer {
+                group: id,
+                tag,
+                id: group.mailbox.offer(to, source),
+                bytes,
+            };
+            group.mail(to, &offer, &[])?;
+            Ok(Some(completion))
         })
     }
 
@@ -111,7 +125,7 @@ impl Group {
                 return Err(error.clone());
             }
             match group.mailbox.post(self.id, posted, finished) {
-                Some((rank, answer)) => group.tell(rank, &answer),
+                Some((rank, answer)) => group.mail(rank, &answer, &[]),
                 None => Ok(()),
             }
         })?;
@@ -122,5 +136,24 @@ impl Group {
             completion,
             engine: self.engine.clone(),
         })
+    }
+}
+
+/// What is said about a message besides where it lies.
+struct Envelope {
+    to: u32,
+    tag: u64,
+    allowed: Duration,
+}
+
+impl GroupState {
+    /// Sends a message that a rank waits for, or will ask for.
+    fn mail(&self, rank: u32, message: &Message, payload: &[u8]) -> Result<(), Error> {
+        let Some(link) = &self.links[rank as usize] else {
+            return Err(Error::Internal(format!("no link to rank {rank}")));
+        };
+        let mut buffer = [0; ENVELOPE_BYTES];
+        link.mail(&[message.envelope(&mut buffer), payload])
+            .map_err(|error| Error::from_link(error, Some(rank), self.host_name(rank)))
     }
 }

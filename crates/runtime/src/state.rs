@@ -1,19 +1,18 @@
 //! What the engine's lock protects, and one pass over it.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weft_transport::{EndpointId, Inbox, Kind, Link, LinkError, Progress};
+use weft_transport::{EndpointId, Kind, Link, Progress};
 
 use crate::endpoint::Endpoint;
 use crate::engine::Finished;
 use crate::execute::{Budget, Trouble};
 use crate::group_state::GroupState;
+use crate::incoming::Letter;
 use crate::mailbox::Route;
-use crate::message::Message;
 use crate::operation::Operation;
 use crate::poller::Poller;
 
@@ -23,8 +22,6 @@ const HOUSEKEEPING: Duration = Duration::from_millis(10);
 const LINK_POLL: Duration = Duration::from_millis(1);
 /// Bytes that one pass may move, so that whoever waits for the lock gets it soon.
 const PASS_BYTES: u64 = 2 << 20;
-/// Messages kept for groups that this rank has not made yet.
-const ORPHANS: usize = 4096;
 /// Closed groups that are remembered.
 const CLOSED: usize = 1024;
 
@@ -53,13 +50,6 @@ impl Newcomers {
     }
 }
 
-/// A message, with what came along.
-pub(crate) struct Letter {
-    pub(crate) from: EndpointId,
-    pub(crate) message: Message,
-    pub(crate) descriptors: Vec<OwnedFd>,
-}
-
 /// Everything that progress needs.
 pub(crate) struct State {
     pub(crate) endpoint: Arc<Endpoint>,
@@ -68,11 +58,11 @@ pub(crate) struct State {
     /// Links that are ready, and not watched yet.
     pub(crate) newcomers: Arc<Newcomers>,
     next_key: u64,
-    poller: Poller,
-    pub(crate) orphans: Vec<Letter>,
+    pub(crate) poller: Poller,
+    pub(crate) orphans: Vec<Letter<'static>>,
     pub(crate) known_dead: HashMap<EndpointId, String>,
     /// Groups that were closed here not long ago.
-    closed: VecDeque<u64>,
+    pub(crate) closed: VecDeque<u64>,
     budget: Budget,
     now: Instant,
     polled: Instant,
@@ -161,6 +151,9 @@ impl State {
         if knocked || self.sockets_carry_data || now - self.polled > LINK_POLL {
             self.polled = now;
             progressed |= self.receive(knocked, finished);
+        }
+        if self.awaits_mail() {
+            progressed |= self.take_mail(finished);
         }
         self.budget.bytes = PASS_BYTES;
         progressed |= self.advance(finished);
@@ -281,57 +274,6 @@ impl State {
         }
     }
 
-    /// Takes in what has arrived on links.
-    fn receive(&mut self, knocked: bool, finished: &mut Finished) -> bool {
-        let mut keys = self.poller.ready();
-        if knocked {
-            let silent = self
-                .links
-                .iter()
-                .filter(|(_, w)| w.link.kind() != Kind::Tcp);
-            keys.extend(silent.map(|(key, _)| *key));
-            keys.sort_unstable();
-            keys.dedup();
-        }
-        let mut progressed = false;
-        for key in keys {
-            let Some(watched) = self.links.get(&key) else {
-                continue;
-            };
-            let link = watched.link.clone();
-            let (delivered, result) = self.take_in(&link, finished);
-            progressed |= delivered || result.is_err();
-            if let Err(error) = result {
-                self.link_ended(key, &link, error, finished);
-            }
-        }
-        progressed
-    }
-
-    /// Takes in what has arrived on one link. Tells whether there were messages, and whether the link is good.
-    pub(crate) fn take_in(
-        &mut self,
-        link: &Arc<dyn Link>,
-        finished: &mut Finished,
-    ) -> (bool, Result<(), LinkError>) {
-        let mut letters = Letters {
-            from: link.peer(),
-            letters: Vec::new(),
-            nonsense: false,
-        };
-        let mut result = link.receive(&mut letters);
-        if letters.nonsense {
-            result = Err(LinkError::Protocol(
-                "a control message that makes no sense".into(),
-            ));
-        }
-        let delivered = !letters.letters.is_empty();
-        for letter in letters.letters {
-            self.handle(letter, finished);
-        }
-        (delivered, result)
-    }
-
     /// Sends what is queued, and watches for writability where not all could go.
     pub(crate) fn flush(&mut self, finished: &mut Finished) {
         let mut ended = Vec::new();
@@ -373,27 +315,6 @@ impl State {
         }
     }
 
-    /// Keeps a message for a group that is not made yet. Beyond a bound they are dropped: then the group will time out. Who grants
-    /// memory to a group that is closed here is told so.
-    pub(crate) fn keep(&mut self, letter: Letter) {
-        if letter
-            .message
-            .group()
-            .is_some_and(|id| self.closed.contains(&id))
-        {
-            if let (Message::Grant { group, .. }, Some(link)) =
-                (&letter.message, self.any_link_to(letter.from))
-            {
-                // A link that fails is noticed when it is read.
-                let _ = link.message(&Message::Detach { group: *group }.encode(), &[]);
-            }
-            return;
-        }
-        if self.orphans.len() < ORPHANS {
-            self.orphans.push(letter);
-        }
-    }
-
     /// Adds a group, and hands it what came for it before.
     pub(crate) fn add_group(&mut self, group: GroupState, finished: &mut Finished) {
         let id = group.id;
@@ -412,26 +333,6 @@ impl State {
         self.orphans = others;
         for letter in mine {
             self.handle(letter, finished);
-        }
-    }
-}
-
-/// Collects the messages of one link.
-struct Letters {
-    from: EndpointId,
-    letters: Vec<Letter>,
-    nonsense: bool,
-}
-
-impl Inbox for Letters {
-    fn message(&mut self, bytes: &[u8], descriptors: Vec<OwnedFd>) {
-        match Message::decode(bytes) {
-            Some(message) => self.letters.push(Letter {
-                from: self.from,
-                message,
-                descriptors,
-            }),
-            None => self.nonsense = true,
         }
     }
 }

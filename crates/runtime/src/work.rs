@@ -33,6 +33,8 @@ pub(crate) struct Completion {
 struct Inner {
     error: Option<Error>,
     callbacks: Vec<Callback>,
+    /// Threads that wait to be told: without any, telling would be a system call for nothing.
+    parked: usize,
 }
 
 const RUNNING: u8 = 0;
@@ -51,9 +53,12 @@ impl Completion {
 
     /// That of an operation that is done already.
     pub(crate) fn done() -> Arc<Self> {
-        let completion = Completion::new();
-        completion.finish(Ok(()));
-        completion
+        Arc::new(Completion {
+            state: AtomicU8::new(DONE),
+            source: AtomicU32::new(u32::MAX),
+            inner: Mutex::default(),
+            changed: Condvar::new(),
+        })
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -66,7 +71,7 @@ impl Completion {
 
     /// Ends the operation. Only the first end counts.
     pub(crate) fn finish(&self, result: Result<(), Error>) {
-        let callbacks = {
+        let (callbacks, parked) = {
             let mut inner = self.lock();
             if self.is_over() {
                 return;
@@ -74,9 +79,11 @@ impl Completion {
             let state = if result.is_ok() { DONE } else { FAILED };
             inner.error = result.clone().err();
             self.state.store(state, Ordering::Release);
-            std::mem::take(&mut inner.callbacks)
+            (std::mem::take(&mut inner.callbacks), inner.parked > 0)
         };
-        self.changed.notify_all();
+        if parked {
+            self.changed.notify_all();
+        }
         for callback in callbacks {
             callback(result.clone());
         }
@@ -97,9 +104,11 @@ impl Completion {
 
     /// Sleeps until the operation is over or the time is, unless there is a reason not to.
     pub(crate) fn park(&self, time: Duration, unless: impl Fn() -> bool) {
-        let inner = self.lock();
+        let mut inner = self.lock();
         if !self.is_over() && !unless() {
-            drop(self.changed.wait_timeout(inner, time));
+            inner.parked += 1;
+            let waited = self.changed.wait_timeout(inner, time);
+            waited.unwrap_or_else(PoisonError::into_inner).0.parked -= 1;
         }
     }
 

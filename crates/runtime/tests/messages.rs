@@ -2,8 +2,10 @@
 
 mod ranks;
 
-use ranks::{Ranks, Setup};
-use weft_runtime::TransportChoice;
+use std::collections::VecDeque;
+
+use ranks::{Ranks, Rng, Setup, fresh_seed};
+use weft_runtime::{Group, TransportChoice, Waited, Work};
 
 #[test]
 fn messages_of_all_sizes_find_their_receivers() {
@@ -52,5 +54,100 @@ fn messages_of_all_sizes_find_their_receivers() {
                 assert!(received.iter().all(|byte| *byte == from as u8 + tag as u8));
             }
         });
+    }
+}
+
+/// What one rank sends to another: sizes on all sides of what travels with its envelope, and few tags, so that order counts.
+fn letters(seed: u64, from: u32, to: u32) -> Vec<(u64, Vec<u8>)> {
+    let mut rng = Rng::new(seed ^ (u64::from(from) << 8 | u64::from(to)));
+    let bytes = |rng: &mut Rng| match rng.below(20) {
+        0 => 16_384 + rng.below(100_000),
+        1..4 => rng.below(20_000),
+        _ => rng.below(300),
+    };
+    (0..150)
+        .map(|number| {
+            let len = bytes(&mut rng);
+            (rng.below(3) as u64, vec![number as u8 ^ from as u8; len])
+        })
+        .collect()
+}
+
+/// All ranks send to all others, handled at once, later, or behind other tags; each tag of a pair keeps its order.
+fn exchange(group: &Group, seed: u64) {
+    let (rank, size) = (group.rank(), group.size());
+    let mut rng = Rng::new(seed ^ u64::from(rank));
+    let others = (0..size).filter(|other| *other != rank);
+    let mut outgoing: Vec<_> = others
+        .clone()
+        .map(|to| (to, VecDeque::from(letters(seed, rank, to))))
+        .collect();
+    let mut incoming: Vec<_> = others
+        .flat_map(|from| {
+            let all = letters(seed, from, rank);
+            (0..3).map(move |tag| {
+                let of_tag = all.iter().filter(move |letter| letter.0 == tag);
+                (
+                    from,
+                    tag,
+                    of_tag.map(|l| l.1.clone()).collect::<VecDeque<_>>(),
+                )
+            })
+        })
+        .collect();
+    let (mut sent, mut received) = (Vec::new(), Vec::new());
+    loop {
+        outgoing.retain(|(_, letters)| !letters.is_empty());
+        incoming.retain(|(_, _, letters)| !letters.is_empty());
+        let open = outgoing.len() + incoming.len();
+        if open == 0 {
+            break;
+        }
+        let chosen = rng.below(open);
+        let background = rng.below(2) == 0;
+        if let Some((to, letters)) = outgoing.get_mut(chosen) {
+            let (tag, bytes) = letters.pop_front().unwrap();
+            let (start, len) = (bytes.as_ptr(), bytes.len() as u64);
+            // SAFETY: the bytes are kept until the message is waited for.
+            let work = unsafe { group.send(*to, tag, start, len, None, background) };
+            sent.push((work.unwrap(), bytes));
+        } else {
+            let (from, tag, letters) = &mut incoming[chosen - outgoing.len()];
+            let expected = letters.pop_front().unwrap();
+            let mut buffer = vec![0; expected.len()];
+            let (start, len) = (buffer.as_mut_ptr(), buffer.len() as u64);
+            // SAFETY: as above.
+            let work = unsafe { group.receive(Some(*from), *tag, start, len, None, background) };
+            received.push((work.unwrap(), buffer, expected));
+        }
+        // Only receives whose messages may still be unsent are left open.
+        if outgoing.is_empty() && rng.below(2) == 0 {
+            received.drain(..).for_each(arrived);
+        }
+    }
+    received.into_iter().for_each(arrived);
+    for (work, _bytes) in sent {
+        work.wait(None, &mut || false).unwrap();
+    }
+}
+
+fn arrived((work, buffer, expected): (Work, Vec<u8>, Vec<u8>)) {
+    assert_eq!(work.wait(None, &mut || false).unwrap(), Waited::Done);
+    assert!(buffer == expected, "of {} bytes", expected.len());
+}
+
+#[test]
+fn streams_between_all_ranks_keep_their_order() {
+    let setups: [Setup; 3] = [
+        TransportChoice::Loopback.into(),
+        TransportChoice::Shm.into(),
+        TransportChoice::Tcp.into(),
+    ];
+    for setup in setups {
+        for ranks in [2, 4] {
+            let seed = fresh_seed();
+            println!("{ranks} ranks, seed {seed}");
+            Ranks::run(setup.clone(), ranks, move |group| exchange(group, seed));
+        }
     }
 }

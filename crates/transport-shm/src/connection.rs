@@ -1,23 +1,33 @@
-//! One link's two ways to the peer: the mapped pool and the socket, and the order between them.
+//! One link's ways to the peer: the mapped pool, the ring and the socket, and the order between them.
+//!
+//! [Note: Two streams] Messages are one sequence, of which parts lie in the ring and parts in the socket. Each stream says itself where it
+//! is left for the other: the ring by a diversion, the socket by a packet with [`THEN_RING`]. The writer diverts for what only the
+//! socket can do (descriptors, waking a peer that does nothing) and when the ring is full; it comes back with the
+//! first packet behind which nothing waits, once half of the ring is free.
 
-use std::collections::VecDeque;
+mod incoming;
+mod outgoing;
+
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use weft_transport::fork::Descriptor;
-use weft_transport::{EndpointId, Inbox, LinkError, MappedPeer, Progress, Signal};
+use weft_transport::ring::Breach;
+use weft_transport::{EndpointId, LinkError, MappedPeer};
 
+use crate::rings::Rings;
 use crate::socket;
 use crate::watch::Watch;
-
-const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-const SMALL_PUT_BYTES_MAX: u64 = 256;
+use incoming::Incoming;
+use outgoing::Outgoing;
 
 /// The first byte of every packet.
 const TAG_MESSAGE: u8 = 0;
 const TAG_GOODBYE: u8 = 1;
+/// Added to it: what comes next is in the ring.
+const THEN_RING: u8 = 0x80;
 
 /// How a connection stands.
 const OPEN: u8 = 0;
@@ -41,29 +51,25 @@ pub(crate) struct Connection {
     state: AtomicU8,
     /// Whether the queue holds anything. Changed under the queue's lock; cleared after the last entry took effect.
     backlog: AtomicBool,
-    queue: Mutex<VecDeque<Queued>>,
-    /// The packet that is being taken in. Held meanwhile, so that packets stay in order.
-    reading: Mutex<Vec<u8>>,
+    outgoing: Mutex<Outgoing>,
+    /// Held while messages are taken in, so that they stay in order.
+    incoming: Mutex<Incoming>,
+    /// What the peer has done to break the link.
+    breach: OnceLock<Breach>,
 }
 
-/// What waits for its turn.
-enum Queued {
-    Packet {
-        tag: u8,
-        bytes: Vec<u8>,
-        descriptors: Vec<OwnedFd>,
-    },
-    Put {
-        offset: u64,
-        bytes: Vec<u8>,
-        signal: Option<Signal>,
-    },
+/// See [Note: Two streams].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Ring,
+    Socket,
 }
 
 impl Connection {
     pub(crate) fn new(
         id: EndpointId,
         peer: MappedPeer,
+        rings: Rings,
         socket: Descriptor,
         watch: Arc<Watch>,
     ) -> io::Result<Connection> {
@@ -76,8 +82,9 @@ impl Connection {
             watch,
             state: AtomicU8::new(OPEN),
             backlog: AtomicBool::new(false),
-            queue: Mutex::default(),
-            reading: Mutex::default(),
+            outgoing: Mutex::new(Outgoing::new(rings.outgoing)),
+            incoming: Mutex::new(Incoming::new(rings.incoming)),
+            breach: OnceLock::new(),
         })
     }
 
@@ -119,82 +126,9 @@ impl Connection {
                 "process {} ended, or dropped the link",
                 self.process
             )),
-            BROKEN => LinkError::Protocol("a packet that makes no sense".into()),
+            BROKEN => LinkError::Protocol(self.breach.get().cloned().unwrap_or_default()),
             _ => LinkError::Left,
         }
-    }
-
-    /// A put while there is a backlog. Nothing is written unless everything before it was sent.
-    pub(crate) fn put_in_order(
-        &self,
-        offset: u64,
-        pieces: &[&[u8]],
-        signal: Option<Signal>,
-    ) -> Result<Progress, LinkError> {
-        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        self.peer.check_generation()?;
-        self.peer.check(offset, len, signal)?;
-        let mut queue = self.locked_queue();
-        if self.drain(&mut queue)? == Progress::Done {
-            self.peer.put(offset, pieces, signal)?;
-        } else if len <= SMALL_PUT_BYTES_MAX {
-            queue.push_back(Queued::Put {
-                offset,
-                bytes: pieces.concat(),
-                signal,
-            });
-        } else {
-            return Ok(Progress::Pending);
-        }
-        Ok(Progress::Done)
-    }
-
-    pub(crate) fn message(
-        &self,
-        bytes: &[u8],
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(), LinkError> {
-        self.peer.check_generation()?;
-        if bytes.len() > MESSAGE_BYTES_MAX || descriptors.len() > socket::DESCRIPTORS_MAX {
-            return Err(LinkError::Io(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a message is at most 64 KiB long and carries at most 16 descriptors",
-            )));
-        }
-        self.send_packet(TAG_MESSAGE, bytes, descriptors)
-    }
-
-    pub(crate) fn flush(&self) -> Result<Progress, LinkError> {
-        if !self.has_backlog() {
-            return Ok(Progress::Done);
-        }
-        self.peer.check_generation()?;
-        self.drain(&mut self.locked_queue())
-    }
-
-    /// Takes in all packets that have arrived, then says whether the link has ended.
-    pub(crate) fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
-        self.check_open()?;
-        self.peer.check_generation()?;
-        let mut packet = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        while self.state.load(Ordering::Acquire) == OPEN {
-            match socket::receive(self.socket.as_fd(), &mut packet) {
-                Ok(descriptors) => match packet.split_first() {
-                    Some((&TAG_MESSAGE, bytes)) => inbox.message(bytes, descriptors),
-                    Some((&TAG_GOODBYE, [])) => self.ended(LEFT),
-                    Some(_) => self.ended(BROKEN),
-                    None => self.ended(GONE),
-                },
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => break,
-                    // The peer ended without having read everything. What it sent before comes next, then the end.
-                    io::ErrorKind::ConnectionReset => {}
-                    io::ErrorKind::InvalidData => self.ended(BROKEN),
-                    _ => return Err(LinkError::Io(error)),
-                },
-            }
-        }
-        self.check_open()
     }
 
     /// Says goodbye. True if the goodbye is on its way, false if it waits in the queue.
@@ -203,7 +137,7 @@ impl Connection {
             return true;
         }
         // A failure means that the peer has ended too, so nobody misses the goodbye.
-        let _ = self.send_packet(TAG_GOODBYE, &[], &[]);
+        let _ = self.send_packet(&mut self.locked_outgoing(), TAG_GOODBYE, &[], &[]);
         !self.has_backlog()
     }
 
@@ -211,92 +145,28 @@ impl Connection {
         self.ended_now(state);
     }
 
+    #[cold]
+    fn broken(&self, breach: Breach) {
+        // Before the state says so. Only the first one counts.
+        let _ = self.breach.set(breach);
+        self.ended(BROKEN);
+    }
+
+    /// The result, or the end of the link if the peer has broken the ring's protocol.
+    #[inline]
+    fn checked<T>(&self, result: Result<T, Breach>) -> Result<T, LinkError> {
+        result.map_err(|breach| {
+            self.broken(breach.clone());
+            LinkError::Protocol(breach)
+        })
+    }
+
     fn ended_now(&self, state: u8) -> bool {
         self.state
             .compare_exchange(OPEN, state, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
-
-    fn send_packet(
-        &self,
-        tag: u8,
-        bytes: &[u8],
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(), LinkError> {
-        let mut queue = self.locked_queue();
-        let mut room = self.drain(&mut queue)? == Progress::Done;
-        if room {
-            room = self.send_now(tag, bytes, descriptors)?;
-        }
-        if !room {
-            let descriptors = descriptors
-                .iter()
-                .map(BorrowedFd::try_clone_to_owned)
-                .collect::<io::Result<Vec<_>>>()?;
-            queue.push_back(Queued::Packet {
-                tag,
-                bytes: bytes.to_vec(),
-                descriptors,
-            });
-            if !self.backlog.swap(true, Ordering::AcqRel) {
-                self.watch.await_room(self, true)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends from the queue what can go. The order of effects is the queue's, so the caller holds its lock.
-    fn drain(&self, queue: &mut VecDeque<Queued>) -> Result<Progress, LinkError> {
-        while let Some(next) = queue.front() {
-            match next {
-                Queued::Packet {
-                    tag,
-                    bytes,
-                    descriptors,
-                } => {
-                    let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-                    if !self.send_now(*tag, bytes, &borrowed)? {
-                        return Ok(Progress::Pending);
-                    }
-                }
-                Queued::Put {
-                    offset,
-                    bytes,
-                    signal,
-                } => self.peer.put(*offset, &[bytes], *signal)?,
-            }
-            queue.pop_front();
-        }
-        if self.backlog.swap(false, Ordering::AcqRel) {
-            self.watch.await_room(self, false)?;
-        }
-        Ok(Progress::Done)
-    }
-
-    /// False if the socket has no room. A peer that has ended takes everything: its end is told when it is read.
-    fn send_now(
-        &self,
-        tag: u8,
-        bytes: &[u8],
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<bool, LinkError> {
-        use io::ErrorKind::{
-            BrokenPipe, ConnectionRefused, ConnectionReset, NotConnected, WouldBlock,
-        };
-        match socket::send(self.socket.as_fd(), [&[tag], bytes], descriptors) {
-            Ok(()) => {
-                self.peer.knock()?;
-                Ok(true)
-            }
-            Err(error) => match error.kind() {
-                WouldBlock => Ok(false),
-                BrokenPipe | ConnectionRefused | ConnectionReset | NotConnected => Ok(true),
-                _ => Err(LinkError::Io(error)),
-            },
-        }
-    }
-
-    fn locked_queue(&self) -> MutexGuard<'_, VecDeque<Queued>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@
 //! hello: magic, token, own id, peer's id ->
 //!                                       <- yield                           (then both hang up)
 //!                                       <- accept + pool + event           or this
-//! offer + pool + event                  ->
+//! offer + pool + event + rings          ->
 //!                                       <- ready
 //! ```
 //! Each packet begins with a tag. A hello without the listener's token is answered by hanging up. Each side maps what it
@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 
 use weft_transport::{EndpointId, LinkError, Local, MappedPeer, POOL_LABEL, Segment};
 
+use crate::rings::Rings;
 use crate::socket;
 
-const MAGIC: &[u8; 8] = b"weftshm1";
+const MAGIC: &[u8; 8] = b"weftshm2";
 const TAG_HELLO: u8 = 1;
 const TAG_YIELD: u8 = 2;
 const TAG_ACCEPT: u8 = 3;
@@ -66,7 +67,7 @@ pub(crate) fn dial(
     peer: EndpointId,
     token: &[u8; 32],
     patience: &Patience<'_>,
-) -> Result<Option<MappedPeer>, LinkError> {
+) -> Result<Option<(MappedPeer, Rings)>, LinkError> {
     let hello = Hello {
         token: *token,
         from: local.id,
@@ -77,10 +78,13 @@ pub(crate) fn dial(
     if answer.tag == TAG_YIELD {
         return Ok(None);
     }
-    let mapped = answer.expect(TAG_ACCEPT)?.map(peer)?;
-    send(socket, TAG_OFFER, &[], &offered(local))?;
+    let [pool, event] = answer.expect(TAG_ACCEPT)?.descriptors()?;
+    let mapped = map(peer, pool, event)?;
+    let rings = Rings::create().map_err(refused)?;
+    let [pool, event] = offered(local);
+    send(socket, TAG_OFFER, &[], &[pool, event, rings.descriptor()])?;
     receive(socket, patience, "the peer's mapping of shared memory")?.expect(TAG_READY)?;
-    Ok(Some(mapped))
+    Ok(Some((mapped, rings)))
 }
 
 /// The listener's part. `None`: nobody who knows the token, or nobody who may come in now.
@@ -89,7 +93,7 @@ pub(crate) fn answer(
     local: &Local,
     accept: impl FnOnce(EndpointId) -> bool,
     patience: &Patience<'_>,
-) -> Result<Option<(EndpointId, MappedPeer)>, LinkError> {
+) -> Result<Option<(EndpointId, MappedPeer, Rings)>, LinkError> {
     let packet = receive(socket, patience, "a hello")?.expect(TAG_HELLO)?;
     let Some(hello) = Hello::from_bytes(&packet.bytes) else {
         return Ok(None);
@@ -103,9 +107,11 @@ pub(crate) fn answer(
     }
     send(socket, TAG_ACCEPT, &[], &offered(local))?;
     let offer = receive(socket, patience, "the peer's offer of shared memory")?;
-    let mapped = offer.expect(TAG_OFFER)?.map(hello.from)?;
+    let [pool, event, rings] = offer.expect(TAG_OFFER)?.descriptors()?;
+    let mapped = map(hello.from, pool, event)?;
+    let rings = Rings::map(rings).map_err(refused)?;
     send(socket, TAG_READY, &[], &[])?;
-    Ok(Some((hello.from, mapped)))
+    Ok(Some((hello.from, mapped, rings)))
 }
 
 struct Hello {
@@ -156,23 +162,30 @@ impl Packet {
         }
     }
 
-    /// Maps the pool that came with this packet and makes sure that it is the peer's.
-    fn map(self, peer: EndpointId) -> Result<MappedPeer, LinkError> {
-        let [pool, event]: [OwnedFd; 2] = self.descriptors.try_into().map_err(|_| out_of_turn())?;
-        let refused = |error: io::Error| LinkError::Refused(format!("cannot map memory: {error}"));
-        let pool = Arc::new(Segment::map(pool).map_err(refused)?);
-        for (index, half) in halves(peer).into_iter().enumerate() {
-            let word = pool
-                .checked_word(POOL_LABEL + 8 * index as u64)
-                .ok_or_else(out_of_turn)?;
-            if word.load(Ordering::Acquire) != half {
-                return Err(LinkError::Refused(
-                    "the memory that was passed is not shared".into(),
-                ));
-            }
-        }
-        MappedPeer::new(pool, event).map_err(refused)
+    /// The descriptors that came with this packet, if they are so many.
+    fn descriptors<const COUNT: usize>(self) -> Result<[OwnedFd; COUNT], LinkError> {
+        self.descriptors.try_into().map_err(|_| out_of_turn())
     }
+}
+
+/// Maps a pool and makes sure that it is the peer's.
+fn map(peer: EndpointId, pool: OwnedFd, event: OwnedFd) -> Result<MappedPeer, LinkError> {
+    let pool = Arc::new(Segment::map(pool).map_err(refused)?);
+    for (index, half) in halves(peer).into_iter().enumerate() {
+        let word = pool
+            .checked_word(POOL_LABEL + 8 * index as u64)
+            .ok_or_else(out_of_turn)?;
+        if word.load(Ordering::Acquire) != half {
+            return Err(LinkError::Refused(
+                "the memory that was passed is not shared".into(),
+            ));
+        }
+    }
+    MappedPeer::new(pool, event).map_err(refused)
+}
+
+fn refused(error: io::Error) -> LinkError {
+    LinkError::Refused(format!("cannot map memory: {error}"))
 }
 
 fn offered(local: &Local) -> [BorrowedFd<'_>; 2] {

@@ -1,8 +1,8 @@
 //! Shared memory between processes of one host.
 //!
 //! Each endpoint passes its pool (a sealed memory file) and its bell to the peer over a unix socket. From then on a put is a
-//! copy into the peer's pool and a signal is a store there; the socket carries the control messages, and its end tells
-//! of the peer's death. That two processes share a host is never guessed: the link exists if and only if the passing worked.
+//! copy into the peer's pool and a signal is a store there; messages that the peer waits for go through a ring in memory, one each
+//! way; the socket carries the other control messages, and its end tells of the peer's death. That two processes share a host is never guessed: the link exists if and only if the passing worked.
 //!
 //! # Architecture invariant
 //! Nothing has a name in any file system: the socket's name is in the abstract namespace, the memory has none. So nothing
@@ -12,6 +12,7 @@ mod address;
 mod connection;
 mod handshake;
 mod link;
+mod rings;
 mod socket;
 mod transport;
 mod watch;

@@ -66,6 +66,21 @@ impl Link for ShmLink {
         self.connection.message(bytes, descriptors)
     }
 
+    #[inline]
+    fn mail(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
+        self.connection.check_open()?;
+        self.connection.mail(pieces)
+    }
+
+    #[inline]
+    fn has_mail(&self) -> bool {
+        self.connection.has_mail()
+    }
+
+    fn take_mail(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+        self.connection.take_mail(inbox)
+    }
+
     fn flush(&self) -> Result<Progress, LinkError> {
         self.connection.check_open()?;
         self.connection.flush()

@@ -16,6 +16,7 @@ use crate::address::{self, Address};
 use crate::connection::Connection;
 use crate::handshake::{self, Patience};
 use crate::link::ShmLink;
+use crate::rings::Rings;
 use crate::socket;
 use crate::watch::Watch;
 
@@ -100,7 +101,7 @@ impl Transport for ShmTransport {
         let local = &self.shared.local;
         let mapped = handshake::dial(socket.as_fd(), local, peer, &address.token, &patience)?;
         mapped
-            .map(|mapped| self.shared.link(peer, mapped, socket))
+            .map(|(mapped, rings)| self.shared.link(peer, mapped, rings, socket))
             .transpose()
     }
 
@@ -134,10 +135,10 @@ impl Shared {
             |peer| events.accept(peer),
             &patience,
         );
-        let Ok(Some((peer, mapped))) = answer else {
+        let Ok(Some((peer, mapped, rings))) = answer else {
             return;
         };
-        if let Ok(link) = self.link(peer, mapped, socket) {
+        if let Ok(link) = self.link(peer, mapped, rings, socket) {
             events.connected(link);
             // What the peer has sent since then knocked at a time when nobody knew of the link.
             self.local.bell.knock();
@@ -148,9 +149,10 @@ impl Shared {
         &self,
         peer: EndpointId,
         mapped: MappedPeer,
+        rings: Rings,
         socket: Descriptor,
     ) -> Result<Arc<dyn Link>, LinkError> {
-        let connection = Connection::new(peer, mapped, socket, Arc::clone(&self.watch))?;
+        let connection = Connection::new(peer, mapped, rings, socket, Arc::clone(&self.watch))?;
         Ok(Arc::new(ShmLink::new(connection)?))
     }
 }

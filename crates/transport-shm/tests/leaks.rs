@@ -10,19 +10,19 @@ fn count(directory: &str) -> usize {
     std::fs::read_dir(directory).unwrap().count()
 }
 
-fn mapped_pools() -> usize {
+fn mapped_memory() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines()
-        .filter(|line| line.contains("weft-pool"))
+        .filter(|line| line.contains("weft-pool") || line.contains("weft-rings"))
         .count()
 }
 
-/// Descriptors, threads, mapped pools.
+/// Descriptors, threads, mapped pools and rings.
 fn census() -> [usize; 3] {
     [
         count("/proc/self/fd"),
         count("/proc/self/task"),
-        mapped_pools(),
+        mapped_memory(),
     ]
 }
 

@@ -200,7 +200,7 @@ fn fork_a_child() -> i32 {
     pid
 }
 
-/// Puts, signals and messages without end.
+/// Puts, signals, messages and mail without end.
 fn flood(side: &Side) {
     let bytes = vec![7; 100_000];
     for value in 1.. {
@@ -209,7 +209,10 @@ fn flood(side: &Side) {
             value,
         };
         let _ = side.link.put(0, DATA, &[&bytes], Some(signal)).unwrap();
-        side.link.message(&value.to_le_bytes(), &[]).unwrap();
+        match value % 8 {
+            0 => side.link.message(&value.to_le_bytes(), &[]).unwrap(),
+            _ => side.link.mail(&[&value.to_le_bytes()]).unwrap(),
+        }
         side.link.flush().unwrap();
     }
 }
@@ -311,6 +314,9 @@ fn a_death_in_the_middle_of_traffic_is_seen() {
         let (mut side, mut peer) = with_peer("flood");
         side.sleep_until("traffic", |side| side.word(FLAG) > 20 * trial);
         check_death_is_seen(&mut side, &mut peer);
+        for (number, message) in (1_u64..).zip(&side.received.messages) {
+            assert_eq!(*message, number.to_le_bytes());
+        }
     }
 }
 

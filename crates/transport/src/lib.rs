@@ -32,6 +32,8 @@ mod models;
 mod protocol;
 #[cfg(not(loom))]
 mod random;
+#[cfg_attr(loom, allow(dead_code, unreachable_pub))]
+pub mod ring;
 #[cfg(not(loom))]
 mod segment;
 mod sync;

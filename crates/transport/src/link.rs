@@ -113,9 +113,25 @@ pub trait Link: Send + Sync {
     /// Stores a signal in the peer's pool. Queued if another put is under way.
     fn signal(&self, signal: Signal) -> Result<(), LinkError>;
 
-    /// Sends a control message of at most 64 KiB. Queued if it cannot go at once.
+    /// Sends a control message of at most 64 KiB, and asks the peer to look at it. Queued if it cannot go at once.
     /// Descriptors can be passed only over shared-memory and loopback links.
     fn message(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), LinkError>;
+
+    /// Sends a message as [`Link::message`] does, of these pieces, to a peer that asks for it: unless it sleeps on its bell, it is not
+    /// told, but looks whether it [has mail](Link::has_mail) when it waits for some.
+    fn mail(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
+        self.message(&pieces.concat(), &[])
+    }
+
+    /// Whether mail lies in memory, for [`Link::take_mail`]. Costs a load.
+    fn has_mail(&self) -> bool {
+        false
+    }
+
+    /// Takes in the mail that lies in memory, and what was sent between. As [`Link::receive`], but the link's end may go unnoticed.
+    fn take_mail(&self, _inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+        Ok(())
+    }
 
     /// Sends what is queued; `Pending` if some remains.
     fn flush(&self) -> Result<Progress, LinkError>;

@@ -85,6 +85,12 @@ impl MappedPeer {
         Ok(())
     }
 
+    /// Wakes the peer, if it sleeps.
+    #[inline]
+    pub fn ring(&self) {
+        self.bell.ring();
+    }
+
     /// Asks the peer to look at its messages.
     pub fn knock(&self) -> Result<(), LinkError> {
         self.check_generation()?;

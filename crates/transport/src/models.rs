@@ -4,6 +4,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weft-transport --release loom`.
 
 mod claims;
+mod ring;
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

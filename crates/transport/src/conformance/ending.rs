@@ -106,6 +106,27 @@ pub fn messages_before_the_goodbye_arrive(subject: &Subject) {
     );
 }
 
+/// What was sent before the end is read before the end is seen, whether it was a goodbye or a death.
+pub fn mail_before_the_end_arrives(subject: &Subject) {
+    for (count, goodbye) in [(3, true), (3, false), (100, true)] {
+        let pair = Pair::new(subject);
+        for number in 0..count {
+            pair.a.link.mail(&[&pattern(number, 1500)]).unwrap();
+        }
+        if goodbye {
+            pair.a.link.close();
+        } else {
+            // What waits is gone with the process; the rest is not.
+            while pair.a.link.flush().unwrap() == Progress::Pending {}
+        }
+        let mut b = drop_a(pair);
+        until_ended(&mut b);
+        assert_eq!(b.received.messages.len() as u64, count);
+        let left = matches!(b.received.end, Some(LinkError::Left));
+        assert_eq!(left, goodbye, "{:?}", b.received.end);
+    }
+}
+
 /// The closing side has not read what the other sent: the other still sees a goodbye, not a death.
 pub fn closing_with_unread_traffic_is_still_a_goodbye(subject: &Subject) {
     let pair = Pair::new(subject);

@@ -238,3 +238,59 @@ pub fn descriptors_pass_where_they_can(subject: &Subject) {
         assert_eq!(&bytes, b"the same");
     }
 }
+
+/// Long and short, by both ways, behind each other, with signals between: whichever way each takes, the order is that of the calls.
+pub fn mail_and_messages_keep_their_order(subject: &Subject) {
+    const COUNT: u64 = 600;
+    let mut pair = Pair::new(subject);
+    // Some that are read at once, and then ever more that wait.
+    for number in 1..=COUNT {
+        let len = (number * 7919) as usize % [40, 3000, 20_000, LONGEST][number as usize % 4];
+        let bytes = pattern(number, len);
+        match number % 5 {
+            0 => pair.a.link.message(&bytes, &[]).unwrap(),
+            _ => {
+                let (first, second) = bytes.split_at(len / 3);
+                pair.a.link.mail(&[first, second, b""]).unwrap();
+            }
+        }
+        let signal = Signal {
+            offset: FLAG,
+            value: number,
+        };
+        pair.a.link.signal(signal).unwrap();
+        if number % (1 + number / 20) == 0 {
+            let signalled = pair.b.word(FLAG);
+            // Looked at after the flag: what was sent before it must have come.
+            pair.b.pump();
+            assert!(pair.b.received.messages.len() as u64 >= signalled);
+        }
+    }
+    pair.until("all of them", |pair| {
+        pair.b.received.messages.len() as u64 == COUNT
+    });
+    for number in 1..=COUNT {
+        let len = (number * 7919) as usize % [40, 3000, 20_000, LONGEST][number as usize % 4];
+        let message = &pair.b.received.messages[number as usize - 1];
+        assert!(*message == pattern(number, len), "message {number}");
+    }
+}
+
+/// Who waits for mail need not look anywhere else, once the link says that there is some.
+pub fn mail_is_found_where_it_lies(subject: &Subject) {
+    let mut pair = Pair::new(subject);
+    for number in 0..5000_u64 {
+        pair.a.link.mail(&[&number.to_le_bytes()]).unwrap();
+        if pair.b.link.has_mail() {
+            pair.b.link.take_mail(&mut pair.b.received).unwrap();
+            assert_eq!(
+                pair.b.received.messages.last().unwrap(),
+                &number.to_le_bytes()
+            );
+        }
+        assert!(!pair.b.link.has_mail());
+    }
+    pair.until("the mail", |pair| pair.b.received.messages.len() == 5000);
+    let too_long = vec![0; LONGEST + 1];
+    assert!(pair.a.link.mail(&[&too_long]).is_err());
+}

@@ -51,6 +51,8 @@ macro_rules! conformance_tests {
             messages: order_holds_behind_a_flood;
             messages: an_overlong_message_is_an_error;
             messages: descriptors_pass_where_they_can;
+            messages: mail_and_messages_keep_their_order;
+            messages: mail_is_found_where_it_lies;
             connecting: both_sides_learn_who_the_peer_is;
             connecting: simultaneous_attempts_make_one_link;
             connecting: a_wrong_token_is_refused_unasked;
@@ -61,6 +63,7 @@ macro_rules! conformance_tests {
             ending: a_dropped_link_is_gone;
             ending: a_closed_link_has_left;
             ending: messages_before_the_goodbye_arrive;
+            ending: mail_before_the_end_arrives;
             ending: closing_with_unread_traffic_is_still_a_goodbye;
             ending: closing_behind_a_flood_is_still_a_goodbye;
             ending: closing_twice_is_closing_once;
@@ -68,6 +71,7 @@ macro_rules! conformance_tests {
             ending: links_outlive_their_transport;
             waking: a_signal_wakes_a_sleeper;
             waking: a_message_wakes_a_sleeper;
+            waking: mail_wakes_a_sleeper;
             waking: a_death_wakes_a_sleeper;
             waking: ping_pong_never_misses_a_wake;
         }

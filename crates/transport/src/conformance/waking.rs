@@ -129,6 +129,18 @@ pub fn a_message_wakes_a_sleeper(subject: &Subject) {
     check_woken(subject, act, |b| !b.received.messages.is_empty());
 }
 
+/// And so does mail, where the sleeper looks for it.
+pub fn mail_wakes_a_sleeper(subject: &Subject) {
+    let act = |a: Side| {
+        a.link.mail(&[b"wake up"]).unwrap();
+        a.link.flush().unwrap();
+        Some(a)
+    };
+    check_woken(subject, act, |b| {
+        b.link.has_mail() || !b.received.messages.is_empty()
+    });
+}
+
 /// And so does the end of the peer.
 pub fn a_death_wakes_a_sleeper(subject: &Subject) {
     let act = |a: Side| {

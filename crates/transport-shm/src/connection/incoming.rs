@@ -1,0 +1,136 @@
+//! What is taken in, from both streams in the one order.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, TryLockError};
+
+use weft_transport::ring::{Found, Reader};
+use weft_transport::{Inbox, LinkError};
+
+use super::{Connection, GONE, LEFT, OPEN, Stream, TAG_GOODBYE, TAG_MESSAGE, THEN_RING};
+use crate::rings::Ring;
+use crate::socket;
+
+/// So many messages are taken from the ring before the caller is let go on: it may have got what it waits for.
+const MAIL_AT_ONCE: usize = 64;
+
+/// What it takes to read. Held while messages are taken in, so that they stay in order.
+pub(super) struct Incoming {
+    ring: Ring,
+    reader: Reader,
+    /// Where the next message comes from.
+    stream: Stream,
+    record: Vec<u8>,
+    packet: Vec<u8>,
+}
+
+impl Incoming {
+    pub(super) fn new(ring: Ring) -> Incoming {
+        Incoming {
+            ring,
+            reader: Reader::default(),
+            stream: Stream::Ring,
+            record: Vec::new(),
+            packet: Vec::new(),
+        }
+    }
+}
+
+impl Connection {
+    /// Whether a message lies in the ring.
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        let incoming = self.turn_to_read();
+        incoming.is_some_and(|incoming| incoming.reader.has_any(&incoming.ring))
+    }
+
+    /// Takes in what lies in the ring, and what lies in the socket between.
+    pub(crate) fn take_mail(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+        self.check_open()?;
+        self.peer.check_generation()?;
+        let Some(mut incoming) = self.turn_to_read() else {
+            return Ok(());
+        };
+        self.read_ring(&mut incoming, MAIL_AT_ONCE, inbox);
+        if incoming.stream == Stream::Socket {
+            self.read_all(&mut incoming, inbox)?;
+        }
+        self.check_open()
+    }
+
+    /// Takes in all messages that have arrived, then says whether the link has ended.
+    pub(crate) fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+        self.check_open()?;
+        self.peer.check_generation()?;
+        if let Some(mut incoming) = self.turn_to_read() {
+            self.read_all(&mut incoming, inbox)?;
+        }
+        self.check_open()
+    }
+
+    fn read_all(&self, incoming: &mut Incoming, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+        while self.state.load(Ordering::Acquire) == OPEN {
+            let received = socket::receive(self.socket.as_fd(), &mut incoming.packet);
+            // After the socket was looked at: what was in the ring when the packet was sent, or when the peer ended, is there now.
+            self.read_ring(incoming, usize::MAX, inbox);
+            match received {
+                Ok(descriptors) => self.take_packet(incoming, descriptors, inbox),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => break,
+                    // The peer ended without having read everything. What it sent before comes next, then the end.
+                    io::ErrorKind::ConnectionReset => {}
+                    io::ErrorKind::InvalidData => self.broken("a packet too long".into()),
+                    _ => return Err(LinkError::Io(error)),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what lies in the ring, up to a diversion.
+    fn read_ring(&self, incoming: &mut Incoming, records: usize, inbox: &mut dyn Inbox) {
+        for _ in 0..records {
+            if incoming.stream == Stream::Socket {
+                return;
+            }
+            match incoming.reader.read(&incoming.ring, &mut incoming.record) {
+                Ok(Found::Record) => inbox.message(&incoming.record, Vec::new()),
+                Ok(Found::Diversion) => incoming.stream = Stream::Socket,
+                Ok(Found::Nothing) => return,
+                Err(breach) => return self.broken(breach),
+            }
+        }
+    }
+
+    fn take_packet(
+        &self,
+        incoming: &mut Incoming,
+        descriptors: Vec<OwnedFd>,
+        inbox: &mut dyn Inbox,
+    ) {
+        let Some((tag, bytes)) = incoming.packet.split_first() else {
+            return self.ended(GONE);
+        };
+        if incoming.stream == Stream::Ring {
+            return self.broken("a packet while the ring was in use".into());
+        }
+        match tag & !THEN_RING {
+            TAG_MESSAGE => inbox.message(bytes, descriptors),
+            TAG_GOODBYE if bytes.is_empty() => self.ended(LEFT),
+            _ => self.broken(format!("a packet with tag {tag}")),
+        }
+        if tag & THEN_RING != 0 {
+            incoming.stream = Stream::Ring;
+        }
+    }
+
+    /// None while messages are taken in already: an inbox that calls back here finds that it does so itself.
+    fn turn_to_read(&self) -> Option<MutexGuard<'_, Incoming>> {
+        match self.incoming.try_lock() {
+            Ok(incoming) => Some(incoming),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}

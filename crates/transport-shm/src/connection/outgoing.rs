@@ -1,0 +1,224 @@
+//! What is sent, and what waits for room.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+
+use weft_transport::ring::Writer;
+use weft_transport::{LinkError, Progress, Signal};
+
+use super::{Connection, Stream, TAG_MESSAGE, THEN_RING};
+use crate::rings::{RING_BYTES, Ring};
+use crate::socket;
+
+const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+const SMALL_PUT_BYTES_MAX: u64 = 256;
+
+/// What it takes to send.
+pub(super) struct Outgoing {
+    ring: Ring,
+    writer: Writer,
+    /// Where the next message goes.
+    stream: Stream,
+    /// What waits for room in the socket. Empty while the ring is written.
+    queue: VecDeque<Queued>,
+}
+
+impl Outgoing {
+    pub(super) fn new(ring: Ring) -> Outgoing {
+        Outgoing {
+            ring,
+            writer: Writer::default(),
+            stream: Stream::Ring,
+            queue: VecDeque::new(),
+        }
+    }
+}
+
+/// What waits for its turn.
+enum Queued {
+    Packet {
+        tag: u8,
+        bytes: Vec<u8>,
+        descriptors: Vec<OwnedFd>,
+    },
+    Put {
+        offset: u64,
+        bytes: Vec<u8>,
+        signal: Option<Signal>,
+    },
+}
+
+impl Connection {
+    /// A put while there is a backlog. Nothing is written unless everything before it was sent.
+    pub(crate) fn put_in_order(
+        &self,
+        offset: u64,
+        pieces: &[&[u8]],
+        signal: Option<Signal>,
+    ) -> Result<Progress, LinkError> {
+        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
+        self.peer.check_generation()?;
+        self.peer.check(offset, len, signal)?;
+        let mut outgoing = self.locked_outgoing();
+        if self.drain(&mut outgoing)? == Progress::Done {
+            self.peer.put(offset, pieces, signal)?;
+        } else if len <= SMALL_PUT_BYTES_MAX {
+            outgoing.queue.push_back(Queued::Put {
+                offset,
+                bytes: pieces.concat(),
+                signal,
+            });
+        } else {
+            return Ok(Progress::Pending);
+        }
+        Ok(Progress::Done)
+    }
+
+    pub(crate) fn message(
+        &self,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), LinkError> {
+        self.peer.check_generation()?;
+        if bytes.len() > MESSAGE_BYTES_MAX || descriptors.len() > socket::DESCRIPTORS_MAX {
+            return Err(too_long());
+        }
+        self.send_packet(&mut self.locked_outgoing(), TAG_MESSAGE, bytes, descriptors)
+    }
+
+    /// A message that the peer waits for, or will ask for: it is not told, unless it sleeps.
+    pub(crate) fn mail(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
+        self.peer.check_generation()?;
+        let mut outgoing = self.locked_outgoing();
+        let Outgoing {
+            ring,
+            writer,
+            stream,
+            ..
+        } = &mut *outgoing;
+        if *stream == Stream::Ring && self.checked(writer.write(ring, pieces))? {
+            drop(outgoing);
+            self.peer.ring();
+            return Ok(());
+        }
+        let bytes = pieces.concat();
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(too_long());
+        }
+        self.send_packet(&mut outgoing, TAG_MESSAGE, &bytes, &[])
+    }
+
+    pub(crate) fn flush(&self) -> Result<Progress, LinkError> {
+        if !self.has_backlog() {
+            return Ok(Progress::Done);
+        }
+        self.peer.check_generation()?;
+        self.drain(&mut self.locked_outgoing())
+    }
+
+    pub(super) fn send_packet(
+        &self,
+        outgoing: &mut Outgoing,
+        tag: u8,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), LinkError> {
+        let mut room = self.drain(outgoing)? == Progress::Done;
+        if outgoing.stream == Stream::Ring {
+            outgoing.writer.divert(&outgoing.ring);
+            outgoing.stream = Stream::Socket;
+        }
+        if room {
+            room = self.send_now(outgoing, tag, bytes, descriptors)?;
+        }
+        if !room {
+            let descriptors = descriptors
+                .iter()
+                .map(BorrowedFd::try_clone_to_owned)
+                .collect::<io::Result<Vec<_>>>()?;
+            outgoing.queue.push_back(Queued::Packet {
+                tag,
+                bytes: bytes.to_vec(),
+                descriptors,
+            });
+            if !self.backlog.swap(true, Ordering::AcqRel) {
+                self.watch.await_room(self, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends from the queue what can go. The order of effects is the queue's, so the caller holds its lock.
+    fn drain(&self, outgoing: &mut Outgoing) -> Result<Progress, LinkError> {
+        while let Some(next) = outgoing.queue.pop_front() {
+            match &next {
+                Queued::Packet {
+                    tag,
+                    bytes,
+                    descriptors,
+                } => {
+                    let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+                    let sent = self.send_now(outgoing, *tag, bytes, &borrowed);
+                    if !matches!(sent, Ok(true)) {
+                        outgoing.queue.push_front(next);
+                        return sent.map(|_| Progress::Pending);
+                    }
+                }
+                Queued::Put {
+                    offset,
+                    bytes,
+                    signal,
+                } => self.peer.put(*offset, &[bytes], *signal)?,
+            }
+        }
+        if self.backlog.load(Ordering::Relaxed) {
+            self.backlog.store(false, Ordering::Release);
+            self.watch.await_room(self, false)?;
+        }
+        Ok(Progress::Done)
+    }
+
+    /// False if the socket has no room. A peer that has ended takes everything: its end is told when it is read.
+    fn send_now(
+        &self,
+        outgoing: &mut Outgoing,
+        tag: u8,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<bool, LinkError> {
+        use io::ErrorKind::{
+            BrokenPipe, ConnectionRefused, ConnectionReset, NotConnected, WouldBlock,
+        };
+        let half = self.checked(outgoing.writer.has_room(&outgoing.ring, RING_BYTES / 2))?;
+        let then_ring = outgoing.queue.is_empty() && half;
+        let tag = if then_ring { tag | THEN_RING } else { tag };
+        match socket::send(self.socket.as_fd(), [&[tag], bytes], descriptors) {
+            Ok(()) => {
+                if then_ring {
+                    outgoing.stream = Stream::Ring;
+                }
+                self.peer.knock()?;
+                Ok(true)
+            }
+            Err(error) => match error.kind() {
+                WouldBlock => Ok(false),
+                BrokenPipe | ConnectionRefused | ConnectionReset | NotConnected => Ok(true),
+                _ => Err(LinkError::Io(error)),
+            },
+        }
+    }
+
+    pub(super) fn locked_outgoing(&self) -> MutexGuard<'_, Outgoing> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn too_long() -> LinkError {
+    LinkError::Io(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "a message is at most 64 KiB long and carries at most 16 descriptors",
+    ))
+}

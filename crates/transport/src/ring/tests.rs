@@ -1,0 +1,151 @@
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A ring in words that anybody may look at. Full of nonsense in the beginning, but for the first header.
+struct Words {
+    words: Vec<AtomicU64>,
+    taken: AtomicU64,
+}
+
+impl Words {
+    fn new(bytes: u64) -> Words {
+        let nonsense = |word: u64| AtomicU64::new(if word == 0 { 0 } else { u64::MAX - word });
+        Words {
+            words: (0..bytes / WORD).map(nonsense).collect(),
+            taken: AtomicU64::new(0),
+        }
+    }
+
+    fn byte(&self, at: u64) -> (&AtomicU64, u64) {
+        (&self.words[(at / WORD) as usize], 8 * (at % WORD))
+    }
+}
+
+impl Circle for Words {
+    fn bytes(&self) -> u64 {
+        self.words.len() as u64 * WORD
+    }
+
+    fn header(&self, place: u64) -> &AtomicU64 {
+        assert!(place.is_multiple_of(WORD));
+        &self.words[(place / WORD) as usize]
+    }
+
+    fn taken(&self) -> &AtomicU64 {
+        &self.taken
+    }
+
+    fn write(&self, place: u64, bytes: &[u8]) {
+        for (at, byte) in (place..).zip(bytes) {
+            let (word, shift) = self.byte(at);
+            let others = word.load(Ordering::Relaxed) & !(0xff << shift);
+            word.store(others | u64::from(*byte) << shift, Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self, place: u64, len: u64, into: &mut Vec<u8>) {
+        for at in place..place + len {
+            let (word, shift) = self.byte(at);
+            into.push((word.load(Ordering::Relaxed) >> shift) as u8);
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A record of pieces of these lengths.
+    Write(Vec<usize>),
+    Divert,
+    Read,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => prop::collection::vec(0_usize..40, 0..4).prop_map(Step::Write),
+        1 => Just(Step::Divert),
+        4 => Just(Step::Read),
+    ]
+}
+
+proptest! {
+    /// Against a queue: what was taken in arrives, in order; what there is room for is taken in; and a diversion always is.
+    #[test]
+    fn a_ring_is_a_queue(words in 5_u64..40, steps in prop::collection::vec(step(), 0..400)) {
+        let ring = Words::new(words * WORD);
+        let (mut writer, mut reader) = (Writer::default(), Reader::default());
+        // None is a diversion, behind which the writer waits for half of the ring, as connections do.
+        let mut queue: VecDeque<Option<Vec<u8>>> = VecDeque::new();
+        let (mut diverted, mut buffer, mut next) = (false, Vec::new(), 0_u8);
+        for step in steps {
+            diverted = diverted && !writer.has_room(&ring, ring.bytes() / 2).unwrap();
+            match step {
+                Step::Write(lens) if !diverted => {
+                    let pieces: Vec<Vec<u8>> = lens
+                        .iter()
+                        .map(|len| (0..*len).map(|_| { next = next.wrapping_add(7); next }).collect())
+                        .collect();
+                    let borrowed: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+                    let whole = pieces.concat();
+                    let used: u64 = queue.iter().map(|q| record_or_diversion(q.as_ref())).sum();
+                    let fits = used + record(whole.len() as u64) + RESERVE <= ring.bytes();
+                    prop_assert_eq!(writer.write(&ring, &borrowed), Ok(fits));
+                    if fits {
+                        queue.push_back(Some(whole));
+                    }
+                }
+                Step::Divert if !diverted => {
+                    writer.divert(&ring);
+                    queue.push_back(None);
+                    diverted = true;
+                }
+                Step::Write(_) | Step::Divert => {}
+                Step::Read => {
+                    prop_assert_eq!(reader.has_any(&ring), !queue.is_empty());
+                    let found = reader.read(&ring, &mut buffer).unwrap();
+                    match queue.pop_front() {
+                        None => prop_assert_eq!(found, Found::Nothing),
+                        Some(None) => prop_assert_eq!(found, Found::Diversion),
+                        Some(Some(bytes)) => {
+                            prop_assert_eq!(found, Found::Record);
+                            prop_assert_eq!(&buffer, &bytes);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn record_or_diversion(queued: Option<&Vec<u8>>) -> u64 {
+    queued.map_or(WORD, |bytes| record(bytes.len() as u64))
+}
+
+#[test]
+fn a_length_that_cannot_be_is_an_error() {
+    let ring = Words::new(64);
+    for header in [longest(&ring) + 2, 1 << 40, DIVERSION - 1] {
+        ring.header(0).store(header, Ordering::Relaxed);
+        let error = Reader::default().read(&ring, &mut Vec::new()).unwrap_err();
+        let told = format!("a record of {} bytes", header - 1);
+        assert!(error.contains(&told), "{error}");
+    }
+    // The longest that can be.
+    ring.header(0).store(longest(&ring) + 1, Ordering::Relaxed);
+    let found = Reader::default().read(&ring, &mut Vec::new());
+    assert_eq!(found, Ok(Found::Record));
+}
+
+#[test]
+fn a_position_that_cannot_be_is_an_error() {
+    let ring = Words::new(64);
+    let mut writer = Writer::default();
+    assert_eq!(writer.write(&ring, &[&[1; 24]]), Ok(true));
+    for taken in [33, u64::MAX] {
+        ring.taken().store(taken, Ordering::Relaxed);
+        let error = writer.write(&ring, &[&[1; 24]]).unwrap_err();
+        assert!(error.contains(&format!("taken {taken} bytes")), "{error}");
+    }
+}
