@@ -54,3 +54,11 @@ def test_everybody_but_root_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(EmulationError, match="needs root: run it with sudo"):
         launch(Launch(network=Network(hosts=1), command=["true"]))
+
+
+def test_headers_take_part_of_what_an_idle_line_lets_pass() -> None:
+    line = Network(hosts=2, gbps=1.0)
+    frames = line.burst_bytes / 1514
+    # Ethernet, IP, TCP with timestamps.
+    assert line.burst_payload_bytes == pytest.approx(line.burst_bytes - frames * (14 + 20 + 32))
+    assert Network(hosts=2).burst_payload_bytes == 0

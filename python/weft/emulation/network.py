@@ -12,6 +12,10 @@ from weft.emulation.errors import EmulationError
 HOSTS_MAX = 250
 SWITCH = "switch"
 INTERFACE = "eth0"
+_FRAME_BYTES = 1514
+"""What a full frame takes of a line, Ethernet header and all. What offloading puts together counts as many frames."""
+_PAYLOAD_BYTES = 1448
+"""What of it is TCP's payload, behind the headers of IP and TCP with timestamps."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,11 @@ class Network:
         """What passes a line at once that has been idle; 0 without a line rate."""
         # One millisecond of line rate, but no less than the largest packet that offloading makes.
         return 0 if self.gbps is None else max(65536, round(131072 * self.gbps))
+
+    @property
+    def burst_payload_bytes(self) -> float:
+        """What of that belongs to messages; the rest is headers."""
+        return self.burst_bytes * _PAYLOAD_BYTES / _FRAME_BYTES
 
     def hosts_file(self) -> str:
         """The `/etc/hosts` of every host."""

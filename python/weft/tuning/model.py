@@ -53,7 +53,7 @@ class Shape:
     emulated: bool = False
     """The hosts are namespaces on one machine and share its cores."""
     line_burst_bytes: float = 0.0
-    """How much an idle line saves up: emulated lines are token buckets."""
+    """How much of messages an idle line saves up: emulated lines are token buckets."""
     domains: tuple[tuple[int, ...], ...] = ()
     """Levels of domains inside hosts. The model takes all ranks of a host to be as close to each other."""
 

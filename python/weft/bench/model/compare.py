@@ -104,7 +104,7 @@ def _shape(setting: Setting, cores: int) -> Shape:
     ranks_per_host = (setting.ranks // setting.hosts,) * setting.hosts
     if setting.hosts == 1:
         return Shape(ranks_per_host, cores)
-    burst = Network(setting.hosts, setting.gbps).burst_bytes
+    burst = Network(setting.hosts, setting.gbps).burst_payload_bytes
     return Shape(ranks_per_host, cores, emulated=True, line_burst_bytes=burst)
 
 
