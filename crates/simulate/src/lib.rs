@@ -53,17 +53,18 @@
 //! difference. Everything else, such as trees, is played in full: programs are compiled rank by rank into some 32 bytes per
 //! instruction. No tile is left out and nothing is extrapolated, so time grows with the number of tiles.
 //!
-//! What has a step per rank on ranks that are not alike does not fit above some 6,000 ranks, and is refused: broadcast's
-//! `scatter-all-gather`, in which blocks start around the ring when the tree has brought them, and reduce's `slice-reduce`.
+//! What has a step per rank on ranks that are not alike does not fit above some 6,000 ranks, and is refused after a look at some of the
+//! programs: broadcast's `scatter-all-gather`, in which blocks start around the ring when the tree has brought them, and reduce's
+//! `slice-reduce`. [`PlayOptions::work_max`] bounds the steps of a play: 50 million take about a minute of a core.
 //!
 //! Where many hosts talk to few (`gather-to-root`, some parameter servers), only the links of these few are reckoned with, and each of
 //! the others while it is short (`hubs.rs` tells why that gives the same rates, and the tests compare it with the play with all links).
 //! With all links every message that begins or ends would change the rates of all others, one by one.
 //!
-//! `make simulate-large` plays every algorithm on 10,000 ranks and every composed choice on 100,000, and marks what takes more than a
-//! minute of one core or 8 GiB. Known to take more: `parameter-server` with some 40 servers or more, as every message changes the rates of
-//! many; and 16 tiles of what goes in halves or doublings among 12,500 hosts of 8, which are no power of two: 100 s with
-//! `multi-rail(slice-reduce, halving-doubling)`, more with other parts inside, or with `leaders`.
+//! `make simulate-large` plays every algorithm on 10,000 ranks and every composed choice on 100,000, 16 tiles each, and prints a table of
+//! times and memory (recorded in `benches/runs/2026-11-22-simulate-large`). All that is not refused takes less than a minute of one
+//! core and less than 1 GiB, but `parameter-server` with many servers, as every message changes the rates at all of them: with 40 on
+//! 4,000 ranks or more.
 #![forbid(unsafe_code)]
 
 mod advance;
