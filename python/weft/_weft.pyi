@@ -290,6 +290,10 @@ class Group:
 
         Without `source` the operation works in place, or on nothing at all without `target` too.
         """
+    def send_plain(self, x: object, to: object, tag: object) -> bool:
+        """Sends a plain array, if it is one, and tells whether it was."""
+    def receive_plain(self, x: object, source: object | None, tag: object) -> int | None:
+        """Receives into a plain array, if it is one: then from which rank."""
     def send(
         self,
         to: int,

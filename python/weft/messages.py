@@ -21,6 +21,8 @@ class Messages:
 
     def send(self, x: Any, to: int, tag: int = 0, *, timeout: float | None = None) -> None:
         """Sends `x` to rank `to`, which receives it with the same tag; returns once `x` may be changed again."""
+        if timeout is None and self._native.send_plain(x, to, tag):
+            return
         self._send(x, to, tag, timeout, background=False).wait()
 
     def send_async(self, x: Any, to: int, tag: int = 0, *, timeout: float | None = None) -> Work[None]:
@@ -42,6 +44,8 @@ class Messages:
             tag: Tells messages of the same two ranks apart.
             timeout: Seconds that it may take.
         """
+        if timeout is None and (rank := self._native.receive_plain(x, source, tag)) is not None:
+            return rank
         return self._recv(x, source, tag, timeout, background=False).wait()
 
     def recv_async(self, x: Any, source: int | None = None, tag: int = 0, *, timeout: float | None = None) -> Work[int]:

@@ -13,7 +13,7 @@ use crate::choice::{Explanation, OwnSchedule, ProfileArgument, profiles};
 use crate::endpoint::Endpoint;
 use crate::error::{checked, exception};
 use crate::interrupt::{Cancellation, duration, interruptible, optional_duration};
-use crate::plain::PlainCall;
+use crate::plain::{PlainCall, PlainMessage};
 use crate::store;
 use crate::symmetric::Symmetric;
 use crate::work::Work;
@@ -22,6 +22,14 @@ use crate::work::Work;
 #[pyclass(frozen, module = "weft._weft")]
 pub(crate) struct Group {
     pub(crate) inner: Arc<weft_runtime::Group>,
+}
+
+impl Group {
+    /// A rank, if the group has it.
+    fn rank_in(&self, rank: &Bound<'_, PyAny>) -> Option<u32> {
+        let rank = rank.extract().ok();
+        rank.filter(|rank| *rank < self.inner.size())
+    }
 }
 
 #[pymethods]
@@ -198,6 +206,61 @@ impl Group {
             Work::new(work, Some(hold)).wait(py, None)?;
         }
         Ok(true)
+    }
+
+    /// Sends a plain array to a rank, if it can be done like this, and tells whether it was: see [Note: The short way].
+    fn send_plain(
+        &self,
+        py: Python<'_>,
+        x: &Bound<'_, PyAny>,
+        to: &Bound<'_, PyAny>,
+        tag: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let (Some(message), Some(to), Ok(tag)) =
+            (PlainMessage::source(x), self.rank_in(to), tag.extract())
+        else {
+            return Ok(false);
+        };
+        let (address, bytes) = (message.address(), message.bytes());
+        let sent = py.detach(|| {
+            // SAFETY: the array has so many bytes; `Work` keeps it until the operation is over.
+            unsafe {
+                self.inner
+                    .send(to, tag, address as *const u8, bytes, None, false)
+            }
+        });
+        let work = checked(py, sent)?;
+        if !work.is_done() || work.error().is_some() {
+            Work::new(work, Some(x.clone().unbind())).wait(py, None)?;
+        }
+        Ok(true)
+    }
+
+    /// Receives into a plain array from a rank, or from any, if it can be done like this: then from whom.
+    fn receive_plain(
+        &self,
+        py: Python<'_>,
+        x: &Bound<'_, PyAny>,
+        source: Option<&Bound<'_, PyAny>>,
+        tag: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<u32>> {
+        let from = source.map(|source| self.rank_in(source));
+        let (Some(message), Ok(tag), false) =
+            (PlainMessage::target(x), tag.extract(), from == Some(None))
+        else {
+            return Ok(None);
+        };
+        let (address, bytes) = (message.address(), message.bytes());
+        let received = py.detach(|| {
+            // SAFETY: as in `send_plain`.
+            unsafe {
+                self.inner
+                    .receive(from.flatten(), tag, address as *mut u8, bytes, None, false)
+            }
+        });
+        let work = Work::new(checked(py, received)?, Some(x.clone().unbind()));
+        work.wait(py, None)?;
+        work.source(py).map(Some)
     }
 
     /// Starts sending bytes to a rank.

@@ -62,6 +62,29 @@ impl Plain {
     }
 }
 
+/// The memory of a message in a plain array.
+pub(crate) struct PlainMessage(Plain);
+
+impl PlainMessage {
+    /// To send from.
+    pub(crate) fn source(x: &Bound<'_, PyAny>) -> Option<Self> {
+        Plain::of(x).map(Self)
+    }
+
+    /// To receive into.
+    pub(crate) fn target(x: &Bound<'_, PyAny>) -> Option<Self> {
+        Plain::writable(x).map(Self)
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.0.pointer() as usize
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.buffer.len_bytes() as u64
+    }
+}
+
 /// A blocking call on plain arrays.
 pub(crate) struct PlainCall {
     collective: Collective,

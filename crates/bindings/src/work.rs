@@ -47,7 +47,7 @@ impl Work {
     }
 
     /// Whom a receive has received from.
-    fn source(&self, py: Python<'_>) -> PyResult<u32> {
+    pub(crate) fn source(&self, py: Python<'_>) -> PyResult<u32> {
         let unknown = || Error::Config("only a receive that has ended knows its source".into());
         checked(py, self.inner.source().ok_or_else(unknown))
     }
