@@ -7,7 +7,7 @@ pub(crate) const SMALL_BYTES: u64 = 8 << 10;
 /// As above, between ranks that share memory.
 const SMALL_MAPPED_BYTES: u64 = 2 << 10;
 /// Up to this size symmetric memory makes no difference, in bytes: everything is sent at once.
-pub(crate) const SMALL_SYMMETRIC_BYTES: u64 = 2 << 10;
+const SMALL_SYMMETRIC_BYTES: u64 = 2 << 10;
 /// Below this size few steps matter more than few bytes on a network, in bytes.
 const MEDIUM_BYTES: u64 = 128 << 10;
 /// Up to this many ranks, latency-bound calls send everything to everybody.
@@ -15,6 +15,15 @@ const DIRECT_RANKS: u32 = 16;
 
 /// Messages of up to so many bytes, and the algorithms to try for them, best first.
 pub(crate) type Preference = (u64, &'static [&'static str]);
+
+/// Up to this size it makes no difference to a collective whether memory is symmetric, in bytes.
+pub(crate) fn small_symmetric_bytes(collective: &str) -> u64 {
+    match collective {
+        // Whether it is, all ranks would have to tell all others, who otherwise need not hear from each other.
+        "broadcast" | "reduce" | "gather" | "scatter" => SMALL_BYTES,
+        _ => SMALL_SYMMETRIC_BYTES,
+    }
+}
 
 /// The preferences for a collective, in ascending order of size. The last is for messages without a limit.
 pub(crate) fn preferences(collective: &str, setting: Setting, symmetric: bool) -> Vec<Preference> {

@@ -8,7 +8,7 @@ use weft_schedule::{Collective, Schedule};
 use crate::Error;
 use crate::call::{collective_name, mix};
 use crate::channel::SLOTS;
-use crate::defaults::SMALL_SYMMETRIC_BYTES;
+use crate::defaults::small_symmetric_bytes;
 use crate::own::Own;
 use crate::policy::Tiling;
 use crate::setting::{Setting, Site};
@@ -75,7 +75,7 @@ impl Way {
     /// Whether a call of so many bytes that could have symmetric memory runs on it as such. It is not worth it for few bytes.
     pub(crate) fn takes_symmetric(&self, bytes: u64) -> bool {
         match &self.maker {
-            Maker::Family(_) => bytes > SMALL_SYMMETRIC_BYTES,
+            Maker::Family(_) => bytes > small_symmetric_bytes(self.collective),
             Maker::Own(own) => own.requires.symmetric,
         }
     }

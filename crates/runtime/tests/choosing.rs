@@ -278,3 +278,34 @@ fn a_first_call_that_few_ranks_exchange_anything_in() {
         check(&case, &outputs);
     }
 }
+
+/// Nobody waits to hear of it where the collective does not make all ranks wait for all others anyway.
+#[test]
+fn short_messages_from_and_to_a_root_do_not_depend_on_symmetric_memory() {
+    let root = 1;
+    let ranks = 3;
+    for (collective, blocks) in [
+        (Collective::Broadcast { root }, 1),
+        (Collective::Reduce { root }, 1),
+        (Collective::Gather { root }, ranks),
+        (Collective::Scatter { root }, ranks),
+    ] {
+        // 8 KiB are 2048 elements; three blocks divide 2046 and 2049.
+        for (elements, symmetric) in [(3, 0), (2046, 0), (2049, 1), (30_000, 1)] {
+            let case = Case {
+                symmetric: true,
+                // A reduction out of place leaves the vectors of the others alone.
+                in_place: blocks == 1,
+                ..Case::simple(collective, elements / blocks)
+            };
+            let outputs = Ranks::run(TransportChoice::Shm, ranks as u32, |group| {
+                let memory = group.symmetric(1 << 20).unwrap();
+                let outputs = perform(&case, group, Some(&memory));
+                assert_eq!(group.symmetric_operations(), symmetric, "{case:?}");
+                until_all_have_met(group);
+                outputs
+            });
+            check(&case, &outputs);
+        }
+    }
+}

@@ -7,7 +7,7 @@ use weft_schedule::{Collective, Rank};
 use crate::Call;
 use crate::call::collective_name;
 use crate::choice::Chooser;
-use crate::defaults::SMALL_SYMMETRIC_BYTES;
+use crate::defaults::small_symmetric_bytes;
 use crate::lowered::Program;
 use crate::policy::Tiling;
 use crate::setting::Site;
@@ -150,7 +150,7 @@ fn lines(
 ) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut bytes = match symmetric {
-        true => SMALL_SYMMETRIC_BYTES + 1,
+        true => small_symmetric_bytes(collective_name(collective)) + 1,
         false => 0,
     };
     // A collective that the group cannot carry out is refused when it is called.
