@@ -142,7 +142,7 @@ chaos: setup ## kills and stops ranks at random, 250 times
 # Both need a nightly toolchain: rustup toolchain install nightly --component rust-src,miri
 sanitize: ## the runtime's concurrency tests under ThreadSanitizer
 	RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
-		--package weft-runtime --locked --quiet --test together --test messages --test failures
+		--package weft-runtime --locked --quiet --test together --test messages --test failures --test leaving
 
 miri: ## the pure crates' and the kernels' unit tests under Miri
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --target-dir target/miri --locked --quiet \

@@ -204,7 +204,9 @@ def _end(processes: list[_Process]) -> None:
 def _leftovers() -> set[str]:
     """Things that a trial may not leave: shared memory files, and descriptors of this process."""
     descriptors = [f"descriptor {entry.name}" for entry in Path("/proc/self/fd").iterdir()]
-    return {str(entry) for entry in Path("/dev/shm").iterdir()} | set(descriptors)
+    # A benchmark that somebody runs meanwhile has its directory there.
+    files = [str(entry) for entry in Path("/dev/shm").iterdir() if not entry.name.startswith("weft-bench-")]
+    return set(files) | set(descriptors)
 
 
 def _texts(processes: list[_Process]) -> str:
