@@ -101,9 +101,13 @@ impl Programs {
         may_be_symmetric: bool,
     ) -> Option<Choice<'_>> {
         let size = call.dtype.size() as u64;
-        let (ordinary, symmetric) = self.find(call.algorithm.as_deref(), elements * size);
+        let ordinary = self.find(call, &self.ordinary, elements * size);
         let ordinary = ordinary.and_then(|both| both.ordinary.as_ref());
-        let asks = |both: &&Both| may_be_symmetric && both.way.takes_symmetric(elements * size);
+        let symmetric = match may_be_symmetric {
+            true => self.find(call, &self.symmetric, elements * size),
+            false => None,
+        };
+        let asks = |both: &&Both| both.way.takes_symmetric(elements * size);
         match symmetric.filter(asks) {
             Some(both) => {
                 let lowered = both.symmetric.as_ref()?;
@@ -126,18 +130,14 @@ impl Programs {
         }
     }
 
-    /// What a call runs by on ordinary memory, and on symmetric.
-    fn find(&self, name: Option<&str>, bytes: u64) -> (Option<&Both>, Option<&Both>) {
-        let mut lowered = self.ways.iter().map_while(OnceLock::get).map(Box::as_ref);
-        if let Some(name) = name {
-            let named = lowered.find(|both| both.is_named(name));
-            return (named, named);
+    /// What a call of so many bytes has named, or what these lines choose for it.
+    fn find(&self, call: &Call, lines: &[Line], bytes: u64) -> Option<&Both> {
+        if let Some(name) = &call.algorithm {
+            let mut lowered = self.ways.iter().map_while(OnceLock::get);
+            return lowered.find(|both| both.is_named(name)).map(Box::as_ref);
         }
-        let of_size = |lines: &[Line]| {
-            let (_, way) = lines.iter().find(|(up_to, _)| bytes <= *up_to)?;
-            Some(self.ways[*way].get()?.as_ref())
-        };
-        (of_size(&self.ordinary), of_size(&self.symmetric))
+        let (_, way) = lines.iter().find(|(up_to, _)| bytes <= *up_to)?;
+        self.ways[*way].get().map(Box::as_ref)
     }
 }
 
