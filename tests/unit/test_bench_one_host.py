@@ -66,6 +66,14 @@ def test_verdicts_are_on_the_best_peer_and_the_floors() -> None:
     assert (flags.measured, flags.met) == (pytest.approx(1 / 0.7), True)
 
 
+def test_ratios_are_those_of_neighbours_in_time() -> None:
+    # The machine halves its speed in one of ours' rounds more than in theirs.
+    ours = dataclasses.replace(_row("weft", "symmetric", 2.0), rounds_us=[1.0, 2.0, 2.0])
+    theirs = dataclasses.replace(_row("mpich", "ordinary", 3.0), rounds_us=[3.0, 3.0, 6.0])
+    assert (ours.times(theirs), theirs.times(ours)) == (3.0, pytest.approx(1 / 3))
+    assert ours.times(_row("openmpi", "ordinary", 5.0)) == 2.5
+
+
 def test_verdicts_with_more_ranks_than_cores() -> None:
     rows = [_row("weft", memory, 1.0, size, 8) for memory in ("ordinary", "symmetric") for size in (4, 8 * K)]
     rows += [_row("mpich", "ordinary", 1.3, size, 8) for size in (4, 8 * K)]

@@ -58,6 +58,16 @@ class Row:
             return 0.0
         return max((abs(median / self.median_us - 1) for median in self.rounds_us), default=0.0)
 
+    def times(self, other: Row) -> float:
+        """How many times as long the other contender takes: the median over the rounds of both.
+
+        A round takes everybody in turn, so that its ratio is one of neighbours in time. On a machine that changes its speed
+        between rounds, two medians may be of different speeds.
+        """
+        if not self.rounds_us or len(self.rounds_us) != len(other.rounds_us):
+            return other.median_us / self.median_us
+        return float(np.median([theirs / ours for ours, theirs in zip(self.rounds_us, other.rounds_us, strict=True)]))
+
     def above(self, floor: str, floor_us: float) -> Row:
         """The row, compared with a floor."""
         fraction = round(floor_us / self.median_us, 4) if self.median_us else None

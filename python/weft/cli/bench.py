@@ -245,7 +245,7 @@ def _show(same_size: Sequence[Row]) -> None:
 
 def _line(row: Row, same_size: Sequence[Row]) -> str:
     peers = [peer for peer in same_size if peer.kind == "peer"] if row.kind == "weft" else []
-    ratios = "  ".join(f"{peer.library} {peer.median_us / row.median_us:.2f}x" for peer in peers)
+    ratios = "  ".join(f"{peer.library} {row.times(peer):.2f}x" for peer in peers)
     wrong = "" if row.verified else "  WRONG RESULT"
     fraction = "" if row.of_floor is None else f"{row.of_floor:.2f}"
     digits = 3 if row.median_us < 10 else 1

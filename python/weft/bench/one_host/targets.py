@@ -71,20 +71,19 @@ def libraries(rows: Sequence[Row]) -> Iterator[Verdict]:
 
 
 def against_peers(table: str, rows: Sequence[Row], memory: str, bands: Sequence[Band]) -> Iterator[Verdict]:
-    """How many times as long the best peer takes at each size."""
+    """How many times as long the best peer takes at each size. The best is the one that weft is least ahead of."""
     for size in sorted({row.bytes for row in rows}):
         ours = [row for row in rows if row.bytes == size and row.kind == "weft" and row.memory == memory]
         peers = [row for row in rows if row.bytes == size and row.kind == "peer"]
         wanted = target(bands, size)
         if not ours or not peers or wanted is None:
             continue
-        best = min(peers, key=lambda row: row.median_us)
-        yield at_least(table, ours[0], best, wanted)
+        best = min(peers, key=ours[0].times)
+        yield _at_least(table, ours[0], best, ours[0].times(best), wanted)
 
 
-def at_least(table: str, ours: Row, theirs: Row, wanted: float) -> Verdict:
+def _at_least(table: str, ours: Row, theirs: Row, ratio: float, wanted: float) -> Verdict:
     """Whether a peer takes so many times as long as weft."""
-    ratio = theirs.median_us / ours.median_us
     times = ours.median_us, theirs.median_us
     return Verdict(
         table, ours.bytes, ours.name, times[0], theirs.name, times[1], ratio, wanted, at_most=False, met=ratio >= wanted
@@ -99,10 +98,10 @@ def _near(rows: Sequence[Row], floor: str, bands: Sequence[Band], table: str) ->
         wanted = target(bands, size)
         if not below or not ours or wanted is None:
             continue
-        weft_us, floor_us = ours[0].median_us, below[0].median_us
-        ratio = weft_us / floor_us
+        times = ours[0].median_us, below[0].median_us
+        ratio = below[0].times(ours[0])
         yield Verdict(
-            table, size, ours[0].name, weft_us, floor, floor_us, ratio, wanted, at_most=True, met=ratio <= wanted
+            table, size, ours[0].name, times[0], floor, times[1], ratio, wanted, at_most=True, met=ratio <= wanted
         )
 
 
@@ -117,7 +116,8 @@ def pipeline(rows: Sequence[Row]) -> Iterator[Verdict]:
     table = "the pipeline experiment"
     for ours in (row for row in rows if row.kind == "weft"):
         for peer in (row for row in rows if row.library in PIPELINE):
-            yield at_least(table, ours, peer, PIPELINE[peer.library])
+            ratio = peer.median_us / ours.median_us
+            yield _at_least(table, ours, peer, ratio, PIPELINE[peer.library])
         spread = round(ours.spread, 4)
         yield Verdict(
             f"{table}: the run farthest from the median, as a fraction of it",
