@@ -61,8 +61,8 @@ class Row:
     def times(self, other: Row) -> float:
         """How many times as long the other contender takes: the median over the rounds of both.
 
-        A round takes everybody in turn, so that its ratio is one of neighbours in time. On a machine that changes its speed
-        between rounds, two medians may be of different speeds.
+        A round takes everybody in turn, so that its ratio is one of neighbours in time. On a machine that changes its
+        speed between rounds, two medians may be of different speeds.
         """
         if not self.rounds_us or len(self.rounds_us) != len(other.rounds_us):
             return other.median_us / self.median_us
