@@ -55,28 +55,29 @@ static inline void wt(int o,int k,uint64_t v){while(atomic_load_explicit(&flag[o
 static int variant,cin,cout_; static size_t N,T; static int D; /* T: tile of a slice in bytes, D tiles in flight, */
 static uint64_t base[2];
 #define MIN(a,b)((a)<(b)?(a):(b))
-static void staged(int me){ /* slice reduce, result in scratch; D in flight, pipelined by loop */
+static void through(int me,u8*put,u8*take){ /* slice reduce: contributions in `put`, the peer's in `take`, results where they lay; D in flight */
   int o=1-me; size_t half=N/2; size_t nt=(half+T-1)/T; uint64_t b=base[me];
   u8*mine=usr[me]+me*half,*oth=usr[me]+o*half;
   for(size_t i=0;i<nt+D;i++){
-    if(i<nt){size_t l=MIN(T,half-i*T);cps[cin](scr[me]+(i%D)*T,oth+i*T,l);sig(me,0,b+i+1);}
-    if(D>1? (i>=1&&i-1<nt):0){}
+    if(i<nt){size_t l=MIN(T,half-i*T);cps[cin](put+(i%D)*T,oth+i*T,l);sig(me,0,b+i+1);}
     size_t r=i; if(D>1){ if(i==0) continue; r=i-1; }
-    if(r<nt && (D>1||1)){
+    if(r<nt){
       size_t l=MIN(T,half-r*T);
       wt(o,0,b+r+1);
-      u8*p=scr[o]+(r%D)*T;
+      u8*p=take+(r%D)*T;
       sum((float*)(mine+r*T),(float*)p,(float*)(mine+r*T),(float*)p,l/4);
       sig(me,1,b+r+1);
     }
     size_t c; if(D>1){ if(i+1<(size_t)D) continue; c=i+1-D; } else c=i;
     if(c<nt){ size_t l=MIN(T,half-c*T);
       wt(o,1,b+c+1);
-      cps[cout_](oth+c*T,scr[me]+(c%D)*T,l);
+      cps[cout_](oth+c*T,put+(c%D)*T,l);
     }
   }
   base[me]+=nt;
 }
+static void staged(int me){through(me,scr[me],scr[1-me]);} /* the peer fetches */
+static void push(int me){through(me,scr[1-me],scr[me]);} /* pushed to the peer's landing, and back */
 static void xch(u8*d,u8*sc,const u8*s,size_t n){ for(size_t i=0;i<n;i+=256){
   __m512i a=_mm512_loadu_si512(sc+i),b=_mm512_loadu_si512(sc+i+64),c=_mm512_loadu_si512(sc+i+128),e=_mm512_loadu_si512(sc+i+192);
   __m512i p=_mm512_loadu_si512(s+i),q=_mm512_loadu_si512(s+i+64),r=_mm512_loadu_si512(s+i+128),t=_mm512_loadu_si512(s+i+192);
@@ -141,28 +142,6 @@ static void direct(int me){ /* all of it shown to the peer, both add */
     }
   }
   wt(o,1,b+nt);
-  base[me]+=nt;
-}
-static void push(int me){ /* contributions pushed to the peer's landing, result pushed back to its landing */
-  int o=1-me; size_t half=N/2; size_t nt=(half+T-1)/T; uint64_t b=base[me];
-  u8*mine=usr[me]+me*half,*oth=usr[me]+o*half;
-  for(size_t i=0;i<nt+D;i++){
-    if(i<nt){size_t l=MIN(T,half-i*T);
-      cps[cin](scr[o]+(i%D)*T,oth+i*T,l);sig(me,0,b+i+1);}
-    size_t r=i; if(D>1){ if(i==0) continue; r=i-1; }
-    if(r<nt){
-      size_t l=MIN(T,half-r*T);
-      wt(o,0,b+r+1);
-      u8*p=scr[me]+(r%D)*T;
-      sum((float*)(mine+r*T),(float*)p,(float*)(mine+r*T),(float*)p,l/4);
-      sig(me,1,b+r+1);
-    }
-    size_t c; if(D>1){ if(i+1<(size_t)D) continue; c=i+1-D; } else c=i;
-    if(c<nt){ size_t l=MIN(T,half-c*T);
-      wt(o,1,b+c+1);
-      cps[cout_](oth+c*T,scr[o]+(c%D)*T,l);
-    }
-  }
   base[me]+=nt;
 }
 static void sym(int me){int o=1-me;size_t half=N/2;uint64_t b=base[me];sig(me,0,b+1);wt(o,0,b+1);

@@ -92,12 +92,6 @@ fn depth(ranks: u32) -> u32 {
     ranks.next_power_of_two().ilog2()
 }
 
-/// The longest chain of signals. Where few ranks take part in the last division, those who wait for it are not waited for in the one above:
-/// they are the last of their halves, which face ranks that have two partners.
-fn steps(ranks: u32) -> u32 {
-    textbook_steps(ranks.into()) as u32
-}
-
 /// The cost where each rank sends the blocks of the other half to the rank that it faces, downwards: first division first.
 pub(crate) fn cost_down(request: &Request) -> Cost {
     let crossings = crossings(request, |rank, division| {
@@ -150,7 +144,7 @@ fn cost(request: &Request, crossings: &[f64], phase: impl Fn(&Division) -> Phase
         phases.collect()
     };
     let mut cost = Cost::of_busiest(request, (0..request.ranks).map(of_rank));
-    if steps(request.ranks) < depth(request.ranks)
+    if textbook_steps(request.ranks.into()) < depth(request.ranks).into()
         && let (Some(last), Some(above)) = (cost.phases.pop(), cost.phases.pop())
     {
         cost.phases.push(above.along_with(&last));
@@ -175,7 +169,9 @@ fn crossings(
         .collect()
 }
 
-/// The longest chain of signals of a recursive halving or doubling: ⌈log2 p⌉, or one less up to 81/64 of a power of two: counted to 3,000 ranks.
+/// The longest chain of signals of a recursive halving or doubling: ⌈log2 p⌉, or one less up to 81/64 of a power of two (counted in the test).
+/// Where few ranks take part in the last division, those who wait for it are not waited for in the one above: they are the last of their
+/// halves, which face ranks that have two partners.
 pub(crate) fn textbook_steps(p: u64) -> u64 {
     let floor_log = u64::from(p.ilog2());
     floor_log + u64::from(64 * p > 81 << floor_log)

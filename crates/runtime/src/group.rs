@@ -150,7 +150,7 @@ impl Group {
             symmetric: Default::default(),
             symmetric_operations: 0,
             steps_helped: 0,
-            joined: Completion::new(),
+            joined: Completion::done(),
             broken: None,
             left: vec![false; size],
             closed: false,

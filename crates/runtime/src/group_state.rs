@@ -73,7 +73,7 @@ pub(crate) struct GroupState {
     pub(crate) symmetric_operations: u64,
     /// How many steps of other ranks this one has executed.
     pub(crate) steps_helped: u64,
-    /// Over once the control neighbours have made the group as well. See `joining.rs`.
+    /// Over unless its creation waits for the control neighbours. See `joining.rs`.
     pub(crate) joined: Arc<Completion>,
     pub(crate) broken: Option<Error>,
     /// Ranks that have left the group, said goodbye, or are gone.

@@ -13,7 +13,7 @@ use crate::engine::Finished;
 use crate::group::{Group, closed};
 use crate::group_state::GroupState;
 use crate::state::State;
-use crate::work::Waited;
+use crate::work::{Completion, Waited};
 
 impl Group {
     /// Opens channels to the control neighbours.
@@ -31,9 +31,11 @@ impl Group {
         Ok(())
     }
 
-    fn of_state<T>(&self, ask: impl FnOnce(&GroupState) -> T) -> Result<T, Error> {
-        self.engine
-            .with(|state, _| state.groups.get(&self.id).map(ask).ok_or_else(closed))
+    fn of_state<T>(&self, ask: impl FnOnce(&mut GroupState) -> T) -> Result<T, Error> {
+        self.engine.with(|state, _| {
+            let group = state.groups.get_mut(&self.id);
+            group.map(ask).ok_or_else(closed)
+        })
     }
 
     /// Whether a peer that is gone had made the group before.
@@ -54,14 +56,15 @@ impl Group {
         cancel: &AtomicBool,
     ) -> Result<(), Error> {
         let started = Instant::now();
-        let joined = self.of_state(|group| group.joined.clone())?;
+        let joined = Completion::new();
+        self.of_state(|group| group.joined = joined.clone())?;
         let mut cancelled = || cancel.load(Ordering::SeqCst);
         match self.engine.wait(&joined, Some(deadline), &mut cancelled) {
             Waited::Done => joined.result().unwrap_or(Ok(())),
             Waited::Interrupted => Err(Error::cancelled()),
             Waited::NotYet => Err(Error::Timeout {
                 operation: format!("creation of group {}", self.options.name),
-                waiting_for: self.of_state(GroupState::latecomers)?,
+                waiting_for: self.of_state(|group| group.latecomers())?,
                 after: started.elapsed(),
             }),
         }
@@ -69,7 +72,7 @@ impl Group {
 }
 
 impl State {
-    /// Takes note of groups whose control neighbours have made them, or never will.
+    /// Takes note of groups whose control neighbours are waited for and have made them, or never will.
     pub(crate) fn note_joined(&self, finished: &mut Finished) {
         for group in self.groups.values().filter(|group| !group.joined.is_over()) {
             if let Some(result) = group.neighbours_have_joined() {
