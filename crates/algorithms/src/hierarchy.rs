@@ -13,9 +13,7 @@ use crate::builder::Builder;
 use crate::compose::{Entries, Offset, OwnMemory, Place, embed, interleave};
 use crate::cuts::{Cuts, WHOLE, Window, within};
 use crate::units::{Owners, Units};
-use crate::{
-    Algorithm, Memory, Part, Reach, Request, Sizes, Symmetry, Topology, collective_name, find,
-};
+use crate::{Algorithm, Memory, Part, Reach, Request, Sizes, Symmetry, Topology, find};
 
 /// A component for the inside of units: its phases before and after the owners' exchange.
 #[derive(Debug)]
@@ -124,7 +122,7 @@ fn build_level(request: &Request, scheme: Scheme) -> Schedule {
 
 /// The algorithm that a part names.
 pub(crate) fn algorithm(collective: Collective, part: Part) -> &'static Algorithm {
-    let name = collective_name(collective);
+    let name = collective.name();
     match part {
         Part::Algorithm(part) => find(name, part),
         Part::Count(_) => None,

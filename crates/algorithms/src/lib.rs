@@ -40,9 +40,7 @@ mod units;
 pub use about::{About, Formula};
 pub use cost::{Cost, Phase};
 pub use hierarchy::Inner;
-pub use registry::{
-    Algorithm, Parts, Reach, Requirements, Symmetry, collective_name, find, registry,
-};
+pub use registry::{Algorithm, Parts, Reach, Requirements, Symmetry, find, registry};
 pub use request::{Memory, Request, Sizes};
 pub use selection::{Part, Selection, family, select};
 pub use shifts::Shifts;

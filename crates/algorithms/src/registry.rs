@@ -1,6 +1,6 @@
 //! The table of all algorithms: each collective's `mod.rs` lists its own.
 
-use weft_schedule::{Collective, Schedule};
+use weft_schedule::Schedule;
 
 use crate::{
     About, Cost, Inner, Owners, Request, Terms, Textbook, all_gather, all_reduce, all_to_all,
@@ -115,7 +115,7 @@ impl Requirements {
 pub struct Algorithm {
     /// Its name, unique within the collective.
     pub name: &'static str,
-    /// The collective's name, as [`collective_name`] gives it.
+    /// The collective's name, as [`weft_schedule::Collective::name`] gives it.
     pub collective: &'static str,
     /// One line for people.
     pub summary: &'static str,
@@ -164,19 +164,4 @@ pub fn registry() -> impl Iterator<Item = &'static Algorithm> + Clone {
 /// The algorithm of this name for the collective of this name.
 pub fn find(collective: &str, algorithm: &str) -> Option<&'static Algorithm> {
     registry().find(|candidate| candidate.collective == collective && candidate.name == algorithm)
-}
-
-/// A collective's name, whatever its root.
-pub fn collective_name(collective: Collective) -> &'static str {
-    match collective {
-        Collective::AllReduce => "all-reduce",
-        Collective::Reduce { .. } => "reduce",
-        Collective::Broadcast { .. } => "broadcast",
-        Collective::AllGather => "all-gather",
-        Collective::ReduceScatter => "reduce-scatter",
-        Collective::AllToAll => "all-to-all",
-        Collective::Gather { .. } => "gather",
-        Collective::Scatter { .. } => "scatter",
-        Collective::Barrier => "barrier",
-    }
 }

@@ -51,13 +51,8 @@ impl Request<'_> {
     /// # Panics
     /// If the collective has no root, against the invariant that an algorithm is asked only for its own collective.
     pub(crate) fn root(&self) -> Rank {
-        match self.collective {
-            Collective::Reduce { root }
-            | Collective::Broadcast { root }
-            | Collective::Gather { root }
-            | Collective::Scatter { root } => root,
-            other => panic!("{other} has no root"),
-        }
+        let root = self.collective.root();
+        root.unwrap_or_else(|| panic!("{} has no root", self.collective))
     }
 
     /// One chunk per rank.

@@ -1,6 +1,6 @@
 //! Names of choices are understood, and wrong ones are answered with what is allowed.
 
-use weft_algorithms::{Topology, collective_name, family, registry, select};
+use weft_algorithms::{Topology, family, registry, select};
 use weft_schedule::Collective;
 
 fn check(name: &str, expected: Result<&str, &str>) {
@@ -72,7 +72,7 @@ fn families_are_made_of_names_that_are_understood() {
 #[test]
 fn composed_choices_need_units() {
     let composed = |topology: &Topology| {
-        let family = family(collective_name(Collective::AllReduce), topology);
+        let family = family(Collective::AllReduce.name(), topology);
         let names = family.iter().map(|selection| selection.algorithm.name);
         names.filter(|name| *name == "multi-rail").count()
     };

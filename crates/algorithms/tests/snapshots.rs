@@ -4,22 +4,8 @@ use weft_algorithms::{Memory, Request, Sizes, Topology, registry, select};
 use weft_schedule::{Collective, Schedule, print};
 
 const RANKS: u32 = 4;
-
-/// The collective of this name; the root, if any, is not rank 0.
-fn collective(name: &str) -> Collective {
-    match name {
-        "all-reduce" => Collective::AllReduce,
-        "reduce" => Collective::Reduce { root: 1 },
-        "broadcast" => Collective::Broadcast { root: 1 },
-        "all-gather" => Collective::AllGather,
-        "reduce-scatter" => Collective::ReduceScatter,
-        "all-to-all" => Collective::AllToAll,
-        "gather" => Collective::Gather { root: 1 },
-        "scatter" => Collective::Scatter { root: 1 },
-        "barrier" => Collective::Barrier,
-        other => panic!("unknown collective {other}"),
-    }
-}
+/// Not rank 0.
+const ROOT: u32 = 1;
 
 #[test]
 fn programs() {
@@ -29,7 +15,7 @@ fn programs() {
             let programs: Vec<Schedule> = (0..RANKS)
                 .map(|rank| {
                     selection.build(&Request {
-                        collective: collective(algorithm.collective),
+                        collective: Collective::named(algorithm.collective, ROOT).unwrap(),
                         ranks: RANKS,
                         rank,
                         memory,

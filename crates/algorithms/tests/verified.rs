@@ -5,9 +5,7 @@ mod family;
 
 use family::{Work, collectives, flat, options, programs, request, share, work};
 use proptest::prelude::*;
-use weft_algorithms::{
-    Algorithm, Cost, Memory, Request, Sizes, Terms, Textbook, Topology, Volume, collective_name,
-};
+use weft_algorithms::{Algorithm, Cost, Memory, Request, Sizes, Terms, Textbook, Topology, Volume};
 use weft_schedule::{Grid, Report, Schedule, Traffic, verify};
 
 /// The canonical tree: all contributions in one reduction, in the order of ranks.
@@ -169,7 +167,7 @@ fn check_all(ranks: impl Iterator<Item = u32> + Clone, roots: usize) {
             let collectives = collectives(algorithm.collective, ranks);
             let apart = collectives.len().div_ceil(roots);
             for collective in collectives.into_iter().step_by(apart) {
-                assert_eq!(collective_name(collective), algorithm.collective);
+                assert_eq!(collective.name(), algorithm.collective);
                 for memory in [Memory::Ordinary, Memory::Symmetric] {
                     for &sizes in sizes(algorithm) {
                         let request = request(collective, memory, &topology);

@@ -27,23 +27,8 @@ impl From<CountsArgument> for Counts {
 
 /// The collective with this name.
 pub(crate) fn collective(py: Python<'_>, name: &str, root: u32) -> PyResult<Collective> {
-    Ok(match name {
-        "all-reduce" => Collective::AllReduce,
-        "reduce" => Collective::Reduce { root },
-        "broadcast" => Collective::Broadcast { root },
-        "all-gather" => Collective::AllGather,
-        "reduce-scatter" => Collective::ReduceScatter,
-        "all-to-all" => Collective::AllToAll,
-        "gather" => Collective::Gather { root },
-        "scatter" => Collective::Scatter { root },
-        "barrier" => Collective::Barrier,
-        _ => {
-            return Err(argument_error(
-                py,
-                format!("there is no collective {name:?}"),
-            ));
-        }
-    })
+    Collective::named(name, root)
+        .ok_or_else(|| argument_error(py, format!("there is no collective {name:?}")))
 }
 
 /// The element type with this name.

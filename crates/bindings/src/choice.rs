@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
-use weft_algorithms::collective_name;
 use weft_runtime::{Profile, Row, Schedules, Tiling};
-
-use crate::verify::root;
 
 /// A row of a profile: (up_to_bytes, algorithm, tile_bytes, tiles_in_flight).
 type RowArgument = (Option<u64>, String, Option<u64>, Option<u32>);
@@ -106,8 +103,8 @@ impl From<weft_runtime::OwnSchedule> for OwnSchedule {
     fn from(own: weft_runtime::OwnSchedule) -> Self {
         OwnSchedule {
             name: own.name,
-            collective: collective_name(own.collective).to_owned(),
-            root: root(own.collective),
+            collective: own.collective.name().to_owned(),
+            root: own.collective.root(),
             symmetric: own.symmetric,
             reproducible: own.reproducible,
             text: own.text,

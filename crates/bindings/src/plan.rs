@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
-use weft_algorithms::{Selection, collective_name, select};
+use weft_algorithms::{Selection, select};
 use weft_schedule::{Rank, Schedule, print};
 
 use crate::algorithm::Needs;
@@ -44,7 +44,7 @@ struct PlanAnswer {
 pub(crate) fn plan(py: Python<'_>, question: &str) -> PyResult<String> {
     json::answered(py, question, |question: PlanQuestion| {
         let setting = question.call.setting(RANKS_MAX)?;
-        let selection = select(collective_name(setting.collective), &question.algorithm)?;
+        let selection = select(setting.collective.name(), &question.algorithm)?;
         let schedules = schedules(&setting, &selection)?;
         let shown = match question.rank {
             None => schedules.as_slice(),

@@ -143,35 +143,15 @@ impl Setting {
 
 /// The collective of this name and root.
 pub(crate) fn collective(name: &str, root: Option<Rank>, ranks: u32) -> Result<Collective, String> {
-    let rooted: Option<fn(Rank) -> Collective> = match name {
-        "reduce" => Some(|root| Collective::Reduce { root }),
-        "broadcast" => Some(|root| Collective::Broadcast { root }),
-        "gather" => Some(|root| Collective::Gather { root }),
-        "scatter" => Some(|root| Collective::Scatter { root }),
-        _ => None,
-    };
-    if let Some(rooted) = rooted {
-        let root = root.unwrap_or(0);
-        return match root < ranks {
-            true => Ok(rooted(root)),
-            false => Err(format!("root={root}: from 0 to {}", ranks - 1)),
-        };
-    }
-    let plain = match name {
-        "all-reduce" => Collective::AllReduce,
-        "all-gather" => Collective::AllGather,
-        "reduce-scatter" => Collective::ReduceScatter,
-        "all-to-all" => Collective::AllToAll,
-        "barrier" => Collective::Barrier,
-        _ => {
-            return Err(format!(
-                "collective={name:?}: one of all-reduce, reduce, broadcast, all-gather, reduce-scatter, all-to-all, \
-                 gather, scatter, barrier"
-            ));
-        }
-    };
-    match root {
-        None => Ok(plain),
-        Some(root) => Err(format!("root={root}: {name} has none, so leave it out")),
+    let found = Collective::named(name, root.unwrap_or(0)).ok_or_else(|| {
+        format!(
+            "collective={name:?}: one of all-reduce, reduce, broadcast, all-gather, reduce-scatter, all-to-all, \
+             gather, scatter, barrier"
+        )
+    })?;
+    match (found.root(), root) {
+        (None, Some(root)) => Err(format!("root={root}: {name} has none, so leave it out")),
+        (Some(root), _) if root >= ranks => Err(format!("root={root}: from 0 to {}", ranks - 1)),
+        _ => Ok(found),
     }
 }

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use weft_algorithms::{Selection, collective_name, family, select};
+use weft_algorithms::{Selection, family, select};
 use weft_schedule::{Mapped, Schedule, TileLimits, parse};
 use weft_simulate::{
     Error, Job, Machine, PlayOptions, PlaySymmetry, Played, Source, closed_form, play,
@@ -93,7 +93,7 @@ pub(crate) fn simulate(py: Python<'_>, question: &str) -> PyResult<String> {
             setting: &setting,
             machine: &machine,
         };
-        let collective = collective_name(setting.collective);
+        let collective = setting.collective.name();
         let selections = match &question.algorithms {
             None => family(collective, &setting.topology),
             Some(names) => {

@@ -2,10 +2,7 @@
 
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
-use weft_algorithms::collective_name;
-use weft_schedule::{
-    Collective, Grid, Mapped, Report, Schedule, Traffic, VerifyError, VerifyOptions, parse,
-};
+use weft_schedule::{Grid, Mapped, Report, Schedule, Traffic, VerifyError, VerifyOptions, parse};
 
 use crate::json;
 use crate::placement::Hosts;
@@ -151,8 +148,8 @@ impl Verdict {
 impl Findings {
     fn of(first: &Schedule, report: &Report) -> Self {
         Findings {
-            collective: collective_name(first.collective),
-            root: root(first.collective),
+            collective: first.collective.name(),
+            root: first.collective.root(),
             ranks: first.ranks,
             chunks: first.grid.chunks(),
             latency_steps: report.latency_steps,
@@ -170,14 +167,4 @@ fn shares(traffic: &[Traffic], grid: &Grid) -> Vec<Option<f64>> {
         Some(share.numerator as f64 / share.denominator as f64)
     };
     traffic.iter().map(share).collect()
-}
-
-pub(crate) fn root(collective: Collective) -> Option<u32> {
-    match collective {
-        Collective::Reduce { root }
-        | Collective::Broadcast { root }
-        | Collective::Gather { root }
-        | Collective::Scatter { root } => Some(root),
-        _ => None,
-    }
 }

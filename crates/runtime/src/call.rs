@@ -133,7 +133,7 @@ unsafe impl Send for Call {}
 impl Call {
     /// Checks everything that can be wrong without knowing what the other ranks call.
     pub(crate) fn check(&self, ranks: u32) -> Result<(), Error> {
-        let root = root(self.collective);
+        let root = self.collective.root();
         if root.is_some_and(|root| root >= ranks) {
             return Err(Error::Config(format!(
                 "{}: the root must be less than the number of ranks ({ranks})",
@@ -237,17 +237,6 @@ impl Call {
     }
 }
 
-/// The root of a collective, where it has one.
-pub(crate) fn root(collective: Collective) -> Option<u32> {
-    match collective {
-        Collective::Reduce { root }
-        | Collective::Broadcast { root }
-        | Collective::Gather { root }
-        | Collective::Scatter { root } => Some(root),
-        _ => None,
-    }
-}
-
 /// What a rank called, in a form that travels with its signals so that ranks that call different things find out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Fingerprint {
@@ -293,7 +282,7 @@ impl Fingerprint {
             | (call.dtype as u64) << 4
             | u64::from(op) << 8
             | per_rank << 12
-            | u64::from(root(call.collective).unwrap_or(0)) << 32;
+            | u64::from(call.collective.root().unwrap_or(0)) << 32;
         Fingerprint {
             count,
             kind,
@@ -412,11 +401,6 @@ pub(crate) fn collective_index(collective: Collective) -> u8 {
     }
 }
 
-/// The collective's name without its root, as the algorithms' registry knows it.
-pub(crate) fn collective_name(collective: Collective) -> &'static str {
-    COLLECTIVES[collective_index(collective) as usize]
-}
-
 /// Whether every rank of a call with counts per rank is given all of them.
 pub(crate) fn knows_all_counts(collective: Collective) -> bool {
     matches!(
@@ -431,4 +415,18 @@ pub(crate) fn mix(hash: u64, value: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COLLECTIVES, collective_index};
+    use weft_schedule::Collective;
+
+    #[test]
+    fn collectives_are_listed_by_their_index() {
+        for (index, name) in (0..).zip(COLLECTIVES) {
+            let collective = Collective::named(name, 0).unwrap();
+            assert_eq!(collective_index(collective), index, "{name}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weft_algorithms::{Topology, select};
 
 use crate::Error;
-use crate::call::{COLLECTIVES, collective_name};
+use crate::call::COLLECTIVES;
 use crate::own::Own;
 use crate::policy::Tiling;
 use crate::ways::Way;
@@ -57,8 +57,7 @@ impl Catalog {
         if let Some(known) = known {
             return Ok(known.way);
         }
-        let own =
-            |own: &&Arc<Own>| collective_name(own.collective) == collective && own.name == text;
+        let own = |own: &&Arc<Own>| own.collective.name() == collective && own.name == text;
         let way = match self.own.iter().find(own) {
             Some(own) => Way::own(own.clone(), tiling),
             None => {
@@ -90,7 +89,7 @@ impl Catalog {
     /// An unknown name's message, with the users' own schedules.
     fn with_own(&self, collective: &str, why: String) -> String {
         let own: Vec<&str> = (self.own.iter())
-            .filter(|own| collective_name(own.collective) == collective)
+            .filter(|own| own.collective.name() == collective)
             .map(|own| own.name.as_str())
             .collect();
         match own.is_empty() {

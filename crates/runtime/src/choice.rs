@@ -6,7 +6,7 @@ use weft_algorithms::{Selection, family};
 use weft_schedule::Collective;
 
 use crate::Error;
-use crate::call::{COLLECTIVES, Call, Counts, collective_name};
+use crate::call::{COLLECTIVES, Call, Counts};
 use crate::catalog::Catalog;
 use crate::channel::Layout;
 use crate::lines::Line;
@@ -110,7 +110,7 @@ impl Chooser {
 
     /// The plan for a call. `symmetric`: whether all ranks passed the same symmetric memory.
     pub(crate) fn choose(&mut self, call: &Call, symmetric: bool) -> Result<PlanKey, Error> {
-        let collective = collective_name(call.collective);
+        let collective = call.collective.name();
         let symmetric = symmetric && self.setting.mapped();
         let kind = Kind {
             symmetric,
@@ -152,7 +152,7 @@ impl Chooser {
     fn key(&self, way: u32, call: &Call, symmetric: bool) -> PlanKey {
         PlanKey {
             way,
-            root: crate::call::root(call.collective).unwrap_or(0),
+            root: call.collective.root().unwrap_or(0),
             symmetric,
             per_rank: !matches!(call.counts, Counts::Equal(_)),
             short: self.catalog.at(way).short(symmetric),
@@ -197,9 +197,11 @@ impl Chooser {
     fn reproducible(&self, collective: &str) -> Vec<String> {
         let family = self.family(collective);
         let able = family.iter().filter(|c| c.requires().reproducible);
-        let own = self.catalog.own().iter().filter(|own| {
-            own.requires.reproducible && collective_name(own.collective) == collective
-        });
+        let own = self
+            .catalog
+            .own()
+            .iter()
+            .filter(|own| own.requires.reproducible && own.collective.name() == collective);
         let own = own.map(|own| own.name.clone());
         able.map(Selection::name).chain(own).collect()
     }

@@ -3,7 +3,7 @@
 use weft_kernels::DType;
 use weft_schedule::Collective;
 
-use crate::call::{Counts, Op, collective_name};
+use crate::call::{Counts, Op};
 use crate::choice::Chooser;
 use crate::geometry::{Geometry, fits};
 use crate::group::{Group, closed};
@@ -113,11 +113,11 @@ impl Chooser {
             Origin::Defaults => format!("the built-in default for {limit}"),
         };
         let mut reasons = vec![format!("{}: chosen, {origin}", chosen.name)];
-        let name = collective_name(collective);
+        let name = collective.name();
         let family = (self.family(name).into_iter())
             .map(|selection| Way::family(name, selection, Tiling::default(), &self.site.topology));
         let own = (self.catalog.own().iter())
-            .filter(|own| collective_name(own.collective) == name)
+            .filter(|own| own.collective.name() == name)
             .map(|own| Way::own(own.clone(), Tiling::default()));
         for way in family.chain(own).filter(|way| way.name != chosen.name) {
             let why = match way.refusal(self.setting, kind) {

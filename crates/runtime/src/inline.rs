@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use weft_schedule::{Collective, Rank};
 use weft_transport::{Link, LinkError, PeerMemory, Segment};
 
-use crate::call::{COLLECTIVES, Fingerprint, Op, collective_index, root};
+use crate::call::{COLLECTIVES, Fingerprint, Op, collective_index};
 use crate::channel::{INLINE_SLOTS, Layout};
 use crate::choice::Chooser;
 use crate::execute::{Blocked, Trouble};
@@ -195,7 +195,7 @@ impl Inline {
 
     fn programs_of(&self, collective: Collective) -> &OnceLock<Programs> {
         let index = u32::from(collective_index(collective)) * self.ranks;
-        &self.programs[(index + root(collective).unwrap_or(0)) as usize]
+        &self.programs[(index + collective.root().unwrap_or(0)) as usize]
     }
 
     /// What a call runs by that all ranks run inline; none for others, and before [`Inline::prepare`]. The algorithm must be named as

@@ -6,7 +6,7 @@ use std::time::Instant;
 use weft_kernels::DType;
 use weft_schedule::Collective;
 
-use crate::call::{Counts, Op, collective_name};
+use crate::call::{Counts, Op};
 use crate::execute::Bases;
 use crate::group::{Group, closed};
 use crate::group_state::GroupState;
@@ -92,7 +92,7 @@ impl Group {
                 return Err(error.clone());
             }
             if let Some(name) = &mut call.algorithm {
-                let collective = collective_name(call.collective);
+                let collective = call.collective.name();
                 let catalog = &mut group.chooser.catalog;
                 let way = catalog.way(collective, name, Tiling::default())?;
                 name.clone_from(&catalog.at(way).name);

@@ -3,7 +3,6 @@
 use weft_schedule::Collective;
 
 use crate::Error;
-use crate::call::collective_name;
 use crate::choice::Chooser;
 use crate::defaults::preferences;
 use crate::geometry::fits;
@@ -49,7 +48,7 @@ impl Chooser {
 
     /// What runs by what, for one collective and kind of call.
     fn draw_lines(&mut self, collective: Collective, kind: Kind) -> Result<Vec<Line>, Error> {
-        let name = collective_name(collective);
+        let name = collective.name();
         if let Some(forced) = self.policy.algorithms.get(name).cloned() {
             let way = self.catalog.way(name, &forced, Tiling::default())?;
             if let Some(why) = self.catalog.at(way).refusal(self.setting, kind) {
@@ -78,7 +77,7 @@ impl Chooser {
         collective: Collective,
         kind: Kind,
     ) -> Result<Vec<Line>, Error> {
-        let name = collective_name(collective);
+        let name = collective.name();
         let mut lines = Vec::new();
         for (up_to, candidates) in preferences(name, self.setting, kind.symmetric) {
             let usable = |chooser: &mut Self, candidate: &&str| {
@@ -107,7 +106,7 @@ impl Chooser {
 
     /// The profile's rows; [`NO_WAY`] where a row cannot be used for this kind of call.
     fn profile_lines(&mut self, collective: Collective, kind: Kind) -> Result<Vec<Line>, Error> {
-        let name = collective_name(collective);
+        let name = collective.name();
         let rows = self.table.get(name).cloned().unwrap_or_default();
         let mut lines = Vec::new();
         for row in rows {

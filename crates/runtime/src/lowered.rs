@@ -302,7 +302,7 @@ mod tests {
             topology: &topology,
             parts: &[],
         };
-        let collective = crate::call::collective_name(collective);
+        let collective = collective.name();
         select(collective, name).unwrap().build(&request)
     }
 

@@ -6,7 +6,7 @@ use weft_algorithms::{Memory, Reach, Request, Requirements, Selection, Sizes, To
 use weft_schedule::{Collective, Schedule};
 
 use crate::Error;
-use crate::call::{collective_name, mix};
+use crate::call::mix;
 use crate::channel::SLOTS;
 use crate::defaults::small_symmetric_bytes;
 use crate::own::Own;
@@ -53,7 +53,7 @@ impl Way {
     }
 
     pub(crate) fn own(own: Arc<Own>, tiling: Tiling) -> Way {
-        let collective = collective_name(own.collective);
+        let collective = own.collective.name();
         Way {
             collective,
             name: own.name.clone(),

@@ -38,7 +38,7 @@ fn placements(ranks: u32) -> Vec<Setup> {
 
 /// Everything that may run in a group, whole and in small tiles, and what is chosen.
 fn cases(setup: &Setup, ranks: u32, collective: Collective, seed: u64) -> Vec<Case> {
-    let name = weft_algorithms::collective_name(collective);
+    let name = collective.name();
     let mut names: Vec<Option<String>> = (choices(setup, ranks).into_iter())
         .filter(|choice| choice.collective == name && choice.requires.reproducible)
         .map(|choice| Some(choice.name))

@@ -103,7 +103,7 @@ fn short_case(rng: &mut Rng, ranks: u32, choices: &[Choice]) -> Case {
     ]);
     let largest = *rng.one_of(&[1, 20, 500, 2000, 20_000]);
     let dtype = *rng.one_of(&[DType::F32, DType::F64, DType::U8]);
-    let collective_name = weft_algorithms::collective_name(collective);
+    let collective_name = collective.name();
     let legal: Vec<&Choice> = (choices.iter())
         .filter(|choice| choice.collective == collective_name)
         .collect();

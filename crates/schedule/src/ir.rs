@@ -62,6 +62,52 @@ pub enum Collective {
     Barrier,
 }
 
+impl Collective {
+    /// Its name, whatever its root.
+    #[inline]
+    pub fn name(self) -> &'static str {
+        match self {
+            Collective::AllReduce => "all-reduce",
+            Collective::Reduce { .. } => "reduce",
+            Collective::Broadcast { .. } => "broadcast",
+            Collective::AllGather => "all-gather",
+            Collective::ReduceScatter => "reduce-scatter",
+            Collective::AllToAll => "all-to-all",
+            Collective::Gather { .. } => "gather",
+            Collective::Scatter { .. } => "scatter",
+            Collective::Barrier => "barrier",
+        }
+    }
+
+    /// Its root, if it has one.
+    #[inline]
+    pub fn root(self) -> Option<Rank> {
+        match self {
+            Collective::Reduce { root }
+            | Collective::Broadcast { root }
+            | Collective::Gather { root }
+            | Collective::Scatter { root } => Some(root),
+            _ => None,
+        }
+    }
+
+    /// The collective of this name, with this root if it has one.
+    pub fn named(name: &str, root: Rank) -> Option<Collective> {
+        Some(match name {
+            "all-reduce" => Collective::AllReduce,
+            "reduce" => Collective::Reduce { root },
+            "broadcast" => Collective::Broadcast { root },
+            "all-gather" => Collective::AllGather,
+            "reduce-scatter" => Collective::ReduceScatter,
+            "all-to-all" => Collective::AllToAll,
+            "gather" => Collective::Gather { root },
+            "scatter" => Collective::Scatter { root },
+            "barrier" => Collective::Barrier,
+            _ => return None,
+        })
+    }
+}
+
 /// An exact number between 0 and 1: where a chunk begins or ends, as a share of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Fraction {

@@ -285,3 +285,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn collectives_are_found_by_their_names_and_keep_their_roots() {
+    for name in [
+        "all-reduce",
+        "reduce",
+        "broadcast",
+        "all-gather",
+        "reduce-scatter",
+        "all-to-all",
+        "gather",
+        "scatter",
+        "barrier",
+    ] {
+        let collective = Collective::named(name, 3).unwrap();
+        assert_eq!(collective.name(), name);
+        let rooted = ["reduce", "broadcast", "gather", "scatter"].contains(&name);
+        assert_eq!(collective.root(), rooted.then_some(3));
+        assert!(collective.to_string().starts_with(name));
+    }
+    assert_eq!(Collective::named("all-reduces", 0), None);
+}

@@ -102,7 +102,8 @@ fn one(
 ) -> Result<(), Box<dyn Error>> {
     let selection = select(collective, algorithm)?;
     let name = format!("{collective} {}", selection.name());
-    let collective = collective_of(collective)?;
+    let collective = Collective::named(collective, 0)
+        .ok_or_else(|| format!("{collective} is none of the cases"))?;
     let machine = Machine::even(ranks, hosts, Host::default(), Link::default())?;
     let topology = machine.topology();
     let chunks = chunks(&selection, collective, &topology);
@@ -138,21 +139,6 @@ fn one(
         }
     }
     Ok(())
-}
-
-fn collective_of(name: &str) -> Result<Collective, String> {
-    Ok(match name {
-        "all-reduce" => Collective::AllReduce,
-        "reduce-scatter" => Collective::ReduceScatter,
-        "all-gather" => Collective::AllGather,
-        "broadcast" => Collective::Broadcast { root: 0 },
-        "reduce" => Collective::Reduce { root: 0 },
-        "gather" => Collective::Gather { root: 0 },
-        "scatter" => Collective::Scatter { root: 0 },
-        "all-to-all" => Collective::AllToAll,
-        "barrier" => Collective::Barrier,
-        other => return Err(format!("{other} is none of the cases")),
-    })
 }
 
 fn chunks(selection: &Selection, collective: Collective, topology: &Topology) -> u64 {

@@ -1,6 +1,6 @@
 //! What is to be simulated.
 
-use weft_algorithms::{Memory, Request, Selection, Shifts, Sizes, Topology, collective_name};
+use weft_algorithms::{Memory, Request, Selection, Shifts, Sizes, Topology};
 use weft_schedule::{Collective, Encoding, Grid, Rank, Schedule, TileLimits};
 
 use crate::{Error, Machine};
@@ -85,7 +85,7 @@ impl<'a> Job<'a> {
                 }
             }
             Source::Selection(selection) => {
-                let name = collective_name(self.collective);
+                let name = self.collective.name();
                 if selection.algorithm.collective != name {
                     return wrong(format!(
                         "{} is for {}, not for {name}",
@@ -93,7 +93,7 @@ impl<'a> Job<'a> {
                         selection.algorithm.collective
                     ));
                 }
-                if let Some(root) = root(self.collective)
+                if let Some(root) = self.collective.root()
                     && root >= ranks
                 {
                     return wrong(format!("root {root}: there are {ranks} ranks"));
@@ -184,15 +184,5 @@ impl<'a> Job<'a> {
             other => other.bytes(1, self.element_bytes) as f64,
         };
         share * self.bytes as f64 / tiles as f64 * (element / native)
-    }
-}
-
-fn root(collective: Collective) -> Option<Rank> {
-    match collective {
-        Collective::Reduce { root }
-        | Collective::Broadcast { root }
-        | Collective::Gather { root }
-        | Collective::Scatter { root } => Some(root),
-        _ => None,
     }
 }

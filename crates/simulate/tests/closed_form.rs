@@ -3,7 +3,7 @@
 mod common;
 
 use common::collectives;
-use weft_algorithms::{collective_name, family, select};
+use weft_algorithms::{family, select};
 use weft_schedule::Collective;
 use weft_simulate::{Error, Host, Job, Link, Machine, PlayOptions, Source, closed_form, play};
 
@@ -23,7 +23,7 @@ fn ratio(machine: &Machine, job: &Job<'_>) -> Option<f64> {
 fn check(ranks: u32, hosts: u32, allowed: std::ops::Range<f64>) {
     let machine = machine(ranks, hosts);
     for collective in collectives(ranks) {
-        let name = collective_name(collective);
+        let name = collective.name();
         for selection in family(name, &machine.topology()) {
             for bytes in [4 << 10, 1 << 20, 64 << 20] {
                 let job = Job::new(Source::Selection(&selection), collective, bytes, ranks);

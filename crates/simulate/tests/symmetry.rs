@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::collectives;
-use weft_algorithms::{Memory, Request, Selection, Sizes, collective_name, family, select};
+use weft_algorithms::{Memory, Request, Selection, Sizes, family, select};
 use weft_schedule::Collective;
 use weft_simulate::{
     Error, Host, Job, Link, Machine, Mode, PlayOptions, PlaySymmetry, Played, Source, Straggler,
@@ -119,7 +119,7 @@ fn representatives_stand_for_all() {
     ] {
         for machine in machines(ranks, hosts) {
             for collective in collectives(ranks) {
-                let name = collective_name(collective);
+                let name = collective.name();
                 for selection in family(name, &machine.topology()) {
                     if compare(&machine, collective, &selection) {
                         shortened.insert(format!("{name} {}", selection.name()));
@@ -194,7 +194,7 @@ fn links_that_are_not_short_may_be_left_out() {
         varied.network.buffer_bytes = 16 << 10;
         for machine in [plain, crowded, loopback, varied] {
             for (collective, name) in stars {
-                let selection = select(collective_name(collective), name).unwrap();
+                let selection = select(collective.name(), name).unwrap();
                 if compare(&machine, collective, &selection) {
                     shortened.insert(name);
                 }

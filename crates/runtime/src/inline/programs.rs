@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use weft_schedule::{Collective, Rank};
 
 use crate::Call;
-use crate::call::collective_name;
 use crate::choice::Chooser;
 use crate::defaults::small_symmetric_bytes;
 use crate::lowered::Program;
@@ -82,7 +81,7 @@ impl Programs {
 
     /// Lowers what a call names, unless that is done or there is no room for it.
     pub(super) fn add(&self, collective: Collective, name: &str, chooser: &mut Chooser) {
-        let known = (chooser.catalog).way(collective_name(collective), name, Tiling::default());
+        let known = (chooser.catalog).way(collective.name(), name, Tiling::default());
         let free = |place: &&OnceLock<Box<Both>>| {
             let taken = place.get();
             taken.is_none_or(|both| both.is_named(name))
@@ -150,7 +149,7 @@ fn lines(
 ) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut bytes = match symmetric {
-        true => small_symmetric_bytes(collective_name(collective)) + 1,
+        true => small_symmetric_bytes(collective.name()) + 1,
         false => 0,
     };
     // A collective that the group cannot carry out is refused when it is called.

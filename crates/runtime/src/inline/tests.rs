@@ -78,7 +78,7 @@ fn whatever_calls_name_runs_inline() {
         ranks(size, |group| {
             for collective in collectives {
                 let topology = Topology::flat(size);
-                let family = family(crate::call::collective_name(collective), &topology);
+                let family = family(collective.name(), &topology);
                 for name in family.iter().map(Selection::name) {
                     for spelt in [name.clone(), name.replace(", ", " ,"), name] {
                         let inline = call(group, collective, Some(&spelt));

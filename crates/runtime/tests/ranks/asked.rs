@@ -93,7 +93,7 @@ pub(crate) fn programs_for(
     collective: Collective,
     ranks: u32,
 ) -> Vec<Schedule> {
-    let selection = select(weft_algorithms::collective_name(collective), name).unwrap();
+    let selection = select(collective.name(), name).unwrap();
     let topology = Topology::flat(ranks);
     let program = |rank| {
         selection.build(&Request {
