@@ -1,0 +1,12 @@
+//! Memory: the pool, the user's arrays, pieces of symmetric memory, and the one file that touches
+//! message memory.
+
+pub(crate) mod access;
+mod bases;
+mod pool;
+mod symmetric;
+
+pub use pool::{Pool, PoolRange};
+
+pub(crate) use bases::Bases;
+pub(crate) use symmetric::Pieces;
