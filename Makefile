@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ECOSYSTEM := build/ecosystem
 VENV_OLDEST := build/venv-torch-2.11
 UV_VERSION := 0.13.8
-PYTHON_SOURCES := python tests examples
+PYTHON_SOURCES := python tests examples tools benches
 CARGO ?= cargo
 
 # cargo fmt does not see modules that a macro declares.
@@ -149,10 +149,7 @@ miri: ## the pure crates' and the kernels' unit tests under Miri
 		--package weft-kernels --package weft-schedule --lib
 
 docs: extension ## generated pages of docs/
-	$(BIN)/python -m weft.config_page > docs/configuration.md
-	$(BIN)/python -m weft.cli.page > docs/commands.md
-	$(BIN)/python -m weft.torch_page > docs/torch.md
-	$(BIN)/python -m weft.algorithms_page docs
+	$(BIN)/python -m tools.pages docs
 	$(CARGO) doc --workspace --no-deps --locked --quiet
 
 clean: ## removes everything that was built
