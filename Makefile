@@ -128,13 +128,13 @@ bench: setup ## all-reduce against Gloo, on one host
 
 bench-one-host: setup ## every target on one host, with peers from PyPI (needs a C compiler); QUICK=1: a look
 	$(BIN)/weft bench --install-peers
-	$(BIN)/python -m weft.bench.one_host $(if $(QUICK),--quick) --output build/one-host
+	$(BIN)/python -m benches.one_host $(if $(QUICK),--quick) --output build/one-host
 
 simulate-large: ## plays every algorithm on 10,000 and 100,000 ranks, tells time and memory: half an hour
 	$(CARGO) run --release --locked --quiet --package weft-simulate --example large
 
 validate-model: setup iproute2 ## the simulator's predictions against this machine, all-reduce (needs root)
-	$(BIN)/python -m weft.bench.model --output build/validate-model
+	$(BIN)/python -m benches.model --output build/validate-model
 
 chaos: setup ## kills and stops ranks at random, 250 times
 	$(BIN)/python tests/chaos/run.py --kills 200 --stops 50

@@ -1,4 +1,4 @@
-"""One measuring process: `python -m weft.bench.model.worker SPEC`.
+"""One measuring process: `python -m benches.model.worker SPEC`.
 
 In every round it measures, size by size, the parameters' probes and every algorithm, in turns, so that both see the
 machine at the same speed.
@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import weft
+from benches.model import observed
+from benches.model.observed import Observed
+from benches.model.settings import Setting
 from weft import machine
-from weft.bench.model import observed
-from weft.bench.model.observed import Observed
-from weft.bench.model.settings import Setting
 from weft.emulation import Network, kernel
 from weft.tuning import calibration
 from weft.tuning.stopwatch import Measurement, Probe, Stopwatch

@@ -1,0 +1,1 @@
+"""Holds the simulator's model against this machine: `python -m benches.model`."""
