@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from weft import comparison
+from weft.demo import comparison
 
 
 def record(path: Path, backend: str, parameters: list[float]) -> comparison.Run:

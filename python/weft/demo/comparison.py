@@ -1,4 +1,4 @@
-"""Compares training runs, from the records that examples/train_digits.py writes."""
+"""Comparison of training runs, from the records that train_digits.py writes."""
 
 from __future__ import annotations
 
