@@ -67,11 +67,12 @@ fmt-check: $(VENV)/.dependencies
 	$(CARGO) fmt --all --check -- $(ALGORITHM_SOURCES)
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
 
-lint: extension ## clippy, ruff, mypy, and the stubs against the extension
+lint: extension ## clippy, ruff, mypy, the stubs against the extension, the messages of commits
 	$(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
 	$(BIN)/ruff check $(PYTHON_SOURCES)
 	$(BIN)/mypy
 	$(BIN)/stubtest weft._weft
+	$(BIN)/python -m tools.check_commits
 
 test: setup fmt-check lint test-rust test-loom test-python test-wheel test-network test-documentation ## everything that CI checks
 
