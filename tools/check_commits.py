@@ -1,7 +1,7 @@
-"""Check of commit messages against the house rules: `python -m tools.check_commits`, as `make lint` runs it.
+"""Check of commit messages against the house rules, as `make lint` runs it.
 
-A subject says in the imperative what one change does, in at most 72 columns; a body says why. Checked is every commit
-since the rules were made.
+A subject says in the imperative what one change does, in at most 72 columns; a body says why.
+Checked is every commit since the rules were made.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def problems(message: str, merge: bool = False) -> Iterator[str]:
 
 
 def main(repository: Path) -> int:
-    """Prints what is wrong with the commits since the base; the exit code says whether anything is."""
+    """Prints what is wrong with the commits since the base; the exit code says if anything is."""
     wrong = list(_wrong(repository))
     for line in wrong:
         print(line, file=sys.stderr)

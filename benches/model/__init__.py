@@ -1,1 +1,1 @@
-"""Holds the simulator's model against this machine: `python -m benches.model`."""
+"""The simulator's predictions against measurements on this machine: `python -m benches.model`."""

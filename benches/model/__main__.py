@@ -1,4 +1,4 @@
-"""`python -m benches.model`: measures, predicts, compares, and writes a table, JSON and a picture."""
+"""`python -m benches.model`: measures, predicts, compares, and writes what it found."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ class Compared:
     setting: Setting
     parameters: dict[str, float]
     calibration: list[Cell]
-    """How well the parameters explain what they come from; the algorithm's name begins with the collective's."""
+    """How well the parameters explain what they come from. The algorithm's name begins with the
+    collective's."""
     cells: list[Cell]
 
 

@@ -1,1 +1,1 @@
-"""`make bench-one-host`: weft on one host against everybody else and against the floors, with a target for each."""
+"""Targets for weft on one host, against other libraries and the floors: `make bench-one-host`."""

@@ -1,4 +1,4 @@
-"""`python -m benches.one_host`: runs everything, compares it with the targets, writes a table, JSON and pictures."""
+"""`python -m benches.one_host`: measures everything and compares it with the targets."""
 
 from __future__ import annotations
 

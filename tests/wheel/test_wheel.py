@@ -24,21 +24,21 @@ def wheel() -> Path:
 
 @pytest.fixture(scope="module")
 def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment with the wheel, which finds torch and others where this one does."""
+    """The programs of an environment with the wheel, which finds torch where this one does."""
     home = tmp_path_factory.mktemp("installed")
     venv.create(home, symlinks=True)
     programs = home / "bin"
     uv = Path(sys.executable).with_name("uv")
     install = [uv, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", programs / "python", wheel]
     subprocess.run(install, check=True)
-    # A path alone: with `addsitedir`, the file that leads from there to the repository would be followed.
+    # A path alone: `addsitedir` would follow the file that leads from there to the repository.
     (packages,) = home.glob("lib/python3*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     return programs
 
 
 def run(programs: Path, directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program of the environment in a directory, with nothing of this process's environment but PATH."""
+    """Runs a program of the environment in a directory, with no variable but PATH."""
     return subprocess.run(
         [programs / command[0], *command[1:]],
         cwd=directory,

@@ -1,7 +1,7 @@
 """docs/algorithms.md and its drawings.
 
-What it says of an algorithm stands in the algorithm's own file in crates/algorithms; what it counts is counted by the
-verifier, and what it draws is played by the simulator.
+What it says of an algorithm stands in the algorithm's own file in crates/algorithms; what it counts
+is counted by the verifier, and what it draws is played by the simulator.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def files() -> Iterator[tuple[str, str]]:
 
 
 def write(directory: Path) -> None:
-    """Writes the page and its drawings, and removes drawings of algorithms that there are no more."""
+    """Writes the page and its drawings, and removes drawings of algorithms that are gone."""
     (directory / DRAWINGS).mkdir(parents=True, exist_ok=True)
     written = set()
     for path, text in files():
@@ -211,7 +211,10 @@ def _composed(algorithm: Algorithm) -> bool:
 
 
 def _hosts(algorithm: Algorithm, ranks: int, ranks_of_a_host: int) -> int:
-    """On how many hosts an algorithm is counted: memory is symmetric on one host only, and the counts are the same."""
+    """On how many hosts an algorithm is counted.
+
+    Memory is symmetric on one host only, and the counts are the same.
+    """
     return max(2, ranks // ranks_of_a_host) if _composed(algorithm) else 1
 
 

@@ -1,1 +1,1 @@
-"""The training run of `weft demo`: its script, and the comparison of what two runs have recorded."""
+"""The training run of `weft demo`: its script, and the comparison of two runs' records."""

@@ -2,8 +2,8 @@
 
     torchrun --standalone --nproc-per-node 4 -m weft.demo.train_digits --backend weft
 
-The change from Gloo is one word: the backend's name. With --out, the run's losses, throughput, time in
-communication and final parameters are written as JSON.
+The change from Gloo is one word: the backend's name. With --out, the run's losses, throughput,
+time in communication and final parameters are written as JSON.
 """
 
 import argparse
@@ -28,8 +28,8 @@ BACKGROUND = -1.0
 class LeNet5(nn.Sequential):
     """LeCun's network of 1998, with tanh and averaging as it had.
 
-    It is smooth. With ReLU and max pooling, whose decisions can hang on the last bit of a sum, two runs that only
-    round differently would part after some hundred steps, whatever the backend.
+    It is smooth. With ReLU and max pooling, whose decisions can hang on the last bit of a sum, two
+    runs that only round differently would part after some hundred steps, whatever the backend.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ def mean_of_ranks(values: list[float]) -> list[float]:
 
 
 def show_progress(backend: str, epoch: int, epochs: int, text: str) -> None:
-    """One line on a terminal, written over after every epoch; elsewhere a line after every fifth."""
+    """One line on a terminal, written over after every epoch; elsewhere one after every fifth."""
     if sys.stdout.isatty():
         bar = "#" * (20 * epoch // epochs)
         print(f"\r{backend:>6} [{bar:-<20}] epoch {epoch:>2}/{epochs}  {text} ", end="", flush=True)
