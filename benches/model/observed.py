@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.bench.model.settings import Setting
+from benches.model.settings import Setting
 from weft.tuning.stopwatch import Measurement, Probe
 
 __all__ = ["Observed", "load", "merged", "save"]

@@ -1,4 +1,4 @@
-"""`python -m weft.bench.model`: measures, predicts, compares, and writes a table, JSON and a picture."""
+"""`python -m benches.model`: measures, predicts, compares, and writes what it found."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sys
 import time
 from pathlib import Path
 
+from benches.model import compare, observed, plot, report
+from benches.model.observed import Observed
+from benches.model.settings import SETTINGS, Setting
 from weft import _weft
 from weft.bench import launch, processes
-from weft.bench.model import compare, observed, plot, report
-from weft.bench.model.observed import Observed
-from weft.bench.model.settings import SETTINGS, Setting
 from weft.bench.sizes import parse_sizes
 
 
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m weft.bench.model", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benches.model", description=__doc__)
     names = [setting.name for setting in SETTINGS]
     parser.add_argument("--settings", type=lambda text: text.split(","), default=names, metavar="NAME,...")
     parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes("4K:64M"), metavar="SIZES")
@@ -78,7 +78,7 @@ def _measure(setting: Setting, arguments: argparse.Namespace) -> Observed:
         spec.write_text(json.dumps(value))
         processes.run(
             processes.Ranks(
-                program=["-m", "weft.bench.model.worker", str(spec)],
+                program=["-m", "benches.model.worker", str(spec)],
                 ranks=setting.ranks,
                 port=launch.free_ports(1)[0],
                 hosts=setting.hosts,

@@ -1,4 +1,4 @@
-"""`python -m weft.bench.one_host`: runs everything, compares it with the targets, writes a table, JSON and pictures."""
+"""`python -m benches.one_host`: measures everything and compares it with the targets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benches.one_host import plot, report, targets
+from benches.one_host.settings import Effort, Setting, full, quick
 from weft.bench import launch, pipeline, rows
-from weft.bench.one_host import plot, report, targets
-from weft.bench.one_host.settings import Effort, Setting, full, quick
 from weft.bench.rows import Row
 from weft.bench.sizes import show_bytes
 
@@ -25,7 +25,7 @@ def main() -> int:
         torch = _measure(effort.torch, effort)
         experiment = _experiment(effort)
     except launch.BenchError as error:
-        print(f"weft.bench.one_host: {error}", file=sys.stderr)
+        print(f"benches.one_host: {error}", file=sys.stderr)
         return 1
     found = [*libraries, *torch, *experiment]
     verdicts = [*targets.libraries(libraries), *targets.torch(torch), *targets.pipeline(experiment)]
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m weft.bench.one_host", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benches.one_host", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few sizes, short: a look, not a record")
     parser.add_argument("--output", type=Path, default=Path("build/one-host"), metavar="DIRECTORY")
     return parser.parse_args()

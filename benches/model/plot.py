@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.bench.model.compare import Compared, error
+from benches.model.compare import Compared, error
 from weft.bench.sizes import show_bytes
 
 __all__ = ["draw"]

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md: `python -m weft.config_page > docs/configuration.md`."""
+"""docs/configuration.md: every setting, from the table that reads them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["page"]
 _HEAD = """\
 # Configuration
 
-<!-- Generated from python/weft/config.py and python/weft/launchers.py by `python -m weft.config_page`. Do not edit. -->
+<!-- Generated from python/weft/config.py and python/weft/launchers.py by `make docs`. Do not edit. -->
 
 Every setting is an argument of `weft.init` and an environment variable. The argument wins.
 
@@ -53,7 +53,3 @@ def _section(setting: Setting) -> str:
         f"## `{setting.environment}`, `weft.init({setting.name}=...)`\n\n"
         f"{setting.doc}\n\nAllowed: {setting.allowed}. Default: {default}.\n\n"
     )
-
-
-if __name__ == "__main__":
-    print(page(), end="")

@@ -1,7 +1,7 @@
-"""One measuring process: `python -m weft.bench.model.worker SPEC`.
+"""One measuring process: `python -m benches.model.worker SPEC`.
 
-In every round it measures, size by size, the parameters' probes and every algorithm, in turns, so that both see the
-machine at the same speed.
+In every round it measures, size by size, the parameters' probes and every algorithm, in turns, so
+that both see the machine at the same speed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import sys
 from pathlib import Path
 
 import weft
+from benches.model import observed
+from benches.model.observed import Observed
+from benches.model.settings import Setting
 from weft import machine
-from weft.bench.model import observed
-from weft.bench.model.observed import Observed
-from weft.bench.model.settings import Setting
 from weft.emulation import Network, kernel
 from weft.tuning import calibration
 from weft.tuning.stopwatch import Measurement, Probe, Stopwatch
 
 _TURN_S = 1e-4
-"""Emulated hosts share cores, which real ones do not: the less they wait for each other, the more they are alike."""
+"""Emulated hosts share cores, which real ones do not: the less they wait for each other, the more
+they are alike."""
 _NETWORK_BYTES_MAX = 8 << 20
 """Larger messages tell nothing more of a network."""
 _LONG_S = 1.0
@@ -74,7 +75,7 @@ def _small(probe: Probe) -> Probe:
 
 
 def _rest_s(setting: Setting) -> float:
-    """As long as an emulated line takes to save up its burst, so that every call finds the line alike."""
+    """As long as an emulated line takes to save up its burst: every call finds the line alike."""
     if setting.gbps is None:
         return 0.0
     return 8 * Network(setting.hosts, setting.gbps).burst_bytes / (setting.gbps * 1e9)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.bench.model.observed import Observed
-from weft.bench.model.settings import Setting
+from benches.model.observed import Observed
+from benches.model.settings import Setting
 from weft.emulation import Network
 from weft.tuning.choice import Candidate
 from weft.tuning.model import Model, Shape
@@ -48,7 +48,8 @@ class Compared:
     setting: Setting
     parameters: dict[str, float]
     calibration: list[Cell]
-    """How well the parameters explain what they come from; the algorithm's name begins with the collective's."""
+    """How well the parameters explain what they come from. The algorithm's name begins with the
+    collective's."""
     cells: list[Cell]
 
 

@@ -12,7 +12,7 @@ K, M = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Verdict:
-    """One target at one size. `measured` and `target` are ratios; what is compared is `of` over `what`, in time."""
+    """One target at one size. `measured` and `target` are ratios of times: `of` over `what`."""
 
     table: str
     bytes: int
@@ -71,7 +71,10 @@ def libraries(rows: Sequence[Row]) -> Iterator[Verdict]:
 
 
 def against_peers(table: str, rows: Sequence[Row], memory: str, bands: Sequence[Band]) -> Iterator[Verdict]:
-    """How many times as long the best peer takes at each size. The best is the one that weft is least ahead of."""
+    """How many times as long the best peer takes at each size.
+
+    The best is the one that weft is least ahead of.
+    """
     for size in sorted({row.bytes for row in rows}):
         ours = [row for row in rows if row.bytes == size and row.kind == "weft" and row.memory == memory]
         peers = [row for row in rows if row.bytes == size and row.kind == "peer"]

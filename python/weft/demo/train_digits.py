@@ -1,9 +1,9 @@
 """Trains LeNet-5 on scikit-learn's handwritten digits, data-parallel.
 
-    torchrun --standalone --nproc-per-node 4 examples/train_digits.py --backend weft
+    torchrun --standalone --nproc-per-node 4 -m weft.demo.train_digits --backend weft
 
-The change from Gloo is one word: the backend's name. With --out, the run's losses, throughput, time in
-communication and final parameters are written as JSON.
+The change from Gloo is one word: the backend's name. With --out, the run's losses, throughput,
+time in communication and final parameters are written as JSON.
 """
 
 import argparse
@@ -28,8 +28,8 @@ BACKGROUND = -1.0
 class LeNet5(nn.Sequential):
     """LeCun's network of 1998, with tanh and averaging as it had.
 
-    It is smooth. With ReLU and max pooling, whose decisions can hang on the last bit of a sum, two runs that only
-    round differently would part after some hundred steps, whatever the backend.
+    It is smooth. With ReLU and max pooling, whose decisions can hang on the last bit of a sum, two
+    runs that only round differently would part after some hundred steps, whatever the backend.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,10 @@ def shifted(images: Tensor) -> Tensor:
     return F.pad(images, (x, -x, y, -y), value=BACKGROUND)
 
 
-def timed_all_reduce(seconds: list[float], bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def timed_all_reduce(
+    seconds: list[float],
+    bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's stubs do not export it
+) -> torch.futures.Future[Tensor]:
     """What DDP does by itself, the averaging of gradients, and a note of how long each took."""
     started = time.perf_counter()
     gradients = bucket.buffer().div_(dist.get_world_size())
@@ -77,7 +80,7 @@ def mean_of_ranks(values: list[float]) -> list[float]:
 
 
 def show_progress(backend: str, epoch: int, epochs: int, text: str) -> None:
-    """One line on a terminal, written over after every epoch; elsewhere a line after every fifth."""
+    """One line on a terminal, written over after every epoch; elsewhere one after every fifth."""
     if sys.stdout.isatty():
         bar = "#" * (20 * epoch // epochs)
         print(f"\r{backend:>6} [{bar:-<20}] epoch {epoch:>2}/{epochs}  {text} ", end="", flush=True)
@@ -95,7 +98,7 @@ def train(options: argparse.Namespace) -> dict[str, object]:
     model.register_comm_hook(all_reduce_seconds, timed_all_reduce)
     optimizer = torch.optim.SGD(model.parameters(), options.learning_rate, momentum=0.9, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.epochs)
-    sampler = DistributedSampler(train_data, seed=options.seed)
+    sampler: DistributedSampler[tuple[Tensor, ...]] = DistributedSampler(train_data, seed=options.seed)
     loader = DataLoader(train_data, options.batch, sampler=sampler, drop_last=True)
     torch.manual_seed(options.seed * ranks + rank)
 
@@ -108,7 +111,7 @@ def train(options: argparse.Namespace) -> dict[str, object]:
         for images, labels in loader:
             loss = F.cross_entropy(model(shifted(images)), labels)
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             epoch_losses.append(loss.item())
         schedule.step()
@@ -135,6 +138,7 @@ def train(options: argparse.Namespace) -> dict[str, object]:
 
 
 def main() -> None:
+    """Trains with the backend that the command line names."""
     parser = argparse.ArgumentParser(description="Trains LeNet-5 on handwritten digits, data-parallel.")
     parser.add_argument("--backend", default="weft", help="weft, gloo, ... (default: weft)")
     parser.add_argument("--epochs", type=int, default=20)

@@ -1,12 +1,11 @@
-"""Writes docs/algorithms.md and its drawings: `python -m weft.algorithms_page docs`.
+"""docs/algorithms.md and its drawings.
 
-What it says of an algorithm stands in the algorithm's own file in crates/algorithms; what it counts is counted by the
-verifier, and what it draws is played by the simulator.
+What it says of an algorithm stands in the algorithm's own file in crates/algorithms; what it counts
+is counted by the verifier, and what it draws is played by the simulator.
 """
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -28,7 +27,7 @@ WIDTH = 118
 _HEAD = """\
 # Algorithms
 
-<!-- Generated from crates/algorithms by `python -m weft.algorithms_page docs`. Do not edit. -->
+<!-- Generated from crates/algorithms by `make docs`. Do not edit. -->
 
 What each algorithm does, how many bytes it moves, how many times it waits for the network, and when it is the best.
 The numbers are not estimates: the tests of `crates/algorithms` compare the closed form of every algorithm with what
@@ -100,7 +99,7 @@ def files() -> Iterator[tuple[str, str]]:
 
 
 def write(directory: Path) -> None:
-    """Writes the page and its drawings, and removes drawings of algorithms that there are no more."""
+    """Writes the page and its drawings, and removes drawings of algorithms that are gone."""
     (directory / DRAWINGS).mkdir(parents=True, exist_ok=True)
     written = set()
     for path, text in files():
@@ -212,7 +211,10 @@ def _composed(algorithm: Algorithm) -> bool:
 
 
 def _hosts(algorithm: Algorithm, ranks: int, ranks_of_a_host: int) -> int:
-    """On how many hosts an algorithm is counted: memory is symmetric on one host only, and the counts are the same."""
+    """On how many hosts an algorithm is counted.
+
+    Memory is symmetric on one host only, and the counts are the same.
+    """
     return max(2, ranks // ranks_of_a_host) if _composed(algorithm) else 1
 
 
@@ -222,7 +224,3 @@ def _drawing(algorithm: Algorithm) -> str:
         hosts = 2
     call = Call(algorithm.collective, DRAWN_RANKS, hosts=hosts)
     return gantt(Machine(DRAWN_RANKS, hosts), DRAWN_BYTES, call, algorithm.full_name)
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))

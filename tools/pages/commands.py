@@ -1,4 +1,4 @@
-"""Writes docs/commands.md: `python -m weft.cli.page > docs/commands.md`."""
+"""docs/commands.md: every command's help, from its parser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WIDTH = 100
 _HEAD = """\
 # Commands
 
-<!-- Generated from python/weft/cli by `python -m weft.cli.page`. Do not edit. -->
+<!-- Generated from python/weft/cli by `make docs`. Do not edit. -->
 """
 
 
@@ -31,7 +31,3 @@ def page() -> str:
         parser.formatter_class = _FixedWidth
         sections.append(f"\n## `weft {command.name}`: {command.summary}\n\n```text\n{parser.format_help()}```\n")
     return _HEAD + "".join(sections)
-
-
-if __name__ == "__main__":
-    print(page(), end="")

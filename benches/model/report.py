@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.bench.model.compare import Cell, Compared, Contest, contests, error
+from benches.model.compare import Cell, Compared, Contest, contests, error
 from weft.bench.sizes import show_bytes
 
 __all__ = ["table", "write"]

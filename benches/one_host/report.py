@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.bench.one_host.targets import Verdict
+from benches.one_host.targets import Verdict
 from weft.bench.rows import Row
 from weft.bench.sizes import show_bytes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.bench.one_host.targets import Verdict
+from benches.one_host.targets import Verdict
 from weft.bench.sizes import show_bytes
 
 _COLUMNS = 3

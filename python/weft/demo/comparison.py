@@ -1,4 +1,4 @@
-"""Compares training runs, from the records that examples/train_digits.py writes."""
+"""Comparison of training runs, from the records that train_digits.py writes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 __all__ = ["Run", "draw", "largest_difference", "notes", "table"]
 
 ROUNDING_DIFFERENCE_MAX = 1e-4
-"""The demo's network is smooth: with sums in another order its parameters end about 1e-6 apart. A wrong sum shows as
-far more than this."""
+"""The demo's network is smooth: with sums in another order its parameters end about 1e-6 apart.
+A wrong sum shows as far more than this."""
 
 
 @dataclass(frozen=True)

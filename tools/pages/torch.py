@@ -1,17 +1,16 @@
-"""Writes docs/torch.md: `python -m weft.torch_page > docs/torch.md`."""
+"""docs/torch.md: the backend, what of torch works over it, and how to come from elsewhere."""
 
 from __future__ import annotations
 
-from weft.torch_features import FEATURES, Feature
-from weft.torch_suites import section
+from tools.pages.torch_features import FEATURES, Feature
+from tools.pages.torch_suites import section
 
 __all__ = ["page"]
 
 _HEAD = """\
 # weft under torch
 
-<!-- Generated from python/weft/torch_page.py, torch_features.py and torch_suites.json by `python -m weft.torch_page`.
-Do not edit. -->
+<!-- Generated from torch.py, torch_features.py and torch_suites.json in tools/pages by `make docs`. Do not edit. -->
 
 weft is a backend of torch.distributed for CPU tensors. It loads itself when its name is first used:
 
@@ -198,7 +197,3 @@ def _row(feature: Feature) -> str:
     status = f"{feature.status} ({feature.note})" if feature.note else feature.status
     tests = ", ".join(f"`{test}`" for test in feature.tests)
     return f"| {feature.area} | {feature.name} | {status} | {tests} |\n"
-
-
-if __name__ == "__main__":
-    print(page(), end="")
