@@ -17,7 +17,6 @@ from benches import record
 from benches.builds import instructions, measuring, report, settings, stepping, verdict
 from benches.builds.measuring import Row
 from benches.builds.settings import FULL, QUICK, Cell, Effort
-from benches.builds.verdict import CellVerdict
 from weft.bench import launch
 from weft.bench.sizes import parse_sizes
 
@@ -85,16 +84,15 @@ def _counted(pythons: Mapping[str, Path]) -> str:
 
 
 def _compared(pythons: Mapping[str, Path], cells: Sequence[Cell], effort: Effort) -> tuple[list[Row], str]:
-    """Measures all cells, and those that seem slower once more. All rows, and the table."""
+    """Measures all cells, and what would be missed once more. All rows, and the table."""
     rows = measuring.measure(pythons, cells, effort, _teller())
     verdicts = verdict.cells(rows)
-    beyond = [one for one in verdicts if one.is_beyond]
-    again: list[Row] = []
-    if beyond:
-        print(f"once more: {len(beyond)} cells", flush=True)
-        again = measuring.measure(pythons, [one.cell for one in beyond], effort, _teller())
-    confirmed: list[CellVerdict] = verdict.confirmed(beyond, {row.cell: row for row in again})
-    return [*rows, *again], report.table(verdict.groups(verdicts), verdicts, confirmed)
+    if doubtful := verdict.doubtful(verdicts):
+        print(f"once more: {len(doubtful)} cells", flush=True)
+        again = measuring.measure(pythons, doubtful, effort, _teller())
+        verdicts = verdict.settled(verdicts, again)
+        rows += again
+    return rows, report.table(verdicts)
 
 
 def _teller() -> measuring.Tell:

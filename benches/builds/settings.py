@@ -76,5 +76,5 @@ class Effort:
         return [Cell(group, size) for group in groups for size in self.sizes]
 
 
-FULL = Effort(sizes=parse_sizes("4:64M"), launches=3, rounds=5, turn_s=0.03)
+FULL = Effort(sizes=parse_sizes("4:64M"), launches=3, rounds=9, turn_s=0.02)
 QUICK = Effort(sizes=parse_sizes("4:64M:64"), launches=1, rounds=5, turn_s=0.02)

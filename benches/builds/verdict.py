@@ -5,6 +5,9 @@ the control's by that of the other team of the same build. A cell's ratio is the
 
 The control says how far a ratio may be from 1 by chance. Its distance in standard errors, which the rounds of the cell
 yield, is known for every cell; the bound is the distance that 99 % of the cells keep, times the cell's standard error.
+
+Of hundreds of cells some are beyond their bound by chance. So what would be missed is measured again, and is missed
+only if it is so both times.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from benches.builds.measuring import Row
 from benches.builds.settings import Cell, Group
@@ -37,11 +40,13 @@ class CellVerdict:
     """Old over old."""
     bound: float
     """The 99 % bound of old over old."""
+    again: float | None = None
+    """New over old when measured again; None if it was not."""
 
     @property
     def is_beyond(self) -> bool:
-        """Whether the new build is slower than chance explains."""
-        return self.new > self.bound
+        """Whether the new build is slower than chance explains, whenever measured."""
+        return self.new > self.bound and (self.again is None or self.again > self.bound)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +58,14 @@ class GroupVerdict:
     """Geometric mean of new over old."""
     control: float
     """Geometric mean of old over old."""
+    again: float | None
+    """Geometric mean of new over old when measured again; None if not all cells were."""
     worst: CellVerdict
 
     @property
     def is_met(self) -> bool:
         """Whether the new build is as fast as the old one, all sizes together."""
-        return self.new <= GROUP_MAX
+        return self.new <= GROUP_MAX or (self.again is not None and self.again <= GROUP_MAX)
 
 
 def cells(rows: Sequence[Row]) -> list[CellVerdict]:
@@ -82,15 +89,23 @@ def groups(verdicts: Sequence[CellVerdict]) -> list[GroupVerdict]:
             group,
             statistics.geometric_mean(one.new for one in same),
             statistics.geometric_mean(one.control for one in same),
+            _mean_again(same),
             max(same, key=lambda one: one.new / one.bound),
         )
         for group, same in members.items()
     ]
 
 
-def confirmed(beyond: Sequence[CellVerdict], again: Mapping[Cell, Row]) -> list[CellVerdict]:
-    """Those of the cells that are beyond their bound when measured again: of many cells, one or two are by chance."""
-    return [one for one in beyond if math.exp(_median_log(new_ratios(again[one.cell]))) > one.bound]
+def doubtful(verdicts: Sequence[CellVerdict]) -> list[Cell]:
+    """What is to be measured again: cells beyond their bound, and all of groups that miss theirs."""
+    missed = {group.group for group in groups(verdicts) if not group.is_met}
+    return [one.cell for one in verdicts if one.is_beyond or one.cell.group in missed]
+
+
+def settled(verdicts: Sequence[CellVerdict], again: Sequence[Row]) -> list[CellVerdict]:
+    """The verdicts, with what was measured again."""
+    found = {row.cell: math.exp(_median_log(new_ratios(row))) for row in again}
+    return [dataclasses.replace(one, again=found.get(one.cell)) for one in verdicts]
 
 
 def new_ratios(row: Row) -> list[float]:
@@ -109,6 +124,11 @@ def control_ratios(row: Row) -> list[float]:
 def quantile(values: Sequence[float], fraction: float) -> float:
     """The smallest value that this fraction of the values does not exceed."""
     return sorted(values)[max(0, math.ceil(fraction * len(values)) - 1)]
+
+
+def _mean_again(verdicts: Sequence[CellVerdict]) -> float | None:
+    found = [one.again for one in verdicts if one.again is not None]
+    return statistics.geometric_mean(found) if len(found) == len(verdicts) else None
 
 
 def _errors(rows: Sequence[Row]) -> list[float]:

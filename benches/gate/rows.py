@@ -82,12 +82,7 @@ def median_interval(values: Sequence[float], confidence: float = _CONFIDENCE) ->
     """The narrowest interval between two order statistics, equally far from both ends, that holds the true median
     with this probability, whatever the distribution; the whole range if there are too few values for that.
     """
-    ordered, count = sorted(values), len(values)
-    outside, skipped = 0.0, 0
-    while skipped < (count - 1) // 2:
-        outside += 2 * math.comb(count, skipped) / 2**count
-        if outside > 1 - confidence:
-            break
-        skipped += 1
-    first = max(0, skipped - 1)
+    ordered, count, first = sorted(values), len(values), 0
+    while 2 * sum(math.comb(count, below) for below in range(first + 2)) <= (1 - confidence) * 2**count:
+        first += 1
     return ordered[first], ordered[count - 1 - first]
