@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def write_rows(path: Path, rows: Sequence[Any]) -> None:
 
 
 def _readme(title: str, table: str) -> str:
-    command = shlex.join(["python", "-m", *_module(), *sys.argv[1:]])
+    command = shlex.join(["python", "-m", *_module(), *map(_relative, sys.argv[1:])])
     machine = "\n".join(f"- {finding.subject}: {finding.text}" for finding in diagnosis.findings())
     return f"""# {title}
 
@@ -52,6 +53,11 @@ def _module() -> list[str]:
     """The name that the running command has behind `python -m`."""
     specification = getattr(sys.modules["__main__"], "__spec__", None)
     return [] if specification is None else [specification.name.removesuffix(".__main__")]
+
+
+def _relative(argument: str) -> str:
+    """A path as seen from here: where a machine keeps things is nobody's concern."""
+    return os.path.relpath(argument) if argument.startswith("/") else argument
 
 
 def _commit() -> str:

@@ -10,6 +10,8 @@ from benches import record
 from benches.gate import report
 from benches.gate.networks import NETWORKS
 from benches.gate.rows import CONTENDERS, Block, Row, median_interval
+from weft import diagnosis
+from weft.diagnosis import Finding
 
 
 @pytest.mark.parametrize(
@@ -79,9 +81,12 @@ def test_networks_have_their_sizes(network: str, parameters: int) -> None:
         assert sum(parameter.numel() for parameter in NETWORKS[network][0]().parameters()) == parameters
 
 
-def test_record_is_rows_table_and_page(tmp_path: Path) -> None:
+def test_record_is_rows_table_and_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "findings", lambda: iter([Finding("cores", None, "2 usable")]))
+    monkeypatch.setattr("sys.argv", ["gate", "--old", str(Path.cwd() / "old" / "python")])
     record.write(tmp_path / "run", "A run", [{"a": 1}, {"a": 2}], "the table")
     assert json.loads((tmp_path / "run" / "rows.json").read_text()) == [{"a": 1}, {"a": 2}]
     assert (tmp_path / "run" / "table.txt").read_text() == "the table\n"
     page = (tmp_path / "run" / "README.md").read_text()
-    assert page.startswith("# A run\n") and "- cores: " in page and "the table" in page
+    assert page.startswith("# A run\n") and "- cores: 2 usable\n" in page and "```\nthe table\n```" in page
+    assert "--old old/python`" in page
