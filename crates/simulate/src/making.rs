@@ -11,6 +11,8 @@ use crate::{Error, Job, Machine, Source};
 
 /// So many steps of all ranks that are played take some 8 GiB.
 const STEPS_MAX: u64 = 1 << 27;
+/// So many rates are computed in the time of a step.
+const RATES_OF_A_STEP: u64 = 5;
 /// How many programs are looked at to tell how much work all are, unless there are [`FEW`].
 const SAMPLES: u32 = 64;
 const FEW: u32 = 8 * SAMPLES;
@@ -45,15 +47,24 @@ impl<'a> Making<'a> {
         if steps > STEPS_MAX {
             return Err(too_many(steps));
         }
-        let work = steps.saturating_mul(tiles);
-        match most {
-            Some(limit) if work > limit => Err(Error::Work {
-                steps: work,
-                tiles,
-                limit,
-            }),
-            _ => Ok(work),
-        }
+        within(steps.saturating_mul(tiles), tiles, most, 0)
+    }
+
+    /// Adds what computing so many rates in each tile is to this work, unless that is too much.
+    pub(crate) fn check_rates(
+        &self,
+        work: u64,
+        rates: u64,
+        tiles: u64,
+        most: Option<u64>,
+    ) -> Result<u64, Error> {
+        let rates = rates.saturating_mul(tiles);
+        within(
+            work.saturating_add(rates / RATES_OF_A_STEP),
+            tiles,
+            most,
+            rates,
+        )
     }
 
     /// The programs of all representatives.
@@ -76,6 +87,19 @@ impl<'a> Making<'a> {
             programs.push(target.compile(&schedule)?);
         }
         Ok(programs)
+    }
+}
+
+/// This work, unless it is more than is allowed.
+fn within(work: u64, tiles: u64, most: Option<u64>, rates: u64) -> Result<u64, Error> {
+    match most {
+        Some(limit) if work > limit => Err(Error::Work {
+            steps: work,
+            rates,
+            tiles,
+            limit,
+        }),
+        _ => Ok(work),
     }
 }
 
