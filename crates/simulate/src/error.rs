@@ -24,8 +24,8 @@ pub enum Error {
     Work {
         /// The steps that would have to be played, about, and what takes as long as they do.
         steps: u64,
-        /// Of that, how many times the rate of a flow would be computed: many where hosts talk to several others each, through
-        /// which many talk.
+        /// Of that, how many times the rate of a flow would be computed: many where hosts talk to
+        /// several others each, through which many talk.
         rates: u64,
         /// How many tiles these are.
         tiles: u64,

@@ -158,8 +158,8 @@ impl<'a> Network<'a> {
         self.buckets.next_turn(&self.shares)
     }
 
-    /// How many rates are computed when a message passes every path: whatever begins or ends on a link changes the rates of all paths
-    /// through it. Links with few paths do not count.
+    /// How many rates are computed when a message passes every path: whatever begins or ends on a
+    /// link changes the rates of all paths through it. Links with few paths do not count.
     pub(crate) fn rate_changes(&self) -> u64 {
         let mut paths: HashMap<ResourceId, u64> = HashMap::new();
         for resource in self.bundles.keys().flatten() {
@@ -206,8 +206,9 @@ const FEW_PATHS: u64 = 100;
 const SENDS: usize = 0;
 const RECEIVES: usize = 1;
 
-/// Hosts' links that bound nothing, as all that passes them passes one other link of the same rate. Left out, all flows of a star have
-/// the same path: they are one bundle, and a flow that begins or ends costs a logarithm.
+/// Hosts' links that bound nothing, as all that passes them passes one other link of the same rate.
+/// Left out, all flows of a star have the same path: they are one bundle, and a flow that begins or
+/// ends costs a logarithm.
 #[derive(Default)]
 pub(crate) struct Implied {
     /// By host and direction. Empty: none.
@@ -231,7 +232,8 @@ impl Implied {
             Some(far) if far.len() == 1 => far.first(),
             _ => None,
         };
-        // Of two hosts that talk to each other alone, what one receives bounds what the other sends.
+        // Of two hosts that talk to each other alone, what one receives bounds what the other
+        // sends.
         let links = (0..peers.len() as u32)
             .map(|host| {
                 let receives = only(host).is_some_and(|far| only(*far).is_none());
