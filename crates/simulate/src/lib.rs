@@ -65,7 +65,7 @@
 //! `make simulate-large` plays every algorithm on 10,000 ranks and every composed choice on 100,000, 16 tiles each, and prints a table of
 //! times and memory (recorded in `benches/runs/2026-11-22-simulate-large`). All that is not refused
 //! takes about a minute of one core at most and less than 1 GiB; `parameter-server` with a number
-//! of servers is refused from a few thousand ranks on.
+//! of servers is refused from some hundred ranks on.
 #![forbid(unsafe_code)]
 
 mod advance;

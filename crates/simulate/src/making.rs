@@ -11,8 +11,6 @@ use crate::{Error, Job, Machine, Source};
 
 /// So many steps of all ranks that are played take some 8 GiB.
 const STEPS_MAX: u64 = 1 << 27;
-/// So many rates are computed in the time of a step.
-const RATES_OF_A_STEP: u64 = 5;
 /// How many programs are looked at to tell how much work all are, unless there are [`FEW`].
 const SAMPLES: u32 = 64;
 const FEW: u32 = 8 * SAMPLES;
@@ -50,7 +48,8 @@ impl<'a> Making<'a> {
         within(steps.saturating_mul(tiles), tiles, most, 0)
     }
 
-    /// Adds what computing so many rates in each tile is to this work, unless that is too much.
+    /// Adds the computing of so many rates in each tile to this work, unless that is too much: each
+    /// takes about as long as a step.
     pub(crate) fn check_rates(
         &self,
         work: u64,
@@ -59,12 +58,7 @@ impl<'a> Making<'a> {
         most: Option<u64>,
     ) -> Result<u64, Error> {
         let rates = rates.saturating_mul(tiles);
-        within(
-            work.saturating_add(rates / RATES_OF_A_STEP),
-            tiles,
-            most,
-            rates,
-        )
+        within(work.saturating_add(rates), tiles, most, rates)
     }
 
     /// The programs of all representatives.
