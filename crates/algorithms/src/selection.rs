@@ -231,7 +231,7 @@ impl Selection {
 
     /// What it costs. Which rank the request names, and its `parts`, do not matter.
     pub fn cost(&self, request: &Request) -> Cost {
-        self.asked(request, self.algorithm.cost)
+        self.asked(request, |request| self.algorithm.cost(request))
     }
 
     /// Which ranks' programs are alike.
@@ -246,7 +246,7 @@ impl Selection {
     }
 
     /// Asks the algorithm, with what it sees of the topology.
-    pub(crate) fn asked<T>(&self, request: &Request, algorithm: fn(&Request) -> T) -> T {
+    pub(crate) fn asked<T>(&self, request: &Request, algorithm: impl Fn(&Request) -> T) -> T {
         algorithm(&Request {
             parts: &self.parts,
             topology: &request.topology.seen_by(self.levels()),

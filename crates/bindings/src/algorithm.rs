@@ -34,9 +34,9 @@ struct About {
 struct Formula {
     /// In which memory: `ordinary`, `symmetric`, or `any`.
     memory: &'static str,
-    steps: &'static str,
-    sent: &'static str,
-    read: &'static str,
+    steps: String,
+    sent: String,
+    read: String,
 }
 
 /// What an algorithm needs and can do.
@@ -50,8 +50,9 @@ pub(crate) struct Needs {
 }
 
 impl About {
-    fn of(about: &weft_algorithms::About) -> Self {
-        let formula = |formula: &weft_algorithms::Formula| Formula {
+    fn of(algorithm: &weft_algorithms::Algorithm) -> Self {
+        let about = algorithm.about;
+        let formula = |formula: weft_algorithms::FormulaText| Formula {
             memory: match formula.memory {
                 None => "any",
                 Some(Memory::Ordinary) => "ordinary",
@@ -63,7 +64,7 @@ impl About {
         };
         About {
             how: about.how,
-            formulas: about.formulas.iter().map(formula).collect(),
+            formulas: algorithm.formulas().into_iter().map(formula).collect(),
             wins: about.wins,
             source: about.source,
         }
@@ -96,8 +97,8 @@ pub(crate) fn algorithms(py: Python<'_>) -> PyResult<String> {
             full_name: selection.name(),
             summary: algorithm.summary,
             needs: Needs::of(selection.requires()),
-            about: About::of(&algorithm.about),
-            textbook: algorithm.quote(),
+            about: About::of(algorithm),
+            textbook: algorithm.about.quote,
         })
     };
     json::answered(py, "null", |()| {

@@ -22,8 +22,11 @@ pub enum Error {
     },
     /// Playing it would take more than is allowed.
     Work {
-        /// The steps that would have to be played, about.
+        /// The steps that would have to be played, about, and what takes as long as they do.
         steps: u64,
+        /// Of that, how many times the rate of a flow would be computed: many where hosts talk to
+        /// several others each, through which many talk.
+        rates: u64,
         /// How many tiles these are.
         tiles: u64,
         /// How many steps may be played.
@@ -62,12 +65,25 @@ impl fmt::Display for Error {
             ),
             Error::Work {
                 steps,
+                rates,
                 tiles,
                 limit,
-            } => write!(
-                f,
-                "the job is not played: it has about {steps} steps in {tiles} tiles, more than the {limit} that are allowed; larger tiles or fewer ranks have fewer, and the closed form has none"
-            ),
+            } => {
+                write!(
+                    f,
+                    "the job is not played: it has about {steps} steps in {tiles} tiles"
+                )?;
+                if *rates > 0 {
+                    write!(
+                        f,
+                        ", reckoned with {rates} changes of rates on shared links"
+                    )?;
+                }
+                write!(
+                    f,
+                    ", more than the {limit} that are allowed; larger tiles or fewer ranks have fewer, and the closed form has none"
+                )
+            }
             Error::Steps { steps, limit } => write!(
                 f,
                 "the job cannot be simulated: its ranks have some {steps} steps, and memory is reckoned for {limit}; the closed form, fewer ranks, or ranks that are all alike in speed take less"
