@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use weft_algorithms::{Selection, family};
+use weft_algorithms::{Refusal, Selection, family};
 use weft_schedule::Collective;
 
 use crate::Error;
@@ -179,7 +179,7 @@ impl Chooser {
         symmetric.is_some() && ordinary != symmetric
     }
 
-    pub(crate) fn refused(&self, way: u32, why: &str) -> Error {
+    pub(crate) fn refused(&self, way: u32, why: Refusal) -> Error {
         let way = self.catalog.at(way);
         let able = match self.setting.reproducible && !way.requires.reproducible {
             true => format!(

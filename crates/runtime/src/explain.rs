@@ -1,11 +1,12 @@
 //! What a call would run by, and why.
 
+use weft_algorithms::Refusal;
 use weft_kernels::DType;
 use weft_schedule::Collective;
 
 use crate::call::{Counts, Op};
 use crate::choice::Chooser;
-use crate::geometry::{Geometry, fits};
+use crate::geometry::Geometry;
 use crate::group::{Group, closed};
 use crate::group_state::GroupState;
 use crate::lines::{Line, Origin};
@@ -124,8 +125,8 @@ impl Chooser {
                 Some(why) => format!("refused: {why}"),
                 None => match way.schedule(&self.site, collective, kind.symmetric, kind.per_rank) {
                     Err(why) => format!("refused: {why}"),
-                    Ok(schedule) if !fits(&schedule, self.layout) => {
-                        "refused: its temporary memory does not fit".into()
+                    Ok(schedule) if !self.layout.limits.fits(&schedule) => {
+                        format!("refused: {}", Refusal::TemporaryMemory)
                     }
                     Ok(_) => format!("possible; {} comes first", chosen.name),
                 },

@@ -230,12 +230,6 @@ impl Geometry {
     }
 }
 
-/// Whether tiles of a single element of any type fit into a slot.
-pub(crate) fn fits(schedule: &Schedule, layout: Layout) -> bool {
-    const WIDEST_ELEMENT: u64 = 8;
-    layout.limits.tiles(schedule, 1, WIDEST_ELEMENT).is_some()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

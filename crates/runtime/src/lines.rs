@@ -5,7 +5,6 @@ use weft_schedule::Collective;
 use crate::Error;
 use crate::choice::Chooser;
 use crate::defaults::preferences;
-use crate::geometry::fits;
 use crate::policy::Tiling;
 use crate::ways::{Kind, Way};
 
@@ -129,6 +128,6 @@ impl Chooser {
     /// Whether the temporary memory of a single element per chunk fits into a slot.
     pub(crate) fn fits(&self, way: &Way, collective: Collective, kind: Kind) -> bool {
         let schedule = way.schedule(&self.site, collective, kind.symmetric, kind.per_rank);
-        schedule.is_ok_and(|schedule| fits(&schedule, self.layout))
+        schedule.is_ok_and(|schedule| self.layout.limits.fits(&schedule))
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use weft_algorithms::{Memory, Reach, Request, Requirements, Selection, Sizes, Topology};
+use weft_algorithms::{
+    Conditions, Memory, Refusal, Request, Requirements, Selection, Sizes, Topology,
+};
 use weft_schedule::{Collective, Schedule};
 
 use crate::Error;
@@ -118,18 +120,16 @@ impl Way {
                 )));
             }
         };
+        let kind = Kind {
+            symmetric,
+            per_rank,
+        };
         Ok(selection.build(&Request {
             collective,
             ranks: site.ranks,
             rank: site.rank,
-            memory: match symmetric {
-                true => Memory::Symmetric,
-                false => Memory::Ordinary,
-            },
-            sizes: match per_rank {
-                true => Sizes::PerRank,
-                false => Sizes::Equal,
-            },
+            memory: kind.memory(),
+            sizes: kind.sizes(),
             topology: &site.topology,
             parts: &[],
         }))
@@ -169,27 +169,31 @@ pub(crate) struct Kind {
     pub(crate) per_rank: bool,
 }
 
+impl Kind {
+    fn memory(self) -> Memory {
+        match self.symmetric {
+            true => Memory::Symmetric,
+            false => Memory::Ordinary,
+        }
+    }
+
+    fn sizes(self) -> Sizes {
+        match self.per_rank {
+            true => Sizes::PerRank,
+            false => Sizes::Equal,
+        }
+    }
+}
+
 impl Way {
     /// Why it cannot be used, if so.
-    pub(crate) fn refusal(&self, setting: Setting, kind: Kind) -> Option<&'static str> {
-        let requires = &self.requires;
+    pub(crate) fn refusal(&self, setting: Setting, kind: Kind) -> Option<Refusal> {
         let reduces = ["all-reduce", "reduce", "reduce-scatter"].contains(&self.collective);
-        if requires.symmetric && !kind.symmetric {
-            return Some("needs symmetric memory on every rank, all on one host");
-        }
-        match (requires.mapped, setting.reach) {
-            (Reach::All, Reach::Unit | Reach::None) => return Some("needs all ranks on one host"),
-            (Reach::Unit, Reach::None) => {
-                return Some("needs ranks that share memory in every innermost unit");
-            }
-            _ => {}
-        }
-        if kind.per_rank && !requires.per_rank_sizes {
-            return Some("needs the same count on every rank");
-        }
-        if setting.reproducible && reduces && !requires.reproducible {
-            return Some("does not combine all contributions of an element in rank order at once");
-        }
-        None
+        self.requires.refusal(Conditions {
+            mapped: setting.reach,
+            memory: kind.memory(),
+            sizes: kind.sizes(),
+            reproducible: setting.reproducible && reduces,
+        })
     }
 }
