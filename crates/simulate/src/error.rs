@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use weft_algorithms::Refusal;
 use weft_schedule::Rank;
 
 /// Why something cannot be simulated.
@@ -11,6 +12,8 @@ pub enum Error {
     Machine(String),
     /// The job makes no sense, or not on this machine.
     Job(String),
+    /// The machine's ranks cannot use the algorithm for this call.
+    Refused(Refusal),
     /// The executor has not enough temporary memory for the smallest tile.
     TemporaryMemory {
         /// Chunks of temporary memory that a tile needs.
@@ -55,6 +58,7 @@ impl fmt::Display for Error {
         match self {
             Error::Machine(what) => write!(f, "the machine cannot be simulated: {what}"),
             Error::Job(what) => write!(f, "the job cannot be simulated: {what}"),
+            Error::Refused(refusal) => write!(f, "the algorithm {refusal}"),
             Error::TemporaryMemory {
                 chunks,
                 landing_bytes,

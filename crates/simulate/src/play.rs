@@ -75,24 +75,16 @@ impl std::fmt::Display for Mode {
 /// # Errors
 /// The machine or the job makes no sense, or a rank waits for ever.
 pub fn play(machine: &Machine, job: &Job<'_>, options: &PlayOptions) -> Result<Played, Error> {
-    job.check(machine)?;
-    let own_topology;
-    let topology = match job.topology {
-        Some(topology) => topology,
-        None => {
-            own_topology = machine.topology();
-            &own_topology
-        }
-    };
+    let topology = job.checked(machine)?;
     let orbits = match options.symmetry {
-        PlaySymmetry::Auto => Orbits::of(machine, job.shifts(topology)),
+        PlaySymmetry::Auto => Orbits::of(machine, job.shifts(&topology)),
         PlaySymmetry::Off => Orbits::trivial(machine.ranks()),
     };
     let host_of_rank = machine.host_of_rank();
     let making = Making {
         machine,
         job,
-        topology,
+        topology: &topology,
         orbits,
         host_of_rank: &host_of_rank,
     };

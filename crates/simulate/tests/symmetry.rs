@@ -75,7 +75,7 @@ fn both(machine: &Machine, job: &Job<'_>) -> Option<[Played; 2]> {
         play(machine, job, &options)
     };
     match with(PlaySymmetry::Off) {
-        Err(Error::Job(why)) if why.contains("does not map") => None,
+        Err(Error::Refused(_)) => None,
         full => Some([full.unwrap(), with(PlaySymmetry::Auto).unwrap()]),
     }
 }

@@ -326,12 +326,6 @@ impl Program {
     }
 }
 
-/// Whether tiles of a single element of any type fit into a slot.
-pub(crate) fn fits(schedule: &Schedule, layout: Layout) -> bool {
-    const WIDEST_ELEMENT: u64 = 8;
-    layout.limits.tiles(schedule, 1, WIDEST_ELEMENT).is_some()
-}
-
 #[cfg(test)]
 mod tests {
     use weft_kernels::DType;

@@ -6,6 +6,6 @@ mod in_step;
 mod instruction;
 mod plan;
 
-pub(crate) use geometry::{Geometry, fits};
+pub(crate) use geometry::Geometry;
 pub(crate) use instruction::{Instruction, Kernel, LocalStep, Location, Operand, Program};
 pub(crate) use plan::Plan;

@@ -285,7 +285,7 @@ impl Mapped {
                 rank,
                 ..site.clone()
             };
-            let schedule = way.schedule(&site, collective, memory, false).ok()?;
+            let schedule = way.schedule(&site, collective, kind(memory)).ok()?;
             let program = Program::compile(&schedule, &|_| true).ok()?;
             program.suits_calling_thread().then_some(program)
         };

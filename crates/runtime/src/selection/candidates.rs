@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use weft_algorithms::{Memory, Reach, Request, Requirements, Selection, Sizes, Topology};
+use weft_algorithms::{
+    Conditions, Memory, Refusal, Request, Requirements, Selection, Sizes, Topology,
+};
 use weft_schedule::{Collective, Schedule};
 
 use super::defaults::small_symmetric_bytes;
@@ -102,8 +104,7 @@ impl Way {
         &self,
         site: &Site,
         collective: Collective,
-        memory: Memory,
-        per_rank: bool,
+        kind: Kind,
     ) -> Result<Schedule, Error> {
         let selection = match &self.maker {
             Maker::Family(selection) => selection,
@@ -121,11 +122,8 @@ impl Way {
             collective,
             ranks: site.ranks,
             rank: site.rank,
-            memory,
-            sizes: match per_rank {
-                true => Sizes::PerRank,
-                false => Sizes::Equal,
-            },
+            memory: kind.memory,
+            sizes: kind.sizes(),
             topology: &site.topology,
             parts: &[],
         }))
@@ -165,27 +163,24 @@ pub(crate) struct Kind {
     pub(crate) per_rank: bool,
 }
 
+impl Kind {
+    fn sizes(self) -> Sizes {
+        match self.per_rank {
+            true => Sizes::PerRank,
+            false => Sizes::Equal,
+        }
+    }
+}
+
 impl Way {
     /// Why it cannot be used, if so.
-    pub(crate) fn refusal(&self, setting: Setting, kind: Kind) -> Option<&'static str> {
-        let requires = &self.requires;
-        let reduces = ["all-reduce", "reduce", "reduce-scatter"].contains(&self.collective);
-        if requires.symmetric && kind.memory != Memory::Symmetric {
-            return Some("needs symmetric memory on every rank, all on one host");
-        }
-        match (requires.mapped, setting.reach) {
-            (Reach::All, Reach::Unit | Reach::None) => return Some("needs all ranks on one host"),
-            (Reach::Unit, Reach::None) => {
-                return Some("needs ranks that share memory in every innermost unit");
-            }
-            _ => {}
-        }
-        if kind.per_rank && !requires.per_rank_sizes {
-            return Some("needs the same count on every rank");
-        }
-        if setting.reproducible && reduces && !requires.reproducible {
-            return Some("does not combine all contributions of an element in rank order at once");
-        }
-        None
+    pub(crate) fn refusal(&self, setting: Setting, kind: Kind) -> Option<Refusal> {
+        let reduces = Collective::named(self.collective, 0).is_some_and(Collective::reduces);
+        self.requires.refusal(Conditions {
+            mapped: setting.reach,
+            memory: kind.memory,
+            sizes: kind.sizes(),
+            reproducible: setting.reproducible && reduces,
+        })
     }
 }

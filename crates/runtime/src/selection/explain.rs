@@ -1,6 +1,6 @@
 //! Explanations: what a call would run by, and why.
 
-use weft_algorithms::Memory;
+use weft_algorithms::{Memory, Refusal};
 use weft_kernels::DType;
 use weft_schedule::Collective;
 
@@ -9,7 +9,7 @@ use super::selector::Chooser;
 use super::size_table::{Line, Origin};
 use crate::Error;
 use crate::call::{Call, Counts, Op, Tiling};
-use crate::program::{Geometry, fits};
+use crate::program::Geometry;
 
 /// What a call would run by.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,10 +104,10 @@ impl Chooser {
         for way in family.chain(own).filter(|way| way.name != chosen.name) {
             let why = match way.refusal(self.setting, kind) {
                 Some(why) => format!("refused: {why}"),
-                None => match way.schedule(&self.site, collective, kind.memory, kind.per_rank) {
+                None => match way.schedule(&self.site, collective, kind) {
                     Err(why) => format!("refused: {why}"),
-                    Ok(schedule) if !fits(&schedule, self.layout) => {
-                        "refused: its temporary memory does not fit".into()
+                    Ok(schedule) if !self.layout.limits.fits(&schedule) => {
+                        format!("refused: {}", Refusal::TemporaryMemory)
                     }
                     Ok(_) => format!("possible; {} comes first", chosen.name),
                 },

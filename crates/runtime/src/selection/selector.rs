@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use weft_algorithms::{Memory, Selection, family};
+use weft_algorithms::{Memory, Refusal, Selection, family};
 use weft_schedule::Collective;
 
 use super::calling_thread::ProgramTables;
@@ -267,7 +267,7 @@ impl Chooser {
             return Ok(plan.clone());
         }
         let candidate = self.catalog.at(way);
-        let schedule = candidate.schedule(&self.site, collective, memory, per_rank)?;
+        let schedule = candidate.schedule(&self.site, collective, Kind { memory, per_rank })?;
         let plan = Arc::new(Plan {
             program: Program::compile(&schedule, &|rank| self.mapped[rank as usize])?,
             memory,
@@ -292,7 +292,7 @@ impl Chooser {
         self.catalog.way(collective, &name, tiling)
     }
 
-    pub(crate) fn refused(&self, way: u32, why: &str) -> Error {
+    pub(crate) fn refused(&self, way: u32, why: Refusal) -> Error {
         let way = self.catalog.at(way);
         let able = match self.setting.reproducible && !way.requires.reproducible {
             true => format!(

@@ -7,7 +7,6 @@ use super::defaults::preferences;
 use super::selector::Chooser;
 use crate::Error;
 use crate::call::Tiling;
-use crate::program::fits;
 
 /// Messages of up to so many bytes take this way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,7 +127,7 @@ impl Chooser {
 
     /// Whether the temporary memory of a single element per chunk fits into a slot.
     pub(crate) fn fits(&self, way: &Way, collective: Collective, kind: Kind) -> bool {
-        let schedule = way.schedule(&self.site, collective, kind.memory, kind.per_rank);
-        schedule.is_ok_and(|schedule| fits(&schedule, self.layout))
+        let schedule = way.schedule(&self.site, collective, kind);
+        schedule.is_ok_and(|schedule| self.layout.limits.fits(&schedule))
     }
 }

@@ -1,6 +1,6 @@
 //! Users' own schedules: verified for the group before it may run them.
 
-use weft_algorithms::{Parts, Reach, Requirements};
+use weft_algorithms::{Parts, Reach, Refusal, Requirements};
 use weft_schedule::{
     Buffer, Collective, Grid, Mapped, Schedule, Slice, Step, VerifyOptions, parse, print, verify,
 };
@@ -9,7 +9,7 @@ use crate::Error;
 use crate::bootstrap::Meeting;
 use crate::call::mix;
 use crate::channel::Layout;
-use crate::program::{Program, fits};
+use crate::program::Program;
 
 /// Schedules of a user, verified for one group.
 #[derive(Clone, Debug)]
@@ -89,13 +89,12 @@ impl Own {
 
     /// Refuses what is right, but beyond the executor. All ranks look at all programs, so that none is left waiting for one that refuses.
     fn check_runs(&self, meeting: &Meeting) -> Result<(), Error> {
-        if !fits(
-            &self.schedules[0],
-            Layout::new(meeting.members.len() as u32),
-        ) {
+        let limits = Layout::new(meeting.members.len() as u32).limits;
+        if !limits.fits(&self.schedules[0]) {
             return Err(Error::Unsupported(format!(
-                "the schedule {:?}: its temporary memory does not fit",
-                self.name
+                "the schedule {:?} {}",
+                self.name,
+                Refusal::TemporaryMemory
             )));
         }
         for schedule in &self.schedules {

@@ -1,22 +1,29 @@
-//! What happened in a play, for drawings.
+//! The events of a play, for drawings.
 
 use serde::Serialize;
 use weft_schedule::{Rank, Schedule, Slice, Step, print};
 use weft_simulate::{Event, What};
 
 /// Something that took time.
-#[derive(Serialize)]
-pub(crate) struct TraceEvent {
-    rank: Rank,
-    kind: &'static str,
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct TraceEvent {
+    /// Whose time.
+    pub rank: Rank,
+    /// What took it: `read`, `put`, `copy`, `reduce`, `send`, `transfer`, `signal`, `receive` or
+    /// `wait`.
+    pub kind: &'static str,
     /// Which chunks.
-    label: String,
+    pub label: String,
     /// The step in text form.
-    text: String,
-    start: f64,
-    end: f64,
-    peer: Option<Rank>,
-    tile: Option<u64>,
+    pub text: String,
+    /// In seconds.
+    pub start: f64,
+    /// In seconds.
+    pub end: f64,
+    /// The other rank, if there is one.
+    pub peer: Option<Rank>,
+    /// The tile, if there is one.
+    pub tile: Option<u64>,
 }
 
 /// A trace with the steps of these schedules, those of all ranks. `hosts` are those of the ranks.
