@@ -174,13 +174,15 @@ pub(crate) fn take_fragment(pool: &Segment, offset: u64, target: &Target, done: 
 
 /// A fragment of a long message that is sent.
 pub(crate) fn fragment(source: &Source, done: u64, bytes: u64) -> &[u8] {
-    let start = source.memory.wrapping_add(done as usize);
-    // SAFETY: `Group::send` obliges the caller to keep the memory alive and unchanged until the message is sent.
-    unsafe { std::slice::from_raw_parts(start, bytes as usize) }
+    whole(source.memory.wrapping_add(done as usize), bytes)
 }
 
-/// All of a message that is sent to its end before `Group::send` returns.
+/// All of a message that is sent to its end before `Group::send` returns. Memory of no bytes may be anywhere, also nowhere: an
+/// empty tensor's address is null.
 pub(crate) fn whole<'a>(memory: *const u8, bytes: u64) -> &'a [u8] {
+    if bytes == 0 {
+        return &[];
+    }
     // SAFETY: `Group::send` obliges the caller to keep the memory alive and unchanged until the message is sent.
     unsafe { std::slice::from_raw_parts(memory, bytes as usize) }
 }
@@ -189,4 +191,26 @@ pub(crate) fn whole<'a>(memory: *const u8, bytes: u64) -> &'a [u8] {
 pub(crate) fn fill(target: &Target, bytes: &[u8]) {
     // SAFETY: `Group::receive` obliges the caller to give memory for the whole message.
     unsafe { weft_kernels::copy(&[target.memory], bytes.as_ptr(), bytes.len()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::null;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::mailbox::Due;
+    use crate::work::Completion;
+
+    #[test]
+    fn memory_of_no_bytes_may_be_nowhere() {
+        assert!(whole(null(), 0).is_empty());
+        let source = Source {
+            memory: null(),
+            bytes: 0,
+            completion: Completion::new(),
+            due: Due::within(Duration::ZERO),
+        };
+        assert!(fragment(&source, 0, 0).is_empty());
+    }
 }
