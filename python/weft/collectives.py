@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from weft import calls
-from weft.calls import Call, Seat
-from weft.ops import PremulSum
+from weft.calls import Seat
+from weft.ops import Op, PremulSum
+from weft.request import Call
 from weft.work import Work
 
 __all__ = ["Collectives", "How"]
@@ -55,7 +56,7 @@ class Collectives:
     def _issue(self, call: Call, **how: Unpack[How]) -> Work[Any]:
         """Starts a call."""
 
-    def all_reduce(self, x: A, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> A:
+    def all_reduce(self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> A:
         """Every rank gets the reduction of all ranks' `x`: in `out`, or in `x` itself if there is no `out`. Returns it.
 
         Args:
@@ -69,12 +70,12 @@ class Collectives:
             return target
         return self._run(calls.all_reduce(x, op, out), **how)  # type: ignore[no-any-return]
 
-    def all_reduce_async(self, x: A, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> Work[A]:
+    def all_reduce_async(self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> Work[A]:
         """As `all_reduce`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.all_reduce(x, op, out), **how)
 
     def reduce(
-        self, x: A, root: int = 0, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
+        self, x: A, root: int = 0, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
     ) -> A | None:
         """The root gets the reduction of all ranks' `x`: in `out`, or in `x` itself. Returns that, None elsewhere."""
         if not how and out is None and self._run_plain("reduce", root, op, None, x):
@@ -82,7 +83,7 @@ class Collectives:
         return self._run(calls.reduce(self._seat, x, root, op, out), **how)  # type: ignore[no-any-return]
 
     def reduce_async(
-        self, x: A, root: int = 0, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
+        self, x: A, root: int = 0, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
     ) -> Work[A | None]:
         """As `reduce`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.reduce(self._seat, x, root, op, out), **how)
@@ -130,18 +131,18 @@ class Collectives:
         """As `all_gather_v`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.all_gather_v(self._seat, out, x, counts), **how)
 
-    def reduce_scatter(self, out: A, x: A, op: str | PremulSum = "sum", **how: Unpack[How]) -> A:
+    def reduce_scatter(self, out: A, x: A, op: Op | PremulSum = "sum", **how: Unpack[How]) -> A:
         """Rank r gets the reduction of the r-th of equal shares of all ranks' `x`, in `out`. Returns it."""
         if not how and self._run_plain("reduce-scatter", 0, op, x, out):
             return out
         return self._run(calls.reduce_scatter(self._seat, out, x, op), **how)  # type: ignore[no-any-return]
 
-    def reduce_scatter_async(self, out: A, x: A, op: str | PremulSum = "sum", **how: Unpack[How]) -> Work[A]:
+    def reduce_scatter_async(self, out: A, x: A, op: Op | PremulSum = "sum", **how: Unpack[How]) -> Work[A]:
         """As `reduce_scatter`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.reduce_scatter(self._seat, out, x, op), **how)
 
     def reduce_scatter_v(
-        self, out: A, x: A, counts: Sequence[int], op: str | PremulSum = "sum", **how: Unpack[How]
+        self, out: A, x: A, counts: Sequence[int], op: Op | PremulSum = "sum", **how: Unpack[How]
     ) -> A:
         """As `reduce_scatter`, with shares of different lengths.
 
@@ -155,7 +156,7 @@ class Collectives:
         return self._run(calls.reduce_scatter_v(self._seat, out, x, counts, op), **how)  # type: ignore[no-any-return]
 
     def reduce_scatter_v_async(
-        self, out: A, x: A, counts: Sequence[int], op: str | PremulSum = "sum", **how: Unpack[How]
+        self, out: A, x: A, counts: Sequence[int], op: Op | PremulSum = "sum", **how: Unpack[How]
     ) -> Work[A]:
         """As `reduce_scatter_v`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.reduce_scatter_v(self._seat, out, x, counts, op), **how)
