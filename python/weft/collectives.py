@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack, overload
+
+import numpy as np
 
 from weft import calls
 from weft.calls import Seat
@@ -19,6 +21,7 @@ from weft.work import Work
 __all__ = ["Collectives", "How"]
 
 A = TypeVar("A")
+E = TypeVar("E", bound=np.generic)
 
 
 class How(TypedDict, total=False):
@@ -98,11 +101,21 @@ class Collectives:
         """As `broadcast`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.broadcast(self._seat, x, root), **how)
 
-    def all_gather(self, x: A, **how: Unpack[How]) -> A:
+    @overload
+    def all_gather(self, x: np.ndarray[Any, np.dtype[E]], **how: Unpack[How]) -> np.ndarray[Any, np.dtype[E]]: ...
+    @overload
+    def all_gather(self, x: A, **how: Unpack[How]) -> A: ...
+    def all_gather(self, x: Any, **how: Unpack[How]) -> Any:
         """Every rank gets every rank's `x`. Returns a new array whose entry r is rank r's."""
-        return self._run(calls.all_gather(self._seat, x), **how)  # type: ignore[no-any-return]
+        return self._run(calls.all_gather(self._seat, x), **how)
 
-    def all_gather_async(self, x: A, **how: Unpack[How]) -> Work[A]:
+    @overload
+    def all_gather_async(
+        self, x: np.ndarray[Any, np.dtype[E]], **how: Unpack[How]
+    ) -> Work[np.ndarray[Any, np.dtype[E]]]: ...
+    @overload
+    def all_gather_async(self, x: A, **how: Unpack[How]) -> Work[A]: ...
+    def all_gather_async(self, x: Any, **how: Unpack[How]) -> Work[Any]:
         """As `all_gather`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.all_gather(self._seat, x), **how)
 
@@ -194,11 +207,31 @@ class Collectives:
         """As `all_to_all`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.all_to_all(self._seat, out, x, send_counts, receive_counts), **how)
 
-    def gather(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> A | None:
+    @overload
+    def gather(
+        self,
+        x: np.ndarray[Any, np.dtype[E]],
+        root: int = 0,
+        out: np.ndarray[Any, np.dtype[E]] | None = None,
+        **how: Unpack[How],
+    ) -> np.ndarray[Any, np.dtype[E]] | None: ...
+    @overload
+    def gather(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> A | None: ...
+    def gather(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[How]) -> Any:
         """The root gets every rank's `x`, in `out` or a new array, one entry each. Returns that, None elsewhere."""
-        return self._run(calls.gather(self._seat, x, root, out), **how)  # type: ignore[no-any-return]
+        return self._run(calls.gather(self._seat, x, root, out), **how)
 
-    def gather_async(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> Work[A | None]:
+    @overload
+    def gather_async(
+        self,
+        x: np.ndarray[Any, np.dtype[E]],
+        root: int = 0,
+        out: np.ndarray[Any, np.dtype[E]] | None = None,
+        **how: Unpack[How],
+    ) -> Work[np.ndarray[Any, np.dtype[E]] | None]: ...
+    @overload
+    def gather_async(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> Work[A | None]: ...
+    def gather_async(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[How]) -> Work[Any]:
         """As `gather`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.gather(self._seat, x, root, out), **how)
 
