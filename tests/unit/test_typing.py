@@ -1,7 +1,6 @@
 """What the type checker says of calls: what is refused at run time is refused there too."""
 
 import typing
-from pathlib import Path
 
 import numpy as np
 from mypy import api
@@ -33,16 +32,11 @@ WRONG = {
 }
 
 
-def test_calls_are_checked(tmp_path):
-    root = Path(__file__).parents[2]
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM + "\n".join(WRONG) + "\n")
-    cache = root / ".mypy_cache"
-    options = ["--strict", "--config-file", str(root / "pyproject.toml"), "--cache-dir", str(cache)]
-    told, trouble, _ = api.run([*options, str(program)])
+def test_calls_are_checked():
+    told, trouble, _ = api.run(["--strict", "--config-file=", "-c", PROGRAM + "\n".join(WRONG)])
     assert not trouble
     first = len(PROGRAM.splitlines()) + 1
-    lines = {int(line.split(":")[1]): line for line in reversed(told.splitlines()) if line.startswith(str(program))}
+    lines = {int(line.split(":")[1]): line for line in reversed(told.splitlines()) if line.startswith("<string>")}
     assert sorted(lines) == list(range(first, first + len(WRONG))), told
     for number, expected in enumerate(WRONG.values(), first):
         assert expected in lines[number].replace("numpy.", ""), told
