@@ -177,8 +177,8 @@ pub(crate) fn fragment(source: &Source, done: u64, bytes: u64) -> &[u8] {
     whole(source.memory.wrapping_add(done as usize), bytes)
 }
 
-/// All of a message that is sent to its end before `Group::send` returns. Memory of no bytes may be anywhere, also nowhere: an
-/// empty tensor's address is null.
+/// All of a message that is sent to its end before `Group::send` returns. Memory of no bytes may be
+/// anywhere, also nowhere: an empty tensor's address is null.
 pub(crate) fn whole<'a>(memory: *const u8, bytes: u64) -> &'a [u8] {
     if bytes == 0 {
         return &[];

@@ -62,7 +62,7 @@ impl Group {
             }
             if to == self.rank {
                 let bytes = memory::whole(memory, bytes);
-                group.mailbox.whole(to, tag, bytes, finished);
+                group.mailbox.whole((self.id, to), tag, bytes, finished);
                 return Ok(Some(Completion::done()));
             }
             if !group.is_linked(to) {
@@ -125,6 +125,12 @@ impl Group {
                 return Err(error.clone());
             }
             match group.mailbox.post(self.id, posted, finished) {
+                Some((rank, Message::Unfit { .. })) if rank == self.rank => Ok(()),
+                Some((rank, answer @ Message::Unfit { .. })) => {
+                    // A sender that has left need not know.
+                    let _ = group.mail(rank, &answer, &[]);
+                    Ok(())
+                }
                 Some((rank, answer)) => group.mail(rank, &answer, &[]),
                 None => Ok(()),
             }
@@ -155,5 +161,6 @@ impl GroupState {
         let mut buffer = [0; ENVELOPE_BYTES];
         link.mail(&[message.envelope(&mut buffer), payload])
             .map_err(|error| Error::from_link(error, Some(rank), self.host_name(rank)))
+            .map_err(|error| self.mailbox.explained(&error))
     }
 }
