@@ -238,30 +238,8 @@ class Request:
         works in place reads its target. `op` is one of `operations`, or has a `factor`, as
         `weft.PremulSum` has.
         """
-    @property
-    def collective(self) -> str:
-        """The collective's name."""
-    @property
-    def dtype(self) -> str:
-        """The type as which elements are combined or moved."""
-    @property
-    def op(self) -> str:
-        """The operation's name."""
-    @property
-    def factor(self) -> float:
-        """What this rank's contribution is multiplied by first."""
-    @property
-    def root(self) -> int:
-        """The root; 0 where there is none."""
-    @property
-    def input(self) -> int:
-        """The address to read from."""
-    @property
-    def output(self) -> int:
-        """The address to write to."""
-    @property
-    def counts(self) -> int | list[int] | tuple[list[int], list[int]]:
-        """Elements of `dtype`: a number, one per rank, or those sent to and received from each rank."""
+    def stated(self) -> dict[str, Any]:
+        """What it says, by name; `counts` are elements of `dtype`."""
 
 @final
 class Group:

@@ -22,6 +22,7 @@ __all__ = ["Collectives", "How"]
 
 A = TypeVar("A")
 E = TypeVar("E", bound=np.generic)
+Arrays = np.ndarray[Any, np.dtype[E]]
 
 
 class How(TypedDict, total=False):
@@ -102,7 +103,7 @@ class Collectives:
         return self._issue(calls.broadcast(self._seat, x, root), **how)
 
     @overload
-    def all_gather(self, x: np.ndarray[Any, np.dtype[E]], **how: Unpack[How]) -> np.ndarray[Any, np.dtype[E]]: ...
+    def all_gather(self, x: Arrays[E], **how: Unpack[How]) -> Arrays[E]: ...
     @overload
     def all_gather(self, x: A, **how: Unpack[How]) -> A: ...
     def all_gather(self, x: Any, **how: Unpack[How]) -> Any:
@@ -110,9 +111,7 @@ class Collectives:
         return self._run(calls.all_gather(self._seat, x), **how)
 
     @overload
-    def all_gather_async(
-        self, x: np.ndarray[Any, np.dtype[E]], **how: Unpack[How]
-    ) -> Work[np.ndarray[Any, np.dtype[E]]]: ...
+    def all_gather_async(self, x: Arrays[E], **how: Unpack[How]) -> Work[Arrays[E]]: ...
     @overload
     def all_gather_async(self, x: A, **how: Unpack[How]) -> Work[A]: ...
     def all_gather_async(self, x: Any, **how: Unpack[How]) -> Work[Any]:
@@ -209,12 +208,8 @@ class Collectives:
 
     @overload
     def gather(
-        self,
-        x: np.ndarray[Any, np.dtype[E]],
-        root: int = 0,
-        out: np.ndarray[Any, np.dtype[E]] | None = None,
-        **how: Unpack[How],
-    ) -> np.ndarray[Any, np.dtype[E]] | None: ...
+        self, x: Arrays[E], root: int = 0, out: Arrays[E] | None = None, **how: Unpack[How]
+    ) -> Arrays[E] | None: ...
     @overload
     def gather(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> A | None: ...
     def gather(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[How]) -> Any:
@@ -223,12 +218,8 @@ class Collectives:
 
     @overload
     def gather_async(
-        self,
-        x: np.ndarray[Any, np.dtype[E]],
-        root: int = 0,
-        out: np.ndarray[Any, np.dtype[E]] | None = None,
-        **how: Unpack[How],
-    ) -> Work[np.ndarray[Any, np.dtype[E]] | None]: ...
+        self, x: Arrays[E], root: int = 0, out: Arrays[E] | None = None, **how: Unpack[How]
+    ) -> Work[Arrays[E] | None]: ...
     @overload
     def gather_async(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> Work[A | None]: ...
     def gather_async(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[How]) -> Work[Any]:

@@ -257,11 +257,6 @@ SETTINGS = tuple(
 class Settings(types.SimpleNamespace):
     """The values of all settings, by their names. See docs/configuration.md."""
 
-    @property
-    def declared_domains(self) -> Sequence[Sequence[int]] | None:
-        """Levels of domains; None where the operating system is asked."""
-        return None if isinstance(self.domains, str) else self.domains
-
     def of(self, options: type) -> dict[str, Any]:
         """The values of `EndpointOptions` or `GroupOptions`."""
         return {name: getattr(self, name) for name in options.__annotations__}

@@ -78,10 +78,13 @@ def test_choices_as_text():
 
 
 def test_domains_are_found_declared_or_ignored():
-    assert config.load({}, {}).declared_domains is None
-    assert config.load({"domains": "auto"}, {"WEFT_DOMAINS": "0,1"}).declared_domains is None
-    assert config.load({"domains": "none"}, {}).declared_domains == []
-    assert config.load({"domains": "0,1/0,0"}, {}).declared_domains == [[0, 1], [0, 0]]
+    def declared(arguments, variables):
+        return choice.native_options(config.load(arguments, variables).of(config.GroupOptions), 1).get("domains")
+
+    assert declared({}, {}) is None
+    assert declared({"domains": "auto"}, {"WEFT_DOMAINS": "0,1"}) is None
+    assert declared({"domains": "none"}, {}) == []
+    assert declared({"domains": "0,1/0,0"}, {}) == [[0, 1], [0, 0]]
 
 
 def test_a_group_of_some_ranks_does_without_schedules_for_all(tmp_path):

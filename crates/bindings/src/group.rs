@@ -41,8 +41,8 @@ impl Group {
     ) -> PyResult<weft_runtime::Work> {
         let call = request.call(how);
         let issued = py.detach(|| {
-            // SAFETY: Python's side gives addresses of memory that has the sizes which the request says, and is kept by whoever
-            // waits until the operation is over.
+            // SAFETY: Python's side gives addresses of memory that has the sizes which the request
+            // says, and is kept by whoever waits until the operation is over.
             unsafe { self.inner.issue(call, background) }
         });
         checked(py, issued)
@@ -114,8 +114,8 @@ impl Group {
         self.inner.transport(rank).map(|kind| kind.to_string())
     }
 
-    /// Starts a collective. `hold`, which owns the memory, is kept until it has ended. Without `background`, the caller waits
-    /// for it at once.
+    /// Starts a collective. `hold`, which owns the memory, is kept until it has ended. Without
+    /// `background`, the caller waits for it at once.
     #[pyo3(signature = (request, hold, background, timeout=None, **how))]
     fn issue(
         &self,
@@ -146,8 +146,9 @@ impl Group {
         ended(py, work, || Ok(hold.clone().unbind()))
     }
 
-    /// Carries out a collective of plain arrays, if it can be done like this, and tells whether it was: see
-    /// [Note: The short way]. Without `source` it works in place, or on nothing at all without `target` too.
+    /// Carries out a collective of plain arrays, if it can be done like this, and tells whether it
+    /// was: see [Note: The short way]. Without `source` it works in place, or on nothing at all
+    /// without `target` too.
     fn run_plain(
         &self,
         py: Python<'_>,
@@ -354,7 +355,8 @@ impl Group {
     }
 }
 
-/// Waits for an operation that the caller does itself. `hold`, which owns its memory, is made only if it is not over yet.
+/// Waits for an operation that the caller does itself. `hold`, which owns its memory, is made only
+/// if it is not over yet.
 fn ended(
     py: Python<'_>,
     work: weft_runtime::Work,

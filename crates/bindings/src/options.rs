@@ -1,4 +1,5 @@
-//! The options of a group, as Python gives them: declared once, for groups of all ranks and for groups split off.
+//! The options of a group, as Python gives them: declared once, for groups of all ranks and for
+//! groups split off.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,10 @@
 //! Plain arrays: NumPy's own, contiguous, whose memory and element type the buffer protocol gives away as they are.
 //!
-//! [Note: The short way] Most calls are blocking ones on plain arrays, without a keyword. For these the binding looks up the
-//! memory itself, so that nothing is made on Python's side, where a handful of objects takes longer than a small
-//! operation. Whatever is not like that, every mistake included, is left to the long way (`staging.py`), which stages what has to
-//! be staged, and says what is wrong.
+//! [Note: The short way] Most calls are blocking ones on plain arrays, without a keyword. For these
+//! the binding looks up the memory itself, so that nothing is made on Python's side, where a
+//! handful of objects takes longer than a small operation. Whatever is not like that, every mistake
+//! included, is left to the long way (`staging.py`), which stages what has to be staged, and says
+//! what is wrong.
 
 use std::ops::Range;
 
@@ -95,7 +96,8 @@ pub(crate) struct PlainCall {
 }
 
 impl PlainCall {
-    /// The call, if the arrays are plain and have the sizes that it needs. Without `source`, it works in place.
+    /// The call, if the arrays are plain and have the sizes that it needs. Without `source`, it
+    /// works in place.
     pub(crate) fn new(
         collective: Collective,
         op: Op,

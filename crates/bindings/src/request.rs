@@ -1,4 +1,5 @@
-//! Collective calls as Python states them: one request for every adapter, and the keywords that all collectives take.
+//! Collective calls as Python states them: one request for every adapter, and the keywords that all
+//! collectives take.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -25,8 +26,9 @@ pub(crate) struct Request {
 
 #[pymethods]
 impl Request {
-    /// `dtype` is the name of the elements' type and `itemsize` their length in bytes: types that weft does not compute with
-    /// are moved as bytes. Without `source`, a collective that works in place reads its target.
+    /// `dtype` is the name of the elements' type and `itemsize` their length in bytes: types that
+    /// weft does not compute with are moved as bytes. Without `source`, a collective that works in
+    /// place reads its target.
     #[new]
     #[pyo3(signature = (collective, dtype, itemsize, counts, source=None, target=None, op=None, root=0))]
     #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
@@ -68,55 +70,20 @@ impl Request {
         })
     }
 
-    /// The collective's name.
-    #[getter]
-    fn collective(&self) -> &'static str {
-        self.collective.name()
-    }
-
-    /// The type as which elements are combined or moved.
-    #[getter]
-    fn dtype(&self) -> &'static str {
-        self.dtype.name()
-    }
-
-    /// The operation's name.
-    #[getter]
-    fn op(&self) -> &'static str {
-        self.op.name()
-    }
-
-    /// What this rank's contribution is multiplied by first.
-    #[getter]
-    fn factor(&self) -> f64 {
-        match self.op {
-            Op::PremulSum(factor) => factor,
-            _ => 1.0,
+    /// What it says, by name; `counts` are elements of `dtype`.
+    fn stated<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stated = PyDict::new(py);
+        stated.set_item("collective", self.collective.name())?;
+        stated.set_item("root", self.collective.root())?;
+        stated.set_item("dtype", self.dtype.name())?;
+        stated.set_item("op", self.op.name())?;
+        if let Op::PremulSum(factor) = self.op {
+            stated.set_item("factor", factor)?;
         }
-    }
-
-    /// The root; 0 where there is none.
-    #[getter]
-    fn root(&self) -> u32 {
-        self.collective.root().unwrap_or(0)
-    }
-
-    /// The address to read from.
-    #[getter]
-    fn input(&self) -> usize {
-        self.input
-    }
-
-    /// The address to write to.
-    #[getter]
-    fn output(&self) -> usize {
-        self.output
-    }
-
-    /// Elements of `dtype`: a number, one per rank, or those sent to and received from each rank.
-    #[getter]
-    fn counts(&self) -> CountsArgument {
-        self.counts.clone().into()
+        stated.set_item("input", self.input)?;
+        stated.set_item("output", self.output)?;
+        stated.set_item("counts", CountsArgument::from(self.counts.clone()))?;
+        Ok(stated)
     }
 }
 
