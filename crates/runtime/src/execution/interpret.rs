@@ -156,24 +156,26 @@ pub(crate) fn run<D: Driver>(driver: &mut D, frame: Frame<'_>, next: &mut usize)
     Ok(None)
 }
 
-/// So many addresses fit on the stack.
-const FEW: usize = 2 * INLINE_RANKS;
-
 /// Executes a step within memory that this rank reaches.
 #[inline]
 pub(crate) fn execute<D: Driver>(driver: &mut D, frame: Frame<'_>, step: LocalStep) {
-    let operands = frame.program.operands(step.operands);
-    if operands.len() <= FEW {
-        let mut few = [std::ptr::null_mut(); FEW];
-        let bytes = execute_at(driver, frame, step, &mut few[..operands.len()]);
-        driver.spend(bytes);
+    const FEW: usize = 8;
+    const SOME: usize = 2 * INLINE_RANKS;
+    let operands = frame.program.operands(step.operands).len();
+    let bytes = if operands <= FEW {
+        let mut addresses = [std::ptr::null_mut(); FEW];
+        execute_at(driver, frame, step, &mut addresses[..operands])
+    } else if operands <= SOME {
+        let mut addresses = [std::ptr::null_mut(); SOME];
+        execute_at(driver, frame, step, &mut addresses[..operands])
     } else {
-        let mut many = driver.addresses();
-        many.resize(operands.len(), std::ptr::null_mut());
-        let bytes = execute_at(driver, frame, step, &mut many);
-        driver.spend(bytes);
-        driver.keep_addresses(many);
-    }
+        let mut addresses = driver.addresses();
+        addresses.resize(operands, std::ptr::null_mut());
+        let bytes = execute_at(driver, frame, step, &mut addresses);
+        driver.keep_addresses(addresses);
+        bytes
+    };
+    driver.spend(bytes);
 }
 
 #[inline]
@@ -192,26 +194,27 @@ fn execute_at<D: Driver>(
     let (shape, operands) = (&program.shape, program.operands(step.operands));
     let destinations = step.destinations as usize;
     let measured = program.operand(step.measured);
-    let (to, from) = (
-        operands[0].dtype(call.dtype),
-        operands[destinations].dtype(call.dtype),
-    );
     let mut moved = 0;
     for piece in 0..geometry.pieces(measured) {
-        let elements = geometry.elements(shape, measured, piece, tile) as usize;
+        let elements = geometry.elements(shape, measured, piece, tile);
         for (address, operand) in addresses.iter_mut().zip(operands) {
             let offset = geometry.offset(shape, operand, piece, tile);
             *address = driver.base(operand.location).wrapping_add(offset as usize);
         }
         let (dsts, srcs) = addresses.split_at(destinations);
+        let width = geometry.width(operands[0].encoding);
         match step.kernel {
-            Kernel::Copy => access::copy(dsts, to, srcs[0], from, elements),
+            Kernel::Copy => access::copy(dsts, srcs[0], elements * width),
+            Kernel::Convert => {
+                let [to, from] = [0, destinations].map(|i| operands[i].dtype(call.dtype));
+                access::convert(dsts, to, srcs[0], from, elements);
+            }
             Kernel::Reduce { last } => {
                 let finish = call.op.finish(last, shape.ranks);
-                access::reduce(call, finish, dsts, srcs, elements);
+                access::reduce(call, finish, dsts, srcs, elements as usize);
             }
         }
-        moved += elements * (dsts.len() * to.size() + srcs.len() * from.size());
+        moved += elements * width * operands.len() as u64;
     }
-    moved as u64
+    moved
 }

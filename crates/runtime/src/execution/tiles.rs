@@ -185,7 +185,7 @@ fn bring_in(call: &Call, rank: u32, running: &Running) {
         let src = input.wrapping_add((start * size) as usize);
         match factor {
             Some(factor) => access::scale(call.dtype, dst, src, elements, factor),
-            None => access::copy(&[dst], call.dtype, src, call.dtype, elements),
+            None => access::copy(&[dst], src, (end - start) * size),
         }
     }
 }
@@ -380,7 +380,7 @@ impl TileDriver<'_> {
     /// The bytes of an operand in this rank's memory, piece by piece.
     fn pieces(&self, src: &Operand) -> Vec<&[u8]> {
         let (geometry, shape) = (&self.running.geometry, &self.running.plan.program.shape);
-        let width = src.dtype(self.operation.call.dtype).size() as u64;
+        let width = geometry.width(src.encoding);
         let base = self.base(src.location);
         let piece = |piece: u32| {
             let elements = geometry.elements(shape, src, piece, self.tile.index);

@@ -20,15 +20,17 @@ pub(crate) fn bytes<'a>(address: *const u8, bytes: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(address, bytes as usize) }
 }
 
-/// Copies elements, converting where their types differ.
+/// Copies bytes to every destination.
 #[inline]
-pub(crate) fn copy(dsts: &[*mut u8], to: DType, src: *const u8, from: DType, elements: usize) {
-    if from == to {
-        // SAFETY: see [Note: Who may touch what].
-        return unsafe { weft_kernels::copy(dsts, src, elements * from.size()) };
-    }
-    // SAFETY: as above.
-    unsafe { weft_kernels::convert(from, to, dsts, src, elements) }
+pub(crate) fn copy(dsts: &[*mut u8], src: *const u8, bytes: u64) {
+    // SAFETY: see [Note: Who may touch what].
+    unsafe { weft_kernels::copy(dsts, src, bytes as usize) };
+}
+
+/// Copies elements of one type as such of another.
+pub(crate) fn convert(dsts: &[*mut u8], to: DType, src: *const u8, from: DType, elements: u64) {
+    // SAFETY: see [Note: Who may touch what].
+    unsafe { weft_kernels::convert(from, to, dsts, src, elements as usize) };
 }
 
 /// Combines the contributions of a call's elements.

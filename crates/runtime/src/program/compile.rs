@@ -137,7 +137,11 @@ impl Compiler<'_> {
             self.instructions.push(put);
         }
         if !near.is_empty() {
-            self.local(Kernel::Copy, &near, std::slice::from_ref(src), claim);
+            let kernel = match near[0].encoding == src.encoding {
+                true => Kernel::Copy,
+                false => Kernel::Convert,
+            };
+            self.local(kernel, &near, std::slice::from_ref(src), claim);
         }
     }
 
@@ -154,7 +158,7 @@ impl Compiler<'_> {
             self.operands[*i as usize].is_user()
         });
         let candidates = match kernel {
-            Kernel::Copy => end - 1..end,
+            Kernel::Copy | Kernel::Convert => end - 1..end,
             Kernel::Reduce { .. } => first..end,
         };
         let step = LocalStep {

@@ -1,6 +1,8 @@
 //! Geometry of one operation: which elements of the message its chunks and tiles have, and where they
 //! lie in each location.
 
+use std::ops::Range;
+
 use weft_schedule::{Encoding, Grid, Schedule, entry_bytes};
 
 use super::instruction::{Location, Operand, Program};
@@ -14,81 +16,50 @@ use crate::channel::{
 /// time with.
 const FEW: usize = INLINE_RANKS + 1;
 
-/// The element at which each chunk begins, and at which the last one ends.
-#[derive(Clone, Debug)]
-struct Starts {
-    few: [u64; FEW],
-    /// Of all chunks, where counts are told one by one.
-    told: Vec<u64>,
-}
-
 /// How chunks map to elements and bytes.
+///
+/// Without `tiled` it is one tile whose neighbouring chunks are contiguous, and costs no allocation.
 #[derive(Debug)]
 pub(crate) struct Geometry {
-    /// Of the message, or of what this rank receives.
-    output: Starts,
-    /// Of what this rank sends, where that is another list.
-    input: Option<Starts>,
+    /// The elements at which the first chunks begin.
+    few: [u64; FEW],
     elements: u64,
     element_bytes: u64,
-    /// The number of tiles.
-    pub(crate) tiles: u64,
     /// The elements of the largest part of a chunk that a tile takes.
     largest: u64,
-    /// Where the entries of a receive buffer and of scratch memory begin, where they are many; see
-    /// [`Geometry::entry`].
-    receive: Vec<u64>,
-    scratch: Vec<u64>,
     /// What lies in a slot before the entries of a receive buffer.
     header: u64,
     /// Bytes of the widest element that temporary entries have room for.
     widest: u64,
+    tiled: Option<Box<Tiled>>,
+    /// The number of tiles.
+    pub(crate) tiles: u64,
 }
 
-impl Starts {
-    fn of_grid(grid: &Grid, elements: u64) -> Self {
-        let mut few = [0; FEW];
-        for (chunk, start) in (0..=grid.chunks()).zip(&mut few) {
-            *start = grid_start(grid, elements, chunk);
-        }
-        Starts {
-            few,
-            told: Vec::new(),
-        }
-    }
+/// What a message in lanes needs besides.
+#[derive(Debug)]
+struct Tiled {
+    /// The elements at which chunks begin and the last one ends, where counts are told one by one; in the
+    /// message or what this rank receives, and in what it sends where that is another list.
+    told: Option<Vec<u64>>,
+    told_input: Option<Vec<u64>>,
+    /// Where the entries of receive buffers and of scratch memory begin.
+    receive: Vec<u64>,
+    scratch: Vec<u64>,
+}
 
-    fn of_counts(counts: &[u64]) -> Self {
-        let mut told = vec![0];
-        for count in counts {
-            told.push(told[told.len() - 1] + count);
-        }
-        let mut few = [0; FEW];
-        for (start, told) in few.iter_mut().zip(&told) {
-            *start = *told;
-        }
-        Starts { few, told }
+fn starts_of_counts(counts: &[u64]) -> Vec<u64> {
+    let mut starts = vec![0];
+    for count in counts {
+        starts.push(starts[starts.len() - 1] + count);
     }
+    starts
+}
 
-    #[inline]
-    fn at(&self, shape: &Schedule, elements: u64, chunk: u32) -> u64 {
-        match self.few.get(chunk as usize) {
-            Some(start) => *start,
-            None => self.beyond(shape, elements, chunk),
-        }
-    }
-
-    #[cold]
-    fn beyond(&self, shape: &Schedule, elements: u64, chunk: u32) -> u64 {
-        let told = self.told.get(chunk as usize).copied();
-        told.unwrap_or_else(|| grid_start(&shape.grid, elements, chunk))
-    }
-
-    fn largest(&self, shape: &Schedule, elements: u64) -> u64 {
-        match self.told.is_empty() {
-            true => grid_largest(&shape.grid, elements),
-            false => (self.told.windows(2).map(|pair| pair[1] - pair[0]).max()).unwrap_or(0),
-        }
-    }
+/// The elements of the largest chunk.
+fn largest_of(starts: &[u64]) -> u64 {
+    let lengths = starts.windows(2).map(|pair| pair[1] - pair[0]);
+    lengths.max().unwrap_or(0)
 }
 
 /// The element at which a chunk of a message begins. The blocks of a grid of blocks are equal here.
@@ -129,20 +100,24 @@ impl Geometry {
         tile_bytes: Option<u64>,
     ) -> Result<Self, Error> {
         let elements = call.message_elements(shape.ranks);
-        let (output, input) = match &call.counts {
-            Counts::Equal(_) => (Starts::of_grid(&shape.grid, elements), None),
-            Counts::PerRank(list) => (Starts::of_counts(list), None),
-            Counts::PerPair { send, receive } => {
-                (Starts::of_counts(receive), Some(Starts::of_counts(send)))
-            }
+        let (told, told_input) = match &call.counts {
+            Counts::Equal(_) => (None, None),
+            Counts::PerRank(list) => (Some(starts_of_counts(list)), None),
+            Counts::PerPair { send, receive } => (
+                Some(starts_of_counts(receive)),
+                Some(starts_of_counts(send)),
+            ),
         };
         let element_bytes = call.dtype.size() as u64;
         let mut limits = layout.limits;
         limits.chunk_bytes = limits.chunk_bytes.min(tile_bytes.unwrap_or(u64::MAX));
-        let sides = || [Some(&output), input.as_ref()].into_iter().flatten();
-        let largest_chunk = largest_chunk
-            .or_else(|| sides().map(|side| side.largest(shape, elements)).max())
-            .unwrap_or(0);
+        let largest_told = told
+            .iter()
+            .chain(&told_input)
+            .map(|starts| largest_of(starts))
+            .max();
+        let largest_here = || grid_largest(&shape.grid, elements);
+        let largest_chunk = largest_chunk.or(largest_told).unwrap_or_else(largest_here);
         let Some(tiles) = limits.tiles(shape, largest_chunk, element_bytes) else {
             return Err(Error::Unsupported(format!(
                 "this algorithm for {} with {} ranks: its temporary memory does not fit",
@@ -158,39 +133,42 @@ impl Geometry {
             };
             widths.iter().scan(0, next).collect()
         };
-        Ok(Geometry {
+        let tiled = Tiled {
+            told,
+            told_input,
             receive: offsets(&shape.landing),
             scratch: offsets(&shape.scratch),
-            output,
-            input,
+        };
+        Ok(Geometry {
+            few: few_starts(&shape.grid, elements),
             elements,
             element_bytes,
-            tiles,
             largest,
             header: 0,
             widest: element_bytes,
+            tiled: Some(Box::new(tiled)),
+            tiles,
         })
     }
 
     /// Lays out a message of so many elements as one tile behind the header of its slots.
     #[inline]
     pub(crate) fn whole(program: &Program, elements: u64, element_bytes: u64, widest: u64) -> Self {
-        let largest = grid_largest(&program.shape.grid, elements);
+        let grid = &program.shape.grid;
+        let largest = grid_largest(grid, elements);
         Geometry {
-            output: Starts::of_grid(&program.shape.grid, elements),
-            input: None,
+            few: few_starts(grid, elements),
             elements,
             element_bytes,
-            tiles: 1,
             largest,
-            receive: Vec::new(),
-            scratch: Vec::new(),
             // A small payload lies in the header's own cache line.
             header: match largest * element_bytes < INLINE_LINE {
                 true => INLINE_HEADER as u64,
                 false => (INLINE_HEADER as u64).next_multiple_of(INLINE_LINE),
             },
             widest,
+            tiled: None,
+            tiles: 1,
         }
     }
 
@@ -218,83 +196,117 @@ impl Geometry {
         piece: u32,
         tile: u64,
     ) -> u64 {
-        let starts = self.starts(measured);
-        if self.tiles == 1 {
-            let at = |chunk| starts.at(shape, self.elements, chunk);
-            return at(measured.chunks.end) - at(measured.chunks.start);
+        let Range { start, end } = measured.chunks;
+        match &self.tiled {
+            None => self.start(shape, end) - self.start(shape, start),
+            Some(tiled) => {
+                let told = tiled.of(measured);
+                let at = |chunk| self.start_told(told, shape, chunk);
+                if self.tiles == 1 {
+                    return at(end) - at(start);
+                }
+                let (start, end) = self.cut(told, shape, start + piece, tile);
+                end - start
+            }
         }
-        let (start, end) = self.cut(starts, shape, measured.chunks.start + piece, tile);
-        end - start
     }
 
     /// The bytes from the beginning of a location's slot to a piece of an operand; for user memory, from
     /// the rank's buffer.
     #[inline]
     pub(crate) fn offset(&self, shape: &Schedule, operand: &Operand, piece: u32, tile: u64) -> u64 {
-        let starts = self.starts(operand);
-        let chunk = operand.chunks.start + piece;
-        let at = |chunk| starts.at(shape, self.elements, chunk);
-        let before = match (self.tiles, operand.is_user()) {
-            (1, _) => at(chunk).wrapping_sub(at(operand.origin)),
-            (_, true) => {
-                let (start, _) = self.cut(starts, shape, chunk, tile);
-                start.wrapping_sub(at(operand.origin))
-            }
-            (_, false) => {
-                let lengths = (operand.origin..chunk).map(|chunk| {
-                    let (start, end) = self.cut(starts, shape, chunk, tile);
-                    end - start
-                });
-                lengths.sum()
-            }
+        let first = operand.chunks.start;
+        let before = match &self.tiled {
+            None => self.start(shape, first) - self.start(shape, operand.origin),
+            Some(tiled) => self.elements_before(tiled, shape, operand, first + piece, tile),
         };
         let bytes = before.wrapping_mul(self.width(operand.encoding));
         match operand.location {
             Location::Input(_) | Location::Output(_) => bytes,
-            Location::Scratch { entry, .. } => {
-                bytes + self.entry(&self.scratch, &shape.scratch, entry)
-            }
+            Location::Scratch { entry, .. } => bytes + self.scratch_entry(shape, entry),
             Location::Receive { entry, .. } | Location::PeerReceive { entry, .. } => {
-                bytes + self.header + self.entry(&self.receive, &shape.landing, entry)
+                bytes + self.header + self.receive_entry(shape, entry)
             }
         }
     }
 
+    /// The elements from the beginning of an operand's location to a chunk of it.
+    fn elements_before(
+        &self,
+        tiled: &Tiled,
+        shape: &Schedule,
+        operand: &Operand,
+        chunk: u32,
+        tile: u64,
+    ) -> u64 {
+        let told = tiled.of(operand);
+        let at = |chunk| self.start_told(told, shape, chunk);
+        if self.tiles == 1 {
+            return at(chunk).wrapping_sub(at(operand.origin));
+        }
+        if operand.is_user() {
+            let (start, _) = self.cut(told, shape, chunk, tile);
+            return start.wrapping_sub(at(operand.origin));
+        }
+        let lengths = (operand.origin..chunk).map(|chunk| {
+            let (start, end) = self.cut(told, shape, chunk, tile);
+            end - start
+        });
+        lengths.sum()
+    }
+
     /// The bytes of an element in an encoding.
     #[inline]
-    fn width(&self, encoding: Encoding) -> u64 {
+    pub(crate) fn width(&self, encoding: Encoding) -> u64 {
         match encoding {
             Encoding::Native => self.element_bytes,
             other => other.bytes(1, self.element_bytes),
         }
     }
 
-    /// Where an entry begins: looked up, or added up where that was not worth a list.
     #[inline]
-    fn entry(&self, offsets: &[u64], widths: &[u32], entry: u32) -> u64 {
-        match offsets.get(entry as usize) {
-            Some(offset) => *offset,
-            None => {
-                let before = widths[..entry as usize].iter();
-                before.map(|width| self.entry_bytes(*width)).sum()
-            }
+    fn scratch_entry(&self, shape: &Schedule, entry: u32) -> u64 {
+        match &self.tiled {
+            None => self.entries_before(&shape.scratch, entry),
+            Some(tiled) => tiled.scratch[entry as usize],
         }
     }
 
-    fn entry_bytes(&self, width: u32) -> u64 {
-        (u64::from(width) * self.largest * self.widest).next_multiple_of(INLINE_LINE)
+    #[inline]
+    fn receive_entry(&self, shape: &Schedule, entry: u32) -> u64 {
+        match &self.tiled {
+            None => self.entries_before(&shape.landing, entry),
+            Some(tiled) => tiled.receive[entry as usize],
+        }
     }
 
-    fn starts(&self, operand: &Operand) -> &Starts {
-        match (&self.input, operand.location) {
-            (Some(input), Location::Input(_)) => input,
-            _ => &self.output,
+    #[inline]
+    fn entries_before(&self, widths: &[u32], entry: u32) -> u64 {
+        let bytes = |width: &u32| {
+            (u64::from(*width) * self.largest * self.widest).next_multiple_of(INLINE_LINE)
+        };
+        widths[..entry as usize].iter().map(bytes).sum()
+    }
+
+    /// The element at which a chunk of the message begins.
+    #[inline]
+    fn start(&self, shape: &Schedule, chunk: u32) -> u64 {
+        match self.few.get(chunk as usize) {
+            Some(start) => *start,
+            None => grid_start(&shape.grid, self.elements, chunk),
+        }
+    }
+
+    fn start_told(&self, told: Option<&[u64]>, shape: &Schedule, chunk: u32) -> u64 {
+        match told {
+            Some(starts) => starts[chunk as usize],
+            None => self.start(shape, chunk),
         }
     }
 
     /// The elements of a chunk that belong to a tile: the first, and the one behind the last.
-    fn cut(&self, starts: &Starts, shape: &Schedule, chunk: u32, tile: u64) -> (u64, u64) {
-        let at = |chunk| starts.at(shape, self.elements, chunk);
+    fn cut(&self, told: Option<&[u64]>, shape: &Schedule, chunk: u32, tile: u64) -> (u64, u64) {
+        let at = |chunk| self.start_told(told, shape, chunk);
         let (start, end) = (at(chunk), at(chunk + 1));
         let part = |tile: u64| {
             start + (u128::from(end - start) * u128::from(tile) / u128::from(self.tiles)) as u64
@@ -304,12 +316,32 @@ impl Geometry {
 
     /// The elements of the message's chunk that belong to a tile: the first, and the one behind the last.
     pub(crate) fn chunk(&self, shape: &Schedule, chunk: u32, tile: u64) -> (u64, u64) {
-        self.cut(&self.output, shape, chunk, tile)
+        let told = self.tiled.as_ref().and_then(|tiled| tiled.told.as_deref());
+        self.cut(told, shape, chunk, tile)
     }
 
     pub(crate) fn element_bytes(&self) -> u64 {
         self.element_bytes
     }
+}
+
+impl Tiled {
+    /// Where the chunks of an operand begin, if that was told.
+    fn of(&self, operand: &Operand) -> Option<&[u64]> {
+        match (&self.told_input, operand.location) {
+            (Some(input), Location::Input(_)) => Some(input),
+            _ => self.told.as_deref(),
+        }
+    }
+}
+
+#[inline]
+fn few_starts(grid: &Grid, elements: u64) -> [u64; FEW] {
+    let mut few = [0; FEW];
+    for (chunk, start) in (0..=grid.chunks()).zip(&mut few) {
+        *start = grid_start(grid, elements, chunk);
+    }
+    few
 }
 
 impl Program {
@@ -378,7 +410,8 @@ mod tests {
             }
             assert_eq!(next, elements);
             let largest = elements.div_ceil(4).div_ceil(geometry.tiles);
-            let end = geometry.receive[1] + entry_bytes(1, largest, 4);
+            let receive = &geometry.tiled.as_ref().unwrap().receive;
+            let end = receive[1] + entry_bytes(1, largest, 4);
             assert!(end <= layout.limits.landing_bytes);
         }
     }
@@ -387,10 +420,11 @@ mod tests {
     fn chunks_lie_alike_whether_their_boundaries_are_few_or_many() {
         for chunks in [3, 16, 17, 40] {
             let grid = Grid::Equal(chunks);
-            let starts = Starts::of_grid(&grid, 1003);
             let shape = shape(grid.clone(), vec![]);
+            let layout = Layout::new(4);
+            let geometry = Geometry::tiled(&call(1003), &shape, layout, None, None).unwrap();
             for chunk in 0..=chunks {
-                let at = starts.at(&shape, 1003, chunk);
+                let at = geometry.start(&shape, chunk);
                 assert_eq!(
                     at,
                     grid_start(&grid, 1003, chunk),

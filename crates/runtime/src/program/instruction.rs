@@ -59,8 +59,10 @@ pub(crate) struct Operands {
 /// How a step makes its destinations of its sources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kernel {
-    /// Copies the one source, converting where encodings differ.
+    /// Copies the one source.
     Copy,
+    /// Copies the one source into another encoding.
+    Convert,
     /// Combines the sources; `last`: every contribution is now in.
     Reduce { last: bool },
 }

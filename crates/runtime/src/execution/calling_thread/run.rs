@@ -62,19 +62,18 @@ impl<'a> Run<'a> {
             None => None,
         };
         bases[path.rank as usize] = (call.input, call.output);
-        let slots = Slots {
-            path,
-            call,
-            peers,
-            number: entered.number,
-            slot: entered.number % INLINE_SLOTS,
-            fingerprint: entered.fingerprint,
-            place: place.unwrap_or(0),
-            bases,
-            shift: 0,
-        };
         Run {
-            slots,
+            slots: Slots {
+                path,
+                call,
+                peers,
+                number: entered.number,
+                slot: entered.number % INLINE_SLOTS,
+                fingerprint: entered.fingerprint,
+                place: place.unwrap_or(0),
+                bases,
+                shift: 0,
+            },
             choice,
             running: None,
         }
@@ -149,7 +148,7 @@ impl Slots<'_> {
             && self.call.brings_in(self.path.rank)
             && !std::ptr::eq(input, output)
         {
-            access::copy(&[output], dtype, input, dtype, elements as usize);
+            access::copy(&[output], input, elements * dtype.size() as u64);
         }
     }
 
