@@ -104,8 +104,9 @@ class Group(Collectives, Messages):
     ) -> Group | None:
         """A group of some of the ranks, in the order given; None on ranks that are not in it.
 
-        Every rank of this group calls it with the same arguments. The new group shares connections and memory with this
-        one. Its name is the one given, or this group's, and a number.
+        Every rank of this group calls it with the same arguments; members that are given different lists get a
+        `ConfigError`, here or when they use the group. The new group shares connections and memory with this one. Its
+        name is the one given, or this group's, and a number.
 
         Args:
             ranks: Its members.

@@ -32,12 +32,10 @@ pub enum Error {
     },
     /// Two ranks called different things.
     Desync {
-        /// What this rank called.
-        mine: String,
-        /// The rank that called something else.
-        rank: u32,
-        /// What it called.
-        theirs: String,
+        /// Where: "as operation 3 of group ...".
+        place: String,
+        /// What they called, by their numbers in the group that the ranks met in, in ascending order.
+        calls: [(u32, String); 2],
     },
     /// The group was aborted, or the attempt cancelled.
     Aborted {
@@ -74,18 +72,13 @@ impl Error {
                 waiting_for,
                 after,
             },
-            Error::Desync { mine, rank, theirs } => Error::Desync {
-                mine: format!("(seen by rank {origin}) {mine}"),
-                rank,
-                theirs,
-            },
             Error::Aborted { reason } => {
                 let reason: String = reason.chars().take(REASON_CHARACTERS).collect();
                 Error::Aborted {
                     reason: format!("by rank {origin}: {reason}"),
                 }
             }
-            lost @ Error::PeerLost { .. } => lost,
+            as_it_is @ (Error::PeerLost { .. } | Error::Desync { .. }) => as_it_is,
             other => Error::Aborted {
                 reason: format!("rank {origin} failed: {other}"),
             },
@@ -148,9 +141,12 @@ impl fmt::Display for Error {
                     ". If it is only slow, pass a longer timeout; otherwise see what it is doing"
                 )
             }
-            Error::Desync { mine, rank, theirs } => write!(
+            Error::Desync {
+                place,
+                calls: [(first, this), (second, that)],
+            } => write!(
                 f,
-                "ranks called different things: this rank {mine}, rank {rank} {theirs}. \
+                "ranks called different things {place}: rank {first} {this}, rank {second} {that}. \
                  All ranks of a group must make the same calls in the same order"
             ),
             Error::Aborted { reason } => write!(

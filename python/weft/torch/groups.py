@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["open_group"]
 
+_SHOWN = 16
+
 
 def open_group(options: Any) -> _weft.Group:
     """A group of the members that torch names in its `_DistributedBackendOptions`. Every member calls this."""
@@ -25,11 +27,19 @@ def open_group(options: Any) -> _weft.Group:
         options.group_size,
         store=options.store,
         timeout=options.timeout.total_seconds(),
-        name=f"{options.group_id}.{_generation(options)}",
+        name=_name(options),
         endpoint=endpoints.shared(settings, options.group_rank, _rendezvous(options.store)),
         **some,
     )
     return group.native
+
+
+def _name(options: Any) -> str:
+    """What errors call the group, with the numbers that its ranks have in the world; unlike any other's."""
+    name = f"torch {options.group_id}.{_generation(options)}"
+    ranks = options.global_ranks_in_group
+    shown = ", ".join(map(str, ranks[:_SHOWN])) + (", ..." if len(ranks) > _SHOWN else "")
+    return f"{name} (its ranks from 0 on are {shown} of the world)" if ranks else name
 
 
 def _generation(options: Any) -> int:

@@ -46,4 +46,68 @@ impl Order {
         let found = self.remembered.iter().find(|(s, _)| *s == sequence);
         found.map(|(_, fingerprint)| *fingerprint)
     }
+
+    /// What was called last, as far as it is known.
+    pub(crate) fn recent(&self) -> Vec<(u64, Fingerprint)> {
+        self.remembered.iter().copied().collect()
+    }
+
+    /// The first operation at which this rank and another have called different things, and what they called,
+    /// if both know it still.
+    pub(crate) fn first_difference(
+        &self,
+        theirs: &[(u64, Fingerprint)],
+    ) -> Option<(u64, Fingerprint, Fingerprint)> {
+        self.remembered.iter().find_map(|(sequence, mine)| {
+            let (_, other) = theirs.iter().find(|(s, _)| s == sequence)?;
+            let first = mine.history == other.history && !mine.agrees(*other);
+            first.then_some((*sequence, *mine, *other))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_kernels::DType;
+    use weft_schedule::Collective;
+
+    use super::*;
+    use crate::call::{Counts, Op, Tiling};
+
+    fn broadcast(root: u32) -> Call {
+        Call {
+            collective: Collective::Broadcast { root },
+            dtype: DType::F32,
+            op: Op::Sum,
+            input: std::ptr::null(),
+            output: std::ptr::null_mut(),
+            counts: Counts::Equal(1),
+            priority: 0,
+            timeout: None,
+            algorithm: None,
+            tiling: Tiling::default(),
+        }
+    }
+
+    fn calls(roots: impl Iterator<Item = u32>) -> Order {
+        let mut order = Order::default();
+        for root in roots {
+            order.enter(&broadcast(root), 0);
+        }
+        order
+    }
+
+    #[test]
+    fn the_first_difference_is_found_while_both_remember_it() {
+        let others = |called: u64| calls((0..called).map(|_| 0)).recent();
+        let mine = |called: u64| calls((0..called).map(|n| u32::from(n == 3 || n == 5)));
+        let found = mine(10).first_difference(&others(8));
+        let (sequence, mine_then, theirs) = found.unwrap();
+        assert_eq!(sequence, 3);
+        assert!(mine_then.to_string().contains("root 1"), "{mine_then}");
+        assert!(theirs.to_string().contains("root 0"), "{theirs}");
+        assert_eq!(mine(3).first_difference(&others(8)), None);
+        let forgotten = REMEMBERED as u64 + 4;
+        assert_eq!(mine(forgotten).first_difference(&others(forgotten)), None);
+    }
 }

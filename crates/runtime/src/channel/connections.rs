@@ -73,9 +73,8 @@ impl Connections {
         &self.meeting.members[rank as usize].address.host_name
     }
 
-    /// "rank 3 on host-b", for messages.
-    pub(crate) fn describe(&self, rank: u32) -> String {
-        format!("rank {rank} on {}", self.host_name(rank))
+    pub(crate) fn endpoint_of(&self, rank: u32) -> EndpointId {
+        self.meeting.members[rank as usize].address.id
     }
 
     /// The rank of an endpoint in this group.

@@ -8,6 +8,17 @@ use crate::call::Fingerprint;
 /// More than the messages take that have to do with point-to-point messages: a number for what it is, and four others.
 pub(crate) const ENVELOPE_BYTES: usize = 64;
 
+/// A group that was split off: the call of one rank.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Split {
+    /// The new group's identity.
+    pub(crate) child: u64,
+    pub(crate) name: String,
+    /// How many calls with this name came before it.
+    pub(crate) number: usize,
+    pub(crate) ranks: Vec<u32>,
+}
+
 /// A control message.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) enum Message {
@@ -35,6 +46,13 @@ pub(crate) enum Message {
         sequence: u64,
         fingerprint: Fingerprint,
     },
+    /// What the sender has called last, as the receiver has called something else before.
+    History {
+        group: u64,
+        recent: Vec<(u64, Fingerprint)>,
+    },
+    /// The sender has split a group off.
+    Split { group: u64, split: Split },
     /// The envelope of a short point-to-point message, whose bytes follow.
     Eager { group: u64, tag: u64 },
     /// A long one is ready to be sent.
@@ -88,6 +106,8 @@ impl Message {
             | Message::Broken { group, .. }
             | Message::Query { group, .. }
             | Message::Different { group, .. }
+            | Message::History { group, .. }
+            | Message::Split { group, .. }
             | Message::Eager { group, .. }
             | Message::Offer { group, .. }
             | Message::Ready { group, .. }

@@ -7,4 +7,4 @@ mod message;
 
 pub(crate) use connections::{Channel, Connections, control_neighbours};
 pub(crate) use layout::*;
-pub(crate) use message::{ENVELOPE_BYTES, Message};
+pub(crate) use message::{ENVELOPE_BYTES, Message, Split};

@@ -46,7 +46,8 @@ impl Blocked {
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Blocked::Signal { id, .. } => write!(f, "its signal {id}"),
+            Blocked::Signal { id: 0, .. } => write!(f, "it to make this call and begin its part"),
+            Blocked::Signal { .. } => write!(f, "it to go on with its part of this call"),
             Blocked::Credit { .. } => write!(f, "it to take in what was sent before"),
             Blocked::Grant { .. } => write!(f, "it to make the same call"),
             Blocked::Link { .. } => write!(f, "it to receive what is being sent"),

@@ -1,6 +1,6 @@
 //! Groups: what users call.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use weft_transport::Kind;
 
 use crate::Error;
 use crate::bootstrap::{Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, meet};
-use crate::call::{Completion, mix};
+use crate::call::Completion;
 use crate::channel::{Connections, Layout, Message};
 use crate::execution::CallingThread;
-use crate::progress::{Engine, GroupState};
+use crate::progress::{Engine, GroupName, GroupState};
 use crate::selection::{Chooser, inherited};
 
 /// How to make a group.
@@ -71,8 +71,6 @@ pub struct Group {
     pub(crate) calling_thread: Option<Arc<CallingThread>>,
     /// Stands for all operations that were done at once.
     pub(crate) done: Arc<Completion>,
-    /// How often each list of ranks and name was split off.
-    splits: Mutex<HashMap<u64, u64>>,
 }
 
 impl Group {
@@ -94,7 +92,8 @@ impl Group {
         let terms = options.terms.clone();
         let meeting = meet(&endpoint, store, rank, size, terms, deadline, cancel)?;
         let id = meeting.group_id;
-        let group = Self::join(engine, meeting, id, rank, options, deadline, cancel)?;
+        let name = GroupName::met(&options.name);
+        let group = Self::join(engine, meeting, (id, name), rank, options, deadline, cancel)?;
         group.wait_for_neighbours(deadline, cancel)?;
         Ok(group)
     }
@@ -102,7 +101,7 @@ impl Group {
     fn join(
         engine: Arc<Engine>,
         meeting: Meeting,
-        id: u64,
+        (id, name): (u64, GroupName),
         rank: u32,
         options: GroupOptions,
         deadline: Instant,
@@ -124,7 +123,7 @@ impl Group {
             .pool()
             .allocate(layout.scratch_total(), 4096)?;
         let connections = Connections::new(id, rank, meeting.clone(), layout, scratch);
-        let (name, pool) = (options.name.clone(), engine.endpoint().pool());
+        let pool = engine.endpoint().pool();
         let state = GroupState::new(name, connections, chooser, options.timeout, pool);
         let calling_thread = state.executor.calling_thread.clone();
         engine.with(|s, finished| s.add_group(state, finished));
@@ -138,7 +137,6 @@ impl Group {
             cancel: AtomicBool::new(false),
             calling_thread,
             done: Completion::done(),
-            splits: Mutex::default(),
         });
         group.link_neighbours(deadline, cancel)?;
         Ok(group)
@@ -146,7 +144,9 @@ impl Group {
 
     /// Makes a group of some of this group's ranks, in the order given. `None` if this rank is not among them.
     ///
-    /// Needs no communication: every member calls it with the same list, name and options, and equally often. It waits for nobody: whoever
+    /// Every member calls it with the same list, name and options, and equally often. Where groups with common members are given one
+    /// name, all ranks of this group call it, in the same order: another list in the place of a call is [`Error::Config`], told by
+    /// the call or by the use of the new group. It waits for nobody: whoever
     /// leaves before another member has split may make that fail with [`Error::PeerLost`].
     pub fn split(
         &self,
@@ -168,8 +168,15 @@ impl Group {
                 "the ranks of a group must be distinct: {ranks:?}"
             )));
         }
+        let (split, full_name) = self.engine.with(|state, _| {
+            let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
+            let call = group.splits.call(self.id, name, ranks);
+            Ok((call, group.name.split(name, ranks)))
+        })?;
+        let settle =
+            || (self.engine).with(|state, finished| state.settle_split(self.id, &split, finished));
         let Some(rank) = ranks.iter().position(|rank| *rank == self.rank) else {
-            return Ok(None);
+            return settle().map(|()| None);
         };
         let mut meeting = self.meeting.of_ranks(ranks);
         // A table that was asked for is meant for the group that it was given to.
@@ -179,17 +186,6 @@ impl Group {
         if let Some(profiles) = options.profiles {
             meeting.profiles = profiles;
         }
-        let words = name
-            .bytes()
-            .map(u64::from)
-            .chain(ranks.iter().map(|r| u64::from(*r) << 8));
-        let base = words.fold(self.id, mix);
-        let id = {
-            let mut splits = self.splits.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = splits.entry(base).or_insert(0);
-            *before += 1;
-            mix(base, *before)
-        };
         let timeout = options.timeout.unwrap_or(self.options.timeout);
         let inherited = inherited(self.options.terms.policy.of_ranks(ranks), &meeting);
         let options = GroupOptions {
@@ -208,16 +204,17 @@ impl Group {
         };
         let deadline = Instant::now() + timeout;
         let engine = self.engine.clone();
-        Self::join(
+        let group = Self::join(
             engine,
             meeting,
-            id,
+            (split.child, full_name),
             rank as u32,
             options,
             deadline,
             &self.cancel,
-        )
-        .map(Some)
+        );
+        settle()?;
+        group.map(Some)
     }
 
     /// This rank's number in the group.

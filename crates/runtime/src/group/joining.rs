@@ -60,7 +60,7 @@ impl Group {
             Waited::Done => joined.result().unwrap_or(Ok(())),
             Waited::Interrupted => Err(Error::cancelled()),
             Waited::NotYet => Err(Error::Timeout {
-                operation: format!("creation of group {}", self.options.name),
+                operation: format!("creation of {}", self.of_state(|group| group.name.clone())?),
                 waiting_for: self.of_state(|group| group.latecomers())?,
                 after: started.elapsed(),
             }),

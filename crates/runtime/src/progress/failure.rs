@@ -4,20 +4,16 @@
 //! as well. A timeout, a desync and an abort flood to the members of the group in the same way.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use weft_transport::{EndpointId, Link, LinkError};
 
 use super::dispatch::Letter;
-use super::group_state::GroupState;
 use super::state::State;
 use crate::Error;
-use crate::call::{Fingerprint, Finished};
+use crate::call::Finished;
 use crate::channel::{ENVELOPE_BYTES, Message};
 use crate::execution::Failure;
-
-/// A rank that waits longer than this asks whether the others made the same call.
-const QUERY_AFTER: Duration = Duration::from_secs(1);
 
 impl State {
     /// Acts on a message.
@@ -32,6 +28,10 @@ impl State {
             return self.keep(letter);
         };
         let Some(rank) = group.connections.rank_of(letter.from) else {
+            // Who has listed other ranks for the group may not be among this rank's.
+            if let Message::Broken { error, .. } = letter.message {
+                group.told_broken(error, finished);
+            }
             return;
         };
         let result = match letter.message {
@@ -71,9 +71,15 @@ impl State {
                 fingerprint,
                 ..
             } => {
-                let mine = group.executor.order().recall(sequence);
-                let error = group.desync(sequence, rank, mine, fingerprint);
-                group.fail_and_tell(&error, finished);
+                group.differs(sequence, rank, None, fingerprint, finished);
+                Ok(())
+            }
+            Message::History { recent, .. } => {
+                group.compare(rank, &recent, finished);
+                Ok(())
+            }
+            Message::Split { split, .. } => {
+                self.hear_split(id, rank, &split, finished);
                 Ok(())
             }
             message => self.point_to_point(id, rank, message, &letter.payload, finished),
@@ -302,7 +308,7 @@ impl State {
         };
         let error = match failure {
             Failure::Desync { rank, mine, theirs } => {
-                group.desync(sequence, rank, Some(mine), theirs)
+                return group.differs(sequence, rank, Some(mine), theirs, finished);
             }
             Failure::Other(error) => error,
             Failure::Link(rank, error @ (LinkError::Gone(_) | LinkError::Protocol(_))) => {
@@ -319,7 +325,7 @@ impl State {
     /// Looks at deadlines and at operations that make no progress.
     pub(crate) fn housekeep(&mut self, now: Instant, finished: &mut Finished) {
         for group in self.groups.values_mut() {
-            if let Some(error) = group.overdue(now) {
+            if let Some(error) = group.verdict(now) {
                 group.fail_and_tell(&error, finished);
             }
             group.ask_about_stalls(now);
@@ -336,125 +342,6 @@ impl State {
             }
             self.endpoint.pool().free(group.connections.scratch);
             self.note_closed(id);
-        }
-    }
-}
-
-impl GroupState {
-    /// The error of the operation or message that has missed its deadline, if any.
-    fn overdue(&self, now: Instant) -> Option<Error> {
-        if let Some((operation, rank, after)) = self.mailbox.overdue(now) {
-            let whom = rank.map_or("any rank".into(), |rank| self.connections.describe(rank));
-            return Some(Error::Timeout {
-                operation,
-                waiting_for: whom,
-                after,
-            });
-        }
-        let operation = self
-            .executor
-            .operations
-            .iter()
-            .find(|operation| operation.due.deadline <= now)?;
-        let blocked = self
-            .executor
-            .operations
-            .iter()
-            .find_map(|operation| operation.blocked());
-        let waiting_for = match blocked {
-            Some(blocked) => format!("{}: {blocked}", self.connections.describe(blocked.rank())),
-            None => "operations before it".into(),
-        };
-        Some(Error::Timeout {
-            operation: format!(
-                "operation {} of group {}, {}",
-                operation.sequence,
-                self.name,
-                self.shown(operation.fingerprint)
-            ),
-            waiting_for,
-            after: operation.due.allowed,
-        })
-    }
-
-    /// Asks those who keep operations waiting whether they made the same call.
-    fn ask_about_stalls(&mut self, now: Instant) {
-        for operation in &mut self.executor.operations {
-            let Some(blocked) = operation.blocked().copied() else {
-                continue;
-            };
-            if now - operation.last_step < QUERY_AFTER || now - operation.last_query < QUERY_AFTER {
-                continue;
-            }
-            operation.last_query = now;
-            let query = Message::Query {
-                group: self.id,
-                sequence: operation.sequence,
-                fingerprint: operation.fingerprint,
-            };
-            if let Some(link) = &self.connections.links[blocked.rank() as usize] {
-                // A link that fails is noticed when it is read.
-                let _ = link.message(&query.encode(), &[]);
-            }
-        }
-    }
-
-    /// Answers a query, if this rank called something else.
-    fn answer(&self, rank: u32, sequence: u64, theirs: Fingerprint) {
-        let Some(mine) = self
-            .executor
-            .order()
-            .recall(sequence)
-            .filter(|mine| !mine.agrees(theirs))
-        else {
-            return;
-        };
-        if let Some(link) = &self.connections.links[rank as usize] {
-            let answer = Message::Different {
-                group: self.id,
-                sequence,
-                fingerprint: mine,
-            };
-            // A link that fails is noticed when it is read.
-            let _ = link.message(&answer.encode(), &[]);
-        }
-    }
-
-    fn desync(
-        &self,
-        sequence: u64,
-        rank: u32,
-        mine: Option<Fingerprint>,
-        theirs: Fingerprint,
-    ) -> Error {
-        let same = mine.is_some_and(|mine| mine.agrees(theirs));
-        let called = |fingerprint: Option<Fingerprint>| match fingerprint {
-            Some(fingerprint) if same => {
-                format!("called {}, after other operations", self.shown(fingerprint))
-            }
-            Some(fingerprint) => format!("called {}", self.shown(fingerprint)),
-            None => "called something else".into(),
-        };
-        let mine = format!(
-            "{} as operation {sequence} of group {}",
-            called(mine),
-            self.name
-        );
-        Error::Desync {
-            mine,
-            rank,
-            theirs: called(Some(theirs)),
-        }
-    }
-
-    /// "all-reduce(10 x float32, sum) by ring": a call, and its plan where that is settled.
-    fn shown(&self, call: Fingerprint) -> String {
-        let Some((collective, short)) = call.plan() else {
-            return call.to_string();
-        };
-        match self.selector.name_of(collective, short) {
-            Some(name) => format!("{call} by {name}, plan {short:04x}"),
-            None => format!("{call} by plan {short:04x}, which this rank does not know"),
         }
     }
 }

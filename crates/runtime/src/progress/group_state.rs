@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 use weft_transport::LinkError;
 
+use super::group_name::GroupName;
+use super::splits::Splits;
+use super::stalls::Suspicion;
 use crate::Error;
 use crate::call::{Call, Completion, Finished};
 use crate::channel::{Connections, Message, control_neighbours};
@@ -16,7 +19,7 @@ use crate::selection::{Chooser, Decision};
 /// A group, as the engine sees it.
 pub(crate) struct GroupState {
     pub(crate) id: u64,
-    pub(crate) name: String,
+    pub(crate) name: GroupName,
     pub(crate) connections: Connections,
     pub(crate) selector: Chooser,
     pub(crate) executor: Executor,
@@ -24,6 +27,10 @@ pub(crate) struct GroupState {
     /// Over unless its creation waits for the control neighbours. See `group/joining.rs`.
     pub(crate) joined: Arc<Completion>,
     pub(crate) broken: Option<Error>,
+    /// Set while nothing may go on.
+    pub(crate) suspicion: Option<Suspicion>,
+    /// The groups that were split off.
+    pub(crate) splits: Splits,
     /// Set when this rank has closed the group; ranges are freed as peers detach.
     pub(crate) closed: bool,
 }
@@ -38,7 +45,7 @@ pub(crate) enum Issued {
 
 impl GroupState {
     pub(crate) fn new(
-        name: String,
+        name: GroupName,
         connections: Connections,
         selector: Chooser,
         timeout: Duration,
@@ -64,6 +71,8 @@ impl GroupState {
             mailbox: Mailbox::default(),
             joined: Completion::done(),
             broken: None,
+            suspicion: None,
+            splits: Splits::default(),
             closed: false,
         }
     }
@@ -149,7 +158,8 @@ impl GroupState {
 
     /// Ends everything under way with an error. A group that is broken stays broken, for the first reason.
     pub(crate) fn fail(&mut self, error: &Error, finished: &mut Finished) {
-        let error = &self.mailbox.explained(error);
+        let error = &self.name.explained(self.mailbox.explained(error));
+        self.suspicion = None;
         if self.broken.is_none() {
             self.broken = Some(error.clone());
         }
@@ -173,7 +183,7 @@ impl GroupState {
         }
         self.connections.tell_all(&Message::Broken {
             group: self.id,
-            error: error.told_by(self.connections.rank),
+            error: error.told_by(self.name.rank(self.connections.rank)),
         });
         self.fail(error, finished);
     }
@@ -198,6 +208,12 @@ impl GroupState {
         operations.chain(self.mailbox.deadlines()).min()
     }
 
+    /// "rank 3 on host-b", for messages.
+    pub(super) fn describe(&self, rank: u32) -> String {
+        let host = self.connections.host_name(rank);
+        format!("rank {} on {host}", self.name.rank(rank))
+    }
+
     /// The number of things under way.
     pub(crate) fn pending(&self) -> usize {
         self.executor.operations.len() + self.mailbox.pending()
@@ -211,10 +227,7 @@ impl GroupState {
 
     /// "rank 3 on host-b, rank 5 on host-c"
     pub(crate) fn latecomers(&self) -> String {
-        let names: Vec<String> = self
-            .missing()
-            .map(|rank| self.connections.describe(rank))
-            .collect();
+        let names: Vec<String> = self.missing().map(|rank| self.describe(rank)).collect();
         names.join(", ")
     }
 

@@ -4,11 +4,15 @@
 mod dispatch;
 mod engine;
 mod failure;
+mod group_name;
 mod group_state;
 mod poller;
+mod splits;
+mod stalls;
 mod state;
 
 pub use engine::Waited;
 
 pub(crate) use engine::Engine;
+pub(crate) use group_name::GroupName;
 pub(crate) use group_state::{GroupState, Issued};

@@ -171,7 +171,7 @@ impl State {
     /// Such operations whose turn has come, the most urgent first: their numbers and groups.
     fn in_order(&self, such: fn(&Operation) -> bool) -> Vec<(u64, u64)> {
         let mut order: Vec<(std::cmp::Reverse<i32>, u64, u64)> = Vec::new();
-        for (id, group) in &self.groups {
+        for (id, group) in self.groups.iter().filter(|(_, g)| g.suspicion.is_none()) {
             let front = group.executor.front().filter(|op| such(op));
             order.extend(front.map(|op| (std::cmp::Reverse(op.call.priority), op.sequence, *id)));
         }

@@ -1,0 +1,149 @@
+//! Splits of a group: what was called under each name, here and on the ranks that were listed there.
+
+use std::collections::HashMap;
+
+use super::group_name::{GroupName, listed};
+use super::state::State;
+use crate::Error;
+use crate::call::{Finished, mix};
+use crate::channel::{Message, Split};
+
+/// So many calls are kept that other ranks have made and this one has not.
+const HEARD: usize = 1024;
+
+/// The splits of one group.
+#[derive(Default)]
+pub(crate) struct Splits {
+    /// For each name, the calls of this rank in their order, and whether they are settled: the new group is
+    /// there, so that what others tell can break it.
+    called: HashMap<String, Vec<(Split, bool)>>,
+    /// What other ranks have called and is not settled here.
+    heard: Vec<(u32, Split)>,
+}
+
+impl Splits {
+    /// Takes note of a call. Ranks that call alike derive the same identity from it without a word.
+    pub(crate) fn call(&mut self, group: u64, name: &str, ranks: &[u32]) -> Split {
+        let calls = self.called.entry(name.into()).or_default();
+        let same = calls.iter().filter(|(call, _)| call.ranks == ranks).count() as u64 + 1;
+        let words = name.bytes().map(u64::from);
+        let words = words.chain(ranks.iter().map(|rank| u64::from(*rank) << 8));
+        let split = Split {
+            child: mix(words.fold(group, mix), same),
+            name: name.into(),
+            number: calls.len(),
+            ranks: ranks.to_vec(),
+        };
+        calls.push((split.clone(), false));
+        split
+    }
+
+    /// Settles a call. Returns what others have called in its place, and their ranks.
+    fn settle(&mut self, mine: &Split) -> Vec<(u32, Split)> {
+        let calls = self.called.get_mut(&mine.name);
+        if let Some((_, settled)) = calls.and_then(|calls| calls.get_mut(mine.number)) {
+            *settled = true;
+        }
+        let heard = std::mem::take(&mut self.heard).into_iter();
+        let same = |(_, call): &(u32, Split)| call.name == mine.name && call.number == mine.number;
+        let (mut calls, others): (Vec<_>, Vec<_>) = heard.partition(same);
+        self.heard = others;
+        calls.retain(|(_, call)| call.ranks != mine.ranks);
+        calls
+    }
+
+    /// What this rank has called in place of another's call, if it is settled and lists other ranks.
+    fn hear(&mut self, from: u32, theirs: &Split) -> Option<Split> {
+        let calls = self.called.get(&theirs.name);
+        match calls.and_then(|calls| calls.get(theirs.number)) {
+            Some((mine, true)) => (mine.ranks != theirs.ranks).then(|| mine.clone()),
+            _ => {
+                self.heard.truncate(HEARD - 1);
+                self.heard.push((from, theirs.clone()));
+                None
+            }
+        }
+    }
+}
+
+impl State {
+    /// Tells the members of a new group how it was made, and breaks it if others have listed other ranks.
+    pub(crate) fn settle_split(
+        &mut self,
+        parent: u64,
+        mine: &Split,
+        finished: &mut Finished,
+    ) -> Result<(), Error> {
+        if let Some(child) = self.groups.get(&mine.child) {
+            child.connections.tell_all(&Message::Split {
+                group: parent,
+                split: mine.clone(),
+            });
+        }
+        let others = match self.groups.get_mut(&parent) {
+            Some(group) => group.splits.settle(mine),
+            None => Vec::new(),
+        };
+        let disagree = |(from, theirs)| self.disagree(parent, mine, from, &theirs, finished);
+        others
+            .into_iter()
+            .filter_map(disagree)
+            .next()
+            .map_or(Ok(()), Err)
+    }
+
+    /// Another rank tells what it has called.
+    pub(super) fn hear_split(
+        &mut self,
+        parent: u64,
+        from: u32,
+        theirs: &Split,
+        finished: &mut Finished,
+    ) {
+        let group = self.groups.get_mut(&parent);
+        if let Some(mine) = group.and_then(|group| group.splits.hear(from, theirs)) {
+            self.disagree(parent, &mine, from, theirs, finished);
+        }
+    }
+
+    /// Breaks the groups that two ranks have made of different lists.
+    fn disagree(
+        &mut self,
+        parent: u64,
+        mine: &Split,
+        from: u32,
+        theirs: &Split,
+        finished: &mut Finished,
+    ) -> Option<Error> {
+        let group = self.groups.get(&parent)?;
+        let (rank, peer) = (group.connections.rank, group.connections.endpoint_of(from));
+        let error = differing_lists(&group.name, (rank, mine), (from, theirs));
+        if let Some(child) = self.groups.get_mut(&mine.child) {
+            child.told_broken(error.clone(), finished);
+        }
+        if let Some(link) = self.any_link_to(peer) {
+            let broken = Message::Broken {
+                group: theirs.child,
+                error: error.clone(),
+            };
+            // A link that fails is noticed when it is read.
+            let _ = link.message(&broken.encode(), &[]);
+        }
+        Some(error)
+    }
+}
+
+/// The same text on both ranks.
+fn differing_lists(parent: &GroupName, mine: (u32, &Split), theirs: (u32, &Split)) -> Error {
+    let mut calls = [mine, theirs].map(|(rank, split)| {
+        let members: Vec<u32> = split.ranks.iter().map(|rank| parent.rank(*rank)).collect();
+        (parent.rank(rank), listed(&members))
+    });
+    calls.sort();
+    let [(a, first), (b, second)] = calls;
+    Error::Config(format!(
+        "ranks disagree about the members of group {}: rank {a} made it of ranks {first}, rank {b} of \
+         ranks {second}. All ranks must make a group with the same list of ranks",
+        mine.1.name
+    ))
+}

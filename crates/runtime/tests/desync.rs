@@ -1,0 +1,211 @@
+//! Ranks that disagree are told about what, by the numbers that the ranks met with, and alike on all ranks.
+
+mod ranks;
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use ranks::Ranks;
+use weft_kernels::DType;
+use weft_runtime::{Call, Counts, Error, Group, Op, SplitOptions, TransportChoice, Waited};
+use weft_schedule::Collective;
+
+const TRANSPORTS: [TransportChoice; 2] = [TransportChoice::Loopback, TransportChoice::Tcp];
+
+fn run(group: &Group, collective: Collective, timeout: Duration) -> Result<(), Error> {
+    let mut buffer = vec![1.0_f32; 100];
+    let call = Call {
+        collective,
+        dtype: DType::F32,
+        op: Op::Sum,
+        input: buffer.as_ptr().cast(),
+        output: buffer.as_mut_ptr().cast(),
+        counts: Counts::Equal(100),
+        priority: 0,
+        timeout: Some(timeout),
+        algorithm: None,
+        tiling: Default::default(),
+    };
+    // SAFETY: the buffer lives until the wait is over.
+    let work = unsafe { group.issue(call, false) }?;
+    assert_eq!(work.wait(None, &mut || false)?, Waited::Done);
+    Ok(())
+}
+
+fn texts(errors: &[Error], is: fn(&Error) -> bool) -> Vec<String> {
+    assert!(errors.iter().all(is), "{errors:?}");
+    errors.iter().map(Error::to_string).collect()
+}
+
+fn is_desync(error: &Error) -> bool {
+    matches!(error, Error::Desync { .. })
+}
+
+const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn every_rank_is_told_what_the_others_called() {
+    for transport in TRANSPORTS {
+        let root = Collective::Broadcast { root: 1 };
+        let errors = Ranks::run(transport, 4, |group| {
+            let collective = match group.rank() {
+                1 => root,
+                _ => Collective::AllReduce,
+            };
+            run(group, collective, LONG)
+                .and_then(|()| run(group, Collective::AllReduce, LONG))
+                .unwrap_err()
+        });
+        for text in texts(&errors, is_desync) {
+            assert!(text.contains("rank 1 called broadcast("), "{text}");
+            let other = |rank| text.contains(&format!("rank {rank} called all-reduce("));
+            assert!([0, 2, 3].into_iter().any(other), "{text}");
+            assert!(text.contains("as operation 0 of group test"), "{text}");
+            assert!(
+                !text.contains("this rank") && !text.contains("plan"),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_call_that_differed_is_named_when_a_later_one_tells() {
+    for transport in TRANSPORTS {
+        let errors = Ranks::run(transport, 2, |group| {
+            // Each is its own root and waits for nobody.
+            let own = Collective::Broadcast { root: group.rank() };
+            run(group, Collective::Barrier, LONG).unwrap();
+            run(group, own, LONG)
+                .and_then(|()| run(group, Collective::AllReduce, LONG))
+                .unwrap_err()
+        });
+        for text in texts(&errors, is_desync) {
+            for rank in [0, 1] {
+                let call = format!("rank {rank} called broadcast(100 x float32, root {rank})");
+                assert!(text.contains(&call), "{text}");
+            }
+            assert!(text.contains("as operation 1 of"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn messages_name_the_collective_the_group_and_the_ranks_that_met() {
+    for transport in TRANSPORTS {
+        let found = Ranks::run(transport, 3, |group| {
+            let pair = group.split(&[1, 2], "pair", SplitOptions::default());
+            let pair = pair.unwrap()?;
+            run(&pair, Collective::Barrier, LONG).unwrap();
+            if group.rank() == 2 {
+                while pair.broken().is_none() {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                return pair.broken();
+            }
+            let soon = Duration::from_millis(300);
+            run(&pair, Collective::AllReduce, soon).err()
+        });
+        let errors: Vec<Error> = found.into_iter().flatten().collect();
+        let texts = texts(&errors, |error| matches!(error, Error::Timeout { .. }));
+        assert_eq!(texts.len(), 2);
+        for text in &texts {
+            assert!(text.contains("all-reduce(100 x float32, sum)"), "{text}");
+            assert!(
+                text.contains("in group pair (ranks 1, 2 of test)"),
+                "{text}"
+            );
+            assert!(text.contains("waiting for rank 2 on "), "{text}");
+            assert!(!text.contains("signal") && !text.contains("plan"), "{text}");
+        }
+        assert!(texts[1].contains("rank 1: all-reduce("), "{}", texts[1]);
+    }
+}
+
+#[test]
+fn a_lost_rank_is_named_by_both_its_numbers() {
+    let found = Ranks::run(TransportChoice::Loopback, 3, |group| {
+        let pair = group.split(&[1, 2], "pair", SplitOptions::default());
+        let pair = pair.unwrap()?;
+        run(&pair, Collective::Barrier, LONG).unwrap();
+        match pair.rank() {
+            0 => run(&pair, Collective::AllReduce, LONG).err(),
+            _ => None,
+        }
+    });
+    let error = found[1].clone().unwrap();
+    assert!(
+        matches!(error, Error::PeerLost { rank: Some(1), .. }),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    assert!(text.contains("it is rank 2 of test"), "{text}");
+}
+
+/// What every rank is told whose members of a new group are these, where the other ranks have other lists.
+fn disagree(transport: TransportChoice, lists: &[&[u32]]) -> Vec<Option<Error>> {
+    let (since, told) = (Instant::now(), Barrier::new(lists.len()));
+    let errors = Ranks::run(transport, lists.len() as u32, |group| {
+        let list = lists[group.rank() as usize];
+        let error = match group.split(list, "pairs", SplitOptions::default()) {
+            Ok(Some(child)) => run(&child, Collective::AllReduce, LONG).err(),
+            Ok(None) => None,
+            Err(error) => Some(error),
+        };
+        told.wait();
+        error
+    });
+    assert!(since.elapsed() < LONG / 2, "{:?}", since.elapsed());
+    errors
+}
+
+#[test]
+fn different_lists_for_one_group_are_told_to_its_members() {
+    for transport in TRANSPORTS {
+        let cases: [&[&[u32]]; 4] = [
+            &[&[0, 1, 2], &[0, 1], &[0, 1, 2]],
+            &[&[0, 1], &[1, 0]],
+            &[&[0, 1], &[1, 2], &[2, 0]],
+            &[&[0, 1], &[0, 2], &[0, 2]],
+        ];
+        for lists in cases {
+            let errors = disagree(transport, lists);
+            for (rank, error) in errors.into_iter().enumerate() {
+                let Some(error) = error else {
+                    assert!(
+                        !lists[rank].contains(&(rank as u32)),
+                        "rank {rank} of {lists:?}"
+                    );
+                    continue;
+                };
+                let text = error.to_string();
+                assert!(matches!(error, Error::Config(_)), "{error:?}");
+                assert!(text.contains("members of group pairs"), "{text}");
+                let named = lists.iter().enumerate().filter(|(rank, list)| {
+                    let list = format!("{list:?}").replace(['[', ']'], "");
+                    let list = list.replace("0, 1, 2", "0-2");
+                    text.contains(&format!("rank {rank} of ranks {list}"))
+                        || text.contains(&format!("rank {rank} made it of ranks {list}"))
+                });
+                assert_eq!(named.count(), 2, "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn disjoint_and_overlapping_groups_of_one_name_go_on_to_work() {
+    Ranks::run(TransportChoice::Loopback, 4, |group| {
+        let half: &[u32] = match group.rank() {
+            0 | 2 => &[0, 2],
+            _ => &[1, 3],
+        };
+        for list in [half, &[0, 1, 2], &[3, 1], half] {
+            let child = group.split(list, "part", SplitOptions::default()).unwrap();
+            if let Some(child) = child {
+                run(&child, Collective::AllReduce, LONG).unwrap();
+            }
+        }
+        run(group, Collective::Barrier, LONG).unwrap();
+    });
+}
