@@ -1,21 +1,26 @@
 //! The executor: runs the tiles of an operation, instruction by instruction, until each is blocked or done.
+//!
+//! [Note: Puts under way] A tile goes on behind a put. It stops where its source might be overwritten: before a step of its own
+//! that writes there, before its end, and, unless only this rank can write there, before it signals to anybody but the put's
+//! receiver, as the signal may be what allows another peer to write. Signals to the receiver need no care, nor do those that
+//! it sends in turn: they are ordered behind the put.
 
 mod claims;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use weft_kernels::DType;
 use weft_schedule::Slice;
-use weft_transport::{Link, LinkError, Progress, Segment, Signal};
+use weft_transport::{Link, LinkError, RegionKey, Segment, Signal, Submission};
 
 use crate::call::Fingerprint;
 use crate::channel::{flag_value, slot_of};
-use crate::group_state::GroupState;
+use crate::group_state::{GroupState, Remote};
 use crate::inline::Outcome;
 use crate::memory::{self, Pieces};
-use crate::operation::{Running, Tile};
+use crate::operation::{Running, Tile, UnderWay};
 use crate::place::Place;
 use crate::plan::{Instruction, Work};
 use crate::{Call, Error};
@@ -104,8 +109,6 @@ pub(crate) enum Trouble {
 pub(crate) struct Budget {
     /// Bytes that may still be read or written.
     pub(crate) bytes: u64,
-    /// For naming puts.
-    pub(crate) next_token: u64,
 }
 
 impl GroupState {
@@ -153,7 +156,7 @@ impl GroupState {
         budget: &mut Budget,
     ) -> Result<bool, Trouble> {
         let lane = self.operations[position].lane();
-        let mut progressed = self.start_tiles(position, lane, running, pool, budget)?;
+        let mut progressed = self.start_tiles(position, lane, running, pool)?;
         let mut tiles = std::mem::take(&mut running.tiles);
         let operation = &self.operations[position];
         let mut run = Run {
@@ -194,7 +197,6 @@ impl GroupState {
         lane: usize,
         running: &mut Running,
         pool: &Segment,
-        budget: &mut Budget,
     ) -> Result<bool, Trouble> {
         let mut started = false;
         let in_flight = running.plan.tiles_in_flight;
@@ -214,7 +216,6 @@ impl GroupState {
                     channel.landed[lane][slot_of(g)] = g + 1;
                 }
             }
-            budget.next_token += 1;
             memory::prepare(
                 &self.operations[position].call,
                 self.rank,
@@ -226,8 +227,8 @@ impl GroupState {
                 index: running.next,
                 g,
                 next: 0,
-                token: budget.next_token,
-                putting: None,
+                puts: Vec::new(),
+                shown: None,
                 blocked: None,
                 done: false,
             });
@@ -270,7 +271,7 @@ impl GroupState {
             let (Some(link), Some(channel)) = (&self.links[rank], &self.channels[rank]) else {
                 continue;
             };
-            let Some(remote) = channel.remote else {
+            let Some(remote) = &channel.remote else {
                 continue;
             };
             let signal = Signal {
@@ -305,6 +306,7 @@ impl Run<'_> {
         let start = tile.next;
         let program = &self.running.plan.program;
         tile.blocked = None;
+        self.let_go(tile)?;
         while tile.next < program.len() && self.budget.bytes > 0 {
             if let Some(blocked) = self.instruction(&program[tile.next], tile)? {
                 tile.blocked = Some(blocked);
@@ -312,8 +314,28 @@ impl Run<'_> {
             }
             tile.next += 1;
         }
-        tile.done = tile.next == program.len();
+        if tile.next == program.len() {
+            tile.blocked = tile.blocked_by_put(|_| true);
+            tile.done = tile.blocked.is_none();
+        }
         Ok(tile.next > start || tile.done)
+    }
+
+    /// Forgets the puts that are complete.
+    fn let_go(&self, tile: &mut Tile) -> Result<(), Trouble> {
+        if tile.puts.is_empty() {
+            return Ok(());
+        }
+        let mut under_way = Vec::new();
+        for put in std::mem::take(&mut tile.puts) {
+            let (link, _) = self.link(put.to)?;
+            let complete = link.completed(put.ticket);
+            if !complete.map_err(|error| Trouble::Link(put.to, error))? {
+                under_way.push(put);
+            }
+        }
+        tile.puts = under_way;
+        Ok(())
     }
 
     /// Executes one instruction, or says why it cannot be executed yet.
@@ -327,8 +349,11 @@ impl Run<'_> {
             Instruction::Signal { to, id } => self.signal(*to, *id, tile),
             Instruction::Put { dst, src, signal } => self.put(dst, src, *signal, tile),
             Instruction::Work(work) => {
-                self.work(work, tile);
-                Ok(None)
+                let blocked = self.before_work(work, tile);
+                if blocked.is_none() {
+                    self.work(work, tile);
+                }
+                Ok(blocked)
             }
             Instruction::Own { claim, work } => self.own(*claim, work, tile),
             Instruction::Help { .. } => self.before_help(tile),
@@ -401,22 +426,20 @@ impl Run<'_> {
     }
 
     fn signal(&self, to: u32, id: u32, tile: &Tile) -> Result<Option<Blocked>, Trouble> {
-        let (link, channel) = self.link(to)?;
-        let line = channel + self.flag_line(tile);
+        let (link, remote) = self.link(to)?;
+        if let Some(blocked) = tile.blocked_by_put(|put| !put.private && put.to != to) {
+            return Ok(Some(blocked));
+        }
         let signal = Signal {
-            offset: line,
+            offset: remote.channel + self.flag_line(tile),
             value: flag_value(tile.g, id),
         };
-        let result = if id == 0 {
-            self.signal_with_fingerprint(to, link, signal, tile)
-        } else {
-            link.signal(signal).map(|()| Progress::Done)
+        let result = match id {
+            0 => self.signal_with_fingerprint(to, (link, remote), signal, tile),
+            _ => link.signal(signal),
         };
-        match result {
-            Ok(Progress::Done) => Ok(None),
-            Ok(Progress::Pending) => Ok(Some(Blocked::Link { to })),
-            Err(error) => Err(Trouble::Link(to, error)),
-        }
+        result.map_err(|error| Trouble::Link(to, error))?;
+        Ok(None)
     }
 
     /// What lies behind the flag of a tile's first signal to a peer: see [`Fingerprint::behind_flag`].
@@ -430,39 +453,32 @@ impl Run<'_> {
     fn signal_with_fingerprint(
         &self,
         to: u32,
-        link: &dyn Link,
+        (link, remote): (&dyn Link, &Remote),
         signal: Signal,
         tile: &Tile,
-    ) -> Result<Progress, LinkError> {
-        let Some(memory) = link.memory() else {
-            return self.put_fingerprint(to, link, signal.offset, Some(signal), tile);
+    ) -> Result<(), LinkError> {
+        let Some(pool) = &remote.pool else {
+            return self.show_fingerprint(to, link, signal.offset, Some(signal), tile);
         };
-        let words = self.fingerprint_words(to, tile);
-        for (index, word) in words.into_iter().enumerate() {
-            // In bounds: `GroupState::granted` has checked the channel against the peer's pool.
-            let address = memory
-                .base
-                .as_ptr()
-                .wrapping_add(signal.offset as usize + 8 * (index + 1));
-            // SAFETY: the word lies in the channel that the peer has granted, aligned, mapped while the link exists; everybody
-            // accesses it atomically.
-            let target = unsafe { AtomicU64::from_ptr(address.cast()) };
+        // In bounds: `GroupState::granted` has checked the channel against the peer's pool.
+        for (index, word) in (1..).zip(self.fingerprint_words(to, tile)) {
+            let target = pool.word(signal.offset + 8 * index);
             target.store(word, Ordering::Relaxed);
         }
-        link.signal(signal).map(|()| Progress::Done)
+        link.signal(signal)
     }
 
     /// Sends what lies behind a flag over a link, and then the signal, if it is given.
-    fn put_fingerprint(
+    fn show_fingerprint(
         &self,
         to: u32,
         link: &dyn Link,
         line: u64,
         signal: Option<Signal>,
         tile: &Tile,
-    ) -> Result<Progress, LinkError> {
+    ) -> Result<(), LinkError> {
         let words = self.fingerprint_words(to, tile).map(u64::to_ne_bytes);
-        link.put(tile.token, line + 8, &[words.as_flattened()], signal)
+        link.inject(RegionKey::POOL, line + 8, words.as_flattened(), signal)
     }
 
     fn put(
@@ -472,35 +488,72 @@ impl Run<'_> {
         signal: Option<u32>,
         tile: &mut Tile,
     ) -> Result<Option<Blocked>, Trouble> {
-        let (link, channel) = self.link(dst.rank)?;
+        let to = dst.rank;
+        let (link, remote) = self.link(to)?;
         let place = self.place(tile);
-        let pieces = Pieces::of(&place, src);
-        let line = channel + self.flag_line(tile);
-        // The first signal's fingerprint goes ahead of the payload, once, so that all of it can leave together.
-        if signal == Some(0) && tile.putting != Some(dst.rank) {
-            let shown = self.put_fingerprint(dst.rank, link, line, None, tile);
-            if shown.map_err(|error| Trouble::Link(dst.rank, error))? == Progress::Pending {
-                return Ok(Some(Blocked::Link { to: dst.rank }));
+        let mut source = Pieces::of(&place, src);
+        let private = place.is_private(src);
+        let bytes = source.bytes();
+        let within = place.landing_at_peer(dst);
+        if signal.is_some()
+            && let Some(blocked) = tile.blocked_by_put(|put| !put.private && put.to != to)
+        {
+            return Ok(Some(blocked));
+        }
+        if let Some(staging) = self.staging(to).filter(|_| private) {
+            let at = self
+                .pool
+                .base()
+                .as_ptr()
+                .wrapping_add((staging + within) as usize);
+            let occupied = |put: &UnderWay| put.source.overlap(at, bytes as usize);
+            if let Some(blocked) = tile.blocked_by_put(occupied) {
+                return Ok(Some(blocked));
             }
+            source = source.staged(self.pool, staging + within);
+        }
+        let failed = |error| Trouble::Link(to, error);
+        let line = remote.channel + self.flag_line(tile);
+        // The first signal's fingerprint goes ahead of the payload, once, so that all of it can leave together.
+        if signal == Some(0) && tile.shown != Some(to) {
+            let shown = self.show_fingerprint(to, link, line, None, tile);
+            shown.map_err(failed)?;
+            tile.shown = Some(to);
         }
         let signal = signal.map(|id| Signal {
             offset: line,
             value: flag_value(tile.g, id),
         });
-        let offset = place.landing_at_peer(dst);
-        let bytes = pieces.bytes();
-        match link.put(tile.token, offset, pieces.slices(), signal) {
-            Ok(Progress::Done) => {
-                tile.putting = None;
-                self.budget.bytes = self.budget.bytes.saturating_sub(bytes);
-                Ok(None)
-            }
-            Ok(Progress::Pending) => {
-                tile.putting = Some(dst.rank);
-                Ok(Some(Blocked::Link { to: dst.rank }))
-            }
-            Err(error) => Err(Trouble::Link(dst.rank, error)),
+        let offset = remote.channel + within;
+        let posted = link.put(RegionKey::POOL, offset, source.as_slice(), signal);
+        match posted.map_err(failed)? {
+            Submission::Full => return Ok(Some(Blocked::Link { to })),
+            Submission::Done => {}
+            Submission::UnderWay(ticket) => tile.puts.push(UnderWay {
+                to,
+                ticket,
+                source,
+                private,
+            }),
         }
+        tile.shown = None;
+        self.budget.bytes = self.budget.bytes.saturating_sub(bytes);
+        Ok(None)
+    }
+
+    /// Where what is put to a peer must be copied first, in the pool, if it must.
+    fn staging(&self, to: u32) -> Option<u64> {
+        let channel = self.group.channels[to as usize].as_ref()?;
+        Some(channel.staging.as_ref()?.offset)
+    }
+
+    /// Why a step cannot be executed yet: a put reads what it writes.
+    fn before_work(&self, work: &Work, tile: &Tile) -> Option<Blocked> {
+        if tile.puts.is_empty() {
+            return None;
+        }
+        let place = self.place(tile);
+        tile.blocked_by_put(|put| memory::overwrites(&place, work, &put.source))
     }
 
     fn work(&mut self, work: &Work, tile: &Tile) {
@@ -515,18 +568,21 @@ impl Run<'_> {
         self.budget.bytes = self.budget.bytes.saturating_sub(bytes);
     }
 
-    /// The link to a peer, and where this rank's channel lies in that peer's pool.
-    fn link(&self, to: u32) -> Result<(&dyn Link, u64), Trouble> {
+    /// The link to a peer, and what that has granted.
+    fn link(&self, to: u32) -> Result<(&dyn Link, &Remote), Trouble> {
         let link = self.group.links[to as usize].as_deref();
-        let remote = self.group.channels[to as usize]
-            .as_ref()
-            .and_then(|channel| channel.remote);
-        match (link, remote) {
-            (Some(link), Some(remote)) => Ok((link, remote.channel)),
-            _ => Err(Trouble::Other(Error::Internal(format!(
-                "no channel to rank {to}"
-            )))),
-        }
+        let channel = self.group.channels[to as usize].as_ref();
+        let remote = channel.and_then(|channel| channel.remote.as_ref());
+        link.zip(remote)
+            .ok_or_else(|| Trouble::Other(Error::Internal(format!("no channel to rank {to}"))))
+    }
+}
+
+impl Tile {
+    /// What it waits for as long as such a put is under way.
+    fn blocked_by_put(&self, such: impl Fn(&UnderWay) -> bool) -> Option<Blocked> {
+        let put = self.puts.iter().find(|put| such(put))?;
+        Some(Blocked::Link { to: put.to })
     }
 }
 

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_transport::{EndpointId, Link, LinkError};
+use weft_transport::{EndpointId, Link, LinkError, RegionKey};
 
 use crate::Error;
 use crate::call::Fingerprint;
 use crate::engine::Finished;
 use crate::execute::Trouble;
-use crate::group_state::{GroupState, Remote};
+use crate::group_state::GroupState;
 use crate::incoming::Letter;
 use crate::message::{ENVELOPE_BYTES, Message};
 use crate::state::State;
@@ -38,15 +38,18 @@ impl State {
         let result = match letter.message {
             Message::Grant {
                 channel, scratch, ..
-            } => self.grant(id, rank, Remote { channel, scratch }),
+            } => self.grant(id, rank, channel, scratch),
             Message::Detach { .. } => {
                 self.departed(id, rank);
                 Ok(())
             }
             Message::Symmetric {
-                id: piece, bytes, ..
+                id: piece,
+                bytes,
+                region,
+                ..
             } => {
-                group.symmetric_arrived(rank, piece, bytes, letter.descriptors);
+                group.symmetric_arrived(rank, piece, bytes, RegionKey(region));
                 Ok(())
             }
             Message::Released { id: piece, .. } => {
@@ -82,12 +85,12 @@ impl State {
         }
     }
 
-    fn grant(&mut self, id: u64, rank: u32, remote: Remote) -> Result<(), Trouble> {
+    fn grant(&mut self, id: u64, rank: u32, channel: u64, scratch: u64) -> Result<(), Trouble> {
         self.answer_grant(id, rank)?;
         match self.groups.get_mut(&id) {
             // Without a channel, the link has ended since: who needs it is told when it asks for it.
             Some(group) if group.channels[rank as usize].is_some() => group
-                .granted(rank, remote)
+                .granted(rank, channel, scratch)
                 .map_err(|error| Trouble::Link(rank, error)),
             _ => Ok(()),
         }
@@ -250,7 +253,7 @@ impl State {
         .encode();
         for watched in self.links.values() {
             // A link that fails is noticed when it is read.
-            let _ = watched.link.message(&news, &[]);
+            let _ = watched.link.message(&news);
         }
         self.endpoint.forget(peer);
     }
@@ -329,9 +332,12 @@ impl GroupState {
     pub(crate) fn release_channel(&mut self, rank: u32, pool: &crate::pool::Pool) {
         if let Some(channel) = self.channels[rank as usize].take() {
             if let Some(link) = &self.links[rank as usize] {
-                link.revoke(channel.local.range());
+                link.revoke(RegionKey::POOL, channel.local.range());
             }
             pool.free(channel.local);
+            if let Some(staging) = channel.staging {
+                pool.free(staging);
+            }
         }
     }
 
@@ -386,7 +392,7 @@ impl GroupState {
             };
             if let Some(link) = &self.links[blocked.rank() as usize] {
                 // A link that fails is noticed when it is read.
-                let _ = link.message(&query.encode(), &[]);
+                let _ = link.message(&query.encode());
             }
         }
     }
@@ -407,7 +413,7 @@ impl GroupState {
                 fingerprint: mine,
             };
             // A link that fails is noticed when it is read.
-            let _ = link.message(&answer.encode(), &[]);
+            let _ = link.message(&answer.encode());
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weft_transport::{EndpointId, Link, LinkError};
+use weft_transport::{EndpointId, Link, LinkError, RegionKey, Segment};
 
 use crate::call::knows_all_counts;
 use crate::channel::{LANES, Layout, SLOTS};
@@ -36,6 +36,8 @@ pub(crate) struct Lane {
 pub(crate) struct Channel {
     /// The part of this rank's pool that the peer writes to.
     pub(crate) local: PoolRange,
+    /// Where what this rank writes there lies before, if the link needs registered memory: laid out as the peer's channel.
+    pub(crate) staging: Option<PoolRange>,
     /// Where this rank writes in the peer's pool, once granted.
     pub(crate) remote: Option<Remote>,
     /// For each slot: one more than the last tile for which this rank put something there.
@@ -43,10 +45,12 @@ pub(crate) struct Channel {
 }
 
 /// Offsets in a peer's pool.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Remote {
     pub(crate) channel: u64,
     pub(crate) scratch: u64,
+    /// The pool, where it is mapped.
+    pub(crate) pool: Option<Arc<Segment>>,
 }
 
 /// A group, as the engine sees it.
@@ -180,10 +184,13 @@ impl GroupState {
         if self.channels[peer].is_some() {
             return Ok(());
         }
-        let local = endpoint
-            .pool()
-            .allocate(self.layout.channel_bytes(), 4096)?;
-        link.grant(local.range());
+        let allocate = || endpoint.pool().allocate(self.layout.channel_bytes(), 4096);
+        let local = allocate()?;
+        let staging = match link.capabilities().needs_registration {
+            true => Some(allocate()?),
+            false => None,
+        };
+        let granted = link.grant(RegionKey::POOL, local.range());
         let grant = Message::Grant {
             group: self.id,
             channel: local.offset,
@@ -191,33 +198,44 @@ impl GroupState {
         };
         self.channels[peer] = Some(Channel {
             local,
+            staging,
             remote: None,
             landed: Default::default(),
         });
-        link.message(&grant.encode(), &[])
-            .map_err(|error| Error::from_link(error, Some(rank), self.host_name(rank)))
+        let told = granted.and_then(|()| link.message(&grant.encode()));
+        told.map_err(|error| Error::from_link(error, Some(rank), self.host_name(rank)))
     }
 
     /// Takes note of what a peer has granted. An offset outside its pool is a breach of the protocol.
-    pub(crate) fn granted(&mut self, rank: u32, remote: Remote) -> Result<(), LinkError> {
+    pub(crate) fn granted(
+        &mut self,
+        rank: u32,
+        channel_at: u64,
+        scratch: u64,
+    ) -> Result<(), LinkError> {
         let peer = rank as usize;
         let (Some(link), Some(channel)) = (&self.links[peer], &mut self.channels[peer]) else {
             return Err(LinkError::Protocol("a grant without a channel".into()));
         };
-        if let Some(memory) = link.memory() {
+        let pool = link.memory(RegionKey::POOL);
+        if let Some(pool) = &pool {
             let fits = |start: u64, bytes: u64| {
                 start.is_multiple_of(64)
                     && start
                         .checked_add(bytes)
-                        .is_some_and(|end| end <= memory.len as u64)
+                        .is_some_and(|end| end <= pool.len())
             };
-            if !fits(remote.channel, self.layout.channel_bytes())
-                || !fits(remote.scratch, self.layout.scratch_total())
+            if !fits(channel_at, self.layout.channel_bytes())
+                || !fits(scratch, self.layout.scratch_total())
             {
                 return Err(LinkError::Protocol("a grant outside of the pool".into()));
             }
         }
-        channel.remote = Some(remote);
+        channel.remote = Some(Remote {
+            channel: channel_at,
+            scratch,
+            pool,
+        });
         if let Some(inline) = &self.inline {
             inline.connect(self);
         }
@@ -233,19 +251,10 @@ impl GroupState {
             inline.end();
         }
         for operation in self.operations.drain(..) {
-            operation.abandon(&self.links);
+            operation.cancel(&self.links);
             finished.push((operation.completion.clone(), Err(error.clone())));
         }
-        // A fragment of a message may be on its way.
-        for link in self.links.iter().flatten() {
-            link.abandon(self.message_token());
-        }
-        self.mailbox.fail(error, finished);
-    }
-
-    /// What names this group's point-to-point puts: unlike any tile's token, since those count up from 1.
-    pub(crate) fn message_token(&self) -> u64 {
-        u64::MAX - (self.id & 0xffff_ffff)
+        self.mailbox.fail(&self.links, error, finished);
     }
 
     /// As [`GroupState::fail`], and tells all members that can be told.
@@ -278,7 +287,7 @@ impl GroupState {
         let bytes = message.encode();
         for link in self.links.iter().flatten() {
             // A link that fails is noticed when it is read.
-            let _ = link.message(&bytes, &[]);
+            let _ = link.message(&bytes);
         }
     }
 

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use weft_schedule::{Collective, Rank};
-use weft_transport::{Link, LinkError, PeerMemory, Segment};
+use weft_transport::{Link, LinkError, Segment};
 
 use crate::call::{COLLECTIVES, Fingerprint, Op, collective_index};
 use crate::channel::{INLINE_SLOTS, Layout};
@@ -52,7 +52,7 @@ pub(crate) const INLINE_RANKS: usize = 16;
 /// How to reach a peer's slots.
 struct Peer {
     link: Arc<dyn Link>,
-    memory: PeerMemory,
+    pool: Arc<Segment>,
     /// Where this rank's slots begin in the peer's pool.
     theirs: u64,
     /// Where the peer's slots begin in this rank's pool.
@@ -227,9 +227,9 @@ impl Inline {
                 state.links[rank as usize].clone()?,
                 state.channels[rank as usize].as_ref()?,
             );
-            let remote = channel.remote?;
+            let remote = channel.remote.as_ref()?;
             Some(Some(Peer {
-                memory: link.memory()?,
+                pool: remote.pool.clone()?,
                 link,
                 theirs: remote.channel + self.layout.inline(0),
                 mine: channel.local.offset + self.layout.inline(0),

@@ -48,7 +48,7 @@ mod work;
 
 pub use call::{Call, Counts, Op};
 pub use domains::{Domain, Parts};
-pub use endpoint::{Address, Endpoint, EndpointOptions, TransportChoice};
+pub use endpoint::{Address, Endpoint, EndpointOptions, TransportAddress, TransportChoice};
 pub use error::Error;
 pub use explain::Explanation;
 pub use group::{Group, GroupOptions, SplitOptions};

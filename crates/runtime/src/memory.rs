@@ -6,7 +6,7 @@
 
 use weft_kernels::{Finish, ReduceOp};
 use weft_schedule::Slice;
-use weft_transport::Segment;
+use weft_transport::{Iovec, Segment};
 
 use crate::call::Op;
 use crate::execute::element_type;
@@ -14,38 +14,82 @@ use crate::geometry::Side;
 use crate::mailbox::{Source, Target};
 use crate::operation::Running;
 use crate::place::Place;
+use crate::plan::Work;
 use crate::{Call, Counts};
 
 /// The pieces of memory that a put sends, one behind the other.
-pub(crate) struct Pieces<'a> {
-    slices: Vec<&'a [u8]>,
-}
+#[derive(Debug)]
+pub(crate) struct Pieces(Vec<Iovec>);
 
-impl<'a> Pieces<'a> {
+impl Pieces {
     /// The pieces of a slice of this rank's own memory.
-    pub(crate) fn of(place: &Place<'a>, src: &Slice) -> Self {
-        let bytes = place.dtype().size();
-        let runs = place
-            .runs(src, src)
-            .into_iter()
-            .filter(|(_, elements)| *elements > 0);
-        let slices = runs
-            .map(|(skip, elements)| {
-                let address = place.address(src, skip);
-                // SAFETY: see [Note: Who may touch what]; nobody writes to the source of a put before it is done.
-                unsafe { std::slice::from_raw_parts(address, elements * bytes) }
-            })
-            .collect();
-        Pieces { slices }
+    pub(crate) fn of(place: &Place<'_>, src: &Slice) -> Self {
+        let named = ranges(place, src, src).map(|(start, bytes)| {
+            // SAFETY: see [Note: Who may touch what]; while the put is under way, the executor lets nothing write to its source.
+            unsafe { Iovec::new(start, bytes) }
+        });
+        Pieces(named.collect())
     }
 
-    pub(crate) fn slices(&self) -> &[&'a [u8]] {
-        &self.slices
+    pub(crate) fn as_slice(&self) -> &[Iovec] {
+        &self.0
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.slices.iter().map(|slice| slice.len() as u64).sum()
+        self.0.iter().map(|piece| piece.len() as u64).sum()
     }
+
+    /// Copies the pieces, one behind the other, to a place in the pool from where they can be sent.
+    pub(crate) fn staged(&self, pool: &Segment, offset: u64) -> Self {
+        let start = pool.base().as_ptr().wrapping_add(offset as usize);
+        let mut at = start;
+        for piece in &self.0 {
+            // SAFETY: the place is this rank's staging memory, as long as what the peer has granted; see also `Pieces::of`.
+            unsafe { weft_kernels::copy(&[at], piece.start(), piece.len()) };
+            at = at.wrapping_add(piece.len());
+        }
+        // SAFETY: as in `Pieces::of`.
+        Pieces(vec![unsafe { Iovec::new(start, self.bytes() as usize) }])
+    }
+
+    /// Whether any piece has bytes among these.
+    pub(crate) fn overlap(&self, start: *const u8, bytes: usize) -> bool {
+        let begins_before = |a: *const u8, b: *const u8, bytes| a < b.wrapping_add(bytes);
+        self.0.iter().any(|piece| {
+            begins_before(piece.start(), start, bytes)
+                && begins_before(start, piece.start(), piece.len())
+        })
+    }
+}
+
+/// Where a slice lies: the runs of bytes, which are measured as those of a step from `src` are.
+fn ranges<'a>(
+    place: &'a Place<'_>,
+    slice: &'a Slice,
+    src: &Slice,
+) -> impl Iterator<Item = (*mut u8, usize)> + use<'a> {
+    let bytes = element_type(slice, place.dtype()).size();
+    let runs = place.runs(src, slice).into_iter();
+    let runs = runs.filter(|(_, elements)| *elements > 0);
+    runs.map(move |(skip, elements)| (place.address(slice, skip), elements * bytes))
+}
+
+/// Whether a step writes where a put reads.
+pub(crate) fn overwrites(place: &Place<'_>, work: &Work, source: &Pieces) -> bool {
+    let (dsts, measured) = match work {
+        Work::Copy { dsts, src } => (dsts, src),
+        Work::Reduce { dsts, srcs, .. } => (dsts, measured(place, dsts, srcs)),
+    };
+    let hits = |dst| ranges(place, dst, measured).any(|(at, bytes)| source.overlap(at, bytes));
+    dsts.iter().any(hits)
+}
+
+/// The slice of a reduction that tells the lengths: user memory, if any is; all agree on them.
+fn measured<'a>(place: &Place<'_>, dsts: &'a [Slice], srcs: &'a [Slice]) -> &'a Slice {
+    let mut slices = dsts.iter().chain(srcs);
+    slices
+        .find(|slice| place.is_user(slice))
+        .unwrap_or(&dsts[0])
 }
 
 /// Copies a slice to others, converting where element types differ. Returns the bytes moved.
@@ -73,12 +117,7 @@ pub(crate) fn reduce(
 ) -> u64 {
     let dtype = place.dtype();
     let mut moved = 0;
-    // Whichever is user memory tells the lengths; all agree on them.
-    let measured = dsts
-        .iter()
-        .chain(srcs)
-        .find(|slice| place.is_user(slice))
-        .unwrap_or(&dsts[0]);
+    let measured = measured(place, dsts, srcs);
     for (skip, elements) in place.runs(measured, measured) {
         let sources: Vec<*const u8> = srcs
             .iter()
@@ -173,10 +212,10 @@ pub(crate) fn take_fragment(pool: &Segment, offset: u64, target: &Target, done: 
 }
 
 /// A fragment of a long message that is sent.
-pub(crate) fn fragment(source: &Source, done: u64, bytes: u64) -> &[u8] {
+pub(crate) fn fragment(source: &Source, done: u64, bytes: u64) -> Pieces {
     let start = source.memory.wrapping_add(done as usize);
     // SAFETY: `Group::send` obliges the caller to keep the memory alive and unchanged until the message is sent.
-    unsafe { std::slice::from_raw_parts(start, bytes as usize) }
+    Pieces(vec![unsafe { Iovec::new(start, bytes as usize) }])
 }
 
 /// All of a message that is sent to its end before `Group::send` returns.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use weft_transport::Link;
+use weft_transport::{Link, Ticket};
 
 use crate::call::Fingerprint;
 use crate::channel::{LANES, SLOTS};
@@ -24,6 +24,7 @@ use crate::geometry::Geometry;
 use crate::group_state::GroupState;
 use crate::inline::Entered;
 use crate::mailbox::Due;
+use crate::memory::Pieces;
 use crate::plan::{Plan, PlanKey};
 use crate::work::Completion;
 use crate::{Call, Error};
@@ -81,14 +82,25 @@ pub(crate) struct Tile {
     pub(crate) g: u64,
     /// The next instruction.
     pub(crate) next: usize,
-    /// Names its puts, one at a time.
-    pub(crate) token: u64,
-    /// The rank whose link holds an unfinished put of this tile.
-    pub(crate) putting: Option<u32>,
+    /// Its puts that are under way.
+    pub(crate) puts: Vec<UnderWay>,
+    /// The rank that knows the fingerprint which goes ahead of the next instruction, a put.
+    pub(crate) shown: Option<u32>,
     /// Why it does not go on.
     pub(crate) blocked: Option<Blocked>,
     /// All its instructions are done; kept until the tiles before it have ended too.
     pub(crate) done: bool,
+}
+
+/// A put that is under way. See [Note: Puts under way] in `execute.rs`.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    pub(crate) to: u32,
+    pub(crate) ticket: Ticket,
+    /// What it reads.
+    pub(crate) source: Pieces,
+    /// Whether only this rank can write there.
+    pub(crate) private: bool,
 }
 
 /// What an operation needs once its turn has come.
@@ -166,11 +178,12 @@ impl Operation {
             .is_some_and(|r| r.next == r.geometry.tiles && r.tiles.is_empty())
     }
 
-    /// Gives up what is on its way on links.
-    pub(crate) fn abandon(&self, links: &[Option<Arc<dyn Link>>]) {
-        for tile in self.running.iter().flat_map(|running| &running.tiles) {
-            if let Some(link) = tile.putting.and_then(|rank| links[rank as usize].as_ref()) {
-                link.abandon(tile.token);
+    /// Gives up what is on its way on links: the caller's memory is not read any more.
+    pub(crate) fn cancel(&self, links: &[Option<Arc<dyn Link>>]) {
+        let tiles = self.running.iter().flat_map(|running| &running.tiles);
+        for put in tiles.flat_map(|tile| &tile.puts) {
+            if let Some(link) = &links[put.to as usize] {
+                link.cancel(put.ticket);
             }
         }
     }

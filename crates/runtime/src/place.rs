@@ -7,7 +7,7 @@ use weft_transport::Segment;
 use crate::channel::slot_of;
 use crate::execute::element_type;
 use crate::geometry::Side;
-use crate::group_state::GroupState;
+use crate::group_state::{GroupState, Remote};
 use crate::operation::{Running, Tile};
 
 /// One tile's view of memory: turns slices into addresses.
@@ -45,6 +45,11 @@ impl<'a> Place<'a> {
     /// The type of the message's elements.
     pub(crate) fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    /// Whether this rank alone reaches a slice of its own.
+    pub(crate) fn is_private(&self, slice: &Slice) -> bool {
+        self.is_user(slice) && self.running.bases.peers.is_none()
     }
 
     /// Whether a slice lies in the caller's memory.
@@ -92,13 +97,14 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The offset in the peer's pool of a slice of its landing memory.
+    /// The offset in the peer's channel of a slice of its landing memory.
     pub(crate) fn landing_at_peer(&self, dst: &Slice) -> u64 {
         let Buffer::Landing { entry, base, .. } = dst.buffer else {
             unreachable!("the verifier lets links write to landing memory only");
         };
         let packed = self.packed(base, dst.chunks.start) * self.running.geometry.element_bytes();
-        self.remote_landing(dst.rank) + self.running.geometry.landing_entry(entry) + packed
+        let slot = self.group.layout.landing(self.lane, self.slot);
+        slot + self.running.geometry.landing_entry(entry) + packed
     }
 
     fn packed(&self, base: u32, chunk: u32) -> u64 {
@@ -128,38 +134,34 @@ impl<'a> Place<'a> {
         if rank == self.group.rank {
             return self.own(self.group.scratch.offset + within);
         }
-        let remote = self.group.channels[rank as usize]
-            .as_ref()
-            .and_then(|channel| channel.remote);
-        self.peer(rank, remote.map_or(0, |remote| remote.scratch) + within)
+        self.peer(rank, |remote| remote.scratch + within)
     }
 
     fn landing(&self, rank: u32, from: u32) -> *mut u8 {
         if rank != self.group.rank {
-            return self.peer(rank, self.remote_landing(rank));
+            let within = self.group.layout.landing(self.lane, self.slot);
+            return self.peer(rank, |remote| remote.channel + within);
         }
         let channel = self.group.channels[from as usize].as_ref();
         let local = channel.map_or(0, |channel| channel.local.offset);
         self.own(local + self.group.layout.landing(self.lane, self.slot))
     }
 
-    fn remote_landing(&self, rank: u32) -> u64 {
-        let remote = self.group.channels[rank as usize]
-            .as_ref()
-            .and_then(|channel| channel.remote);
-        remote.map_or(0, |remote| remote.channel) + self.group.layout.landing(self.lane, self.slot)
+    fn remote(&self, rank: u32) -> Option<&Remote> {
+        self.group.channels[rank as usize].as_ref()?.remote.as_ref()
     }
 
     fn own(&self, offset: u64) -> *mut u8 {
         self.pool.base().as_ptr().wrapping_add(offset as usize)
     }
 
-    fn peer(&self, rank: u32, offset: u64) -> *mut u8 {
-        let memory = self.group.links[rank as usize]
-            .as_ref()
-            .and_then(|link| link.memory());
-        let base = memory.map_or(std::ptr::null_mut(), |memory| memory.base.as_ptr());
-        base.wrapping_add(offset as usize)
+    /// A place in the pool of a peer, which is mapped.
+    fn peer(&self, rank: u32, offset: impl FnOnce(&Remote) -> u64) -> *mut u8 {
+        let mapped = self.remote(rank).and_then(|remote| {
+            let base = remote.pool.as_ref()?.base().as_ptr();
+            Some(base.wrapping_add(offset(remote) as usize))
+        });
+        mapped.unwrap_or(std::ptr::null_mut())
     }
 }
 

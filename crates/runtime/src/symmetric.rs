@@ -1,15 +1,15 @@
 //! Symmetric memory: user-visible memory that the group's other ranks on this host map as well.
 
 use std::collections::HashMap;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_schedule::Collective;
-use weft_transport::{Kind, Segment};
+use weft_transport::{RegionKey, Segment};
 
 use crate::call::mix;
+use crate::endpoint::Exposed;
 use crate::engine::Engine;
 use crate::execute::Bases;
 use crate::group::{Group, closed};
@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) parts: Vec<Option<Arc<Segment>>>,
     /// The ranks whose announcement has come.
     pub(crate) announced: Vec<bool>,
+    /// What this rank's part is for the others, once it is there.
+    exposed: Option<Exposed>,
     /// The ranks that have let go.
     released: Vec<bool>,
     /// Another size that some rank asks for.
@@ -36,6 +38,7 @@ impl Shared {
             bytes,
             parts: vec![None; ranks as usize],
             announced: vec![false; ranks as usize],
+            exposed: None,
             released: vec![false; ranks as usize],
             other_size: None,
         }
@@ -210,8 +213,10 @@ impl Group {
             self.connect(peer, deadline, &self.cancel)?;
         }
         let piece = self.engine.with(|state, _| {
+            let exposed = state.endpoint.expose(&segment);
+            let exposed = exposed.map_err(|error| refused(bytes, &error))?;
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
-            group.announce_symmetric(bytes, &segment)
+            group.announce_symmetric(bytes, &segment, exposed)
         })?;
         drop(order);
         self.await_symmetric(piece, bytes, deadline)?;
@@ -273,27 +278,32 @@ impl Group {
 }
 
 impl GroupState {
-    fn announce_symmetric(&mut self, bytes: u64, segment: &Arc<Segment>) -> Result<u64, Error> {
+    fn announce_symmetric(
+        &mut self,
+        bytes: u64,
+        segment: &Arc<Segment>,
+        exposed: Exposed,
+    ) -> Result<u64, Error> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
         let piece = self.symmetric.made.fetch_add(1, Ordering::AcqRel);
-        let message = Message::Symmetric {
-            group: self.id,
-            id: piece,
-            bytes,
-        }
-        .encode();
-        for (rank, link) in self.links.iter().enumerate() {
-            let Some(link) = link else { continue };
-            let descriptor = [segment.descriptor()];
-            let with: &[BorrowedFd<'_>] = if link.kind() == Kind::Tcp {
-                &[]
-            } else {
-                &descriptor
+        for (rank, link) in (0..).zip(&self.links) {
+            let Some((link, key)) = link
+                .as_ref()
+                .and_then(|l| Some((l, exposed.key(l.kind())?)))
+            else {
+                continue;
             };
-            link.message(&message, with)
-                .map_err(|e| Error::from_link(e, Some(rank as u32), self.host_name(rank as u32)))?;
+            let message = Message::Symmetric {
+                group: self.id,
+                id: piece,
+                bytes,
+                region: key.0,
+            };
+            let granted = link.grant(key, 0..bytes);
+            let told = granted.and_then(|()| link.message(&message.encode()));
+            told.map_err(|e| Error::from_link(e, Some(rank), self.host_name(rank)))?;
         }
         let (ranks, rank) = (self.size(), self.rank as usize);
         let mut pieces = self.symmetric.lock();
@@ -305,6 +315,7 @@ impl GroupState {
         }
         shared.announced[rank] = true;
         shared.parts[rank] = Some(segment.clone());
+        shared.exposed = Some(exposed);
         Ok(piece)
     }
 
@@ -314,9 +325,11 @@ impl GroupState {
         rank: u32,
         piece: u64,
         bytes: u64,
-        mut descriptors: Vec<OwnedFd>,
+        region: RegionKey,
     ) {
         let ranks = self.size();
+        let link = self.links[rank as usize].as_ref();
+        let part = link.and_then(|link| link.memory(region));
         let mut pieces = self.symmetric.lock();
         let shared = pieces
             .entry(piece)
@@ -325,8 +338,7 @@ impl GroupState {
         if shared.bytes != bytes {
             shared.other_size = Some(bytes);
         }
-        let part = descriptors.pop().and_then(|fd| Segment::map(fd).ok());
-        shared.parts[rank as usize] = part.filter(|part| part.len() >= bytes).map(Arc::new);
+        shared.parts[rank as usize] = part.filter(|part| part.len() >= bytes);
     }
 
     /// A rank has let go of a piece. Once all have, nobody can call anything on it any more, and it is unmapped.
@@ -366,12 +378,14 @@ fn buffer_bytes(call: &Call, ranks: u32) -> (u64, u64) {
 }
 
 fn symmetric_segment(bytes: u64) -> Result<Arc<Segment>, Error> {
-    let refused = |error: std::io::Error| {
-        Error::Config(format!(
-            "cannot make {bytes} bytes of symmetric memory: {error}"
-        ))
-    };
+    let refused = |error: std::io::Error| refused(bytes, &error);
     let segment = Segment::create("weft-symmetric", bytes.max(1)).map_err(refused)?;
     segment.reserve(0..segment.len()).map_err(refused)?;
     Ok(Arc::new(segment))
+}
+
+fn refused(bytes: u64, error: &dyn std::error::Error) -> Error {
+    Error::Config(format!(
+        "cannot make {bytes} bytes of symmetric memory: {error}"
+    ))
 }

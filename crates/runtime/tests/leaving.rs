@@ -17,6 +17,7 @@ fn setups(ranks: u32) -> [Setup; 4] {
         TransportChoice::Loopback.into(),
         TransportChoice::Shm.into(),
         TransportChoice::Tcp.into(),
+        TransportChoice::Strict.into(),
         Setup::on_hosts(&hosts),
     ]
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weft_transport::{
     AtomicOp, Capabilities, EndpointId, Inbox, Iovec, IovecMut, Kind, Link, LinkError, MappedPeer,
-    Posted, Progress, RegionKey, Regions, Segment, Signal, Ticket,
+    Progress, RegionKey, Regions, Segment, Signal, Submission, Ticket,
 };
 
 use crate::connection::Connection;
@@ -80,21 +80,21 @@ impl Link for ShmLink {
         offset: u64,
         pieces: &[Iovec],
         signal: Option<Signal>,
-    ) -> Result<Posted, LinkError> {
+    ) -> Result<Submission, LinkError> {
         self.connection.check_open()?;
         if self.connection.has_backlog() {
             return self.connection.put_in_order(region, offset, pieces, signal);
         }
         self.connection.peer().put(region, offset, pieces, signal)?;
-        Ok(Posted::Done)
+        Ok(Submission::Done)
     }
 
-    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Posted, LinkError> {
+    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
         if !self.connection.is_clear()? {
-            return Ok(Posted::Full);
+            return Ok(Submission::Full);
         }
         self.connection.peer().get(region, offset, into)?;
-        Ok(Posted::Done)
+        Ok(Submission::Done)
     }
 
     fn atomic(
@@ -103,12 +103,12 @@ impl Link for ShmLink {
         offset: u64,
         op: AtomicOp,
         into: IovecMut,
-    ) -> Result<Posted, LinkError> {
+    ) -> Result<Submission, LinkError> {
         if !self.connection.is_clear()? {
-            return Ok(Posted::Full);
+            return Ok(Submission::Full);
         }
         self.connection.peer().atomic(region, offset, op, into)?;
-        Ok(Posted::Done)
+        Ok(Submission::Done)
     }
 
     /// Operations are done at once or have not begun.

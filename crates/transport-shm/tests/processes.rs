@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use weft_transport::conformance::{Events, Received, deadline};
 use weft_transport::{
-    EndpointId, Iovec, Link, LinkError, LinkEvents, Local, POOL_HEADER, Posted, RegionKey, Signal,
-    Sleep, Transport, Woken,
+    EndpointId, Iovec, Link, LinkError, LinkEvents, Local, POOL_HEADER, RegionKey, Signal, Sleep,
+    Submission, Transport, Woken,
 };
 use weft_transport_shm::ShmTransport;
 
@@ -274,7 +274,7 @@ fn two_processes_play_ping_pong() {
         let source =
             [&bytes[..10], &bytes[10..]].map(|b| unsafe { Iovec::new(b.as_ptr(), b.len()) });
         let put = (side.link).put(RegionKey::POOL, DATA, &source, Some(signal));
-        assert_eq!(put.unwrap(), Posted::Done);
+        assert_eq!(put.unwrap(), Submission::Done);
         side.sleep_until("pong", |side| side.word(FLAG) == value);
         let last = side.word(DATA + 56);
         assert_eq!(last, u64::from_ne_bytes([value as u8; 8]));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_transport::{
     Bell, Capabilities, EndpointId, INJECT_BYTES_MAX, Inbox, Iovec, Kind, Link, LinkError,
-    Liveness, Local, MESSAGE_BYTES_MAX, Posted, Progress, RegionKey, Regions, Segment, Signal,
+    Liveness, Local, MESSAGE_BYTES_MAX, Progress, RegionKey, Regions, Segment, Signal, Submission,
     Ticket,
 };
 
@@ -262,12 +262,12 @@ impl Link for TcpLink {
         offset: u64,
         pieces: &[Iovec],
         signal: Option<Signal>,
-    ) -> Result<Posted, LinkError> {
+    ) -> Result<Submission, LinkError> {
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         check_put(region, offset, len, signal)?;
         if len == 0 {
             let injected = self.inject(region, offset, &[], signal);
-            return injected.map(|()| Posted::Done);
+            return injected.map(|()| Submission::Done);
         }
         self.sending(|outgoing, send| outgoing.put((region, offset), pieces, signal, send))
     }

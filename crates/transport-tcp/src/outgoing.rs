@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-use weft_transport::{Iovec, Posted, Progress, RegionKey, Signal, Ticket};
+use weft_transport::{Iovec, Progress, RegionKey, Signal, Submission, Ticket};
 
 use crate::frame::{Frame, HEADER_BYTES};
 
@@ -52,7 +52,7 @@ impl Outgoing {
         pieces: &[Iovec],
         signal: Option<Signal>,
         send: Send<'_>,
-    ) -> io::Result<Posted> {
+    ) -> io::Result<Submission> {
         let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         let range = offset..offset + bytes;
         if bytes <= COPIED_BYTES_MAX {
@@ -62,10 +62,10 @@ impl Outgoing {
                 self.push(unsafe { std::slice::from_raw_parts(piece.start(), piece.len()) });
             }
             self.send_if_many(send)?;
-            return Ok(Posted::Done);
+            return Ok(Submission::Done);
         }
         if self.puts.len() >= PUTS_MAX {
-            return Ok(Posted::Full);
+            return Ok(Submission::Full);
         }
         self.push(&Frame::put(region, range, None).encode());
         self.tickets += 1;
@@ -81,8 +81,8 @@ impl Outgoing {
         });
         self.advance(send)?;
         Ok(match self.is_under_way(ticket) {
-            true => Posted::UnderWay(ticket),
-            false => Posted::Done,
+            true => Submission::UnderWay(ticket),
+            false => Submission::Done,
         })
     }
 

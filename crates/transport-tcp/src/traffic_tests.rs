@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 use weft_transport::{
-    Iovec, LinkError, Posted, Progress, RegionKey, Regions, Segment, Signal, Ticket,
+    Iovec, LinkError, Progress, RegionKey, Regions, Segment, Signal, Submission, Ticket,
 };
 
 use crate::frame::{Frame, HEADER_BYTES};
@@ -256,9 +256,9 @@ impl Rig {
         let place = (RegionKey::POOL, offset);
         let posted = self.outgoing.put(place, &source, signal, &mut send);
         match posted.unwrap() {
-            Posted::Full => return,
-            Posted::Done => {}
-            Posted::UnderWay(ticket) => {
+            Submission::Full => return,
+            Submission::Done => {}
+            Submission::UnderWay(ticket) => {
                 self.expect(offset, pieces.concat(), signal);
                 return self.under_way.push(UnderWay {
                     ticket,

@@ -50,8 +50,8 @@ pub use {
     error::LinkError,
     link::{
         AtomicOp, Capabilities, EndpointId, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut, Kind, Link,
-        LinkEvents, Liveness, MESSAGE_BYTES_MAX, Posted, Progress, Signal, Ticket, TrafficClass,
-        Transport,
+        LinkEvents, Liveness, MESSAGE_BYTES_MAX, Progress, Signal, Submission, Ticket,
+        TrafficClass, Transport,
     },
     local::Local,
     loopback::LoopbackTransport,

@@ -190,7 +190,7 @@ pub struct Ticket(pub u64);
 
 /// What became of an operation that was called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Posted {
+pub enum Submission {
     /// It is complete.
     Done,
     /// It is under way until [`Link::completed`] says that it is complete.
@@ -263,10 +263,15 @@ pub trait Link: Send + Sync {
         offset: u64,
         pieces: &[Iovec],
         signal: Option<Signal>,
-    ) -> Result<Posted, LinkError>;
+    ) -> Result<Submission, LinkError>;
 
     /// Reads from a region of the peer's.
-    fn get(&self, _region: RegionKey, _offset: u64, _into: IovecMut) -> Result<Posted, LinkError> {
+    fn get(
+        &self,
+        _region: RegionKey,
+        _offset: u64,
+        _into: IovecMut,
+    ) -> Result<Submission, LinkError> {
         Err(LinkError::Unsupported("get"))
     }
 
@@ -277,7 +282,7 @@ pub trait Link: Send + Sync {
         _offset: u64,
         _op: AtomicOp,
         _into: IovecMut,
-    ) -> Result<Posted, LinkError> {
+    ) -> Result<Submission, LinkError> {
         Err(LinkError::Unsupported("atomics"))
     }
 

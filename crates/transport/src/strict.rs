@@ -20,7 +20,7 @@ use crate::mapped::check_inject;
 use crate::regions::outside;
 use crate::{
     AtomicOp, Capabilities, EndpointId, Grants, Inbox, Iovec, IovecMut, Kind, Link, LinkError,
-    Liveness, MESSAGE_BYTES_MAX, Posted, Progress, RegionKey, Regions, Segment, Signal, Ticket,
+    Liveness, MESSAGE_BYTES_MAX, Progress, RegionKey, Regions, Segment, Signal, Submission, Ticket,
 };
 use queue::{Bytes, Queue, Work};
 
@@ -88,7 +88,7 @@ impl StrictLink {
         Ok(())
     }
 
-    fn post_ticketed(&self, work: Work) -> Result<Posted, LinkError> {
+    fn post_ticketed(&self, work: Work) -> Result<Submission, LinkError> {
         self.check_open()?;
         Ok(self.queue.post(work))
     }
@@ -133,7 +133,7 @@ impl Link for StrictLink {
         offset: u64,
         pieces: &[Iovec],
         signal: Option<Signal>,
-    ) -> Result<Posted, LinkError> {
+    ) -> Result<Submission, LinkError> {
         for piece in pieces {
             self.check_registered(piece.start(), piece.len())?;
         }
@@ -141,7 +141,7 @@ impl Link for StrictLink {
         self.post_ticketed(Work::write(region, offset, bytes, signal)?)
     }
 
-    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Posted, LinkError> {
+    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
         self.check_registered(into.start(), into.len())?;
         let end = offset.checked_add(into.len() as u64);
         let range = offset..end.ok_or_else(outside)?;
@@ -158,7 +158,7 @@ impl Link for StrictLink {
         offset: u64,
         op: AtomicOp,
         into: IovecMut,
-    ) -> Result<Posted, LinkError> {
+    ) -> Result<Submission, LinkError> {
         self.check_registered(into.start(), into.len())?;
         if !offset.is_multiple_of(8) || into.len() != 8 || offset > u64::MAX - 8 {
             return Err(outside());

@@ -94,6 +94,9 @@ impl Run<'_> {
         let word = self
             .pool
             .word(self.group.scratch.offset + self.claim(id, tile));
+        if let Some(blocked) = self.before_work(work, tile) {
+            return Ok(Some(blocked));
+        }
         if claim::take(word, tile.g, rank) {
             self.work(work, tile);
             word.store(claim::done_value(tile.g, rank), Ordering::Release);
@@ -155,10 +158,9 @@ impl Run<'_> {
     }
 
     fn tell_owner(&self, owner: u32, id: u32, tile: &Tile) -> Result<(), Trouble> {
-        let scratch = self.scratch_at(owner).unwrap_or_default();
-        let (link, _) = self.link(owner)?;
+        let (link, remote) = self.link(owner)?;
         let done = Signal {
-            offset: scratch + self.claim(id, tile),
+            offset: remote.scratch + self.claim(id, tile),
             value: claim::done_value(tile.g, self.group.rank),
         };
         link.signal(done)
@@ -172,17 +174,12 @@ impl Run<'_> {
 
     /// A claim's word in the pool of its owner.
     fn remote_claim(&self, owner: u32, id: u32, tile: &Tile) -> Option<&AtomicU64> {
-        let memory = self.group.links[owner as usize].as_ref()?.memory()?;
-        let offset = self.scratch_at(owner)? + self.claim(id, tile);
-        let address = memory.base.as_ptr().wrapping_add(offset as usize);
-        // SAFETY: the word lies in the scratch memory that the peer has granted (`GroupState::granted` has checked it against the peer's
-        // pool), aligned, mapped while the link exists; everybody accesses it atomically.
-        Some(unsafe { AtomicU64::from_ptr(address.cast()) })
-    }
-
-    /// Where a peer's scratch memory lies in its pool.
-    fn scratch_at(&self, rank: u32) -> Option<u64> {
-        Some(self.group.channels[rank as usize].as_ref()?.remote?.scratch)
+        let remote = self.group.channels[owner as usize]
+            .as_ref()?
+            .remote
+            .as_ref()?;
+        let pool = remote.pool.as_ref()?;
+        pool.checked_word(remote.scratch + self.claim(id, tile))
     }
 
     /// Where a claim's word lies in its owner's scratch memory.

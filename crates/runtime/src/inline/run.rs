@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::sync::atomic::Ordering;
 
 use weft_schedule::Rank;
-use weft_transport::{Progress, Signal};
+use weft_transport::{RegionKey, Signal};
 
 use super::programs::Choice;
 use super::{Entered, INLINE_RANKS, Inline, Outcome, Peer, Phase};
@@ -113,13 +113,12 @@ impl<'a> Run<'a> {
         let ranks = self.inline.ranks as usize;
         while entered.next < 2 * ranks {
             let rank = (entered.next % ranks) as Rank;
-            let blocked = match (rank == self.inline.rank, entered.next < ranks) {
-                (true, _) => None,
-                (false, true) => self.signal(rank, 0, entered)?,
-                (false, false) => self.wait(rank, 0, entered)?,
-            };
-            if blocked.is_some() {
-                return Ok(blocked);
+            if rank != self.inline.rank {
+                if entered.next < ranks {
+                    self.signal(rank, 0, entered)?;
+                } else if let Some(blocked) = self.wait(rank, 0, entered)? {
+                    return Ok(Some(blocked));
+                }
             }
             entered.next += 1;
         }
@@ -141,7 +140,7 @@ impl<'a> Run<'a> {
         // The signal by which the ranks asked comes before the others. Programs for symmetric memory know of it.
         let shift = u32::from(entered.asked && entered.phase == Phase::Ordinary);
         match action {
-            Action::Signal { to, id } => return self.signal(*to, id + shift, entered),
+            Action::Signal { to, id } => self.signal(*to, id + shift, entered)?,
             Action::Wait { from, id } => return self.wait(*from, id + shift, entered),
             Action::Copy { dsts, src } => self.copy(cut, dsts, src),
             Action::Reduce { dsts, srcs, last } => self.reduce(cut, dsts, srcs, *last),
@@ -149,9 +148,9 @@ impl<'a> Run<'a> {
         Ok(None)
     }
 
-    fn signal(&self, to: Rank, id: u32, entered: &Entered) -> Result<Option<Blocked>, Trouble> {
+    fn signal(&self, to: Rank, id: u32, entered: &Entered) -> Result<(), Trouble> {
         let Some(peer) = &self.peers[to as usize] else {
-            return Ok(None);
+            return Ok(());
         };
         let offset = peer.theirs + self.slot * INLINE_STRIDE;
         let signal = Signal {
@@ -166,16 +165,11 @@ impl<'a> Run<'a> {
                 for (bytes, word) in header.chunks_exact_mut(8).zip(words) {
                     bytes.copy_from_slice(&word.to_ne_bytes());
                 }
-                // A put into mapped memory is done at once or, behind what is queued, not begun: no token is needed.
-                peer.link.put(0, offset + 8, &[&header], Some(signal))
+                (peer.link).inject(RegionKey::POOL, offset + 8, &header, Some(signal))
             }
-            _ => peer.link.signal(signal).map(|()| Progress::Done),
+            _ => peer.link.signal(signal),
         };
-        match sent {
-            Ok(Progress::Done) => Ok(None),
-            Ok(Progress::Pending) => Ok(Some(Blocked::Link { to })),
-            Err(error) => Err(Trouble::Link(to, error)),
-        }
+        sent.map_err(|error| Trouble::Link(to, error))
     }
 
     fn wait(&self, from: Rank, id: u32, entered: &Entered) -> Result<Option<Blocked>, Trouble> {
@@ -239,7 +233,7 @@ impl<'a> Run<'a> {
         let offset = cut.offset(operand);
         let own = |base: u64| self.inline.pool.base().as_ptr().wrapping_add(base as usize);
         let peers = |rank: Rank, base: fn(&Peer) -> u64| {
-            let at = |peer: &Peer| peer.memory.base.as_ptr().wrapping_add(base(peer) as usize);
+            let at = |peer: &Peer| peer.pool.base().as_ptr().wrapping_add(base(peer) as usize);
             self.peers[rank as usize].as_ref().map(at)
         };
         let scratch = self.number % INLINE_SCRATCHES * INLINE_SCRATCH;

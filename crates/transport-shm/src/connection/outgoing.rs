@@ -8,7 +8,7 @@ use std::sync::{MutexGuard, PoisonError};
 
 use weft_transport::ring::Writer;
 use weft_transport::{
-    INJECT_BYTES_MAX, Iovec, LinkError, MESSAGE_BYTES_MAX, Posted, Progress, RegionKey, Signal,
+    INJECT_BYTES_MAX, Iovec, LinkError, MESSAGE_BYTES_MAX, Progress, RegionKey, Signal, Submission,
 };
 
 use super::{Connection, Stream, TAG_MESSAGE, THEN_RING};
@@ -59,13 +59,13 @@ impl Connection {
         offset: u64,
         pieces: &[Iovec],
         signal: Option<Signal>,
-    ) -> Result<Posted, LinkError> {
+    ) -> Result<Submission, LinkError> {
         self.peer.check_generation()?;
         if self.drain(&mut self.locked_outgoing())? == Progress::Pending {
-            return Ok(Posted::Full);
+            return Ok(Submission::Full);
         }
         self.peer.put(region, offset, pieces, signal)?;
-        Ok(Posted::Done)
+        Ok(Submission::Done)
     }
 
     /// A few bytes, or only a signal, while there is a backlog.

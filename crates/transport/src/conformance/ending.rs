@@ -2,7 +2,7 @@
 
 use super::memory::pattern;
 use super::{Memory, Pair, Subject};
-use crate::{LinkError, POOL_HEADER, Posted, Progress, RegionKey, Signal};
+use crate::{LinkError, POOL_HEADER, Progress, RegionKey, Signal, Submission};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;
@@ -200,7 +200,7 @@ pub fn closing_while_threads_put_ends_them(subject: &Subject) {
                     let offset = DATA + (thread << 20);
                     loop {
                         match link.put(RegionKey::POOL, offset, &memory.source(), Some(signal)) {
-                            Ok(Posted::Full) => std::thread::yield_now(),
+                            Ok(Submission::Full) => std::thread::yield_now(),
                             Ok(_) => break,
                             Err(_) => return,
                         }
@@ -223,19 +223,20 @@ pub fn closing_while_threads_put_ends_them(subject: &Subject) {
 /// Closing a transport, and dropping it, leaves its links as they are.
 pub fn links_outlive_their_transport(subject: &Subject) {
     let mut pair = Pair::new(subject);
+    let memory = pair.a.memory(&[&pattern(1, 100_000)]);
     pair.a.transport.close();
     pair.b.transport.close();
     let idle = (subject.make)(pair.a.local.clone());
     pair.a.transport = std::sync::Arc::clone(&idle);
     pair.b.transport = idle;
-    pair.put(
-        DATA,
-        &[&pattern(1, 100_000)],
-        Some(Signal {
-            offset: FLAG,
-            value: 1,
-        }),
-    );
+    let signal = Some(Signal {
+        offset: FLAG,
+        value: 1,
+    });
+    let source = memory.source();
+    pair.complete("a put", |link| {
+        link.put(RegionKey::POOL, DATA, &source, signal)
+    });
     pair.until_signalled(FLAG, 1);
     pair.a.link.message(b"still here").unwrap();
     pair.until("a message", |pair| !pair.b.received.messages.is_empty());

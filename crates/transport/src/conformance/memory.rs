@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Memory, Pair, Subject};
-use crate::{INJECT_BYTES_MAX, LinkError, POOL_HEADER, Posted, RegionKey, Signal};
+use crate::{INJECT_BYTES_MAX, LinkError, POOL_HEADER, RegionKey, Signal, Submission};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;
@@ -109,7 +109,7 @@ pub fn puts_from_many_threads_all_land(subject: &Subject) {
                     let signal = signal(flag(thread), round);
                     let put = || link.put(RegionKey::POOL, offset, &memory.source(), signal);
                     let mut posted = put().unwrap();
-                    while posted == Posted::Full {
+                    while posted == Submission::Full {
                         std::thread::yield_now();
                         posted = put().unwrap();
                     }

@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 
 use super::memory::pattern;
 use super::{Memory, Pair, Subject};
-use crate::{AtomicOp, Iovec, IovecMut, LinkError, POOL_HEADER, Posted, RegionKey, Signal, Ticket};
+use crate::{
+    AtomicOp, Iovec, IovecMut, LinkError, POOL_HEADER, RegionKey, Signal, Submission, Ticket,
+};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;
@@ -39,9 +41,9 @@ pub fn many_puts_are_under_way_at_once(subject: &Subject) {
                 .put(POOL, offset, &source, signal(FLAG, posted + 1))
                 .unwrap()
             {
-                Posted::Full => break,
-                Posted::UnderWay(ticket) => tickets.push(ticket),
-                Posted::Done => {}
+                Submission::Full => break,
+                Submission::UnderWay(ticket) => tickets.push(ticket),
+                Submission::Done => {}
             }
             posted += 1;
         }
@@ -74,9 +76,9 @@ pub fn a_full_queue_takes_nothing(subject: &Subject) {
             .link
             .put(POOL, DATA + value * BYTES, &source, signal(FLAG, value));
         match put.unwrap() {
-            Posted::Full => break,
-            Posted::UnderWay(ticket) => tickets.push(ticket),
-            Posted::Done => {}
+            Submission::Full => break,
+            Submission::UnderWay(ticket) => tickets.push(ticket),
+            Submission::Done => {}
         }
         taken = value;
     }
@@ -106,15 +108,15 @@ pub fn order_holds_between_operations_of_all_sizes(subject: &Subject) {
             let (link, word) = (&pair.a.link, signal(FLAG, posted));
             let offset = DATA + posted * PLACE;
             let taken = match len(posted) {
-                0 => link.signal(word.unwrap()).map(|()| Posted::Done),
+                0 => link.signal(word.unwrap()).map(|()| Submission::Done),
                 8..=256 => {
                     let bytes = pattern(posted, len(posted));
                     let injected = link.inject(POOL, offset, &bytes, word);
-                    injected.map(|()| Posted::Done)
+                    injected.map(|()| Submission::Done)
                 }
                 _ => link.put(POOL, offset, &memory[posted as usize].source(), word),
             };
-            posted += u64::from(taken.unwrap() != Posted::Full);
+            posted += u64::from(taken.unwrap() != Submission::Full);
         }
         let now = pair.b.word(FLAG);
         for number in seen + 1..=now {
@@ -139,9 +141,9 @@ pub fn a_cancelled_put_leaves_the_link_usable(subject: &Subject) {
             .link
             .put(POOL, DATA, &memory.source(), signal(flag, 1));
         match put.unwrap() {
-            Posted::UnderWay(ticket) => undone.push((flag, ticket)),
-            Posted::Done => assert_eq!(pair.b.word(flag), 1),
-            Posted::Full => panic!("three puts are too many"),
+            Submission::UnderWay(ticket) => undone.push((flag, ticket)),
+            Submission::Done => assert_eq!(pair.b.word(flag), 1),
+            Submission::Full => panic!("three puts are too many"),
         }
     }
     // The last one first.
@@ -174,10 +176,10 @@ pub fn a_get_reads_what_was_put_before(subject: &Subject) {
         let target = pair.a.memory(&[&vec![0; len]]);
         let put = pair.a.link.put(POOL, DATA, &source.source(), None);
         let put = put.unwrap();
-        assert_ne!(put, Posted::Full);
+        assert_ne!(put, Submission::Full);
         pair.complete("a get", |link| link.get(POOL, DATA, target.target()));
         assert!(target.bytes() == bytes, "round {round}");
-        if let Posted::UnderWay(ticket) = put {
+        if let Submission::UnderWay(ticket) = put {
             until_complete(&mut pair, &[ticket]);
         }
     }
@@ -202,9 +204,9 @@ pub fn atomics_of_both_sides_add_up(subject: &Subject) {
                 .atomic(POOL, FLAG, add, old[posted].target())
                 .unwrap()
             {
-                Posted::Full => break,
-                Posted::UnderWay(ticket) => tickets.push(ticket),
-                Posted::Done => {}
+                Submission::Full => break,
+                Submission::UnderWay(ticket) => tickets.push(ticket),
+                Submission::Done => {}
             }
             posted += 1;
         }
@@ -290,7 +292,7 @@ pub fn nothing_is_touched_once_the_link_has_ended(subject: &Subject) {
     drop(b);
     let deadline = super::deadline();
     for posted in posted {
-        let Posted::UnderWay(ticket) = posted else {
+        let Submission::UnderWay(ticket) = posted else {
             continue;
         };
         while let Ok(false) = a.link.completed(ticket) {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::Subject;
 use crate::{
-    EndpointId, Inbox, Iovec, IovecMut, Link, LinkError, LinkEvents, Local, POOL_HEADER, Posted,
-    RegionKey, Segment, Signal, Transport,
+    EndpointId, Inbox, Iovec, IovecMut, Link, LinkError, LinkEvents, Local, POOL_HEADER, RegionKey,
+    Segment, Signal, Submission, Transport,
 };
 
 /// How long anything in the suite may take.
@@ -239,16 +239,20 @@ impl Pair {
     }
 
     /// Calls an operation of `a` until it is taken, and waits until it is complete.
-    pub fn complete(&mut self, what: &str, post: impl Fn(&dyn Link) -> Result<Posted, LinkError>) {
-        let mut posted = Posted::Full;
+    pub fn complete(
+        &mut self,
+        what: &str,
+        post: impl Fn(&dyn Link) -> Result<Submission, LinkError>,
+    ) {
+        let mut posted = Submission::Full;
         self.until(what, |pair| {
-            if posted == Posted::Full {
+            if posted == Submission::Full {
                 posted = post(&*pair.a.link).expect("an operation on a good link");
             }
             match posted {
-                Posted::Done => true,
-                Posted::UnderWay(ticket) => pair.a.link.completed(ticket).expect("a good link"),
-                Posted::Full => false,
+                Submission::Done => true,
+                Submission::UnderWay(ticket) => pair.a.link.completed(ticket).expect("a good link"),
+                Submission::Full => false,
             }
         });
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::memory::{LONG, pattern};
 use super::{Pair, Side, Subject};
-use crate::{LinkError, POOL_HEADER, Posted, Progress, RegionKey, Signal, Sleep, Woken};
+use crate::{LinkError, POOL_HEADER, Progress, RegionKey, Signal, Sleep, Submission, Woken};
 
 const FLAG: u64 = POOL_HEADER;
 
@@ -152,7 +152,7 @@ pub fn a_completion_wakes_a_sleeper(subject: &Subject) {
         let Pair { mut a, mut b } = Pair::new(subject);
         let memory = b.memory(&[&pattern(1, 16 << 20)]);
         let posted = b.link.put(RegionKey::POOL, FLAG, &memory.source(), None);
-        let Posted::UnderWay(ticket) = posted.unwrap() else {
+        let Submission::UnderWay(ticket) = posted.unwrap() else {
             return;
         };
         let sleeper = Sleeper::new(&b, futex);

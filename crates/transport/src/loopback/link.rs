@@ -9,7 +9,7 @@ use super::Participant;
 use super::mailbox::{End, Mailbox};
 use crate::{
     AtomicOp, Capabilities, EndpointId, Inbox, Iovec, IovecMut, Kind, Link, LinkError,
-    MESSAGE_BYTES_MAX, MappedPeer, Posted, Progress, RegionKey, Segment, Signal, Ticket,
+    MESSAGE_BYTES_MAX, MappedPeer, Progress, RegionKey, Segment, Signal, Submission, Ticket,
 };
 
 pub(super) struct LoopbackLink {
@@ -90,16 +90,16 @@ impl Link for LoopbackLink {
         offset: u64,
         pieces: &[Iovec],
         signal: Option<Signal>,
-    ) -> Result<Posted, LinkError> {
+    ) -> Result<Submission, LinkError> {
         self.check_open()?;
         self.peer.put(region, offset, pieces, signal)?;
-        Ok(Posted::Done)
+        Ok(Submission::Done)
     }
 
-    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Posted, LinkError> {
+    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
         self.check_open()?;
         self.peer.get(region, offset, into)?;
-        Ok(Posted::Done)
+        Ok(Submission::Done)
     }
 
     fn atomic(
@@ -108,10 +108,10 @@ impl Link for LoopbackLink {
         offset: u64,
         op: AtomicOp,
         into: IovecMut,
-    ) -> Result<Posted, LinkError> {
+    ) -> Result<Submission, LinkError> {
         self.check_open()?;
         self.peer.atomic(region, offset, op, into)?;
-        Ok(Posted::Done)
+        Ok(Submission::Done)
     }
 
     /// Nothing is ever under way.

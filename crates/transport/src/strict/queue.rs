@@ -9,7 +9,7 @@ use super::adapter;
 use crate::loopback::mailbox::{End, Mailbox, locked};
 use crate::regions::outside;
 use crate::{
-    AtomicOp, Bell, Grants, Iovec, IovecMut, LinkError, Posted, RegionKey, Signal, Ticket,
+    AtomicOp, Bell, Grants, Iovec, IovecMut, LinkError, RegionKey, Signal, Submission, Ticket,
 };
 
 /// So many operations with tickets can be under way: few, so that callers meet a full queue.
@@ -118,16 +118,16 @@ impl Queue {
     }
 
     /// Adds work that reads or writes memory of this endpoint, if there is room.
-    pub(super) fn post(self: &Arc<Self>, work: Work) -> Posted {
+    pub(super) fn post(self: &Arc<Self>, work: Work) -> Submission {
         let mut state = self.state();
         if state.closed || state.under_way().count() >= DEPTH {
-            return Posted::Full;
+            return Submission::Full;
         }
         state.tickets += 1;
         let ticket = Ticket(state.tickets);
         state.work.push_back((work, Some(ticket)));
         self.activate(state);
-        Posted::UnderWay(ticket)
+        Submission::UnderWay(ticket)
     }
 
     /// Adds other work.
