@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ECOSYSTEM := build/ecosystem
 VENV_OLDEST := build/venv-torch-2.11
 UV_VERSION := 0.13.8
-PYTHON_SOURCES := python tests examples
+PYTHON_SOURCES := python tests examples tools benches
 CARGO ?= cargo
 
 # cargo fmt does not see modules that a macro declares.
@@ -19,8 +19,8 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup extension iproute2 lock fmt fmt-check lint test test-rust verify-large test-loom test-python \
-	test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host simulate-large chaos sanitize miri docs clean
+.PHONY: help setup extension wheel iproute2 lock fmt fmt-check lint test test-rust verify-large test-loom \
+	test-python test-wheel test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-gate bench-builds simulate-large chaos sanitize miri docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -39,6 +39,10 @@ $(VENV)/.dependencies: requirements.lock
 extension: $(VENV)/.dependencies
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(CURDIR)/$(BIN):$$PATH \
 		$(BIN)/maturin develop --quiet --release --locked --uv
+
+wheel: extension ## the package as users install it, in build/wheels
+	rm -rf build/wheels
+	$(BIN)/maturin build --quiet --release --locked --auditwheel skip --out build/wheels
 
 iproute2:
 ifneq ($(IS_ROOT),)
@@ -63,13 +67,14 @@ fmt-check: $(VENV)/.dependencies
 	$(CARGO) fmt --all --check -- $(ALGORITHM_SOURCES)
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
 
-lint: extension ## clippy, ruff, mypy, and the stubs against the extension
+lint: extension ## clippy, ruff, mypy, the stubs against the extension, the messages of commits
 	$(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
 	$(BIN)/ruff check $(PYTHON_SOURCES)
 	$(BIN)/mypy
 	$(BIN)/stubtest weft._weft
+	$(BIN)/python -m tools.check_commits
 
-test: setup fmt-check lint test-rust test-loom test-python test-network test-documentation ## everything that CI checks
+test: setup fmt-check lint test-rust test-loom test-python test-wheel test-network test-documentation ## everything that CI checks
 
 # The extension has no Rust tests of its own: Python tests it.
 test-rust: ## unit, property, snapshot, mutation and conformance tests of the crates
@@ -85,10 +90,11 @@ test-loom: ## models of the protocols of shared memory: flags, sleep, claims, ri
 test-python: extension ## unit, multi-process and torch tests, a few chaos trials
 	$(BIN)/pytest tests/unit tests/multiprocess tests/torch tests/chaos
 
-test-torch-2.11: extension ## the torch tests with the oldest torch that weft supports, in build/venv-torch-2.11
+test-wheel: wheel ## what the wheel holds, and the demo from it in an empty directory
+	$(BIN)/pytest tests/wheel
+
+test-torch-2.11: wheel ## the torch tests with the oldest torch that weft supports, in build/venv-torch-2.11
 	test -x $(VENV_OLDEST)/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python $(VENV_OLDEST)
-	rm -rf build/wheels
-	$(BIN)/maturin build --quiet --release --locked --auditwheel skip --out build/wheels
 	$(BIN)/uv pip install --quiet --python $(VENV_OLDEST)/bin/python --reinstall-package weft \
 		build/wheels/*.whl "torch==2.11.*" pytest
 	$(VENV_OLDEST)/bin/pytest tests/torch
@@ -120,7 +126,7 @@ test-documentation: extension ## runs the commands and examples of README.md and
 ## ---- using
 
 demo: setup ## trains a network on 4 ranks with weft, then with Gloo, and compares
-	$(BIN)/weft demo
+	$(BIN)/weft demo --out build/demo
 
 bench: setup ## all-reduce against Gloo, on one host
 	$(BIN)/weft bench all-reduce --ranks 2,4 --sizes 4:64M --memory ordinary,symmetric --peers gloo \
@@ -128,13 +134,19 @@ bench: setup ## all-reduce against Gloo, on one host
 
 bench-one-host: setup ## every target on one host, with peers from PyPI (needs a C compiler); QUICK=1: a look
 	$(BIN)/weft bench --install-peers
-	$(BIN)/python -m weft.bench.one_host $(if $(QUICK),--quick) --output build/one-host
+	$(BIN)/python -m benches.one_host $(if $(QUICK),--quick) --output build/one-host
+
+bench-gate: setup iproute2 ## DDP steps over weft and Gloo, before and after a change: 8 minutes; QUICK=1: a look
+	$(BIN)/python -m benches.gate $(if $(QUICK),--quick) --output build/gate
+
+bench-builds: setup ## this build against an older one, OLD=its python: 20 minutes; QUICK=1: a look
+	$(BIN)/python -m benches.builds --old $(OLD) --new $(BIN)/python $(if $(QUICK),--quick) --output build/builds
 
 simulate-large: ## plays every algorithm on 10,000 and 100,000 ranks, tells time and memory: half an hour
 	$(CARGO) run --release --locked --quiet --package weft-simulate --example large
 
 validate-model: setup iproute2 ## the simulator's predictions against this machine, all-reduce (needs root)
-	$(BIN)/python -m weft.bench.model --output build/validate-model
+	$(BIN)/python -m benches.model --output build/validate-model
 
 chaos: setup ## kills and stops ranks at random, 250 times
 	$(BIN)/python tests/chaos/run.py --kills 200 --stops 50
@@ -149,10 +161,7 @@ miri: ## the pure crates' and the kernels' unit tests under Miri
 		--package weft-kernels --package weft-schedule --lib
 
 docs: extension ## generated pages of docs/
-	$(BIN)/python -m weft.config_page > docs/configuration.md
-	$(BIN)/python -m weft.cli.page > docs/commands.md
-	$(BIN)/python -m weft.torch_page > docs/torch.md
-	$(BIN)/python -m weft.algorithms_page docs
+	$(BIN)/python -m tools.pages docs
 	$(CARGO) doc --workspace --no-deps --locked --quiet
 
 clean: ## removes everything that was built

@@ -37,14 +37,14 @@ __all__ = [
 def algorithms() -> str:
     """All algorithms, as JSON."""
 
-def plan(question: str) -> str:
+def plan(request: str) -> str:
     """The schedule of an algorithm for a group, and what the verifier says of it; JSON in and out."""
 
-def simulate(question: str) -> str:
+def simulate(request: str) -> str:
     """Times of calls on a machine that need not exist, by algorithm and size; JSON in and out."""
 
-def verify(text: str, options: str) -> str:
-    """What the verifier says of schedules in text form, as JSON; `options` too are JSON."""
+def verify(request: str) -> str:
+    """What the verifier says of schedules in text form; JSON in and out."""
 
 def domains() -> HostDomains:
     """The parts of this host, and in which of them this process lies."""
@@ -66,11 +66,11 @@ class HostDomains:
     def node(self) -> int | None:
         """The NUMA node that this process lies in; None if it may run in several."""
 
-def family(question: str) -> str:
-    """The names of the algorithms that a group can run, as JSON; so is the question."""
+def family(request: str) -> str:
+    """The names of the algorithms that a group can use; JSON in and out."""
 
-def price(question: str) -> str:
-    """What calls take on machines, by the simulator, as JSON; so is the question."""
+def price(request: str) -> str:
+    """What calls take on machines, by the simulator; JSON in and out."""
 
 @final
 class Board:

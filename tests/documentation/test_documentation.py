@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import weft.algorithms_page
-import weft.cli.page
+from tools.pages import algorithms, commands
 from weft.bench.launch import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,11 +120,11 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_page_of_commands_is_current() -> None:
-    assert (ROOT / "docs/commands.md").read_text() == weft.cli.page.page(), "run `make docs`"
+    assert (ROOT / "docs/commands.md").read_text() == commands.page(), "run `make docs`"
 
 
 def test_page_and_drawings_of_algorithms_are_current() -> None:
-    generated = dict(weft.algorithms_page.files())
+    generated = dict(algorithms.files())
     for path, text in generated.items():
         assert (ROOT / "docs" / path).read_text() == text, f"docs/{path}: run `make docs`"
     drawings = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs/algorithms").iterdir()}

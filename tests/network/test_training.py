@@ -5,7 +5,9 @@ from pathlib import Path
 
 from emulated_hosts import printed, python, run_hosts
 
-SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "train_digits.py"
+from weft import demo
+
+SCRIPT = Path(demo.__file__).with_name("train_digits.py")
 
 # Runs the script given as argument, which ends by leaving the process group, and says just before that which shared
 # memory of weft is mapped.

@@ -18,7 +18,7 @@ import suites
 from kinds import Run
 from outcomes import Outcome
 
-RECORDED = Path(__file__).parents[2] / "python" / "weft" / "torch_suites.json"
+RECORDED = Path(__file__).parents[2] / "tools" / "pages" / "torch_suites.json"
 BACKENDS = ("weft", "gloo")
 
 

@@ -6,9 +6,8 @@ import ast
 import json
 from pathlib import Path
 
-import weft.torch_page
-import weft.torch_suites
-from weft.torch_features import FEATURES
+from tools.pages import torch, torch_suites
+from tools.pages.torch_features import FEATURES
 
 HERE = Path(__file__).parent
 PREFIX = "test_"
@@ -42,11 +41,11 @@ def test_rows_that_torch_refuses_are_tested_for_it() -> None:
 
 
 def test_what_fails_only_with_weft_has_a_reason() -> None:
-    for suite in json.loads(Path(weft.torch_suites.__file__).with_suffix(".json").read_text()):
+    for suite in json.loads(Path(torch_suites.__file__).with_suffix(".json").read_text()):
         for difference in suite["only_weft_fails"]:
             assert difference["reason"], f"{suite['name']}: {difference['test']}: add it to tests/public/reasons.toml"
 
 
 def test_page_is_current() -> None:
     page = HERE.parents[1] / "docs" / "torch.md"
-    assert page.read_text() == weft.torch_page.page(), "run `make docs`"
+    assert page.read_text() == torch.page(), "run `make docs`"

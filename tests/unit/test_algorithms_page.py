@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from weft.algorithms_page import files
+from tools.pages.algorithms import files
 from weft.schedule import Algorithm, Call, Formula, algorithms, plan
 
 ROWS = [(algorithm, formula) for algorithm in algorithms() for formula in algorithm.about.formulas]

@@ -254,7 +254,7 @@ def test_peers_without_a_compiler(
         ("bench all-gather --peers weft-ring", "--peers weft-ring is compared in all-reduce: not in all-gather"),
         ("bench all-reduce --rounds 0", "--rounds 0: at least 1"),
         ("bench all-reduce --gbps 1", "--gbps is the line rate of emulated hosts"),
-        ("demo --script no/such.py", "there is no no/such.py: run this from the repository"),
+        ("demo --script no/such.py", "there is no no/such.py"),
     ],
 )
 def test_arguments_that_do_not_fit_together(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from benches.one_host import plot, report, settings, targets
+from benches.one_host.targets import K, M, Verdict
 from weft.bench import launch, pipeline
-from weft.bench.one_host import plot, report, settings, targets
-from weft.bench.one_host.targets import K, M, Verdict
 from weft.bench.rows import Row
 
 ROW = Row(

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from weft import comparison
+from weft.cli import demo, parser
+from weft.demo import comparison
 
 
 def record(path: Path, backend: str, parameters: list[float]) -> comparison.Run:
@@ -51,3 +52,10 @@ def test_table_and_picture(tmp_path: Path) -> None:
 )
 def test_differences_are_explained(tmp_path: Path, other: float, verdict: str) -> None:
     assert comparison.notes(*pair(tmp_path, [1.0], [other])).endswith(verdict)
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(demo, "NEEDED", {"json": "json", "no_such_module": "scikit-learn"})
+    parsed = parser().parse_args(["demo"])
+    assert parsed.run(parsed) == 1
+    assert capsys.readouterr().err == "weft demo: it needs scikit-learn: pip install 'weft[demo]'\n"

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from weft import choice, config, config_page
+from tools.pages import configuration
+from weft import choice, config
 from weft.errors import ConfigError
 from weft.schedule import Call, plan
 
@@ -130,4 +131,4 @@ def test_a_misspelt_variable_is_noticed():
 
 def test_the_documentation_is_current():
     page = Path(__file__).parents[2] / "docs" / "configuration.md"
-    assert page.read_text() == config_page.page(), "run: python -m weft.config_page > docs/configuration.md"
+    assert page.read_text() == configuration.page(), "run `make docs`"

@@ -1,65 +1,54 @@
 //! What people are told about an algorithm: `docs/algorithms.md` is made from it.
 
-use crate::Memory;
+use crate::{Formula, Memory};
 
-/// Prose and formulas, in Markdown. `P` is the number of ranks, `N` the bytes of the whole message.
+/// Prose, in Markdown.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
     /// How it works.
     pub how: &'static str,
-    /// What it costs, where there is more than one rank.
-    pub formulas: &'static [Formula],
     /// For which messages and groups it is the best.
     pub wins: &'static str,
     /// Who has described it; empty where nobody in particular has.
     pub source: &'static str,
+    /// What its source says that it costs, or what is obvious without one.
+    pub quote: &'static str,
 }
 
-/// What an algorithm costs, for people; [`Algorithm::cost`](crate::Algorithm::cost) is for programs.
-#[derive(Clone, Copy, Debug)]
-pub struct Formula {
+/// What an algorithm costs, for people. `P` is the number of ranks, `N` the bytes of the whole
+/// message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FormulaText {
     /// In which memory. `None`: in any.
     pub memory: Option<Memory>,
     /// The longest chain of signals.
-    pub steps: &'static str,
+    pub steps: String,
     /// What the busiest rank writes to others' memory, or over the network; empty for nothing.
-    pub sent: &'static str,
+    pub sent: String,
     /// What the busiest rank reads in others' memory; empty for nothing.
-    pub read: &'static str,
+    pub read: String,
 }
 
-impl Formula {
-    /// Whatever the memory.
-    pub(crate) const fn any(steps: &'static str, sent: &'static str, read: &'static str) -> Self {
-        Formula {
-            memory: None,
+impl FormulaText {
+    pub(crate) fn new(memory: Option<Memory>, [steps, sent, read]: [String; 3]) -> Self {
+        FormulaText {
+            memory,
             steps,
             sent,
             read,
         }
     }
 
-    /// In ordinary memory.
-    pub(crate) const fn ordinary(
-        steps: &'static str,
-        sent: &'static str,
-        read: &'static str,
-    ) -> Self {
-        Formula {
-            memory: Some(Memory::Ordinary),
-            ..Formula::any(steps, sent, read)
+    /// One line for both kinds of memory, or one for each if they differ.
+    pub(crate) fn in_any_memory(formula: impl Fn(Memory) -> Formula) -> Vec<Self> {
+        let memories = [Memory::Ordinary, Memory::Symmetric];
+        let [ordinary, symmetric] = memories.map(|memory| formula(memory).told());
+        if ordinary == symmetric {
+            return vec![FormulaText::new(None, ordinary)];
         }
-    }
-
-    /// In symmetric memory.
-    pub(crate) const fn symmetric(
-        steps: &'static str,
-        sent: &'static str,
-        read: &'static str,
-    ) -> Self {
-        Formula {
-            memory: Some(Memory::Symmetric),
-            ..Formula::any(steps, sent, read)
-        }
+        vec![
+            FormulaText::new(Some(Memory::Ordinary), ordinary),
+            FormulaText::new(Some(Memory::Symmetric), symmetric),
+        ]
     }
 }

@@ -2,6 +2,7 @@
 
 use weft_schedule::Rank;
 
+use crate::formula::Rounds;
 use crate::{Memory, Request};
 
 /// Rounds that look alike.
@@ -186,13 +187,27 @@ impl Request<'_> {
     }
 
     /// This share where what comes from peers is staged, none where it is not.
-    pub(crate) fn staged(&self, share: f64) -> f64 {
-        if self.symmetric() { 0.0 } else { share }
+    pub(crate) fn staged<T: Default>(&self, share: T) -> T {
+        if self.symmetric() {
+            T::default()
+        } else {
+            share
+        }
     }
 
     /// The round in which ranks tell each other that they have entered, where that matters.
     pub(crate) fn entry(&self) -> Phase {
-        Phase::signals(u32::from(self.symmetric()))
+        Phase::signals(self.entries())
+    }
+
+    /// As [`Request::entry`], as a formula.
+    pub(crate) fn entering(&self) -> Rounds {
+        Rounds::signals(self.entries())
+    }
+
+    /// The number of these rounds.
+    pub(crate) fn entries(&self) -> u32 {
+        u32::from(self.symmetric())
     }
 
     /// All ranks but one.

@@ -144,7 +144,7 @@ fn cost(request: &Request, crossings: &[f64], phase: impl Fn(&Division) -> Phase
         phases.collect()
     };
     let mut cost = Cost::of_busiest(request, (0..request.ranks).map(of_rank));
-    if textbook_steps(request.ranks.into()) < depth(request.ranks).into()
+    if steps(request.ranks) < depth(request.ranks)
         && let (Some(last), Some(above)) = (cost.phases.pop(), cost.phases.pop())
     {
         cost.phases.push(above.along_with(&last));
@@ -172,22 +172,22 @@ fn crossings(
 /// The longest chain of signals of a recursive halving or doubling: ⌈log2 p⌉, or one less up to 81/64 of a power of two (counted in the test).
 /// Where few ranks take part in the last division, those who wait for it are not waited for in the one above: they are the last of their
 /// halves, which face ranks that have two partners.
-pub(crate) fn textbook_steps(p: u64) -> u64 {
-    let floor_log = u64::from(p.ilog2());
-    floor_log + u64::from(64 * p > 81 << floor_log)
+pub(crate) fn steps(ranks: u32) -> u32 {
+    let floor_log = ranks.ilog2();
+    floor_log + u32::from(64 * u64::from(ranks) > 81 << floor_log)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{divisions, textbook_steps};
+    use super::{divisions, steps};
 
     /// By the recursion on the two halves: when a rank has everything, it has its own half's and, a step later, what it waits for.
-    fn chain(ranks: usize) -> Vec<u64> {
+    fn chain(ranks: u32) -> Vec<u32> {
         if ranks == 1 {
             return vec![0];
         }
         let [lower, upper] = [ranks.div_ceil(2), ranks / 2].map(chain);
-        let faces = |half: &[u64], at: usize| 1 + half.get(at).unwrap_or(&half[0]);
+        let faces = |half: &[u32], at: usize| 1 + half.get(at).unwrap_or(&half[0]);
         let both = [(&lower, &upper), (&upper, &lower)];
         let halves = both.map(|(own, other)| {
             let with_other = own.iter().enumerate();
@@ -200,7 +200,7 @@ mod tests {
     fn the_longest_chain_is_as_priced() {
         for ranks in 2..1500 {
             let longest = chain(ranks).into_iter().max();
-            assert_eq!(longest, Some(textbook_steps(ranks as u64)), "{ranks}");
+            assert_eq!(longest, Some(steps(ranks)), "{ranks}");
         }
     }
 

@@ -17,7 +17,7 @@ use crate::{Algorithm, Request, Sizes, Topology, latency};
 pub(crate) fn cost(request: &Request, scheme: Scheme) -> Cost {
     match request.parts {
         [] => panic!("a composed {} needs components", request.collective),
-        [top] => (algorithm(request.collective, *top).cost)(&Request {
+        [top] => algorithm(request.collective, *top).cost(&Request {
             parts: &[],
             ..*request
         }),
@@ -126,7 +126,7 @@ impl Inside {
                 topology: &topology,
                 parts: &[],
             };
-            inside.cost = (algorithm.cost)(&part);
+            inside.cost = algorithm.cost(&part);
             let program = |rank: Rank| (algorithm.build)(&Request { rank, ..part });
             inside.programs = (0..size).map(program).collect();
             inside.moved.push(match size {

@@ -7,6 +7,7 @@ use std::ops::Range;
 use weft_schedule::Rank;
 
 use crate::cost::Phase;
+use crate::expression::Expr;
 use crate::{Request, crossing};
 
 /// A rank's place in the tree.
@@ -85,12 +86,16 @@ pub(crate) fn scattering(request: &Request, copied: f64) -> Vec<Phase> {
     phases
 }
 
-/// The blocks that pass an edge when a range of ranks is halved again and again, and one half's blocks go to or come from the other.
-pub(crate) fn along_ranges(p: u64) -> u64 {
-    match p {
-        1 => 0,
-        _ => p / 2 + along_ranges(p / 2) + along_ranges(p.div_ceil(2)),
+/// The share of the message that passes all edges when a range of ranks is halved again and again, and one half's blocks go to or come
+/// from the other.
+pub(crate) fn along_ranges(ranks: u32) -> Expr {
+    fn blocks(ranks: u64) -> u64 {
+        match ranks {
+            1 => 0,
+            _ => ranks / 2 + blocks(ranks / 2) + blocks(ranks.div_ceil(2)),
+        }
     }
+    Expr::parts(blocks(ranks.into()), ranks.into())
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! The table of all algorithms: each collective's `mod.rs` lists its own.
 
-use weft_schedule::Schedule;
+use weft_schedule::{Collective, Schedule};
 
+use crate::hierarchy::Scheme;
 use crate::{
-    About, Cost, Inner, Owners, Request, Terms, Textbook, all_gather, all_reduce, all_to_all,
-    barrier, broadcast, gather, reduce, reduce_scatter, scatter,
+    About, Cost, Formula, FormulaText, Inner, Owners, Request, Sizes, Textbook, Topology,
+    all_gather, all_reduce, all_to_all, barrier, broadcast, gather, hierarchy_cost, reduce,
+    reduce_scatter, scatter,
 };
 
 /// Whose memory a rank must be able to read.
@@ -29,8 +31,6 @@ pub enum Parts {
         of: &'static str,
         /// By multiples of how many ranks programs are alike, in the sense of [`Symmetry::Rotation`], if they are.
         alike: fn(&Request) -> Option<u32>,
-        /// What it costs according to its source, where there are two ranks or more.
-        textbook: fn(&Request) -> Textbook,
     },
     /// A component for each level of units, innermost first, then an algorithm of the same collective for the outermost owners.
     Levels {
@@ -40,8 +40,6 @@ pub enum Parts {
         top: &'static str,
         /// Which ranks of a unit take part in what is between units.
         owners: Owners,
-        /// The source, and what it says of the whole; the figures follow from those of the components.
-        quote: &'static str,
     },
 }
 
@@ -110,6 +108,19 @@ impl Requirements {
     };
 }
 
+/// What an algorithm costs, whichever rank the request names.
+#[derive(Clone, Copy, Debug)]
+pub enum Costs {
+    /// What its formula says, phase by phase.
+    Phases(fn(&Request) -> Formula),
+    /// Who is the busiest depends on the number of ranks: the phases are counted, and the formula
+    /// tells their sums.
+    Counted(fn(&Request) -> Cost, fn(&Request) -> Formula),
+    /// What its components cost, of which people are told the steps, what is sent, and what is
+    /// read.
+    Parts([&'static str; 3]),
+}
+
 /// One way to carry out one collective.
 #[derive(Clone, Copy, Debug)]
 pub struct Algorithm {
@@ -125,12 +136,65 @@ pub struct Algorithm {
     pub requires: Requirements,
     /// Which ranks' programs are alike.
     pub symmetry: Symmetry,
-    /// What it costs, whichever rank the request names.
-    pub cost: fn(&Request) -> Cost,
-    /// What it costs according to its source, where there are two ranks or more. `None` if it has parts: see [`Parts`].
-    pub textbook: Option<fn(&Terms) -> Textbook>,
+    /// What it costs.
+    pub costs: Costs,
     /// Makes one rank's program. The request must keep the invariants of [`Request`].
     pub build: fn(&Request) -> Schedule,
+}
+
+impl Algorithm {
+    /// What it costs, to be priced. Which rank the request names does not matter.
+    pub fn cost(&self, request: &Request) -> Cost {
+        match (self.costs, self.requires.parts) {
+            (Costs::Phases(formula), _) => formula(request).cost(request),
+            (Costs::Counted(cost, _), _) => cost(request),
+            (Costs::Parts(_), Parts::Levels { inner, owners, .. }) => {
+                hierarchy_cost::cost(request, Scheme { owners, inner })
+            }
+            (Costs::Parts(_), _) => unreachable!("only levels have components"),
+        }
+    }
+
+    /// What it costs according to its source. `None` if it has levels: see
+    /// [`Selection::textbook`](crate::Selection::textbook).
+    pub fn textbook(&self, request: &Request) -> Option<Textbook> {
+        match self.costs {
+            Costs::Parts(_) => None,
+            _ if request.ranks == 1 => Some(Textbook::NOTHING),
+            Costs::Phases(formula) | Costs::Counted(_, formula) => {
+                Some(formula(request).textbook(request.ranks))
+            }
+        }
+    }
+
+    /// What people are told that it costs: once for any memory, or for each kind.
+    pub fn formulas(&self) -> Vec<FormulaText> {
+        self.formulas_of(2)
+    }
+
+    /// As [`Algorithm::formulas`], of a formula for so many ranks, which says the same whatever
+    /// their number.
+    fn formulas_of(&self, ranks: u32) -> Vec<FormulaText> {
+        let topology = Topology::flat(ranks);
+        let collective = Collective::named(self.collective, 0);
+        let in_memory = |formula: fn(&Request) -> Formula, memory| {
+            formula(&Request {
+                collective: collective.expect("collectives are registered by their names"),
+                ranks,
+                rank: 0,
+                memory,
+                sizes: Sizes::Equal,
+                topology: &topology,
+                parts: &[],
+            })
+        };
+        match self.costs {
+            Costs::Parts(told) => vec![FormulaText::new(None, told.map(str::to_owned))],
+            Costs::Phases(formula) | Costs::Counted(_, formula) => {
+                FormulaText::in_any_memory(|memory| in_memory(formula, memory))
+            }
+        }
+    }
 }
 
 /// Registers the algorithms of one collective, one line each: the line declares the algorithm's module, and puts its `ALGORITHM` into
@@ -164,4 +228,19 @@ pub fn registry() -> impl Iterator<Item = &'static Algorithm> + Clone {
 /// The algorithm of this name for the collective of this name.
 pub fn find(collective: &str, algorithm: &str) -> Option<&'static Algorithm> {
     registry().find(|candidate| candidate.collective == collective && candidate.name == algorithm)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::registry;
+
+    #[test]
+    fn formulas_are_told_alike_for_all_numbers_of_ranks() {
+        for algorithm in registry() {
+            for ranks in [3, 8, 12, 61, 64] {
+                let told = algorithm.formulas_of(ranks);
+                assert_eq!(told, algorithm.formulas(), "{algorithm:?}");
+            }
+        }
+    }
 }

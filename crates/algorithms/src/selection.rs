@@ -5,7 +5,8 @@ use std::fmt;
 use weft_schedule::Schedule;
 
 use crate::{
-    Algorithm, Cost, Inner, Parts, Reach, Request, Requirements, Symmetry, Topology, find, registry,
+    Algorithm, Conditions, Cost, Inner, Memory, Parts, Reach, Request, Requirements, Symmetry,
+    Topology, find, registry,
 };
 
 /// One choice that an algorithm leaves open.
@@ -143,9 +144,13 @@ fn composed(
     inner: &'static [Inner],
     topology: &Topology,
 ) -> Vec<Selection> {
-    let reach = match topology.is_one_host() {
+    let mapped = match topology.is_one_host() {
         true => Reach::All,
         false => Reach::Unit,
+    };
+    let conditions = Conditions {
+        memory: Memory::Symmetric,
+        ..Conditions::ordinary(mapped)
     };
     let mut selections = Vec::new();
     for component in inner {
@@ -153,7 +158,7 @@ fn composed(
             let mut parts = vec![Part::Algorithm(component.name); topology.depth()];
             parts.push(Part::Algorithm(top.name));
             let selection = Selection { algorithm, parts };
-            if selection.requires_in(topology).mapped <= reach {
+            if selection.refusal(topology, conditions).is_none() {
                 selections.push(selection);
             }
         }
@@ -231,7 +236,7 @@ impl Selection {
 
     /// What it costs. Which rank the request names, and its `parts`, do not matter.
     pub fn cost(&self, request: &Request) -> Cost {
-        self.asked(request, self.algorithm.cost)
+        self.asked(request, |request| self.algorithm.cost(request))
     }
 
     /// Which ranks' programs are alike.
@@ -246,7 +251,7 @@ impl Selection {
     }
 
     /// Asks the algorithm, with what it sees of the topology.
-    pub(crate) fn asked<T>(&self, request: &Request, algorithm: fn(&Request) -> T) -> T {
+    pub(crate) fn asked<T>(&self, request: &Request, algorithm: impl Fn(&Request) -> T) -> T {
         algorithm(&Request {
             parts: &self.parts,
             topology: &request.topology.seen_by(self.levels()),

@@ -6,13 +6,12 @@
 //! what all ranks send. With units of several sizes everybody waits for the largest, and slices differ in size: the formulas give what all
 //! ranks send together, and bound steps and what one of them sends.
 
-use weft_schedule::{Collective, Share};
+use weft_schedule::Share;
 
 use crate::hierarchy::{algorithm, memory};
 use crate::units::{Owners, Units};
 use crate::{
-    Algorithm, Inner, Memory, Part, Parts, Request, Selection, Sizes, Terms, Textbook, Topology,
-    Volume,
+    Algorithm, Inner, Memory, Part, Parts, Request, Selection, Sizes, Textbook, Topology, Volume,
 };
 
 impl Selection {
@@ -20,45 +19,12 @@ impl Selection {
     /// parts tell each other of their entries at once.
     pub fn textbook(&self, request: &Request) -> Option<Textbook> {
         match self.algorithm.requires.parts {
-            Parts::None => Some(alone(self.algorithm, request.ranks, request.memory)),
-            Parts::Count { textbook, .. } => Some(self.asked(request, textbook)),
             Parts::Levels { .. } if request.memory == Memory::Symmetric => None,
-            Parts::Levels {
-                inner,
-                owners,
-                quote,
-                ..
-            } => {
-                let levels = |request: &Request| Levels { inner, owners }.textbook(request);
-                let found = levels(&Request {
-                    parts: &self.parts,
-                    topology: &request.topology.seen_by(self.levels()),
-                    ..*request
-                });
-                Some(Textbook { quote, ..found })
-            }
-        }
-    }
-}
-
-impl Algorithm {
-    /// The source of its formulas and what it says, or what is obvious without one.
-    pub fn quote(&self) -> &'static str {
-        let topology = Topology::flat(2);
-        match self.requires.parts {
-            Parts::None => alone(self, 2, Memory::Ordinary).quote,
-            Parts::Levels { quote, .. } => quote,
-            Parts::Count { textbook, .. } => {
-                let request = Request {
-                    collective: Collective::AllReduce,
-                    ranks: 2,
-                    rank: 0,
-                    memory: Memory::Ordinary,
-                    sizes: Sizes::Equal,
-                    topology: &topology,
-                    parts: &[],
-                };
-                textbook(&request).quote
+            Parts::Levels { inner, owners, .. } => Some(self.asked(request, |request| {
+                Levels { inner, owners }.textbook(request)
+            })),
+            Parts::None | Parts::Count { .. } => {
+                self.asked(request, |request| self.algorithm.textbook(request))
             }
         }
     }
@@ -73,16 +39,13 @@ struct Levels {
 impl Levels {
     fn textbook(&self, request: &Request) -> Textbook {
         match request.parts {
-            [Part::Algorithm(_)] => {
-                let top = algorithm(request.collective, request.parts[0]);
-                match top.requires.parts {
-                    Parts::Count { textbook, .. } => textbook(&Request {
-                        parts: &[],
-                        ..*request
-                    }),
-                    _ => alone(top, request.ranks, request.memory),
-                }
-            }
+            [top @ Part::Algorithm(_)] => alone(
+                algorithm(request.collective, *top),
+                &Request {
+                    parts: &[],
+                    ..*request
+                },
+            ),
             [_, outer @ ..] if request.topology.depth() == 0 => self.textbook(&Request {
                 parts: outer,
                 ..*request
@@ -96,11 +59,20 @@ impl Levels {
         let units = Units::new(request, self.owners);
         let named = |inner: &&Inner| inside == Part::Algorithm(inner.name);
         let component = self.inner.iter().find(named);
-        let phase = |algorithm: Option<&Algorithm>, ranks| {
-            algorithm.map_or(NOTHING, |of| alone(of, ranks, memory(request)))
+        let phase = |algorithm: Option<&Algorithm>, inward, ranks| {
+            let inside = Request {
+                collective: self.owners.inside(inward, 0),
+                ranks,
+                rank: 0,
+                memory: memory(request),
+                sizes: Sizes::Equal,
+                topology: &Topology::flat(ranks),
+                parts: &[],
+            };
+            algorithm.map_or(Textbook::NOTHING, |of| alone(of, &inside))
         };
         let between = match units.count() {
-            1 => NOTHING,
+            1 => Textbook::NOTHING,
             ranks => self.textbook(&Request {
                 collective: units.among_owners(request.collective),
                 ranks,
@@ -120,11 +92,10 @@ impl Levels {
                 most: NONE,
                 ..between.read
             },
-            ..between
         };
         for ranks in units.lengths() {
-            let inward = phase(component.and_then(|c| c.inward), ranks);
-            let outward = phase(component.and_then(|c| c.outward), ranks);
+            let inward = phase(component.and_then(|c| c.inward), true, ranks);
+            let outward = phase(component.and_then(|c| c.outward), false, ranks);
             let steps = inward.steps + between.steps + outward.steps;
             let [sent, read] = match self.owners {
                 Owners::Slices => {
@@ -156,19 +127,11 @@ impl Levels {
 }
 
 const NONE: Share = Volume::NOTHING.most;
-const NOTHING: Textbook = Textbook {
-    quote: "",
-    steps: 0,
-    sent: Volume::NOTHING,
-    read: Volume::NOTHING,
-};
 
-/// What an algorithm without parts costs; one rank alone does not communicate.
-fn alone(algorithm: &Algorithm, ranks: u32, memory: Memory) -> Textbook {
-    match algorithm.textbook {
-        Some(textbook) if ranks > 1 => textbook(&Terms::new(ranks, memory)),
-        _ => NOTHING,
-    }
+/// What an algorithm without levels costs.
+fn alone(algorithm: &Algorithm, request: &Request) -> Textbook {
+    let textbook = algorithm.textbook(request);
+    textbook.expect("components have no levels")
 }
 
 /// What each rank but the busiest moves.

@@ -2,7 +2,8 @@
 
 use weft_schedule::Rank;
 
-use crate::cost::Phase;
+use crate::expression::{CEIL_LOG, FLOOR_LOG};
+use crate::formula::Rounds;
 use crate::{Request, crossing};
 
 /// The binomial tree over all ranks, counted from the root: the parent of a rank is what remains when its lowest bit is cleared.
@@ -31,28 +32,18 @@ impl Binomial {
         children
     }
 
-    /// The number of ranks on the longest way down, the root left out.
-    pub(crate) fn depth(self) -> u32 {
-        self.ranks.ilog2()
-    }
-
-    /// The rounds of a whole message that goes down the tree, or up with the directions exchanged: the root has a child for each
-    /// bit of the greatest position, so one more than rounds unless the number of ranks is a power of two.
-    pub(crate) fn phases(self, request: &Request) -> [Phase; 2] {
-        let children = self.ranks.next_power_of_two().ilog2();
+    /// The rounds of a whole message that goes down the tree: the root has a child for each bit of the greatest position, so one
+    /// more than rounds unless the number of ranks is a power of two.
+    pub(crate) fn phases(self, request: &Request) -> [Rounds; 2] {
         let edges = (0..self.ranks).filter_map(|rank| Some((self.parent(rank)?, rank)));
-        let rest = Phase {
-            messages: 1,
-            share: 1.0,
-            crossing: crossing::of(request, edges) / f64::from(self.depth()),
-            ..Phase::signals(self.depth().saturating_sub(1))
-        };
-        let first = Phase {
-            rounds: 1,
-            messages: 1 + children - self.depth(),
-            received: 1.0,
-            ..rest
-        };
+        let crossing = crossing::of(request, edges) / f64::from(self.ranks.ilog2());
+        let rest = Rounds::signals(FLOOR_LOG - 1)
+            .sending(1, 1)
+            .crossing(crossing);
+        let first = rest
+            .lasting(1)
+            .sending(CEIL_LOG - FLOOR_LOG + 1, 1)
+            .receiving(1);
         [first, rest]
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use weft_algorithms::{find, registry};
+use weft_algorithms::{Memory, find, registry};
 
 const DOCUMENTATION: &str = include_str!("../../../docs/algorithms.md");
 
@@ -29,7 +29,7 @@ fn every_algorithm_says_what_it_is() {
             !about.how.is_empty() && !about.wins.is_empty(),
             "{algorithm:?}"
         );
-        assert!(!about.formulas.is_empty(), "{algorithm:?}");
+        assert!(!algorithm.formulas().is_empty(), "{algorithm:?}");
     }
 }
 
@@ -44,4 +44,24 @@ fn every_algorithm_is_documented() {
         .map(|algorithm| format!("{} `{}`", algorithm.collective, algorithm.name))
         .collect();
     assert_eq!(documented, registered.iter().map(String::as_str).collect());
+}
+
+/// The page's table says of every algorithm what its formulas do.
+#[test]
+fn the_page_has_the_formulas() {
+    for algorithm in registry() {
+        let link = format!("#{}-{})", algorithm.collective, algorithm.name);
+        let lines = DOCUMENTATION.lines();
+        let mut rows = lines.skip_while(|line| !(line.starts_with('|') && line.contains(&link)));
+        for formula in algorithm.formulas() {
+            let memory = match formula.memory {
+                None => "",
+                Some(Memory::Ordinary) => "ordinary",
+                Some(Memory::Symmetric) => "symmetric",
+            };
+            let cells = [memory, &formula.steps, &formula.sent, &formula.read].join(" | ");
+            let row = rows.next().unwrap_or_default();
+            assert!(row.ends_with(&format!("| {cells} |")), "{row}: {cells}");
+        }
+    }
 }

@@ -7,16 +7,17 @@ mod family;
 use std::fmt::Write;
 
 use family::{collectives, flat, request};
-use weft_algorithms::{Memory, Parts, Terms, Textbook, Topology, registry, select};
+use weft_algorithms::{Algorithm, Costs, Memory, Parts, Textbook, Topology, registry, select};
 use weft_schedule::Share;
 
 const RANKS: [u32; 7] = [2, 3, 4, 7, 8, 16, 64];
 
 #[test]
-fn every_algorithm_without_parts_has_a_formula() {
+fn every_algorithm_without_levels_has_a_formula() {
     for algorithm in registry() {
-        let flat = matches!(algorithm.requires.parts, Parts::None);
-        assert_eq!(algorithm.textbook.is_some(), flat, "{algorithm:?}");
+        let levels = matches!(algorithm.requires.parts, Parts::Levels { .. });
+        let parts = matches!(algorithm.costs, Costs::Parts(_));
+        assert_eq!(parts, levels, "{algorithm:?}");
     }
 }
 
@@ -32,16 +33,19 @@ fn share(share: Share) -> String {
 }
 
 fn row(what: &str, textbook: &Textbook) -> String {
-    let Textbook {
-        steps, sent, read, ..
-    } = textbook;
+    let Textbook { steps, sent, read } = textbook;
     let [sent, all_sent] = [sent.most, sent.total].map(share);
     let [read, all_read] = [read.most, read.total].map(share);
     format!("  {what:>2} {steps:>5} {sent:>12} {all_sent:>12} {read:>12} {all_read:>12}\n")
 }
 
-fn rows(textbook: fn(&Terms) -> Textbook, memory: Memory) -> String {
-    let row = |ranks: u32| row(&ranks.to_string(), &textbook(&Terms::new(ranks, memory)));
+fn rows(algorithm: &Algorithm, memory: Memory) -> String {
+    let row = |ranks: u32| {
+        let topology = Topology::flat(ranks);
+        let collective = collectives(algorithm.collective, ranks)[0];
+        let textbook = algorithm.textbook(&request(collective, memory, &topology));
+        row(&ranks.to_string(), &textbook.unwrap())
+    };
     RANKS.into_iter().map(row).collect()
 }
 
@@ -49,8 +53,7 @@ fn rows(textbook: fn(&Terms) -> Textbook, memory: Memory) -> String {
 fn table() {
     let mut table = String::new();
     for algorithm in flat() {
-        let textbook = algorithm.textbook.unwrap();
-        let quote = textbook(&Terms::new(RANKS[0], Memory::Ordinary)).quote;
+        let quote = algorithm.about.quote;
         writeln!(
             table,
             "{} {}: {quote}",
@@ -63,7 +66,7 @@ fn table() {
         )
         .unwrap();
         let [ordinary, symmetric] =
-            [Memory::Ordinary, Memory::Symmetric].map(|memory| rows(textbook, memory));
+            [Memory::Ordinary, Memory::Symmetric].map(|memory| rows(algorithm, memory));
         table += &ordinary;
         if symmetric != ordinary {
             writeln!(table, "  in symmetric memory\n{}", symmetric.trim_end()).unwrap();
@@ -101,7 +104,7 @@ fn table_of_composed_algorithms() {
             let asked = request(collective, Memory::Ordinary, &topology);
             selection.textbook(&asked).unwrap()
         };
-        let quote = textbook(HOSTS[0]).quote;
+        let quote = selection.algorithm.about.quote;
         writeln!(table, "{name} {choice}: {quote}").unwrap();
         writeln!(
             table,

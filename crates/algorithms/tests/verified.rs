@@ -5,7 +5,7 @@ mod family;
 
 use family::{Work, collectives, flat, options, programs, request, share, work};
 use proptest::prelude::*;
-use weft_algorithms::{Algorithm, Cost, Memory, Request, Sizes, Terms, Textbook, Topology, Volume};
+use weft_algorithms::{Algorithm, Cost, Memory, Request, Sizes, Textbook, Topology, Volume};
 use weft_schedule::{Grid, Report, Schedule, Traffic, verify};
 
 /// The canonical tree: all contributions in one reduction, in the order of ranks.
@@ -38,19 +38,9 @@ fn counted(report: &Report, grid: &Grid) -> Figures {
 }
 
 fn expected(algorithm: &Algorithm, request: &Request) -> Figures {
-    if request.ranks == 1 {
-        return Figures {
-            steps: 0,
-            sent: Volume::NOTHING,
-            read: Volume::NOTHING,
-        };
-    }
-    let textbook = algorithm
-        .textbook
-        .expect("an algorithm without parts has a formula");
-    let Textbook {
-        steps, sent, read, ..
-    } = textbook(&Terms::new(request.ranks, request.memory));
+    let textbook = algorithm.textbook(request);
+    let Textbook { steps, sent, read } =
+        textbook.expect("an algorithm without parts has a formula");
     Figures { steps, sent, read }
 }
 
@@ -128,7 +118,7 @@ fn check(algorithm: &Algorithm, request: Request) {
     let counted = counted(&report, &programs[0].grid);
     assert_eq!(counted, expected(algorithm, &request), "{what}");
     if request.ranks > 1 {
-        let cost = (algorithm.cost)(&request);
+        let cost = algorithm.cost(&request);
         check_cost(
             &cost,
             report.latency_steps,

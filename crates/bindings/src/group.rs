@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use weft_runtime::{
-    Call, Domain, GroupOptions, Policy, PrefixStore, Schedules, SplitOptions, Terms, Tiling,
+    Call, Domain, GroupOptions, Memory, Policy, PrefixStore, Schedules, SplitOptions, Terms, Tiling,
 };
 
 use crate::call::{CountsArgument, collective, dtype, op};
@@ -357,7 +357,11 @@ impl Group {
     ) -> PyResult<Explanation> {
         let collective = self::collective(py, collective, 0)?;
         let dtype = self::dtype(py, dtype)?;
-        let explained = py.detach(|| self.inner.explain(collective, nbytes, dtype, symmetric));
+        let memory = match symmetric {
+            true => Memory::Symmetric,
+            false => Memory::Ordinary,
+        };
+        let explained = py.detach(|| self.inner.explain(collective, nbytes, dtype, memory));
         checked(py, explained).map(Explanation::from)
     }
 

@@ -2,7 +2,6 @@
 
 use pyo3::prelude::*;
 
-mod algorithm;
 mod bench;
 mod call;
 mod choice;
@@ -12,27 +11,16 @@ mod endpoint;
 mod error;
 mod group;
 mod interrupt;
-mod json;
-mod machine;
-mod placement;
 mod plain;
-mod plan;
-mod price;
-mod question;
-mod simulate;
+mod planner;
 mod store;
 mod symmetric;
-mod trace;
-mod verify;
 mod work;
 
 /// The native layer of weft.
 #[pymodule]
 fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_function(wrap_pyfunction!(algorithm::algorithms, module)?)?;
-    module.add_function(wrap_pyfunction!(price::family, module)?)?;
-    module.add_function(wrap_pyfunction!(price::price, module)?)?;
     module.add_class::<bench::Board>()?;
     module.add_class::<bench::Timed>()?;
     module.add_class::<dlpack::DlpackTensor>()?;
@@ -46,9 +34,6 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::MemoryStore>()?;
     module.add_class::<store::TcpStore>()?;
     module.add_class::<symmetric::Symmetric>()?;
-    module.add_function(wrap_pyfunction!(plan::plan, module)?)?;
-    module.add_function(wrap_pyfunction!(simulate::simulate, module)?)?;
-    module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
     module.add_class::<work::Work>()?;
-    Ok(())
+    planner::register(module)
 }

@@ -12,7 +12,7 @@ use ranks::case::Case;
 use ranks::judge::check;
 use weft_algorithms::{Selection, Topology, family};
 use weft_kernels::DType;
-use weft_runtime::{Error, Policy, SplitOptions, Tiling, TransportChoice};
+use weft_runtime::{Error, Memory, Policy, SplitOptions, Tiling, TransportChoice};
 use weft_schedule::Collective;
 
 #[test]
@@ -30,7 +30,11 @@ fn a_profile_of_rank_0_holds_for_all_ranks() {
     );
     let plans = Ranks::run(setup, 3, |group| {
         perform(&Case::simple(ALL_REDUCE, 5000), group, None);
-        let explain = |bytes| group.explain(ALL_REDUCE, bytes, DType::F32, false).unwrap();
+        let explain = |bytes| {
+            group
+                .explain(ALL_REDUCE, bytes, DType::F32, Memory::Ordinary)
+                .unwrap()
+        };
         (explain(1000), explain(1004), name_of(group, 1 << 20))
     });
     let (small, large, huge) = &plans[0];
@@ -253,7 +257,7 @@ fn what_one_rank_alone_names_is_a_desync() {
 fn what_is_not_chosen_is_explained() {
     let hosts = Setup::on_hosts(&[0, 0, 1, 1]);
     let why = Ranks::run(hosts, 4, |group| {
-        let explained = group.explain(ALL_REDUCE, 1 << 24, DType::F32, false);
+        let explained = group.explain(ALL_REDUCE, 1 << 24, DType::F32, Memory::Ordinary);
         explained.unwrap().why
     });
     assert_eq!(

@@ -149,7 +149,9 @@ fn a_profile_brings_its_schedules_and_the_plan_is_the_same_elsewhere() {
     let case = Case::simple(ALL_REDUCE, 1000);
     let found = Ranks::run(setup, 3, |group| {
         let output = run(group, &case).unwrap();
-        let explained = group.explain(ALL_REDUCE, 4000, DType::F32, false).unwrap();
+        let explained = group
+            .explain(ALL_REDUCE, 4000, DType::F32, Memory::Ordinary)
+            .unwrap();
         // The same program may be added again.
         let again = programs("two-shot", ALL_REDUCE, 3);
         group.add_schedule("mine", again).unwrap();
@@ -184,7 +186,7 @@ fn a_profile_brings_its_schedules_and_the_plan_is_the_same_elsewhere() {
         let child = group.split(&[0, 1, 2], "child", options).unwrap().unwrap();
         until_all_have_met(&child);
         child
-            .explain(ALL_REDUCE, 4000, DType::F32, false)
+            .explain(ALL_REDUCE, 4000, DType::F32, Memory::Ordinary)
             .unwrap()
             .hash
     });
@@ -307,7 +309,9 @@ fn a_profiles_rooted_schedule_is_for_its_root_and_defaults_for_others() {
             }
             let of = |root| {
                 let collective = Collective::Broadcast { root };
-                group.explain(collective, 1000, DType::F32, false).unwrap()
+                group
+                    .explain(collective, 1000, DType::F32, Memory::Ordinary)
+                    .unwrap()
             };
             assert_eq!(of(1).algorithm, "mine");
             of(0).why

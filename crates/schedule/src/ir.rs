@@ -63,20 +63,69 @@ pub enum Collective {
 }
 
 impl Collective {
+    /// The names of all collectives, by [`Collective::index`].
+    pub const NAMES: [&str; 9] = [
+        "all-reduce",
+        "reduce",
+        "broadcast",
+        "all-gather",
+        "reduce-scatter",
+        "all-to-all",
+        "gather",
+        "scatter",
+        "barrier",
+    ];
+
+    /// Its place in [`Collective::NAMES`], whatever its root.
+    #[inline]
+    pub fn index(self) -> u8 {
+        match self {
+            Collective::AllReduce => 0,
+            Collective::Reduce { .. } => 1,
+            Collective::Broadcast { .. } => 2,
+            Collective::AllGather => 3,
+            Collective::ReduceScatter => 4,
+            Collective::AllToAll => 5,
+            Collective::Gather { .. } => 6,
+            Collective::Scatter { .. } => 7,
+            Collective::Barrier => 8,
+        }
+    }
+
     /// Its name, whatever its root.
     #[inline]
     pub fn name(self) -> &'static str {
-        match self {
-            Collective::AllReduce => "all-reduce",
-            Collective::Reduce { .. } => "reduce",
-            Collective::Broadcast { .. } => "broadcast",
-            Collective::AllGather => "all-gather",
-            Collective::ReduceScatter => "reduce-scatter",
-            Collective::AllToAll => "all-to-all",
-            Collective::Gather { .. } => "gather",
-            Collective::Scatter { .. } => "scatter",
-            Collective::Barrier => "barrier",
-        }
+        Self::NAMES[usize::from(self.index())]
+    }
+
+    /// Whether contributions are combined.
+    #[inline]
+    pub fn reduces(self) -> bool {
+        matches!(
+            self,
+            Collective::AllReduce | Collective::Reduce { .. } | Collective::ReduceScatter
+        )
+    }
+
+    /// Whether schedules know `Output` only: the message is one vector.
+    #[inline]
+    pub fn in_place(self) -> bool {
+        matches!(
+            self,
+            Collective::AllReduce | Collective::Reduce { .. } | Collective::Broadcast { .. }
+        )
+    }
+
+    /// Whether a rank's `Input` is its own block of the message, not the whole.
+    #[inline]
+    pub fn input_is_block(self) -> bool {
+        matches!(self, Collective::AllGather | Collective::Gather { .. })
+    }
+
+    /// Whether a rank's `Output` is its own block of the message, not the whole.
+    #[inline]
+    pub fn output_is_block(self) -> bool {
+        matches!(self, Collective::ReduceScatter | Collective::Scatter { .. })
     }
 
     /// Its root, if it has one.

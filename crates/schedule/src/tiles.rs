@@ -7,6 +7,9 @@ const ENTRY_ALIGNMENT: u64 = 64;
 /// Temporary memory has room for elements of this size, in bytes, so that encodings can widen them.
 const WIDEST_ENCODING: u64 = 4;
 
+/// The largest element, in bytes.
+const WIDEST_ELEMENT: u64 = 8;
+
 /// What bounds the size of a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TileLimits {
@@ -28,6 +31,11 @@ impl TileLimits {
             scratch_bytes: (u64::from(ranks) * (64 << 10)).clamp(256 << 10, 1 << 20),
             chunk_bytes: 4 << 20,
         }
+    }
+
+    /// Whether tiles of a single element of any type fit.
+    pub fn fits(&self, schedule: &Schedule) -> bool {
+        self.tiles(schedule, 1, WIDEST_ELEMENT).is_some()
     }
 
     /// The smallest number of tiles whose temporary entries fit, if any do.
@@ -110,6 +118,8 @@ mod tests {
     fn what_does_not_fit_has_no_tiles() {
         let limits = TileLimits::of_group(10_000);
         assert_eq!(limits.tiles(&schedule(vec![10_000]), 100, 4), None);
+        assert!(!limits.fits(&schedule(vec![10_000])));
+        assert!(limits.fits(&schedule(vec![2_000])));
     }
 
     #[test]

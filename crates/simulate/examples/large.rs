@@ -18,6 +18,8 @@ const BYTES: u64 = 256 << 20;
 /// What every case should take at most.
 const SECONDS_MAX: f64 = 60.0;
 const MIB_MAX: u64 = 8 << 10;
+/// As `weft simulate` has it unless told otherwise.
+const WORK_MAX: u64 = 50_000_000;
 
 const HEAD: &str = "| what | ranks | hosts | tiles | ms | closed form, ms | played | steps | occurrences | s | MiB |";
 
@@ -114,7 +116,11 @@ fn one(
         ..Job::new(Source::Selection(&selection), collective, BYTES, ranks)
     };
     let before = processor_s()?;
-    let played = play(&machine, &job, &PlayOptions::default());
+    let options = PlayOptions {
+        work_max: Some(WORK_MAX),
+        ..PlayOptions::default()
+    };
+    let played = play(&machine, &job, &options);
     let taken_s = processor_s()? - before;
     let peak_mib = peak_mib()?;
     let over = match taken_s > SECONDS_MAX || peak_mib > MIB_MAX {

@@ -42,21 +42,13 @@ struct Tile {
 /// # Errors
 /// The machine or the job makes no sense, or the source is no algorithm of weft's: others have no closed form.
 pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, Error> {
-    job.check(machine)?;
+    let topology = job.checked(machine)?;
     let Source::Selection(selection) = job.source else {
         return Err(Error::Job(
             "explicit schedules have no closed form; play them".to_owned(),
         ));
     };
-    let own_topology;
-    let topology = match job.topology {
-        Some(topology) => topology,
-        None => {
-            own_topology = machine.topology();
-            &own_topology
-        }
-    };
-    let request = job.request(0, topology);
+    let request = job.request(0, &topology);
     let cost = selection.cost(&request);
     let tiles = job.tiles(&selection.build(&request))?;
     let alike = selection.symmetry(&request) != Symmetry::None;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use weft_algorithms::Refusal;
 use weft_schedule::Rank;
 
 /// Why something cannot be simulated.
@@ -11,6 +12,8 @@ pub enum Error {
     Machine(String),
     /// The job makes no sense, or not on this machine.
     Job(String),
+    /// The machine's ranks cannot use the algorithm for this call.
+    Refused(Refusal),
     /// The executor has not enough temporary memory for the smallest tile.
     TemporaryMemory {
         /// Chunks of temporary memory that a tile needs.
@@ -22,8 +25,11 @@ pub enum Error {
     },
     /// Playing it would take more than is allowed.
     Work {
-        /// The steps that would have to be played, about.
+        /// The steps that would have to be played, about, and what takes as long as they do.
         steps: u64,
+        /// Of that, how many times the rate of a flow would be computed: many where hosts talk to
+        /// several others each, through which many talk.
+        rates: u64,
         /// How many tiles these are.
         tiles: u64,
         /// How many steps may be played.
@@ -52,6 +58,7 @@ impl fmt::Display for Error {
         match self {
             Error::Machine(what) => write!(f, "the machine cannot be simulated: {what}"),
             Error::Job(what) => write!(f, "the job cannot be simulated: {what}"),
+            Error::Refused(refusal) => write!(f, "the algorithm {refusal}"),
             Error::TemporaryMemory {
                 chunks,
                 landing_bytes,
@@ -62,12 +69,25 @@ impl fmt::Display for Error {
             ),
             Error::Work {
                 steps,
+                rates,
                 tiles,
                 limit,
-            } => write!(
-                f,
-                "the job is not played: it has about {steps} steps in {tiles} tiles, more than the {limit} that are allowed; larger tiles or fewer ranks have fewer, and the closed form has none"
-            ),
+            } => {
+                write!(
+                    f,
+                    "the job is not played: it has about {steps} steps in {tiles} tiles"
+                )?;
+                if *rates > 0 {
+                    write!(
+                        f,
+                        ", reckoned with {rates} changes of rates on shared links"
+                    )?;
+                }
+                write!(
+                    f,
+                    ", more than the {limit} that are allowed; larger tiles or fewer ranks have fewer, and the closed form has none"
+                )
+            }
             Error::Steps { steps, limit } => write!(
                 f,
                 "the job cannot be simulated: its ranks have some {steps} steps, and memory is reckoned for {limit}; the closed form, fewer ranks, or ranks that are all alike in speed take less"

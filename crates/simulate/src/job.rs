@@ -1,6 +1,8 @@
 //! What is to be simulated.
 
-use weft_algorithms::{Memory, Request, Selection, Shifts, Sizes, Topology};
+use std::borrow::Cow;
+
+use weft_algorithms::{Conditions, Memory, Request, Selection, Shifts, Sizes, Topology};
 use weft_schedule::{Collective, Encoding, Grid, Rank, Schedule, TileLimits};
 
 use crate::{Error, Machine};
@@ -56,8 +58,9 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Checks what can be checked without a schedule.
-    pub(crate) fn check(&self, machine: &Machine) -> Result<(), Error> {
+    /// Checks what can be checked without a schedule, and returns the topology that the algorithm
+    /// sees.
+    pub(crate) fn checked(&self, machine: &Machine) -> Result<Cow<'a, Topology>, Error> {
         machine.check()?;
         let wrong = |what: String| Err(Error::Job(what));
         let ranks = machine.ranks();
@@ -66,11 +69,15 @@ impl<'a> Job<'a> {
                 "element_bytes, tile_bytes and tiles_in_flight must be at least 1".to_owned(),
             );
         }
-        if self.topology.is_some_and(|t| t.ranks() != ranks) {
-            return wrong(format!(
-                "the topology is not one of the machine's {ranks} ranks"
-            ));
-        }
+        let topology = match self.topology {
+            Some(topology) if topology.ranks() != ranks => {
+                return wrong(format!(
+                    "the topology is not one of the machine's {ranks} ranks"
+                ));
+            }
+            Some(topology) => Cow::Borrowed(topology),
+            None => Cow::Owned(machine.topology()),
+        };
         match self.source {
             Source::Schedules(schedules) => {
                 let of_rank = |(rank, s): (usize, &Schedule)| {
@@ -98,9 +105,16 @@ impl<'a> Job<'a> {
                 {
                     return wrong(format!("root {root}: there are {ranks} ranks"));
                 }
+                let conditions = Conditions {
+                    memory: self.memory,
+                    ..Conditions::ordinary(machine.mapped())
+                };
+                if let Some(refusal) = selection.refusal(&topology, conditions) {
+                    return Err(Error::Refused(refusal));
+                }
             }
         }
-        Ok(())
+        Ok(topology)
     }
 
     /// The request for a rank's program.

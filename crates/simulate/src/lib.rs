@@ -57,14 +57,15 @@
 //! programs: broadcast's `scatter-all-gather`, in which blocks start around the ring when the tree has brought them, and reduce's
 //! `slice-reduce`. [`PlayOptions::work_max`] bounds the steps of a play: 50 million take about a minute of a core.
 //!
-//! Where many hosts talk to few (`gather-to-root`, some parameter servers), only the links of these few are reckoned with, and each of
-//! the others while it is short (`hubs.rs` tells why that gives the same rates, and the tests compare it with the play with all links).
-//! With all links every message that begins or ends would change the rates of all others, one by one.
+//! A host's link through which everything goes to one other link, as in `gather-to-root`, bounds
+//! nothing and is left out: all messages to a root then share one path. Where hosts talk to several
+//! hosts through which many others talk, as with some but few servers, every message that begins or
+//! ends changes the rates of all others on its way, one by one; these changes count as work too.
 //!
 //! `make simulate-large` plays every algorithm on 10,000 ranks and every composed choice on 100,000, 16 tiles each, and prints a table of
-//! times and memory (recorded in `benches/runs/2026-11-22-simulate-large`). All that is not refused takes less than a minute of one
-//! core and less than 1 GiB, but `parameter-server` with many servers, as every message changes the rates at all of them: with 40 on
-//! 4,000 ranks or more.
+//! times and memory (recorded in `benches/runs/2026-11-22-simulate-large`). All that is not refused
+//! takes about a minute of one core at most and less than 1 GiB; `parameter-server` with a number
+//! of servers is refused from some hundred ranks on.
 #![forbid(unsafe_code)]
 
 mod advance;
@@ -72,7 +73,6 @@ mod agenda;
 mod buckets;
 mod closed_form;
 mod error;
-mod hubs;
 mod job;
 mod machine;
 mod making;

@@ -1,7 +1,7 @@
 //! What the ranks run on.
 
 use serde::{Deserialize, Serialize};
-use weft_algorithms::Topology;
+use weft_algorithms::{Reach, Topology};
 use weft_schedule::Rank;
 
 use crate::Error;
@@ -192,6 +192,15 @@ impl Machine {
     /// Which ranks share a host.
     pub fn topology(&self) -> Topology {
         Topology::hosts(&self.host_of_rank())
+    }
+
+    /// What ranks map of each other's memory.
+    pub fn mapped(&self) -> Reach {
+        let lone = self.hosts.iter().all(|ranks| *ranks == 1);
+        match self.host.loopback {
+            Some(_) if !lone => Reach::None,
+            _ => Reach::across(self.hosts.len()),
+        }
     }
 
     /// Checks that all figures make sense.

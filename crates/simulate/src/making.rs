@@ -45,15 +45,20 @@ impl<'a> Making<'a> {
         if steps > STEPS_MAX {
             return Err(too_many(steps));
         }
-        let work = steps.saturating_mul(tiles);
-        match most {
-            Some(limit) if work > limit => Err(Error::Work {
-                steps: work,
-                tiles,
-                limit,
-            }),
-            _ => Ok(work),
-        }
+        within(steps.saturating_mul(tiles), tiles, most, 0)
+    }
+
+    /// Adds the computing of so many rates in each tile to this work, unless that is too much: each
+    /// takes about as long as a step.
+    pub(crate) fn check_rates(
+        &self,
+        work: u64,
+        rates: u64,
+        tiles: u64,
+        most: Option<u64>,
+    ) -> Result<u64, Error> {
+        let rates = rates.saturating_mul(tiles);
+        within(work.saturating_add(rates), tiles, most, rates)
     }
 
     /// The programs of all representatives.
@@ -76,6 +81,19 @@ impl<'a> Making<'a> {
             programs.push(target.compile(&schedule)?);
         }
         Ok(programs)
+    }
+}
+
+/// This work, unless it is more than is allowed.
+fn within(work: u64, tiles: u64, most: Option<u64>, rates: u64) -> Result<u64, Error> {
+    match most {
+        Some(limit) if work > limit => Err(Error::Work {
+            steps: work,
+            rates,
+            tiles,
+            limit,
+        }),
+        _ => Ok(work),
     }
 }
 

@@ -119,11 +119,9 @@ impl Play<'_> {
     /// The message that was leaving a connection has left.
     pub(crate) fn left(&mut self, pair: PairId) {
         let connection = &mut self.pairs[pair as usize];
-        let way = connection.way;
-        let Way::Link { latency_s, .. } = way else {
+        let Way::Link { latency_s, .. } = connection.way else {
             unreachable!("flows belong to links");
         };
-        self.network.ended(way, pair);
         if let Some(message) = connection.leaving.take() {
             let bytes = self.messages[message as usize].bytes;
             connection.held -= bytes;

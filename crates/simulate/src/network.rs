@@ -1,12 +1,12 @@
 //! What flows pass: paths through hosts and switches, and what processors and memory of a host give its ranks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use weft_schedule::Rank;
 
 use crate::buckets::Buckets;
-use crate::hubs::{Hubs, Watch};
 use crate::orbits::Orbits;
+use crate::program::Program;
 use crate::share::{BundleId, Ending, ResourceId, Shares};
 use crate::{Link, Machine};
 
@@ -20,8 +20,6 @@ pub(crate) enum Way {
         bundle: BundleId,
         latency_s: f64,
         loopback: bool,
-        /// A link on it with which the bundle does not reckon, unless it is short.
-        watched: Option<ResourceId>,
     },
 }
 
@@ -30,8 +28,7 @@ pub(crate) struct Network<'a> {
     machine: &'a Machine,
     orbits: Orbits,
     host_of_rank: &'a [u32],
-    hubs: Hubs,
-    watch: Watch,
+    implied: Implied,
     pub(crate) shares: Shares,
     buckets: Buckets,
     bundles: HashMap<Vec<ResourceId>, BundleId>,
@@ -50,12 +47,12 @@ struct HostResources {
 }
 
 impl<'a> Network<'a> {
-    /// Reckons with all links but those that are to be watched.
+    /// The resources of all links but those that are implied.
     pub(crate) fn new(
         machine: &'a Machine,
         orbits: Orbits,
         host_of_rank: &'a [u32],
-        hubs: Hubs,
+        implied: Implied,
     ) -> Self {
         let (mut shares, mut buckets) = (Shares::default(), Buckets::default());
         let last = host_of_rank[orbits.rank(orbits.representatives() - 1) as usize];
@@ -96,8 +93,7 @@ impl<'a> Network<'a> {
             machine,
             orbits,
             host_of_rank,
-            watch: Watch::new(machine.network.bytes_per_s * part),
-            hubs,
+            implied,
             shares,
             buckets,
             bundles: HashMap::new(),
@@ -120,7 +116,6 @@ impl<'a> Network<'a> {
                 bundle: self.bundle(path, link.flow_bytes_per_s()),
                 latency_s: link.latency_s,
                 loopback: true,
-                watched: None,
             };
         }
         let image = host(self.orbits.rank(self.orbits.representative(to)));
@@ -129,15 +124,10 @@ impl<'a> Network<'a> {
             .iter()
             .take_while(|switch| near / switch.hosts != far / switch.hosts)
             .count();
-        let (sends, receives) = (
-            self.hosts[near as usize].sends,
-            self.hosts[image as usize].receives,
-        );
-        let (mut path, watched) = match &self.hubs {
-            hubs if hubs.watches_sending(near) => (vec![receives], Some(sends)),
-            hubs if hubs.watches_receiving(image) => (vec![sends], Some(receives)),
-            _ => (vec![sends, receives], None),
-        };
+        let sends = (!self.implied.has(near, SENDS)).then(|| self.hosts[near as usize].sends);
+        let receives =
+            (!self.implied.has(image, RECEIVES)).then(|| self.hosts[image as usize].receives);
+        let mut path: Vec<ResourceId> = sends.into_iter().chain(receives).collect();
         let mut latency_s = self.machine.network.latency_s;
         for (level, switch) in switches.iter().enumerate().take(levels) {
             latency_s += switch.latency_s;
@@ -150,79 +140,33 @@ impl<'a> Network<'a> {
             bundle: self.bundle(path, self.machine.network.flow_bytes_per_s()),
             latency_s,
             loopback: false,
-            watched,
         }
     }
 
     /// Begins a flow of a pair of ranks, which has no other one.
     pub(crate) fn begin(&mut self, now: f64, way: Way, bytes: f64, pair: u32) {
-        let Way::Link {
-            bundle, watched, ..
-        } = way
-        else {
+        let Way::Link { bundle, .. } = way else {
             unreachable!("flows go over links");
-        };
-        let bundle = match watched {
-            Some(link) if self.watch.begin(link, bundle, pair) => self.with_link(bundle, link),
-            _ => bundle,
         };
         self.shares.add_flow(now, bundle, bytes, pair);
     }
 
-    /// Takes note that the flow of a pair of ranks has ended.
-    pub(crate) fn ended(&mut self, way: Way, pair: u32) {
-        if let Way::Link {
-            watched: Some(link),
-            ..
-        } = way
-        {
-            self.watch.end(link, pair);
-        }
-    }
-
-    /// Computes rates anew where anything has changed, and with all links that are short. Says when to do so again at the
-    /// latest.
+    /// Computes rates anew where anything has changed. Says when to do so again at the latest.
     pub(crate) fn settle(&mut self, now: f64, tell: &mut dyn FnMut(Ending)) -> Option<f64> {
         self.buckets.turn(now, &mut self.shares);
-        loop {
-            self.shares.settle(now, tell);
-            let short = self.watch.overloaded(&self.shares);
-            if short.is_empty() && !self.let_go(now) {
-                return self.buckets.next_turn(&self.shares);
-            }
-            for link in short {
-                for (bundle, pair) in self.watch.take_in(link) {
-                    let with_link = self.with_link(bundle, link);
-                    self.shares.move_flow(now, bundle, with_link, pair);
-                }
-            }
-        }
+        self.shares.settle(now, tell);
+        self.buckets.next_turn(&self.shares)
     }
 
-    /// Leaves links out again that are not short any more, if it is time to look. Whether there were any.
-    fn let_go(&mut self, now: f64) -> bool {
-        let mut any = false;
-        for link in self.watch.due() {
-            let flows = self.watch.flows(link).to_vec();
-            let bundles: Vec<BundleId> = flows
-                .iter()
-                .map(|(bundle, _)| self.with_link(*bundle, link))
-                .collect();
-            let carried = bundles.iter().map(|bundle| self.shares.rate(*bundle)).sum();
-            if self.watch.let_go(link, carried) {
-                any = true;
-                for ((bundle, pair), with_link) in flows.into_iter().zip(bundles) {
-                    self.shares.move_flow(now, with_link, bundle, pair);
-                }
-            }
+    /// How many rates are computed when a message passes every path: whatever begins or ends on a
+    /// link changes the rates of all paths through it. Links with few paths do not count.
+    pub(crate) fn rate_changes(&self) -> u64 {
+        let mut paths: HashMap<ResourceId, u64> = HashMap::new();
+        for resource in self.bundles.keys().flatten() {
+            *paths.entry(*resource).or_default() += 1;
         }
-        any
-    }
-
-    /// The bundle of flows with the same path and this link.
-    fn with_link(&mut self, bundle: BundleId, link: ResourceId) -> BundleId {
-        let path = self.shares.path(bundle).chain([link]).collect();
-        self.bundle(path, self.machine.network.flow_bytes_per_s())
+        let many = paths.into_values().filter(|paths| *paths > FEW_PATHS);
+        many.map(|paths| paths * paths).sum()
     }
 
     /// All flows with the same path, which have the same limit.
@@ -252,6 +196,57 @@ impl<'a> Network<'a> {
             Some(link) if loopback => link,
             _ => &self.machine.network,
         }
+    }
+}
+
+/// The rates of so many paths through a link are computed in no time to speak of.
+const FEW_PATHS: u64 = 100;
+
+/// Directions of a host's link.
+const SENDS: usize = 0;
+const RECEIVES: usize = 1;
+
+/// Hosts' links that bound nothing, as all that passes them passes one other link of the same rate.
+/// Left out, all flows of a star have the same path: they are one bundle, and a flow that begins or
+/// ends costs a logarithm.
+#[derive(Default)]
+pub(crate) struct Implied {
+    /// By host and direction. Empty: none.
+    links: Vec<[bool; 2]>,
+}
+
+impl Implied {
+    /// Those of a machine whose hosts are all played.
+    pub(crate) fn of(orbits: Orbits, host_of_rank: &[u32], programs: &[Program]) -> Self {
+        let mut peers: Vec<BTreeSet<u32>> = Vec::new();
+        for (index, program) in (0..).zip(programs) {
+            let near = host_of_rank[orbits.rank(index) as usize];
+            let far = program
+                .peers
+                .iter()
+                .map(|peer| host_of_rank[*peer as usize]);
+            peers.resize(peers.len().max(near as usize + 1), BTreeSet::new());
+            peers[near as usize].extend(far.filter(|far| *far != near));
+        }
+        let only = |host: u32| match peers.get(host as usize) {
+            Some(far) if far.len() == 1 => far.first(),
+            _ => None,
+        };
+        // Of two hosts that talk to each other alone, what one receives bounds what the other
+        // sends.
+        let links = (0..peers.len() as u32)
+            .map(|host| {
+                let receives = only(host).is_some_and(|far| only(*far).is_none());
+                [only(host).is_some(), receives]
+            })
+            .collect();
+        Implied { links }
+    }
+
+    fn has(&self, host: u32, direction: usize) -> bool {
+        self.links
+            .get(host as usize)
+            .is_some_and(|links| links[direction])
     }
 }
 

@@ -3,9 +3,8 @@
 use weft_schedule::Rank;
 
 use crate::agenda::{Agenda, Occurrence};
-use crate::hubs::Hubs;
 use crate::making::Making;
-use crate::network::Network;
+use crate::network::{Implied, Network};
 use crate::orbits::Orbits;
 use crate::program::Program;
 use crate::share::Ending;
@@ -16,7 +15,7 @@ use crate::{Error, Job, Machine};
 /// Whether ranks that do the same are played once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PlaySymmetry {
-    /// Where the algorithm and the machine allow it. Where many meet at few, links are left out while they are not short.
+    /// Where the algorithm and the machine allow it; and links are left out that others imply.
     #[default]
     Auto,
     /// All ranks are played, with all links.
@@ -76,39 +75,32 @@ impl std::fmt::Display for Mode {
 /// # Errors
 /// The machine or the job makes no sense, or a rank waits for ever.
 pub fn play(machine: &Machine, job: &Job<'_>, options: &PlayOptions) -> Result<Played, Error> {
-    job.check(machine)?;
-    let own_topology;
-    let topology = match job.topology {
-        Some(topology) => topology,
-        None => {
-            own_topology = machine.topology();
-            &own_topology
-        }
-    };
+    let topology = job.checked(machine)?;
     let orbits = match options.symmetry {
-        PlaySymmetry::Auto => Orbits::of(machine, job.shifts(topology)),
+        PlaySymmetry::Auto => Orbits::of(machine, job.shifts(&topology)),
         PlaySymmetry::Off => Orbits::trivial(machine.ranks()),
     };
     let host_of_rank = machine.host_of_rank();
     let making = Making {
         machine,
         job,
-        topology,
+        topology: &topology,
         orbits,
         host_of_rank: &host_of_rank,
     };
     let tiles = job.tiles(&making.schedule(0))?;
     let work = making.check_work(tiles, options.work_max)?;
     let programs = making.compile(tiles)?;
-    let hubs = match options.symmetry {
-        // A line that saves up bytes must be reckoned with also while it is not short.
+    let implied = match options.symmetry {
+        // A line that saves up bytes is not implied: it may have spent them when the other has not.
         PlaySymmetry::Auto if orbits.every_host() && machine.network.burst_bytes == 0.0 => {
-            Hubs::of(machine, orbits, &host_of_rank, &programs)
+            Implied::of(orbits, &host_of_rank, &programs)
         }
-        _ => Hubs::default(),
+        _ => Implied::default(),
     };
-    let network = Network::new(machine, orbits, &host_of_rank, hubs);
+    let network = Network::new(machine, orbits, &host_of_rank, implied);
     let mut play = Play::new(machine, job, options.trace, orbits, network, programs);
+    let work = making.check_rates(work, play.network.rate_changes(), tiles, options.work_max)?;
     play.tiles = tiles;
     play.run()?;
     let done: Vec<f64> = play.threads.iter().filter_map(|t| t.finished).collect();

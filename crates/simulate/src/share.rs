@@ -153,17 +153,6 @@ impl Shares {
         self.bundles.len() as BundleId - 1
     }
 
-    /// What each flow of a bundle is given, if it has any.
-    pub(crate) fn rate(&self, id: BundleId) -> f64 {
-        self.bundles[id as usize].rate
-    }
-
-    /// What a bundle uses.
-    pub(crate) fn path(&self, id: BundleId) -> impl Iterator<Item = ResourceId> {
-        let uses = self.bundles[id as usize].uses.iter();
-        uses.map(|used| used.resource)
-    }
-
     /// Sets what flows of a bundle take of the resource that its path names in this place. The bundle has no flows.
     pub(crate) fn set_weight(&mut self, id: BundleId, place: usize, weight: f64) {
         if self.bundles[id as usize].uses[place].weight == weight {
@@ -189,23 +178,6 @@ impl Shares {
         let end = bundle.clock + size;
         bundle.flows.push(Reverse((Amount(end), owner)));
         self.mark(id);
-    }
-
-    /// Lets the owner's flow in one bundle, the only one that it has there, go on in another bundle.
-    pub(crate) fn move_flow(&mut self, now: f64, from: BundleId, to: BundleId, owner: u32) {
-        let bundle = &mut self.bundles[from as usize];
-        bundle.sync(now);
-        let mut left = None;
-        bundle.flows.retain(|Reverse((end, of))| {
-            if *of == owner {
-                left = Some((end.0 - bundle.clock).max(0.0));
-            }
-            *of != owner
-        });
-        self.mark(from);
-        if let Some(size) = left {
-            self.add_flow(now, to, size, owner);
-        }
     }
 
     /// Ends the flows that are due, and says whose they were. Nothing if the ending is out of date.

@@ -14,7 +14,7 @@ fn machine(ranks: u32, hosts: u32) -> Machine {
 /// What the formula says for what the play says to be 1. `None` where the machine lacks mapped memory.
 fn ratio(machine: &Machine, job: &Job<'_>) -> Option<f64> {
     match play(machine, job, &PlayOptions::default()) {
-        Err(Error::Job(why)) if why.contains("does not map") => None,
+        Err(Error::Refused(_)) => None,
         played => Some(closed_form(machine, job).unwrap() / played.unwrap().seconds),
     }
 }

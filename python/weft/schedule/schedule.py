@@ -70,8 +70,8 @@ class Schedule:
         Raises:
             ScheduleError: The schedule is wrong: says at which rank, step and chunk, and why.
         """
-        options = {"mapped": mapped, "hosts": plain_hosts(hosts)}
-        verdict = json.loads(_weft.verify(self.text, json.dumps(options)))
+        request = {"text": self.text, "mapped": mapped, "hosts": plain_hosts(hosts)}
+        verdict = json.loads(_weft.verify(json.dumps(request)))
         if not verdict["verified"]:
             raise ScheduleError(**verdict["problem"])
         return Report.of(verdict["report"])

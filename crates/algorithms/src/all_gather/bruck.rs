@@ -11,9 +11,8 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Area, Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{CEIL_LOG, OTHER_BLOCKS};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "bruck",
@@ -23,18 +22,14 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         how: "In step k every rank sends all blocks that it has to the rank 2^k before it; it always has \
               those that follow its own, and the last step sends only what is missing. Every rank does the \
               same. Partners are far apart where the blocks are many, unlike with `doubling`.",
-        formulas: &[
-            Formula::ordinary("⌈log₂ P⌉", "N (P − 1) / P", ""),
-            Formula::symmetric("1 + ⌈log₂ P⌉", "N (P − 1) / P", ""),
-        ],
         wins: "Small and medium messages where the number of ranks is no power of two.",
         source: "Bruck, Ho, Kipnis, Upfal and Weathersby, \"Efficient algorithms for all-to-all \
               communications in multiport message-passing systems\", 1997",
+        quote: "Bruck et al. 1997, concatenation: ⌈log2 p⌉ rounds, (p - 1) n / p",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Counted(cost, formula),
     build,
 };
 
@@ -44,17 +39,8 @@ fn cost(request: &Request) -> Cost {
     cost_by(request, RADIX)
 }
 
-fn textbook(
-    &Terms {
-        p, ceil_log, entry, ..
-    }: &Terms,
-) -> Textbook {
-    Textbook {
-        quote: "Bruck et al. 1997, concatenation: ⌈log2 p⌉ rounds, (p - 1) n / p",
-        steps: ceil_log + entry,
-        sent: Volume::all_but_one(p),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    Formula::sum(CEIL_LOG + request.entries(), OTHER_BLOCKS)
 }
 
 fn build(request: &Request) -> Schedule {

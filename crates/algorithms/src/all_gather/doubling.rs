@@ -6,8 +6,9 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::Cost;
-use crate::halving::{cost_up, gather_up, open_up, textbook_steps};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
+use crate::expression::{Expr, OTHERS};
+use crate::halving::{cost_up, gather_up, open_up, steps};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "doubling",
@@ -17,26 +18,15 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         how: "Two neighbours exchange their blocks, two neighbouring pairs exchange theirs, and so on: opposite \
               ranks of two groups exchange what the groups have. Where a group has one rank more than the \
               other, one of the other's ranks sends twice; up to 81/64 of a power of two that costs no step.",
-        formulas: &[
-            Formula::ordinary(
-                "⌈log₂ P⌉ for powers of two, else at most as many",
-                "N (P − 1) / P for powers of two, else more",
-                "",
-            ),
-            Formula::symmetric(
-                "1 + ⌈log₂ P⌉ for powers of two, else at most as many",
-                "N (P − 1) / P for powers of two, else more",
-                "",
-            ),
-        ],
         wins: "Small and medium messages on many ranks.",
         source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
               MPICH\", 2005, section 4.1, for powers of two",
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.1: log2 p rounds, (p - 1) n / p, for a power \
+              of two; for others the first rank of an upper half sends its half's blocks twice, once",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Counted(cost, formula),
     build,
 };
 
@@ -51,14 +41,16 @@ fn cost(request: &Request) -> Cost {
     }
 }
 
-fn textbook(&Terms { p, entry, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.1: log2 p rounds, (p - 1) n / p, for a power \
-              of two; for others the first rank of an upper half sends its half's blocks twice, once",
-        steps: textbook_steps(p) + entry,
-        sent: Volume::new((most_blocks(p), p), (p * (p - 1), p)),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let ranks = request.ranks.into();
+    let steps = steps(request.ranks) + request.entries();
+    Formula::sum(steps, Expr::parts(most_blocks(ranks), ranks))
+        .all_send(OTHERS)
+        .telling_steps(match request.symmetric() {
+            true => "1 + ⌈log₂ P⌉ for powers of two, else at most as many",
+            false => "⌈log₂ P⌉ for powers of two, else at most as many",
+        })
+        .telling_sent("N (P − 1) / P for powers of two, else more")
 }
 
 /// The blocks that the busiest rank of `p` sends in a recursive doubling.

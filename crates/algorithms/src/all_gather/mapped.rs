@@ -6,10 +6,9 @@
 use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{BLOCK, OTHER_BLOCKS};
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "mapped",
@@ -18,38 +17,22 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "Everybody copies the blocks out of its peers' inputs (symmetric memory) or scratch memory. One \
               copy of each block less than direct with ordinary memory.",
-        formulas: &[Formula::any("2", "", "N (P − 1) / P")],
         wins: "All but the smallest messages on one host.",
         source: "",
+        quote: "one look at all",
     },
     requires: Requirements::MAPPED,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let share = request.block_share();
-    let show = Phase {
-        copied: share + request.staged(share),
-        ..Phase::signals(1)
-    };
-    let collect = Phase {
-        crossing: crossing::all_pairs(request) * share,
-        read: request.others_share(),
-        ..Phase::signals(1)
-    };
-    Cost::of(request, [show, collect])
-}
-
-fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "one look at all",
-        steps: 2,
-        sent: Volume::NOTHING,
-        read: Volume::all_but_one(p),
-    }
+fn formula(request: &Request) -> Formula {
+    let show = Rounds::signals(1).copying(request.staged(BLOCK) + BLOCK);
+    let collect = Rounds::signals(1)
+        .crossing(crossing::all_pairs(request) * request.block_share())
+        .reading(OTHER_BLOCKS);
+    Formula::of([show, collect])
 }
 
 fn build(request: &Request) -> Schedule {

@@ -6,11 +6,10 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
+use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
+use crate::formula::Rounds;
 use crate::ring::{Window, pass_around};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
@@ -19,39 +18,22 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "In step k rank r sends block r − k to rank r + 1. With ordinary memory a block is forwarded and \
               copied out in one pass.",
-        formulas: &[
-            Formula::ordinary("P − 1", "N (P − 1) / P", ""),
-            Formula::symmetric("P", "N (P − 1) / P", ""),
-        ],
         wins: "Large messages over a network.",
         source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
               MPICH\", 2005, section 4.1",
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.1: p - 1 rounds, (p - 1) n / p",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let rounds = request.ranks - 1;
-    let (share, others) = (request.block_share(), request.others_share());
-    let pass = Phase {
-        crossing: crossing::shift(request, 1) * share,
-        copied: (share + request.staged(others)) / f64::from(rounds),
-        ..Phase::exchange(rounds, 1, share)
-    };
-    Cost::of(request, [request.entry(), pass])
-}
-
-fn textbook(&Terms { p, entry, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.1: p - 1 rounds, (p - 1) n / p",
-        steps: p - 1 + entry,
-        sent: Volume::all_but_one(p),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let pass = Rounds::exchange(OTHERS, 1, BLOCK)
+        .crossing(crossing::shift(request, 1) * request.block_share())
+        .copying((request.staged(OTHER_BLOCKS) + BLOCK) / OTHERS);
+    Formula::of([request.entering(), pass])
 }
 
 fn build(request: &Request) -> Schedule {

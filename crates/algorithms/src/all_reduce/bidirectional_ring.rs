@@ -11,10 +11,9 @@ use std::ops::Range;
 use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Area, Builder};
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{BLOCK, OTHERS};
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 /// Places in the landing memory per direction.
 const PLACES: u32 = 3;
@@ -28,36 +27,28 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               half to the one neighbour and half to the other. What comes in step k shows that the neighbour \
               has consumed what was sent two steps before: three places of landing memory per direction are \
               enough.",
-        formulas: &[Formula::any("2 (P − 1)", "2 N (P − 1) / P", "")],
         wins: "Large messages where the two neighbours are reached by different links.",
         source: "",
+        quote: "the ring's formula; Chan et al. 2007 has no line for two directions at once",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let (rounds, share) = (request.ranks - 1, request.block_share() / 2.0);
+fn formula(request: &Request) -> Formula {
     let neighbours = |rank: Rank| {
         let (right, left) = (rank + 1, rank + request.ranks - 1);
         [right, left].map(|peer| (rank, peer % request.ranks))
     };
-    let step = Phase {
-        crossing: crossing::of(request, (0..request.ranks).flat_map(neighbours)) * share,
-        ..Phase::exchange(rounds, 2, share)
-    };
-    let reduce_scatter = Phase {
-        reduced: 4.0 * share,
-        ..step
-    };
-    let all_gather = Phase {
-        copied: request.staged(2.0 * share),
-        ..step
-    };
-    Cost::of(request, [reduce_scatter, all_gather])
+    let halves = crossing::of(request, (0..request.ranks).flat_map(neighbours));
+    let step =
+        Rounds::exchange(OTHERS, 2, BLOCK / 2).crossing(halves * request.block_share() / 2.0);
+    Formula::of([
+        step.reducing(BLOCK * 2),
+        step.copying(request.staged(BLOCK)),
+    ])
 }
 
 /// One way around the ring, and the half of the message that goes it.
@@ -91,15 +82,6 @@ impl Way {
         };
         let chunk = self.half * b.ranks() + block;
         chunk..chunk + 1
-    }
-}
-
-fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "the ring's formula; Chan et al. 2007 has no line for two directions at once",
-        steps: 2 * (p - 1),
-        sent: Volume::by_each(p, (2 * (p - 1), p)),
-        read: Volume::NOTHING,
     }
 }
 

@@ -6,9 +6,9 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
-use crate::cost::{Cost, Phase};
+use crate::expression::{CEIL_LOG, Expr, FLOOR_LOG, OTHERS};
 use crate::tree::Binomial;
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -16,52 +16,26 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     summary: "along a binomial tree to rank 0 and back; few messages, any transport",
     about: About {
         how: "A binomial reduce to rank 0, then a binomial broadcast from it.",
-        formulas: &[Formula::any("2 ⌊log₂ P⌋", "rank 0: N ⌈log₂ P⌉", "")],
         wins: "Small messages where every message costs a lot: only 2 (P − 1) altogether.",
         source: "Chan, Heimlich, Purkayastha and van de Geijn, \"Collective communication: theory, practice, \
               and experience\", 2007",
+        quote: "Chan et al. 2007, minimum spanning tree reduce and broadcast: ⌈log2 p⌉ rounds of n each",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let tree = tree(request);
-    let depth = f64::from(tree.depth());
-    let reduced = f64::from(tree.children(tree.root).len() as u32 + 1) / depth;
-    let [first, rest] = tree.phases(request);
+fn formula(request: &Request) -> Formula {
     // The root moves most: downwards it sends, upwards it receives.
-    let down = [first, rest].map(|phase| Phase {
-        received: 0.0,
-        copied: request.staged(1.0) / depth,
-        ..phase
-    });
-    let up = [first, rest].map(|phase| Phase {
-        messages: 0,
-        received: phase.sent(),
-        reduced,
-        ..phase
-    });
-    Cost::of(request, up.into_iter().chain(down))
-}
-
-fn textbook(
-    &Terms {
-        p,
-        floor_log,
-        ceil_log,
-        ..
-    }: &Terms,
-) -> Textbook {
-    Textbook {
-        quote: "Chan et al. 2007, minimum spanning tree reduce and broadcast: ⌈log2 p⌉ rounds of n each",
-        steps: 2 * floor_log,
-        sent: Volume::new((ceil_log, 1), (2 * (p - 1), 1)),
-        read: Volume::NOTHING,
-    }
+    let down = tree(request).phases(request);
+    let up = down.map(|phase| phase.turned().reducing((CEIL_LOG + 1) / FLOOR_LOG));
+    let copied = request.staged(Expr::from(1)) / FLOOR_LOG;
+    let down = down.map(|phase| phase.receiving(0).copying(copied));
+    Formula::of(up.map(|phase| phase.sending(0, 1)).into_iter().chain(down))
+        .all_send(OTHERS * 2)
+        .telling_sent("rank 0: {}")
 }
 
 fn build(request: &Request) -> Schedule {

@@ -6,10 +6,9 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{OTHERS, RANKS};
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -17,33 +16,20 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     summary: "everybody sends everybody its vector and reduces all; one step, for small messages",
     about: About {
         how: "Everybody sends its vector to everybody and reduces all P of them. Also known as one-shot.",
-        formulas: &[Formula::any("1", "N (P − 1)", "")],
         wins: "Small messages on few ranks: one step, but the bytes grow with P.",
         source: "",
+        quote: "one exchange of everything between all",
     },
     requires: Requirements::REPRODUCIBLE,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let exchange = Phase {
-        reduced: f64::from(request.ranks),
-        crossing: crossing::all_pairs(request),
-        ..Phase::exchange(1, request.ranks - 1, 1.0)
-    };
-    Cost::of(request, [exchange])
-}
-
-fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "one exchange of everything between all",
-        steps: 1,
-        sent: Volume::by_each(p, (p - 1, 1)),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    Formula::of([Rounds::exchange(1, OTHERS, 1)
+        .crossing(crossing::all_pairs(request))
+        .reducing(RANKS)])
 }
 
 fn build(request: &Request) -> Schedule {

@@ -11,8 +11,9 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
+use crate::expression::{Expr, FLOOR_LOG, OTHERS};
 use crate::two_trees::{Halves, come_down, go_up};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "double-tree",
@@ -21,15 +22,15 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "Each half of the message goes up a binary tree of its own and back down. Every rank is an inner \
               node of one tree at most, so with tiles in flight all links are busy in both directions.",
-        formulas: &[Formula::any("2 ⌊log₂ P⌋", "at most 2 N", "")],
         wins: "Medium and large messages on many ranks: nearly the bytes of the ring in few steps.",
         source: "Sanders, Speck and Träff, \"Two-tree algorithms for full bandwidth broadcast, reduction and \
               scan\", 2009",
+        quote: "Sanders, Speck and Träff 2009, section 3: two trees of depth log2 p, each for n / 2; an inner \
+              node of one and leaf of the other sends (1 + 2 + 1) n / 2",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Counted(cost, formula),
     build,
 };
 
@@ -51,16 +52,12 @@ fn cost(request: &Request) -> Cost {
     Cost::of_busiest(request, halves.roles().into_iter().map(of_role))
 }
 
-fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
+fn formula(request: &Request) -> Formula {
     // With a top or fewer children, less.
-    let most = if p > 3 { 4 } else { p };
-    Textbook {
-        quote: "Sanders, Speck and Träff 2009, section 3: two trees of depth log2 p, each for n / 2; an inner \
-              node of one and leaf of the other sends (1 + 2 + 1) n / 2",
-        steps: 2 * floor_log,
-        sent: Volume::new((most, 2), (2 * (p - 1), 1)),
-        read: Volume::NOTHING,
-    }
+    let halves = if request.ranks > 3 { 4 } else { request.ranks };
+    Formula::sum(FLOOR_LOG * 2, Expr::parts(halves.into(), 2))
+        .all_send(OTHERS * 2)
+        .telling_sent("at most 2 N")
 }
 
 fn build(request: &Request) -> Schedule {

@@ -6,10 +6,9 @@
 use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::Builder;
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{OTHERS, RANKS};
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 const ROOT: Rank = 0;
 
@@ -20,44 +19,24 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "Everybody sends everything to rank 0, which reduces once, in the order of ranks, and sends the \
               result to everybody.",
-        formulas: &[Formula::any("2", "rank 0: N (P − 1)", "")],
         wins: "Nowhere: it is the naive baseline.",
         source: "",
+        quote: "all to one and back",
     },
     requires: Requirements::REPRODUCIBLE,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let others = request.ranks - 1;
-    let exchange = Phase {
-        crossing: crossing::of(request, request.others(ROOT).map(|rank| (rank, ROOT))),
-        ..Phase::signals(1)
-    };
-    let gather = Phase {
-        received: f64::from(others),
-        reduced: f64::from(request.ranks),
-        ..exchange
-    };
-    let give_back = Phase {
-        messages: others,
-        share: 1.0,
-        copied: request.staged(1.0),
-        ..exchange
-    };
-    Cost::of(request, [gather, give_back])
-}
-
-fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "all to one and back",
-        steps: 2,
-        sent: Volume::new((p - 1, 1), (2 * (p - 1), 1)),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let edges = request.others(ROOT).map(|rank| (rank, ROOT));
+    let exchange = Rounds::signals(1).crossing(crossing::of(request, edges));
+    let gather = exchange.receiving(OTHERS).reducing(RANKS);
+    let give_back = exchange.sending(OTHERS, 1).copying(request.staged(1));
+    Formula::of([gather, give_back])
+        .all_send(OTHERS * 2)
+        .telling_sent("rank 0: {}")
 }
 
 fn build(request: &Request) -> Schedule {

@@ -16,9 +16,8 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Area, Builder};
 use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{Expr, FLOOR_LOG};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "halving-doubling",
@@ -29,20 +28,17 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               quarters, and so on; the results go the same way back. Other numbers than powers of two by 3-2 \
               elimination: in a group of an odd number one rank sends its whole segment to a pair. Partners \
               are neighbours where the halves are largest.",
-        formulas: &[Formula::any(
-            "2 ⌊log₂ P⌋",
-            "2 N (P − 1) / P for powers of two, else at most N / 2 more",
-            "",
-        )],
         wins: "Medium and large messages on many ranks: few steps and few bytes.",
         source: "Rabenseifner and Träff, \"More efficient reduction algorithms for non-power-of-two number of \
               processors in message-passing parallel systems\", 2004 (both messages of an elimination go at \
               once here)",
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.5: 2 log2 p rounds, 2 (p - 1) n / p, for a \
+              power of two; for others Rabenseifner and Träff 2004: less than 3 n, and by 3-2 elimination at \
+              most 2.5 n",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Counted(cost, formula),
     build,
 };
 
@@ -145,6 +141,13 @@ fn cost(request: &Request) -> Cost {
     Cost::of_busiest(request, candidates.into_iter().map(of_rank))
 }
 
+fn formula(request: &Request) -> Formula {
+    let [most, total] = eliminating(request.ranks.into());
+    Formula::sum(FLOOR_LOG * 2, most)
+        .all_send(total)
+        .telling_sent("2 N (P − 1) / P for powers of two, else at most N / 2 more")
+}
+
 /// A rank that meets a third one at this level and not before.
 fn first_with_third(ranks: u32, level: u32) -> Rank {
     let above = (0..level).rev();
@@ -210,22 +213,12 @@ fn phases(request: &Request, levels: &[Level], crossings: &[f64]) -> Vec<Phase> 
         .collect()
 }
 
-fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.5: 2 log2 p rounds, 2 (p - 1) n / p, for a \
-              power of two; for others Rabenseifner and Träff 2004: less than 3 n, and by 3-2 elimination at \
-              most 2.5 n",
-        steps: 2 * floor_log,
-        sent: eliminating(p, floor_log),
-        read: Volume::NOTHING,
-    }
-}
-
-/// What halving-doubling with 3-2 elimination sends.
+/// What halving-doubling with 3-2 elimination sends: the busiest rank, and all together.
 ///
 /// At a level where groups work on a segment of `s`, each rank of a pair sends s / 2, and as much when results go back. An eliminated rank sends
 /// s to a pair, each of which sends s / 2 more when results go back. It was in such a pair where somebody was eliminated before.
-fn eliminating(p: u64, depth: u64) -> Volume {
+fn eliminating(p: u64) -> [Expr; 2] {
+    let depth = u64::from(p.ilog2());
     let segments = 1_u64 << depth;
     let odd: Vec<u64> = (0..depth).filter(|level| (p >> level) % 2 == 1).collect();
     let all_levels = 2 * (segments - 1);
@@ -237,10 +230,8 @@ fn eliminating(p: u64, depth: u64) -> Volume {
     let total: u64 = (0..depth)
         .map(|level| (p >> level) + (p >> level) % 2)
         .sum();
-    Volume::new(
-        (with_third.max().unwrap_or(all_levels), segments),
-        (total, 1),
-    )
+    let most = with_third.max().unwrap_or(all_levels);
+    [Expr::parts(most, segments), Expr::parts(total, 1)]
 }
 
 fn build(request: &Request) -> Schedule {

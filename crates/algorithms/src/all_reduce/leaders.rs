@@ -6,13 +6,9 @@
 
 use weft_schedule::Schedule;
 
-use crate::cost::Cost;
 use crate::hierarchy::{self, Inner, Scheme};
 use crate::units::Owners;
-use crate::{
-    About, Algorithm, Formula, Parts, Request, Requirements, Symmetry, broadcast, hierarchy_cost,
-    reduce,
-};
+use crate::{About, Algorithm, Costs, Parts, Request, Requirements, Symmetry, broadcast, reduce};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "leaders",
@@ -22,27 +18,25 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         how: "`leaders(INSIDE, .., BETWEEN)`: a reduce to one leader inside each unit, an all-reduce among the \
               leaders, a broadcast inside. `INSIDE` is `binomial`, `double-tree` or `slice-reduce` (then the broadcast is \
               `mapped`). Only the leaders' links are in use.",
-        formulas: &[Formula::any(
-            "`INSIDE`'s on the A ranks of a unit, then `BETWEEN`'s on H units",
-            "leaders: `BETWEEN`'s on H ranks + that of the root of `INSIDE`'s broadcast",
-            "`INSIDE`'s",
-        )],
         wins: "Small messages on several hosts with many ranks each: fewest messages between hosts.",
         source: "Jia et al., \"Highly scalable deep learning training system with mixed-precision\", 2018",
+        quote: "Jia et al. 2018: a reduce and a broadcast of n in each unit; between h units the all-reduce \
+                  of n, by leaders alone",
     },
     requires: Requirements {
         parts: Parts::Levels {
             inner: SCHEME.inner,
             owners: SCHEME.owners,
             top: "ring",
-            quote: "Jia et al. 2018: a reduce and a broadcast of n in each unit; between h units the all-reduce \
-                  of n, by leaders alone",
         },
         ..Requirements::NONE
     },
     symmetry: Symmetry::None,
-    cost,
-    textbook: None,
+    costs: Costs::Parts([
+        "`INSIDE`'s on the A ranks of a unit, then `BETWEEN`'s on H units",
+        "leaders: `BETWEEN`'s on H ranks + that of the root of `INSIDE`'s broadcast",
+        "`INSIDE`'s",
+    ]),
     build,
 };
 
@@ -66,10 +60,6 @@ const SCHEME: Scheme = Scheme {
         ),
     ],
 };
-
-fn cost(request: &Request) -> Cost {
-    hierarchy_cost::cost(request, SCHEME)
-}
 
 fn build(request: &Request) -> Schedule {
     hierarchy::build(request, SCHEME)

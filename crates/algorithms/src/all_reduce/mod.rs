@@ -8,7 +8,6 @@ crate::registry::algorithms! {
     bidirectional_ring,
     recursive_doubling,
     halving_doubling,
-    halving_doubling_blocks,
     binomial,
     double_tree,
     gather_to_root,

@@ -9,12 +9,10 @@
 
 use weft_schedule::Schedule;
 
-use crate::cost::Cost;
 use crate::hierarchy::{self, Inner, Scheme};
 use crate::units::Owners;
 use crate::{
-    About, Algorithm, Formula, Parts, Request, Requirements, Symmetry, all_gather, hierarchy_cost,
-    reduce_scatter,
+    About, Algorithm, Costs, Parts, Request, Requirements, Symmetry, all_gather, reduce_scatter,
 };
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -31,28 +29,26 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               first: `multi-rail(slice-reduce, ring, ring)` for hosts in racks. Units of different sizes \
               have cuts at different places; every segment between two cuts has one owner in each unit, and \
               a rank that owns several takes turns between them.",
-        formulas: &[Formula::any(
-            "`INSIDE`'s on the A ranks of a unit, then `BETWEEN`'s on H units",
-            "`INSIDE`'s + `BETWEEN`'s on H ranks / A",
-            "`INSIDE`'s",
-        )],
         wins: "All but the smallest messages on several hosts with several ranks each.",
         source: "Cho et al., \"BlueConnect: decomposing all-reduce for deep learning on heterogeneous network \
               hierarchy\", 2019",
+        quote: "Cho et al. 2019: a reduce-scatter and an all-gather of n in each unit of a ranks; between h \
+                  units the all-reduce of n / a, by every rank",
     },
     requires: Requirements {
         parts: Parts::Levels {
             inner: SCHEME.inner,
             owners: SCHEME.owners,
             top: "ring",
-            quote: "Cho et al. 2019: a reduce-scatter and an all-gather of n in each unit of a ranks; between h \
-                  units the all-reduce of n / a, by every rank",
         },
         ..Requirements::NONE
     },
     symmetry: Symmetry::None,
-    cost,
-    textbook: None,
+    costs: Costs::Parts([
+        "`INSIDE`'s on the A ranks of a unit, then `BETWEEN`'s on H units",
+        "`INSIDE`'s + `BETWEEN`'s on H ranks / A",
+        "`INSIDE`'s",
+    ]),
     build,
 };
 
@@ -81,10 +77,6 @@ const SCHEME: Scheme = Scheme {
         ),
     ],
 };
-
-fn cost(request: &Request) -> Cost {
-    hierarchy_cost::cost(request, SCHEME)
-}
 
 fn build(request: &Request) -> Schedule {
     hierarchy::build(request, SCHEME)

@@ -10,10 +10,10 @@
 use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
+use crate::expression::{Expr, OTHERS, RANKS};
+use crate::formula::Rounds;
 use crate::{
-    About, Algorithm, Formula, Part, Parts, Request, Requirements, Symmetry, Textbook, Volume,
-    crossing,
+    About, Algorithm, Costs, Formula, Part, Parts, Request, Requirements, Symmetry, crossing,
 };
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -27,21 +27,20 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               each innermost unit has one. Every rank of an all-reduce contributes, so servers stand apart \
               from the other ranks only in what they do besides: a server has a vector of its own as well. \
               With a shard on every rank it is `two-shot`.",
-        formulas: &[Formula::any("2", "servers: N (P + k − 2) / k", "")],
         wins: "Where few ranks have much faster links than the others.",
         source: "Li et al., \"Scaling distributed machine learning with the parameter server\", 2014",
+        quote: "Li et al. 2014: every worker pushes n / k to each of k servers and pulls as much; here servers \
+              have a vector of their own, so one answers p - 1 and pushes k - 1 times",
     },
     requires: Requirements {
         parts: Parts::Count {
             of: "servers",
             alike,
-            textbook,
         },
         ..Requirements::REPRODUCIBLE
     },
     symmetry: Symmetry::None,
-    cost,
-    textbook: None,
+    costs: Costs::Phases(formula),
     build,
 };
 
@@ -77,46 +76,28 @@ fn alike(request: &Request) -> Option<u32> {
     even.then_some(unit)
 }
 
-fn textbook(request: &Request) -> Textbook {
-    let (p, k) = (u64::from(request.ranks), servers(request).len() as u64);
-    Textbook {
-        quote: "Li et al. 2014: every worker pushes n / k to each of k servers and pulls as much; here servers \
-              have a vector of their own, so one answers p - 1 and pushes k - 1 times",
-        steps: 2,
-        sent: Volume::new((p + k - 2, k), (2 * (p - 1), 1)),
-        read: Volume::NOTHING,
-    }
-}
-
 /// The busiest ranks are servers.
-fn cost(request: &Request) -> Cost {
+fn formula(request: &Request) -> Formula {
     let servers = servers(request);
     let count = servers.len() as u32;
-    let share = 1.0 / f64::from(count);
-    let others = f64::from(request.ranks - 1);
-    let crossing = crossing::to_some(request, &servers) * share;
-    let push = Phase {
-        messages: count - 1,
-        share,
-        received: others * share,
-        crossing,
-        reduced: f64::from(request.ranks) * share,
-        ..Phase::signals(1)
-    };
+    let share = Expr::parts(1, count.into());
+    let step = Rounds::signals(1).crossing(crossing::to_some(request, &servers) / f64::from(count));
+    let push = step
+        .sending(count - 1, share)
+        .receiving(OTHERS * share)
+        .reducing(RANKS * share);
     let taken_in = if count == request.ranks {
         count - 1
     } else {
         count
     };
-    let answer = Phase {
-        messages: request.ranks - 1,
-        share,
-        received: f64::from(count - 1) * share,
-        crossing,
-        copied: request.staged(f64::from(taken_in) * share),
-        ..Phase::signals(1)
-    };
-    Cost::of(request, [push, answer])
+    let answer = step
+        .sending(OTHERS, share)
+        .receiving(share * (count - 1))
+        .copying(request.staged(share * taken_in));
+    Formula::of([push, answer])
+        .all_send(OTHERS * 2)
+        .telling_sent("servers: N (P + k − 2) / k")
 }
 
 fn build(request: &Request) -> Schedule {

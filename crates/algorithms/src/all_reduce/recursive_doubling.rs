@@ -10,9 +10,8 @@ use weft_schedule::{Grid, Rank, Schedule};
 
 use crate::builder::{Area, Builder};
 use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::FLOOR_LOG;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "recursive-doubling",
@@ -22,20 +21,16 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         how: "In round k ranks at a distance of 2^k exchange everything they have and both reduce, the lower \
               rank's part first. Ranks beyond a power of two hand their vector to a neighbour before, and \
               get the result after.",
-        formulas: &[Formula::any(
-            "⌊log₂ P⌋ for powers of two, else 1 or 2 more",
-            "N ⌊log₂ P⌋ for powers of two, else N more",
-            "",
-        )],
         wins: "Small messages on networks, beyond the number of ranks where direct floods them: fewest steps \
               with one message each.",
         source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
               MPICH\", 2005, section 4.5",
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.5: log2 p rounds of n, and two more of n where \
+              ranks are too many",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Counted(cost, formula),
     build,
 };
 
@@ -112,19 +107,19 @@ fn cost(request: &Request) -> Cost {
     Cost::of(request, folds.into_iter().chain(exchanges))
 }
 
-fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
-    let too_many = p - (1 << floor_log);
-    let more = u64::from(too_many > 0);
-    let total = (p - too_many) * floor_log + 2 * too_many;
-    // Unless they are more than half as many as the others, no chain of signals begins with one and ends with another.
-    let folds = more + u64::from(2 * too_many > 1 << floor_log);
-    Textbook {
-        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.5: log2 p rounds of n, and two more of n where \
-              ranks are too many",
-        steps: floor_log + folds,
-        sent: Volume::new((floor_log + more, 1), (total, 1)),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let rounds = Rounds::of(request.ranks);
+    let folds = u32::from(rounds.too_many > 0);
+    let total = (request.ranks - rounds.too_many) * rounds.count + 2 * rounds.too_many;
+    // Unless there are many, no chain of signals begins with what one hands over and ends with what
+    // another gets.
+    Formula::sum(
+        FLOOR_LOG + folds + u32::from(rounds.folds_in_turn()),
+        FLOOR_LOG + folds,
+    )
+    .all_send(total)
+    .telling_steps("⌊log₂ P⌋ for powers of two, else 1 or 2 more")
+    .telling_sent("N ⌊log₂ P⌋ for powers of two, else N more")
 }
 
 fn build(request: &Request) -> Schedule {

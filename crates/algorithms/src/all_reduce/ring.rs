@@ -10,11 +10,10 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
+use crate::expression::{BLOCK, OTHERS};
+use crate::formula::Rounds;
 use crate::ring::{Window, pass_around};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
@@ -27,42 +26,24 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               block has its own place in landing memory, used twice: the second time it carries the block's \
               result, which was computed from what lay there before. More ranks use eight places in turn, and \
               a rank tells its neighbour when four of them are free.",
-        formulas: &[Formula::any("2 (P − 1)", "2 N (P − 1) / P", "")],
         wins: "Large messages over a network on few ranks: fewest bytes, no link is shared.",
         source: "Patarasuk and Yuan, \"Bandwidth optimal all-reduce algorithms for clusters of workstations\", \
               2009",
+        quote: "Patarasuk and Yuan 2009, section 3: 2 (p - 1) steps, 2 (p - 1) n / p",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let rounds = request.ranks - 1;
-    let step = Phase {
-        crossing: crossing::shift(request, 1) * request.block_share(),
-        ..Phase::exchange(rounds, 1, request.block_share())
-    };
-    let reduce_scatter = Phase {
-        reduced: 2.0 * request.block_share(),
-        ..step
-    };
-    let all_gather = Phase {
-        copied: request.staged(request.block_share()),
-        ..step
-    };
-    Cost::of(request, [reduce_scatter, all_gather])
-}
-
-fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "Patarasuk and Yuan 2009, section 3: 2 (p - 1) steps, 2 (p - 1) n / p",
-        steps: 2 * (p - 1),
-        sent: Volume::by_each(p, (2 * (p - 1), p)),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let step = Rounds::exchange(OTHERS, 1, BLOCK)
+        .crossing(crossing::shift(request, 1) * request.block_share());
+    Formula::of([
+        step.reducing(BLOCK * 2),
+        step.copying(request.staged(BLOCK)),
+    ])
 }
 
 fn build(request: &Request) -> Schedule {

@@ -9,10 +9,9 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
@@ -24,44 +23,25 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               is read once and written once. With ordinary memory each rank first copies what the others \
               will read (all but its own slice) to its scratch memory, and copies the results from there \
               at the end.",
-        formulas: &[Formula::any("2", "N (P − 1) / P", "N (P − 1) / P")],
         wins: "All but the smallest messages on one host.",
         source: "",
+        quote: "a direct reduce-scatter and a direct all-gather, each (p - 1) n / p, through memory",
     },
     requires: Requirements::MAPPED_REPRODUCIBLE,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let others = request.others_share();
-    let staged = request.staged(others);
-    let show = Phase {
-        copied: staged,
-        ..Phase::signals(1)
-    };
-    let pass = Phase {
-        messages: request.ranks - 1,
-        received: others,
-        share: request.block_share(),
-        crossing: 2.0 * crossing::all_pairs(request) * request.block_share(),
-        read: others,
-        reduced: 1.0,
-        copied: staged,
-        ..Phase::signals(1)
-    };
-    Cost::of(request, [show, pass])
-}
-
-fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "a direct reduce-scatter and a direct all-gather, each (p - 1) n / p, through memory",
-        steps: 2,
-        sent: Volume::all_but_one(p),
-        read: Volume::all_but_one(p),
-    }
+fn formula(request: &Request) -> Formula {
+    let staged = request.staged(OTHER_BLOCKS);
+    let show = Rounds::signals(1).copying(staged);
+    let pass = Rounds::exchange(1, OTHERS, BLOCK)
+        .crossing(2.0 * crossing::all_pairs(request) * request.block_share())
+        .reading(OTHER_BLOCKS)
+        .reducing(1)
+        .copying(staged);
+    Formula::of([show, pass])
 }
 
 fn build(request: &Request) -> Schedule {

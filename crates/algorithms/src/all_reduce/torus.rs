@@ -16,11 +16,12 @@ use crate::builder::Builder;
 use crate::compose::{Entries, Offset, side_by_side};
 use crate::cost::{Cost, Phase};
 use crate::cuts::{Cuts, WHOLE, share};
+use crate::expression::{Expr, OTHER_BLOCKS, OTHERS};
 use crate::hierarchy::{Inner, Level, Scheme};
 use crate::units::Owners;
 use crate::{
-    About, Algorithm, Formula, Part, Parts, Request, Requirements, Symmetry, Textbook, Topology,
-    Volume, all_gather, crossing, reduce_scatter,
+    About, Algorithm, Costs, Formula, Part, Parts, Request, Requirements, Symmetry, Topology,
+    all_gather, crossing, reduce_scatter,
 };
 
 use super::ring;
@@ -35,26 +36,18 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               goes columns first at the same time. Rows are the outermost units of the topology if these are \
               equal and have consecutive ranks, else the grid is as square as P allows; `torus(R)` asks for \
               R rows (the greatest divisor of P up to R). One row, as for a prime P, is a ring.",
-        formulas: &[Formula::any(
-            "4 (max(R, C) − 1), or 2 (P − 1) with one row",
-            "2 N (P − 1) / P",
-            "",
-        )],
         wins: "Large messages on many ranks: as few bytes as the ring in far fewer steps.",
         source: "Mikami et al., \"Massively distributed SGD: ImageNet/ResNet-50 training in a flash\", 2018; \
               Jouppi et al., \"TPU v4\", 2023 (all dimensions at once)",
+        quote: "Mikami et al. 2018: 2 (x - 1) steps along rows with n, 2 (y - 1) along columns with n / x; here \
+              half of n each way at once (Jouppi et al. 2023): together 2 (p - 1) n / p",
     },
     requires: Requirements {
-        parts: Parts::Count {
-            of: "rows",
-            alike,
-            textbook,
-        },
+        parts: Parts::Count { of: "rows", alike },
         ..Requirements::NONE
     },
     symmetry: Symmetry::None,
-    cost,
-    textbook: None,
+    costs: Costs::Counted(cost, formula),
     build,
 };
 
@@ -105,29 +98,10 @@ fn alike(request: &Request) -> Option<u32> {
     Some(if shape.is_line() { 1 } else { shape.columns })
 }
 
-fn textbook(request: &Request) -> Textbook {
-    let shape = Shape::of(request);
-    let (p, side) = (
-        u64::from(request.ranks),
-        u64::from(shape.rows.max(shape.columns)),
-    );
-    Textbook {
-        quote: "Mikami et al. 2018: 2 (x - 1) steps along rows with n, 2 (y - 1) along columns with n / x; here \
-              half of n each way at once (Jouppi et al. 2023): together 2 (p - 1) n / p",
-        steps: if shape.is_line() {
-            2 * (p - 1)
-        } else {
-            4 * (side - 1)
-        },
-        sent: Volume::by_each(p, (2 * (p - 1), p)),
-        read: Volume::NOTHING,
-    }
-}
-
 fn cost(request: &Request) -> Cost {
     let shape = Shape::of(request);
     if shape.is_line() {
-        return (ring::ALGORITHM.cost)(request);
+        return ring::ALGORITHM.cost(request);
     }
     let Shape { rows, columns } = shape;
     let (along_row, along_column) = (0..request.ranks)
@@ -168,6 +142,16 @@ fn cost(request: &Request) -> Cost {
         gathering(outer),
     ];
     Cost::of(request, phases)
+}
+
+fn formula(request: &Request) -> Formula {
+    let shape = Shape::of(request);
+    let steps = match shape.is_line() {
+        true => OTHERS * 2,
+        false => Expr::from(4 * (shape.rows.max(shape.columns) - 1)),
+    };
+    Formula::sum(steps, OTHER_BLOCKS * 2)
+        .telling_steps("4 (max(R, C) − 1), or 2 (P − 1) with one row")
 }
 
 fn build(request: &Request) -> Schedule {

@@ -8,10 +8,9 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "two-shot",
@@ -22,42 +21,24 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
               reduce-scatter, then a direct all-gather. As few bytes as the ring in two steps, but every \
               rank has P − 1 conversations at once. It is also the parameter server with a shard on every \
               worker.",
-        formulas: &[Formula::any("2", "2 N (P − 1) / P", "")],
         wins: "Medium and large messages where the network bears many conversations at once; the reproducible \
               mode.",
         source: "",
+        quote: "a direct reduce-scatter and a direct all-gather, each (p - 1) n / p",
     },
     requires: Requirements::REPRODUCIBLE,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let others = request.ranks - 1;
-    let exchange = Phase {
-        crossing: crossing::all_pairs(request) * request.block_share(),
-        ..Phase::exchange(1, others, request.block_share())
-    };
-    let reduce_scatter = Phase {
-        reduced: 1.0,
-        ..exchange
-    };
-    let all_gather = Phase {
-        copied: request.staged(request.others_share()),
-        ..exchange
-    };
-    Cost::of(request, [reduce_scatter, all_gather])
-}
-
-fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "a direct reduce-scatter and a direct all-gather, each (p - 1) n / p",
-        steps: 2,
-        sent: Volume::by_each(p, (2 * (p - 1), p)),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let exchange = Rounds::exchange(1, OTHERS, BLOCK)
+        .crossing(crossing::all_pairs(request) * request.block_share());
+    Formula::of([
+        exchange.reducing(1),
+        exchange.copying(request.staged(OTHER_BLOCKS)),
+    ])
 }
 
 fn build(request: &Request) -> Schedule {

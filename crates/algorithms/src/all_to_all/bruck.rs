@@ -9,9 +9,8 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Area, Builder, block};
 use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{BLOCK, CEIL_LOG};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "bruck",
@@ -20,15 +19,15 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "A block travels its distance bit by bit: in step k all blocks whose distance has bit k go \
               2^k ranks down, packed into one message. Equal counts.",
-        formulas: &[Formula::any("⌈log₂ P⌉", "at most N / 2 per step", "")],
         wins: "Small blocks on many ranks.",
         source: "Bruck, Ho, Kipnis, Upfal and Weathersby, \"Efficient algorithms for all-to-all \
               communications in multiport message-passing systems\", 1997, index with radix 2",
+        quote: "Bruck et al. 1997, index with radix 2: ⌈log2 p⌉ rounds; in round k the blocks whose distance \
+              has bit k, n / 2 at most",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Counted(cost, formula),
     build,
 };
 
@@ -66,17 +65,9 @@ fn cost(request: &Request) -> Cost {
     Cost::of(request, phases)
 }
 
-fn textbook(&Terms { p, ceil_log, .. }: &Terms) -> Textbook {
-    let blocks = (1..p)
-        .map(|distance| u64::from(distance.count_ones()))
-        .sum();
-    Textbook {
-        quote: "Bruck et al. 1997, index with radix 2: ⌈log2 p⌉ rounds; in round k the blocks whose distance \
-              has bit k, n / 2 at most",
-        steps: ceil_log,
-        sent: Volume::by_each(p, (blocks, p)),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let blocks = (1..request.ranks).map(|distance| distance.count_ones());
+    Formula::sum(CEIL_LOG, BLOCK * blocks.sum::<u32>()).telling_sent("at most N / 2 per step")
 }
 
 fn build(request: &Request) -> Schedule {

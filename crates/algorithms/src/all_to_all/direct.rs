@@ -3,10 +3,9 @@
 use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -14,37 +13,21 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     summary: "everybody sends to everybody at once; one step, any transport, for small messages",
     about: About {
         how: "The exchanges of pairwise without waiting in between.",
-        formulas: &[
-            Formula::ordinary("1", "N (P − 1) / P", ""),
-            Formula::symmetric("2", "N (P − 1) / P", ""),
-        ],
         wins: "Small messages on few ranks.",
         source: "",
+        quote: "one exchange between all",
     },
     requires: Requirements::NONE_ANY_SIZES,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let share = request.block_share();
-    let exchange = Phase {
-        crossing: crossing::all_pairs(request) * share,
-        copied: share + request.staged(request.others_share()),
-        ..Phase::exchange(1, request.ranks - 1, share)
-    };
-    Cost::of(request, [request.entry(), exchange])
-}
-
-fn textbook(&Terms { p, entry, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "one exchange between all",
-        steps: 1 + entry,
-        sent: Volume::all_but_one(p),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let exchange = Rounds::exchange(1, OTHERS, BLOCK)
+        .crossing(crossing::all_pairs(request) * request.block_share())
+        .copying(request.staged(OTHER_BLOCKS) + BLOCK);
+    Formula::of([request.entering(), exchange])
 }
 
 fn build(request: &Request) -> Schedule {

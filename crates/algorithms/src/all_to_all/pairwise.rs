@@ -5,10 +5,9 @@
 use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "pairwise",
@@ -17,39 +16,23 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "In round k rank r sends to rank r + k and waits for rank r − k. Every rank receives from one \
               other at a time, so no link is flooded.",
-        formulas: &[
-            Formula::ordinary("P − 1", "N (P − 1) / P", ""),
-            Formula::symmetric("P", "N (P − 1) / P", ""),
-        ],
         wins: "Large messages; with a size per pair.",
         source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
               MPICH\", 2005, section 4.3",
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.3: p - 1 rounds, (p - 1) n / p",
     },
     requires: Requirements::NONE_ANY_SIZES,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let rounds = request.ranks - 1;
-    let (share, others) = (request.block_share(), request.others_share());
-    let exchange = Phase {
-        crossing: crossing::all_pairs(request) * share / f64::from(rounds),
-        copied: (share + request.staged(others)) / f64::from(rounds),
-        ..Phase::exchange(rounds, 1, share)
-    };
-    Cost::of(request, [request.entry(), exchange])
-}
-
-fn textbook(&Terms { p, entry, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.3: p - 1 rounds, (p - 1) n / p",
-        steps: p - 1 + entry,
-        sent: Volume::all_but_one(p),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let crossing = crossing::all_pairs(request) * request.block_share();
+    let exchange = Rounds::exchange(OTHERS, 1, BLOCK)
+        .crossing(crossing / f64::from(request.ranks - 1))
+        .copying((request.staged(OTHER_BLOCKS) + BLOCK) / OTHERS);
+    Formula::of([request.entering(), exchange])
 }
 
 fn build(request: &Request) -> Schedule {

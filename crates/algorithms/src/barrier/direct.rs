@@ -3,8 +3,9 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
-use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
+use crate::expression::OTHERS;
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -12,32 +13,18 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     summary: "everybody signals everybody; one step, for few ranks of one host",
     about: About {
         how: "Every rank signals all others, then waits for the signals of all others.",
-        formulas: &[Formula::any("1", "", "")],
         wins: "Few ranks that map each other's memory: there a signal costs a store.",
         source: "",
+        quote: "all signal all",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let signals = Phase {
-        messages: request.ranks - 1,
-        ..Phase::signals(1)
-    };
-    Cost::of(request, [signals])
-}
-
-fn textbook(_: &Terms) -> Textbook {
-    Textbook {
-        quote: "all signal all",
-        steps: 1,
-        sent: Volume::NOTHING,
-        read: Volume::NOTHING,
-    }
+fn formula(_: &Request) -> Formula {
+    Formula::of([Rounds::signals(1).sending(OTHERS, 0)])
 }
 
 fn build(request: &Request) -> Schedule {

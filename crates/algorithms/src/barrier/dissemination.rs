@@ -6,8 +6,9 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
-use crate::cost::{Cost, Phase};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
+use crate::expression::CEIL_LOG;
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "dissemination",
@@ -16,29 +17,18 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "In round k every rank signals the rank 2^k after it and waits for the one 2^k before it. After \
               the last round it has heard, by way of others, from all.",
-        formulas: &[Formula::any("⌈log₂ P⌉", "", "")],
         wins: "Always.",
         source: "Hensgen, Finkel and Manber, \"Two algorithms for barrier synchronization\", 1988",
+        quote: "Hensgen, Finkel and Manber 1988: ⌈log2 p⌉ rounds",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let rounds = request.ranks.next_power_of_two().ilog2();
-    Cost::of(request, [Phase::signals(rounds)])
-}
-
-fn textbook(&Terms { ceil_log, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "Hensgen, Finkel and Manber 1988: ⌈log2 p⌉ rounds",
-        steps: ceil_log,
-        sent: Volume::NOTHING,
-        read: Volume::NOTHING,
-    }
+fn formula(_: &Request) -> Formula {
+    Formula::of([Rounds::signals(CEIL_LOG)])
 }
 
 fn build(request: &Request) -> Schedule {

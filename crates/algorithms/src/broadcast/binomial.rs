@@ -6,9 +6,9 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
-use crate::cost::{Cost, Phase};
+use crate::expression::{Expr, FLOOR_LOG, OTHERS};
 use crate::tree::Binomial;
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -17,46 +17,25 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "The binomial tree over ranks counted from the root, downwards, the largest subtree first. With \
               ordinary memory a rank forwards out of its landing memory, then copies to its own output.",
-        formulas: &[
-            Formula::ordinary("⌊log₂ P⌋", "root: N ⌈log₂ P⌉", ""),
-            Formula::symmetric("⌊log₂ P⌋ + 1", "root: N ⌈log₂ P⌉", ""),
-        ],
         wins: "Small messages on any transport: fewest steps.",
         source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
               MPICH\", 2005, section 4.2",
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.2: ⌈log2 p⌉ rounds of n",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let tree = tree(request);
-    let hub_sends = tree.phases(request).map(|phase| Phase {
-        copied: request.staged(1.0) / f64::from(tree.depth()),
-        ..phase
-    });
-    let [first, rest] = hub_sends;
-    Cost::of(request, [request.entry(), first, rest])
-}
-
-fn textbook(
-    &Terms {
-        p,
-        floor_log,
-        ceil_log,
-        entry,
-        ..
-    }: &Terms,
-) -> Textbook {
-    Textbook {
-        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.2: ⌈log2 p⌉ rounds of n",
-        steps: floor_log + entry,
-        sent: Volume::new((ceil_log, 1), (p - 1, 1)),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let copied = request.staged(Expr::from(1)) / FLOOR_LOG;
+    let [first, rest] = tree(request)
+        .phases(request)
+        .map(|phase| phase.copying(copied));
+    Formula::of([request.entering(), first, rest])
+        .all_send(OTHERS)
+        .telling_sent("root: {}")
 }
 
 fn build(request: &Request) -> Schedule {

@@ -7,8 +7,9 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::{Cost, Phase};
+use crate::expression::{FLOOR_LOG_OTHERS, OTHERS};
 use crate::two_trees::{Halves, come_down};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "double-tree",
@@ -17,18 +18,15 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "Two binary trees over all ranks but the root, each for half of the message. N is received by all, \
               and sent by none more than once.",
-        formulas: &[
-            Formula::ordinary("1 + ⌊log₂ (P − 1)⌋", "N", ""),
-            Formula::symmetric("2 + ⌊log₂ (P − 1)⌋", "N", ""),
-        ],
         wins: "Large messages.",
         source: "Sanders, Speck and Träff, \"Two-tree algorithms for full bandwidth broadcast, reduction and \
               scan\", 2009",
+        quote: "Sanders, Speck and Träff 2009, section 3: one step below the root, then two trees over the \
+              others",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Counted(cost, formula),
     build,
 };
 
@@ -46,14 +44,8 @@ fn cost(request: &Request) -> Cost {
     Cost::of_busiest(request, halves.roles().into_iter().map(of_role))
 }
 
-fn textbook(&Terms { p, entry, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "Sanders, Speck and Träff 2009, section 3: one step below the root, then two trees over the \
-              others",
-        steps: 1 + u64::from((p - 1).ilog2()) + entry,
-        sent: Volume::new((1, 1), (p - 1, 1)),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    Formula::sum(FLOOR_LOG_OTHERS + 1 + request.entries(), 1).all_send(OTHERS)
 }
 
 fn build(request: &Request) -> Schedule {

@@ -2,10 +2,9 @@
 
 use weft_schedule::Schedule;
 
-use crate::cost::Cost;
 use crate::hierarchy::{self, Inner, Scheme};
 use crate::units::Owners;
-use crate::{About, Algorithm, Formula, Parts, Request, Requirements, Symmetry, hierarchy_cost};
+use crate::{About, Algorithm, Costs, Parts, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "leaders",
@@ -13,26 +12,24 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     summary: "among one leader of each unit, then inside; each unit receives the message once",
     about: About {
         how: "`leaders(INSIDE, .., BETWEEN)`: from the root to one leader of each unit, then inside the units.",
-        formulas: &[Formula::any(
-            "those of its parts, one after the other",
-            "as `INSIDE` and `BETWEEN`",
-            "as `INSIDE`",
-        )],
         wins: "Several hosts with several ranks each.",
         source: "Jia et al., \"Highly scalable deep learning training system with mixed-precision\", 2018",
+        quote: "as Jia et al. 2018, one way: a broadcast of n among leaders, then of n in each unit",
     },
     requires: Requirements {
         parts: Parts::Levels {
             inner: SCHEME.inner,
             owners: SCHEME.owners,
             top: "binomial",
-            quote: "as Jia et al. 2018, one way: a broadcast of n among leaders, then of n in each unit",
         },
         ..Requirements::NONE
     },
     symmetry: Symmetry::None,
-    cost,
-    textbook: None,
+    costs: Costs::Parts([
+        "those of its parts, one after the other",
+        "as `INSIDE` and `BETWEEN`",
+        "as `INSIDE`",
+    ]),
     build,
 };
 
@@ -43,10 +40,6 @@ const SCHEME: Scheme = Scheme {
         Inner::outward("mapped", &super::mapped::ALGORITHM),
     ],
 };
-
-fn cost(request: &Request) -> Cost {
-    hierarchy_cost::cost(request, SCHEME)
-}
 
 fn build(request: &Request) -> Schedule {
     hierarchy::build(request, SCHEME)

@@ -6,10 +6,9 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::OTHERS;
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "mapped",
@@ -18,38 +17,24 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "The root shows the vector (in its output with symmetric memory, else in its scratch memory), \
               everybody copies it from there.",
-        formulas: &[Formula::any("2", "", "N")],
         wins: "All but the smallest messages on one host.",
         source: "",
+        quote: "all look at one",
     },
     requires: Requirements::MAPPED,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let show = Phase {
-        copied: request.staged(1.0),
-        ..Phase::signals(1)
-    };
+fn formula(request: &Request) -> Formula {
     let root = request.root();
-    let collect = Phase {
-        crossing: crossing::of(request, request.others(root).map(|rank| (root, rank))),
-        read: 1.0,
-        ..Phase::signals(1)
-    };
-    Cost::of(request, [show, collect])
-}
-
-fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "all look at one",
-        steps: 2,
-        sent: Volume::NOTHING,
-        read: Volume::new((1, 1), (p - 1, 1)),
-    }
+    let from_root = request.others(root).map(|rank| (root, rank));
+    let show = Rounds::signals(1).copying(request.staged(1));
+    let collect = Rounds::signals(1)
+        .crossing(crossing::of(request, from_root))
+        .reading(1);
+    Formula::of([show, collect]).all_read(OTHERS)
 }
 
 fn build(request: &Request) -> Schedule {

@@ -7,11 +7,10 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::{Cost, Phase};
+use crate::expression::{FLOOR_LOG, OTHER_BLOCKS, OTHERS};
 use crate::range_tree::{Place, along_ranges, scattering};
 use crate::ring::{Window, pass_around};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "scatter-all-gather",
@@ -20,18 +19,15 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "The message is scattered over the ranks along a tree in which the ranks below a rank are its \
               neighbours, then its blocks travel around a ring.",
-        formulas: &[
-            Formula::ordinary("⌊log₂ P⌋ + P − 1", "2 N (P − 1) / P", ""),
-            Formula::symmetric("1 + ⌊log₂ P⌋ + P − 1", "2 N (P − 1) / P", ""),
-        ],
         wins: "Large messages on few ranks.",
         source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
               MPICH\", 2005, section 4.2 (van de Geijn)",
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.2 (van de Geijn): ⌈log2 p⌉ rounds of a \
+              scatter, p - 1 of a ring all-gather, together 2 (p - 1) n / p through the root",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Counted(cost, formula),
     build,
 };
 
@@ -47,21 +43,10 @@ fn cost(request: &Request) -> Cost {
     Cost::of(request, phases)
 }
 
-fn textbook(
-    &Terms {
-        p,
-        floor_log,
-        entry,
-        ..
-    }: &Terms,
-) -> Textbook {
-    Textbook {
-        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.2 (van de Geijn): ⌈log2 p⌉ rounds of a \
-              scatter, p - 1 of a ring all-gather, together 2 (p - 1) n / p through the root",
-        steps: floor_log + p - 1 + entry,
-        sent: Volume::new((2 * (p - 1), p), (along_ranges(p) + p * (p - 1), p)),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let steps = FLOOR_LOG + OTHERS + request.entries();
+    let total = along_ranges(request.ranks) + OTHERS;
+    Formula::sum(steps, OTHER_BLOCKS * 2).all_send(total)
 }
 
 fn build(request: &Request) -> Schedule {

@@ -6,9 +6,10 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
+use crate::expression::{BLOCK, Expr, FLOOR_LOG, OTHER_BLOCKS};
+use crate::formula::Rounds;
 use crate::range_tree::{Place, along_ranges, crossing, depth};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -17,47 +18,28 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "Each rank collects the blocks of the ranks below it in a tree, which are its neighbours, and \
               sends them on as one message. The root receives ⌈log₂ P⌉ messages. Equal counts.",
-        formulas: &[Formula::any(
-            "⌊log₂ P⌋",
-            "about N / 2 (the root receives N (P − 1) / P)",
-            "",
-        )],
         wins: "Small blocks on many ranks.",
         source: "Chan, Heimlich, Purkayastha and van de Geijn, \"Collective communication: theory, \
               practice, and experience\", 2007",
+        quote: "Chan et al. 2007, minimum spanning tree gather: ⌈log2 p⌉ rounds, (p - 1) n / p to the root",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
+fn formula(request: &Request) -> Formula {
     let rounds = f64::from(depth(request.ranks));
-    let rest = Phase {
-        received: request.others_share() / rounds,
-        crossing: crossing(request, request.root()) / rounds,
-        copied: 1.0 / rounds,
-        ..Phase::signals(depth(request.ranks).saturating_sub(1))
-    };
+    let rest = Rounds::signals(FLOOR_LOG - 1)
+        .receiving(OTHER_BLOCKS / FLOOR_LOG)
+        .crossing(crossing(request, request.root()) / rounds)
+        .copying(Expr::from(1) / FLOOR_LOG);
     // Each rank sends once; most, the one with half of the ranks below it.
-    let first = Phase {
-        rounds: 1,
-        messages: 1,
-        share: f64::from(request.ranks / 2) * request.block_share(),
-        ..rest
-    };
-    Cost::of(request, [first, rest])
-}
-
-fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "Chan et al. 2007, minimum spanning tree gather: ⌈log2 p⌉ rounds, (p - 1) n / p to the root",
-        steps: floor_log,
-        sent: Volume::new((p / 2, p), (along_ranges(p), p)),
-        read: Volume::NOTHING,
-    }
+    let first = rest.lasting(1).sending(1, BLOCK * (request.ranks / 2));
+    Formula::of([first, rest])
+        .all_send(along_ranges(request.ranks))
+        .telling_sent("about N / 2 (the root receives N (P − 1) / P)")
 }
 
 fn build(request: &Request) -> Schedule {

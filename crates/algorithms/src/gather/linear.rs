@@ -3,10 +3,9 @@
 use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{BLOCK, OTHER_BLOCKS};
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
@@ -15,41 +14,25 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "Every rank sends its block to the root. With symmetric memory they write into the root's output, \
               all at once.",
-        formulas: &[
-            Formula::ordinary("1", "N / P", ""),
-            Formula::symmetric("2", "N / P", ""),
-        ],
         wins: "Large blocks; with a size per rank.",
         source: "",
+        quote: "all to one",
     },
     requires: Requirements::NONE_ANY_SIZES,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let (share, root) = (request.block_share(), request.root());
-    let exchange = Phase {
-        rounds: 1,
-        messages: 1,
-        received: request.others_share(),
-        share,
-        crossing: crossing::of(request, request.others(root).map(|rank| (rank, root))) * share,
-        copied: share + request.staged(request.others_share()),
-        ..Phase::default()
-    };
-    Cost::of(request, [request.entry(), exchange])
-}
-
-fn textbook(&Terms { p, entry, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "all to one",
-        steps: 1 + entry,
-        sent: Volume::new((1, p), (p - 1, p)),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let root = request.root();
+    let to_root = request.others(root).map(|rank| (rank, root));
+    let exchange = Rounds::signals(1)
+        .sending(1, BLOCK)
+        .receiving(OTHER_BLOCKS)
+        .crossing(crossing::of(request, to_root) * request.block_share())
+        .copying(request.staged(OTHER_BLOCKS) + BLOCK);
+    Formula::of([request.entering(), exchange]).all_send(OTHER_BLOCKS)
 }
 
 fn build(request: &Request) -> Schedule {

@@ -5,9 +5,9 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
-use crate::cost::{Cost, Phase};
+use crate::expression::{CEIL_LOG, FLOOR_LOG, OTHERS};
 use crate::tree::Binomial;
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -17,36 +17,22 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         how: "The binomial tree over ranks counted from the root: the parent of a position is what remains when \
               its lowest bit is cleared. Each inner rank waits for its subtrees and combines them in one \
               pass with its own vector. Outputs of other ranks than the root stay as they are.",
-        formulas: &[Formula::any("⌊log₂ P⌋", "N", "")],
         wins: "Small and medium messages on any transport.",
         source: "Chan, Heimlich, Purkayastha and van de Geijn, \"Collective communication: theory, practice, \
               and experience\", 2007",
+        quote: "Chan et al. 2007, minimum spanning tree reduce: ⌈log2 p⌉ rounds of n",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let tree = tree(request);
-    let hub_receives = tree.phases(request).map(|phase| Phase {
-        messages: phase.received as u32,
-        received: phase.sent(),
-        reduced: f64::from(tree.children(tree.root).len() as u32 + 1) / f64::from(tree.depth()),
-        ..phase
-    });
-    Cost::of(request, hub_receives)
-}
-
-fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "Chan et al. 2007, minimum spanning tree reduce: ⌈log2 p⌉ rounds of n",
-        steps: floor_log,
-        sent: Volume::new((1, 1), (p - 1, 1)),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let reduced = (CEIL_LOG + 1) / FLOOR_LOG;
+    let hub_receives = tree(request).phases(request);
+    let phases = hub_receives.map(|phase| phase.turned().reducing(reduced));
+    Formula::of(phases).all_send(OTHERS)
 }
 
 fn build(request: &Request) -> Schedule {

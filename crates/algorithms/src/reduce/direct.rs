@@ -3,10 +3,9 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{OTHERS, RANKS};
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -15,38 +14,25 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "Everybody sends its vector to the root, which reduces once, in the order of ranks. The root \
               receives N (P − 1).",
-        formulas: &[Formula::any("1", "N", "")],
         wins: "Small messages on few ranks; the reproducible mode.",
         source: "",
+        quote: "all to one",
     },
     requires: Requirements::REPRODUCIBLE,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
+fn formula(request: &Request) -> Formula {
     let root = request.root();
-    let gather = Phase {
-        rounds: 1,
-        messages: 1,
-        share: 1.0,
-        received: f64::from(request.ranks - 1),
-        crossing: crossing::of(request, request.others(root).map(|rank| (rank, root))),
-        reduced: f64::from(request.ranks),
-        ..Phase::default()
-    };
-    Cost::of(request, [gather])
-}
-
-fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "all to one",
-        steps: 1,
-        sent: Volume::new((1, 1), (p - 1, 1)),
-        read: Volume::NOTHING,
-    }
+    let to_root = request.others(root).map(|rank| (rank, root));
+    let gather = Rounds::signals(1)
+        .sending(1, 1)
+        .receiving(OTHERS)
+        .crossing(crossing::of(request, to_root))
+        .reducing(RANKS);
+    Formula::of([gather]).all_send(OTHERS)
 }
 
 fn build(request: &Request) -> Schedule {

@@ -4,10 +4,9 @@
 
 use weft_schedule::Schedule;
 
-use crate::cost::Cost;
 use crate::hierarchy::{self, Inner, Scheme};
 use crate::units::Owners;
-use crate::{About, Algorithm, Formula, Parts, Request, Requirements, Symmetry, hierarchy_cost};
+use crate::{About, Algorithm, Costs, Parts, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "leaders",
@@ -17,26 +16,24 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         how: "`leaders(INSIDE, .., BETWEEN)`: a reduce to one leader inside each unit, then among the leaders \
               to the root, which leads its own unit. The other leaders keep their unit's sum in scratch \
               memory.",
-        formulas: &[Formula::any(
-            "those of its parts, one after the other",
-            "as `INSIDE` and `BETWEEN`",
-            "as `INSIDE`",
-        )],
         wins: "Several hosts with several ranks each.",
         source: "Jia et al., \"Highly scalable deep learning training system with mixed-precision\", 2018",
+        quote: "as Jia et al. 2018, one way: a reduce of n in each unit, then of n among leaders",
     },
     requires: Requirements {
         parts: Parts::Levels {
             inner: SCHEME.inner,
             owners: SCHEME.owners,
             top: "binomial",
-            quote: "as Jia et al. 2018, one way: a reduce of n in each unit, then of n among leaders",
         },
         ..Requirements::NONE
     },
     symmetry: Symmetry::None,
-    cost,
-    textbook: None,
+    costs: Costs::Parts([
+        "those of its parts, one after the other",
+        "as `INSIDE` and `BETWEEN`",
+        "as `INSIDE`",
+    ]),
     build,
 };
 
@@ -47,10 +44,6 @@ const SCHEME: Scheme = Scheme {
         Inner::inward("slice-reduce", &super::slice_reduce::ALGORITHM),
     ],
 };
-
-fn cost(request: &Request) -> Cost {
-    hierarchy_cost::cost(request, SCHEME)
-}
 
 fn build(request: &Request) -> Schedule {
     hierarchy::build(request, SCHEME)

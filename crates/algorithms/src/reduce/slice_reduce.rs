@@ -8,10 +8,9 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{BLOCK, OTHER_BLOCKS, RANKS};
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
@@ -20,66 +19,34 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "As for all-reduce, except that only the root receives the slices of the result: written by their \
               owners with symmetric memory, collected by the root otherwise.",
-        formulas: &[
-            Formula::ordinary("3", "", "root: 2 N (P − 1) / P"),
-            Formula::symmetric("2", "N / P", "N (P − 1) / P"),
-        ],
         wins: "All but the smallest messages on one host.",
         source: "",
+        quote: "a direct reduce-scatter, (p - 1) n / p, through memory; then the root alone collects",
     },
     requires: Requirements::MAPPED_REPRODUCIBLE,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let (others, root) = (request.others_share(), request.root());
+fn formula(request: &Request) -> Formula {
+    let (root, share) = (request.root(), request.block_share());
     let to_root = request.others(root).map(|rank| (rank, root));
-    let collected = crossing::of(request, to_root) * request.block_share();
-    let reduction = Phase {
-        crossing: crossing::all_pairs(request) * request.block_share(),
-        read: others,
-        reduced: 1.0,
-        ..Phase::signals(1)
-    };
+    let collected = crossing::of(request, to_root) * share;
+    let slices = crossing::all_pairs(request) * share;
+    let reduction = Rounds::signals(1).reading(OTHER_BLOCKS).reducing(1);
     if request.symmetric() {
-        let pass = Phase {
-            messages: 1,
-            received: others,
-            share: request.block_share(),
-            crossing: reduction.crossing + collected,
-            ..reduction
-        };
-        return Cost::of(request, [Phase::signals(1), pass]);
+        let pass = reduction
+            .sending(1, BLOCK)
+            .receiving(OTHER_BLOCKS)
+            .crossing(slices + collected);
+        return Formula::of([Rounds::signals(1), pass]).all_send(OTHER_BLOCKS);
     }
-    let show = Phase {
-        copied: others,
-        ..Phase::signals(1)
-    };
-    let collect = Phase {
-        crossing: collected,
-        read: others,
-        ..Phase::signals(1)
-    };
-    Cost::of(request, [show, reduction, collect])
-}
-
-fn textbook(&Terms { p, symmetric, .. }: &Terms) -> Textbook {
-    let (sent, read) = match symmetric {
-        true => (Volume::new((1, p), (p - 1, p)), Volume::all_but_one(p)),
-        false => (
-            Volume::NOTHING,
-            Volume::new((2 * (p - 1), p), ((p + 1) * (p - 1), p)),
-        ),
-    };
-    Textbook {
-        quote: "a direct reduce-scatter, (p - 1) n / p, through memory; then the root alone collects",
-        steps: if symmetric { 2 } else { 3 },
-        sent,
-        read,
-    }
+    let show = Rounds::signals(1).copying(OTHER_BLOCKS);
+    let collect = Rounds::signals(1).crossing(collected).reading(OTHER_BLOCKS);
+    Formula::of([show, reduction.crossing(slices), collect])
+        .all_read((RANKS + 1) * OTHER_BLOCKS)
+        .telling_read("root: {}")
 }
 
 fn build(request: &Request) -> Schedule {

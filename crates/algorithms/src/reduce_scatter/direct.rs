@@ -5,10 +5,9 @@
 use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -17,50 +16,25 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "Rank r receives block r of everybody, or reads it in their inputs (symmetric memory), and reduces \
               once.",
-        formulas: &[
-            Formula::ordinary("1", "N (P − 1) / P", ""),
-            Formula::symmetric("2", "", "N (P − 1) / P"),
-        ],
         wins: "Small and medium messages; with a size per rank; the reproducible mode.",
         source: "",
+        quote: "one exchange between all; with symmetric memory a look at all",
     },
     requires: Requirements::REPRODUCIBLE_ANY_SIZES,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let share = request.block_share();
+fn formula(request: &Request) -> Formula {
+    let crossing = crossing::all_pairs(request) * request.block_share();
     if request.symmetric() {
-        let pass = Phase {
-            crossing: crossing::all_pairs(request) * share,
-            read: request.others_share(),
-            reduced: 1.0,
-            ..Phase::signals(1)
-        };
-        return Cost::of(request, [Phase::signals(1), pass]);
+        let pass = Rounds::signals(1).reading(OTHER_BLOCKS);
+        let pass = pass.crossing(crossing).reducing(1);
+        return Formula::of([Rounds::signals(1), pass]);
     }
-    let exchange = Phase {
-        crossing: crossing::all_pairs(request) * share,
-        reduced: 1.0,
-        ..Phase::exchange(1, request.ranks - 1, share)
-    };
-    Cost::of(request, [exchange])
-}
-
-fn textbook(&Terms { p, symmetric, .. }: &Terms) -> Textbook {
-    let (sent, read) = match symmetric {
-        true => (Volume::NOTHING, Volume::all_but_one(p)),
-        false => (Volume::all_but_one(p), Volume::NOTHING),
-    };
-    Textbook {
-        quote: "one exchange between all; with symmetric memory a look at all",
-        steps: if symmetric { 2 } else { 1 },
-        sent,
-        read,
-    }
+    let exchange = Rounds::exchange(1, OTHERS, BLOCK);
+    Formula::of([exchange.crossing(crossing).reducing(1)])
 }
 
 fn build(request: &Request) -> Schedule {

@@ -7,8 +7,9 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::Builder;
 use crate::cost::Cost;
-use crate::halving::{cost_down, divisions, textbook_steps};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
+use crate::expression::OTHER_BLOCKS;
+use crate::halving::{cost_down, divisions, steps};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "halving",
@@ -18,19 +19,15 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         how: "The ranks are divided into two halves; each sends what the other half needs to its opposite there \
               and reduces what comes; the same within the half. Where a half has one rank more, that rank \
               sends to one that has a partner already; up to 81/64 of a power of two that costs no step.",
-        formulas: &[Formula::any(
-            "⌈log₂ P⌉ for powers of two, else at most as many",
-            "N (P − 1) / P",
-            "",
-        )],
         wins: "Small and medium messages on many ranks.",
         source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
               MPICH\", 2005, section 4.4, for powers of two",
+        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.4: log2 p rounds, (p - 1) n / p, for a power \
+              of two; as many bytes for others",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::Exclusive,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Counted(cost, formula),
     build,
 };
 
@@ -38,14 +35,9 @@ fn cost(request: &Request) -> Cost {
     cost_down(request)
 }
 
-fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "Thakur, Rabenseifner and Gropp 2005, section 4.4: log2 p rounds, (p - 1) n / p, for a power \
-              of two; as many bytes for others",
-        steps: textbook_steps(p),
-        sent: Volume::all_but_one(p),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    Formula::sum(steps(request.ranks), OTHER_BLOCKS)
+        .telling_steps("⌈log₂ P⌉ for powers of two, else at most as many")
 }
 
 fn build(request: &Request) -> Schedule {

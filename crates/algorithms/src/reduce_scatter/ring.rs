@@ -5,11 +5,10 @@
 use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
+use crate::expression::{BLOCK, OTHERS};
+use crate::formula::Rounds;
 use crate::ring::Window;
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
@@ -18,35 +17,22 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "The first half of the ring all-reduce. Partial sums are kept in scratch memory, since inputs are \
               not written.",
-        formulas: &[Formula::any("P − 1", "N (P − 1) / P", "")],
         wins: "Large messages over a network.",
         source: "Chan, Heimlich, Purkayastha and van de Geijn, \"Collective communication: theory, practice, \
               and experience\", 2007",
+        quote: "Chan et al. 2007, bucket reduce-scatter: p - 1 rounds, (p - 1) n / p",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let share = request.block_share();
-    let pass = Phase {
-        crossing: crossing::shift(request, 1) * share,
-        reduced: 2.0 * share,
-        ..Phase::exchange(request.ranks - 1, 1, share)
-    };
-    Cost::of(request, [pass])
-}
-
-fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "Chan et al. 2007, bucket reduce-scatter: p - 1 rounds, (p - 1) n / p",
-        steps: p - 1,
-        sent: Volume::all_but_one(p),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    let pass = Rounds::exchange(OTHERS, 1, BLOCK)
+        .crossing(crossing::shift(request, 1) * request.block_share())
+        .reducing(BLOCK * 2);
+    Formula::of([pass])
 }
 
 fn build(request: &Request) -> Schedule {

@@ -6,10 +6,9 @@
 use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::OTHER_BLOCKS;
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
@@ -18,39 +17,23 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "Rank r reduces block r straight from its peers' inputs (symmetric memory), or from their scratch \
               memory, where they show what others read.",
-        formulas: &[Formula::any("2", "", "N (P − 1) / P")],
         wins: "All but the smallest messages on one host.",
         source: "",
+        quote: "one look at all",
     },
     requires: Requirements::MAPPED_REPRODUCIBLE,
     symmetry: Symmetry::Rotation,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let others = request.others_share();
-    let show = Phase {
-        copied: request.staged(others),
-        ..Phase::signals(1)
-    };
-    let reduction = Phase {
-        crossing: crossing::all_pairs(request) * request.block_share(),
-        read: others,
-        reduced: 1.0,
-        ..Phase::signals(1)
-    };
-    Cost::of(request, [show, reduction])
-}
-
-fn textbook(&Terms { p, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "one look at all",
-        steps: 2,
-        sent: Volume::NOTHING,
-        read: Volume::all_but_one(p),
-    }
+fn formula(request: &Request) -> Formula {
+    let show = Rounds::signals(1).copying(request.staged(OTHER_BLOCKS));
+    let reduction = Rounds::signals(1)
+        .crossing(crossing::all_pairs(request) * request.block_share())
+        .reading(OTHER_BLOCKS)
+        .reducing(1);
+    Formula::of([show, reduction])
 }
 
 fn build(request: &Request) -> Schedule {

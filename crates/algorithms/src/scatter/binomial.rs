@@ -7,8 +7,9 @@ use weft_schedule::{Grid, Schedule};
 
 use crate::builder::{Builder, block};
 use crate::cost::Cost;
+use crate::expression::{FLOOR_LOG, OTHER_BLOCKS};
 use crate::range_tree::{Place, along_ranges, scattering};
-use crate::{About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume};
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -17,19 +18,14 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "The blocks of all ranks below a rank in a tree, which are its neighbours, come to it as one \
               message; it hands on all but its own out of the landing memory. Equal counts.",
-        formulas: &[Formula::any(
-            "⌊log₂ P⌋",
-            "N (P − 1) / P in ⌈log₂ P⌉ messages",
-            "",
-        )],
         wins: "Small blocks on many ranks.",
         source: "Chan, Heimlich, Purkayastha and van de Geijn, \"Collective communication: theory, \
               practice, and experience\", 2007",
+        quote: "Chan et al. 2007, minimum spanning tree scatter: ⌈log2 p⌉ rounds, (p - 1) n / p from the root",
     },
     requires: Requirements::NONE,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Counted(cost, formula),
     build,
 };
 
@@ -37,13 +33,10 @@ fn cost(request: &Request) -> Cost {
     Cost::of(request, scattering(request, request.block_share()))
 }
 
-fn textbook(&Terms { p, floor_log, .. }: &Terms) -> Textbook {
-    Textbook {
-        quote: "Chan et al. 2007, minimum spanning tree scatter: ⌈log2 p⌉ rounds, (p - 1) n / p from the root",
-        steps: floor_log,
-        sent: Volume::new((p - 1, p), (along_ranges(p), p)),
-        read: Volume::NOTHING,
-    }
+fn formula(request: &Request) -> Formula {
+    Formula::sum(FLOOR_LOG, OTHER_BLOCKS)
+        .all_send(along_ranges(request.ranks))
+        .telling_sent("{} in ⌈log₂ P⌉ messages")
 }
 
 fn build(request: &Request) -> Schedule {

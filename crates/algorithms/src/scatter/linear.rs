@@ -5,10 +5,9 @@
 use weft_schedule::Schedule;
 
 use crate::builder::{Builder, block};
-use crate::cost::{Cost, Phase};
-use crate::{
-    About, Algorithm, Formula, Request, Requirements, Symmetry, Terms, Textbook, Volume, crossing,
-};
+use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
+use crate::formula::Rounds;
+use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
@@ -17,56 +16,29 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "The root sends every rank its block. With symmetric memory they read from the root's input, all \
               at once.",
-        formulas: &[
-            Formula::ordinary("1", "root: N (P − 1) / P", ""),
-            Formula::symmetric("2", "", "N / P"),
-        ],
         wins: "Large blocks; with a size per rank.",
         source: "",
+        quote: "one to all; with symmetric memory all look at one",
     },
     requires: Requirements::NONE_ANY_SIZES,
     symmetry: Symmetry::None,
-    cost,
-    textbook: Some(textbook),
+    costs: Costs::Phases(formula),
     build,
 };
 
-fn cost(request: &Request) -> Cost {
-    let (share, root) = (request.block_share(), request.root());
+fn formula(request: &Request) -> Formula {
+    let root = request.root();
     let from_root = request.others(root).map(|rank| (root, rank));
-    let crossing = crossing::of(request, from_root) * share;
+    let pass = Rounds::signals(1)
+        .crossing(crossing::of(request, from_root) * request.block_share())
+        .copying(BLOCK);
     if request.symmetric() {
-        let pass = Phase {
-            crossing,
-            read: share,
-            copied: share,
-            ..Phase::signals(1)
-        };
-        return Cost::of(request, [Phase::signals(1), pass]);
+        let phases = [Rounds::signals(1), pass.reading(BLOCK)];
+        return Formula::of(phases).all_read(OTHER_BLOCKS);
     }
-    let exchange = Phase {
-        rounds: 1,
-        messages: request.ranks - 1,
-        received: share,
-        share,
-        crossing,
-        copied: share,
-        ..Phase::default()
-    };
-    Cost::of(request, [exchange])
-}
-
-fn textbook(&Terms { p, symmetric, .. }: &Terms) -> Textbook {
-    let (sent, read) = match symmetric {
-        true => (Volume::NOTHING, Volume::new((1, p), (p - 1, p))),
-        false => (Volume::new((p - 1, p), (p - 1, p)), Volume::NOTHING),
-    };
-    Textbook {
-        quote: "one to all; with symmetric memory all look at one",
-        steps: if symmetric { 2 } else { 1 },
-        sent,
-        read,
-    }
+    Formula::of([pass.sending(OTHERS, BLOCK).receiving(BLOCK)])
+        .all_send(OTHER_BLOCKS)
+        .telling_sent("root: {}")
 }
 
 fn build(request: &Request) -> Schedule {

@@ -56,7 +56,7 @@ pub(crate) fn profile(ranks_per_host: &[u32], required: bool, rows: Vec<Row>) ->
 
 /// What an all-reduce of so many bytes runs by.
 pub(crate) fn name_of(group: &Group, bytes: u64) -> String {
-    let explained = group.explain(ALL_REDUCE, bytes, DType::F32, false);
+    let explained = group.explain(ALL_REDUCE, bytes, DType::F32, Memory::Ordinary);
     explained.unwrap().algorithm
 }
 

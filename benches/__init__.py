@@ -1,0 +1,1 @@
+"""The repository's experiments and recorded runs: none of it ships."""

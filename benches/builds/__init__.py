@@ -1,0 +1,1 @@
+"""An old build of weft against a new one, with the old one once more as the control."""

@@ -1,0 +1,80 @@
+"""The cells that are measured, and how long."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from dataclasses import dataclass
+
+from weft.bench.sizes import parse_sizes, show_bytes
+
+RANKS = (2, 4)
+TRANSPORTS = ("shm", "tcp")
+LEVELS = ("rust", "python", "torch")
+MEMORIES = ("ordinary", "symmetric")
+
+
+@dataclass(frozen=True, order=True)
+class Launch:
+    """What processes are started for: cells of the same launch are measured by the same processes."""
+
+    ranks: int
+    transport: str
+
+
+@dataclass(frozen=True, order=True)
+class Group:
+    """Cells of which the geometric mean is judged."""
+
+    ranks: int
+    transport: str
+    level: str
+    memory: str
+
+    @property
+    def name(self) -> str:
+        """How tables call it."""
+        return f"{self.ranks} ranks, {self.transport}, {self.level}, {self.memory}"
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One all-reduce of 32-bit floats."""
+
+    group: Group
+    bytes: int
+
+    @property
+    def launch(self) -> Launch:
+        """Whose processes measure it."""
+        return Launch(self.group.ranks, self.group.transport)
+
+    @property
+    def name(self) -> str:
+        """How tables call it."""
+        return f"{self.group.name}, {show_bytes(self.bytes)}"
+
+    def to_value(self) -> dict[str, object]:
+        """For JSON."""
+        return {**dataclasses.asdict(self.group), "bytes": self.bytes}
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    sizes: list[int]
+    launches: int
+    """How often the processes are started anew: some of what decides about speed stays with a process."""
+    rounds: int
+    """Of every launch; in each, all contenders take their turns."""
+    turn_s: float
+
+    def cells(self) -> list[Cell]:
+        """All of them."""
+        groups = [Group(*names) for names in itertools.product(RANKS, TRANSPORTS, LEVELS, MEMORIES)]
+        return [Cell(group, size) for group in groups for size in self.sizes]
+
+
+FULL = Effort(sizes=parse_sizes("4:64M"), launches=3, rounds=9, turn_s=0.02)
+QUICK = Effort(sizes=parse_sizes("4:64M:64"), launches=1, rounds=5, turn_s=0.02)

@@ -1,0 +1,130 @@
+"""`python -m benches.gate`: trains over weft and over Gloo in turn, and writes one table."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benches import record
+from benches.gate import report
+from benches.gate.rows import CONTENDERS, Block, Row
+from benches.gate.settings import FULL, QUICK, SETTINGS, Effort, Setting
+from weft import diagnosis
+from weft.bench import launch, processes, teams
+from weft.bench.teams import Team
+
+_GLANCES = 2
+"""Blocks of one step, by which the number of steps of a block is chosen."""
+
+
+def main() -> int:
+    """Runs it."""
+    arguments = _arguments()
+    effort = QUICK if arguments.quick else FULL
+    missing = _missing()
+    left_out = [f"{setting.name}: {missing}" for setting in SETTINGS if missing and setting.hosts > 1]
+    rows: list[Row] = []
+    try:
+        for setting in SETTINGS:
+            if setting.hosts == 1 or not missing:
+                rows += _measure(setting, effort)
+    except launch.BenchError as error:
+        print(f"benches.gate: {error}", file=sys.stderr)
+        return 1
+    text = report.table(rows, left_out)
+    print(text)
+    values = [row.to_value() for row in rows]
+    if arguments.json:
+        record.write_rows(arguments.json, values)
+    if arguments.output:
+        title = f"Training steps over weft and over Gloo, {datetime.now(UTC).date()}"
+        record.write(arguments.output, title, values, text)
+    return 0 if all(row.agrees for row in rows) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benches.gate", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few blocks: a look, not a record")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows")
+    parser.add_argument("--output", type=Path, metavar="DIRECTORY", help="write rows, table and README.md")
+    return parser.parse_args()
+
+
+def _missing() -> str | None:
+    """Why hosts cannot be emulated here; None if they can."""
+    found = next(finding for finding in diagnosis.findings() if finding.subject == "emulated hosts")
+    return None if found.good else f"emulated hosts {found.text}"
+
+
+def _measure(setting: Setting, effort: Effort) -> list[Row]:
+    rows = []
+    print(f"{setting.name}, {setting.ranks} ranks: starting", flush=True)
+    with _started(setting) as team:
+        for network in effort.networks:
+            begin = time.monotonic()
+            row = _trained(team, setting, effort, network)
+            rows.append(row)
+            took = f"{len(row.rounds)} pairs of blocks in {time.monotonic() - begin:.0f} s"
+            print(f"  {network}: weft / Gloo {row.ratio:.3f}, {took}", flush=True)
+    return rows
+
+
+@contextlib.contextmanager
+def _started(setting: Setting) -> Iterator[Team]:
+    """The ranks of a setting, ready to train. They end with the block, however it ends."""
+    with launch.shared_directory() as directory:
+        spec, socket = Path(directory, "spec.json"), Path(directory, "conductor")
+        port = (launch.free_ports(1) if setting.hosts == 1 else launch.emulated_ports(1))[0]
+        spec.write_text(json.dumps({"ranks": setting.ranks, "port": port, "socket": str(socket)}))
+        ranks = processes.Ranks(
+            program=["-m", "benches.gate.worker", str(spec)],
+            ranks=setting.ranks,
+            port=port,
+            hosts=setting.hosts,
+            gbps=setting.gbps,
+            directory=directory,
+            environment={"TORCH_CPP_LOG_LEVEL": "ERROR"},  # emulated hosts have no names for addresses
+        )
+        with teams.meet(socket, {"gate": processes.commands(ranks)}, setting.ranks) as started:
+            yield started[0]
+
+
+def _trained(team: Team, setting: Setting, effort: Effort, network: str) -> Row:
+    """Trains one network, block by block, weft and Gloo in turn, who is first in turn too."""
+    begun = team.ask(setting.ranks, {"do": "begin", "network": network})
+    glances = [_block(team, setting, contender, 1) for contender in ("weft", "gloo") * _GLANCES]
+    step_s = statistics.median(glance.step_ms for glance in glances) / 1e3
+    steps = max(1, round(effort.block_seconds / step_s))
+    deadline = time.monotonic() + effort.seconds
+    rounds: list[dict[str, Block]] = []
+    while len(rounds) < effort.rounds_min or time.monotonic() < deadline:
+        order = CONTENDERS if len(rounds) % 2 == 0 else ("gloo", "weft", "compute")
+        rounds.append({contender: _block(team, setting, contender, steps) for contender in order})
+    return Row(
+        setting=setting.name,
+        ranks=setting.ranks,
+        hosts=setting.hosts,
+        gbps=setting.gbps,
+        network=network,
+        parameters=begun[0]["parameters"],
+        agrees=all(answer["agrees"] for answer in begun),
+        steps=steps,
+        rounds=rounds,
+    )
+
+
+def _block(team: Team, setting: Setting, contender: str, steps: int) -> Block:
+    answers: list[Any] = team.ask(setting.ranks, {"do": "block", "contender": contender, "steps": steps})
+    return Block.of(answers, steps)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

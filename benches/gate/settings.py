@@ -1,0 +1,41 @@
+"""The settings of a run: where the ranks are, which networks they train, and how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benches.gate.networks import NETWORKS
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where the ranks are."""
+
+    name: str
+    ranks: int
+    hosts: int = 1
+    gbps: float | None = None
+
+
+SETTINGS = (
+    Setting("1 host", 2),
+    Setting("1 host", 4),
+    Setting("4 hosts, 1 Gbit/s", 4, hosts=4, gbps=1.0),
+)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long every network is trained in every setting."""
+
+    seconds: float
+    """It takes no longer, unless that would be fewer rounds than the fewest."""
+    rounds_min: int
+    """The 95 % interval of a median needs 6; of 9, it leaves out the largest and the smallest."""
+    block_seconds: float
+    """How long a block of steps takes about; it has at least one."""
+    networks: tuple[str, ...] = tuple(NETWORKS)
+
+
+FULL = Effort(seconds=36.0, rounds_min=9, block_seconds=0.5)
+QUICK = Effort(seconds=4.0, rounds_min=2, block_seconds=0.2)

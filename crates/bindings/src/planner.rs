@@ -1,0 +1,76 @@
+//! The planner's questions as functions of JSON, answered without the interpreter lock.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use weft_runtime::Error;
+
+use crate::error::{argument_error, exception};
+
+/// Makes a Python function of each question.
+macro_rules! questions {
+    ($($(#[$about:meta])* $name:ident,)+) => {
+        $(
+            $(#[$about])*
+            #[pyfunction]
+            fn $name(py: Python<'_>, request: &str) -> PyResult<String> {
+                answered(py, request, weft_planner::$name)
+            }
+        )+
+
+        /// Adds all questions to the module.
+        pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(module.add_function(wrap_pyfunction!($name, module)?)?;)+
+            module.add_function(wrap_pyfunction!(algorithms, module)?)
+        }
+    };
+}
+
+questions! {
+    /// The names of the algorithms that a group can use.
+    family,
+    /// The schedule of an algorithm for a group, and what the verifier says of it.
+    plan,
+    /// What calls take on machines, by the simulator.
+    price,
+    /// Times of calls on a machine that need not exist, by algorithm and size.
+    simulate,
+    /// What the verifier says of schedules in text form.
+    verify,
+}
+
+/// All algorithms.
+#[pyfunction]
+fn algorithms(py: Python<'_>) -> PyResult<String> {
+    answered(py, "null", |(): &()| weft_planner::algorithms())
+}
+
+/// Reads a request, answers it, and writes the answer.
+///
+/// A request that makes no sense becomes an `ArgumentError`, a panic an `InternalError`.
+fn answered<Q, A>(
+    py: Python<'_>,
+    request: &str,
+    answer: impl FnOnce(&Q) -> Result<A, weft_planner::Error> + Send,
+) -> PyResult<String>
+where
+    Q: DeserializeOwned,
+    A: Serialize,
+{
+    let answered = py.detach(|| {
+        catch_unwind(AssertUnwindSafe(|| {
+            let request = serde_json::from_str(request).map_err(|error| error.to_string())?;
+            let answer = answer(&request).map_err(|error| error.to_string())?;
+            serde_json::to_string(&answer).map_err(|error| error.to_string())
+        }))
+    });
+    match answered {
+        Ok(answer) => answer.map_err(|text| argument_error(py, text)),
+        Err(_) => Err(exception(
+            py,
+            &Error::Internal(format!("a panic while answering {request}")),
+        )),
+    }
+}

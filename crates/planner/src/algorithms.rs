@@ -1,0 +1,121 @@
+//! The table of algorithms.
+
+use serde::Serialize;
+use weft_algorithms::{Algorithm, FormulaText, Memory, Reach, Requirements, registry, select};
+
+use crate::Error;
+
+/// What an algorithm is called, needs and can do.
+#[derive(Clone, Debug, Serialize)]
+pub struct AlgorithmInfo {
+    /// The collective that it carries out.
+    pub collective: &'static str,
+    /// Its name, unique within the collective.
+    pub name: &'static str,
+    /// The name with its parts where it has some: those that are taken if none are named.
+    pub full_name: String,
+    /// One line for people.
+    pub summary: &'static str,
+    /// What it needs and can do.
+    pub needs: AlgorithmNeeds,
+    /// What else people are told.
+    pub about: AlgorithmAbout,
+    /// What its source says that it costs.
+    pub textbook: &'static str,
+}
+
+/// What people are told of an algorithm.
+#[derive(Clone, Debug, Serialize)]
+pub struct AlgorithmAbout {
+    /// How it works.
+    pub how: &'static str,
+    /// What it costs.
+    pub formulas: Vec<AlgorithmFormula>,
+    /// When it is the best.
+    pub wins: &'static str,
+    /// Who has described it.
+    pub source: &'static str,
+}
+
+/// What an algorithm costs, for people.
+#[derive(Clone, Debug, Serialize)]
+pub struct AlgorithmFormula {
+    /// In which memory: `ordinary`, `symmetric`, or `any`.
+    pub memory: &'static str,
+    /// The longest chain of signals.
+    pub steps: String,
+    /// What the busiest rank writes to others.
+    pub sent: String,
+    /// What the busiest rank reads from others.
+    pub read: String,
+}
+
+/// What an algorithm needs and can do.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct AlgorithmNeeds {
+    /// Whose temporary memory a rank reads: `none`, `unit` (those of its own host), or `all`.
+    pub mapped: &'static str,
+    /// Whether the caller's memory must be symmetric.
+    pub symmetric: bool,
+    /// Whether blocks may have a size per rank.
+    pub per_rank_sizes: bool,
+    /// Whether it combines every element at once, in the order of ranks.
+    pub reproducible: bool,
+}
+
+impl AlgorithmAbout {
+    fn of(algorithm: &Algorithm) -> Self {
+        let about = algorithm.about;
+        let formula = |formula: FormulaText| AlgorithmFormula {
+            memory: match formula.memory {
+                None => "any",
+                Some(Memory::Ordinary) => "ordinary",
+                Some(Memory::Symmetric) => "symmetric",
+            },
+            steps: formula.steps,
+            sent: formula.sent,
+            read: formula.read,
+        };
+        AlgorithmAbout {
+            how: about.how,
+            formulas: algorithm.formulas().into_iter().map(formula).collect(),
+            wins: about.wins,
+            source: about.source,
+        }
+    }
+}
+
+impl AlgorithmNeeds {
+    pub(crate) fn of(requires: Requirements) -> Self {
+        AlgorithmNeeds {
+            mapped: match requires.mapped {
+                Reach::None => "none",
+                Reach::Unit => "unit",
+                Reach::All => "all",
+            },
+            symmetric: requires.symmetric,
+            per_rank_sizes: requires.per_rank_sizes,
+            reproducible: requires.reproducible,
+        }
+    }
+}
+
+/// All algorithms by collective, the collective's general-purpose one first.
+///
+/// # Errors
+/// None, unless the table contradicts itself.
+pub fn algorithms() -> Result<Vec<AlgorithmInfo>, Error> {
+    let info = |algorithm: &Algorithm| {
+        let selection = select(algorithm.collective, algorithm.name).map_err(Error::Algorithm)?;
+        Ok(AlgorithmInfo {
+            collective: algorithm.collective,
+            name: algorithm.name,
+            full_name: selection.name(),
+            summary: algorithm.summary,
+            needs: AlgorithmNeeds::of(selection.requires()),
+            about: AlgorithmAbout::of(algorithm),
+            textbook: algorithm.about.quote,
+        })
+    };
+    registry().map(info).collect()
+}

@@ -1,0 +1,146 @@
+//! The seconds that jobs take on machines, by the simulator.
+
+use serde::{Deserialize, Serialize};
+use weft_algorithms::{Memory, Topology, select};
+use weft_schedule::{Schedule, parse};
+use weft_simulate::{Job, Machine, PlayOptions, Source, closed_form, play};
+
+use crate::Error;
+use crate::call::collective;
+
+/// Asks what jobs take, each on one of the machines.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PriceRequest {
+    /// What jobs run on.
+    pub machines: Vec<Machine>,
+    /// What is priced.
+    pub jobs: Vec<JobRequest>,
+    /// Levels of domains inside the hosts of every machine.
+    #[serde(default)]
+    pub domains: Vec<Vec<u32>>,
+    /// Users' own schedules, in text form.
+    #[serde(default)]
+    pub schedules: Vec<String>,
+    /// How it is told.
+    pub method: PriceMethod,
+}
+
+/// A call on ordinary memory; the root, where there is one, is rank 0.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobRequest {
+    /// Where the machine stands among the machines.
+    pub machine: usize,
+    /// The name of the collective.
+    pub collective: String,
+    /// The algorithm's name, with or without its parts.
+    pub algorithm: String,
+    /// Where its text stands among the schedules, if it is one of the user's own. Those are always
+    /// played.
+    pub schedule: Option<usize>,
+    /// The size of the message.
+    pub bytes: u64,
+    /// The size of an element.
+    pub element_bytes: u64,
+    /// How large tiles are; as large as fits, if it is left out.
+    pub tile_bytes: Option<u64>,
+    /// How many tiles a rank has under way; as many as the executor, if it is left out.
+    pub tiles_in_flight: Option<u32>,
+}
+
+/// How it is told what a job takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PriceMethod {
+    /// By a formula.
+    ClosedForm,
+    /// By playing every step.
+    Play,
+}
+
+/// What jobs take.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct PriceAnswer {
+    /// The seconds that each job takes.
+    pub seconds: Vec<f64>,
+}
+
+/// Tells what each job takes.
+///
+/// # Errors
+/// A machine, job or schedule makes no sense, or a job cannot run on its machine.
+pub fn price(request: &PriceRequest) -> Result<PriceAnswer, Error> {
+    let texts = request.schedules.iter().enumerate();
+    let own: Result<Vec<Vec<Schedule>>, Error> = texts
+        .map(|(index, text)| {
+            parse(text).map_err(|error| Error::Schedule {
+                name: index.to_string(),
+                why: error.to_string(),
+            })
+        })
+        .collect();
+    let own = own?;
+    let seconds: Result<Vec<f64>, Error> = (request.jobs.iter())
+        .map(|job| {
+            let machine = indexed("machine", &request.machines, job.machine)?;
+            let topology = topology(machine, &request.domains)?;
+            let selection;
+            let source = match job.schedule {
+                Some(index) => Source::Schedules(indexed("schedule", &own, index)?),
+                None => {
+                    selection =
+                        select(&job.collective, &job.algorithm).map_err(Error::Algorithm)?;
+                    Source::Selection(&selection)
+                }
+            };
+            job.seconds(machine, &topology, source, request.method)
+        })
+        .collect();
+    Ok(PriceAnswer { seconds: seconds? })
+}
+
+fn indexed<'a, T>(what: &'static str, all: &'a [T], index: usize) -> Result<&'a T, Error> {
+    all.get(index).ok_or(Error::Index {
+        what,
+        index,
+        count: all.len(),
+    })
+}
+
+/// A machine's hosts, and these domains inside them.
+fn topology(machine: &Machine, domains: &[Vec<u32>]) -> Result<Topology, Error> {
+    Topology::domains(domains, &machine.host_of_rank()).map_err(Error::Domains)
+}
+
+impl JobRequest {
+    fn seconds(
+        &self,
+        machine: &Machine,
+        topology: &Topology,
+        source: Source<'_>,
+        method: PriceMethod,
+    ) -> Result<f64, Error> {
+        let ranks = machine.ranks();
+        let collective = collective(&self.collective, None, ranks)?;
+        let standard = Job::new(source, collective, self.bytes, ranks);
+        let job = Job {
+            element_bytes: self.element_bytes,
+            memory: Memory::Ordinary,
+            topology: Some(topology),
+            tile_bytes: self.tile_bytes,
+            tiles_in_flight: self.tiles_in_flight.unwrap_or(standard.tiles_in_flight),
+            ..standard
+        };
+        let seconds = match method {
+            PriceMethod::ClosedForm if self.schedule.is_none() => closed_form(machine, &job),
+            PriceMethod::ClosedForm | PriceMethod::Play => {
+                play(machine, &job, &PlayOptions::default()).map(|played| played.seconds)
+            }
+        };
+        seconds.map_err(|error| Error::Job {
+            algorithm: self.algorithm.clone(),
+            error,
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! What the tests share.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use weft_planner::Error;
+use weft_simulate::{Host, Link, Machine};
+
+/// Asks a question in JSON, as the tools do. An error is its message.
+pub(crate) fn ask<Q: DeserializeOwned, A>(
+    question: impl Fn(&Q) -> Result<A, Error>,
+    request: Value,
+) -> Result<A, String> {
+    let request = serde_json::from_value(request).map_err(|error| error.to_string())?;
+    question(&request).map_err(|error| error.to_string())
+}
+
+/// A call on ordinary memory with blocks of equal size, all ranks on one host, with these changes.
+pub(crate) fn call(collective: &str, ranks: u32, changes: Value) -> Value {
+    let mut call = json!({
+        "collective": collective, "ranks": ranks, "root": null, "hosts": null, "domains": null,
+        "memory": "ordinary", "sizes": "equal",
+    });
+    for (field, value) in changes.as_object().unwrap() {
+        call[field] = value.clone();
+    }
+    call
+}
+
+/// The default machine with so many ranks on each host.
+pub(crate) fn machine(hosts: &[u32]) -> Value {
+    let mut machine = Machine::even(1, 1, Host::default(), Link::default()).unwrap();
+    machine.hosts = hosts.to_vec();
+    serde_json::to_value(machine).unwrap()
+}

@@ -1,0 +1,298 @@
+//! One participant: its pool, its bell, its transports and its links.
+
+mod address;
+mod table;
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use weft_transport::{
+    Bell, EndpointId, Kind, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Segment,
+    TrafficClass, Transport, fork,
+};
+use weft_transport_shm::ShmTransport;
+use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
+
+pub use address::{Address, TransportAddress};
+use table::{Incoming, Table};
+
+use crate::Error;
+use crate::memory::{Pool, Region};
+
+/// How long to wait at most until goodbyes are sent.
+const GOODBYE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Which transports an endpoint uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TransportChoice {
+    /// Shared memory where ranks share a host, TCP elsewhere.
+    #[default]
+    Auto,
+    /// Shared memory only.
+    Shm,
+    /// TCP only.
+    Tcp,
+    /// Within one process only: for tests.
+    Loopback,
+    /// Within one process only, by the rules of RDMA verbs: for tests.
+    Strict,
+}
+
+/// How to set up an endpoint.
+#[derive(Clone, Debug)]
+pub struct EndpointOptions {
+    /// Which transports to use.
+    pub transport: TransportChoice,
+    /// The network to listen on: an interface's name, an IP address, or a network such as `10.1.0.0/16`.
+    /// Without it, the one that leads to `route_to`.
+    pub interface: Option<String>,
+    /// The rendezvous, as `host:port`: the network that leads there is used.
+    pub route_to: Option<String>,
+    /// The bound of the pool. Memory is taken from the system only as it is used.
+    pub pool_bytes: u64,
+    /// After this long without a sign of life, a host counts as vanished.
+    pub peer_timeout: Duration,
+    /// How the network is asked to treat this endpoint's packets.
+    pub traffic_class: TrafficClass,
+}
+
+impl Default for EndpointOptions {
+    fn default() -> Self {
+        Self {
+            transport: TransportChoice::Auto,
+            interface: None,
+            route_to: None,
+            pool_bytes: 1 << 30,
+            peer_timeout: Duration::from_secs(10),
+            traffic_class: TrafficClass::default(),
+        }
+    }
+}
+
+/// One participant. A process usually has one; tests make one per thread.
+pub struct Endpoint {
+    id: EndpointId,
+    pool: Arc<Pool>,
+    bell: Arc<Bell>,
+    transports: Vec<Arc<dyn Transport>>,
+    address: Address,
+    table: Arc<Table>,
+    /// The process (counted in forks) that it belongs to.
+    generation: u64,
+}
+
+impl Endpoint {
+    /// Sets up the pool and the transports, and starts listening.
+    pub fn new(options: EndpointOptions) -> Result<Arc<Self>, Error> {
+        Self::set_up(options, None)
+    }
+
+    /// As [`Endpoint::new`]. Ranks with different labels count as being on different hosts, though they may share one: for trying
+    /// out several hosts on one.
+    pub fn with_host_label(options: EndpointOptions, host_label: &str) -> Result<Arc<Self>, Error> {
+        Self::set_up(options, Some(host_label))
+    }
+
+    fn set_up(options: EndpointOptions, host_label: Option<&str>) -> Result<Arc<Self>, Error> {
+        let local = local(&options)?;
+        let transports = transports(&local, &options)?;
+        let address = Address {
+            id: local.id,
+            host_name: system_text("/proc/sys/kernel/hostname")?,
+            pid: std::process::id(),
+            boot_id: boot_id(host_label)?,
+            transports: transports.iter().map(address_of).collect(),
+        };
+        let endpoint = Arc::new(Self {
+            id: local.id,
+            pool: Arc::new(Pool::new(local.pool.clone())),
+            bell: local.bell,
+            transports,
+            address,
+            table: Arc::new(Table::new(local.id)),
+            generation: fork::generation(),
+        });
+        for transport in &endpoint.transports {
+            let incoming = Incoming {
+                table: endpoint.table.clone(),
+                kind: transport.kind(),
+            };
+            let listening = transport.listen(Arc::new(incoming));
+            listening.map_err(|error| cannot_start(transport.kind(), &error))?;
+        }
+        Ok(endpoint)
+    }
+
+    /// Who this is.
+    pub fn id(&self) -> EndpointId {
+        self.id
+    }
+
+    /// The memory that peers write to.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// What wakes this endpoint's progress.
+    pub fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    /// What peers need in order to connect here.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The kinds of links that it can make. The best comes first.
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.address.kinds()
+    }
+
+    /// The link of this kind to the peer; made now if there is none. Several threads that ask for the same link
+    /// get the same one.
+    pub fn link(
+        &self,
+        peer: &Address,
+        kind: Kind,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Arc<dyn Link>, Error> {
+        let linked = self.try_link(peer, kind, deadline, cancel)?;
+        linked.map_err(|error| Error::from_link(error, None, &peer.host_name))
+    }
+
+    /// As [`Endpoint::link`]; the inner result says what became of the connection.
+    pub(crate) fn try_link(
+        &self,
+        peer: &Address,
+        kind: Kind,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Result<Arc<dyn Link>, LinkError>, Error> {
+        let transport = self.transports.iter().find(|t| t.kind() == kind);
+        let (Some(transport), Some(bytes)) = (transport, peer.of(kind)) else {
+            return Err(Error::Config(format!(
+                "no {kind} link is possible between this process and process {} on {}: \
+                 one of them was set up without that transport",
+                peer.pid, peer.host_name
+            )));
+        };
+        Ok(self
+            .table
+            .link(peer.id, bytes, transport.as_ref(), deadline, cancel))
+    }
+
+    /// Makes memory a region, over all transports.
+    pub(crate) fn expose(&self, segment: &Arc<Segment>) -> Result<Region, LinkError> {
+        Region::expose(&self.transports, segment)
+    }
+
+    /// Calls `on_link` for every link there is, and for every new one, whoever dialled, before anyone can use it.
+    /// `on_link` must not ask for links.
+    pub fn on_link(&self, on_link: Box<dyn Fn(Arc<dyn Link>) + Send + Sync>) {
+        self.table.on_link(on_link);
+    }
+
+    /// Drops the links to a peer, after they failed. A later [`Endpoint::link`] makes new ones.
+    pub fn forget(&self, peer: EndpointId) {
+        self.table.forget(peer);
+    }
+
+    /// Stops listening and closes every link, and waits a little until the goodbyes are out. Idempotent. In a forked child it does nothing: everything is the parent's.
+    pub fn close(&self) {
+        if self.generation != fork::generation() {
+            return;
+        }
+        for transport in &self.transports {
+            transport.close();
+        }
+        self.table.close();
+        for transport in &self.transports {
+            transport.drain(GOODBYE_PATIENCE);
+        }
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn address_of(transport: &Arc<dyn Transport>) -> TransportAddress {
+    TransportAddress {
+        kind: transport.kind(),
+        maps: transport.capabilities().maps,
+        bytes: transport.address(),
+    }
+}
+
+fn local(options: &EndpointOptions) -> Result<Local, Error> {
+    let bytes = options.pool_bytes;
+    if bytes <= POOL_HEADER {
+        return Err(Error::Config(format!(
+            "pool_bytes is {bytes}; it must be more than {POOL_HEADER}"
+        )));
+    }
+    Local::create(bytes)
+        .map_err(|error| Error::Config(format!("cannot make a pool of {bytes} bytes: {error}")))
+}
+
+fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Transport>>, Error> {
+    let shm = || -> Result<Arc<dyn Transport>, Error> {
+        let made = ShmTransport::new(local.clone());
+        Ok(Arc::new(
+            made.map_err(|e| cannot_start(Kind::Shm, &LinkError::Io(e)))?,
+        ))
+    };
+    let tcp = || -> Result<Arc<dyn Transport>, Error> {
+        let options = TcpOptions {
+            interface: interface(options),
+            peer_timeout: options.peer_timeout,
+            traffic_class: options.traffic_class,
+        };
+        let made = TcpTransport::new(local.clone(), options);
+        Ok(Arc::new(made.map_err(|e| cannot_start(Kind::Tcp, &e))?))
+    };
+    match options.transport {
+        TransportChoice::Auto => Ok(vec![shm()?, tcp()?]),
+        TransportChoice::Shm => Ok(vec![shm()?]),
+        TransportChoice::Tcp => Ok(vec![tcp()?]),
+        TransportChoice::Loopback => Ok(vec![Arc::new(LoopbackTransport::new(local.clone()))]),
+        TransportChoice::Strict => Ok(vec![Arc::new(LoopbackTransport::strict(local.clone()))]),
+    }
+}
+
+fn interface(options: &EndpointOptions) -> Interface {
+    match (&options.interface, &options.route_to) {
+        (Some(name), _) => Interface::Named(name.clone()),
+        (None, Some(target)) => Interface::Towards(target.clone()),
+        (None, None) => Interface::Default,
+    }
+}
+
+fn cannot_start(kind: Kind, error: &LinkError) -> Error {
+    Error::Config(format!("the {kind} transport cannot start: {error}"))
+}
+
+fn boot_id(host_label: Option<&str>) -> Result<String, Error> {
+    let running = system_text("/proc/sys/kernel/random/boot_id")?;
+    Ok(match host_label {
+        Some(label) => format!("{running}/{label}"),
+        None => running,
+    })
+}
+
+fn system_text(path: &str) -> Result<String, Error> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(text.trim().to_string()),
+        Err(error) => Err(Error::Unsupported(format!(
+            "a system where {path} cannot be read ({error})"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,15 @@
+//! Bootstrap: stores, the rendezvous of a new group's ranks, endpoints, and the parts of a host.
+
+mod domains;
+mod endpoint;
+mod rendezvous;
+mod store;
+mod store_tcp;
+mod terms;
+
+pub use domains::{Domain, Parts};
+pub use endpoint::{Address, Endpoint, EndpointOptions, TransportAddress, TransportChoice};
+pub use rendezvous::{Meeting, Member, meet};
+pub use store::{MemoryStore, PrefixStore, Store};
+pub use store_tcp::{TcpStore, TcpStoreServer};
+pub use terms::{Policy, Profile, Row, Schedules, Table, Terms};

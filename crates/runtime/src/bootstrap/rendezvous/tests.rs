@@ -1,0 +1,216 @@
+use std::sync::Arc;
+use std::thread;
+
+use super::*;
+use crate::bootstrap::{EndpointOptions, MemoryStore, PrefixStore, TransportChoice};
+use crate::selection::{Setting, Site};
+
+fn endpoint(transport: TransportChoice) -> Arc<Endpoint> {
+    let options = EndpointOptions {
+        transport,
+        interface: Some("127.0.0.1".into()),
+        pool_bytes: 1 << 20,
+        ..EndpointOptions::default()
+    };
+    Endpoint::new(options).unwrap()
+}
+
+fn soon(millis: u64) -> Instant {
+    Instant::now() + Duration::from_millis(millis)
+}
+
+/// Every rank's result, where rank r is alone in using `choices[r]`.
+fn meet_all(choices: &[TransportChoice], store: &dyn Store) -> Vec<Result<Meeting, Error>> {
+    meet_within(choices, &vec![Domain::default(); choices.len()], store)
+}
+
+/// As [`meet_all`], where rank r lies in the r-th domain.
+fn meet_within(
+    choices: &[TransportChoice],
+    domains: &[Domain],
+    store: &dyn Store,
+) -> Vec<Result<Meeting, Error>> {
+    let size = choices.len() as u32;
+    let endpoints: Vec<_> = choices.iter().map(|choice| endpoint(*choice)).collect();
+    thread::scope(|scope| {
+        let ranks: Vec<_> = (0..size)
+            .zip(&endpoints)
+            .zip(domains)
+            .map(|((rank, endpoint), domain)| {
+                let never = AtomicBool::new(false);
+                let terms = Terms {
+                    domain: *domain,
+                    ..Terms::default()
+                };
+                scope.spawn(move || meet(endpoint, store, rank, size, terms, soon(20_000), &never))
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+fn check_hosts(transport: TransportChoice, expected: [u32; 3]) -> Meeting {
+    let results = meet_all(&[transport; 3], &MemoryStore::new());
+    let mut meetings = results.into_iter().map(Result::unwrap);
+    let first = meetings.next().unwrap();
+    assert!(meetings.all(|meeting| meeting == first), "ranks disagree");
+    let hosts: Vec<u32> = first.members.iter().map(|member| member.host).collect();
+    assert_eq!(hosts, expected);
+    first
+}
+
+#[test]
+fn all_ranks_agree() {
+    assert_eq!(
+        check_hosts(TransportChoice::Loopback, [0; 3]).kind(1, 2),
+        Kind::Loopback
+    );
+    assert_eq!(
+        check_hosts(TransportChoice::Shm, [0; 3]).kind(1, 2),
+        Kind::Shm
+    );
+    assert_eq!(
+        check_hosts(TransportChoice::Auto, [0; 3]).kind(0, 2),
+        Kind::Shm
+    );
+    assert_eq!(
+        check_hosts(TransportChoice::Tcp, [0, 1, 2]).kind(0, 2),
+        Kind::Tcp
+    );
+}
+
+/// The levels inside hosts that ranks agree on, if rank r lies in the r-th domain.
+fn found(transport: TransportChoice, domains: &[(Option<u32>, Option<u32>)]) -> Vec<Vec<u32>> {
+    let domain = |(cache, node): &(Option<u32>, Option<u32>)| Domain {
+        cache: *cache,
+        node: *node,
+    };
+    let domains: Vec<Domain> = domains.iter().map(domain).collect();
+    let choices = vec![transport; domains.len()];
+    let results = meet_within(&choices, &domains, &MemoryStore::new());
+    let levels = results.into_iter().map(|meeting| {
+        let (topology, setting) = Setting::of(&meeting.unwrap(), &Policy::default()).unwrap();
+        let site = Site {
+            rank: 0,
+            ranks: setting.ranks,
+            topology,
+        };
+        site.domains()
+    });
+    let levels: Vec<_> = levels.collect();
+    assert!(levels.iter().all(|found| *found == levels[0]));
+    levels.into_iter().next().unwrap()
+}
+
+#[test]
+fn domains_that_ranks_report_become_levels() {
+    let shm = TransportChoice::Shm;
+    let at = |cache, node| (Some(cache), Some(node));
+    // Caches in nodes, nodes that share a cache, and what does not nest.
+    assert_eq!(
+        found(shm, &[at(0, 0), at(0, 0), at(2, 0), at(4, 1), at(4, 1)]),
+        [[0, 0, 2, 3, 3], [0, 0, 0, 3, 3]]
+    );
+    assert_eq!(
+        found(shm, &[at(0, 0), at(0, 0), at(0, 1), at(6, 2)]),
+        [[0, 0, 2, 3], [0, 0, 0, 3]]
+    );
+    assert_eq!(
+        found(shm, &[at(0, 0), at(0, 1), at(6, 1), at(6, 2)]),
+        [[0, 0, 2, 2]]
+    );
+    // Somebody may run in several domains, each rank has its own, or all share one: nothing to tell.
+    assert!(found(shm, &[at(0, 0), at(0, 0), (None, Some(1)), (Some(6), None)]).is_empty());
+    assert!(found(shm, &[at(0, 0), at(2, 1)]).is_empty());
+    assert!(found(shm, &[at(0, 0); 3]).is_empty());
+    // Without shared memory every rank is a host of its own.
+    assert!(found(TransportChoice::Tcp, &[at(0, 0), at(0, 0), at(2, 1)]).is_empty());
+}
+
+#[test]
+fn one_store_serves_several_groups() {
+    let store = MemoryStore::new();
+    let ids: Vec<u64> = ["a", "b"]
+        .iter()
+        .map(|name| {
+            let part = PrefixStore::new(name, &store);
+            let results = meet_all(&[TransportChoice::Loopback; 2], &part);
+            results[0].as_ref().unwrap().group_id
+        })
+        .collect();
+    assert_ne!(ids[0], ids[1]);
+}
+
+#[test]
+fn different_transports_are_a_configuration_error_everywhere() {
+    let choices = [TransportChoice::Tcp, TransportChoice::Loopback];
+    for result in meet_all(&choices, &MemoryStore::new()) {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::Config(_)), "{error}");
+        assert!(error.to_string().contains("rank 1"), "{error}");
+    }
+}
+
+#[test]
+fn missing_ranks_are_named() {
+    let store = MemoryStore::new();
+    let lonely = endpoint(TransportChoice::Loopback);
+    let never = AtomicBool::new(false);
+    let error = meet(&lonely, &store, 1, 4, Terms::default(), soon(30), &never).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(error.to_string().contains("ranks 0, 2, 3 of 4"), "{error}");
+}
+
+#[test]
+fn cancel_ends_the_meeting() {
+    let store = MemoryStore::new();
+    let lonely = endpoint(TransportChoice::Loopback);
+    let cancel = AtomicBool::new(true);
+    let error = meet(
+        &lonely,
+        &store,
+        0,
+        2,
+        Terms::default(),
+        soon(20_000),
+        &cancel,
+    )
+    .unwrap_err();
+    assert!(matches!(error, Error::Aborted { .. }), "{error}");
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    let store = MemoryStore::new();
+    let lonely = endpoint(TransportChoice::Loopback);
+    let never = AtomicBool::new(false);
+    let error = meet(&lonely, &store, 2, 2, Terms::default(), soon(30), &never).unwrap_err();
+    assert!(error.to_string().contains("0..2"), "{error}");
+}
+
+#[test]
+fn different_world_sizes_are_named() {
+    let store = MemoryStore::new();
+    let (first, second) = (
+        endpoint(TransportChoice::Loopback),
+        endpoint(TransportChoice::Loopback),
+    );
+    let never = AtomicBool::new(false);
+    // The first one waits in vain, but has published what it expects.
+    meet(&first, &store, 0, 3, Terms::default(), soon(30), &never).unwrap_err();
+    let error = meet(&second, &store, 1, 2, Terms::default(), soon(1000), &never).unwrap_err();
+    assert!(matches!(error, Error::Config(_)), "{error}");
+    assert!(error.to_string().contains("expects 3 ranks"), "{error}");
+}
+
+#[test]
+fn long_lists_of_ranks_are_cut() {
+    let check = |ranks: &[u32], expected: &str| assert_eq!(name_ranks(ranks), expected);
+    check(&[2], "rank 2");
+    check(&[2, 5], "ranks 2, 5");
+    let many: Vec<u32> = (0..900).collect();
+    check(
+        &many,
+        "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 ... 899 (900 in all)",
+    );
+}

@@ -1,0 +1,150 @@
+//! Terms that the ranks of a group bring to its rendezvous: forced algorithms, reproducible sums,
+//! levels of units, and tables of profiles.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::domains::Domain;
+use crate::Error;
+use crate::call::{Tiling, mix};
+
+/// What messages of up to so many bytes run by.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The largest message that it is for, all blocks together; without a limit if none.
+    pub up_to_bytes: Option<u64>,
+    /// The algorithm's name, with its parts.
+    pub algorithm: String,
+    /// How the message is cut.
+    pub tiling: Tiling,
+}
+
+impl Row {
+    /// The largest message that it is for, in bytes.
+    pub(crate) fn limit(&self) -> u64 {
+        self.up_to_bytes.unwrap_or(u64::MAX)
+    }
+}
+
+/// For collectives, by name: what runs by what, in ascending order of size.
+pub type Table = BTreeMap<String, Vec<Row>>;
+
+/// Users' own schedules, by name: the programs of all ranks in text form.
+pub type Schedules = BTreeMap<String, String>;
+
+/// A table that was made for ranks placed in some way.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Profile {
+    /// Where it comes from, for messages.
+    pub source: String,
+    /// For each host, in the order of their lowest ranks, the number of its ranks; empty if it suits any group.
+    pub ranks_per_host: Vec<u32>,
+    /// Levels of domains inside hosts: for each rank, the lowest rank of its domain; empty if it is for any.
+    pub domains: Vec<Vec<u32>>,
+    /// Whether a group that it does not suit is refused, instead of made without it.
+    pub required: bool,
+    /// What runs by what.
+    pub table: Table,
+    /// The users' own schedules that the table names.
+    pub schedules: Schedules,
+}
+
+/// What users ask of every choice of a group. The same on all ranks.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Policy {
+    /// For collectives, by name: the only algorithm that may be used.
+    pub algorithms: BTreeMap<String, String>,
+    /// Whether the bits of sums must not depend on algorithm, tile size and placement.
+    pub reproducible: bool,
+    /// Levels of units, innermost first: for each level the unit of each rank, by any number. Without levels, a unit is what
+    /// shares memory.
+    pub levels: Vec<Vec<u32>>,
+    /// The users' own schedules that calls, `algorithms` and tables may name. A schedule is for one number of ranks.
+    pub schedules: Schedules,
+    /// Levels of domains inside hosts, innermost first: for each level the domain of each rank, by any number that counts within
+    /// its host; no level, if hosts are not divided. Where nothing is said, what the operating system reports. Without meaning if
+    /// there are `levels`.
+    pub domains: Option<Vec<Vec<u32>>>,
+}
+
+impl Policy {
+    /// What is told when ranks meet: as it is, but with hashes in place of the schedules.
+    pub(crate) fn told(&self) -> Policy {
+        let hash = |text: &String| format!("{:016x}", text.bytes().map(u64::from).fold(1, mix));
+        let hashed = |(name, text): (&String, &String)| (name.clone(), hash(text));
+        Policy {
+            schedules: self.schedules.iter().map(hashed).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Refuses what another rank has been told differently, naming both. Both are as [`Policy::told`].
+    pub(crate) fn same_as(&self, mine: &Policy, rank: usize) -> Result<(), Error> {
+        let differs = |what: &str, theirs: String, mine: String| {
+            Err(Error::Config(format!(
+                "rank {rank} was given {what} {theirs}, this rank {mine}: it must be the same everywhere"
+            )))
+        };
+        if self.algorithms != mine.algorithms {
+            return differs(
+                "algorithm",
+                names(&self.algorithms),
+                names(&mine.algorithms),
+            );
+        }
+        if self.reproducible != mine.reproducible {
+            let show = |policy: &Policy| format!("reproducible={}", policy.reproducible);
+            return differs("the option", show(self), show(mine));
+        }
+        if self.schedules != mine.schedules {
+            return differs(
+                "schedules (name=hash)",
+                names(&self.schedules),
+                names(&mine.schedules),
+            );
+        }
+        if self.levels != mine.levels {
+            let show = |policy: &Policy| format!("{:?}", policy.levels);
+            return differs("topology", show(self), show(mine));
+        }
+        if self.domains != mine.domains {
+            let show = |policy: &Policy| match &policy.domains {
+                None => "auto".into(),
+                Some(levels) => format!("{levels:?}"),
+            };
+            return differs("domains", show(self), show(mine));
+        }
+        Ok(())
+    }
+
+    /// What holds for some of the ranks.
+    pub(crate) fn of_ranks(&self, ranks: &[u32]) -> Policy {
+        let level = |units: &Vec<u32>| ranks.iter().map(|rank| units[*rank as usize]).collect();
+        Policy {
+            levels: self.levels.iter().map(level).collect(),
+            domains: (self.domains.as_ref()).map(|levels| levels.iter().map(level).collect()),
+            ..self.clone()
+        }
+    }
+}
+
+/// "all-reduce=ring,broadcast=binomial".
+fn names(pairs: &BTreeMap<String, String>) -> String {
+    if pairs.is_empty() {
+        return "(none)".into();
+    }
+    let pairs: Vec<String> = pairs.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    pairs.join(",")
+}
+
+/// What a rank brings to a meeting.
+#[derive(Clone, Default, Debug)]
+pub struct Terms {
+    /// What all ranks must be told alike.
+    pub policy: Policy,
+    /// Tables to choose algorithms by. Those of rank 0 count.
+    pub profiles: Vec<Profile>,
+    /// The parts of its host that this process lies in.
+    pub domain: Domain,
+}

@@ -1,0 +1,232 @@
+//! The arguments of one call of a collective, and their checks.
+
+use std::time::Duration;
+
+use weft_kernels::{DType, Finish, ReduceOp};
+use weft_schedule::Collective;
+
+use super::Tiling;
+use crate::Error;
+
+/// How contributions are combined.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Op {
+    /// The sum.
+    Sum,
+    /// The sum divided by the number of ranks.
+    Average,
+    /// The product.
+    Product,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// Bitwise and.
+    BitAnd,
+    /// Bitwise or.
+    BitOr,
+    /// Bitwise exclusive or.
+    BitXor,
+    /// The sum, each rank's contribution multiplied by that rank's factor first.
+    PremulSum(f64),
+}
+
+impl Op {
+    /// The kernel that combines two elements.
+    pub fn kernel(self) -> ReduceOp {
+        match self {
+            Op::Sum | Op::Average | Op::PremulSum(_) => ReduceOp::Sum,
+            Op::Product => ReduceOp::Product,
+            Op::Min => ReduceOp::Min,
+            Op::Max => ReduceOp::Max,
+            Op::BitAnd => ReduceOp::BitAnd,
+            Op::BitOr => ReduceOp::BitOr,
+            Op::BitXor => ReduceOp::BitXor,
+        }
+    }
+
+    /// What a reduction does at its end; `last`: every rank's contribution is in.
+    pub(crate) fn finish(self, last: bool, ranks: u32) -> Finish {
+        match self {
+            Op::Average if last => Finish::Average(ranks),
+            _ => Finish::Keep,
+        }
+    }
+
+    /// The name that users know.
+    pub fn name(self) -> &'static str {
+        NAMES[self.index() as usize]
+    }
+
+    pub(super) fn index(self) -> u8 {
+        match self {
+            Op::Sum => 0,
+            Op::Average => 1,
+            Op::Product => 2,
+            Op::Min => 3,
+            Op::Max => 4,
+            Op::BitAnd => 5,
+            Op::BitOr => 6,
+            Op::BitXor => 7,
+            Op::PremulSum(_) => 8,
+        }
+    }
+}
+
+pub(super) const NAMES: [&str; 9] = [
+    "sum",
+    "avg",
+    "product",
+    "min",
+    "max",
+    "band",
+    "bor",
+    "bxor",
+    "premul_sum",
+];
+
+/// How much data a call moves, in elements.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Counts {
+    /// The message (all-reduce, reduce, broadcast), or each rank's block (all others).
+    Equal(u64),
+    /// Each rank's block, the same list on every rank.
+    PerRank(Vec<u64>),
+    /// All-to-all: what this rank sends to each rank and receives from each.
+    PerPair {
+        /// Elements sent to each rank.
+        send: Vec<u64>,
+        /// Elements received from each rank.
+        receive: Vec<u64>,
+    },
+}
+
+/// One call of a collective operation.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Which operation.
+    pub collective: Collective,
+    /// The type of the elements.
+    pub dtype: DType,
+    /// How contributions are combined, where they are.
+    pub op: Op,
+    /// The source. Where the operation works in place, it may equal `output`.
+    pub input: *const u8,
+    /// The destination.
+    pub output: *mut u8,
+    /// How many elements.
+    pub counts: Counts,
+    /// Operations with a higher priority go first.
+    pub priority: i32,
+    /// How long the operation may take before it fails; the group's timeout if none.
+    pub timeout: Option<Duration>,
+    /// The name of the algorithm with its parts, if the default is not wanted.
+    pub algorithm: Option<String>,
+    /// How the message is cut, if the default is not wanted.
+    pub tiling: Tiling,
+}
+
+// SAFETY: the pointers are plain addresses; `Group::issue` says who answers for the memory.
+unsafe impl Send for Call {}
+
+impl Call {
+    /// Checks everything that can be wrong without knowing what the other ranks call.
+    pub(crate) fn check(&self, ranks: u32) -> Result<(), Error> {
+        let root = self.collective.root();
+        if root.is_some_and(|root| root >= ranks) {
+            return Err(Error::Config(format!(
+                "{}: the root must be less than the number of ranks ({ranks})",
+                self.collective
+            )));
+        }
+        if self.collective.reduces() && !weft_kernels::supports(self.dtype, self.op.kernel()) {
+            return Err(Error::Config(format!(
+                "{} of {} elements is not defined; bitwise operations need integers or bool",
+                self.op.name(),
+                self.dtype.name()
+            )));
+        }
+        if self.op == Op::Average
+            && self.collective.reduces()
+            && !weft_kernels::supports_average(self.dtype)
+        {
+            return Err(Error::Config(format!(
+                "the average of {} elements is not defined",
+                self.dtype.name()
+            )));
+        }
+        self.check_counts(ranks)
+    }
+
+    fn check_counts(&self, ranks: u32) -> Result<(), Error> {
+        let lists: Vec<&Vec<u64>> = match &self.counts {
+            Counts::Equal(_) => vec![],
+            Counts::PerRank(list) => vec![list],
+            Counts::PerPair { send, receive } => vec![send, receive],
+        };
+        for list in lists {
+            if list.len() != ranks as usize {
+                return Err(Error::Config(format!(
+                    "{}: {} counts were given for {ranks} ranks; one per rank is needed",
+                    self.collective,
+                    list.len()
+                )));
+            }
+        }
+        let pairs = matches!(self.counts, Counts::PerPair { .. });
+        if pairs
+            != (self.collective == Collective::AllToAll && !matches!(self.counts, Counts::Equal(_)))
+        {
+            return Err(Error::Config(format!(
+                "{}: counts per pair of ranks belong to all-to-all, and only there",
+                self.collective
+            )));
+        }
+        let per_rank = matches!(self.counts, Counts::PerRank(_));
+        if per_rank && (self.collective.in_place() || self.collective == Collective::Barrier) {
+            return Err(Error::Config(format!(
+                "{} takes one count, not one per rank",
+                self.collective
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether a rank's vector must be in `Output` before the schedule begins.
+    pub(crate) fn brings_in(&self, rank: u32) -> bool {
+        match self.collective {
+            Collective::AllReduce => true,
+            Collective::Reduce { root } | Collective::Broadcast { root } => root == rank,
+            _ => false,
+        }
+    }
+
+    /// The call as schedules see it: who is not the root of a reduction only reads, and its contribution stands in for its output.
+    pub(crate) fn for_schedules(self, rank: u32) -> Call {
+        match self.collective {
+            Collective::Reduce { root } if root != rank => Call {
+                output: self.input.cast_mut(),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
+    /// The elements of the whole message, as far as this rank knows them.
+    pub(crate) fn message_elements(&self, ranks: u32) -> u64 {
+        match &self.counts {
+            Counts::Equal(n) if self.collective.in_place() => *n,
+            Counts::Equal(n) => n * u64::from(ranks),
+            Counts::PerRank(list) => list.iter().sum(),
+            Counts::PerPair { send, receive } => send.iter().sum::<u64>().max(receive.iter().sum()),
+        }
+    }
+}
+
+/// Whether every rank of a call with counts per rank is given all of them.
+pub(crate) fn knows_all_counts(collective: Collective) -> bool {
+    matches!(
+        collective,
+        Collective::AllGather | Collective::ReduceScatter
+    )
+}

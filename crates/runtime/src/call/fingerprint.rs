@@ -1,0 +1,152 @@
+//! Fingerprints: what a rank called, in a form that travels with its signals.
+
+use std::fmt;
+
+use weft_kernels::DType;
+use weft_schedule::Collective;
+
+use super::arguments::{NAMES, knows_all_counts};
+use super::{Call, Counts, mix};
+
+/// What a rank called, in a form that travels with its signals so that ranks that call different things find out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Fingerprint {
+    /// Elements; for counts that differ between ranks, nothing.
+    pub(crate) count: u64,
+    /// Collective, dtype, op, root, and what the algorithm was chosen from.
+    pub(crate) kind: u64,
+    /// All operations of the group so far, hashed.
+    pub(crate) history: u64,
+}
+
+const PLAN_BITS: u64 = 0xffff << 16;
+
+impl Fingerprint {
+    /// As it travels, word by word.
+    pub(crate) fn words(self) -> [u64; 3] {
+        [self.count, self.kind, self.history]
+    }
+
+    /// From the words behind a flag: words 1 to 3 of its line.
+    pub(crate) fn behind_flag(word: impl Fn(u64) -> u64) -> Self {
+        Fingerprint {
+            count: word(1),
+            kind: word(2),
+            history: word(3),
+        }
+    }
+
+    /// The fingerprint of a call whose plan is not settled yet.
+    pub(crate) fn new(call: &Call, history: u64) -> Self {
+        let count = match &call.counts {
+            Counts::Equal(n) => *n,
+            Counts::PerRank(list) if knows_all_counts(call.collective) => {
+                list.iter().fold(1, |hash, n| mix(hash, *n))
+            }
+            _ => 0,
+        };
+        let (per_rank, op) = (
+            u64::from(!matches!(call.counts, Counts::Equal(_))),
+            if call.collective.reduces() {
+                call.op.index()
+            } else {
+                15
+            },
+        );
+        let kind = u64::from(call.collective.index())
+            | (call.dtype as u64) << 4
+            | u64::from(op) << 8
+            | per_rank << 12
+            | u64::from(call.collective.root().unwrap_or(0)) << 32;
+        Fingerprint {
+            count,
+            kind,
+            history,
+        }
+    }
+
+    pub(crate) fn with_plan(self, plan: u16) -> Self {
+        Fingerprint {
+            kind: (self.kind & !PLAN_BITS) | u64::from(plan) << 16,
+            ..self
+        }
+    }
+
+    /// The collective's name and the hash that names its plan, once that is settled.
+    pub(crate) fn plan(self) -> Option<(&'static str, u16)> {
+        let collective = Collective::NAMES.get((self.kind & 15) as usize)?;
+        let short = (self.kind >> 16) as u16;
+        (short != 0).then_some((*collective, short))
+    }
+
+    /// As it travels from one rank to another: with the elements of that pair, where they are known to these two only.
+    pub(crate) fn between(self, call: &Call, me: u32, from: u32, to: u32) -> Self {
+        let count = match (&call.counts, call.collective) {
+            (Counts::PerPair { send, .. }, _) if me == from => send[to as usize],
+            (Counts::PerPair { receive, .. }, _) => receive[from as usize],
+            (Counts::PerRank(list), Collective::Gather { root }) if to == root => {
+                list[from as usize]
+            }
+            (Counts::PerRank(list), Collective::Scatter { root }) if from == root => {
+                list[to as usize]
+            }
+            _ => return self,
+        };
+        Fingerprint { count, ..self }
+    }
+
+    /// Extends the hash of all operations by this one.
+    pub(crate) fn extended(self) -> u64 {
+        mix(mix(self.history, self.kind & !PLAN_BITS), self.count)
+    }
+
+    /// Detects words of two fingerprints mixed up by an overwrite under way.
+    pub(crate) fn checksum(self, g: u64) -> u64 {
+        mix(mix(self.extended(), self.kind), g)
+    }
+
+    /// Whether the calls agree, and their plans as far as they are settled.
+    pub(crate) fn agrees(self, other: Self) -> bool {
+        let settled = self.kind & PLAN_BITS != 0 && other.kind & PLAN_BITS != 0;
+        let mask = if settled { u64::MAX } else { !PLAN_BITS };
+        self.count == other.count && self.kind & mask == other.kind & mask
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let collective = Collective::NAMES
+            .get((self.kind & 15) as usize)
+            .unwrap_or(&"?");
+        let dtype = DType::ALL
+            .iter()
+            .find(|dtype| **dtype as u64 == (self.kind >> 4) & 15);
+        write!(f, "{collective}(")?;
+        match (self.kind >> 12) & 1 {
+            0 => write!(
+                f,
+                "{} x {}",
+                self.count,
+                dtype.map_or("?", |dtype| dtype.name())
+            )?,
+            _ if matches!(self.kind & 15, 5..=7) => write!(
+                f,
+                "{} x {} between these two",
+                self.count,
+                dtype.map_or("?", |dtype| dtype.name())
+            )?,
+            _ => write!(
+                f,
+                "{} counted per rank",
+                dtype.map_or("?", |dtype| dtype.name())
+            )?,
+        }
+        if let Some(op) = NAMES.get(((self.kind >> 8) & 15) as usize) {
+            write!(f, ", {op}")?;
+        }
+        if matches!(self.kind & 15, 1 | 2 | 6 | 7) {
+            write!(f, ", root {}", (self.kind >> 32) & 0xffff_ffff)?;
+        }
+        f.write_str(")")
+    }
+}

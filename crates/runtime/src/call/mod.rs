@@ -1,0 +1,19 @@
+//! Calls: what a user asks of a collective, how ranks tell calls apart, and how their end is told.
+
+mod arguments;
+mod completion;
+mod due;
+mod fingerprint;
+mod hash;
+mod order;
+mod tiling;
+
+pub use arguments::{Call, Counts, Op};
+pub use tiling::Tiling;
+
+pub(crate) use arguments::knows_all_counts;
+pub(crate) use completion::{Completion, Finished};
+pub(crate) use due::Due;
+pub(crate) use fingerprint::Fingerprint;
+pub(crate) use hash::mix;
+pub(crate) use order::Order;

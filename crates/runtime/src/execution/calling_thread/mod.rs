@@ -1,0 +1,340 @@
+//! The calling-thread path: operations between ranks that map each other's memory, from their call to
+//! their end on one thread.
+//!
+//! [Note: Inline operations] Schedules are lowered when a collective (of a root) is first called, those that calls name when they first
+//! do, and messages that one tile takes run by them: flag, fingerprint and payload of each ordered pair lie one behind the other in one
+//! slot, so that a small payload comes in the flag's own cache line. Such operations are numbered on their own, and run one at a time, in the
+//! order of the calls, beside the lanes. Operation f uses slot f % [`INLINE_SLOTS`] of every pair.
+//!
+//! [Note: Ranks in step] Slots need no credit. Some operations keep the ranks in step: every rank signals to every other
+//! and waits for every other. Who has ended such an operation g knows that every peer has begun it, and so has ended all
+//! before. Who begins operation f must know that of f - [`INLINE_SLOTS`], which used the slot before: so one of the
+//! [`INLINE_SLOTS`] - 1 operations before f must have kept the ranks in step. Where the schedules of too many in a row do not
+//! (a broadcast's root hears from nobody), the next one begins with a signal of every rank to every other. All ranks count alike.
+//! Temporary memory needs less: the verifier has checked that no peer touches it once the operation has ended at its owner.
+//!
+//! A blocking call runs on the calling thread without the engine, as long as that promises to be quick; then the engine
+//! takes over where it got stuck. What is called in the background is the engine's from the beginning. Both do the same to the memory
+//! of others, so ranks need not do alike.
+//!
+//! [Note: Asking] Where memory may be symmetric, the first signals tell where it lies, as a number that is the same on all ranks
+//! that passed the same piece at the same place. So when all have come every rank knows whether all did, and goes on
+//! by the schedule for symmetric memory, by the one for ordinary memory, or, if that is none of the latency path's, in the operation's
+//! lane. Operations behind it in that lane must wait until that is clear: see [`CallingThread::undecided`].
+
+mod run;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use weft_schedule::Rank;
+use weft_transport::{Link, LinkError, Segment};
+
+use super::interpret::{Advance, Blocked, Failure};
+use super::spin_policy::Patience;
+use crate::call::{Call, Fingerprint, Order};
+use crate::channel::{Connections, INLINE_SLOTS, Layout};
+use crate::memory::Pieces;
+use crate::selection::{Choice, Decision, ProgramTables, agreement_call};
+use run::Run;
+
+/// How to reach a peer's slots.
+struct Peer {
+    link: Arc<dyn Link>,
+    pool: Arc<Segment>,
+    /// Where this rank's slots begin in the peer's pool.
+    theirs: u64,
+    /// Where the peer's slots begin in this rank's pool.
+    mine: u64,
+    /// Where the peer's temporary memory begins in its pool.
+    scratch: u64,
+}
+
+/// Which operations have run.
+#[derive(Default)]
+struct Turn {
+    /// The number of inline operations that were called.
+    called: u64,
+    /// The number of those that have ended.
+    ended: u64,
+    /// The number of those called since the ranks were last kept in step. See [Note: Ranks in step].
+    loose: u64,
+}
+
+/// So many operations in a row need not keep the ranks in step.
+const LOOSE: u64 = INLINE_SLOTS - 2;
+
+/// The calling-thread path of one group.
+pub(crate) struct CallingThread {
+    rank: Rank,
+    ranks: u32,
+    programs: Arc<ProgramTables>,
+    pool: Arc<Segment>,
+    layout: Layout,
+    /// Where this rank's temporary memory begins in its pool.
+    scratch: u64,
+    /// By rank; there once every peer has granted its memory.
+    peers: OnceLock<Vec<Option<Peer>>>,
+    turn: Mutex<Turn>,
+    order: Arc<Mutex<Order>>,
+    pieces: Arc<Pieces>,
+    /// The operation on a calling thread that may yet turn out to need a lane: its number among all operations of the group.
+    undecided: AtomicU64,
+    /// How many operations have run on symmetric memory.
+    symmetric_operations: AtomicU64,
+    /// No operation begins any more.
+    over: AtomicBool,
+}
+
+/// Stands for no operation.
+const NOBODY: u64 = u64::MAX;
+
+/// How far it is clear what an operation runs by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// The ranks tell each other where their memory lies.
+    Asking,
+    /// All have passed the same symmetric memory.
+    Symmetric,
+    /// They have not, or were not asked.
+    Ordinary,
+}
+
+/// An inline operation that was called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entered {
+    /// Its number among all operations of the group.
+    pub(crate) sequence: u64,
+    /// Its number among the inline ones.
+    number: u64,
+    pub(crate) fingerprint: Fingerprint,
+    /// Whether the ranks begin with a signal to each other: about symmetric memory, or to be in step.
+    asked: bool,
+    phase: Phase,
+    /// Whether the caller's vector is where the schedule works.
+    begun: bool,
+    /// The next action of the phase.
+    next: usize,
+    /// What became of it.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+impl Entered {
+    /// Whether it may yet turn out to need a lane.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.phase == Phase::Asking && self.outcome.is_none()
+    }
+}
+
+/// How an inline operation ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Done,
+    /// Its memory is not symmetric, and it is to run in its lane.
+    Lane,
+}
+
+/// What became of a call that tried to run at once.
+pub(crate) enum Attempt {
+    /// It is done.
+    Done,
+    /// It was entered, and the engine must go on with it.
+    Entered(Entered),
+    /// Nothing was done.
+    NotNow,
+}
+
+impl CallingThread {
+    pub(crate) fn new(
+        connections: &Connections,
+        programs: Arc<ProgramTables>,
+        pool: Arc<Segment>,
+        order: Arc<Mutex<Order>>,
+        pieces: Arc<Pieces>,
+    ) -> Arc<Self> {
+        let layout = connections.layout;
+        Arc::new(CallingThread {
+            rank: connections.rank,
+            ranks: connections.size(),
+            programs,
+            pool,
+            layout,
+            scratch: connections.scratch.offset + layout.inline_scratch(0),
+            peers: OnceLock::new(),
+            turn: Mutex::default(),
+            order,
+            pieces,
+            undecided: AtomicU64::new(NOBODY),
+            symmetric_operations: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+        })
+    }
+
+    /// What a call runs by here, if all ranks run it here.
+    #[inline]
+    pub(crate) fn choose(&self, call: &Call) -> Option<Choice<'_>> {
+        self.programs.choose(call, self.pieces.made())
+    }
+
+    /// Whether a call runs here, or what its ranks agree by before it.
+    pub(crate) fn takes(&self, call: &Call, decision: &Decision) -> bool {
+        let agreement = || agreement_call(std::ptr::null_mut(), 0, None);
+        self.choose(call).is_some()
+            || (decision.agreement.is_some() && self.choose(&agreement()).is_some())
+    }
+
+    /// Takes note of the links to all peers, and of what they have granted.
+    pub(crate) fn connect(&self, connections: &Connections) {
+        let peer = |rank: u32| {
+            if rank == self.rank {
+                return Some(None);
+            }
+            let link = connections.links[rank as usize].clone()?;
+            let channel = connections.channels[rank as usize].as_ref()?;
+            let remote = channel.remote.as_ref()?;
+            Some(Some(Peer {
+                pool: remote.pool.clone()?,
+                link,
+                theirs: remote.channel + self.layout.inline(0),
+                mine: channel.local.offset + self.layout.inline(0),
+                scratch: remote.scratch + self.layout.inline_scratch(0),
+            }))
+        };
+        if let Some(peers) = (0..self.ranks).map(peer).collect() {
+            // Set before by another pass, if at all.
+            let _ = self.peers.set(peers);
+        }
+    }
+
+    /// Lets no operation begin any more. None is on its way on a calling thread afterwards.
+    pub(crate) fn end(&self) {
+        let _turn = self.turn();
+        self.over.store(true, Ordering::SeqCst);
+    }
+
+    /// How many operations have run on symmetric memory.
+    pub(crate) fn symmetric_operations(&self) -> u64 {
+        self.symmetric_operations.load(Ordering::Relaxed)
+    }
+
+    /// The operation on a calling thread that may yet turn out to need a lane: its number among all operations of the group.
+    pub(crate) fn undecided(&self) -> Option<u64> {
+        let sequence = self.undecided.load(Ordering::SeqCst);
+        (sequence != NOBODY).then_some(sequence)
+    }
+
+    /// Takes note that the engine has an operation that was entered.
+    pub(crate) fn handed_over(&self, entered: &Entered) {
+        let mut turn = self.turn();
+        if self.undecided() == Some(entered.sequence) {
+            self.undecided.store(NOBODY, Ordering::SeqCst);
+        }
+        // Until now it kept other calling threads from entering behind it.
+        turn.ended += u64::from(entered.outcome == Some(Outcome::Lane));
+    }
+
+    /// Runs a call on this thread if nothing is in its way and the peers are quick.
+    pub(crate) fn attempt(&self, call: &Call, patience: Patience) -> Attempt {
+        let (Some(choice), Some(peers)) = (self.choose(call), self.peers.get()) else {
+            return Attempt::NotNow;
+        };
+        let Ok(mut turn) = self.turn.try_lock() else {
+            return Attempt::NotNow;
+        };
+        if self.over.load(Ordering::Relaxed) || turn.called != turn.ended {
+            return Attempt::NotNow;
+        }
+        let mut entered = self.enter_in(&mut turn, call, choice, true);
+        let mut run = Run::new(self, call, choice, peers, &entered);
+        let (mut idle, mut reached) = (0, 0);
+        // Whatever goes wrong, the engine will meet it again and knows what to do about it.
+        while let Ok(Some(_)) = run.advance(&mut entered) {
+            idle = if entered.next == reached { idle + 1 } else { 0 };
+            reached = entered.next;
+            if !patience.pause(idle) {
+                break;
+            }
+        }
+        if entered.outcome != Some(Outcome::Done) {
+            return Attempt::Entered(entered);
+        }
+        if entered.asked {
+            self.undecided.store(NOBODY, Ordering::SeqCst);
+        }
+        turn.ended += 1;
+        Attempt::Done
+    }
+
+    /// Enters a call that the engine will run.
+    pub(crate) fn enter(&self, call: &Call, choice: Choice<'_>) -> Entered {
+        self.enter_in(&mut self.turn(), call, choice, false)
+    }
+
+    fn enter_in(&self, turn: &mut Turn, call: &Call, choice: Choice<'_>, here: bool) -> Entered {
+        let asked = choice.symmetric.is_some() || (!choice.in_step() && turn.loose == LOOSE);
+        turn.loose = match asked || choice.in_step() {
+            true => 0,
+            false => turn.loose + 1,
+        };
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sequence, fingerprint) = order.enter(call, choice.plan());
+        if asked && here {
+            // Before any operation can be entered behind it.
+            self.undecided.store(sequence, Ordering::SeqCst);
+        }
+        turn.called += 1;
+        Entered {
+            sequence,
+            number: turn.called - 1,
+            fingerprint,
+            asked,
+            phase: if asked {
+                Phase::Asking
+            } else {
+                Phase::Ordinary
+            },
+            begun: false,
+            next: 0,
+            outcome: None,
+        }
+    }
+
+    /// Whether all inline operations before this one have ended.
+    pub(crate) fn is_next(&self, entered: &Entered) -> bool {
+        self.turn().ended == entered.number
+    }
+
+    /// Takes the next operation as far as it goes: what it waits for, or nothing once it has an outcome.
+    pub(crate) fn advance(
+        &self,
+        call: &Call,
+        choice: Choice<'_>,
+        entered: &mut Entered,
+        left: &[bool],
+    ) -> Advance {
+        let Some(peers) = self.peers.get() else {
+            let from = (0..self.ranks).find(|rank| *rank != self.rank);
+            return Ok(from.map(|from| Blocked::Grant { from }));
+        };
+        let mut turn = self.turn();
+        let blocked = Run::new(self, call, choice, peers, entered).advance(entered)?;
+        match blocked {
+            Some(blocked) if left[blocked.rank() as usize] => {
+                return Err(Failure::Link(blocked.rank(), LinkError::Left));
+            }
+            Some(_) => {}
+            None => turn.ended += 1,
+        }
+        Ok(blocked)
+    }
+
+    /// The number of operations that were called here.
+    #[cfg(test)]
+    pub(crate) fn called(&self) -> u64 {
+        self.turn().called
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

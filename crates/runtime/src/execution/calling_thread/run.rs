@@ -1,0 +1,269 @@
+//! The calling-thread driver: one operation on one thread, in one tile.
+//!
+//! Slots of all ordered pairs are counted by operation. Where the ranks first ask each other, the signals
+//! of the program are numbered behind that one.
+
+use std::sync::atomic::Ordering;
+
+use weft_schedule::{Rank, SignalId};
+use weft_transport::{RegionKey, Signal};
+
+use super::super::interpret::{self, Advance, Blocked, Driver, Failure, Frame};
+use super::{CallingThread, Entered, Outcome, Peer, Phase};
+use crate::call::{Call, Counts, Fingerprint};
+use crate::channel::{
+    INLINE_HEADER, INLINE_RANKS, INLINE_SCRATCH, INLINE_SCRATCHES, INLINE_SLOTS, INLINE_STRIDE,
+    flag_value,
+};
+use crate::memory::access;
+use crate::program::{Geometry, Location};
+use crate::selection::{Choice, Mapped};
+
+/// Which word of a slot's header says where memory lies.
+const PLACE: u64 = 4;
+
+/// One operation, running.
+pub(super) struct Run<'a> {
+    slots: Slots<'a>,
+    choice: Choice<'a>,
+    /// The program, and how it cuts the message, once it is clear which.
+    running: Option<(&'a Mapped, Geometry)>,
+}
+
+/// The slots that one operation uses, and what its signals carry.
+struct Slots<'a> {
+    path: &'a CallingThread,
+    call: &'a Call,
+    peers: &'a [Option<Peer>],
+    number: u64,
+    /// Where this operation's slot lies, from the first.
+    slot: u64,
+    fingerprint: Fingerprint,
+    /// Where symmetric memory lies, as one number, and each rank's buffers in it.
+    place: u64,
+    bases: [(*const u8, *mut u8); INLINE_RANKS],
+    /// How many signals go before those of the program.
+    shift: SignalId,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        path: &'a CallingThread,
+        call: &'a Call,
+        choice: Choice<'a>,
+        peers: &'a [Option<Peer>],
+        entered: &Entered,
+    ) -> Self {
+        let mut bases = [(std::ptr::null(), std::ptr::null_mut()); INLINE_RANKS];
+        let place = match choice.symmetric {
+            Some(_) => path
+                .pieces
+                .find(call, path.rank, &mut bases[..path.ranks as usize]),
+            None => None,
+        };
+        bases[path.rank as usize] = (call.input, call.output);
+        let slots = Slots {
+            path,
+            call,
+            peers,
+            number: entered.number,
+            slot: entered.number % INLINE_SLOTS,
+            fingerprint: entered.fingerprint,
+            place: place.unwrap_or(0),
+            bases,
+            shift: 0,
+        };
+        Run {
+            slots,
+            choice,
+            running: None,
+        }
+    }
+
+    /// Takes the operation as far as it goes: what it waits for, or nothing once it has an outcome.
+    pub(super) fn advance(&mut self, entered: &mut Entered) -> Advance {
+        if !entered.begun {
+            // Before any signal: then peers may read it.
+            self.slots.bring_in();
+            entered.begun = true;
+        }
+        if entered.phase == Phase::Asking {
+            if let Some(blocked) = self.slots.ask(entered)? {
+                return Ok(Some(blocked));
+            }
+            entered.next = 0;
+            entered.phase = match self.slots.all_alike() {
+                true => Phase::Symmetric,
+                false => Phase::Ordinary,
+            };
+        }
+        if self.running.is_none() {
+            self.running = self.lay_out(entered.phase);
+            // Programs for symmetric memory know of the signal by which the ranks asked.
+            self.slots.shift = u32::from(entered.asked && entered.phase == Phase::Ordinary);
+        }
+        let Some((mapped, geometry)) = &self.running else {
+            entered.outcome = Some(Outcome::Lane);
+            return Ok(None);
+        };
+        let frame = Frame {
+            program: mapped.program(),
+            geometry,
+            call: self.slots.call,
+            tile: 0,
+        };
+        if let Some(blocked) = interpret::run(&mut self.slots, frame, &mut entered.next)? {
+            return Ok(Some(blocked));
+        }
+        if entered.phase == Phase::Symmetric {
+            let counter = &self.slots.path.symmetric_operations;
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        entered.outcome = Some(Outcome::Done);
+        Ok(None)
+    }
+
+    /// What the operation runs by, and how that cuts the message; nothing if it takes a lane.
+    fn lay_out(&self, phase: Phase) -> Option<(&'a Mapped, Geometry)> {
+        let mapped = match phase {
+            Phase::Symmetric => self.choice.symmetric,
+            _ => self.choice.ordinary,
+        }?;
+        let size = self.slots.call.dtype.size() as u64;
+        let elements = self.slots.call.message_elements(self.slots.path.ranks);
+        let geometry = Geometry::whole(mapped.program(), elements, size, mapped.widest(size));
+        Some((mapped, geometry))
+    }
+}
+
+impl Slots<'_> {
+    /// Brings the caller's vector into `Output`, for the collectives that work there.
+    fn bring_in(&self) {
+        let Call {
+            input,
+            output,
+            dtype,
+            ..
+        } = *self.call;
+        if let Counts::Equal(elements) = self.call.counts
+            && self.call.brings_in(self.path.rank)
+            && !std::ptr::eq(input, output)
+        {
+            access::copy(&[output], dtype, input, dtype, elements as usize);
+        }
+    }
+
+    /// Tells all where this rank's memory lies, and waits for all to tell.
+    fn ask(&mut self, entered: &mut Entered) -> Advance {
+        let ranks = self.path.ranks as usize;
+        while entered.next < 2 * ranks {
+            let rank = (entered.next % ranks) as Rank;
+            let blocked = match (rank == self.path.rank, entered.next < ranks) {
+                (true, _) => None,
+                (false, true) => self.signal(rank, 0)?,
+                (false, false) => self.wait(rank, 0)?,
+            };
+            if blocked.is_some() {
+                return Ok(blocked);
+            }
+            entered.next += 1;
+        }
+        Ok(None)
+    }
+
+    /// Whether all ranks have passed the same symmetric memory.
+    fn all_alike(&self) -> bool {
+        let alike = |peer: &Peer| self.header(peer, PLACE) == self.place;
+        self.place != 0 && self.peers.iter().flatten().all(alike)
+    }
+
+    /// A word of the line that a peer has sent.
+    #[inline]
+    fn header(&self, peer: &Peer, word: u64) -> u64 {
+        let line = peer.mine + self.slot * INLINE_STRIDE;
+        let word = self.path.pool.word(line + 8 * word);
+        word.load(Ordering::Relaxed)
+    }
+}
+
+impl Driver for Slots<'_> {
+    #[inline]
+    fn base(&self, location: Location) -> *mut u8 {
+        let own = |base: u64| self.path.pool.base().as_ptr().wrapping_add(base as usize);
+        let peers = |rank: Rank, base: fn(&Peer) -> u64| {
+            let at = |peer: &Peer| peer.pool.base().as_ptr().wrapping_add(base(peer) as usize);
+            self.peers[rank as usize].as_ref().map(at)
+        };
+        let scratch = self.number % INLINE_SCRATCHES * INLINE_SCRATCH;
+        let stride = self.slot * INLINE_STRIDE;
+        let (base, slot) = match location {
+            Location::Input(rank) => (Some(self.bases[rank as usize].0.cast_mut()), 0),
+            Location::Output(rank) => (Some(self.bases[rank as usize].1), 0),
+            Location::Scratch { rank, .. } if rank == self.path.rank => {
+                (Some(own(self.path.scratch)), scratch)
+            }
+            Location::Scratch { rank, .. } => (peers(rank, |peer| peer.scratch), scratch),
+            Location::Receive { from, .. } => {
+                let peer = self.peers[from as usize].as_ref();
+                (peer.map(|peer| own(peer.mine)), stride)
+            }
+            Location::PeerReceive { to, .. } => (peers(to, |peer| peer.theirs), stride),
+        };
+        base.unwrap_or(std::ptr::null_mut())
+            .wrapping_add(slot as usize)
+    }
+
+    #[inline]
+    fn signal(&mut self, to: Rank, id: SignalId) -> Advance {
+        let Some(peer) = &self.peers[to as usize] else {
+            return Ok(None);
+        };
+        let id = id + self.shift;
+        let offset = peer.theirs + self.slot * INLINE_STRIDE;
+        let signal = Signal {
+            offset,
+            value: flag_value(self.number, id),
+        };
+        let sent = match id {
+            0 => {
+                let [count, kind, history] = self.fingerprint.words();
+                let mut header = [0; INLINE_HEADER - 8];
+                let words = [count, kind, history, self.place];
+                for (bytes, word) in header.chunks_exact_mut(8).zip(words) {
+                    bytes.copy_from_slice(&word.to_ne_bytes());
+                }
+                (peer.link).inject(RegionKey::POOL, offset + 8, &header, Some(signal))
+            }
+            _ => peer.link.signal(signal),
+        };
+        match sent {
+            Ok(()) => Ok(None),
+            Err(error) => Err(Failure::Link(to, error)),
+        }
+    }
+
+    #[inline]
+    fn wait(&mut self, from: Rank, id: SignalId) -> Advance {
+        let Some(peer) = &self.peers[from as usize] else {
+            return Ok(None);
+        };
+        let flag = self.path.pool.word(peer.mine + self.slot * INLINE_STRIDE);
+        let number = id + self.shift;
+        if flag.load(Ordering::Acquire) < flag_value(self.number, number) {
+            return Ok(Some(Blocked::Signal { from, id: number }));
+        }
+        if number > 0 {
+            return Ok(None);
+        }
+        let theirs = Fingerprint::behind_flag(|word| self.header(peer, word));
+        let mine = self.fingerprint;
+        match theirs == mine {
+            true => Ok(None),
+            false => Err(Failure::Desync {
+                rank: from,
+                mine,
+                theirs,
+            }),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Claimable steps: what ranks of one host take over from one that is behind.
+//!
+//! [Note: Helping] The owner of a claimable step opens its word when it starts a tile, and takes the step like anybody else when it
+//! gets there. A helper looks at such steps where they stand in its program, but only while it would otherwise wait at what
+//! follows them, and once nothing else of any operation can go on: so it never keeps anybody waiting for a signal of its own.
+//! It tells the owner alone that a step is done; all others learn of it by the signals that follow in the owner's program. That is what the
+//! verifier has played, with every claimant, so a helper touches the memory of those only that have entered and cannot leave yet.
+//!
+//! A helper that dies with a step half done is noticed as any death is, by the links: the owner, which waits for it, fails with the group.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weft_schedule::Rank;
+use weft_transport::claim::{self, Claimed};
+use weft_transport::{Segment, Signal};
+
+use super::executor::{Budget, Executor};
+use super::interpret::{Advance, Blocked, Driver, Failure, execute};
+use super::tiles::TileDriver;
+use crate::channel::{Connections, slot_of};
+use crate::program::{Instruction, LocalStep, Program};
+
+/// Lets others take over what they may of a tile that starts.
+pub(super) fn open(
+    connections: &Connections,
+    lane: usize,
+    g: u64,
+    program: &Program,
+    pool: &Segment,
+) {
+    for id in &program.claims {
+        let offset = connections.layout.claim(lane, slot_of(g), *id);
+        claim::open(pool.word(connections.scratch.offset + offset), g);
+    }
+}
+
+impl Executor {
+    /// Executes one step of a rank that is behind, if the operation has one that may be taken over.
+    pub(crate) fn help(
+        &mut self,
+        connections: &Connections,
+        sequence: u64,
+        pool: &Segment,
+        budget: &mut Budget,
+    ) -> Result<bool, Failure> {
+        let found = self
+            .operations
+            .iter_mut()
+            .find(|op| op.sequence == sequence);
+        let Some(operation) = found else {
+            return Ok(false);
+        };
+        let Some(mut running) = operation.running.take() else {
+            return Ok(false);
+        };
+        let mut tiles = std::mem::take(&mut running.tiles);
+        let mut result = Ok(false);
+        // The owner begins with the first.
+        for tile in tiles.iter_mut().rev().filter(|tile| !tile.done) {
+            let mut driver = TileDriver::new(operation, &running, connections, pool, budget, tile);
+            result = driver.help();
+            if !matches!(result, Ok(false)) {
+                break;
+            }
+        }
+        running.tiles = tiles;
+        operation.running = Some(running);
+        self.steps_helped += u64::from(matches!(result, Ok(true)));
+        result
+    }
+}
+
+impl TileDriver<'_> {
+    /// Executes a step of this rank's own, unless a helper has taken it.
+    pub(super) fn own(&mut self, id: u32, step: LocalStep) -> Advance {
+        let (rank, g) = (self.connections.rank, self.tile.g);
+        let word = self
+            .pool
+            .word(self.connections.scratch.offset + self.claim(id));
+        if let Some(blocked) = self.before_local(step) {
+            return Ok(Some(blocked));
+        }
+        if claim::take(word, g, rank) {
+            let frame = self.frame();
+            execute(self, frame, step);
+            word.store(claim::done_value(g, rank), Ordering::Release);
+            return Ok(None);
+        }
+        match claim::look(word, g) {
+            Claimed::Done => Ok(None),
+            Claimed::By(by) if by < self.connections.size() => {
+                self.unless_left(Some(Blocked::Claimed { by }))
+            }
+            odd => Err(Failure::internal(&format!(
+                "a claim is {odd:?} at its owner's"
+            ))),
+        }
+    }
+
+    /// What keeps a tile from going on that has got to steps that it may help with: the signals for which
+    /// it would wait behind them, as long as there is anything left to take.
+    pub(super) fn before_help(&self, at: usize) -> Advance {
+        let mut rest = self.running.plan.program.instructions[at..].iter();
+        let mut left = false;
+        let after = rest
+            .by_ref()
+            .find(|instruction| match self.helpable(instruction) {
+                Some((owner, claim, _)) => {
+                    left |= self.may_be_left(owner, claim);
+                    false
+                }
+                None => true,
+            });
+        if !left {
+            return Ok(None);
+        }
+        let waits = after.into_iter().chain(rest).map_while(|i| match i {
+            Instruction::Wait { from, id } => Some((*from, *id)),
+            _ => None,
+        });
+        let mut awaited = waits.filter_map(|(from, id)| self.awaits(from, id));
+        self.unless_left(awaited.next())
+    }
+
+    /// A step of another rank that this one may execute: the owner, the claim, and the step.
+    fn helpable(&self, instruction: &Instruction) -> Option<(Rank, u32, LocalStep)> {
+        match instruction {
+            Instruction::Claimable { claim, owner, step } if *owner != self.connections.rank => {
+                Some((*owner, *claim, *step))
+            }
+            _ => None,
+        }
+    }
+
+    /// Executes one of the steps that the tile may help with now. The owner begins with the first, so this
+    /// begins with the last.
+    fn help(&mut self) -> Result<bool, Failure> {
+        let (rank, g, frame) = (self.connections.rank, self.tile.g, self.frame());
+        let rest = frame.program.instructions[self.tile.next..].iter();
+        let steps = rest.take_while(|instruction| self.helpable(instruction).is_some());
+        let end = self.tile.next + steps.count();
+        for at in (self.tile.next..end).rev() {
+            let Some((owner, claim, step)) = self.helpable(&frame.program.instructions[at]) else {
+                continue;
+            };
+            if self.before_local(step).is_some() {
+                continue;
+            }
+            let word = self.remote_claim(owner, claim);
+            if word.is_some_and(|word| claim::take(word, g, rank)) {
+                execute(self, frame, step);
+                self.tell_owner(owner, claim)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn tell_owner(&self, owner: Rank, id: u32) -> Result<(), Failure> {
+        let (link, remote) = self.link(owner)?;
+        let done = Signal {
+            offset: remote.scratch + self.claim(id),
+            value: claim::done_value(self.tile.g, self.connections.rank),
+        };
+        link.signal(done)
+            .map_err(|error| Failure::Link(owner, error))
+    }
+
+    fn may_be_left(&self, owner: Rank, id: u32) -> bool {
+        let word = self.remote_claim(owner, id);
+        word.is_some_and(|word| matches!(claim::look(word, self.tile.g), Claimed::Open))
+    }
+
+    /// A claim's word in the pool of its owner.
+    fn remote_claim(&self, owner: Rank, id: u32) -> Option<&AtomicU64> {
+        let remote = self.connections.remote(owner)?;
+        let pool = remote.pool.as_ref()?;
+        pool.checked_word(remote.scratch + self.claim(id))
+    }
+
+    /// Where a claim's word lies in its owner's scratch memory.
+    fn claim(&self, id: u32) -> u64 {
+        self.connections
+            .layout
+            .claim(self.lane, slot_of(self.tile.g), id)
+    }
+}

@@ -1,0 +1,372 @@
+//! The executor: the operations of a group under way, which of them may run, and their lanes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use weft_algorithms::Memory;
+use weft_transport::Segment;
+
+use super::calling_thread::{CallingThread, Entered, Outcome};
+use super::interpret::Failure;
+use super::operation::{Agreement, Keep, Operation, Running};
+use crate::Error;
+use crate::call::{Call, Completion, Counts, Due, Finished, Op, Order};
+use crate::channel::{Connections, LANES, SLOTS};
+use crate::memory::{Bases, Pieces, access};
+use crate::program::Geometry;
+use crate::selection::{Decision, agreement_call};
+
+/// The tiles of a lane, counted over all operations that ran in it.
+#[derive(Default, Debug)]
+pub(crate) struct Lane {
+    /// The number of tiles given to operations so far.
+    pub(crate) assigned: u64,
+    /// All tiles below this have ended here.
+    pub(crate) ended: u64,
+}
+
+/// What one advance may use up, so that other operations get their turn.
+pub(crate) struct Budget {
+    /// Bytes that may still be read or written.
+    pub(crate) bytes: u64,
+    /// Room for the addresses of steps with many operands.
+    pub(crate) addresses: Vec<*mut u8>,
+}
+
+// SAFETY: the addresses are plain ones, written anew before each use.
+unsafe impl Send for Budget {}
+
+/// The operations of one group, and what runs them.
+pub(crate) struct Executor {
+    pub(crate) lanes: [Lane; LANES],
+    pub(crate) operations: VecDeque<Operation>,
+    pub(crate) order: Arc<Mutex<Order>>,
+    /// The calling-thread path, where all ranks map each other's memory.
+    pub(crate) calling_thread: Option<Arc<CallingThread>>,
+    pub(crate) symmetric: Arc<Pieces>,
+    /// How many operations ran in lanes by a plan for symmetric memory.
+    pub(crate) symmetric_operations: u64,
+    /// How many steps of other ranks this one has executed.
+    pub(crate) steps_helped: u64,
+    timeout: Duration,
+}
+
+/// What a call has been given on its way to becoming an operation.
+struct Ready {
+    decision: Arc<Decision>,
+    bases: Bases,
+    agreement: Option<Arc<Agreement>>,
+    keep: Option<Keep>,
+    entered: Option<Entered>,
+}
+
+impl Ready {
+    /// For a call on memory that its rank alone reaches.
+    fn new(call: &Call, decision: Arc<Decision>) -> Self {
+        Ready {
+            decision,
+            bases: Bases::own(call),
+            agreement: None,
+            keep: None,
+            entered: None,
+        }
+    }
+}
+
+impl Executor {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Executor {
+            lanes: Default::default(),
+            operations: VecDeque::new(),
+            order: Arc::default(),
+            calling_thread: None,
+            symmetric: Arc::default(),
+            symmetric_operations: 0,
+            steps_helped: 0,
+            timeout,
+        }
+    }
+
+    /// The operations in the order of their calls.
+    pub(crate) fn order(&self) -> MutexGuard<'_, Order> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a call to the operations under way, behind the agreement that it may need.
+    pub(crate) fn enqueue(
+        &mut self,
+        connections: &Connections,
+        mut call: Call,
+        decision: Arc<Decision>,
+        completion: Arc<Completion>,
+    ) {
+        if let Some(entered) = self.enter(&call) {
+            self.resume(call, decision, completion, entered);
+            return;
+        }
+        let (rank, ranks) = (connections.rank, connections.size());
+        let scaled = scaled_input(&call, rank, ranks);
+        if let Some(Keep::Scaled(copy)) = &scaled {
+            call.input = copy.as_ptr();
+            call = call.for_schedules(rank);
+        }
+        let symmetric = match decision.symmetric {
+            Some(_) => self.symmetric.bases(&call, rank, ranks),
+            None => None,
+        };
+        let place = symmetric.as_ref().map_or(0, |(place, _)| *place);
+        let agreement =
+            (decision.agreement.is_some()).then(|| self.enqueue_agreement(&call, &decision, place));
+        let ready = Ready {
+            bases: symmetric.map_or_else(|| Bases::own(&call), |(_, bases)| bases),
+            agreement,
+            keep: scaled,
+            ..Ready::new(&call, decision)
+        };
+        self.push(call, completion, ready);
+    }
+
+    /// Adds a call that has been entered on the calling-thread path.
+    pub(crate) fn resume(
+        &mut self,
+        call: Call,
+        decision: Arc<Decision>,
+        completion: Arc<Completion>,
+        entered: Entered,
+    ) {
+        let ready = Ready {
+            entered: Some(entered),
+            ..Ready::new(&call, decision)
+        };
+        self.push(call, completion, ready);
+    }
+
+    /// Enters a call that runs on the calling-thread path.
+    fn enter(&self, call: &Call) -> Option<Entered> {
+        let path = self.calling_thread.as_ref()?;
+        Some(path.enter(call, path.choose(call)?))
+    }
+
+    fn enqueue_agreement(
+        &mut self,
+        call: &Call,
+        decision: &Decision,
+        symmetric: u64,
+    ) -> Arc<Agreement> {
+        let value = match &call.counts {
+            Counts::Equal(_) => symmetric,
+            Counts::PerRank(list) => list.iter().copied().max().unwrap_or(0),
+            Counts::PerPair { send, receive } => {
+                send.iter().chain(receive).copied().max().unwrap_or(0)
+            }
+        };
+        let completion = Completion::new();
+        let agreement = Agreement::new(value, completion.clone());
+        let small = agreement_call(agreement.memory(), call.priority, call.timeout);
+        let ready = Ready {
+            keep: Some(Keep::Agreement(agreement.clone())),
+            entered: self.enter(&small),
+            ..Ready::new(&small, decision.of_agreement())
+        };
+        self.push(small, completion, ready);
+        agreement
+    }
+
+    fn push(&mut self, call: Call, completion: Arc<Completion>, ready: Ready) {
+        let now = Instant::now();
+        let (sequence, fingerprint) = match &ready.entered {
+            Some(entered) => (entered.sequence, entered.fingerprint),
+            None => self.order().enter(&call, 0),
+        };
+        let path = self.calling_thread.as_ref();
+        let inline = (ready.entered).filter(|entered| entered.outcome != Some(Outcome::Lane));
+        let inline = inline.zip(path.and_then(|path| path.choose(&call)));
+        // What began on a calling thread comes late.
+        let behind = |operation: &&Operation| operation.sequence > sequence;
+        let position =
+            self.operations.len() - self.operations.iter().rev().take_while(behind).count();
+        let operation = Operation {
+            sequence,
+            completion,
+            due: Due::within(call.timeout.unwrap_or(self.timeout)),
+            inline: inline.map(|(entered, choice)| (entered, choice.kept())),
+            call,
+            fingerprint,
+            decision: ready.decision,
+            bases: ready.bases,
+            agreement: ready.agreement,
+            running: None,
+            refusal: None,
+            waiting: None,
+            last_step: now,
+            last_query: now,
+            _keep: ready.keep,
+        };
+        self.operations.insert(position, operation);
+        if let (Some(path), Some(entered)) = (&self.calling_thread, &ready.entered) {
+            path.handed_over(entered);
+        }
+    }
+
+    /// The operations whose turn has come: the first of each lane, and the first of those on the
+    /// calling-thread path.
+    pub(crate) fn front(&self) -> impl Iterator<Item = &Operation> {
+        let mut seen = [false; LANES];
+        let inline = |op: &&Operation| op.inline.is_some();
+        let first = self.operations.iter().filter(inline);
+        let first = first.min_by_key(|op| op.sequence).map(|op| op.sequence);
+        self.operations.iter().filter(move |op| match &op.inline {
+            Some(_) => Some(op.sequence) == first,
+            None => !std::mem::replace(&mut seen[op.lane()], true),
+        })
+    }
+
+    /// Takes an operation as far as it goes. True if anything was done; its end, if it has come.
+    pub(crate) fn advance(
+        &mut self,
+        connections: &mut Connections,
+        sequence: u64,
+        pool: &Segment,
+        budget: &mut Budget,
+        now: Instant,
+        finished: &mut Finished,
+    ) -> Result<bool, Failure> {
+        let mut operations = self.operations.iter();
+        let Some(position) = operations.position(|op| op.sequence == sequence) else {
+            return Ok(false);
+        };
+        let progressed = match self.operations[position].inline {
+            Some(_) => self.advance_inline(position, connections)?,
+            None => {
+                self.admit(position, connections).map_err(Failure::Other)?
+                    && self.advance_running(position, connections, pool, budget)?
+            }
+        };
+        if progressed {
+            self.operations[position].last_step = now;
+        }
+        if self.operations[position].is_done()
+            && let Some(operation) = self.operations.remove(position)
+        {
+            let outcome = operation.refusal.map_or(Ok(()), Err);
+            finished.push((operation.completion, outcome));
+        }
+        Ok(progressed)
+    }
+
+    fn advance_inline(
+        &mut self,
+        position: usize,
+        connections: &Connections,
+    ) -> Result<bool, Failure> {
+        let operation = &mut self.operations[position];
+        let (Some(path), Some((entered, chosen))) = (&self.calling_thread, &mut operation.inline)
+        else {
+            return Ok(false);
+        };
+        if !path.is_next(entered) {
+            return Ok(false);
+        }
+        let choice = chosen.choice();
+        operation.waiting = path.advance(&operation.call, choice, entered, &connections.left)?;
+        if entered.outcome == Some(Outcome::Lane) {
+            operation.inline = None;
+        }
+        Ok(operation.waiting.is_none())
+    }
+
+    /// Lets an operation run whose turn in its lane has come. False if it must wait still.
+    fn admit(&mut self, position: usize, connections: &Connections) -> Result<bool, Error> {
+        let operation = &self.operations[position];
+        if operation.running.is_some() {
+            return Ok(true);
+        }
+        if (operation.agreement.as_ref()).is_some_and(|agreement| !agreement.is_over()) {
+            return Ok(false);
+        }
+        let lane = operation.lane();
+        if self.has_predecessor(operation.sequence, lane) {
+            return Ok(false);
+        }
+        let (plan, largest) = operation.settle();
+        let plan = match plan {
+            Ok(plan) => plan.clone(),
+            Err(why) => {
+                self.operations[position].refusal = Some(why);
+                return Ok(false);
+            }
+        };
+        let geometry = Geometry::tiled(
+            &operation.call,
+            &plan.program.shape,
+            connections.layout,
+            largest,
+            plan.tile_bytes,
+        )?;
+        let first = self.lanes[lane].assigned;
+        self.lanes[lane].assigned += geometry.tiles;
+        self.symmetric_operations += u64::from(plan.memory == Memory::Symmetric);
+        let operation = &mut self.operations[position];
+        operation.fingerprint = operation.fingerprint.with_plan(plan.short);
+        let (sequence, fingerprint) = (operation.sequence, operation.fingerprint);
+        let bases = operation.bases.clone();
+        operation.running = Some(Running {
+            plan,
+            geometry,
+            bases,
+            first,
+            next: 0,
+            tiles: Vec::with_capacity(SLOTS),
+        });
+        self.order().settle(sequence, fingerprint);
+        Ok(true)
+    }
+
+    /// Whether an operation before this one is in the same lane, or is one on the calling-thread path that
+    /// may yet need it.
+    fn has_predecessor(&self, sequence: u64, lane: usize) -> bool {
+        let before = |other: u64| other < sequence && other % LANES as u64 == lane as u64;
+        let path = self.calling_thread.as_ref();
+        let here = path.and_then(|path| path.undecided());
+        let queued = self.operations.iter().filter(|operation| {
+            let inline = operation.inline.as_ref();
+            inline.is_none_or(|(entered, _)| entered.is_undecided())
+        });
+        here.into_iter()
+            .chain(queued.map(|operation| operation.sequence))
+            .any(before)
+    }
+
+    /// Ends everything under way with an error. No operation begins any more on the calling-thread path.
+    pub(crate) fn fail(
+        &mut self,
+        connections: &Connections,
+        error: &Error,
+        finished: &mut Finished,
+    ) {
+        if let Some(path) = &self.calling_thread {
+            path.end();
+        }
+        for operation in self.operations.drain(..) {
+            operation.cancel(&connections.links);
+            finished.push((operation.completion.clone(), Err(error.clone())));
+        }
+    }
+
+    /// How many operations have run on symmetric memory.
+    pub(crate) fn symmetric_operations(&self) -> u64 {
+        let path = self.calling_thread.as_ref();
+        self.symmetric_operations + path.map_or(0, |path| path.symmetric_operations())
+    }
+}
+
+/// The input, multiplied, of a premultiplied reduction whose schedule only reads it. The others multiply
+/// in their output, tile by tile.
+fn scaled_input(call: &Call, rank: u32, ranks: u32) -> Option<Keep> {
+    let Op::PremulSum(factor) = call.op else {
+        return None;
+    };
+    let reads_only = call.collective.reduces() && !call.brings_in(rank);
+    reads_only.then(|| Keep::Scaled(access::scaled(call, ranks, factor)))
+}

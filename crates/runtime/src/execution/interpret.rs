@@ -1,0 +1,226 @@
+//! The interpreter of compiled programs, shared by both drivers: tiles in lanes, and operations on the
+//! calling thread.
+//!
+//! A driver says what differs: where slots lie, how flags are numbered and fingerprints shown, what a
+//! link must carry, and who may claim a step. All of it is resolved when weft is compiled.
+
+use std::fmt;
+
+use weft_schedule::{Rank, SignalId};
+use weft_transport::LinkError;
+
+use crate::Error;
+use crate::call::{Call, Fingerprint};
+use crate::channel::INLINE_RANKS;
+use crate::memory::access;
+use crate::program::{Geometry, Instruction, Kernel, LocalStep, Location, Program};
+
+/// Why an operation does not go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Blocked {
+    /// A signal has not come.
+    Signal { from: u32, id: u32 },
+    /// A peer has not ended an earlier tile that used the same receive buffer.
+    Credit { from: u32 },
+    /// A peer has not granted its memory: it has not made this call, or not yet.
+    Grant { from: u32 },
+    /// The link to a peer takes no more bytes for now.
+    Link { to: u32 },
+    /// A peer is executing a step of this rank's.
+    Claimed { by: u32 },
+}
+
+impl Blocked {
+    /// Whom it waits for.
+    pub(crate) fn rank(self) -> u32 {
+        match self {
+            Blocked::Signal { from, .. } | Blocked::Credit { from } | Blocked::Grant { from } => {
+                from
+            }
+            Blocked::Link { to } => to,
+            Blocked::Claimed { by } => by,
+        }
+    }
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Blocked::Signal { id, .. } => write!(f, "its signal {id}"),
+            Blocked::Credit { .. } => write!(f, "it to take in what was sent before"),
+            Blocked::Grant { .. } => write!(f, "it to make the same call"),
+            Blocked::Link { .. } => write!(f, "it to receive what is being sent"),
+            Blocked::Claimed { .. } => write!(f, "it to finish a step that it has claimed"),
+        }
+    }
+}
+
+/// What ends a group.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The link to this rank has failed.
+    Link(u32, LinkError),
+    /// A rank called something else.
+    Desync {
+        rank: u32,
+        mine: Fingerprint,
+        theirs: Fingerprint,
+    },
+    /// Something else.
+    Other(Error),
+}
+
+impl Failure {
+    pub(crate) fn internal(what: &str) -> Self {
+        Failure::Other(Error::Internal(what.into()))
+    }
+}
+
+/// What an operation waits for, or nothing once it has got on.
+pub(crate) type Advance = Result<Option<Blocked>, Failure>;
+
+/// What a driver runs: a tile of an operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Frame<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) geometry: &'a Geometry,
+    pub(crate) call: &'a Call,
+    pub(crate) tile: u64,
+}
+
+/// How instructions are carried out where the two ways to run a program differ.
+pub(crate) trait Driver {
+    /// The first byte of a location's slot; for user memory, of the rank's buffer.
+    fn base(&self, location: Location) -> *mut u8;
+
+    /// Waits for a signal and, at the first of a peer, compares what it has called.
+    fn wait(&mut self, from: Rank, id: SignalId) -> Advance;
+
+    /// Signals and, at the first to a peer, shows what this rank has called.
+    fn signal(&mut self, to: Rank, id: SignalId) -> Advance;
+
+    /// Sends an operand over a link, then signals.
+    fn put(&mut self, _to: Rank, _dst: u32, _src: u32, _signal: Option<SignalId>) -> Advance {
+        Err(Failure::internal("a put where all memory is mapped"))
+    }
+
+    /// Executes the step at this place of the program unless somebody else has, or leaves it to others.
+    fn claimable(&mut self, _at: usize, _claim: u32, _owner: Rank, _step: LocalStep) -> Advance {
+        Err(Failure::internal("a claimable step outside of lanes"))
+    }
+
+    /// What a step within memory that this rank reaches waits for.
+    #[inline]
+    fn before_local(&self, _step: LocalStep) -> Option<Blocked> {
+        None
+    }
+
+    /// Takes note of bytes read or written. False if others shall have their turn now.
+    fn spend(&mut self, _bytes: u64) -> bool {
+        true
+    }
+
+    /// Room for the addresses of a step that has many operands, kept from step to step.
+    fn addresses(&mut self) -> Vec<*mut u8> {
+        Vec::new()
+    }
+
+    /// Takes that room back.
+    fn keep_addresses(&mut self, _addresses: Vec<*mut u8>) {}
+}
+
+/// Executes instructions from `next` on, until one is blocked, others shall have their turn, or the
+/// program has ended.
+#[inline]
+pub(crate) fn run<D: Driver>(driver: &mut D, frame: Frame<'_>, next: &mut usize) -> Advance {
+    while let Some(instruction) = frame.program.instructions.get(*next) {
+        let blocked = match *instruction {
+            Instruction::Wait { from, id } => driver.wait(from, id)?,
+            Instruction::Signal { to, id } => driver.signal(to, id)?,
+            Instruction::Local(step) => {
+                let blocked = driver.before_local(step);
+                if blocked.is_none() {
+                    execute(driver, frame, step);
+                }
+                blocked
+            }
+            Instruction::Put {
+                to,
+                dst,
+                src,
+                signal,
+            } => driver.put(to, dst, src, signal)?,
+            Instruction::Claimable { claim, owner, step } => {
+                driver.claimable(*next, claim, owner, step)?
+            }
+        };
+        if blocked.is_some() {
+            return Ok(blocked);
+        }
+        *next += 1;
+        if !driver.spend(0) {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// So many addresses fit on the stack.
+const FEW: usize = 2 * INLINE_RANKS;
+
+/// Executes a step within memory that this rank reaches.
+#[inline]
+pub(crate) fn execute<D: Driver>(driver: &mut D, frame: Frame<'_>, step: LocalStep) {
+    let operands = frame.program.operands(step.operands);
+    if operands.len() <= FEW {
+        let mut few = [std::ptr::null_mut(); FEW];
+        let bytes = execute_at(driver, frame, step, &mut few[..operands.len()]);
+        driver.spend(bytes);
+    } else {
+        let mut many = driver.addresses();
+        many.resize(operands.len(), std::ptr::null_mut());
+        let bytes = execute_at(driver, frame, step, &mut many);
+        driver.spend(bytes);
+        driver.keep_addresses(many);
+    }
+}
+
+#[inline]
+fn execute_at<D: Driver>(
+    driver: &D,
+    frame: Frame<'_>,
+    step: LocalStep,
+    addresses: &mut [*mut u8],
+) -> u64 {
+    let Frame {
+        program,
+        geometry,
+        call,
+        tile,
+    } = frame;
+    let (shape, operands) = (&program.shape, program.operands(step.operands));
+    let destinations = step.destinations as usize;
+    let measured = program.operand(step.measured);
+    let (to, from) = (
+        operands[0].dtype(call.dtype),
+        operands[destinations].dtype(call.dtype),
+    );
+    let mut moved = 0;
+    for piece in 0..geometry.pieces(measured) {
+        let elements = geometry.elements(shape, measured, piece, tile) as usize;
+        for (address, operand) in addresses.iter_mut().zip(operands) {
+            let offset = geometry.offset(shape, operand, piece, tile);
+            *address = driver.base(operand.location).wrapping_add(offset as usize);
+        }
+        let (dsts, srcs) = addresses.split_at(destinations);
+        match step.kernel {
+            Kernel::Copy => access::copy(dsts, to, srcs[0], from, elements),
+            Kernel::Reduce { last } => {
+                let finish = call.op.finish(last, shape.ranks);
+                access::reduce(call, finish, dsts, srcs, elements);
+            }
+        }
+        moved += elements * (dsts.len() * to.size() + srcs.len() * from.size());
+    }
+    moved as u64
+}

@@ -1,0 +1,16 @@
+//! Execution: the operations of a group under way, and the two drivers of their programs.
+
+mod calling_thread;
+mod claims;
+mod executor;
+mod interpret;
+mod operation;
+mod puts;
+mod spin_policy;
+mod tiles;
+
+pub(crate) use calling_thread::{Attempt, CallingThread, Entered};
+pub(crate) use executor::{Budget, Executor};
+pub(crate) use interpret::Failure;
+pub(crate) use operation::Operation;
+pub(crate) use spin_policy::Patience;

@@ -1,0 +1,525 @@
+//! The tile driver: runs the tiles of an operation in its lane, several at a time.
+//!
+//! Slots lie in the lanes' part of channels and scratch memory; a tile starts when the slot is free here
+//! and, by credits, at the peers that it writes to.
+
+use std::sync::atomic::Ordering;
+
+use weft_schedule::{Rank, SignalId};
+use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Submission};
+
+use super::executor::{Budget, Executor};
+use super::interpret::{self, Advance, Blocked, Driver, Failure, Frame};
+use super::operation::{Operation, Running, Tile};
+use super::puts::Puts;
+use crate::call::{Call, Fingerprint, Op};
+use crate::channel::{Connections, Remote, flag_value, slot_of};
+use crate::memory::access;
+use crate::program::{LocalStep, Location, Operand};
+
+impl Executor {
+    pub(super) fn advance_running(
+        &mut self,
+        position: usize,
+        connections: &mut Connections,
+        pool: &Segment,
+        budget: &mut Budget,
+    ) -> Result<bool, Failure> {
+        let Some(mut running) = self.operations[position].running.take() else {
+            return Ok(false);
+        };
+        let result = self.advance_tiles(position, &mut running, connections, pool, budget);
+        self.operations[position].running = Some(running);
+        result
+    }
+
+    fn advance_tiles(
+        &mut self,
+        position: usize,
+        running: &mut Running,
+        connections: &mut Connections,
+        pool: &Segment,
+        budget: &mut Budget,
+    ) -> Result<bool, Failure> {
+        let operation = &mut self.operations[position];
+        let lane = operation.lane();
+        let mut progressed = start_tiles(operation, running, connections, pool)?;
+        let mut tiles = std::mem::take(&mut running.tiles);
+        let mut result = Ok(());
+        for tile in tiles.iter_mut().filter(|tile| !tile.done) {
+            let mut driver = TileDriver::new(operation, running, connections, pool, budget, tile);
+            match driver.advance() {
+                Ok(moved) => progressed |= moved,
+                Err(failure) => {
+                    result = Err(failure);
+                    break;
+                }
+            }
+        }
+        running.tiles = tiles;
+        result?;
+        let ended = running.tiles.iter().take_while(|tile| tile.done).count();
+        if ended > 0 {
+            running.tiles.drain(..ended);
+            self.lanes[lane].ended += ended as u64;
+            give_credit(connections, lane, self.lanes[lane].ended, running)?;
+        }
+        Ok(progressed)
+    }
+}
+
+/// Starts the tiles of an operation that may be under way. True if there was one.
+fn start_tiles(
+    operation: &mut Operation,
+    running: &mut Running,
+    connections: &mut Connections,
+    pool: &Segment,
+) -> Result<bool, Failure> {
+    let mut started = false;
+    let lane = operation.lane();
+    let in_flight = running.plan.tiles_in_flight;
+    while running.tiles.len() < in_flight && running.next < running.geometry.tiles {
+        let g = running.first + running.next;
+        if let Some(blocked) = cannot_start(connections, lane, g, running, pool) {
+            if connections.left[blocked.rank() as usize] {
+                return Err(Failure::Link(blocked.rank(), LinkError::Left));
+            }
+            if running.tiles.is_empty() {
+                operation.waiting = Some(blocked);
+            }
+            break;
+        }
+        for receiver in &running.plan.program.receivers {
+            if let Some(channel) = &mut connections.channels[*receiver as usize] {
+                channel.landed[lane][slot_of(g)] = g + 1;
+            }
+        }
+        bring_in(&operation.call, connections.rank, running);
+        super::claims::open(connections, lane, g, &running.plan.program, pool);
+        running.tiles.push(Tile {
+            index: running.next,
+            g,
+            next: 0,
+            puts: Puts::default(),
+            shown: None,
+            blocked: None,
+            done: false,
+        });
+        running.next += 1;
+        started = true;
+        operation.waiting = None;
+    }
+    Ok(started)
+}
+
+/// Why tile `g` cannot start, if so.
+fn cannot_start(
+    connections: &Connections,
+    lane: usize,
+    g: u64,
+    running: &Running,
+    pool: &Segment,
+) -> Option<Blocked> {
+    let program = &running.plan.program;
+    let absent = |rank: &&u32| connections.remote(**rank).is_none();
+    if let Some(from) = program.neighbours.iter().find(absent) {
+        return Some(Blocked::Grant { from: *from });
+    }
+    let slot = slot_of(g);
+    let occupied = |rank: &&u32| {
+        connections.channels[**rank as usize]
+            .as_ref()
+            .is_some_and(|channel| {
+                let word = pool.word(channel.local.offset + connections.layout.credit(lane));
+                channel.landed[lane][slot] > word.load(Ordering::Acquire)
+            })
+    };
+    let occupied = program.receivers.iter().find(occupied);
+    occupied.map(|from| Blocked::Credit { from: *from })
+}
+
+/// Tells those who write to this rank's receive buffers how many tiles have ended.
+fn give_credit(
+    connections: &Connections,
+    lane: usize,
+    ended: u64,
+    running: &Running,
+) -> Result<(), Failure> {
+    for sender in &running.plan.program.senders {
+        let rank = *sender as usize;
+        let (Some(link), Some(remote)) = (&connections.links[rank], connections.remote(*sender))
+        else {
+            continue;
+        };
+        let signal = Signal {
+            offset: remote.channel + connections.layout.credit(lane),
+            value: ended,
+        };
+        match link.signal(signal) {
+            // A peer that has left needs no credit, nor one that has left since its link was last read.
+            Ok(()) | Err(LinkError::Left) => {}
+            Err(_) if connections.left[rank] => {}
+            Err(error) => return Err(Failure::Link(*sender, error)),
+        }
+    }
+    Ok(())
+}
+
+/// Brings the next tile of the caller's vector into `Output`, for the collectives that work there.
+fn bring_in(call: &Call, rank: u32, running: &Running) {
+    let factor = match call.op {
+        Op::PremulSum(factor) if call.collective.reduces() => Some(factor),
+        _ => None,
+    };
+    let (input, output) = (running.bases.input, running.bases.output);
+    if !call.brings_in(rank) || (factor.is_none() && std::ptr::eq(input, output)) {
+        return;
+    }
+    let (geometry, shape) = (&running.geometry, &running.plan.program.shape);
+    let size = geometry.element_bytes();
+    for chunk in 0..shape.grid.chunks() {
+        let (start, end) = geometry.chunk(shape, chunk, running.next);
+        let elements = (end - start) as usize;
+        let dst = output.wrapping_add((start * size) as usize);
+        let src = input.wrapping_add((start * size) as usize);
+        match factor {
+            Some(factor) => access::scale(call.dtype, dst, src, elements, factor),
+            None => access::copy(&[dst], call.dtype, src, call.dtype, elements),
+        }
+    }
+}
+
+/// One tile of an operation, running.
+pub(super) struct TileDriver<'a> {
+    pub(super) connections: &'a Connections,
+    pub(super) operation: &'a Operation,
+    pub(super) running: &'a Running,
+    pub(super) lane: usize,
+    pub(super) pool: &'a Segment,
+    budget: &'a mut Budget,
+    pub(super) tile: &'a mut Tile,
+    /// The instruction that runs.
+    pub(super) next: usize,
+}
+
+impl<'a> TileDriver<'a> {
+    pub(super) fn new(
+        operation: &'a Operation,
+        running: &'a Running,
+        connections: &'a Connections,
+        pool: &'a Segment,
+        budget: &'a mut Budget,
+        tile: &'a mut Tile,
+    ) -> Self {
+        TileDriver {
+            connections,
+            lane: operation.lane(),
+            operation,
+            running,
+            pool,
+            budget,
+            next: tile.next,
+            tile,
+        }
+    }
+
+    pub(super) fn frame(&self) -> Frame<'a> {
+        Frame {
+            program: &self.running.plan.program,
+            geometry: &self.running.geometry,
+            call: &self.operation.call,
+            tile: self.tile.index,
+        }
+    }
+
+    /// Takes the tile as far as it goes. True if anything was done.
+    fn advance(&mut self) -> Result<bool, Failure> {
+        let instructions = self.running.plan.program.instructions.len();
+        self.tile.blocked = None;
+        self.tile.puts.let_go(self.connections)?;
+        if self.budget.bytes > 0 {
+            let frame = self.frame();
+            let mut next = self.next;
+            let result = interpret::run(self, frame, &mut next);
+            self.tile.next = next;
+            self.tile.blocked = result?;
+        }
+        if self.tile.next == instructions {
+            self.tile.blocked = self.tile.puts.before_end();
+            self.tile.done = self.tile.blocked.is_none();
+        }
+        Ok(self.tile.next > self.next || self.tile.done)
+    }
+}
+
+impl Driver for TileDriver<'_> {
+    fn base(&self, location: Location) -> *mut u8 {
+        let Connections {
+            rank,
+            layout,
+            scratch,
+            ..
+        } = self.connections;
+        let slot = slot_of(self.tile.g);
+        let own = |offset: u64| self.pool.base().as_ptr().wrapping_add(offset as usize);
+        match location {
+            Location::Input(rank) => self.user(rank).0.cast_mut(),
+            Location::Output(rank) => self.user(rank).1,
+            Location::Scratch { rank: owner, .. } => {
+                let within = layout.scratch(self.lane, slot);
+                match owner == *rank {
+                    true => own(scratch.offset + within),
+                    false => self
+                        .connections
+                        .peer(owner, |remote| remote.scratch + within),
+                }
+            }
+            Location::Receive { from, .. } => {
+                let channel = self.connections.channels[from as usize].as_ref();
+                let local = channel.map_or(0, |channel| channel.local.offset);
+                own(local + layout.landing(self.lane, slot))
+            }
+            Location::PeerReceive { to, .. } => {
+                let within = layout.landing(self.lane, slot);
+                self.connections.peer(to, |remote| remote.channel + within)
+            }
+        }
+    }
+
+    fn wait(&mut self, from: Rank, id: SignalId) -> Advance {
+        let blocked = self.awaits(from, id);
+        if blocked.is_none() && id == 0 {
+            self.check_fingerprint(from)?;
+        }
+        self.unless_left(blocked)
+    }
+
+    fn signal(&mut self, to: Rank, id: SignalId) -> Advance {
+        let (link, remote) = self.link(to)?;
+        if let Some(blocked) = self.tile.puts.before_signal(to) {
+            return Ok(Some(blocked));
+        }
+        let signal = self.flag_at(remote.channel, id);
+        let sent = match id {
+            0 => self.signal_with_fingerprint(to, (link, remote), signal),
+            _ => link.signal(signal),
+        };
+        match sent {
+            Ok(()) => Ok(None),
+            Err(error) => Err(Failure::Link(to, error)),
+        }
+    }
+
+    fn put(&mut self, to: Rank, dst: u32, src: u32, signal: Option<SignalId>) -> Advance {
+        let (link, remote) = self.link(to)?;
+        let program = &self.running.plan.program;
+        let (dst, src) = (program.operand(dst), program.operand(src));
+        let receive = (self.connections.layout).landing(self.lane, slot_of(self.tile.g));
+        let within = receive + self.offset(dst, 0);
+        let private = src.is_user() && self.running.bases.peers.is_none();
+        let mut source = self.pieces(src);
+        let bytes = source.iter().map(|piece| piece.len() as u64).sum();
+        let mut blocked = signal.and_then(|_| self.tile.puts.before_signal(to));
+        let staging = self.connections.staging(to).filter(|_| private);
+        let staging = staging.map(|staging| staging + within);
+        if let Some(offset) = staging {
+            let start = self.pool.base().as_ptr() as usize + offset as usize;
+            let occupied = || {
+                self.tile
+                    .puts
+                    .before_write(&(start..start + bytes as usize))
+            };
+            blocked = blocked.or_else(occupied);
+        }
+        if blocked.is_some() {
+            return Ok(blocked);
+        }
+        if let Some(offset) = staging {
+            source = vec![access::stage(&source, self.pool, offset)];
+        }
+        let failed = |error| Failure::Link(to, error);
+        // The first signal's fingerprint goes ahead of the payload, once, so that all of it can leave
+        // together.
+        if signal == Some(0) && self.tile.shown != Some(to) {
+            let line = self.flag_at(remote.channel, 0).offset;
+            let shown = self.show_fingerprint(to, link, line, None);
+            shown.map_err(failed)?;
+            self.tile.shown = Some(to);
+        }
+        let signal = signal.map(|id| self.flag_at(remote.channel, id));
+        let offset = remote.channel + within;
+        let submitted = link.put(RegionKey::POOL, offset, &source, signal);
+        match submitted.map_err(failed)? {
+            Submission::Full => return Ok(Some(Blocked::Link { to })),
+            Submission::Done => {}
+            Submission::UnderWay(ticket) => self.tile.puts.add(to, ticket, source, private),
+        }
+        self.tile.shown = None;
+        self.spend(bytes);
+        Ok(None)
+    }
+
+    fn before_local(&self, step: LocalStep) -> Option<Blocked> {
+        if self.tile.puts.is_empty() {
+            return None;
+        }
+        let program = &self.running.plan.program;
+        let (geometry, shape) = (&self.running.geometry, &program.shape);
+        let measured = program.operand(step.measured);
+        let destinations = &program.operands(step.operands)[..step.destinations as usize];
+        let mut ranges = (0..geometry.pieces(measured)).flat_map(|piece| {
+            let elements = geometry.elements(shape, measured, piece, self.tile.index);
+            destinations.iter().map(move |dst| {
+                let start = self.base(dst.location) as usize + self.offset(dst, piece) as usize;
+                let width = dst.dtype(self.operation.call.dtype).size();
+                start..start + elements as usize * width
+            })
+        });
+        ranges.find_map(|range| self.tile.puts.before_write(&range))
+    }
+
+    fn claimable(&mut self, at: usize, claim: u32, owner: Rank, step: LocalStep) -> Advance {
+        match owner == self.connections.rank {
+            true => self.own(claim, step),
+            false => self.before_help(at),
+        }
+    }
+
+    fn spend(&mut self, bytes: u64) -> bool {
+        self.budget.bytes = self.budget.bytes.saturating_sub(bytes);
+        self.budget.bytes > 0
+    }
+
+    fn addresses(&mut self) -> Vec<*mut u8> {
+        std::mem::take(&mut self.budget.addresses)
+    }
+
+    fn keep_addresses(&mut self, addresses: Vec<*mut u8>) {
+        self.budget.addresses = addresses;
+    }
+}
+
+impl<'a> TileDriver<'a> {
+    /// A rank's `Input` and `Output`.
+    fn user(&self, rank: Rank) -> (*const u8, *mut u8) {
+        let bases = &self.running.bases;
+        match &bases.peers {
+            Some(peers) if rank != self.connections.rank => peers[rank as usize],
+            _ => (bases.input, bases.output),
+        }
+    }
+
+    fn offset(&self, operand: &Operand, piece: u32) -> u64 {
+        let shape = &self.running.plan.program.shape;
+        (self.running.geometry).offset(shape, operand, piece, self.tile.index)
+    }
+
+    /// The bytes of an operand in this rank's memory, piece by piece.
+    fn pieces(&self, src: &Operand) -> Vec<Iovec> {
+        let (geometry, shape) = (&self.running.geometry, &self.running.plan.program.shape);
+        let width = src.dtype(self.operation.call.dtype).size() as u64;
+        let base = self.base(src.location);
+        let piece = |piece: u32| {
+            let elements = geometry.elements(shape, src, piece, self.tile.index);
+            let address = base.wrapping_add(self.offset(src, piece) as usize);
+            access::source(address, elements * width)
+        };
+        let pieces = (0..geometry.pieces(src)).map(piece);
+        pieces.filter(|piece| !piece.is_empty()).collect()
+    }
+
+    /// Whether a signal has not come yet.
+    pub(super) fn awaits(&self, from: Rank, id: SignalId) -> Option<Blocked> {
+        let waiting = Some(Blocked::Signal { from, id });
+        let Some(channel) = &self.connections.channels[from as usize] else {
+            return waiting;
+        };
+        let line = self.flag_at(channel.local.offset, id);
+        let come = self.pool.word(line.offset).load(Ordering::Acquire) >= line.value;
+        if come { None } else { waiting }
+    }
+
+    /// A rank that has left does nothing any more that could be waited for.
+    pub(super) fn unless_left(&self, blocked: Option<Blocked>) -> Advance {
+        match blocked {
+            Some(blocked) if self.connections.left[blocked.rank() as usize] => {
+                Err(Failure::Link(blocked.rank(), LinkError::Left))
+            }
+            blocked => Ok(blocked),
+        }
+    }
+
+    /// The tile's flag in a channel, and its value once this signal was sent.
+    fn flag_at(&self, channel: u64, id: SignalId) -> Signal {
+        let (layout, g) = (self.connections.layout, self.tile.g);
+        Signal {
+            offset: channel + layout.flag(self.lane, slot_of(g)),
+            value: flag_value(g, id),
+        }
+    }
+
+    /// Compares what the peer has called with what this rank has. Words that the peer is overwriting just
+    /// now say nothing: it has gone on to a later tile, where it will be compared again.
+    fn check_fingerprint(&self, from: Rank) -> Result<(), Failure> {
+        let Some(channel) = &self.connections.channels[from as usize] else {
+            return Ok(());
+        };
+        let line = self.flag_at(channel.local.offset, 0).offset;
+        let word = |index: u64| self.pool.word(line + 8 * index).load(Ordering::Relaxed);
+        let theirs = Fingerprint::behind_flag(word);
+        let (rank, operation) = (self.connections.rank, self.operation);
+        let mine = (operation.fingerprint).between(&operation.call, rank, from, rank);
+        if theirs == mine || word(4) != theirs.checksum(self.tile.g) {
+            return Ok(());
+        }
+        Err(Failure::Desync {
+            rank: from,
+            mine,
+            theirs,
+        })
+    }
+
+    /// What lies behind the flag of a tile's first signal to a peer: see [`Fingerprint::behind_flag`].
+    fn fingerprint_words(&self, to: Rank) -> [u64; 4] {
+        let (rank, operation) = (self.connections.rank, self.operation);
+        let fingerprint = (operation.fingerprint).between(&operation.call, rank, rank, to);
+        let [count, kind, history] = fingerprint.words();
+        [count, kind, history, fingerprint.checksum(self.tile.g)]
+    }
+
+    fn signal_with_fingerprint(
+        &self,
+        to: Rank,
+        (link, remote): (&dyn Link, &Remote),
+        signal: Signal,
+    ) -> Result<(), LinkError> {
+        let Some(pool) = &remote.pool else {
+            return self.show_fingerprint(to, link, signal.offset, Some(signal));
+        };
+        // In bounds: `Connections::granted` has checked the channel against the peer's pool.
+        for (index, word) in (1..).zip(self.fingerprint_words(to)) {
+            let target = pool.word(signal.offset + 8 * index);
+            target.store(word, Ordering::Relaxed);
+        }
+        link.signal(signal)
+    }
+
+    /// Sends what lies behind a flag over a link, and then the signal, if it is given.
+    fn show_fingerprint(
+        &self,
+        to: Rank,
+        link: &dyn Link,
+        line: u64,
+        signal: Option<Signal>,
+    ) -> Result<(), LinkError> {
+        let words = self.fingerprint_words(to).map(u64::to_ne_bytes);
+        link.inject(RegionKey::POOL, line + 8, words.as_flattened(), signal)
+    }
+
+    /// The link to a peer, and what that has granted.
+    pub(super) fn link(&self, to: Rank) -> Result<(&'a dyn Link, &'a Remote), Failure> {
+        let link = self.connections.links[to as usize].as_deref();
+        let linked = link.zip(self.connections.remote(to));
+        linked.ok_or_else(|| Failure::internal(&format!("no channel to rank {to}")))
+    }
+}

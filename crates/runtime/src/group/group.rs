@@ -1,0 +1,414 @@
+//! Groups: what users call.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use weft_transport::Kind;
+
+use crate::Error;
+use crate::bootstrap::{Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, meet};
+use crate::call::{Completion, mix};
+use crate::channel::{Connections, Layout, Message};
+use crate::execution::CallingThread;
+use crate::progress::{Engine, GroupState};
+use crate::selection::{Chooser, inherited};
+
+/// How to make a group.
+#[derive(Clone, Debug)]
+pub struct GroupOptions {
+    /// How long an operation may take, and how long making the group may take.
+    pub timeout: Duration,
+    /// What the group is called in messages.
+    pub name: String,
+    /// What is asked of the choice of algorithms, alike on all ranks, and rank 0's tables to choose by.
+    pub terms: Terms,
+}
+
+impl Default for GroupOptions {
+    fn default() -> Self {
+        GroupOptions {
+            timeout: Duration::from_secs(300),
+            name: "world".into(),
+            terms: Terms::default(),
+        }
+    }
+}
+
+/// How a group that is split off differs from the one that it is made from.
+#[derive(Clone, Default, Debug)]
+pub struct SplitOptions {
+    /// How long an operation may take; as in the other group if none.
+    pub timeout: Option<Duration>,
+    /// As [`Policy::algorithms`], for all of its ranks; as in the other group if none.
+    pub algorithms: Option<BTreeMap<String, String>>,
+    /// As [`Policy::reproducible`]; as in the other group if none.
+    pub reproducible: Option<bool>,
+    /// As [`Policy::levels`]; the part of the other group's that its ranks have if none.
+    pub levels: Option<Vec<Vec<u32>>>,
+    /// As [`Policy::schedules`]; those of the other group that are right in this one if none.
+    pub schedules: Option<Schedules>,
+    /// As [`Policy::domains`]; as in the other group if none.
+    pub domains: Option<Vec<Vec<u32>>>,
+    /// Tables to choose algorithms by, alike on all of its ranks; those of the other group if none.
+    pub profiles: Option<Vec<Profile>>,
+}
+
+/// A list of endpoints that communicate with each other, and this endpoint's place in it.
+///
+/// All ranks of a group issue its operations in the same order. Threads that cannot keep an order use groups of their own.
+pub struct Group {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) meeting: Meeting,
+    pub(crate) id: u64,
+    pub(crate) rank: u32,
+    pub(crate) options: GroupOptions,
+    /// Serialises issuing, so that sequence numbers follow the order of calls.
+    pub(crate) issuing: Mutex<()>,
+    pub(crate) cancel: AtomicBool,
+    /// The calling-thread path, where all ranks map each other's memory.
+    pub(crate) calling_thread: Option<Arc<CallingThread>>,
+    /// Stands for all operations that were done at once.
+    pub(crate) done: Arc<Completion>,
+    /// How often each list of ranks and name was split off.
+    splits: Mutex<HashMap<u64, u64>>,
+}
+
+impl Group {
+    /// Meets the other ranks through the store and makes a group with them.
+    ///
+    /// Every rank calls it with the same `size` and with a store that is used for this group only. Fails with [`Error::Timeout`]
+    /// naming the missing ranks, with [`Error::Aborted`] once `cancel` is true, with [`Error::Config`] where settings differ, and with
+    /// [`Error::PeerLost`] if a rank has ended meanwhile. A rank may leave as soon as it has its group: no other's creation fails by that.
+    pub fn create(
+        endpoint: Arc<Endpoint>,
+        store: &dyn Store,
+        rank: u32,
+        size: u32,
+        options: GroupOptions,
+        cancel: &AtomicBool,
+    ) -> Result<Arc<Group>, Error> {
+        let engine = engine_of(&endpoint)?;
+        let deadline = Instant::now() + options.timeout;
+        let terms = options.terms.clone();
+        let meeting = meet(&endpoint, store, rank, size, terms, deadline, cancel)?;
+        let id = meeting.group_id;
+        let group = Self::join(engine, meeting, id, rank, options, deadline, cancel)?;
+        group.wait_for_neighbours(deadline, cancel)?;
+        Ok(group)
+    }
+
+    fn join(
+        engine: Arc<Engine>,
+        meeting: Meeting,
+        id: u64,
+        rank: u32,
+        options: GroupOptions,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Arc<Group>, Error> {
+        let size = meeting.members.len() as u32;
+        // Ranks of one machine compete for its cores, whether they share memory or not.
+        let machine = |member: &Member| member.address.machine().to_owned();
+        let mine = machine(&meeting.members[rank as usize]);
+        let here = meeting
+            .members
+            .iter()
+            .filter(|member| machine(member) == mine);
+        engine.crowd(here.count());
+        let layout = Layout::new(size);
+        let chooser = Chooser::new(&meeting, rank, layout, &options.terms.policy)?;
+        let scratch = engine
+            .endpoint()
+            .pool()
+            .allocate(layout.scratch_total(), 4096)?;
+        let connections = Connections::new(id, rank, meeting.clone(), layout, scratch);
+        let (name, pool) = (options.name.clone(), engine.endpoint().pool());
+        let state = GroupState::new(name, connections, chooser, options.timeout, pool);
+        let calling_thread = state.executor.calling_thread.clone();
+        engine.with(|s, finished| s.add_group(state, finished));
+        let group = Arc::new(Group {
+            engine,
+            meeting,
+            id,
+            rank,
+            options,
+            issuing: Mutex::new(()),
+            cancel: AtomicBool::new(false),
+            calling_thread,
+            done: Completion::done(),
+            splits: Mutex::default(),
+        });
+        group.link_neighbours(deadline, cancel)?;
+        Ok(group)
+    }
+
+    /// Makes a group of some of this group's ranks, in the order given. `None` if this rank is not among them.
+    ///
+    /// Needs no communication: every member calls it with the same list, name and options, and equally often. It waits for nobody: whoever
+    /// leaves before another member has split may make that fail with [`Error::PeerLost`].
+    pub fn split(
+        &self,
+        ranks: &[u32],
+        name: &str,
+        options: SplitOptions,
+    ) -> Result<Option<Arc<Group>>, Error> {
+        self.check_usable()?;
+        let size = self.size();
+        if let Some(wrong) = ranks.iter().find(|rank| **rank >= size) {
+            return Err(Error::Config(format!(
+                "rank {wrong} is not in this group of {size} ranks"
+            )));
+        }
+        let mut sorted = ranks.to_vec();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Error::Config(format!(
+                "the ranks of a group must be distinct: {ranks:?}"
+            )));
+        }
+        let Some(rank) = ranks.iter().position(|rank| *rank == self.rank) else {
+            return Ok(None);
+        };
+        let mut meeting = self.meeting.of_ranks(ranks);
+        // A table that was asked for is meant for the group that it was given to.
+        for profile in &mut meeting.profiles {
+            profile.required = false;
+        }
+        if let Some(profiles) = options.profiles {
+            meeting.profiles = profiles;
+        }
+        let words = name
+            .bytes()
+            .map(u64::from)
+            .chain(ranks.iter().map(|r| u64::from(*r) << 8));
+        let base = words.fold(self.id, mix);
+        let id = {
+            let mut splits = self.splits.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = splits.entry(base).or_insert(0);
+            *before += 1;
+            mix(base, *before)
+        };
+        let timeout = options.timeout.unwrap_or(self.options.timeout);
+        let inherited = inherited(self.options.terms.policy.of_ranks(ranks), &meeting);
+        let options = GroupOptions {
+            timeout,
+            name: name.into(),
+            terms: Terms {
+                policy: Policy {
+                    algorithms: options.algorithms.unwrap_or(inherited.algorithms),
+                    reproducible: options.reproducible.unwrap_or(inherited.reproducible),
+                    levels: options.levels.unwrap_or(inherited.levels),
+                    schedules: options.schedules.unwrap_or(inherited.schedules),
+                    domains: options.domains.or(inherited.domains),
+                },
+                ..Terms::default()
+            },
+        };
+        let deadline = Instant::now() + timeout;
+        let engine = self.engine.clone();
+        Self::join(
+            engine,
+            meeting,
+            id,
+            rank as u32,
+            options,
+            deadline,
+            &self.cancel,
+        )
+        .map(Some)
+    }
+
+    /// This rank's number in the group.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// The number of ranks.
+    pub fn size(&self) -> u32 {
+        self.meeting.members.len() as u32
+    }
+
+    /// The group's name.
+    pub fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    /// For each rank, the lowest rank that shares memory with it.
+    pub fn hosts(&self) -> Vec<u32> {
+        self.meeting
+            .members
+            .iter()
+            .map(|member| member.host)
+            .collect()
+    }
+
+    /// Levels of domains inside hosts, innermost first: for each rank, the lowest rank of its domain.
+    pub fn domains(&self) -> Result<Vec<Vec<u32>>, Error> {
+        self.engine.with(|state, _| {
+            let group = state.groups.get(&self.id).ok_or_else(closed)?;
+            Ok(group.selector.site.domains())
+        })
+    }
+
+    /// For each rank, the name of its host.
+    pub fn host_names(&self) -> Vec<String> {
+        self.meeting
+            .members
+            .iter()
+            .map(|member| member.address.host_name.clone())
+            .collect()
+    }
+
+    /// How this rank reaches another; nothing for itself.
+    pub fn transport(&self, rank: u32) -> Option<Kind> {
+        (rank != self.rank && rank < self.size()).then(|| self.meeting.kind(self.rank, rank))
+    }
+
+    /// How many steps of other ranks this rank has executed, as they were behind, since the group was made.
+    pub fn steps_helped(&self) -> u64 {
+        self.engine.with(|state, _| {
+            let group = state.groups.get(&self.id);
+            group.map_or(0, |group| group.executor.steps_helped)
+        })
+    }
+
+    /// Makes sure that there is a link and a channel to a rank.
+    pub(crate) fn connect(
+        &self,
+        rank: u32,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<(), Error> {
+        let address = &self.meeting.members[rank as usize].address;
+        let kind = self.meeting.kind(self.rank, rank);
+        let link = self
+            .engine
+            .endpoint()
+            .link(address, kind, deadline, cancel)
+            .map_err(|error| match error {
+                // The rendezvous has given the address and its token: who refuses now was there and has ended.
+                Error::PeerLost { detail, .. } | Error::Auth(detail) => Error::PeerLost {
+                    rank: Some(rank),
+                    host: address.host_name.clone(),
+                    detail,
+                },
+                error => error,
+            });
+        let link = match (link, self.broken()) {
+            (Ok(link), None) => link,
+            (_, Some(error)) | (Err(error), None) => return Err(error),
+        };
+        self.engine.with(|state, _| {
+            let endpoint = state.endpoint.clone();
+            let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
+            (group.connections).open_channel(endpoint.pool(), rank, &link)
+        })
+    }
+
+    /// Ends everything under way in this group, here and on the other ranks, with [`Error::Aborted`]. From any thread.
+    pub fn abort(&self, reason: &str) {
+        if self.check_usable().is_err() {
+            return;
+        }
+        self.cancel.store(true, Ordering::SeqCst);
+        let error = Error::Aborted {
+            reason: reason.into(),
+        };
+        self.engine.with(|state, finished| {
+            if let Some(group) = state.groups.get_mut(&self.id) {
+                group.fail_and_tell(&error, finished);
+            }
+        });
+    }
+
+    /// Why the group is broken, if it is.
+    pub fn broken(&self) -> Option<Error> {
+        if let Err(error) = self.check_usable() {
+            return Some(error);
+        }
+        self.engine.with(|state, _| {
+            state
+                .groups
+                .get(&self.id)
+                .and_then(|group| group.broken.clone())
+        })
+    }
+
+    /// Leaves the group. What is under way here fails with [`Error::Aborted`]. Idempotent.
+    pub fn close(&self) {
+        if self.check_usable().is_err() {
+            return;
+        }
+        self.cancel.store(true, Ordering::SeqCst);
+        self.engine.with(|state, finished| {
+            let Some(group) = state.groups.get_mut(&self.id) else {
+                return;
+            };
+            if group.closed {
+                return;
+            }
+            group.fail(&closed(), finished);
+            group.closed = true;
+            group
+                .connections
+                .tell_all(&Message::Detach { group: self.id });
+            let gone: Vec<u32> = (0..group.size())
+                .filter(|rank| group.connections.left[*rank as usize])
+                .collect();
+            for rank in gone {
+                group
+                    .connections
+                    .release_channel(rank, state.endpoint.pool());
+            }
+            if group.connections.channels.iter().all(Option::is_none) {
+                state.remove_group(self.id);
+            }
+        });
+    }
+
+    pub(crate) fn check_rank(&self, what: &str, rank: u32) -> Result<(), Error> {
+        if rank < self.size() {
+            return Ok(());
+        }
+        Err(Error::Config(format!(
+            "{what} rank {rank}: this group has {} ranks",
+            self.size()
+        )))
+    }
+
+    pub(crate) fn check_usable(&self) -> Result<(), Error> {
+        self.engine.check_generation()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+pub(crate) fn closed() -> Error {
+    Error::Aborted {
+        reason: "the group is closed".into(),
+    }
+}
+
+/// The engine of an endpoint; started with its first group.
+fn engine_of(endpoint: &Arc<Endpoint>) -> Result<Arc<Engine>, Error> {
+    static ENGINES: Mutex<Vec<(u128, Weak<Engine>)>> = Mutex::new(Vec::new());
+    let mut engines = ENGINES.lock().unwrap_or_else(PoisonError::into_inner);
+    engines.retain(|(_, engine)| engine.strong_count() > 0);
+    let id = endpoint.id().0;
+    let running = engines
+        .iter()
+        .find(|(known, _)| *known == id)
+        .and_then(|(_, e)| e.upgrade());
+    if let Some(engine) = running {
+        return Ok(engine);
+    }
+    let engine = Engine::start(endpoint.clone())?;
+    engines.push((id, Arc::downgrade(&engine)));
+    Ok(engine)
+}

@@ -1,0 +1,69 @@
+//! The last step of a group's creation: linking the control neighbours, and waiting until they have made the group as well.
+//!
+//! Each rank grants its neighbours memory for the group, and has its group when all of them have done so. Thus a rank that leaves then is
+//! missed by nobody's creation: what it granted is there, and those that are not its neighbours do not look for it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::{Group, closed};
+use crate::Error;
+use crate::call::Completion;
+use crate::channel::control_neighbours;
+use crate::progress::{GroupState, Waited};
+
+impl Group {
+    /// Opens channels to the control neighbours.
+    pub(crate) fn link_neighbours(
+        &self,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<(), Error> {
+        for peer in control_neighbours(self.rank, self.size()) {
+            match self.connect(peer, deadline, cancel) {
+                Err(Error::PeerLost { .. }) if self.has_granted(peer) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    fn of_state<T>(&self, ask: impl FnOnce(&mut GroupState) -> T) -> Result<T, Error> {
+        self.engine.with(|state, _| {
+            let group = state.groups.get_mut(&self.id);
+            group.map(ask).ok_or_else(closed)
+        })
+    }
+
+    /// Whether a peer that is gone had made the group before.
+    fn has_granted(&self, peer: u32) -> bool {
+        self.engine.with(|state, finished| {
+            // What it sent may still be unread.
+            state.knocked = true;
+            state.pass(finished);
+        });
+        let granted = self.of_state(|group| group.connections.remote(peer).is_some());
+        granted.unwrap_or(false)
+    }
+
+    /// Waits until the control neighbours have made the group as well.
+    pub(crate) fn wait_for_neighbours(
+        &self,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<(), Error> {
+        let started = Instant::now();
+        let joined = Completion::new();
+        self.of_state(|group| group.joined = joined.clone())?;
+        let mut cancelled = || cancel.load(Ordering::SeqCst);
+        match self.engine.wait(&joined, Some(deadline), &mut cancelled) {
+            Waited::Done => joined.result().unwrap_or(Ok(())),
+            Waited::Interrupted => Err(Error::cancelled()),
+            Waited::NotYet => Err(Error::Timeout {
+                operation: format!("creation of group {}", self.options.name),
+                waiting_for: self.of_state(|group| group.latecomers())?,
+                after: started.elapsed(),
+            }),
+        }
+    }
+}

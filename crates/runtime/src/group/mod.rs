@@ -1,0 +1,23 @@
+//! Groups: what users call.
+
+mod explain;
+#[expect(
+    clippy::module_inception,
+    reason = "the type that gives the folder its name"
+)]
+mod group;
+mod issue;
+mod joining;
+mod messages;
+mod schedules;
+mod symmetric;
+#[cfg(test)]
+mod tests;
+mod work;
+
+pub use crate::progress::Waited;
+pub use group::{Group, GroupOptions, SplitOptions};
+pub use symmetric::Symmetric;
+pub use work::Work;
+
+use group::closed;

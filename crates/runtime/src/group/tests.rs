@@ -1,0 +1,124 @@
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use weft_algorithms::{Memory, Request, Selection, Sizes, Topology, family, select};
+use weft_kernels::DType;
+use weft_schedule::{Collective, Schedule};
+
+use super::*;
+use crate::bootstrap::{Endpoint, EndpointOptions, MemoryStore, TransportChoice};
+use crate::call::{Call, Counts, Op, Tiling};
+use crate::selection::NAMED;
+
+/// What every rank of a group that shares memory does.
+fn ranks(size: u32, body: impl Fn(&Group) + Sync) {
+    let store = MemoryStore::new();
+    std::thread::scope(|scope| {
+        for rank in 0..size {
+            let (store, body) = (&store, &body);
+            scope.spawn(move || {
+                let options = EndpointOptions {
+                    transport: TransportChoice::Loopback,
+                    pool_bytes: 64 << 20,
+                    ..EndpointOptions::default()
+                };
+                let (options, endpoint) = (GroupOptions::default(), Endpoint::new(options));
+                let never = AtomicBool::new(false);
+                let group = Group::create(endpoint.unwrap(), store, rank, size, options, &never);
+                let group = group.unwrap();
+                body(&group);
+                // Who leaves earlier is missed.
+                call(&group, Collective::Barrier, None);
+            });
+        }
+    });
+}
+
+/// Calls a collective on a few elements. Returns whether it ran inline.
+fn call(group: &Group, collective: Collective, algorithm: Option<&str>) -> bool {
+    let count = 5;
+    let mut memory = vec![1.0_f32; 2 * count * group.size() as usize];
+    let (input, output) = memory.split_at_mut(count * group.size() as usize);
+    let call = Call {
+        collective,
+        dtype: DType::F32,
+        op: Op::Sum,
+        input: input.as_ptr().cast(),
+        output: output.as_mut_ptr().cast(),
+        counts: Counts::Equal(count as u64),
+        priority: 0,
+        timeout: Some(Duration::from_secs(60)),
+        algorithm: algorithm.map(str::to_owned),
+        tiling: Tiling::default(),
+    };
+    let path = group.calling_thread.as_ref().unwrap();
+    let before = path.called();
+    // SAFETY: both parts of the memory have room for a block of every rank, and are kept until the operation is over.
+    let work = unsafe { group.issue(call, false) }.unwrap();
+    assert_eq!(work.wait(None, &mut || false).unwrap(), Waited::Done);
+    path.called() > before
+}
+
+#[test]
+fn whatever_calls_name_runs_inline() {
+    let root = 1;
+    let collectives = [
+        Collective::AllReduce,
+        Collective::Reduce { root },
+        Collective::Broadcast { root },
+        Collective::AllGather,
+        Collective::ReduceScatter,
+        Collective::AllToAll,
+        Collective::Gather { root },
+        Collective::Scatter { root },
+        Collective::Barrier,
+    ];
+    for size in [2, 3, 6] {
+        ranks(size, |group| {
+            for collective in collectives {
+                let topology = Topology::flat(size);
+                let family = family(collective.name(), &topology);
+                for name in family.iter().map(Selection::name) {
+                    for spelt in [name.clone(), name.replace(", ", " ,"), name] {
+                        let inline = call(group, collective, Some(&spelt));
+                        assert!(inline, "{collective} by {spelt} on {size} ranks");
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Every rank's program of an algorithm for all-reduce.
+fn schedules(name: &str, ranks: u32) -> Vec<Schedule> {
+    let program = |rank| {
+        select("all-reduce", name).unwrap().build(&Request {
+            collective: Collective::AllReduce,
+            ranks,
+            rank,
+            memory: Memory::Ordinary,
+            sizes: Sizes::Equal,
+            topology: &Topology::flat(ranks),
+            parts: &[],
+        })
+    };
+    (0..ranks).map(program).collect()
+}
+
+#[test]
+fn as_many_names_run_inline_as_there_is_room_for_and_what_is_chosen_always() {
+    ranks(2, |group| {
+        let names: Vec<String> = (0..NAMED + 3).map(|i| format!("mine-{i}")).collect();
+        for _ in 0..2 {
+            for (place, name) in names.iter().enumerate() {
+                group.add_schedule(name, schedules("ring", 2)).unwrap();
+                let inline = call(group, Collective::AllReduce, Some(name));
+                assert_eq!(inline, place < NAMED, "{name}");
+            }
+        }
+        for name in [None, Some("direct"), Some("slice-reduce")] {
+            assert!(call(group, Collective::AllReduce, name), "{name:?}");
+        }
+        assert!(!call(group, Collective::AllReduce, Some("ring")));
+    });
+}

@@ -1,0 +1,14 @@
+//! Memory: the pool, the user's arrays, pieces of symmetric memory, and the one file that touches
+//! message memory.
+
+pub(crate) mod access;
+mod bases;
+mod pool;
+mod region;
+mod symmetric;
+
+pub use pool::{Pool, PoolRange};
+
+pub(crate) use bases::Bases;
+pub(crate) use region::Region;
+pub(crate) use symmetric::Pieces;

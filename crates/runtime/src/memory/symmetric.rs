@@ -1,0 +1,244 @@
+//! Pieces of symmetric memory: which parts the ranks have announced, and where a call's memory lies
+//! in them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weft_schedule::Collective;
+use weft_transport::Segment;
+
+use super::{Bases, Region};
+use crate::call::{Call, mix};
+
+/// One piece of symmetric memory, as this rank sees it.
+pub(crate) struct Shared {
+    bytes: u64,
+    /// Every rank's part, as mapped here; nothing for ranks on other hosts.
+    parts: Vec<Option<Arc<Segment>>>,
+    /// The ranks whose announcement has come.
+    announced: Vec<bool>,
+    /// This rank's part, as others reach it, once it is there.
+    region: Option<Arc<Region>>,
+    /// The ranks that have let go.
+    released: Vec<bool>,
+    /// Another size that some rank asks for.
+    other_size: Option<u64>,
+}
+
+impl Shared {
+    fn new(bytes: u64, ranks: u32) -> Self {
+        Shared {
+            bytes,
+            parts: vec![None; ranks as usize],
+            announced: vec![false; ranks as usize],
+            region: None,
+            released: vec![false; ranks as usize],
+            other_size: None,
+        }
+    }
+
+    pub(crate) fn complete(&self) -> bool {
+        self.announced.iter().all(|announced| *announced)
+    }
+
+    /// Where an address lies within this rank's part, if it does.
+    fn offset(&self, rank: u32, address: *const u8, bytes: u64) -> Option<u64> {
+        let part = self.parts[rank as usize].as_ref()?;
+        let offset = (address as u64).checked_sub(part.base().as_ptr() as u64)?;
+        (offset.checked_add(bytes)? <= self.bytes).then_some(offset)
+    }
+}
+
+/// A group's symmetric memory. Operations on the latency path look here without asking the engine.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    /// How many pieces this rank has ever made. The same on all ranks between two calls.
+    made: AtomicU64,
+    pieces: Mutex<HashMap<u64, Shared>>,
+}
+
+/// Where a call's memory lies, if it is symmetric.
+struct Located<'a> {
+    output: (u64, &'a Shared, u64),
+    input: (u64, &'a Shared, u64),
+    gathers_in_place: bool,
+    input_bytes: u64,
+}
+
+impl Pieces {
+    /// Whether there is or was any.
+    pub(crate) fn made(&self) -> bool {
+        self.made.load(Ordering::Acquire) > 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Shared>> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of this rank's part of a new piece; returns the piece's number.
+    pub(crate) fn announce(
+        &self,
+        rank: u32,
+        ranks: u32,
+        (segment, region): (&Arc<Segment>, &Arc<Region>),
+        bytes: u64,
+    ) -> u64 {
+        let piece = self.made.fetch_add(1, Ordering::AcqRel);
+        let mut pieces = self.lock();
+        let shared = pieces
+            .entry(piece)
+            .or_insert_with(|| Shared::new(bytes, ranks));
+        if shared.bytes != bytes {
+            shared.other_size = Some(shared.bytes);
+        }
+        shared.announced[rank as usize] = true;
+        shared.parts[rank as usize] = Some(segment.clone());
+        shared.region = Some(region.clone());
+        piece
+    }
+
+    /// Takes note of a peer's part of a piece.
+    pub(crate) fn arrived(
+        &self,
+        rank: u32,
+        ranks: u32,
+        piece: u64,
+        bytes: u64,
+        part: Option<Arc<Segment>>,
+    ) {
+        let mut pieces = self.lock();
+        let shared = pieces
+            .entry(piece)
+            .or_insert_with(|| Shared::new(bytes, ranks));
+        shared.announced[rank as usize] = true;
+        if shared.bytes != bytes {
+            shared.other_size = Some(bytes);
+        }
+        shared.parts[rank as usize] = part.filter(|part| part.len() >= bytes);
+    }
+
+    /// A rank has let go of a piece. Once all have, nobody can call anything on it any more, and it is unmapped.
+    pub(crate) fn released(&self, rank: u32, piece: u64) {
+        let mut pieces = self.lock();
+        if let Some(shared) = pieces.get_mut(&piece) {
+            shared.released[rank as usize] = true;
+            if shared.released.iter().all(|released| *released) {
+                pieces.remove(&piece);
+            }
+        }
+    }
+
+    /// Whether all ranks have announced their parts of a piece, and another size that some rank asks for.
+    pub(crate) fn progress_of(&self, piece: u64) -> (bool, Option<u64>) {
+        let pieces = self.lock();
+        let shared = pieces.get(&piece);
+        (
+            shared.is_some_and(Shared::complete),
+            shared.and_then(|shared| shared.other_size),
+        )
+    }
+
+    /// Where a call's memory lies, as one number, and every rank's addresses. See [`Pieces::find`].
+    pub(crate) fn bases(&self, call: &Call, rank: u32, ranks: u32) -> Option<(u64, Bases)> {
+        let mut buffers = vec![(std::ptr::null(), std::ptr::null_mut()); ranks as usize];
+        let place = self.find(call, rank, &mut buffers)?;
+        let bases = Bases {
+            input: call.input,
+            output: call.output,
+            peers: Some(buffers.into()),
+        };
+        Some((place, bases))
+    }
+
+    /// Which piece a call's memory lies in and where in it, as one number, and every rank's `Input` and `Output`. The number is the
+    /// same on all ranks that pass the same piece at the same place, and not 0.
+    pub(crate) fn find(
+        &self,
+        call: &Call,
+        rank: u32,
+        buffers: &mut [(*const u8, *mut u8)],
+    ) -> Option<u64> {
+        let pieces = self.lock();
+        let located = Located::of(&pieces, call, rank, buffers.len() as u32)?;
+        for (rank, buffers) in buffers.iter_mut().enumerate() {
+            *buffers = located.buffers(rank);
+        }
+        Some(located.place())
+    }
+}
+
+impl<'a> Located<'a> {
+    fn of(pieces: &'a HashMap<u64, Shared>, call: &Call, rank: u32, ranks: u32) -> Option<Self> {
+        let (input_bytes, output_bytes) = buffer_bytes(call, ranks);
+        let own = |address: *const u8, bytes: u64| {
+            pieces.iter().find_map(|(piece, shared)| {
+                let offset = shared.offset(rank, address, bytes)?;
+                shared
+                    .parts
+                    .iter()
+                    .all(Option::is_some)
+                    .then_some((*piece, shared, offset))
+            })
+        };
+        let output = own(call.output.cast_const(), output_bytes)?;
+        let input = match call.collective.in_place() {
+            true => output,
+            false => own(call.input, input_bytes)?,
+        };
+        // Every rank's own block of an all-gather may lie where it ends up: at another place on each rank.
+        let own_block = u64::from(rank) * input_bytes;
+        let gathers_in_place = matches!(call.collective, Collective::AllGather)
+            && (input.0, input.2) == (output.0, output.2 + own_block);
+        Some(Located {
+            output,
+            input,
+            gathers_in_place,
+            input_bytes,
+        })
+    }
+
+    /// A rank's `Input` and `Output`.
+    fn buffers(&self, rank: usize) -> (*const u8, *mut u8) {
+        let at = |shared: &Shared, offset: u64| {
+            let part = shared.parts[rank].as_ref();
+            part.map_or(std::ptr::null_mut(), |part| {
+                part.base().as_ptr().wrapping_add(offset as usize)
+            })
+        };
+        let (_, output, output_offset) = self.output;
+        let (_, input, mut input_offset) = self.input;
+        if self.gathers_in_place {
+            input_offset = output_offset + rank as u64 * self.input_bytes;
+        }
+        (
+            at(input, input_offset).cast_const(),
+            at(output, output_offset),
+        )
+    }
+
+    fn place(&self) -> u64 {
+        let (output_piece, _, output_offset) = self.output;
+        let (input_piece, _, input_offset) = self.input;
+        let input_place = match self.gathers_in_place {
+            true => u64::MAX,
+            false => input_offset,
+        };
+        [output_offset, input_piece, input_place]
+            .into_iter()
+            .fold(mix(1, output_piece), mix)
+            .max(1)
+    }
+}
+
+/// The sizes of a call's buffers on one rank.
+fn buffer_bytes(call: &Call, ranks: u32) -> (u64, u64) {
+    use Collective::{AllGather, Gather, ReduceScatter, Scatter};
+    let message = call.message_elements(ranks) * call.dtype.size() as u64;
+    let block = message / u64::from(ranks);
+    match call.collective {
+        AllGather | Gather { .. } => (block, message),
+        ReduceScatter | Scatter { .. } => (message, block),
+        _ => (message, message),
+    }
+}

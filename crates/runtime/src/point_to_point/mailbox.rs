@@ -1,0 +1,480 @@
+//! Point-to-point messages: matching by source and tag, and the flow of long ones.
+//!
+//! A short message travels with its envelope. A long one is offered, and sent in fragments once the receiver has
+//! memory for it. Fragments of all long messages between two ranks go through one ring of slots in the receiver's channel, in the
+//! order in which the receiver said that it was ready, so that they need no headers.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use weft_transport::{Link, LinkError, RegionKey, Segment, Signal, Submission, Ticket};
+
+use crate::Error;
+use crate::call::{Completion, Due, Finished};
+use crate::channel::{Channel, FRAGMENT_BYTES, FRAGMENTS, Layout, Message};
+use crate::memory::access;
+
+/// Messages up to this size travel with their envelope, in bytes.
+const EAGER_BYTES: u64 = 16 << 10;
+/// So many bytes may travel so to one peer before it has shown that it receives; then even short messages are offered.
+const EAGER_BUDGET: u64 = 1 << 20;
+/// What an envelope counts for.
+const ENVELOPE_BYTES: u64 = 64;
+
+/// A receive that waits for its message.
+pub(crate) struct Posted {
+    pub(crate) from: Option<u32>,
+    pub(crate) tag: u64,
+    pub(crate) target: Target,
+}
+
+/// Memory to receive into.
+pub(crate) struct Target {
+    pub(crate) memory: *mut u8,
+    pub(crate) bytes: u64,
+    pub(crate) completion: Arc<Completion>,
+    pub(crate) due: Due,
+}
+
+// SAFETY: a plain address; `Group::receive` says who answers for the memory.
+unsafe impl Send for Target {}
+
+/// Memory to send from.
+pub(crate) struct Source {
+    pub(crate) memory: *const u8,
+    pub(crate) bytes: u64,
+    pub(crate) completion: Arc<Completion>,
+    pub(crate) due: Due,
+}
+
+// SAFETY: a plain address; `Group::send` says who answers for the memory.
+unsafe impl Send for Source {}
+
+enum Arrived {
+    Whole(Vec<u8>),
+    Offered { id: u64, bytes: u64 },
+}
+
+/// What is under way with one peer.
+#[derive(Default)]
+struct Peer {
+    /// Messages that nobody has asked for yet, with their tags, in order.
+    arrived: VecDeque<(u64, Arrived)>,
+    /// Long messages that the peer has not got memory for yet.
+    offered: HashMap<u64, Source>,
+    next_offer: u64,
+    /// Bytes of short messages sent since the peer was last ready for an offer.
+    eager: u64,
+    /// Long messages under way to the peer, in order, and how much of the first is sent.
+    sending: VecDeque<Source>,
+    sent: u64,
+    /// Fragments that are under way, in order, with the message that each is the last of. Without a ticket, it is complete.
+    under_way: VecDeque<(Option<Ticket>, Option<Source>)>,
+    /// Fragments sent so far, of all messages.
+    fragments_sent: u64,
+    /// Long messages under way from the peer, in order, and how much of the first has come.
+    receiving: VecDeque<Target>,
+    received: u64,
+    /// Fragments taken in so far.
+    fragments_taken: u64,
+}
+
+/// The point-to-point messages of one group.
+#[derive(Default)]
+pub(crate) struct Mailbox {
+    posted: Vec<Posted>,
+    peers: HashMap<u32, Peer>,
+}
+
+/// What it takes to move fragments to and from one peer.
+pub(crate) struct Route<'a> {
+    pub(crate) link: &'a dyn Link,
+    pub(crate) channel: &'a Channel,
+    pub(crate) layout: Layout,
+    pub(crate) pool: &'a Segment,
+}
+
+impl Mailbox {
+    /// The number of messages under way.
+    pub(crate) fn pending(&self) -> usize {
+        let peers = self.peers.values();
+        self.posted.len()
+            + peers
+                .map(|p| p.sources().count() + p.receiving.len())
+                .sum::<usize>()
+    }
+
+    /// The deadlines of everything under way.
+    pub(crate) fn deadlines(&self) -> impl Iterator<Item = Instant> {
+        let posted = self.posted.iter().map(|posted| posted.target.due.deadline);
+        posted.chain(self.peers.values().flat_map(|peer| {
+            let sources = peer.sources().map(|s| s.due.deadline);
+            sources.chain(peer.receiving.iter().map(|t| t.due.deadline))
+        }))
+    }
+
+    /// What has missed its deadline: what it is, the rank that it waits for, and the time it was given.
+    pub(crate) fn overdue(&self, now: Instant) -> Option<(String, Option<u32>, Duration)> {
+        if let Some(posted) = self.posted.iter().find(|p| p.target.due.deadline <= now) {
+            let what = format!("receive (tag {})", posted.tag);
+            return Some((what, posted.from, posted.target.due.allowed));
+        }
+        self.peers.iter().find_map(|(rank, peer)| {
+            let sending = peer.sources().map(|s| ("send", s.due));
+            let receiving = peer.receiving.iter().map(|t| ("receive", t.due));
+            let (what, due) = sending
+                .chain(receiving)
+                .find(|(_, due)| due.deadline <= now)?;
+            Some((
+                format!("{what} of a long message"),
+                Some(*rank),
+                due.allowed,
+            ))
+        })
+    }
+
+    /// Ends everything under way with an error. No memory of a message is touched any more.
+    pub(crate) fn fail(
+        &mut self,
+        links: &[Option<Arc<dyn Link>>],
+        error: &Error,
+        finished: &mut Finished,
+    ) {
+        let mut end = |completion: Arc<Completion>| finished.push((completion, Err(error.clone())));
+        self.posted
+            .drain(..)
+            .for_each(|posted| end(posted.target.completion));
+        for (rank, peer) in self.peers.drain() {
+            for (ticket, source) in peer.under_way {
+                if let (Some(link), Some(ticket)) = (&links[rank as usize], ticket) {
+                    link.cancel(ticket);
+                }
+                if let Some(source) = source {
+                    end(source.completion);
+                }
+            }
+            peer.offered
+                .into_values()
+                .for_each(|source| end(source.completion));
+            peer.sending
+                .into_iter()
+                .for_each(|source| end(source.completion));
+            peer.receiving
+                .into_iter()
+                .for_each(|target| end(target.completion));
+        }
+    }
+
+    /// Whether something waits for this rank, or might.
+    pub(crate) fn needs(&self, rank: u32) -> bool {
+        let posted = self.posted.iter().any(|posted| posted.from == Some(rank));
+        posted
+            || self
+                .peers
+                .get(&rank)
+                .is_some_and(|peer| peer.sources().next().is_some() || !peer.receiving.is_empty())
+    }
+
+    /// The ranks that fragments are under way to or from.
+    pub(crate) fn busy(&self) -> Vec<u32> {
+        let busy = |peer: &Peer| {
+            !(peer.sending.is_empty() && peer.under_way.is_empty() && peer.receiving.is_empty())
+        };
+        self.peers
+            .iter()
+            .filter(|(_, peer)| busy(peer))
+            .map(|(rank, _)| *rank)
+            .collect()
+    }
+
+    /// Whether a message may travel with its envelope.
+    pub(crate) fn may_be_eager(&mut self, to: u32, bytes: u64) -> bool {
+        let peer = self.peers.entry(to).or_default();
+        let eager = bytes <= EAGER_BYTES && peer.eager + bytes <= EAGER_BUDGET;
+        if eager {
+            peer.eager += bytes + ENVELOPE_BYTES;
+        }
+        eager
+    }
+
+    /// Makes a long message known; returns its number.
+    pub(crate) fn offer(&mut self, to: u32, source: Source) -> u64 {
+        let peer = self.peers.entry(to).or_default();
+        peer.next_offer += 1;
+        peer.offered.insert(peer.next_offer, source);
+        peer.next_offer
+    }
+
+    /// Takes in a short message, or one that this rank sends to itself.
+    pub(crate) fn whole(&mut self, from: u32, tag: u64, bytes: &[u8], finished: &mut Finished) {
+        match self.claim(from, tag) {
+            Some(target) => deliver(from, bytes, target, finished),
+            None => self.arrive(from, tag, Arrived::Whole(bytes.to_vec())),
+        }
+    }
+
+    /// Takes in the offer of a long message; returns what to answer, if anything yet.
+    pub(crate) fn offered(
+        &mut self,
+        (group, from): (u64, u32),
+        tag: u64,
+        (id, bytes): (u64, u64),
+        finished: &mut Finished,
+    ) -> Option<Message> {
+        match self.claim(from, tag) {
+            Some(target) => Some(self.accept((group, from), (id, bytes), target, finished)),
+            None => {
+                self.arrive(from, tag, Arrived::Offered { id, bytes });
+                None
+            }
+        }
+    }
+
+    /// Posts a receive; returns an answer to send to a rank, if any.
+    pub(crate) fn post(
+        &mut self,
+        group: u64,
+        posted: Posted,
+        finished: &mut Finished,
+    ) -> Option<(u32, Message)> {
+        let arrived = match posted.from {
+            Some(from) => self
+                .peers
+                .get_mut(&from)
+                .and_then(|peer| Some((from, peer.take_arrived(posted.tag)?))),
+            None => self
+                .peers
+                .iter_mut()
+                .find_map(|(rank, peer)| Some((*rank, peer.take_arrived(posted.tag)?))),
+        };
+        match arrived {
+            Some((rank, Arrived::Whole(bytes))) => {
+                deliver(rank, &bytes, posted.target, finished);
+                None
+            }
+            Some((rank, Arrived::Offered { id, bytes })) => Some((
+                rank,
+                self.accept((group, rank), (id, bytes), posted.target, finished),
+            )),
+            None => {
+                self.posted.push(posted);
+                None
+            }
+        }
+    }
+
+    /// The receiver of a long message has memory for it.
+    pub(crate) fn ready(&mut self, from: u32, id: u64) {
+        if let Some(peer) = self.peers.get_mut(&from)
+            && let Some(source) = peer.offered.remove(&id)
+        {
+            peer.sending.push_back(source);
+            peer.eager = 0;
+        }
+    }
+
+    /// The receiver of a long message expects another length.
+    pub(crate) fn refused(&mut self, from: u32, id: u64, expected: u64, finished: &mut Finished) {
+        let offered = self
+            .peers
+            .get_mut(&from)
+            .and_then(|peer| peer.offered.remove(&id));
+        if let Some(source) = offered {
+            let error = wrong_length(from, expected, source.bytes);
+            finished.push((source.completion, Err(error)));
+        }
+    }
+
+    /// Moves fragments to and from one peer. True if anything moved.
+    pub(crate) fn advance(
+        &mut self,
+        rank: u32,
+        route: &Route<'_>,
+        finished: &mut Finished,
+    ) -> Result<bool, LinkError> {
+        let Some(peer) = self.peers.get_mut(&rank) else {
+            return Ok(false);
+        };
+        let received = peer.receive(rank, route, finished)?;
+        let sent = peer.send(route, finished)?;
+        Ok(received || sent)
+    }
+
+    fn claim(&mut self, from: u32, tag: u64) -> Option<Target> {
+        let fits = |posted: &Posted| posted.tag == tag && posted.from.is_none_or(|f| f == from);
+        let position = self.posted.iter().position(fits)?;
+        Some(self.posted.remove(position).target)
+    }
+
+    fn arrive(&mut self, from: u32, tag: u64, what: Arrived) {
+        self.peers
+            .entry(from)
+            .or_default()
+            .arrived
+            .push_back((tag, what));
+    }
+
+    fn accept(
+        &mut self,
+        (group, from): (u64, u32),
+        (id, bytes): (u64, u64),
+        target: Target,
+        finished: &mut Finished,
+    ) -> Message {
+        if target.bytes != bytes {
+            let expected = target.bytes;
+            finished.push((target.completion, Err(wrong_length(from, expected, bytes))));
+            return Message::Refused {
+                group,
+                id,
+                expected,
+            };
+        }
+        target.completion.set_source(from);
+        self.peers
+            .entry(from)
+            .or_default()
+            .receiving
+            .push_back(target);
+        Message::Ready { group, id }
+    }
+}
+
+impl Peer {
+    /// The long messages to the peer that are not sent to their end.
+    fn sources(&self) -> impl Iterator<Item = &Source> {
+        let last = self.under_way.iter().filter_map(|(_, last)| last.as_ref());
+        self.offered.values().chain(&self.sending).chain(last)
+    }
+
+    /// The first message with this tag that nobody has asked for yet.
+    fn take_arrived(&mut self, tag: u64) -> Option<Arrived> {
+        let position = self.arrived.iter().position(|(other, _)| *other == tag)?;
+        self.arrived.remove(position).map(|(_, arrived)| arrived)
+    }
+
+    fn receive(
+        &mut self,
+        rank: u32,
+        route: &Route<'_>,
+        finished: &mut Finished,
+    ) -> Result<bool, LinkError> {
+        let base = route.channel.local.offset;
+        let sent = route
+            .pool
+            .word(base + route.layout.fragments_sent())
+            .load(Ordering::Acquire);
+        let before = self.fragments_taken;
+        while self.fragments_taken < sent {
+            let Some(target) = self.receiving.front() else {
+                return Err(LinkError::Protocol(
+                    "a fragment that nobody asked for".into(),
+                ));
+            };
+            let slot = (self.fragments_taken % FRAGMENTS as u64) as usize;
+            let bytes = FRAGMENT_BYTES.min(target.bytes - self.received);
+            let from = base + route.layout.fragment(slot);
+            let to = target.memory.wrapping_add(self.received as usize);
+            access::take(route.pool, from, to, bytes);
+            self.received += bytes;
+            self.fragments_taken += 1;
+            if self.received == target.bytes {
+                self.received = 0;
+                if let Some(target) = self.receiving.pop_front() {
+                    target.completion.set_source(rank);
+                    finished.push((target.completion, Ok(())));
+                }
+            }
+        }
+        if self.fragments_taken > before {
+            let Some(remote) = &route.channel.remote else {
+                return Ok(true);
+            };
+            let offset = remote.channel + route.layout.fragments_taken();
+            let signal = Signal {
+                offset,
+                value: self.fragments_taken,
+            };
+            // A sender that has left needs no credit; a link that failed is noticed when it is read.
+            let _ = route.link.signal(signal);
+        }
+        Ok(self.fragments_taken > before)
+    }
+
+    fn send(&mut self, route: &Route<'_>, finished: &mut Finished) -> Result<bool, LinkError> {
+        let Some(remote) = &route.channel.remote else {
+            return Ok(false);
+        };
+        let word = route.channel.local.offset + route.layout.fragments_taken();
+        let taken = route.pool.word(word).load(Ordering::Acquire);
+        let mut moved = self.let_go(route, finished)?;
+        while let Some(source) = self.sending.front()
+            && self.fragments_sent < taken.saturating_add(FRAGMENTS as u64)
+        {
+            let slot = (self.fragments_sent % FRAGMENTS as u64) as usize;
+            let bytes = FRAGMENT_BYTES.min(source.bytes - self.sent);
+            let within = route.layout.fragment(slot);
+            let mut piece = access::source(source.memory.wrapping_add(self.sent as usize), bytes);
+            if let Some(staging) = &route.channel.staging {
+                // What was there before has been taken in.
+                piece = access::stage(&[piece], route.pool, staging.offset + within);
+            }
+            let signal = Signal {
+                offset: remote.channel + route.layout.fragments_sent(),
+                value: self.fragments_sent + 1,
+            };
+            let (pool, offset) = (RegionKey::POOL, remote.channel + within);
+            let ticket = match route.link.put(pool, offset, &[piece], Some(signal))? {
+                Submission::Full => break,
+                Submission::Done => None,
+                Submission::UnderWay(ticket) => Some(ticket),
+            };
+            moved = true;
+            self.sent += bytes;
+            self.fragments_sent += 1;
+            let mut last = None;
+            if self.sent == source.bytes {
+                self.sent = 0;
+                last = self.sending.pop_front();
+            }
+            self.under_way.push_back((ticket, last));
+        }
+        self.let_go(route, finished)?;
+        Ok(moved)
+    }
+
+    /// Forgets the fragments that are complete, and ends the messages that they were the last of. True if there were any.
+    fn let_go(&mut self, route: &Route<'_>, finished: &mut Finished) -> Result<bool, LinkError> {
+        let before = self.under_way.len();
+        while let Some((ticket, _)) = self.under_way.front() {
+            if let Some(ticket) = *ticket
+                && !route.link.completed(ticket)?
+            {
+                break;
+            }
+            if let Some((_, last)) = self.under_way.pop_front() {
+                finished.extend(last.map(|source| (source.completion, Ok(()))));
+            }
+        }
+        Ok(self.under_way.len() < before)
+    }
+}
+
+fn deliver(from: u32, bytes: &[u8], target: Target, finished: &mut Finished) {
+    let result = if bytes.len() as u64 == target.bytes {
+        access::fill(target.memory, bytes);
+        target.completion.set_source(from);
+        Ok(())
+    } else {
+        Err(wrong_length(from, target.bytes, bytes.len() as u64))
+    };
+    finished.push((target.completion, result));
+}
+
+fn wrong_length(peer: u32, expected: u64, sent: u64) -> Error {
+    Error::Config(format!(
+        "point-to-point message with rank {peer}: {sent} bytes are sent but the receiver expects {expected}"
+    ))
+}

@@ -1,0 +1,256 @@
+//! The compiler: from a schedule to a program for the links of a group.
+
+use std::collections::BTreeSet;
+
+use weft_schedule::{Buffer, Claim, Encoding, Rank, Schedule, Slice, Step};
+use weft_transport::claim::CLAIMANTS;
+
+use super::instruction::{Instruction, Kernel, LocalStep, Location, Operand, Operands, Program};
+use crate::Error;
+use crate::channel::CLAIMS;
+
+impl Program {
+    /// Compiles a schedule. `mapped` says which ranks' memory this rank reaches.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the kernels lack a conversion between its element encodings.
+    pub(crate) fn compile(
+        schedule: &Schedule,
+        mapped: &dyn Fn(Rank) -> bool,
+    ) -> Result<Program, Error> {
+        let rank = schedule.rank;
+        let reached = |other: Rank| other == rank || mapped(other);
+        check_encodings(schedule, &reached)?;
+        let mut compiler = Compiler {
+            schedule,
+            reached: &reached,
+            operands: Vec::new(),
+            instructions: Vec::with_capacity(schedule.steps.len()),
+        };
+        for step in &schedule.steps {
+            compiler.step(step);
+        }
+        let Compiler {
+            operands,
+            instructions,
+            ..
+        } = compiler;
+        let slices = || schedule.steps.iter().flat_map(slices_of);
+        let receivers = slices().filter_map(|slice| match slice.buffer {
+            Buffer::Landing { from, .. } if from == rank => Some(slice.rank),
+            _ => None,
+        });
+        let senders = slices().filter_map(|slice| match slice.buffer {
+            Buffer::Landing { from, .. } if slice.rank == rank => Some(from),
+            _ => None,
+        });
+        let told = schedule.steps.iter().filter_map(|step| match step {
+            Step::Signal { to, .. } => Some(*to),
+            Step::Wait { from, .. } => Some(*from),
+            _ => None,
+        });
+        let touched = slices().map(|slice| slice.rank);
+        let claimants = schedule.steps.iter().filter_map(claim_of);
+        let claimants = claimants.flat_map(|claim| claim.by.iter().copied());
+        let involved = told.chain(touched).chain(claimants);
+        let claimable = |instruction: &Instruction| match instruction {
+            Instruction::Claimable { claim, owner, .. } => Some((*claim, *owner)),
+            _ => None,
+        };
+        let claims = || instructions.iter().filter_map(claimable);
+        Ok(Program {
+            neighbours: distinct(involved.filter(|other| *other != rank)),
+            claims: (claims().filter(|(_, owner)| *owner == rank))
+                .map(|(claim, _)| claim)
+                .collect(),
+            helps: claims().any(|(_, owner)| owner != rank),
+            receivers: distinct(receivers),
+            senders: distinct(senders),
+            shape: Schedule {
+                steps: Vec::new(),
+                ..schedule.clone()
+            },
+            operands,
+            instructions,
+        })
+    }
+}
+
+fn distinct(ranks: impl Iterator<Item = Rank>) -> Vec<Rank> {
+    ranks.collect::<BTreeSet<Rank>>().into_iter().collect()
+}
+
+fn slices_of(step: &Step) -> Vec<&Slice> {
+    match step {
+        Step::Copy { dsts, src, .. } => dsts.iter().chain([src]).collect(),
+        Step::Reduce { dsts, srcs, .. } => dsts.iter().chain(srcs).collect(),
+        Step::Signal { .. } | Step::Wait { .. } => vec![],
+    }
+}
+
+fn claim_of(step: &Step) -> Option<&Claim> {
+    match step {
+        Step::Copy { claim, .. } | Step::Reduce { claim, .. } => claim.as_ref(),
+        Step::Signal { .. } | Step::Wait { .. } => None,
+    }
+}
+
+struct Compiler<'a> {
+    schedule: &'a Schedule,
+    reached: &'a dyn Fn(Rank) -> bool,
+    operands: Vec<Operand>,
+    instructions: Vec<Instruction>,
+}
+
+impl Compiler<'_> {
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Copy { dsts, src, claim } => self.copy(dsts, src, claim.as_ref()),
+            Step::Reduce {
+                dsts,
+                srcs,
+                last,
+                claim,
+            } => {
+                let kernel = Kernel::Reduce { last: *last };
+                self.local(kernel, dsts, srcs, claim.as_ref());
+            }
+            Step::Signal { to, id } => self.signal(*to, *id),
+            Step::Wait { from, id } => self.instructions.push(Instruction::Wait {
+                from: *from,
+                id: *id,
+            }),
+        }
+    }
+
+    /// Splits a copy into what memory reaches and what links must carry.
+    fn copy(&mut self, dsts: &[Slice], src: &Slice, claim: Option<&Claim>) {
+        let reached = |dst: &Slice| (self.reached)(dst.rank);
+        let (near, far): (Vec<Slice>, Vec<Slice>) = dsts.iter().cloned().partition(reached);
+        for dst in far {
+            let put = Instruction::Put {
+                to: dst.rank,
+                dst: self.add(&dst),
+                src: self.add(src),
+                signal: None,
+            };
+            self.instructions.push(put);
+        }
+        if !near.is_empty() {
+            self.local(Kernel::Copy, &near, std::slice::from_ref(src), claim);
+        }
+    }
+
+    /// Who may claim a step maps all of its operands. Claims that there is no word for are not taken
+    /// over: their owner executes the step.
+    fn local(&mut self, kernel: Kernel, dsts: &[Slice], srcs: &[Slice], claim: Option<&Claim>) {
+        let first = self.operands.len() as u32;
+        for slice in dsts.iter().chain(srcs) {
+            self.add(slice);
+        }
+        let end = self.operands.len() as u32;
+        // A copy is as long as its source; all operands of a reduction are.
+        let (destinations, is_user) = (dsts.len() as u32, |i: &u32| {
+            self.operands[*i as usize].is_user()
+        });
+        let candidates = match kernel {
+            Kernel::Copy => end - 1..end,
+            Kernel::Reduce { .. } => first..end,
+        };
+        let step = LocalStep {
+            kernel,
+            operands: Operands { first, end },
+            destinations,
+            measured: candidates.into_iter().find(is_user).unwrap_or(first),
+        };
+        let instruction = match claim {
+            None => Instruction::Local(step),
+            Some(Claim { id, by }) => {
+                let owner = by[0];
+                let known = *id < CLAIMS && by.len() > 1 && by.iter().all(|by| *by < CLAIMANTS);
+                match (known, owner == self.schedule.rank) {
+                    (true, _) => Instruction::Claimable {
+                        claim: *id,
+                        owner,
+                        step,
+                    },
+                    (false, true) => Instruction::Local(step),
+                    (false, false) => return,
+                }
+            }
+        };
+        self.instructions.push(instruction);
+    }
+
+    /// Lets a put carry the signal that follows it.
+    fn signal(&mut self, to: Rank, id: u32) {
+        match self.instructions.last_mut() {
+            Some(Instruction::Put {
+                to: receiver,
+                signal: signal @ None,
+                ..
+            }) if *receiver == to => *signal = Some(id),
+            _ => self.instructions.push(Instruction::Signal { to, id }),
+        }
+    }
+
+    fn add(&mut self, slice: &Slice) -> u32 {
+        let Schedule {
+            collective,
+            ranks,
+            grid,
+            ..
+        } = self.schedule;
+        let rank = slice.rank;
+        // A buffer of one block begins at the rank's own.
+        let block = |is_block: bool| match is_block {
+            true => rank * (grid.chunks() / ranks),
+            false => 0,
+        };
+        let (location, origin) = match slice.buffer {
+            Buffer::Input => (Location::Input(rank), block(collective.input_is_block())),
+            Buffer::Output => (Location::Output(rank), block(collective.output_is_block())),
+            Buffer::Scratch { entry, base } => (Location::Scratch { rank, entry }, base),
+            Buffer::Landing { from, entry, base } if rank == self.schedule.rank => {
+                (Location::Receive { from, entry }, base)
+            }
+            Buffer::Landing { entry, base, .. } => {
+                (Location::PeerReceive { to: rank, entry }, base)
+            }
+        };
+        self.operands.push(Operand {
+            location,
+            chunks: slice.chunks.clone(),
+            origin,
+            encoding: slice.encoding,
+        });
+        self.operands.len() as u32 - 1
+    }
+}
+
+/// Refuses what the kernels have no conversion for, and puts that would have to convert: links carry
+/// bytes as they are. Both drivers of a program take all others.
+fn check_encodings(schedule: &Schedule, reached: &dyn Fn(Rank) -> bool) -> Result<(), Error> {
+    let native = |slice: &Slice| slice.encoding == Encoding::Native;
+    let known = |step: &Step| match step {
+        Step::Copy { dsts, src, .. } => {
+            let mut near = dsts.iter().filter(|dst| reached(dst.rank));
+            let mut far = dsts.iter().filter(|dst| !reached(dst.rank));
+            let to = near.clone().next().map(|dst| dst.encoding);
+            let fp8 = dsts
+                .iter()
+                .chain([src])
+                .any(|s| s.encoding == Encoding::Fp8);
+            !fp8 && near.all(|dst| Some(dst.encoding) == to)
+                && far.all(|dst| dst.encoding == src.encoding)
+        }
+        Step::Reduce { dsts, srcs, .. } => dsts.iter().chain(srcs).all(native),
+        Step::Signal { .. } | Step::Wait { .. } => true,
+    };
+    match schedule.steps.iter().all(known) {
+        true => Ok(()),
+        false => Err(Error::Unsupported(
+            "this schedule's element encodings".into(),
+        )),
+    }
+}

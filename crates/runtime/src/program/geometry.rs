@@ -1,0 +1,402 @@
+//! Geometry of one operation: which elements of the message its chunks and tiles have, and where they
+//! lie in each location.
+
+use weft_schedule::{Encoding, Grid, Schedule, entry_bytes};
+
+use super::instruction::{Location, Operand, Program};
+use crate::Error;
+use crate::call::{Call, Counts};
+use crate::channel::{
+    INLINE_HEADER, INLINE_LANDING, INLINE_LINE, INLINE_RANKS, INLINE_SCRATCH, Layout,
+};
+
+/// So many boundaries of chunks are computed once: divisions are what a short call would spend its
+/// time with.
+const FEW: usize = INLINE_RANKS + 1;
+
+/// The element at which each chunk begins, and at which the last one ends.
+#[derive(Clone, Debug)]
+struct Starts {
+    few: [u64; FEW],
+    /// Of all chunks, where counts are told one by one.
+    told: Vec<u64>,
+}
+
+/// How chunks map to elements and bytes.
+#[derive(Debug)]
+pub(crate) struct Geometry {
+    /// Of the message, or of what this rank receives.
+    output: Starts,
+    /// Of what this rank sends, where that is another list.
+    input: Option<Starts>,
+    elements: u64,
+    element_bytes: u64,
+    /// The number of tiles.
+    pub(crate) tiles: u64,
+    /// The elements of the largest part of a chunk that a tile takes.
+    largest: u64,
+    /// Where the entries of a receive buffer and of scratch memory begin, where they are many; see
+    /// [`Geometry::entry`].
+    receive: Vec<u64>,
+    scratch: Vec<u64>,
+    /// What lies in a slot before the entries of a receive buffer.
+    header: u64,
+    /// Bytes of the widest element that temporary entries have room for.
+    widest: u64,
+}
+
+impl Starts {
+    fn of_grid(grid: &Grid, elements: u64) -> Self {
+        let mut few = [0; FEW];
+        for (chunk, start) in (0..=grid.chunks()).zip(&mut few) {
+            *start = grid_start(grid, elements, chunk);
+        }
+        Starts {
+            few,
+            told: Vec::new(),
+        }
+    }
+
+    fn of_counts(counts: &[u64]) -> Self {
+        let mut told = vec![0];
+        for count in counts {
+            told.push(told[told.len() - 1] + count);
+        }
+        let mut few = [0; FEW];
+        for (start, told) in few.iter_mut().zip(&told) {
+            *start = *told;
+        }
+        Starts { few, told }
+    }
+
+    #[inline]
+    fn at(&self, shape: &Schedule, elements: u64, chunk: u32) -> u64 {
+        match self.few.get(chunk as usize) {
+            Some(start) => *start,
+            None => self.beyond(shape, elements, chunk),
+        }
+    }
+
+    #[cold]
+    fn beyond(&self, shape: &Schedule, elements: u64, chunk: u32) -> u64 {
+        let told = self.told.get(chunk as usize).copied();
+        told.unwrap_or_else(|| grid_start(&shape.grid, elements, chunk))
+    }
+
+    fn largest(&self, shape: &Schedule, elements: u64) -> u64 {
+        match self.told.is_empty() {
+            true => grid_largest(&shape.grid, elements),
+            false => (self.told.windows(2).map(|pair| pair[1] - pair[0]).max()).unwrap_or(0),
+        }
+    }
+}
+
+/// The element at which a chunk of a message begins. The blocks of a grid of blocks are equal here.
+fn grid_start(grid: &Grid, elements: u64, chunk: u32) -> u64 {
+    match grid {
+        Grid::Equal(chunks) | Grid::Blocks(chunks) => {
+            match elements.checked_mul(u64::from(chunk)) {
+                Some(product) => product / u64::from(*chunks),
+                None => (u128::from(elements) * u128::from(chunk) / u128::from(*chunks)) as u64,
+            }
+        }
+        Grid::Cuts(cuts) => cuts[chunk as usize].of(elements),
+    }
+}
+
+/// The elements of the largest chunk of a message.
+fn grid_largest(grid: &Grid, elements: u64) -> u64 {
+    match grid {
+        Grid::Equal(chunks) | Grid::Blocks(chunks) => elements.div_ceil(u64::from(*chunks)),
+        Grid::Cuts(cuts) => {
+            let lengths = cuts
+                .windows(2)
+                .map(|c| c[1].of(elements) - c[0].of(elements));
+            lengths.max().unwrap_or(0)
+        }
+    }
+}
+
+impl Geometry {
+    /// Lays out a call in tiles. `largest_chunk` is the largest chunk on any rank, where this rank
+    /// cannot know it. `tile_bytes` is the part of the largest chunk that a tile takes, if it shall be
+    /// less than fits.
+    pub(crate) fn tiled(
+        call: &Call,
+        shape: &Schedule,
+        layout: Layout,
+        largest_chunk: Option<u64>,
+        tile_bytes: Option<u64>,
+    ) -> Result<Self, Error> {
+        let elements = call.message_elements(shape.ranks);
+        let (output, input) = match &call.counts {
+            Counts::Equal(_) => (Starts::of_grid(&shape.grid, elements), None),
+            Counts::PerRank(list) => (Starts::of_counts(list), None),
+            Counts::PerPair { send, receive } => {
+                (Starts::of_counts(receive), Some(Starts::of_counts(send)))
+            }
+        };
+        let element_bytes = call.dtype.size() as u64;
+        let mut limits = layout.limits;
+        limits.chunk_bytes = limits.chunk_bytes.min(tile_bytes.unwrap_or(u64::MAX));
+        let sides = || [Some(&output), input.as_ref()].into_iter().flatten();
+        let largest_chunk = largest_chunk
+            .or_else(|| sides().map(|side| side.largest(shape, elements)).max())
+            .unwrap_or(0);
+        let Some(tiles) = limits.tiles(shape, largest_chunk, element_bytes) else {
+            return Err(Error::Unsupported(format!(
+                "this algorithm for {} with {} ranks: its temporary memory does not fit",
+                call.collective, shape.ranks
+            )));
+        };
+        let largest = largest_chunk.div_ceil(tiles);
+        let offsets = |widths: &[u32]| {
+            let next = |next: &mut u64, width: &u32| {
+                let start = *next;
+                *next += entry_bytes(*width, largest, element_bytes);
+                Some(start)
+            };
+            widths.iter().scan(0, next).collect()
+        };
+        Ok(Geometry {
+            receive: offsets(&shape.landing),
+            scratch: offsets(&shape.scratch),
+            output,
+            input,
+            elements,
+            element_bytes,
+            tiles,
+            largest,
+            header: 0,
+            widest: element_bytes,
+        })
+    }
+
+    /// Lays out a message of so many elements as one tile behind the header of its slots.
+    #[inline]
+    pub(crate) fn whole(program: &Program, elements: u64, element_bytes: u64, widest: u64) -> Self {
+        let largest = grid_largest(&program.shape.grid, elements);
+        Geometry {
+            output: Starts::of_grid(&program.shape.grid, elements),
+            input: None,
+            elements,
+            element_bytes,
+            tiles: 1,
+            largest,
+            receive: Vec::new(),
+            scratch: Vec::new(),
+            // A small payload lies in the header's own cache line.
+            header: match largest * element_bytes < INLINE_LINE {
+                true => INLINE_HEADER as u64,
+                false => (INLINE_HEADER as u64).next_multiple_of(INLINE_LINE),
+            },
+            widest,
+        }
+    }
+
+    /// The largest part of a chunk that a tile takes, in bytes.
+    pub(crate) fn tile_bytes(&self) -> u64 {
+        self.largest * self.element_bytes
+    }
+
+    /// The number of pieces in which the operands of a step are contiguous, told by the one that
+    /// measures it: neighbouring chunks are, where one tile has the whole of them.
+    #[inline]
+    pub(crate) fn pieces(&self, measured: &Operand) -> u32 {
+        match self.tiles {
+            1 => 1,
+            _ => measured.chunks.end - measured.chunks.start,
+        }
+    }
+
+    /// The elements of a piece that belong to a tile.
+    #[inline]
+    pub(crate) fn elements(
+        &self,
+        shape: &Schedule,
+        measured: &Operand,
+        piece: u32,
+        tile: u64,
+    ) -> u64 {
+        let starts = self.starts(measured);
+        if self.tiles == 1 {
+            let at = |chunk| starts.at(shape, self.elements, chunk);
+            return at(measured.chunks.end) - at(measured.chunks.start);
+        }
+        let (start, end) = self.cut(starts, shape, measured.chunks.start + piece, tile);
+        end - start
+    }
+
+    /// The bytes from the beginning of a location's slot to a piece of an operand; for user memory, from
+    /// the rank's buffer.
+    #[inline]
+    pub(crate) fn offset(&self, shape: &Schedule, operand: &Operand, piece: u32, tile: u64) -> u64 {
+        let starts = self.starts(operand);
+        let chunk = operand.chunks.start + piece;
+        let at = |chunk| starts.at(shape, self.elements, chunk);
+        let before = match (self.tiles, operand.is_user()) {
+            (1, _) => at(chunk).wrapping_sub(at(operand.origin)),
+            (_, true) => {
+                let (start, _) = self.cut(starts, shape, chunk, tile);
+                start.wrapping_sub(at(operand.origin))
+            }
+            (_, false) => {
+                let lengths = (operand.origin..chunk).map(|chunk| {
+                    let (start, end) = self.cut(starts, shape, chunk, tile);
+                    end - start
+                });
+                lengths.sum()
+            }
+        };
+        let bytes = before.wrapping_mul(self.width(operand.encoding));
+        match operand.location {
+            Location::Input(_) | Location::Output(_) => bytes,
+            Location::Scratch { entry, .. } => {
+                bytes + self.entry(&self.scratch, &shape.scratch, entry)
+            }
+            Location::Receive { entry, .. } | Location::PeerReceive { entry, .. } => {
+                bytes + self.header + self.entry(&self.receive, &shape.landing, entry)
+            }
+        }
+    }
+
+    /// The bytes of an element in an encoding.
+    #[inline]
+    fn width(&self, encoding: Encoding) -> u64 {
+        match encoding {
+            Encoding::Native => self.element_bytes,
+            other => other.bytes(1, self.element_bytes),
+        }
+    }
+
+    /// Where an entry begins: looked up, or added up where that was not worth a list.
+    #[inline]
+    fn entry(&self, offsets: &[u64], widths: &[u32], entry: u32) -> u64 {
+        match offsets.get(entry as usize) {
+            Some(offset) => *offset,
+            None => {
+                let before = widths[..entry as usize].iter();
+                before.map(|width| self.entry_bytes(*width)).sum()
+            }
+        }
+    }
+
+    fn entry_bytes(&self, width: u32) -> u64 {
+        (u64::from(width) * self.largest * self.widest).next_multiple_of(INLINE_LINE)
+    }
+
+    fn starts(&self, operand: &Operand) -> &Starts {
+        match (&self.input, operand.location) {
+            (Some(input), Location::Input(_)) => input,
+            _ => &self.output,
+        }
+    }
+
+    /// The elements of a chunk that belong to a tile: the first, and the one behind the last.
+    fn cut(&self, starts: &Starts, shape: &Schedule, chunk: u32, tile: u64) -> (u64, u64) {
+        let at = |chunk| starts.at(shape, self.elements, chunk);
+        let (start, end) = (at(chunk), at(chunk + 1));
+        let part = |tile: u64| {
+            start + (u128::from(end - start) * u128::from(tile) / u128::from(self.tiles)) as u64
+        };
+        (part(tile), part(tile + 1))
+    }
+
+    /// The elements of the message's chunk that belong to a tile: the first, and the one behind the last.
+    pub(crate) fn chunk(&self, shape: &Schedule, chunk: u32, tile: u64) -> (u64, u64) {
+        self.cut(&self.output, shape, chunk, tile)
+    }
+
+    pub(crate) fn element_bytes(&self) -> u64 {
+        self.element_bytes
+    }
+}
+
+impl Program {
+    /// Whether the temporary entries of a message of so many elements have room in the slots of the
+    /// calling-thread path.
+    pub(crate) fn fits_calling_thread(&self, elements: u64, widest: u64) -> bool {
+        let largest = grid_largest(&self.shape.grid, elements);
+        let total = |widths: &[u32]| -> u64 {
+            let bytes =
+                |width: &u32| (u64::from(*width) * largest * widest).next_multiple_of(INLINE_LINE);
+            widths.iter().map(bytes).sum()
+        };
+        total(&self.shape.landing) <= INLINE_LANDING && total(&self.shape.scratch) <= INLINE_SCRATCH
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_kernels::DType;
+    use weft_schedule::Collective;
+
+    use super::*;
+    use crate::call::{Op, Tiling};
+
+    fn shape(grid: Grid, landing: Vec<u32>) -> Schedule {
+        Schedule {
+            collective: Collective::AllReduce,
+            ranks: 4,
+            rank: 0,
+            grid,
+            scratch: vec![],
+            landing,
+            steps: vec![],
+        }
+    }
+
+    fn call(elements: u64) -> Call {
+        Call {
+            collective: Collective::AllReduce,
+            dtype: DType::F32,
+            op: Op::Sum,
+            input: std::ptr::null(),
+            output: std::ptr::null_mut(),
+            counts: Counts::Equal(elements),
+            priority: 0,
+            timeout: None,
+            algorithm: None,
+            tiling: Tiling::default(),
+        }
+    }
+
+    #[test]
+    fn tiles_cover_every_chunk_once() {
+        for elements in [0, 1, 3, 7, 1000, 1_000_003, 50_000_017] {
+            let shape = shape(Grid::Equal(4), vec![1, 1]);
+            let layout = Layout::new(4);
+            let geometry = Geometry::tiled(&call(elements), &shape, layout, None, None).unwrap();
+            let mut next = 0;
+            for chunk in 0..4 {
+                for tile in 0..geometry.tiles {
+                    let (start, end) = geometry.chunk(&shape, chunk, tile);
+                    assert_eq!(start, next);
+                    assert!(end - start <= elements.div_ceil(4).div_ceil(geometry.tiles));
+                    next = end;
+                }
+            }
+            assert_eq!(next, elements);
+            let largest = elements.div_ceil(4).div_ceil(geometry.tiles);
+            let end = geometry.receive[1] + entry_bytes(1, largest, 4);
+            assert!(end <= layout.limits.landing_bytes);
+        }
+    }
+
+    #[test]
+    fn chunks_lie_alike_whether_their_boundaries_are_few_or_many() {
+        for chunks in [3, 16, 17, 40] {
+            let grid = Grid::Equal(chunks);
+            let starts = Starts::of_grid(&grid, 1003);
+            let shape = shape(grid.clone(), vec![]);
+            for chunk in 0..=chunks {
+                let at = starts.at(&shape, 1003, chunk);
+                assert_eq!(
+                    at,
+                    grid_start(&grid, 1003, chunk),
+                    "chunk {chunk} of {chunks}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Compiled programs: what one rank does in a collective, with its operands resolved as far as the
+//! links of its group tell.
+
+use std::ops::Range;
+
+use weft_kernels::DType;
+use weft_schedule::{Encoding, Rank, Schedule, SignalId};
+
+/// Which memory an operand lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Location {
+    /// A rank's source memory.
+    Input(Rank),
+    /// A rank's destination memory.
+    Output(Rank),
+    /// A rank's temporary memory.
+    Scratch { rank: Rank, entry: u32 },
+    /// This rank's receive buffer for a peer.
+    Receive { from: Rank, entry: u32 },
+    /// A peer's receive buffer for this rank.
+    PeerReceive { to: Rank, entry: u32 },
+}
+
+/// Some chunks of a message, and where they lie.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Operand {
+    pub(crate) location: Location,
+    pub(crate) chunks: Range<u32>,
+    /// The chunk that lies at the location's beginning.
+    pub(crate) origin: u32,
+    pub(crate) encoding: Encoding,
+}
+
+impl Operand {
+    /// Whether it lies in the caller's memory, where chunks lie as in the message.
+    pub(crate) fn is_user(&self) -> bool {
+        matches!(self.location, Location::Input(_) | Location::Output(_))
+    }
+
+    /// The type of its elements in a message of this type.
+    pub(crate) fn dtype(&self, message: DType) -> DType {
+        match self.encoding {
+            Encoding::Native => message,
+            Encoding::F32 => DType::F32,
+            Encoding::F16 => DType::F16,
+            // Programs with fp8 operands are refused when they are compiled.
+            Encoding::Bf16 | Encoding::Fp8 => DType::Bf16,
+        }
+    }
+}
+
+/// Some consecutive operands of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Operands {
+    pub(super) first: u32,
+    pub(super) end: u32,
+}
+
+/// How a step makes its destinations of its sources.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kernel {
+    /// Copies the one source, converting where encodings differ.
+    Copy,
+    /// Combines the sources; `last`: every contribution is now in.
+    Reduce { last: bool },
+}
+
+/// What a rank does within memory that it reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LocalStep {
+    pub(crate) kernel: Kernel,
+    /// The destinations, then the sources.
+    pub(crate) operands: Operands,
+    /// How many of them are destinations.
+    pub(crate) destinations: u32,
+    /// The operand that tells how many elements: one in the caller's memory, if there is any.
+    pub(crate) measured: u32,
+}
+
+/// One thing that a rank does: a step of the schedule, bound to the links of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Instruction {
+    /// Copies or reduces.
+    Local(LocalStep),
+    /// Sends `src` into a peer's receive buffer over its link, and then the signal.
+    Put {
+        to: Rank,
+        dst: u32,
+        src: u32,
+        signal: Option<SignalId>,
+    },
+    /// Sends a signal.
+    Signal { to: Rank, id: SignalId },
+    /// Waits for a signal.
+    Wait { from: Rank, id: SignalId },
+    /// Copies or reduces, unless another of the ranks that may do so has: see `execution/claims.rs`.
+    Claimable {
+        claim: u32,
+        owner: Rank,
+        step: LocalStep,
+    },
+}
+
+/// A schedule, compiled for one rank of one group.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Program {
+    pub(crate) instructions: Vec<Instruction>,
+    pub(super) operands: Vec<Operand>,
+    /// The schedule without its steps: how the message and temporary memory are divided.
+    pub(crate) shape: Schedule,
+    /// The other ranks that it exchanges anything with.
+    pub(crate) neighbours: Vec<Rank>,
+    /// The steps that others may take over from this rank.
+    pub(crate) claims: Vec<u32>,
+    /// Whether this rank may take over steps from others.
+    pub(crate) helps: bool,
+    /// The ranks in whose receive buffers this rank writes.
+    pub(crate) receivers: Vec<Rank>,
+    /// The ranks that write in this rank's receive buffers.
+    pub(crate) senders: Vec<Rank>,
+}
+
+impl Program {
+    pub(crate) fn operand(&self, index: u32) -> &Operand {
+        &self.operands[index as usize]
+    }
+
+    pub(crate) fn operands(&self, some: Operands) -> &[Operand] {
+        &self.operands[some.first as usize..some.end as usize]
+    }
+}

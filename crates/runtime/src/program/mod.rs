@@ -1,0 +1,11 @@
+//! Programs: schedules compiled for the links of a group, and where their operands lie.
+
+mod compile;
+mod geometry;
+mod in_step;
+mod instruction;
+mod plan;
+
+pub(crate) use geometry::Geometry;
+pub(crate) use instruction::{Instruction, Kernel, LocalStep, Location, Operand, Program};
+pub(crate) use plan::Plan;

@@ -1,0 +1,19 @@
+//! Plans: compiled programs with what bounds their tiles and what names them.
+
+use weft_algorithms::Memory;
+
+use super::Program;
+
+/// What an operation in a lane runs by.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) program: Program,
+    /// The memory that it is for.
+    pub(crate) memory: Memory,
+    /// The part of a fingerprint that names it: a hash, the same on all ranks that mean the same. Never 0.
+    pub(crate) short: u16,
+    /// The part of the largest chunk that one tile takes, in bytes, if it shall be less than fits.
+    pub(crate) tile_bytes: Option<u64>,
+    /// The most tiles that may be under way.
+    pub(crate) tiles_in_flight: usize,
+}

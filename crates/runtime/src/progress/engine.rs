@@ -1,0 +1,432 @@
+//! Who drives progress: one thread at a time per endpoint, be it a caller that waits or the progress thread.
+//!
+//! [Note: Driving] Whoever holds the `driving` flag runs passes over the state until what it waits for is over, and is
+//! the only one to sleep on the bell. A blocking call takes the flag if it is free, so that a small operation
+//! never leaves the calling thread. The progress thread takes it whenever something is under way and nobody else
+//! drives; between operations it sleeps on the links' descriptors, so that news of a death travels through idle ranks too. Threads
+//! that find the flag taken park on their operation's completion.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use weft_transport::{Sleep, Woken, fork};
+
+use super::poller::Poller;
+use super::state::State;
+use crate::Error;
+use crate::bootstrap::Endpoint;
+use crate::call::{Completion, Finished};
+use crate::execution::Patience;
+
+/// How a wait ended, where the operation did not fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waited {
+    /// The operation is done.
+    Done,
+    /// The time given to the wait is over; the operation goes on.
+    NotYet,
+    /// The caller's `interrupted` returned true; the operation goes on.
+    Interrupted,
+}
+
+/// How often a waiting thread asks whether it has been interrupted.
+const INTERRUPT_POLL: Duration = Duration::from_millis(50);
+/// A driver that makes progress looks at the clock once in so many passes.
+const PASSES_PER_LOOK: u32 = 64;
+/// How often a driver steps aside for threads that want the state, before it goes on.
+const YIELDS: u32 = 100;
+/// How long the progress thread sleeps at most.
+const IDLE: Duration = Duration::from_millis(100);
+/// How long an endpoint that ends waits for peers to take what is queued for them.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Progress for one endpoint. The progress thread ends with the last group or operation that refers to it.
+pub(crate) struct Engine {
+    endpoint: Arc<Endpoint>,
+    state: Mutex<State>,
+    /// Threads that want the state; the driver lets them have it.
+    contenders: AtomicUsize,
+    driving: AtomicBool,
+    /// The number of things under way.
+    pending: AtomicUsize,
+    poller: Poller,
+    /// Whether the progress thread has been asked to look again.
+    kicked: Mutex<bool>,
+    kick: Condvar,
+    /// What the progress thread is doing: see [`Engine::hand_over`].
+    whereabouts: AtomicU8,
+    /// The most ranks of any group that share this machine.
+    crowd: AtomicUsize,
+    cores: usize,
+    generation: u64,
+}
+
+/// The progress thread is running, or about to look at `pending`.
+const UP: u8 = 0;
+/// It sleeps on descriptors.
+const POLLING: u8 = 1;
+/// It sleeps until it is kicked, because somebody else drives.
+const RESTING: u8 = 2;
+
+impl Engine {
+    /// Starts progress for an endpoint.
+    pub(crate) fn start(endpoint: Arc<Endpoint>) -> Result<Arc<Engine>, Error> {
+        let poller = Poller::new().map_err(|e| Error::Internal(format!("epoll: {e}")))?;
+        let engine = Arc::new(Engine {
+            state: Mutex::new(State::new(endpoint.clone(), poller.clone())),
+            endpoint,
+            contenders: AtomicUsize::new(0),
+            driving: AtomicBool::new(false),
+            pending: AtomicUsize::new(0),
+            poller,
+            kicked: Mutex::new(false),
+            kick: Condvar::new(),
+            whereabouts: AtomicU8::new(UP),
+            crowd: AtomicUsize::new(1),
+            // Counts affinity and the cgroup's quota.
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            generation: fork::generation(),
+        });
+        let (newcomers, poller) = (engine.lock().newcomers.clone(), engine.poller.clone());
+        let bell = engine.endpoint.bell().clone();
+        engine.endpoint.on_link(Box::new(move |link| {
+            newcomers.add(link);
+            // Whether a driver sleeps, or the progress thread idles.
+            bell.ring();
+            poller.wake();
+        }));
+        let progress = Arc::downgrade(&engine);
+        std::thread::Builder::new()
+            .name("weft-progress".into())
+            .spawn(move || progress_thread(&progress))
+            .map_err(|e| Error::Internal(format!("cannot start the progress thread: {e}")))?;
+        Ok(engine)
+    }
+
+    pub(crate) fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// An error in a forked child: the engine and its threads are the parent's.
+    pub(crate) fn check_generation(&self) -> Result<(), Error> {
+        if self.generation == fork::generation() {
+            return Ok(());
+        }
+        let what =
+            "using weft in a forked child of the process that made the group; make a new one there";
+        Err(Error::Unsupported(what.into()))
+    }
+
+    /// Changes the state, then ends what has ended by it.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut State, &mut Finished) -> T) -> T {
+        self.contenders.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.lock();
+        self.contenders.fetch_sub(1, Ordering::Relaxed);
+        let mut finished = Finished::new();
+        state.adopt();
+        let result = change(&mut state, &mut finished);
+        // What was queued must not wait for the next pass: perhaps nothing is under way here.
+        state.flush(&mut finished);
+        self.pending.store(state.pending(), Ordering::SeqCst);
+        drop(state);
+        finish(finished);
+        result
+    }
+
+    /// Makes sure that somebody drives what is under way: wakes the driver if it sleeps, or the progress thread.
+    pub(crate) fn hand_over(&self) {
+        if self.pending.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        if self.driving.load(Ordering::SeqCst) {
+            self.endpoint.bell().ring();
+        } else {
+            self.rouse();
+        }
+    }
+
+    /// Wakes the progress thread, wherever it sleeps.
+    fn rouse(&self) {
+        match self.whereabouts.load(Ordering::SeqCst) {
+            POLLING => self.poller.wake(),
+            RESTING => {
+                *self.kicked.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                self.kick.notify_one();
+            }
+            _ => {}
+        }
+    }
+
+    /// How patiently a calling thread may poll.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::new(self.crowd.load(Ordering::Relaxed), self.cores)
+    }
+
+    /// Takes note that so many ranks share this machine.
+    pub(crate) fn crowd(&self, ranks: usize) {
+        self.crowd.fetch_max(ranks, Ordering::Relaxed);
+    }
+
+    /// Waits until an operation is over, driving progress where nobody else does.
+    pub(crate) fn wait(
+        &self,
+        completion: &Completion,
+        deadline: Option<Instant>,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Waited {
+        if completion.is_over() {
+            return Waited::Done;
+        }
+        let mut watch = Watch::new(deadline, interrupted);
+        while !completion.is_over() {
+            let waited = if let Some(turn) = self.take_over() {
+                let waited = self.drive(self.patience(), &|| completion.is_over(), &mut watch);
+                drop(turn);
+                self.hand_over();
+                waited
+            } else {
+                // The driver may be asleep, and know nothing of this operation.
+                self.endpoint.bell().ring();
+                let free = || !self.driving.load(Ordering::SeqCst);
+                completion.park(watch.patience(), free);
+                watch.look()
+            };
+            if let Some(waited) = waited {
+                return waited;
+            }
+        }
+        Waited::Done
+    }
+
+    /// The right to drive, if nobody has it.
+    fn take_over(&self) -> Option<Turn<'_>> {
+        let free = self
+            .driving
+            .compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed);
+        // Lazily: a right that was never held must not be given back.
+        free.is_ok().then(|| Turn {
+            driving: &self.driving,
+        })
+    }
+
+    /// Runs passes until `over`, or until the watch says why to stop before.
+    fn drive(
+        &self,
+        patience: Patience,
+        over: &dyn Fn() -> bool,
+        watch: &mut Watch<'_>,
+    ) -> Option<Waited> {
+        let (mut idle, mut passes) = (0, 0_u32);
+        loop {
+            let progressed = self.pass();
+            if over() {
+                return None;
+            }
+            passes = passes.wrapping_add(1);
+            if passes.is_multiple_of(PASSES_PER_LOOK)
+                && let Some(waited) = watch.look()
+            {
+                return Some(waited);
+            }
+            idle = if progressed { 0 } else { idle + 1 };
+            if progressed || patience.pause(idle) {
+                continue;
+            }
+            if let Some(waited) = watch.look() {
+                return Some(waited);
+            }
+            if self.sleep(watch.patience(), over) {
+                idle = 0;
+            }
+        }
+    }
+
+    /// Sleeps until something happens. True if there was progress while falling asleep.
+    fn sleep(&self, time: Duration, over: &dyn Fn() -> bool) -> bool {
+        let (sockets, time) = {
+            let state = self.lock();
+            let next = state
+                .groups
+                .values()
+                .filter_map(|group| group.next_deadline())
+                .min();
+            let left = next.map_or(time, |next| next.saturating_duration_since(Instant::now()));
+            (
+                state.manual_progress,
+                time.min(left + Duration::from_millis(1)),
+            )
+        };
+        let mode = if sockets {
+            Sleep::Descriptors(self.poller.descriptor())
+        } else {
+            Sleep::Futex
+        };
+        let mut progressed = false;
+        let mut ready = || {
+            progressed = self.pass();
+            progressed || over()
+        };
+        if self.endpoint.bell().sleep(mode, &mut ready, time) == Woken::Knocked {
+            self.lock().knocked = true;
+        }
+        progressed
+    }
+
+    /// One pass over the state. True if anything moved.
+    fn pass(&self) -> bool {
+        for _ in 0..YIELDS {
+            if self.contenders.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        let mut finished = Finished::new();
+        let mut state = self.lock();
+        let progressed = state.pass(&mut finished);
+        self.pending.store(state.pending(), Ordering::SeqCst);
+        drop(state);
+        let ended = !finished.is_empty();
+        finish(finished);
+        progressed || ended
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One turn of the progress thread.
+    fn turn(&self) {
+        let right = if self.has_work() {
+            self.take_over()
+        } else {
+            None
+        };
+        if right.is_some() {
+            // Meanwhile the callers compute: that is twice as many threads.
+            let threads = 2 * self.crowd.load(Ordering::Relaxed);
+            let patience = Patience::new(threads, self.cores);
+            let mut never = || false;
+            self.drive(
+                patience,
+                &|| !self.has_work(),
+                &mut Watch::new(None, &mut never),
+            );
+        } else if self.driving.load(Ordering::SeqCst) {
+            self.rest();
+        } else {
+            self.idle();
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.pending.load(Ordering::SeqCst) > 0
+    }
+
+    /// Sleeps while nothing is under way: only the links can bring news, by their descriptors or, those that have none, by a
+    /// knock, which is looked for now and then.
+    fn idle(&self) {
+        self.whereabouts.store(POLLING, Ordering::SeqCst);
+        let events = !self.has_work() && !self.poller.wait(IDLE).is_empty();
+        self.whereabouts.store(UP, Ordering::SeqCst);
+        let knocked = self.endpoint.bell().take_knock();
+        if knocked {
+            self.lock().knocked = true;
+        }
+        if (events || knocked)
+            && let Some(_turn) = self.take_over()
+        {
+            self.pass();
+        }
+    }
+
+    /// Sleeps while somebody else drives.
+    fn rest(&self) {
+        let mut kicked = self.kicked.lock().unwrap_or_else(PoisonError::into_inner);
+        self.whereabouts.store(RESTING, Ordering::SeqCst);
+        if !*kicked && self.driving.load(Ordering::SeqCst) {
+            let waited = self.kick.wait_timeout(kicked, IDLE);
+            kicked = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        self.whereabouts.store(UP, Ordering::SeqCst);
+        *kicked = false;
+    }
+}
+
+impl Drop for Engine {
+    /// Sends what is still queued, as far as the peers take it. In a forked child everything is the parent's.
+    fn drop(&mut self) {
+        if self.generation != fork::generation() {
+            return;
+        }
+        let until = Instant::now() + LINGER;
+        let mut finished = Finished::new();
+        while self.lock().unsent() && Instant::now() < until {
+            self.lock().resume(&mut finished);
+            std::thread::yield_now();
+        }
+        finish(finished);
+    }
+}
+
+/// The right to drive. Given back on drop, also if a pass panics.
+struct Turn<'a> {
+    driving: &'a AtomicBool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.driving.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Whether a waiting thread should stop waiting for other reasons than the end of its operation.
+struct Watch<'a> {
+    deadline: Option<Instant>,
+    interrupted: &'a mut dyn FnMut() -> bool,
+    asked: Instant,
+}
+
+impl<'a> Watch<'a> {
+    fn new(deadline: Option<Instant>, interrupted: &'a mut dyn FnMut() -> bool) -> Self {
+        Watch {
+            deadline,
+            interrupted,
+            asked: Instant::now(),
+        }
+    }
+
+    /// How long to sleep at most before looking again.
+    fn patience(&self) -> Duration {
+        let left = self
+            .deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        left.map_or(INTERRUPT_POLL, |left| left.min(INTERRUPT_POLL))
+    }
+
+    fn look(&mut self) -> Option<Waited> {
+        let now = Instant::now();
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            return Some(Waited::NotYet);
+        }
+        if now - self.asked >= INTERRUPT_POLL {
+            self.asked = now;
+            if (self.interrupted)() {
+                return Some(Waited::Interrupted);
+            }
+        }
+        None
+    }
+}
+
+fn finish(finished: Finished) {
+    for (completion, result) in finished {
+        completion.finish(result);
+    }
+}
+
+fn progress_thread(engine: &Weak<Engine>) {
+    while let Some(engine) = engine.upgrade() {
+        engine.turn();
+    }
+}

@@ -1,0 +1,464 @@
+//! What arrives besides data, and what goes wrong.
+//!
+//! A death is seen as the end of a link. It floods over all links, so that ranks that have no link to the dead one learn of it
+//! as well. A timeout, a desync and an abort flood to the members of the group in the same way.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_transport::{EndpointId, Link, LinkError, RegionKey};
+
+use super::dispatch::Letter;
+use super::group_state::GroupState;
+use super::state::State;
+use crate::Error;
+use crate::call::{Fingerprint, Finished};
+use crate::channel::{ENVELOPE_BYTES, Message};
+use crate::execution::Failure;
+
+/// A rank that waits longer than this asks whether the others made the same call.
+const QUERY_AFTER: Duration = Duration::from_secs(1);
+
+impl State {
+    /// Acts on a message.
+    pub(crate) fn handle(&mut self, letter: Letter<'_>, finished: &mut Finished) {
+        let Some(id) = letter.message.group() else {
+            if let Message::Dead { endpoint, detail } = letter.message {
+                self.dead(EndpointId(endpoint), &detail, finished);
+            }
+            return;
+        };
+        let Some(group) = self.groups.get_mut(&id) else {
+            return self.keep(letter);
+        };
+        let Some(rank) = group.connections.rank_of(letter.from) else {
+            return;
+        };
+        let result = match letter.message {
+            Message::Grant {
+                channel, scratch, ..
+            } => self.grant(id, rank, (channel, scratch)),
+            Message::Detach { .. } => {
+                self.departed(id, rank);
+                Ok(())
+            }
+            Message::Symmetric {
+                id: piece,
+                bytes,
+                region,
+                ..
+            } => {
+                let (ranks, link) = (group.size(), &group.connections.links[rank as usize]);
+                let part = link
+                    .as_ref()
+                    .and_then(|link| link.memory(RegionKey(region)));
+                (group.executor.symmetric).arrived(rank, ranks, piece, bytes, part);
+                Ok(())
+            }
+            Message::Released { id: piece, .. } => {
+                group.executor.symmetric.released(rank, piece);
+                Ok(())
+            }
+            Message::Broken { error, .. } => {
+                group.told_broken(error, finished);
+                Ok(())
+            }
+            Message::Query {
+                sequence,
+                fingerprint,
+                ..
+            } => {
+                group.answer(rank, sequence, fingerprint);
+                Ok(())
+            }
+            Message::Different {
+                sequence,
+                fingerprint,
+                ..
+            } => {
+                let mine = group.executor.order().recall(sequence);
+                let error = group.desync(sequence, rank, mine, fingerprint);
+                group.fail_and_tell(&error, finished);
+                Ok(())
+            }
+            message => self.point_to_point(id, rank, message, &letter.payload, finished),
+        };
+        if let Err(failure) = result {
+            self.fail(id, u64::MAX, failure, finished);
+        }
+    }
+
+    fn grant(&mut self, id: u64, rank: u32, offsets: (u64, u64)) -> Result<(), Failure> {
+        self.answer_grant(id, rank)?;
+        match self.groups.get_mut(&id) {
+            // Without a channel, the link has ended since: who needs it is told when it asks for it.
+            Some(group) if group.connections.channels[rank as usize].is_some() => group
+                .granted(rank, offsets)
+                .map_err(|error| Failure::Link(rank, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A peer that grants wants a channel: makes sure that there is one in return.
+    fn answer_grant(&mut self, id: u64, rank: u32) -> Result<(), Failure> {
+        let Some(group) = self.groups.get(&id) else {
+            return Ok(());
+        };
+        let peer = group.connections.meeting.members[rank as usize].address.id;
+        let kind = group.connections.meeting.kind(group.connections.rank, rank);
+        let mut links = self.links.values().map(|watched| &watched.link);
+        let link = links
+            .find(|link| link.peer() == peer && link.kind() == kind)
+            .cloned();
+        let (Some(group), Some(link)) = (self.groups.get_mut(&id), link) else {
+            return Ok(());
+        };
+        (group.connections)
+            .open_channel(self.endpoint.pool(), rank, &link)
+            .map_err(Failure::Other)
+    }
+
+    /// A link to an endpoint, of whatever kind.
+    pub(crate) fn any_link_to(&self, endpoint: EndpointId) -> Option<Arc<dyn Link>> {
+        let mut links = self.links.values().map(|watched| &watched.link);
+        links.find(|link| link.peer() == endpoint).cloned()
+    }
+
+    fn point_to_point(
+        &mut self,
+        id: u64,
+        rank: u32,
+        message: Message,
+        payload: &[u8],
+        finished: &mut Finished,
+    ) -> Result<(), Failure> {
+        let linked = |state: &State| {
+            state
+                .groups
+                .get(&id)
+                .is_some_and(|g| g.connections.is_linked(rank))
+        };
+        if !linked(self) {
+            self.answer_grant(id, rank)?;
+        }
+        let Some(group) = self.groups.get_mut(&id) else {
+            return Ok(());
+        };
+        let answer = match message {
+            Message::Eager { tag, .. } => {
+                group.mailbox.whole(rank, tag, payload, finished);
+                None
+            }
+            Message::Offer {
+                tag,
+                id: offer,
+                bytes,
+                ..
+            } => group
+                .mailbox
+                .offered((id, rank), tag, (offer, bytes), finished),
+            Message::Ready { id: offer, .. } => {
+                group.mailbox.ready(rank, offer);
+                None
+            }
+            Message::Refused {
+                id: offer,
+                expected,
+                ..
+            } => {
+                group.mailbox.refused(rank, offer, expected, finished);
+                None
+            }
+            _ => None,
+        };
+        match (answer, &group.connections.links[rank as usize]) {
+            (Some(answer), Some(link)) => {
+                let sent = link.mail(&[answer.envelope(&mut [0; ENVELOPE_BYTES])]);
+                sent.map_err(|error| Failure::Link(rank, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A link is of no more use.
+    pub(crate) fn link_ended(
+        &mut self,
+        key: u64,
+        link: &Arc<dyn Link>,
+        error: LinkError,
+        finished: &mut Finished,
+    ) {
+        self.unwatch(key);
+        // Where sending failed, what the peer had to say before may still be unread.
+        let _ = self.take_in(link, <dyn Link>::receive, finished);
+        let peer = link.peer();
+        let same = |other: &Arc<dyn Link>| other.peer() == peer && other.kind() == link.kind();
+        match error {
+            // One of two links that were made at the same moment.
+            LinkError::Left if self.links.values().any(|watched| same(&watched.link)) => {}
+            LinkError::Left => self.left(peer),
+            error => self.dead(peer, &error.to_string(), finished),
+        }
+    }
+
+    /// A peer has said goodbye. What it has sent is there; what waits for more from it will fail.
+    fn left(&mut self, peer: EndpointId) {
+        for (id, rank) in self.memberships(peer) {
+            self.departed(id, rank);
+        }
+        self.endpoint.forget(peer);
+    }
+
+    /// The groups of an endpoint, and its ranks there.
+    fn memberships(&self, peer: EndpointId) -> Vec<(u64, u32)> {
+        let ranks = self
+            .groups
+            .iter()
+            .map(|(id, group)| (*id, group.connections.rank_of(peer)));
+        ranks.filter_map(|(id, rank)| Some((id, rank?))).collect()
+    }
+
+    /// A peer does not touch its channel of a group any more. Where this rank has closed the group, the channel's memory
+    /// is free now, and the last one to depart ends the group.
+    fn departed(&mut self, id: u64, rank: u32) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        group.connections.left[rank as usize] = true;
+        if group.closed {
+            group
+                .connections
+                .release_channel(rank, self.endpoint.pool());
+            if group.connections.channels.iter().all(Option::is_none) {
+                self.remove_group(id);
+            }
+        }
+    }
+
+    /// Ends groups whose messages wait for a peer that has left, once all that it has sent is taken in.
+    pub(crate) fn fail_bereft(&mut self, finished: &mut Finished) {
+        for group in self
+            .groups
+            .values_mut()
+            .filter(|group| group.mailbox.pending() > 0)
+        {
+            let bereft =
+                |rank: &u32| group.connections.left[*rank as usize] && group.mailbox.needs(*rank);
+            if let Some(rank) = (0..group.size()).find(bereft) {
+                let error = Error::from_link(
+                    LinkError::Left,
+                    Some(rank),
+                    group.connections.host_name(rank),
+                );
+                group.fail_and_tell(&error, finished);
+            }
+        }
+    }
+
+    /// A process is gone: breaks its groups, and tells everybody.
+    fn dead(&mut self, peer: EndpointId, detail: &str, finished: &mut Finished) {
+        if peer == self.endpoint.id() || self.known_dead.insert(peer, detail.into()).is_some() {
+            return;
+        }
+        self.lose(peer, detail, finished);
+        let news = Message::Dead {
+            endpoint: peer.0,
+            detail: detail.into(),
+        }
+        .encode();
+        for watched in self.links.values() {
+            // A link that fails is noticed when it is read.
+            let _ = watched.link.message(&news);
+        }
+        self.endpoint.forget(peer);
+    }
+
+    /// Breaks the groups of an endpoint that is gone.
+    pub(crate) fn lose(&mut self, peer: EndpointId, detail: &str, finished: &mut Finished) {
+        for (id, rank) in self.memberships(peer) {
+            if let Some(group) = self
+                .groups
+                .get_mut(&id)
+                .filter(|group| !group.connections.left[rank as usize])
+            {
+                let host = group.connections.host_name(rank).to_string();
+                let error = Error::PeerLost {
+                    rank: Some(rank),
+                    host,
+                    detail: detail.into(),
+                };
+                group.fail(&error, finished);
+            }
+            self.departed(id, rank);
+        }
+    }
+
+    /// Ends a group over what an operation has met.
+    pub(crate) fn fail(
+        &mut self,
+        id: u64,
+        sequence: u64,
+        failure: Failure,
+        finished: &mut Finished,
+    ) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        let error = match failure {
+            Failure::Desync { rank, mine, theirs } => {
+                group.desync(sequence, rank, Some(mine), theirs)
+            }
+            Failure::Other(error) => error,
+            Failure::Link(rank, error @ (LinkError::Gone(_) | LinkError::Protocol(_))) => {
+                let peer = group.connections.meeting.members[rank as usize].address.id;
+                return self.dead(peer, &error.to_string(), finished);
+            }
+            Failure::Link(rank, error) => {
+                Error::from_link(error, Some(rank), group.connections.host_name(rank))
+            }
+        };
+        group.fail_and_tell(&error, finished);
+    }
+
+    /// Looks at deadlines and at operations that make no progress.
+    pub(crate) fn housekeep(&mut self, now: Instant, finished: &mut Finished) {
+        for group in self.groups.values_mut() {
+            if let Some(error) = group.overdue(now) {
+                group.fail_and_tell(&error, finished);
+            }
+            group.ask_about_stalls(now);
+        }
+    }
+
+    /// Forgets a closed group whose peers have all detached or gone.
+    pub(crate) fn remove_group(&mut self, id: u64) {
+        if let Some(mut group) = self.groups.remove(&id) {
+            for rank in 0..group.size() {
+                group
+                    .connections
+                    .release_channel(rank, self.endpoint.pool());
+            }
+            self.endpoint.pool().free(group.connections.scratch);
+            self.note_closed(id);
+        }
+    }
+}
+
+impl GroupState {
+    /// The error of the operation or message that has missed its deadline, if any.
+    fn overdue(&self, now: Instant) -> Option<Error> {
+        if let Some((operation, rank, after)) = self.mailbox.overdue(now) {
+            let whom = rank.map_or("any rank".into(), |rank| self.connections.describe(rank));
+            return Some(Error::Timeout {
+                operation,
+                waiting_for: whom,
+                after,
+            });
+        }
+        let operation = self
+            .executor
+            .operations
+            .iter()
+            .find(|operation| operation.due.deadline <= now)?;
+        let blocked = self
+            .executor
+            .operations
+            .iter()
+            .find_map(|operation| operation.blocked());
+        let waiting_for = match blocked {
+            Some(blocked) => format!("{}: {blocked}", self.connections.describe(blocked.rank())),
+            None => "operations before it".into(),
+        };
+        Some(Error::Timeout {
+            operation: format!(
+                "operation {} of group {}, {}",
+                operation.sequence,
+                self.name,
+                self.shown(operation.fingerprint)
+            ),
+            waiting_for,
+            after: operation.due.allowed,
+        })
+    }
+
+    /// Asks those who keep operations waiting whether they made the same call.
+    fn ask_about_stalls(&mut self, now: Instant) {
+        for operation in &mut self.executor.operations {
+            let Some(blocked) = operation.blocked().copied() else {
+                continue;
+            };
+            if now - operation.last_step < QUERY_AFTER || now - operation.last_query < QUERY_AFTER {
+                continue;
+            }
+            operation.last_query = now;
+            let query = Message::Query {
+                group: self.id,
+                sequence: operation.sequence,
+                fingerprint: operation.fingerprint,
+            };
+            if let Some(link) = &self.connections.links[blocked.rank() as usize] {
+                // A link that fails is noticed when it is read.
+                let _ = link.message(&query.encode());
+            }
+        }
+    }
+
+    /// Answers a query, if this rank called something else.
+    fn answer(&self, rank: u32, sequence: u64, theirs: Fingerprint) {
+        let Some(mine) = self
+            .executor
+            .order()
+            .recall(sequence)
+            .filter(|mine| !mine.agrees(theirs))
+        else {
+            return;
+        };
+        if let Some(link) = &self.connections.links[rank as usize] {
+            let answer = Message::Different {
+                group: self.id,
+                sequence,
+                fingerprint: mine,
+            };
+            // A link that fails is noticed when it is read.
+            let _ = link.message(&answer.encode());
+        }
+    }
+
+    fn desync(
+        &self,
+        sequence: u64,
+        rank: u32,
+        mine: Option<Fingerprint>,
+        theirs: Fingerprint,
+    ) -> Error {
+        let same = mine.is_some_and(|mine| mine.agrees(theirs));
+        let called = |fingerprint: Option<Fingerprint>| match fingerprint {
+            Some(fingerprint) if same => {
+                format!("called {}, after other operations", self.shown(fingerprint))
+            }
+            Some(fingerprint) => format!("called {}", self.shown(fingerprint)),
+            None => "called something else".into(),
+        };
+        let mine = format!(
+            "{} as operation {sequence} of group {}",
+            called(mine),
+            self.name
+        );
+        Error::Desync {
+            mine,
+            rank,
+            theirs: called(Some(theirs)),
+        }
+    }
+
+    /// "all-reduce(10 x float32, sum) by ring": a call, and its plan where that is settled.
+    fn shown(&self, call: Fingerprint) -> String {
+        let Some((collective, short)) = call.plan() else {
+            return call.to_string();
+        };
+        match self.selector.name_of(collective, short) {
+            Some(name) => format!("{call} by {name}, plan {short:04x}"),
+            None => format!("{call} by plan {short:04x}, which this rank does not know"),
+        }
+    }
+}

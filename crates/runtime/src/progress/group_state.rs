@@ -1,0 +1,227 @@
+//! What the engine keeps about one group.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_transport::LinkError;
+
+use crate::Error;
+use crate::call::{Call, Completion, Finished};
+use crate::channel::{Connections, Message, control_neighbours};
+use crate::execution::{CallingThread, Entered, Executor};
+use crate::memory::Pool;
+use crate::point_to_point::Mailbox;
+use crate::selection::{Chooser, Decision};
+
+/// A group, as the engine sees it.
+pub(crate) struct GroupState {
+    pub(crate) id: u64,
+    pub(crate) name: String,
+    pub(crate) connections: Connections,
+    pub(crate) selector: Chooser,
+    pub(crate) executor: Executor,
+    pub(crate) mailbox: Mailbox,
+    /// Over unless its creation waits for the control neighbours. See `group/joining.rs`.
+    pub(crate) joined: Arc<Completion>,
+    pub(crate) broken: Option<Error>,
+    /// Set when this rank has closed the group; ranges are freed as peers detach.
+    pub(crate) closed: bool,
+}
+
+/// What became of a call that was issued.
+pub(crate) enum Issued {
+    /// It is under way.
+    Enqueued,
+    /// First these ranks must be connected.
+    Unconnected(Call, Vec<u32>),
+}
+
+impl GroupState {
+    pub(crate) fn new(
+        name: String,
+        connections: Connections,
+        selector: Chooser,
+        timeout: Duration,
+        pool: &Pool,
+    ) -> Self {
+        let mut executor = Executor::new(timeout);
+        executor.calling_thread = selector.calling_thread.clone().map(|programs| {
+            let (order, pieces) = (executor.order.clone(), executor.symmetric.clone());
+            CallingThread::new(
+                &connections,
+                programs,
+                pool.segment().clone(),
+                order,
+                pieces,
+            )
+        });
+        GroupState {
+            id: connections.group,
+            name,
+            connections,
+            selector,
+            executor,
+            mailbox: Mailbox::default(),
+            joined: Completion::done(),
+            broken: None,
+            closed: false,
+        }
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        self.connections.size()
+    }
+
+    /// Why nothing can be called any more, if so.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.broken.clone().map_or(Ok(()), Err)
+    }
+
+    /// Decides what a call runs by, and adds it to what is under way.
+    pub(crate) fn issue(
+        &mut self,
+        call: Call,
+        completion: &Arc<Completion>,
+    ) -> Result<Issued, Error> {
+        let (call, decision) = self.decide(call)?;
+        let unconnected = self.unconnected(&call, &decision);
+        if !unconnected.is_empty() {
+            return Ok(Issued::Unconnected(call, unconnected));
+        }
+        self.executor
+            .enqueue(&self.connections, call, decision, completion.clone());
+        Ok(Issued::Enqueued)
+    }
+
+    /// Goes on with a call that got stuck on the calling thread.
+    pub(crate) fn resume(
+        &mut self,
+        call: Call,
+        completion: Arc<Completion>,
+        entered: Entered,
+    ) -> Result<(), Error> {
+        let (call, decision) = self.decide(call)?;
+        self.executor.resume(call, decision, completion, entered);
+        Ok(())
+    }
+
+    /// The call with the algorithm's name as the catalog has it, however it was spelt, and what it runs by.
+    fn decide(&mut self, mut call: Call) -> Result<(Call, Arc<Decision>), Error> {
+        self.check()?;
+        if let Some(name) = &mut call.algorithm {
+            self.selector.settle_name(call.collective, name)?;
+        }
+        let decision = (self.selector).decide(&call, self.executor.symmetric.made())?;
+        Ok((call, decision))
+    }
+
+    /// The ranks that a call involves and that there is no channel to yet. One on the calling-thread path
+    /// involves everybody, as the ranks keep in step.
+    fn unconnected(&self, call: &Call, decision: &Decision) -> Vec<u32> {
+        let missing = |rank: &u32| self.connections.channels[*rank as usize].is_none();
+        if self
+            .executor
+            .calling_thread
+            .as_ref()
+            .is_some_and(|path| path.takes(call, decision))
+        {
+            let others = (0..self.size()).filter(|rank| *rank != self.connections.rank);
+            return others.filter(missing).collect();
+        }
+        let plans = decision.plans();
+        let mut involved: Vec<u32> = plans
+            .flat_map(|plan| plan.program.neighbours.iter().copied())
+            .filter(missing)
+            .collect();
+        involved.sort_unstable();
+        involved.dedup();
+        involved
+    }
+
+    /// Takes note of what a peer has granted. An offset outside its pool is a breach of the protocol.
+    pub(crate) fn granted(&mut self, rank: u32, offsets: (u64, u64)) -> Result<(), LinkError> {
+        self.connections.granted(rank, offsets)?;
+        if let Some(path) = &self.executor.calling_thread {
+            path.connect(&self.connections);
+        }
+        Ok(())
+    }
+
+    /// Ends everything under way with an error. A group that is broken stays broken, for the first reason.
+    pub(crate) fn fail(&mut self, error: &Error, finished: &mut Finished) {
+        if self.broken.is_none() {
+            self.broken = Some(error.clone());
+        }
+        self.executor.fail(&self.connections, error, finished);
+        (self.mailbox).fail(&self.connections.links, error, finished);
+    }
+
+    /// As [`GroupState::fail`], and tells all members that can be told.
+    pub(crate) fn fail_and_tell(&mut self, error: &Error, finished: &mut Finished) {
+        if self.broken.is_some() {
+            return;
+        }
+        self.connections.tell_all(&Message::Broken {
+            group: self.id,
+            error: error.told_by(self.connections.rank),
+        });
+        self.fail(error, finished);
+    }
+
+    /// Another rank says that the group is broken: passes it on as it is.
+    pub(crate) fn told_broken(&mut self, error: Error, finished: &mut Finished) {
+        if self.broken.is_some() {
+            return;
+        }
+        let (group, error) = (self.id, &error);
+        self.connections.tell_all(&Message::Broken {
+            group,
+            error: error.clone(),
+        });
+        self.fail(error, finished);
+    }
+
+    /// The earliest deadline of anything under way.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let operations = self.executor.operations.iter();
+        let operations = operations.map(|operation| operation.due.deadline);
+        operations.chain(self.mailbox.deadlines()).min()
+    }
+
+    /// The number of things under way.
+    pub(crate) fn pending(&self) -> usize {
+        self.executor.operations.len() + self.mailbox.pending()
+    }
+
+    /// The neighbours that have not made the group yet.
+    fn missing(&self) -> impl Iterator<Item = u32> {
+        let neighbours = control_neighbours(self.connections.rank, self.size()).into_iter();
+        neighbours.filter(|peer| self.connections.remote(*peer).is_none())
+    }
+
+    /// "rank 3 on host-b, rank 5 on host-c"
+    pub(crate) fn latecomers(&self) -> String {
+        let names: Vec<String> = self
+            .missing()
+            .map(|rank| self.connections.describe(rank))
+            .collect();
+        names.join(", ")
+    }
+
+    /// Nothing while there is hope.
+    pub(super) fn neighbours_have_joined(&self) -> Option<Result<(), Error>> {
+        let mut missing = self.missing().peekable();
+        if missing.peek().is_none() {
+            return Some(Ok(()));
+        }
+        if let Some(error) = &self.broken {
+            return Some(Err(error.clone()));
+        }
+        let left = missing.find(|rank| self.connections.left[*rank as usize])?;
+        Some(Err(Error::from_link(
+            LinkError::Left,
+            Some(left),
+            self.connections.host_name(left),
+        )))
+    }
+}

@@ -1,0 +1,186 @@
+//! The ways to carry out a collective that a group knows: an algorithm with its parts, or users' schedules, and how it is cut.
+
+use std::sync::Arc;
+
+use weft_algorithms::{
+    Conditions, Memory, Refusal, Request, Requirements, Selection, Sizes, Topology,
+};
+use weft_schedule::{Collective, Schedule};
+
+use super::defaults::small_symmetric_bytes;
+use super::traits::{Setting, Site};
+use super::user_schedules::Own;
+use crate::Error;
+use crate::call::{Tiling, mix};
+use crate::channel::SLOTS;
+
+/// What makes the schedule.
+#[derive(Clone, Debug)]
+pub(crate) enum Maker {
+    /// One of weft's algorithms.
+    Family(Selection),
+    /// A user's schedules.
+    Own(Arc<Own>),
+}
+
+/// One way to carry out one collective.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    pub(crate) collective: &'static str,
+    pub(crate) name: String,
+    pub(crate) maker: Maker,
+    pub(crate) tiling: Tiling,
+    pub(crate) requires: Requirements,
+    /// The same on all ranks that mean the same.
+    hash: u64,
+}
+
+impl Way {
+    pub(crate) fn family(
+        collective: &'static str,
+        selection: Selection,
+        tiling: Tiling,
+        topology: &Topology,
+    ) -> Way {
+        let name = selection.name();
+        Way {
+            requires: selection.requires_in(topology),
+            hash: hash_of(collective, &name, tiling, units_of(&selection, topology)),
+            maker: Maker::Family(selection),
+            collective,
+            name,
+            tiling,
+        }
+    }
+
+    pub(crate) fn own(own: Arc<Own>, tiling: Tiling) -> Way {
+        let collective = own.collective.name();
+        Way {
+            collective,
+            name: own.name.clone(),
+            requires: own.requires,
+            hash: hash_of(collective, &own.name, tiling, own.hash),
+            maker: Maker::Own(own),
+            tiling,
+        }
+    }
+
+    /// The programs of all ranks in text form, where a user made them.
+    pub(crate) fn own_text(&self) -> Option<&str> {
+        match &self.maker {
+            Maker::Family(_) => None,
+            Maker::Own(own) => Some(&own.text),
+        }
+    }
+
+    /// Whether a call of so many bytes that could have symmetric memory runs on it as such. It is not worth it for few bytes.
+    pub(crate) fn takes_symmetric(&self, bytes: u64) -> bool {
+        match &self.maker {
+            Maker::Family(_) => bytes > small_symmetric_bytes(self.collective),
+            Maker::Own(own) => own.requires.symmetric,
+        }
+    }
+
+    /// Tells plans apart, on all ranks alike. Shown to users.
+    pub(crate) fn hash(&self, memory: Memory) -> u64 {
+        mix(self.hash, memory as u64)
+    }
+
+    /// The part of a fingerprint that names the plan. Never 0, which stands for a plan that is not settled yet.
+    pub(crate) fn short(&self, memory: Memory) -> u16 {
+        let hash = self.hash(memory);
+        ((hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48) as u16).max(1)
+    }
+
+    /// The most tiles that may be under way at once.
+    pub(crate) fn tiles_in_flight(&self) -> usize {
+        self.tiling
+            .tiles_in_flight
+            .map_or(SLOTS, |tiles| tiles as usize)
+    }
+
+    /// The schedule of the site's rank.
+    pub(crate) fn schedule(
+        &self,
+        site: &Site,
+        collective: Collective,
+        kind: Kind,
+    ) -> Result<Schedule, Error> {
+        let selection = match &self.maker {
+            Maker::Family(selection) => selection,
+            Maker::Own(own) if own.collective == collective => {
+                return Ok(own.schedules[site.rank as usize].clone());
+            }
+            Maker::Own(own) => {
+                return Err(Error::Config(format!(
+                    "the schedule {:?} is for {}, not for {collective}",
+                    own.name, own.collective
+                )));
+            }
+        };
+        Ok(selection.build(&Request {
+            collective,
+            ranks: site.ranks,
+            rank: site.rank,
+            memory: kind.memory,
+            sizes: kind.sizes(),
+            topology: &site.topology,
+            parts: &[],
+        }))
+    }
+}
+
+/// Tells apart what a composed choice makes of the units that it sees; the same for all others.
+fn units_of(selection: &Selection, topology: &Topology) -> u64 {
+    let levels = selection.levels();
+    let seen = topology.seen_by(levels);
+    let levels = 0..levels.min(seen.depth());
+    let units = levels.flat_map(|level| (0..seen.ranks()).map(move |rank| (level, rank)));
+    units
+        .map(|(level, rank)| u64::from(seen.unit_of(level, rank)))
+        .fold(0, mix)
+}
+
+fn hash_of(collective: &str, name: &str, tiling: Tiling, schedules: u64) -> u64 {
+    let text = [collective, "\0", name].map(str::bytes);
+    let hash = text.into_iter().flatten().map(u64::from).fold(1, mix);
+    let in_flight = tiling.tiles_in_flight.unwrap_or(SLOTS as u32);
+    [
+        tiling.tile_bytes.unwrap_or(0),
+        u64::from(in_flight),
+        schedules,
+    ]
+    .into_iter()
+    .fold(hash, mix)
+}
+
+/// The memory and the counts of a call, as far as the choice depends on them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Kind {
+    /// Symmetric if all ranks passed the same piece of it, mapped by all.
+    pub(crate) memory: Memory,
+    /// Whether blocks have a size per rank.
+    pub(crate) per_rank: bool,
+}
+
+impl Kind {
+    fn sizes(self) -> Sizes {
+        match self.per_rank {
+            true => Sizes::PerRank,
+            false => Sizes::Equal,
+        }
+    }
+}
+
+impl Way {
+    /// Why it cannot be used, if so.
+    pub(crate) fn refusal(&self, setting: Setting, kind: Kind) -> Option<Refusal> {
+        let reduces = Collective::named(self.collective, 0).is_some_and(Collective::reduces);
+        self.requires.refusal(Conditions {
+            mapped: setting.reach,
+            memory: kind.memory,
+            sizes: kind.sizes(),
+            reproducible: setting.reproducible && reduces,
+        })
+    }
+}

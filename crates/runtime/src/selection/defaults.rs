@@ -1,0 +1,244 @@
+//! What runs by what, as long as nobody has measured or said otherwise.
+
+use weft_algorithms::Memory;
+
+use super::traits::Setting;
+
+/// Below this size a call is bound by latency, in bytes.
+pub(crate) const SMALL_BYTES: u64 = 8 << 10;
+/// As above, between ranks that share memory.
+const SMALL_MAPPED_BYTES: u64 = 2 << 10;
+/// Up to this size symmetric memory makes no difference, in bytes: everything is sent at once.
+const SMALL_SYMMETRIC_BYTES: u64 = 2 << 10;
+/// Below this size few steps matter more than few bytes on a network, in bytes.
+const MEDIUM_BYTES: u64 = 128 << 10;
+/// Up to this many ranks, latency-bound calls send everything to everybody.
+const DIRECT_RANKS: u32 = 16;
+
+/// Messages of up to so many bytes, and the algorithms to try for them, best first.
+pub(crate) type Preference = (u64, &'static [&'static str]);
+
+/// Up to this size it makes no difference to a collective whether memory is symmetric, in bytes.
+pub(crate) fn small_symmetric_bytes(collective: &str) -> u64 {
+    match collective {
+        // Whether it is, all ranks would have to tell all others, who otherwise need not hear from each other.
+        "broadcast" | "reduce" | "gather" | "scatter" => SMALL_BYTES,
+        _ => SMALL_SYMMETRIC_BYTES,
+    }
+}
+
+/// The preferences for a collective, in ascending order of size. The last is for messages without a limit.
+pub(crate) fn preferences(collective: &str, setting: Setting, memory: Memory) -> Vec<Preference> {
+    let few = setting.ranks <= DIRECT_RANKS;
+    match collective {
+        "all-reduce" => all_reduce(setting, few),
+        "all-gather" | "reduce-scatter" => blocks(collective, setting, few, memory),
+        "broadcast" if setting.mapped() && few => vec![
+            (SMALL_BYTES, &["binomial"]),
+            (u64::MAX, &["mapped", "binomial"]),
+        ],
+        "broadcast" if setting.mapped() => vec![(u64::MAX, &["mapped", "binomial"])],
+        "reduce" if setting.reproducible => {
+            vec![(u64::MAX, &["slice-reduce", "direct"])]
+        }
+        "reduce" if setting.mapped() && few => vec![
+            (SMALL_BYTES, &["binomial"]),
+            (u64::MAX, &["slice-reduce", "binomial"]),
+        ],
+        "reduce" if setting.mapped() => vec![(u64::MAX, &["slice-reduce", "binomial"])],
+        "reduce" | "broadcast" => vec![(u64::MAX, &["binomial"])],
+        "all-to-all" if setting.mapped() && few => {
+            vec![(SMALL_BYTES, &["direct"]), (u64::MAX, &["pairwise"])]
+        }
+        "all-to-all" => vec![(u64::MAX, &["pairwise"])],
+        "gather" | "scatter" if !few => {
+            vec![
+                (SMALL_BYTES, &["binomial", "linear"]),
+                (u64::MAX, &["linear"]),
+            ]
+        }
+        "gather" | "scatter" => vec![(u64::MAX, &["linear"])],
+        _ if setting.mapped() && few => vec![(u64::MAX, &["direct"])],
+        _ => vec![(u64::MAX, &["dissemination"])],
+    }
+}
+
+/// Up to this size an all-reduce is bound by latency, in bytes.
+fn small_bytes(setting: Setting) -> u64 {
+    match setting.mapped() {
+        true => SMALL_MAPPED_BYTES,
+        false => SMALL_BYTES,
+    }
+}
+
+fn all_reduce(setting: Setting, few: bool) -> Vec<Preference> {
+    if setting.reproducible {
+        return vec![
+            (small_bytes(setting), &["direct", "two-shot"]),
+            (u64::MAX, &["slice-reduce", "two-shot"]),
+        ];
+    }
+    if setting.mapped() {
+        let small: &[&str] = match few {
+            true => &["direct", "ring"],
+            false => &["slice-reduce", "recursive-doubling", "ring"],
+        };
+        return vec![
+            (small_bytes(setting), small),
+            (u64::MAX, &["slice-reduce", "ring"]),
+        ];
+    }
+    if setting.uneven {
+        // Every byte crosses between hosts once, shared by all ranks of a host.
+        let small: &[&str] = match few {
+            true => &["direct", "ring"],
+            false => &["recursive-doubling", "ring"],
+        };
+        return vec![
+            (SMALL_BYTES, small),
+            (
+                MEDIUM_BYTES,
+                &[
+                    "multi-rail(slice-reduce, recursive-doubling)",
+                    "multi-rail(direct, recursive-doubling)",
+                    "two-shot",
+                ],
+            ),
+            (
+                u64::MAX,
+                &[
+                    "multi-rail(slice-reduce, ring)",
+                    "multi-rail(ring, ring)",
+                    "ring",
+                ],
+            ),
+        ];
+    }
+    match few {
+        true => vec![
+            (SMALL_BYTES, &["direct", "ring"]),
+            (MEDIUM_BYTES, &["two-shot", "ring"]),
+            (u64::MAX, LARGE),
+        ],
+        false => vec![
+            (SMALL_BYTES, &["recursive-doubling", "ring"]),
+            (MEDIUM_BYTES, &["halving-doubling", "ring"]),
+            (u64::MAX, LARGE),
+        ],
+    }
+}
+
+/// Where there are so many ranks that a ring's landing memory does not fit, halving is next.
+const LARGE: &[&str] = &["ring", "halving-doubling", "two-shot"];
+
+fn blocks(collective: &str, setting: Setting, few: bool, memory: Memory) -> Vec<Preference> {
+    let gathers = collective == "all-gather";
+    if setting.mapped() {
+        let small = match memory {
+            Memory::Symmetric => SMALL_SYMMETRIC_BYTES,
+            Memory::Ordinary => SMALL_BYTES,
+        };
+        return match gathers {
+            true if few => vec![
+                (small, &["direct", "ring"]),
+                (u64::MAX, &["mapped", "direct"]),
+            ],
+            false if memory == Memory::Symmetric => vec![
+                (small, &["direct", "ring"]),
+                (u64::MAX, &["slice-reduce", "direct"]),
+            ],
+            true => vec![(u64::MAX, &["mapped", "direct"])],
+            false => vec![(u64::MAX, &["direct", "ring"])],
+        };
+    }
+    if setting.reproducible && !gathers {
+        return vec![(u64::MAX, &["direct"])];
+    }
+    let medium: &[&str] = match (few, gathers) {
+        (true, _) => &["direct", "ring"],
+        (false, true) => &["bruck", "ring", "direct"],
+        (false, false) => &["halving", "ring", "direct"],
+    };
+    vec![(MEDIUM_BYTES, medium), (u64::MAX, &["ring", "direct"])]
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_algorithms::{Reach, Topology, select};
+    use weft_schedule::Collective;
+
+    use super::super::candidates::{Kind, Way};
+    use super::*;
+    use crate::call::Tiling;
+
+    /// Every setting that a group can be in, with both classes of memory where it can have both.
+    fn cases() -> impl Iterator<Item = (Setting, Memory)> {
+        let able =
+            |(setting, memory): &(Setting, Memory)| *memory == Memory::Ordinary || setting.mapped();
+        let classes = [Memory::Ordinary, Memory::Symmetric];
+        let both = (settings().into_iter()).flat_map(move |s| classes.map(|memory| (s, memory)));
+        both.filter(able)
+    }
+
+    fn settings() -> Vec<Setting> {
+        let mut settings = Vec::new();
+        for ranks in [1, 2, 9, 40] {
+            for reach in [Reach::None, Reach::Unit, Reach::All] {
+                for (uneven, reproducible) in
+                    [(false, false), (true, false), (false, true), (true, true)]
+                {
+                    settings.push(Setting {
+                        ranks,
+                        reach,
+                        uneven,
+                        reproducible,
+                    });
+                }
+            }
+        }
+        settings
+    }
+
+    #[test]
+    fn defaults_name_what_there_is_and_have_no_gap() {
+        for (setting, memory) in cases() {
+            for collective in Collective::NAMES {
+                let preferences = preferences(collective, setting, memory);
+                let limits: Vec<u64> = preferences.iter().map(|(up_to, _)| *up_to).collect();
+                assert!(limits.windows(2).all(|pair| pair[0] < pair[1]));
+                assert_eq!(limits.last(), Some(&u64::MAX));
+                for name in preferences.iter().flat_map(|(_, names)| *names) {
+                    select(collective, name).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn defaults_have_an_algorithm_for_every_call() {
+        for (setting, memory) in cases() {
+            for collective in Collective::NAMES {
+                for (_, names) in preferences(collective, setting, memory) {
+                    let usable = |name: &&str| {
+                        let selection = select(collective, name).unwrap();
+                        let way = Way::family(
+                            collective,
+                            selection,
+                            Tiling::default(),
+                            &Topology::flat(setting.ranks),
+                        );
+                        let kind = Kind {
+                            memory: Memory::Ordinary,
+                            per_rank: false,
+                        };
+                        way.refusal(setting, kind).is_none()
+                    };
+                    assert!(
+                        names.iter().any(usable),
+                        "{collective} {names:?} {setting:?}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Policies and profiles that suit a group.
+
+use super::user_schedules::Own;
+use crate::Error;
+use crate::bootstrap::{Meeting, Policy, Profile, Schedules};
+use crate::call::Tiling;
+use crate::channel::SLOTS;
+
+/// What of a policy holds in a group that was not asked: schedules that are right there, and the algorithms that are not among the others.
+pub(crate) fn inherited(mut policy: Policy, meeting: &Meeting) -> Policy {
+    let suits = |name: &str, text: &str| Own::read(name, text, meeting).is_ok();
+    let all = std::mem::take(&mut policy.schedules);
+    let (kept, left) = (all.into_iter()).partition(|(name, text)| suits(name, text));
+    policy.schedules = kept;
+    let left: Schedules = left;
+    policy.algorithms.retain(|_, name| !left.contains_key(name));
+    policy
+}
+
+/// A profile that suits a group, and the schedules that it brings.
+pub(crate) type Suited<'a> = (&'a Profile, Vec<Own>);
+
+/// The schedules that a profile brings, or why a group cannot use it.
+fn suited(profile: &Profile, meeting: &Meeting, domains: &[Vec<u32>]) -> Result<Vec<Own>, Error> {
+    let here = meeting.ranks_per_host();
+    if !profile.ranks_per_host.is_empty() && profile.ranks_per_host != here {
+        return Err(Error::Config(format!(
+            "{} was made for hosts with {:?} ranks; this group's hosts have {here:?}",
+            profile.source, profile.ranks_per_host
+        )));
+    }
+    if !profile.domains.is_empty() && profile.domains != domains {
+        return Err(Error::Config(format!(
+            "{} was made for ranks with the domains {:?}; this group's are {domains:?}",
+            profile.source, profile.domains
+        )));
+    }
+    let own = (profile.schedules.iter()).map(|(name, text)| Own::read(name, text, meeting));
+    own.collect::<Result<_, _>>()
+        .map_err(|why| Error::Config(format!("{}: {why}", profile.source)))
+}
+
+/// The first profile that suits the group, those for its domains before those for any.
+pub(crate) fn suitable<'a>(
+    profiles: &'a [Profile],
+    meeting: &Meeting,
+    domains: &[Vec<u32>],
+) -> Result<Option<Suited<'a>>, Error> {
+    let particular = |profile: &&Profile| !profile.domains.is_empty();
+    let any = profiles.iter().filter(|profile| !particular(profile));
+    for profile in profiles.iter().filter(particular).chain(any) {
+        match suited(profile, meeting, domains) {
+            Ok(own) => return Ok(Some((profile, own))),
+            Err(why) if profile.required => return Err(why),
+            Err(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Refuses a tiling that no executor has.
+pub(super) fn check_tiling(tiling: Tiling) -> Result<(), Error> {
+    if tiling.tile_bytes == Some(0) {
+        return Err(Error::Config("tile_bytes=0: at least 1 is needed".into()));
+    }
+    match tiling.tiles_in_flight {
+        Some(tiles) if tiles == 0 || tiles as usize > SLOTS => Err(Error::Config(format!(
+            "tiles_in_flight={tiles}: 1 to {SLOTS} are possible"
+        ))),
+        _ => Ok(()),
+    }
+}

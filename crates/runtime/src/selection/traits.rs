@@ -1,0 +1,131 @@
+//! What a group is like, as far as choices depend on it.
+
+use weft_algorithms::{Reach, Topology};
+use weft_schedule::Rank;
+
+use crate::Error;
+use crate::bootstrap::{Domain, Meeting, Member, Policy};
+
+/// What a schedule is made for, beside the call.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) rank: Rank,
+    pub(crate) ranks: u32,
+    pub(crate) topology: Topology,
+}
+
+/// What every rank of a group knows alike, and a choice may therefore depend on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Setting {
+    /// The number of ranks.
+    pub(crate) ranks: u32,
+    /// What ranks map of each other's pools: those of all ranks, those of their innermost unit, or none.
+    pub(crate) reach: Reach,
+    /// Whether ranks are on several units, and some unit has several of them.
+    pub(crate) uneven: bool,
+    /// Whether sums must not depend on algorithm, tile size and placement.
+    pub(crate) reproducible: bool,
+}
+
+impl Site {
+    /// Levels of domains inside hosts, innermost first: for each rank, the lowest rank of its domain.
+    pub(crate) fn domains(&self) -> Vec<Vec<u32>> {
+        let ranks = || 0..self.ranks;
+        let unit = |level, rank| self.topology.unit_of(level, rank);
+        (0..self.topology.levels_inside_hosts())
+            .map(|level| ranks().map(|rank| unit(level, rank)).collect())
+            .collect()
+    }
+}
+
+impl Setting {
+    /// Of a group that has met. Refuses levels that are not this group's.
+    pub(crate) fn of(meeting: &Meeting, policy: &Policy) -> Result<(Topology, Setting), Error> {
+        let topology = topology(meeting, policy)?;
+        // Inside a host all memory is mapped, whatever its domains.
+        let outside = topology.seen_by(topology.depth() - topology.levels_inside_hosts());
+        let setting = Setting {
+            ranks: meeting.members.len() as u32,
+            reach: reach(meeting, &outside),
+            uneven: uneven(&outside),
+            reproducible: policy.reproducible,
+        };
+        drop(outside);
+        Ok((topology, setting))
+    }
+
+    pub(crate) fn mapped(self) -> bool {
+        self.reach == Reach::All
+    }
+}
+
+/// The levels that the user has told, else the hosts with their domains.
+fn topology(meeting: &Meeting, policy: &Policy) -> Result<Topology, Error> {
+    let hosts: Vec<u32> = meeting.members.iter().map(|member| member.host).collect();
+    if policy.levels.is_empty() {
+        let topology = match &policy.domains {
+            Some(told) => Topology::domains(told, &hosts).map_err(Error::Config)?,
+            None => found(meeting, &hosts),
+        };
+        let one_host = hosts.iter().all(|host| *host == hosts[0]);
+        return Ok(match one_host && topology.levels_inside_hosts() == 0 {
+            true => Topology::flat(hosts.len() as u32),
+            false => topology,
+        });
+    }
+    let ranks = policy.levels[0].len();
+    if ranks != hosts.len() {
+        return Err(Error::Config(format!(
+            "topology: level 0 names {ranks} ranks, but the group has {}",
+            hosts.len()
+        )));
+    }
+    Topology::levels(policy.levels.clone()).map_err(Error::Config)
+}
+
+/// The hosts, and inside them what the operating system has told the ranks: shared caches and NUMA nodes, whichever is inside the
+/// other. A host of which one rank may run in several domains is not divided.
+fn found(meeting: &Meeting, hosts: &[u32]) -> Topology {
+    let level = |domain: fn(&Domain) -> Option<u32>| -> Vec<u32> {
+        let of = |member: &Member| domain(&member.domain);
+        let undivided = |host: u32| {
+            (meeting.members.iter()).any(|member| member.host == host && of(member).is_none())
+        };
+        let domain_of = |member: &Member| match undivided(member.host) {
+            true => 0,
+            false => of(member).unwrap_or_default(),
+        };
+        meeting.members.iter().map(domain_of).collect()
+    };
+    let (caches, nodes) = (level(|domain| domain.cache), level(|domain| domain.node));
+    let attempts = [
+        vec![caches.clone(), nodes.clone()],
+        vec![nodes, caches.clone()],
+        vec![caches],
+    ];
+    let found = (attempts.iter()).find_map(|levels| Topology::domains(levels, hosts).ok());
+    found.unwrap_or_else(|| Topology::hosts(hosts))
+}
+
+/// What ranks map of each other.
+fn reach(meeting: &Meeting, topology: &Topology) -> Reach {
+    let ranks = meeting.members.len() as u32;
+    if (1..ranks).all(|rank| meeting.maps(0, rank)) {
+        return Reach::All;
+    }
+    let within = topology.depth() > 0
+        && (0..ranks).all(|rank| meeting.maps(topology.unit_of(0, rank), rank));
+    match within {
+        true => Reach::Unit,
+        false => Reach::None,
+    }
+}
+
+/// Whether there are several innermost units, and several ranks in one of them.
+fn uneven(topology: &Topology) -> bool {
+    if topology.depth() == 0 {
+        return false;
+    }
+    let units = topology.units(0);
+    units.len() > 1 && units.iter().any(|unit| unit.len() > 1)
+}

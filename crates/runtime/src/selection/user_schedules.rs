@@ -1,0 +1,158 @@
+//! Users' own schedules: verified for the group before it may run them.
+
+use weft_algorithms::{Parts, Reach, Refusal, Requirements};
+use weft_schedule::{
+    Buffer, Collective, Grid, Mapped, Schedule, Slice, Step, VerifyOptions, parse, print, verify,
+};
+
+use crate::Error;
+use crate::bootstrap::Meeting;
+use crate::call::mix;
+use crate::channel::Layout;
+use crate::program::Program;
+
+/// Schedules of a user, verified for one group.
+#[derive(Clone, Debug)]
+pub(crate) struct Own {
+    pub(crate) name: String,
+    /// With the root that it is for.
+    pub(crate) collective: Collective,
+    /// By rank.
+    pub(crate) schedules: Vec<Schedule>,
+    pub(crate) requires: Requirements,
+    /// All ranks' programs.
+    pub(crate) text: String,
+    /// Of the text.
+    pub(crate) hash: u64,
+}
+
+/// A user's own schedule, as a group knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OwnSchedule {
+    /// How calls name it.
+    pub name: String,
+    /// What it carries out, with the root that it is for.
+    pub collective: Collective,
+    /// Whether it runs on symmetric memory only.
+    pub symmetric: bool,
+    /// Whether it combines every element's contributions at once, in the order of ranks.
+    pub reproducible: bool,
+    /// The programs of all ranks in text form.
+    pub text: String,
+}
+
+impl Own {
+    /// Schedules in text form, verified for a group that has met. The answer is the same on all of its ranks.
+    pub(crate) fn read(name: &str, text: &str, meeting: &Meeting) -> Result<Own, Error> {
+        let schedules = parse(text)
+            .map_err(|error| Error::Config(format!("the schedule {name:?}: {error}")))?;
+        Own::of(name, schedules, meeting)
+    }
+
+    /// The programs of all ranks, verified for a group that has met. The answer is the same on all of its ranks.
+    pub(crate) fn of(
+        name: &str,
+        schedules: Vec<Schedule>,
+        meeting: &Meeting,
+    ) -> Result<Own, Error> {
+        check_name(name)?;
+        let refuse = |why: String| Error::Config(format!("the schedule {name:?} {why}"));
+        let (programs, ranks) = (schedules.len(), meeting.members.len());
+        if programs != ranks {
+            return Err(refuse(format!(
+                "has {programs} programs, but the group has {ranks} ranks"
+            )));
+        }
+        let requires = verified(&schedules, meeting).map_err(refuse)?;
+        let text = print(&schedules);
+        let own = Own {
+            name: name.into(),
+            collective: schedules[0].collective,
+            requires,
+            hash: text.bytes().map(u64::from).fold(1, mix),
+            text,
+            schedules,
+        };
+        own.check_runs(meeting)?;
+        Ok(own)
+    }
+
+    pub(crate) fn told(&self) -> OwnSchedule {
+        OwnSchedule {
+            name: self.name.clone(),
+            collective: self.collective,
+            symmetric: self.requires.symmetric,
+            reproducible: self.requires.reproducible,
+            text: self.text.clone(),
+        }
+    }
+
+    /// Refuses what is right, but beyond the executor. All ranks look at all programs, so that none is left waiting for one that refuses.
+    fn check_runs(&self, meeting: &Meeting) -> Result<(), Error> {
+        let limits = Layout::new(meeting.members.len() as u32).limits;
+        if !limits.fits(&self.schedules[0]) {
+            return Err(Error::Unsupported(format!(
+                "the schedule {:?} {}",
+                self.name,
+                Refusal::TemporaryMemory
+            )));
+        }
+        for schedule in &self.schedules {
+            Program::compile(schedule, &|peer| meeting.maps(schedule.rank, peer))?;
+        }
+        Ok(())
+    }
+}
+
+/// What the schedules require, if they are right where the ranks of a host map each other's temporary memory and, if they ask for it,
+/// all ranks the caller's. What was verified for a group's hosts needs no further condition on them.
+fn verified(schedules: &[Schedule], meeting: &Meeting) -> Result<Requirements, String> {
+    let ranks = meeting.members.len() as u32;
+    let symmetric = schedules.iter().any(reaches_arrays_of_others);
+    if symmetric && !(1..ranks).all(|rank| meeting.maps(0, rank)) {
+        let hosts = meeting.ranks_per_host();
+        return Err(format!(
+            "reaches other ranks' input or output, so it needs symmetric memory and all ranks on one host; \
+             this group's hosts have {hosts:?} ranks"
+        ));
+    }
+    let mapped = match symmetric {
+        true => Mapped::All,
+        false => Mapped::Scratch,
+    };
+    let options = VerifyOptions {
+        hosts: Some(meeting.members.iter().map(|member| member.host).collect()),
+        ..VerifyOptions::mapped(mapped)
+    };
+    let report = verify(schedules, &options.one_tile());
+    let report = report.map_err(|error| format!("is refused: {error}"))?;
+    Ok(Requirements {
+        mapped: Reach::None,
+        symmetric,
+        per_rank_sizes: matches!(schedules[0].grid, Grid::Blocks(_)),
+        reproducible: report.is_canonical(),
+        parts: Parts::None,
+    })
+}
+
+fn reaches_arrays_of_others(schedule: &Schedule) -> bool {
+    let theirs = |slice: &Slice| {
+        slice.rank != schedule.rank && matches!(slice.buffer, Buffer::Input | Buffer::Output)
+    };
+    schedule.steps.iter().any(|step| match step {
+        Step::Copy { dsts, src, .. } => dsts.iter().chain([src]).any(theirs),
+        Step::Reduce { dsts, srcs, .. } => dsts.iter().chain(srcs).any(theirs),
+        Step::Signal { .. } | Step::Wait { .. } => false,
+    })
+}
+
+/// Names of algorithms, so that they can stand wherever those do.
+fn check_name(name: &str) -> Result<(), Error> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if !name.is_empty() && name.chars().all(good) {
+        return Ok(());
+    }
+    Err(Error::Config(format!(
+        "the name {name:?} of a schedule must be of letters, digits, and - _ ."
+    )))
+}

@@ -1,0 +1,116 @@
+//! The simulator refuses by the algorithms' own rule, which is what their programs reach into.
+
+mod common;
+
+use common::collectives;
+use weft_algorithms::{
+    Memory, Parts, Refusal, Request, Selection, Sizes, Topology, registry, select,
+};
+use weft_schedule::{Collective, Schedule};
+use weft_simulate::{Error, Host, Job, Link, Machine, PlayOptions, Source, closed_form, play};
+
+/// Everything with a name, and, where there are levels, compositions that read their own host's
+/// memory, and all hosts'.
+fn selections(collective: Collective, levels: bool) -> Vec<Selection> {
+    let name = collective.name();
+    let mut selections: Vec<Selection> = (registry())
+        .filter(|algorithm| algorithm.collective == name)
+        .filter(|algorithm| levels || !matches!(algorithm.requires.parts, Parts::Levels { .. }))
+        .map(|algorithm| select(name, algorithm.name).unwrap())
+        .collect();
+    if levels && name == "all-reduce" {
+        for composed in [
+            "multi-rail(slice-reduce, ring)",
+            "multi-rail(ring, ring)",
+            "multi-rail(ring, slice-reduce)",
+            "leaders(slice-reduce, two-shot)",
+        ] {
+            selections.push(select(name, composed).unwrap());
+        }
+    }
+    selections
+}
+
+fn programs(selection: &Selection, collective: Collective, topology: &Topology) -> Vec<Schedule> {
+    let build = |rank| {
+        selection.build(&Request {
+            collective,
+            ranks: topology.ranks(),
+            rank,
+            memory: Memory::Ordinary,
+            sizes: Sizes::Equal,
+            topology,
+            parts: &[],
+        })
+    };
+    (0..topology.ranks()).map(build).collect()
+}
+
+/// Whether these programs, of which the rule is not asked, reach into memory that is not mapped.
+fn reaches_too_far(machine: &Machine, collective: Collective, programs: &[Schedule]) -> bool {
+    let job = Job::new(
+        Source::Schedules(programs),
+        collective,
+        4096,
+        machine.ranks(),
+    );
+    match play(machine, &job, &PlayOptions::default()) {
+        Err(Error::Job(why)) if why.contains("does not map") => true,
+        played => {
+            played.unwrap();
+            false
+        }
+    }
+}
+
+#[test]
+fn what_is_refused_reaches_into_memory_that_is_not_mapped() {
+    let mut refusals = Vec::new();
+    for (ranks, hosts) in [(4, 1), (6, 2), (5, 5)] {
+        let plain = Machine::even(ranks, hosts, Host::default(), Link::default()).unwrap();
+        let mut loopback = plain.clone();
+        loopback.host.loopback = Some(Link::default());
+        let topology = plain.topology();
+        for machine in [plain, loopback] {
+            for collective in collectives(ranks) {
+                for selection in selections(collective, (2..ranks).contains(&hosts)) {
+                    let job = Job::new(Source::Selection(&selection), collective, 4096, ranks);
+                    let played = play(&machine, &job, &PlayOptions::default());
+                    let programs = programs(&selection, collective, &topology);
+                    let far = reaches_too_far(&machine, collective, &programs);
+                    let name = selection.name();
+                    match played {
+                        Err(Error::Refused(refusal)) => {
+                            assert!(far, "{collective} {name} on {:?}", machine.hosts);
+                            let closed_form = closed_form(&machine, &job);
+                            assert_eq!(closed_form, Err(Error::Refused(refusal)));
+                            refusals.push(refusal);
+                        }
+                        played => {
+                            played.unwrap();
+                            assert!(!far, "{collective} {name} on {:?}", machine.hosts);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(refusals.contains(&Refusal::OneHost) && refusals.contains(&Refusal::MappedUnits));
+}
+
+#[test]
+fn refusals_say_what_is_needed() {
+    let machine = Machine::even(4, 2, Host::default(), Link::default()).unwrap();
+    let selection = select("all-reduce", "slice-reduce").unwrap();
+    let job = Job::new(
+        Source::Selection(&selection),
+        Collective::AllReduce,
+        4096,
+        4,
+    );
+    let refused = closed_form(&machine, &job).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the algorithm needs all ranks on one host"
+    );
+}

@@ -1,1 +1,0 @@
-"""Holds the simulator's model against this machine: `python -m weft.bench.model`."""

@@ -1,1 +1,0 @@
-"""`make bench-one-host`: weft on one host against everybody else and against the floors, with a target for each."""

@@ -1,0 +1,1 @@
+"""What the repository is made with: none of it ships."""

@@ -1,0 +1,1 @@
+"""The generated pages of docs/: `python -m tools.pages docs` writes all of them."""

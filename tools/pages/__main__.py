@@ -1,0 +1,19 @@
+"""`python -m tools.pages DIRECTORY`: writes every generated page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tools.pages import algorithms, commands, configuration, torch
+
+
+def main(directory: Path) -> None:
+    """Writes the pages, and what belongs to them."""
+    for name, module in (("commands", commands), ("configuration", configuration), ("torch", torch)):
+        (directory / f"{name}.md").write_text(module.page(), encoding="utf-8")
+    algorithms.write(directory)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

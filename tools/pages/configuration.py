@@ -1,0 +1,55 @@
+"""docs/configuration.md: every setting, from the table that reads them."""
+
+from __future__ import annotations
+
+from weft.config import SETTINGS, Setting
+from weft.launchers import LAUNCHERS
+
+__all__ = ["page"]
+
+_HEAD = """\
+# Configuration
+
+<!-- Generated from python/weft/config.py and python/weft/launchers.py by `make docs`. Do not edit. -->
+
+Every setting is an argument of `weft.init` and an environment variable. The argument wins.
+
+"""
+
+_PLACE = """\
+## Rank, size and meeting point
+
+Arguments of `weft.init` win: `rank` and `world_size`, and `address` (`host:port`) or `store`. Without them, weft
+reads what the launcher has set; the first row whose rank and size are both set is taken. With none of them, the
+process is alone: a group of one rank.
+
+| launcher | rank | size | local rank |
+|---|---|---|---|
+"""
+
+_MEETING = """
+The ranks meet at `MASTER_ADDR` and `MASTER_PORT`. Where a launcher does not set them:
+
+- under Slurm, the address is the first host of the step's node list;
+- when all ranks run on one host, the address is 127.0.0.1;
+- otherwise `MASTER_ADDR` has to be set;
+- the port is derived from the job's identity where the launcher tells it, else it is 29500.
+
+Under torchrun, whose agent serves a store at that address itself (`TORCHELASTIC_USE_AGENT_STORE=True`), weft
+uses the agent's store.
+"""
+
+
+def page() -> str:
+    """The page's text."""
+    settings = "".join(_section(setting) for setting in SETTINGS)
+    rows = "".join(f"| {a.name} | `{a.rank}` | `{a.world_size}` | `{a.local_rank}` |\n" for a in LAUNCHERS)
+    return _HEAD + settings + _PLACE + rows + _MEETING
+
+
+def _section(setting: Setting) -> str:
+    default = setting.default_text or f"`{setting.default}`"
+    return (
+        f"## `{setting.environment}`, `weft.init({setting.name}=...)`\n\n"
+        f"{setting.doc}\n\nAllowed: {setting.allowed}. Default: {default}.\n\n"
+    )

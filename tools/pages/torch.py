@@ -1,0 +1,199 @@
+"""docs/torch.md: the backend, what of torch works over it, and how to come from elsewhere."""
+
+from __future__ import annotations
+
+from tools.pages.torch_features import FEATURES, Feature
+from tools.pages.torch_suites import section
+
+__all__ = ["page"]
+
+_HEAD = """\
+# weft under torch
+
+<!-- Generated from torch.py, torch_features.py and torch_suites.json in tools/pages by `make docs`. Do not edit. -->
+
+weft is a backend of torch.distributed for CPU tensors. It loads itself when its name is first used:
+
+```python
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("weft")
+x = torch.ones(4)
+dist.all_reduce(x)
+assert x.tolist() == [dist.get_world_size()] * 4
+dist.destroy_process_group()
+```
+
+Names that torch accepts: `"weft"`, `"cpu:weft"`, and from torch 2.14 on `"cpu:weft,cuda:nccl"`. Settings come from the
+environment: see [configuration.md](configuration.md).
+
+## What works
+
+Every row is tested; a row that torch refuses has a test that torch still does. "tests" are the functions of
+`tests/torch`: `ddp:same_as_gloo` is `test_same_as_gloo` in `test_ddp.py`. weft works with torch 2.11 and newer; the
+rows from DDP to Tools have been run with torch 2.11, 2.13 and 2.15 and come out the same, but for what a row says. The
+frameworks are tested with the versions in `requirements-ecosystem.lock`.
+
+"""
+
+_AFTER_TABLE = """
+## Symmetric memory
+
+Ranks on one host work in shared memory. Tensors that lie elsewhere are copied there and back. This saves the copies:
+
+```python
+import torch
+import torch.distributed as dist
+import weft.torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+dist.init_process_group("weft")
+x = weft.torch.empty_symmetric(256, 256)  # every rank, with the same size
+x.fill_(1)
+dist.all_reduce(x)
+assert weft.torch.symmetric_operations() == 1  # how many operations made no copies
+
+model = fully_shard(torch.nn.Linear(256, 256), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+for module in model.modules():
+    if isinstance(module, FSDPModule):
+        module.set_allocate_memory_from_process_group_for_comm(True)
+model(torch.ones(1, 256)).sum().backward()
+assert weft.torch.symmetric_operations() > 1
+dist.destroy_process_group()
+```
+
+An operation makes no copies if all ranks pass the same part of tensors that came of the same call, for its input and
+its output, and all ranks of the group are on one host. In other cases, and for a few KiB, it runs as on any other
+tensor, with the same result. A tensor's memory is given back when no rank has the tensor any more.
+
+FSDP2's buffers are used again from step to step, and given back with the process group. Gradients lie there too. The
+buckets of `DistributedDataParallel` are torch's own, and ordinary memory.
+
+## Batch normalization over all ranks
+
+torch's `SyncBatchNorm` is for GPUs. weft has one for CPUs, which works with every backend:
+
+```python
+import torch
+import torch.distributed as dist
+import weft.torch
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("weft")
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8))
+model = DistributedDataParallel(weft.torch.convert_sync_batchnorm(model))
+model(torch.randn(3, 4)).sum().backward()
+dist.destroy_process_group()
+```
+
+Ranks may have batches of different sizes. Leave out what puts torch's layers into a model, such as Lightning's
+`sync_batchnorm=True`, and convert the model yourself.
+
+## From Gloo
+
+Replace `"gloo"` by `"weft"` in `init_process_group` and `new_group`. Keep torchrun, `init_method` and the store as
+they are. What differs:
+
+- Errors have weft's types and name the cause: `weft.PeerLost` for a rank that died, `weft.Desync` where ranks call
+  different operations, `weft.Timeout` for one that comes too late. All derive from `weft.Error`.
+- Strided tensors, empty tensors, int16, and unequal lists in `all_to_all` give right results.
+- The order in which the ranks' values are added may differ from Gloo's, so results may differ in the last bits from
+  three ranks on. All ranks get the same bits.
+
+## From Horovod
+
+| Horovod | torch over weft |
+|---|---|
+| `hvd.init()` | `dist.init_process_group("weft")` |
+| `hvd.rank()`, `hvd.size()`, `hvd.local_rank()` | `dist.get_rank()`, `dist.get_world_size()`, `LOCAL_RANK` |
+| `hvd.DistributedOptimizer(optimizer)` | `DistributedDataParallel(model)`, with the optimizer as it is |
+| `hvd.broadcast_parameters(...)` | done by `DistributedDataParallel` |
+| `backward_passes_per_step=k` | `with model.no_sync():` around the first k - 1 backward passes |
+| `compression=hvd.Compression.fp16` | `model.register_comm_hook(None, default_hooks.fp16_compress_hook)` |
+| `hvd.allreduce(x)` (the average, a new tensor) | `dist.all_reduce(x, dist.ReduceOp.AVG)` (in place) |
+| `hvd.allgather(x)` | `dist.all_gather_into_tensor(out, x)` |
+| `hvd.join()` | `with model.join():` around the training loop |
+| `horovodrun -np 4` | `torchrun --nproc-per-node=4` |
+
+## From MPI
+
+| mpi4py | torch over weft |
+|---|---|
+| `comm.Allreduce(MPI.IN_PLACE, x)` | `dist.all_reduce(x)` |
+| `comm.Bcast(x, root)` | `dist.broadcast(x, root)` |
+| `comm.Allgather(x, out)` | `dist.all_gather_into_tensor(out, x)` |
+| `comm.Reduce_scatter_block(x, out)` | `dist.reduce_scatter_tensor(out, x)` |
+| `comm.Alltoallv(...)` | `dist.all_to_all_single(out, x, output_split_sizes, input_split_sizes)` |
+| `comm.Send(x, to, tag)`, `comm.Recv(x, source, tag)` | `dist.send(x, to, tag=tag)`, `dist.recv(x, source, tag=tag)` |
+| `comm.Iallreduce(...)`, `request.Wait()` | `work = dist.all_reduce(x, async_op=True)`, `work.wait()` |
+| `comm.Split(color, key)` | `dist.new_group(ranks)` |
+| `comm.bcast(value)` (objects) | `dist.broadcast_object_list([value])` |
+
+`mpirun` still starts the processes, if the job sets `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` for torch
+from the launcher's own variables; torchrun sets them itself.
+
+## Lightning
+
+<!-- not run: needs Lightning: `make test-ecosystem` trains with it -->
+```python
+import lightning
+from lightning.pytorch.strategies import DDPStrategy
+
+trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy=DDPStrategy(process_group_backend="weft"))
+```
+
+## Accelerate
+
+Make the process group before the `Accelerator`: on CPUs Accelerate asks for Gloo, whatever
+`InitProcessGroupKwargs(backend=...)` says, but it takes the group that is there. Its own messages still say "gloo".
+
+<!-- not run: needs Accelerate: `make test-ecosystem` trains with it -->
+```python
+import torch.distributed as dist
+from accelerate import Accelerator
+
+dist.init_process_group("weft")
+accelerator = Accelerator(cpu=True)
+```
+
+## Transformers' Trainer
+
+The Trainer stands on Accelerate, so the process group comes first too. `ddp_backend="weft"` is refused: leave it out.
+
+<!-- not run: needs Transformers: `make test-ecosystem` trains with it -->
+```python
+import torch.distributed as dist
+from transformers import Trainer, TrainingArguments
+
+dist.init_process_group("weft")
+arguments = TrainingArguments(output_dir="out", use_cpu=True)
+```
+
+## Speed
+
+`weft bench --through torch` times torch.distributed's calls of weft and of Gloo in turn, as a torch user makes them:
+
+```console
+$ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo --seconds 0.05
+```
+
+## Known limits
+
+- CPU tensors only. From torch 2.14 on, another backend of the same group can take the GPUs' tensors.
+- `pg_options=` is refused: weft is set up by the environment.
+- `torch.compile` is tested with the compilers "eager" and "aot_eager".
+"""
+
+
+def page() -> str:
+    """The page's text."""
+    rows = "".join(_row(feature) for feature in FEATURES)
+    return f"{_HEAD}| area | feature | works | tests |\n|---|---|---|---|\n{rows}{section()}{_AFTER_TABLE}"
+
+
+def _row(feature: Feature) -> str:
+    status = f"{feature.status} ({feature.note})" if feature.note else feature.status
+    tests = ", ".join(f"`{test}`" for test in feature.tests)
+    return f"| {feature.area} | {feature.name} | {status} | {tests} |\n"
