@@ -8,6 +8,11 @@ x = np.full(5, group.rank, np.float32)
 group.all_reduce(x)
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
 from weft._weft import Cancellation, Endpoint, MemoryStore, TcpStore, __version__
 from weft.errors import (
     Aborted,
@@ -51,3 +56,16 @@ __all__ = [
     "__version__",
     "init",
 ]
+
+# Loaded when first used: who communicates needs none of them.
+_LAZY = ("bench", "drawing", "planning", "schedule", "simulation", "torch", "tuning")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return importlib.import_module(f"weft.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

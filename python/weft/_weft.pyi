@@ -1,14 +1,9 @@
 """The native layer: addresses in, errors of `weft.errors` out."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, final
+from collections.abc import Callable, Sequence
+from typing import Any, final
 
 __version__: str
-
-_Row: TypeAlias = tuple[int | None, str, int | None, int | None]
-_Profile: TypeAlias = tuple[
-    str, Sequence[int], bool, Mapping[str, Sequence[_Row]], Mapping[str, str], Sequence[Sequence[int]]
-]
 
 __all__ = [
     "Board",
@@ -20,6 +15,7 @@ __all__ = [
     "HostDomains",
     "MemoryStore",
     "OwnSchedule",
+    "Request",
     "Symmetric",
     "TcpStore",
     "Timed",
@@ -27,7 +23,9 @@ __all__ = [
     "__version__",
     "algorithms",
     "domains",
+    "element_types",
     "family",
+    "operations",
     "plan",
     "price",
     "simulate",
@@ -36,6 +34,12 @@ __all__ = [
 
 def algorithms() -> str:
     """All algorithms, as JSON."""
+
+def element_types() -> list[tuple[str, int]]:
+    """The element types that reductions know, and their lengths in bytes."""
+
+def operations() -> list[str]:
+    """The names of the operations that reductions know, besides `weft.PremulSum`."""
 
 def plan(request: str) -> str:
     """The schedule of an algorithm for a group, and what the verifier says of it; JSON in and out."""
@@ -90,18 +94,8 @@ class Timed:
     """Something that can be timed, again and again, on the same memory, which `hold` owns."""
 
     @staticmethod
-    def group(
-        group: Group,
-        collective: str,
-        dtype: str,
-        source: int,
-        target: int,
-        count: int,
-        algorithm: str | None,
-        tiles_in_flight: int | None,
-        hold: Any,
-    ) -> Timed:
-        """A blocking collective of a group: sum, root 0."""
+    def group(group: Group, request: Request, hold: Any, **how: Any) -> Timed:
+        """A blocking collective of a group."""
     @staticmethod
     def ping_pong(group: Group, partner: int | None, source: int, target: int, nbytes: int, hold: Any) -> Timed:
         """A message to another rank and one back, by blocking calls; the lower rank sends first."""
@@ -224,6 +218,30 @@ class OwnSchedule:
         """All ranks' programs in text form."""
 
 @final
+class Request:
+    """One call of a collective: what is combined or moved, and the addresses of its memory."""
+
+    def __new__(
+        cls,
+        collective: str,
+        dtype: str,
+        itemsize: int,
+        counts: int | Sequence[int] | tuple[Sequence[int], Sequence[int]],
+        source: int | None = None,
+        target: int | None = None,
+        op: object | None = None,
+        root: int = 0,
+    ) -> Request:
+        """`dtype` names the elements' type, of `itemsize` bytes.
+
+        Types that weft does not compute with are moved as bytes. Without `source`, a collective that
+        works in place reads its target. `op` is one of `operations`, or has a `factor`, as
+        `weft.PremulSum` has.
+        """
+    def stated(self) -> dict[str, Any]:
+        """What it says, by name; `counts` are elements of `dtype`."""
+
+@final
 class Group:
     """Ranks that communicate with each other."""
 
@@ -234,16 +252,10 @@ class Group:
         store: Any,
         rank: int,
         size: int,
-        timeout: float,
         name: str,
         prefix: str,
         cancel: Cancellation,
-        algorithms: Mapping[str, str] = ...,
-        reproducible: bool = False,
-        levels: Sequence[Sequence[int]] = ...,
-        schedules: Mapping[str, str] = ...,
-        profiles: Sequence[_Profile] = ...,
-        domains: Sequence[Sequence[int]] | None = None,
+        **options: Any,
     ) -> Group:
         """Meets the other ranks through the store."""
     @property
@@ -263,28 +275,13 @@ class Group:
         """For every rank, the name of its host."""
     def transport(self, rank: int) -> str | None:
         """How this rank reaches another: `shm`, `tcp` or `loopback`; None for itself."""
-    def issue(
-        self,
-        collective: str,
-        root: int,
-        dtype: str,
-        op: str,
-        factor: float,
-        source: int,
-        target: int,
-        counts: int | Sequence[int] | tuple[Sequence[int], Sequence[int]],
-        priority: int = 0,
-        timeout: float | None = None,
-        algorithm: str | None = None,
-        hold: object = None,
-        background: bool = True,
-        tile_bytes: int | None = None,
-        tiles_in_flight: int | None = None,
-    ) -> Work:
-        """Starts a collective operation.
+    def issue(self, request: Request, hold: object, background: bool, timeout: float | None = None, **how: Any) -> Work:
+        """Starts a collective; `how` are the other keywords of `weft.collectives.How`.
 
         `hold`, which owns the memory, is kept until it has ended. Without `background`, the caller waits at once.
         """
+    def run(self, request: Request, hold: object, timeout: float | None = None, **how: Any) -> None:
+        """Carries out a collective; the arguments are those of `issue`."""
     def run_plain(self, collective: str, root: int, op: object, source: object | None, target: object | None) -> bool:
         """Carries out a collective operation of plain arrays, if it can be done like this, and tells whether it was.
 
@@ -316,18 +313,7 @@ class Group:
         background: bool = True,
     ) -> Work:
         """Starts receiving bytes from a rank, or from any; not in the background: the caller is about to wait."""
-    def split(
-        self,
-        ranks: Sequence[int],
-        name: str,
-        timeout: float | None = None,
-        algorithms: Mapping[str, str] | None = None,
-        reproducible: bool | None = None,
-        levels: Sequence[Sequence[int]] | None = None,
-        schedules: Mapping[str, str] | None = None,
-        profiles: Sequence[_Profile] | None = None,
-        domains: Sequence[Sequence[int]] | None = None,
-    ) -> Group | None:
+    def split(self, ranks: Sequence[int], name: str, **options: Any) -> Group | None:
         """A group of some ranks, in this order; None on other ranks."""
     def explain(self, collective: str, nbytes: int, dtype: str, symmetric: bool) -> Explanation:
         """What a call would run by, and why: `nbytes` of the whole message, root 0."""

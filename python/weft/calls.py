@@ -1,4 +1,4 @@
-"""Turns arguments into calls of the native layer: checks them, finds their memory, stages what is not contiguous.
+"""Shapes of collectives on arrays: what the arguments must look like, as calls of the native layer.
 
 Pure: nothing here communicates. Counts of the `_v` forms are in rows, that is, entries of the first dimension.
 """
@@ -9,16 +9,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from weft.arrays import Array, Staged, copy, describe, empty_like, overlap, readable, writable
-from weft.dtypes import DType
 from weft.errors import ArgumentError
-from weft.ops import PremulSum, resolve
+from weft.ops import Op, PremulSum
+from weft.request import Call, call
+from weft.staging import Array, Staged, apart, check_same_type, describe, empty_like, readable, writable
 
-__all__ = ["Call", "Counts", "Seat"]
-
-_IN_PLACE = ("all-reduce", "reduce", "broadcast")
-
-Counts = int | list[int] | tuple[list[int], list[int]]
+__all__ = ["Seat"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,48 +31,13 @@ class Seat:
         return rank
 
 
-@dataclasses.dataclass(slots=True)
-class Call:
-    """One call, ready for the native layer. Holds on to the memory."""
-
-    collective: str
-    counts: Counts
-    dtype: str = "uint8"
-    source: Array | None = None
-    target: Staged | None = None
-    op: str = "sum"
-    factor: float = 1.0
-    root: int = 0
-    result: Any = None
-
-    @property
-    def input(self) -> int:
-        """The address to read from."""
-        if self.source is not None:
-            return self.source.pointer
-        return self.output if self.collective in _IN_PLACE else 0
-
-    @property
-    def output(self) -> int:
-        """The address to write to."""
-        return 0 if self.target is None else self.target.array.pointer
-
-    def finish(self) -> Any:
-        """What the caller gets once the operation has ended."""
-        if self.target is not None:
-            self.target.finish()
-        return self.result
-
-
-def all_reduce(x: Any, op: str | PremulSum, out: Any | None) -> Call:
+def all_reduce(x: Any, op: Op | PremulSum, out: Any | None) -> Call:
     """See `Group.all_reduce`."""
     source, target = _vector(x, out)
-    name, factor = resolve(op, target.array.dtype)
-    result = x if out is None else out
-    return Call("all-reduce", target.array.elements, target.array.dtype.name, source, target, name, factor, 0, result)
+    return call("all-reduce", target.array.elements, source, target, op=op, result=x if out is None else out)
 
 
-def reduce(seat: Seat, x: Any, root: int, op: str | PremulSum, out: Any | None) -> Call:
+def reduce(seat: Seat, x: Any, root: int, op: Op | PremulSum, out: Any | None) -> Call:
     """See `Group.reduce`."""
     root = seat.peer(root, "root")
     if seat.rank == root:
@@ -85,17 +46,14 @@ def reduce(seat: Seat, x: Any, root: int, op: str | PremulSum, out: Any | None) 
     else:
         source, result = None, None
         target = Staged(readable(x, "x"))
-    dtype = target.array.dtype
-    name, factor = resolve(op, dtype)
-    return Call("reduce", target.array.elements, dtype.name, source, target, name, factor, root, result)
+    return call("reduce", target.array.elements, source, target, op=op, root=root, result=result)
 
 
 def broadcast(seat: Seat, x: Any, root: int) -> Call:
     """See `Group.broadcast`."""
     root = seat.peer(root, "root")
     target = Staged(readable(x, "x")) if seat.rank == root else writable(x, "x")
-    dtype, width = _moved(target.array.dtype)
-    return Call("broadcast", target.array.elements * width, dtype, None, target, root=root, result=x)
+    return call("broadcast", target.array.elements, None, target, root=root, result=x)
 
 
 def all_gather(seat: Seat, x: Any) -> Call:
@@ -107,37 +65,32 @@ def all_gather_into(seat: Seat, out: Any, x: Any) -> Call:
     """See `Group.all_gather_into`."""
     source, target = _pair(x, out)
     _same(target.array, "out", source.elements * seat.size, f"{seat.size} ranks x {source.elements} of x")
-    dtype, width = _moved(source.dtype)
-    return Call("all-gather", source.elements * width, dtype, source, target, result=out)
+    return call("all-gather", source.elements, source, target, result=out)
 
 
 def all_gather_v(seat: Seat, out: Any, x: Any, counts: Sequence[int]) -> Call:
     """See `Group.all_gather_v`."""
     source, target = _pair(x, out)
-    dtype, width = _moved(source.dtype)
     rows = _counts(counts, seat.size, "counts")
     _rows(source, "x", rows[seat.rank], f"counts[{seat.rank}]")
     _rows(target.array, "out", sum(rows), "the sum of counts")
-    return Call("all-gather", _elements(rows, source, target.array, width), dtype, source, target, result=out)
+    return call("all-gather", _elements(rows, source, target.array), source, target, result=out)
 
 
-def reduce_scatter(seat: Seat, out: Any, x: Any, op: str | PremulSum) -> Call:
+def reduce_scatter(seat: Seat, out: Any, x: Any, op: Op | PremulSum) -> Call:
     """See `Group.reduce_scatter`."""
     source, target = _pair(x, out)
     _same(source, "x", target.array.elements * seat.size, f"{seat.size} ranks x {target.array.elements} of out")
-    name, factor = resolve(op, source.dtype)
-    return Call("reduce-scatter", target.array.elements, source.dtype.name, source, target, name, factor, result=out)
+    return call("reduce-scatter", target.array.elements, source, target, op=op, result=out)
 
 
-def reduce_scatter_v(seat: Seat, out: Any, x: Any, counts: Sequence[int], op: str | PremulSum) -> Call:
+def reduce_scatter_v(seat: Seat, out: Any, x: Any, counts: Sequence[int], op: Op | PremulSum) -> Call:
     """See `Group.reduce_scatter_v`."""
     source, target = _pair(x, out)
-    name, factor = resolve(op, source.dtype)
     rows = _counts(counts, seat.size, "counts")
     _rows(source, "x", sum(rows), "the sum of counts")
     _rows(target.array, "out", rows[seat.rank], f"counts[{seat.rank}]")
-    elements = _elements(rows, source, target.array, 1)
-    return Call("reduce-scatter", elements, source.dtype.name, source, target, name, factor, result=out)
+    return call("reduce-scatter", _elements(rows, source, target.array), source, target, op=op, result=out)
 
 
 def all_to_all(
@@ -145,7 +98,6 @@ def all_to_all(
 ) -> Call:
     """See `Group.all_to_all`."""
     source, target = _pair(x, out)
-    dtype, width = _moved(source.dtype)
     if (send_counts is None) != (receive_counts is None):
         raise ArgumentError("send_counts and receive_counts: expected both, or none for equal shares")
     if send_counts is None or receive_counts is None:
@@ -154,7 +106,7 @@ def all_to_all(
                 f"x has {source.elements} elements, which {seat.size} ranks cannot share equally: pass send_counts"
             )
         _same(target.array, "out", source.elements, f"as many as x for {seat.size} ranks")
-        return Call("all-to-all", source.elements // seat.size * width, dtype, source, target, result=out)
+        return call("all-to-all", source.elements // seat.size, source, target, result=out)
     send = _counts(send_counts, seat.size, "send_counts")
     receive = _counts(receive_counts, seat.size, "receive_counts")
     if send[seat.rank] != receive[seat.rank]:
@@ -163,8 +115,8 @@ def all_to_all(
         )
     _rows(source, "x", sum(send), "the sum of send_counts")
     _rows(target.array, "out", sum(receive), "the sum of receive_counts")
-    pair = (_elements(send, source, target.array, width), _elements(receive, source, target.array, width))
-    return Call("all-to-all", pair, dtype, source, target, result=out)
+    pair = (_elements(send, source, target.array), _elements(receive, source, target.array))
+    return call("all-to-all", pair, source, target, result=out)
 
 
 def gather(seat: Seat, x: Any, root: int, out: Any | None) -> Call:
@@ -176,8 +128,7 @@ def gather(seat: Seat, x: Any, root: int, out: Any | None) -> Call:
         _same(target.array, "out", source.elements * seat.size, f"{seat.size} ranks x {source.elements} of x")
     else:
         source, target, out = readable(x, "x"), None, None
-    dtype, width = _moved(source.dtype)
-    return Call("gather", source.elements * width, dtype, source, target, root=root, result=out)
+    return call("gather", source.elements, source, target, root=root, result=out)
 
 
 def gather_v(seat: Seat, x: Any, counts: Sequence[int], root: int, out: Any | None) -> Call:
@@ -192,15 +143,13 @@ def gather_v(seat: Seat, x: Any, counts: Sequence[int], root: int, out: Any | No
     else:
         source, out = readable(x, "x"), None
     _rows(source, "x", rows[seat.rank], f"counts[{seat.rank}]")
-    dtype, width = _moved(source.dtype)
-    elements = _elements(rows, source, target.array if target else source, width)
-    return Call("gather", elements, dtype, source, target, root=root, result=out)
+    elements = _elements(rows, source, target.array if target else source)
+    return call("gather", elements, source, target, root=root, result=out)
 
 
 def scatter(seat: Seat, out: Any, x: Any | None, root: int) -> Call:
     """See `Group.scatter`."""
     source, target = _scattered(seat, out, x, root)
-    dtype, width = _moved(target.array.dtype)
     if source is not None:
         _same(
             source,
@@ -208,24 +157,23 @@ def scatter(seat: Seat, out: Any, x: Any | None, root: int) -> Call:
             target.array.elements * seat.size,
             f"{seat.size} ranks x {target.array.elements} of out",
         )
-    return Call("scatter", target.array.elements * width, dtype, source, target, root=root, result=out)
+    return call("scatter", target.array.elements, source, target, root=root, result=out)
 
 
 def scatter_v(seat: Seat, out: Any, x: Any | None, counts: Sequence[int], root: int) -> Call:
     """See `Group.scatter_v`."""
     source, target = _scattered(seat, out, x, root)
-    dtype, width = _moved(target.array.dtype)
     rows = _counts(counts, seat.size, "counts")
     _rows(target.array, "out", rows[seat.rank], f"counts[{seat.rank}]")
     if source is not None:
         _rows(source, "x", sum(rows), "the sum of counts")
-    elements = _elements(rows, source or target.array, target.array, width)
-    return Call("scatter", elements, dtype, source, target, root=root, result=out)
+    elements = _elements(rows, source or target.array, target.array)
+    return call("scatter", elements, source, target, root=root, result=out)
 
 
 def barrier() -> Call:
     """See `Group.barrier`."""
-    return Call("barrier", 0)
+    return call("barrier", 0, None, None)
 
 
 def _vector(x: Any, out: Any | None) -> tuple[Array | None, Staged]:
@@ -241,13 +189,8 @@ def _vector(x: Any, out: Any | None) -> tuple[Array | None, Staged]:
 def _pair(x: Any, out: Any) -> tuple[Array, Staged]:
     """A source and a target of one type that do not share memory."""
     source, target = readable(x, "x"), writable(out, "out")
-    if source.dtype != target.array.dtype:
-        raise ArgumentError(
-            f"out has elements of type {target.array.dtype.name}: expected {source.dtype.name}, as in x"
-        )
-    if overlap(source, target.array):
-        source = copy(source)
-    return source, target
+    check_same_type(source, target.array)
+    return apart(source, target.array), target
 
 
 def _scattered(seat: Seat, out: Any, x: Any | None, root: int) -> tuple[Array | None, Staged]:
@@ -258,11 +201,6 @@ def _scattered(seat: Seat, out: Any, x: Any | None, root: int) -> tuple[Array | 
     return _pair(x, out)
 
 
-def _moved(dtype: DType) -> tuple[str, int]:
-    """The type as which elements are moved, and how many of it make one element."""
-    return (dtype.name, 1) if dtype.computes else ("uint8", dtype.itemsize)
-
-
 def _counts(counts: Sequence[int], size: int, name: str) -> list[int]:
     rows = [int(count) for count in counts]
     if len(rows) != size or min(rows) < 0:
@@ -270,10 +208,10 @@ def _counts(counts: Sequence[int], size: int, name: str) -> list[int]:
     return rows
 
 
-def _elements(rows: list[int], a: Array, b: Array, width: int) -> list[int]:
+def _elements(rows: list[int], a: Array, b: Array) -> list[int]:
     if a.row_elements != b.row_elements:
         raise ArgumentError(f"shapes {a.shape} and {b.shape}: expected the same beyond the first dimension")
-    return [count * a.row_elements * width for count in rows]
+    return [count * a.row_elements for count in rows]
 
 
 def _rows(array: Array, name: str, rows: int, why: str) -> None:

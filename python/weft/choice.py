@@ -5,39 +5,53 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft import config
 from weft.errors import ConfigError, ScheduleError
-from weft.schedule.schedule import Schedule
-from weft.tuning.profile import Profile, candidates, hardware
 
-__all__ = ["NativeProfile", "OwnSchedule", "native_profile", "of_some_ranks", "profiles", "schedules", "suits"]
+if TYPE_CHECKING:
+    from weft.schedule.schedule import Schedule
+    from weft.tuning.profile import Profile
+
+__all__ = ["NativeProfile", "native_options", "of_some_ranks", "schedules", "suits"]
 
 NativeRow = tuple[int | None, str, int | None, int | None]
 NativeProfile = tuple[str, list[int], bool, dict[str, list[NativeRow]], dict[str, str], list[list[int]]]
 """Where it comes from, ranks per host, whether it must suit, rows by collective, schedules by name, domains."""
 
-OwnSchedule = Schedule | str | os.PathLike[str]
-"""A schedule, or the path of a file with one in text form."""
+
+def native_options(given: Mapping[str, Any], ranks: int) -> dict[str, Any]:
+    """Options of a group of so many ranks (`config.GroupOptions`) as the native layer takes them."""
+    options = dict(given)
+    if "schedules" in options:
+        options["schedules"] = schedules(options["schedules"])
+    if "profile" in options:
+        options["profiles"] = _profiles(options.pop("profile"), ranks)
+    if isinstance(options.get("domains"), str):  # "auto": what the operating system reports
+        del options["domains"]
+    return options
 
 
-def profiles(setting: str | os.PathLike[str], ranks: int) -> list[NativeProfile]:
+def _profiles(setting: Profile | str | os.PathLike[str], ranks: int) -> list[NativeProfile]:
     """The profiles that a setting means, for a group of so many ranks, best first.
 
     How the ranks are placed is known once they have met: of those found, the first that suits is used.
     """
-    if setting == "none":
+    if setting == "none" or (setting == "auto" and ranks == 1):
         return []
+    from weft.tuning.profile import Profile, candidates, hardware
+
+    if isinstance(setting, Profile):
+        return [_native_profile(setting, "the profile")]
     if setting != "auto":
         path = Path(setting)
-        return [native_profile(Profile.load(path), f"profile {path}")]
-    found = candidates(config.profiles_directory(), ranks, hardware()) if ranks > 1 else []
-    return [native_profile(profile, f"profile {path}", required=False) for path, profile in found]
+        return [_native_profile(Profile.load(path), f"profile {path}")]
+    found = candidates(config.profiles_directory(), ranks, hardware())
+    return [_native_profile(profile, f"profile {path}", required=False) for path, profile in found]
 
 
-def native_profile(profile: Profile, source: str = "the profile", *, required: bool = True) -> NativeProfile:
-    """A profile as the native layer takes it."""
+def _native_profile(profile: Profile, source: str, *, required: bool = True) -> NativeProfile:
     table = {
         collective: [(row.up_to_bytes, row.algorithm, row.tile_bytes, row.tiles_in_flight) for row in rows]
         for collective, rows in profile.table.items()
@@ -46,7 +60,7 @@ def native_profile(profile: Profile, source: str = "the profile", *, required: b
     return source, list(topology.ranks_per_host), required, table, dict(profile.schedules), topology.domains
 
 
-def schedules(given: Mapping[str, OwnSchedule]) -> dict[str, str]:
+def schedules(given: Mapping[str, Schedule | str | os.PathLike[str]]) -> dict[str, str]:
     """The texts of a user's own schedules, by name."""
     return {name: _text(name, schedule) for name, schedule in given.items()}
 
@@ -56,6 +70,8 @@ def of_some_ranks(settings: config.Settings, ranks: int) -> dict[str, Any]:
 
     A schedule is for one number of ranks: those for another one are left out, and so is what forces them.
     """
+    from weft.schedule.schedule import Schedule
+
     given = {name: Schedule(text) for name, text in schedules(settings.schedules).items()}
     kept = {name: schedule for name, schedule in given.items() if _ranks(schedule) in (None, ranks)}
     left = given.keys() - kept.keys()
@@ -71,7 +87,9 @@ def _ranks(schedule: Schedule) -> int | None:
         return None
 
 
-def _text(name: str, schedule: OwnSchedule) -> str:
+def _text(name: str, schedule: Schedule | str | os.PathLike[str]) -> str:
+    from weft.schedule.schedule import Schedule
+
     if isinstance(schedule, Schedule):
         return schedule.text
     try:

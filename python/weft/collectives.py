@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack, overload
+
+import numpy as np
 
 from weft import calls
-from weft.calls import Call, Seat
-from weft.ops import PremulSum
+from weft.calls import Seat
+from weft.ops import Op, PremulSum
+from weft.request import Call
 from weft.work import Work
 
 __all__ = ["Collectives", "How"]
 
 A = TypeVar("A")
+E = TypeVar("E", bound=np.generic)
+Arrays = np.ndarray[Any, np.dtype[E]]
 
 
 class How(TypedDict, total=False):
@@ -55,7 +60,7 @@ class Collectives:
     def _issue(self, call: Call, **how: Unpack[How]) -> Work[Any]:
         """Starts a call."""
 
-    def all_reduce(self, x: A, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> A:
+    def all_reduce(self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> A:
         """Every rank gets the reduction of all ranks' `x`: in `out`, or in `x` itself if there is no `out`. Returns it.
 
         Args:
@@ -69,12 +74,12 @@ class Collectives:
             return target
         return self._run(calls.all_reduce(x, op, out), **how)  # type: ignore[no-any-return]
 
-    def all_reduce_async(self, x: A, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> Work[A]:
+    def all_reduce_async(self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> Work[A]:
         """As `all_reduce`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.all_reduce(x, op, out), **how)
 
     def reduce(
-        self, x: A, root: int = 0, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
+        self, x: A, root: int = 0, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
     ) -> A | None:
         """The root gets the reduction of all ranks' `x`: in `out`, or in `x` itself. Returns that, None elsewhere."""
         if not how and out is None and self._run_plain("reduce", root, op, None, x):
@@ -82,7 +87,7 @@ class Collectives:
         return self._run(calls.reduce(self._seat, x, root, op, out), **how)  # type: ignore[no-any-return]
 
     def reduce_async(
-        self, x: A, root: int = 0, op: str | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
+        self, x: A, root: int = 0, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
     ) -> Work[A | None]:
         """As `reduce`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.reduce(self._seat, x, root, op, out), **how)
@@ -97,11 +102,19 @@ class Collectives:
         """As `broadcast`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.broadcast(self._seat, x, root), **how)
 
-    def all_gather(self, x: A, **how: Unpack[How]) -> A:
+    @overload
+    def all_gather(self, x: Arrays[E], **how: Unpack[How]) -> Arrays[E]: ...
+    @overload
+    def all_gather(self, x: A, **how: Unpack[How]) -> A: ...
+    def all_gather(self, x: Any, **how: Unpack[How]) -> Any:
         """Every rank gets every rank's `x`. Returns a new array whose entry r is rank r's."""
-        return self._run(calls.all_gather(self._seat, x), **how)  # type: ignore[no-any-return]
+        return self._run(calls.all_gather(self._seat, x), **how)
 
-    def all_gather_async(self, x: A, **how: Unpack[How]) -> Work[A]:
+    @overload
+    def all_gather_async(self, x: Arrays[E], **how: Unpack[How]) -> Work[Arrays[E]]: ...
+    @overload
+    def all_gather_async(self, x: A, **how: Unpack[How]) -> Work[A]: ...
+    def all_gather_async(self, x: Any, **how: Unpack[How]) -> Work[Any]:
         """As `all_gather`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.all_gather(self._seat, x), **how)
 
@@ -130,18 +143,18 @@ class Collectives:
         """As `all_gather_v`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.all_gather_v(self._seat, out, x, counts), **how)
 
-    def reduce_scatter(self, out: A, x: A, op: str | PremulSum = "sum", **how: Unpack[How]) -> A:
+    def reduce_scatter(self, out: A, x: A, op: Op | PremulSum = "sum", **how: Unpack[How]) -> A:
         """Rank r gets the reduction of the r-th of equal shares of all ranks' `x`, in `out`. Returns it."""
         if not how and self._run_plain("reduce-scatter", 0, op, x, out):
             return out
         return self._run(calls.reduce_scatter(self._seat, out, x, op), **how)  # type: ignore[no-any-return]
 
-    def reduce_scatter_async(self, out: A, x: A, op: str | PremulSum = "sum", **how: Unpack[How]) -> Work[A]:
+    def reduce_scatter_async(self, out: A, x: A, op: Op | PremulSum = "sum", **how: Unpack[How]) -> Work[A]:
         """As `reduce_scatter`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.reduce_scatter(self._seat, out, x, op), **how)
 
     def reduce_scatter_v(
-        self, out: A, x: A, counts: Sequence[int], op: str | PremulSum = "sum", **how: Unpack[How]
+        self, out: A, x: A, counts: Sequence[int], op: Op | PremulSum = "sum", **how: Unpack[How]
     ) -> A:
         """As `reduce_scatter`, with shares of different lengths.
 
@@ -155,7 +168,7 @@ class Collectives:
         return self._run(calls.reduce_scatter_v(self._seat, out, x, counts, op), **how)  # type: ignore[no-any-return]
 
     def reduce_scatter_v_async(
-        self, out: A, x: A, counts: Sequence[int], op: str | PremulSum = "sum", **how: Unpack[How]
+        self, out: A, x: A, counts: Sequence[int], op: Op | PremulSum = "sum", **how: Unpack[How]
     ) -> Work[A]:
         """As `reduce_scatter_v`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.reduce_scatter_v(self._seat, out, x, counts, op), **how)
@@ -193,11 +206,23 @@ class Collectives:
         """As `all_to_all`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.all_to_all(self._seat, out, x, send_counts, receive_counts), **how)
 
-    def gather(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> A | None:
+    @overload
+    def gather(
+        self, x: Arrays[E], root: int = 0, out: Arrays[E] | None = None, **how: Unpack[How]
+    ) -> Arrays[E] | None: ...
+    @overload
+    def gather(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> A | None: ...
+    def gather(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[How]) -> Any:
         """The root gets every rank's `x`, in `out` or a new array, one entry each. Returns that, None elsewhere."""
-        return self._run(calls.gather(self._seat, x, root, out), **how)  # type: ignore[no-any-return]
+        return self._run(calls.gather(self._seat, x, root, out), **how)
 
-    def gather_async(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> Work[A | None]:
+    @overload
+    def gather_async(
+        self, x: Arrays[E], root: int = 0, out: Arrays[E] | None = None, **how: Unpack[How]
+    ) -> Work[Arrays[E] | None]: ...
+    @overload
+    def gather_async(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> Work[A | None]: ...
+    def gather_async(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[How]) -> Work[Any]:
         """As `gather`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.gather(self._seat, x, root, out), **how)
 

@@ -1,38 +1,42 @@
 """Settings: the only place where weft reads the environment.
 
-`SETTINGS` declares, for every setting, the environment variable, the name of the argument of `weft.init`, the default
-and the documentation together; docs/configuration.md is generated from it.
+`Options` declares every setting once: the name of the argument of `weft.init`, from which that of
+the environment variable follows, its type, default and documentation. `SETTINGS`, the options of
+`Group.new_group` and docs/configuration.md are made from it.
 """
 
-from __future__ import annotations
-
 import dataclasses
-import difflib
 import os
-import re
+import types
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
-from weft import launchers
+from weft import launchers, parsing
 from weft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from weft.schedule.schedule import Schedule
+    from weft.tuning.profile import Profile
 
 __all__ = [
     "SETTINGS",
     "TRANSPORTS",
+    "EndpointOptions",
+    "GroupOptions",
+    "Options",
     "Setting",
     "Settings",
+    "accept",
     "environment",
     "load",
-    "parse_bytes",
     "peers_directory",
     "place",
     "profiles_directory",
 ]
 
 TRANSPORTS = ("auto", "shm", "tcp", "loopback")
-_BYTE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _PREFIX = "WEFT_"
 
 
@@ -40,14 +44,19 @@ _PREFIX = "WEFT_"
 class Setting:
     """One setting: where it is read, what it means, and what is taken when nobody sets it."""
 
-    name: str
-    environment: str
     default: Any
     allowed: str
     doc: str
     parse: Callable[[str], Any]
     check: Callable[[Any], bool]
     default_text: str = ""
+    name: str = ""
+    """Of the option that it describes."""
+
+    @property
+    def environment(self) -> str:
+        """The name of its environment variable."""
+        return _PREFIX + self.name.upper()
 
     def read(self, text: str) -> Any:
         """The value of the environment variable's text."""
@@ -72,236 +81,202 @@ class Setting:
         return value
 
 
-def parse_bytes(text: str) -> int:
-    """A number of bytes such as `4096`, `64K`, `256MiB` or `1G` (units of 1024)."""
-    shown, text = text, text.strip().upper().removesuffix("B").removesuffix("I")
-    unit = text[-1:] if text[-1:].isalpha() else ""
-    if unit not in _BYTE_UNITS:
-        raise ValueError(f"{shown!r} is not a number of bytes")
-    return int(float(text.removesuffix(unit)) * _BYTE_UNITS[unit])
+class EndpointOptions(TypedDict, total=False):
+    """Options of a process's endpoint: its memory pool and its connections."""
+
+    transport: Annotated[
+        str | None,
+        Setting(
+            default="auto",
+            allowed="one of " + ", ".join(TRANSPORTS),
+            doc="How ranks are connected. `auto`: shared memory between ranks that can really share it, "
+            "TCP between the others. `shm`, `tcp`: nothing else. `loopback`: between threads of one "
+            "process, for tests. The same on every rank.",
+            parse=str,
+            check=lambda value: value in TRANSPORTS,
+        ),
+    ]
+    interface: Annotated[
+        str | None,
+        Setting(
+            default=None,
+            allowed="the name of a network interface, an address of this host, or a network such as 10.0.0.0/8",
+            doc="Which network interface TCP uses: a name (`eth1`), an address of this host, or a network "
+            "in CIDR form.",
+            parse=str,
+            check=lambda value: value is None or (isinstance(value, str) and value != ""),
+            default_text="the one that routes to the rendezvous address",
+        ),
+    ]
+    pool_bytes: Annotated[
+        int | str | None,
+        Setting(
+            default=1 << 30,
+            allowed="a number of bytes of at least 1M, such as 268435456, 256M or 1G",
+            doc="Upper bound of the memory pool of this process, which all its groups share. Memory is "
+            "taken from the system only as groups need it.",
+            parse=parsing.parse_bytes,
+            check=lambda value: value >= 1 << 20,
+            default_text="1G",
+        ),
+    ]
+    peer_timeout: Annotated[
+        float | None,
+        Setting(
+            default=10.0,
+            allowed="a number of seconds of at least 1",
+            doc="Seconds after which a host that does not answer any more is given up (`weft.PeerLost`). "
+            "The death of a process is noticed at once, whatever this says.",
+            parse=float,
+            check=lambda value: value >= 1,
+        ),
+    ]
 
 
-def parse_algorithms(text: str) -> dict[str, str]:
-    """Names of algorithms by collective, such as `all-reduce=ring,broadcast=binomial`; names may have parts."""
-    pairs = [pair.partition("=") for pair in re.split(r",(?![^(]*\))", text) if pair.strip()]
-    if not all(sign and collective.strip() and name.strip() for collective, sign, name in pairs):
-        raise ValueError(f"{text!r} is not a list of collective=algorithm")
-    algorithms = {collective.strip(): name.strip() for collective, _, name in pairs}
-    if len(algorithms) != len(pairs):
-        raise ValueError(f"{text!r} names a collective twice")
-    return algorithms
+class GroupOptions(TypedDict, total=False):
+    """Options of a group: of `weft.init` and `Group.new_group`; there the default is as in the other group."""
+
+    timeout: Annotated[
+        float | None,
+        Setting(
+            default=300.0,
+            allowed="a number of seconds above 0",
+            doc="Seconds after which an operation, or the meeting of the ranks, fails with "
+            "`weft.Timeout`. Every call can set its own.",
+            parse=float,
+            check=lambda value: value > 0,
+        ),
+    ]
+    algorithm: Annotated[
+        Mapping[str, str] | str | None,
+        Setting(
+            default={},
+            allowed="collective=algorithm pairs such as all-reduce=ring,broadcast=binomial, or a dict of them",
+            doc="The only algorithm for a collective, by its name with its parts, such as "
+            "`multi-rail(slice-reduce, ring)`: `weft plan --list` shows the names. A call's own "
+            "`algorithm` goes before it. The same on every rank.",
+            parse=parsing.parse_algorithms,
+            check=parsing.are_algorithms,
+            default_text="none: what the profile says, else what is built in",
+        ),
+    ]
+    schedules: Annotated[
+        Mapping[str, "Schedule | str | os.PathLike[str]"] | str | None,
+        Setting(
+            default={},
+            allowed="name=file pairs such as chain=chain.txt,star=star.txt, or a dict of files or "
+            "weft.schedule.Schedule",
+            doc="Schedules of your own, in text form, by the names that calls, `algorithm` and profiles "
+            "may give them. They are verified when the ranks meet, and are for that number of ranks. "
+            "The same on every rank.",
+            parse=parsing.parse_schedules,
+            check=parsing.are_schedules,
+            default_text="none",
+        ),
+    ]
+    reproducible: Annotated[
+        bool | None,
+        Setting(
+            default=False,
+            allowed="1 or 0",
+            doc="Whether the bits of sums must be the same for every algorithm, tile size and placement "
+            "of the ranks: each element's contributions are added in the order of ranks and rounded "
+            "once. Only algorithms that can do so are used. The same on every rank.",
+            parse=parsing.parse_flag,
+            check=lambda value: isinstance(value, bool),
+            default_text="0",
+        ),
+    ]
+    profile: Annotated[
+        "Profile | str | os.PathLike[str] | None",
+        Setting(
+            default="auto",
+            allowed="auto, none, or the path of a profile",
+            doc="What algorithms are chosen by. `auto`: the profile that `weft tune` has stored for ranks "
+            "placed like these on such hardware, if there is one. `none`: what is built in. A path: "
+            "that profile, which must be for ranks placed like these. What rank 0 reads holds for all "
+            "ranks.",
+            parse=str,
+            check=parsing.is_profile,
+        ),
+    ]
+    topology: Annotated[
+        Sequence[Sequence[int]] | None,
+        Setting(
+            default=[],
+            allowed="for each level the unit of every rank, such as 0,0,1,1/0,0,0,0 or [[0, 0, 1, 1], [0, 0, 0, 0]]",
+            doc="Which ranks are close to each other, where that is more than which of them share memory: "
+            "levels of units, innermost first (NUMA nodes, hosts, racks), each within one of the next "
+            "level. The same on every rank.",
+            parse=parsing.parse_levels,
+            check=parsing.are_levels,
+            default_text="one level, whose units are the ranks that share memory, and inside them WEFT_DOMAINS",
+        ),
+    ]
+    domains: Annotated[
+        Sequence[Sequence[int]] | str | None,
+        Setting(
+            default="auto",
+            allowed="auto, none, or for each level the domain of every rank, such as 0,0,1,1 or [[0, 0, 1, 1]]",
+            doc="Which ranks of a host share a part of it, such as a last-level cache or a NUMA node. "
+            "`auto`: what the operating system reports, where every rank of a host is bound to cores "
+            "of one part; ranks that may run anywhere are in no domain. `none`: hosts are not "
+            "divided. Numbers: levels of domains, innermost first; they count within each host. "
+            "Algorithms with a component for domains, such as `multi-rail(slice-reduce, "
+            "slice-reduce)` on one host, can then be used; others are not affected. Without meaning "
+            "where `topology` is set. The same on every rank.",
+            parse=parsing.parse_domains,
+            check=lambda value: value == "auto" or (not isinstance(value, str) and parsing.are_levels(value)),
+        ),
+    ]
 
 
-def parse_schedules(text: str) -> dict[str, str]:
-    """Files by the names that their schedules shall have, such as `chain=chain.txt,star=/srv/star.txt`."""
-    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-    if not all(sign and name.strip() and path.strip() for name, sign, path in pairs):
-        raise ValueError(f"{text!r} is not a list of name=file")
-    files = {name.strip(): path.strip() for name, _, path in pairs}
-    if len(files) != len(pairs):
-        raise ValueError(f"{text!r} gives a name twice")
-    return files
+class Options(EndpointOptions, GroupOptions, total=False):
+    """All options of `weft.init`."""
+
+    probe: Annotated[
+        bool | None,
+        Setting(
+            default=False,
+            allowed="1 or 0",
+            doc="Whether a group without a profile measures its latency and rate when it is made, for at "
+            "most 50 ms, and chooses its algorithms by that. What rank 0 finds holds for all ranks, "
+            "but differs from run to run. The same on every rank.",
+            parse=parsing.parse_flag,
+            check=lambda value: isinstance(value, bool),
+            default_text="0",
+        ),
+    ]
 
 
-def parse_levels(text: str) -> list[list[int]]:
-    """The unit of every rank, level by level, such as `0,0,1,1/0,0,0,0`."""
-    return [[int(unit) for unit in level.split(",")] for level in text.split("/")] if text else []
-
-
-def parse_domains(text: str) -> str | list[list[int]]:
-    """`auto`, `none` (no level), or the domain of every rank, level by level, such as `0,0,1,1`."""
-    return text if text == "auto" else [] if text == "none" else parse_levels(text)
-
-
-def parse_flag(text: str) -> bool:
-    """`1` or `0`, `true` or `false`."""
-    flags = {"1": True, "true": True, "0": False, "false": False}
-    if text.lower() not in flags:
-        raise ValueError(f"{text!r} is neither 1 nor 0")
-    return flags[text.lower()]
-
-
-def _are_algorithms(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
-
-
-def _are_schedules(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
-
-
-def _are_levels(value: Any) -> bool:
-    return all(isinstance(unit, int) and unit >= 0 for level in value for unit in level)
-
-
-SETTINGS = (
-    Setting(
-        name="transport",
-        environment="WEFT_TRANSPORT",
-        default="auto",
-        allowed="one of " + ", ".join(TRANSPORTS),
-        doc="How ranks are connected. `auto`: shared memory between ranks that can really share it, TCP between "
-        "the others. `shm`, `tcp`: nothing else. `loopback`: between threads of one process, for tests. The same on "
-        "every rank.",
-        parse=str,
-        check=lambda value: value in TRANSPORTS,
-    ),
-    Setting(
-        name="interface",
-        environment="WEFT_INTERFACE",
-        default=None,
-        allowed="the name of a network interface, an address of this host, or a network such as 10.0.0.0/8",
-        doc="Which network interface TCP uses: a name (`eth1`), an address of this host, or a network in CIDR form.",
-        parse=str,
-        check=lambda value: value is None or (isinstance(value, str) and value != ""),
-        default_text="the one that routes to the rendezvous address",
-    ),
-    Setting(
-        name="pool_bytes",
-        environment="WEFT_POOL_BYTES",
-        default=1 << 30,
-        allowed="a number of bytes of at least 1M, such as 268435456, 256M or 1G",
-        doc="Upper bound of the memory pool of this process, which all its groups share. Memory is taken from the "
-        "system only as groups need it.",
-        parse=parse_bytes,
-        check=lambda value: value >= 1 << 20,
-        default_text="1G",
-    ),
-    Setting(
-        name="timeout",
-        environment="WEFT_TIMEOUT",
-        default=300.0,
-        allowed="a number of seconds above 0",
-        doc="Seconds after which an operation, or the meeting of the ranks, fails with `weft.Timeout`. Every call "
-        "can set its own.",
-        parse=float,
-        check=lambda value: value > 0,
-    ),
-    Setting(
-        name="peer_timeout",
-        environment="WEFT_PEER_TIMEOUT",
-        default=10.0,
-        allowed="a number of seconds of at least 1",
-        doc="Seconds after which a host that does not answer any more is given up (`weft.PeerLost`). The death of a "
-        "process is noticed at once, whatever this says.",
-        parse=float,
-        check=lambda value: value >= 1,
-    ),
-    Setting(
-        name="algorithm",
-        environment="WEFT_ALGORITHM",
-        default={},
-        allowed="collective=algorithm pairs such as all-reduce=ring,broadcast=binomial, or a dict of them",
-        doc="The only algorithm for a collective, by its name with its parts, such as "
-        "`multi-rail(slice-reduce, ring)`: `weft plan --list` shows the names. A call's own `algorithm` goes before "
-        "it. The same on every rank.",
-        parse=parse_algorithms,
-        check=_are_algorithms,
-        default_text="none: what the profile says, else what is built in",
-    ),
-    Setting(
-        name="schedules",
-        environment="WEFT_SCHEDULES",
-        default={},
-        allowed="name=file pairs such as chain=chain.txt,star=star.txt, or a dict of files or weft.schedule.Schedule",
-        doc="Schedules of your own, in text form, by the names that calls, `algorithm` and profiles may give them. "
-        "They are verified when the ranks meet, and are for that number of ranks. The same on every rank.",
-        parse=parse_schedules,
-        check=_are_schedules,
-        default_text="none",
-    ),
-    Setting(
-        name="reproducible",
-        environment="WEFT_REPRODUCIBLE",
-        default=False,
-        allowed="1 or 0",
-        doc="Whether the bits of sums must be the same for every algorithm, tile size and placement of the ranks: each "
-        "element's contributions are added in the order of ranks and rounded once. Only algorithms that can do so are "
-        "used. The same on every rank.",
-        parse=parse_flag,
-        check=lambda value: isinstance(value, bool),
-        default_text="0",
-    ),
-    Setting(
-        name="profile",
-        environment="WEFT_PROFILE",
-        default="auto",
-        allowed="auto, none, or the path of a profile",
-        doc="What algorithms are chosen by. `auto`: the profile that `weft tune` has stored for ranks placed like "
-        "these on such hardware, if there is one. `none`: what is built in. A path: that profile, which must be for "
-        "ranks placed like these. What rank 0 reads holds for all ranks.",
-        parse=str,
-        check=lambda value: isinstance(value, str | os.PathLike) and str(value) != "",
-    ),
-    Setting(
-        name="probe",
-        environment="WEFT_PROBE",
-        default=False,
-        allowed="1 or 0",
-        doc="Whether a group without a profile measures its latency and rate when it is made, for at most 50 ms, and "
-        "chooses its algorithms by that. What rank 0 finds holds for all ranks, but differs from run to run. The same "
-        "on every rank.",
-        parse=parse_flag,
-        check=lambda value: isinstance(value, bool),
-        default_text="0",
-    ),
-    Setting(
-        name="topology",
-        environment="WEFT_TOPOLOGY",
-        default=[],
-        allowed="for each level the unit of every rank, such as 0,0,1,1/0,0,0,0 or [[0, 0, 1, 1], [0, 0, 0, 0]]",
-        doc="Which ranks are close to each other, where that is more than which of them share memory: levels of units, "
-        "innermost first (NUMA nodes, hosts, racks), each within one of the next level. The same on every rank.",
-        parse=parse_levels,
-        check=_are_levels,
-        default_text="one level, whose units are the ranks that share memory, and inside them WEFT_DOMAINS",
-    ),
-    Setting(
-        name="domains",
-        environment="WEFT_DOMAINS",
-        default="auto",
-        allowed="auto, none, or for each level the domain of every rank, such as 0,0,1,1 or [[0, 0, 1, 1]]",
-        doc="Which ranks of a host share a part of it, such as a last-level cache or a NUMA node. `auto`: what the "
-        "operating system reports, where every rank of a host is bound to cores of one part; ranks that may run "
-        "anywhere are in no domain. `none`: hosts are not divided. Numbers: levels of domains, innermost first; they "
-        "count within each host. Algorithms with a component for domains, such as "
-        "`multi-rail(slice-reduce, slice-reduce)` on one host, can then be used; others are not affected. Without "
-        "meaning where `topology` is set. The same on every rank.",
-        parse=parse_domains,
-        check=lambda value: value == "auto" or (not isinstance(value, str) and _are_levels(value)),
-    ),
+SETTINGS = tuple(
+    dataclasses.replace(option.__metadata__[0], name=name) for name, option in Options.__annotations__.items()
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """The values of all settings. See docs/configuration.md."""
+class Settings(types.SimpleNamespace):
+    """The values of all settings, by their names. See docs/configuration.md."""
 
-    transport: str
-    interface: str | None
-    pool_bytes: int
-    timeout: float
-    peer_timeout: float
-    algorithm: Mapping[str, str]
-    schedules: Mapping[str, Any]
-    reproducible: bool
-    profile: str | os.PathLike[str]
-    probe: bool
-    topology: Sequence[Sequence[int]]
-    domains: str | Sequence[Sequence[int]]
-    """`auto`, or levels."""
-
-    @property
-    def declared_domains(self) -> Sequence[Sequence[int]] | None:
-        """Levels of domains; None where the operating system is asked."""
-        return None if isinstance(self.domains, str) else self.domains
+    def of(self, options: type) -> dict[str, Any]:
+        """The values of `EndpointOptions` or `GroupOptions`."""
+        return {name: getattr(self, name) for name in options.__annotations__}
 
 
 def load(arguments: Mapping[str, Any] | None = None, variables: Mapping[str, str] | None = None) -> Settings:
     """The settings: an argument that is not None, else the environment variable, else the default."""
-    arguments = arguments or {}
+    arguments = accept(Options, arguments or {})
     variables = os.environ if variables is None else variables
     _warn_of_unknown(variables)
     return Settings(**{setting.name: _value(setting, arguments, variables) for setting in SETTINGS})
+
+
+def accept(options: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that are not None, checked and read; `options` is the `TypedDict` that declares them."""
+    for name in arguments:
+        if name not in options.__annotations__:
+            raise TypeError(f"unexpected keyword argument {name!r}: {_hint(name, options.__annotations__)}")
+    given = {name: value for name, value in arguments.items() if value is not None}
+    return {setting.name: setting.accept(given[setting.name]) for setting in SETTINGS if setting.name in given}
 
 
 def place(
@@ -333,9 +308,8 @@ def environment() -> dict[str, str]:
 
 
 def _value(setting: Setting, arguments: Mapping[str, Any], variables: Mapping[str, str]) -> Any:
-    argument = arguments.get(setting.name)
-    if argument is not None:
-        return setting.accept(argument)
+    if setting.name in arguments:
+        return arguments[setting.name]
     text = variables.get(setting.environment)
     return setting.default if text is None else setting.read(text)
 
@@ -344,6 +318,11 @@ def _warn_of_unknown(variables: Mapping[str, str]) -> None:
     known = [setting.environment for setting in SETTINGS]
     for name in variables:
         if name.startswith(_PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
-            warnings.warn(f"{name} is not a setting of weft{hint}", stacklevel=3)
+            warnings.warn(f"{name} is not a setting of weft; {_hint(name, known)}", stacklevel=3)
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"

@@ -1,10 +1,12 @@
-"""The element types that weft computes with."""
+"""Element types, as arrays and tensors name them; those that weft computes with are the native layer's."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import numpy as np
+
+from weft import _weft
 
 __all__ = ["DTYPES", "DType", "of_dlpack", "of_numpy"]
 
@@ -15,33 +17,14 @@ class DType:
 
     name: str
     itemsize: int
-    kind: str
-    """`float`, `int`, `uint` or `bool`; `bytes` for types that weft moves but does not compute with."""
 
     @property
     def computes(self) -> bool:
-        """Whether reductions accept it."""
-        return self.kind != "bytes"
+        """Whether reductions accept it; others are only moved."""
+        return self.name in DTYPES
 
 
-DTYPES = {
-    dtype.name: dtype
-    for dtype in (
-        DType("float64", 8, "float"),
-        DType("float32", 4, "float"),
-        DType("float16", 2, "float"),
-        DType("bfloat16", 2, "float"),
-        DType("int64", 8, "int"),
-        DType("int32", 4, "int"),
-        DType("int16", 2, "int"),
-        DType("int8", 1, "int"),
-        DType("uint64", 8, "uint"),
-        DType("uint32", 4, "uint"),
-        DType("uint16", 2, "uint"),
-        DType("uint8", 1, "uint"),
-        DType("bool", 1, "bool"),
-    )
-}
+DTYPES = {name: DType(name, itemsize) for name, itemsize in _weft.element_types()}
 
 _DLPACK_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool"}
 _NUMPY: dict[np.dtype, DType | None] = {}
@@ -59,10 +42,10 @@ def of_dlpack(code: int, bits: int, lanes: int) -> DType:
     name = "bool" if code == 6 else f"{_DLPACK_KINDS.get(code, 'other')}{bits}"
     if lanes == 1 and name in DTYPES:
         return DTYPES[name]
-    return DType(f"dlpack type {code} of {bits} bits", (bits * lanes + 7) // 8, "bytes")
+    return DType(f"dlpack type {code} of {bits} bits", (bits * lanes + 7) // 8)
 
 
 def _from_numpy(dtype: np.dtype) -> DType | None:
     if dtype.hasobject or not dtype.isnative or dtype.itemsize == 0:
         return None
-    return DTYPES.get(dtype.name) or DType(dtype.name, dtype.itemsize, "bytes")
+    return DTYPES.get(dtype.name) or DType(dtype.name, dtype.itemsize)

@@ -7,49 +7,35 @@ import os
 import threading
 
 from weft import _weft
-from weft.config import Settings
+from weft.config import EndpointOptions, Settings
 
-__all__ = ["Endpoint", "create", "shared"]
+__all__ = ["Endpoint", "shared"]
 
 Endpoint = _weft.Endpoint
 
-_Key = tuple[int, str, str | None, str | None, int, float]
 _lock = threading.Lock()
-_shared: dict[_Key, Endpoint] = {}
+_shared: dict[tuple[object, ...], Endpoint] = {}
 
 
-def create(settings: Settings, route_to: str | None = None) -> Endpoint:
-    """A new endpoint."""
-    return Endpoint(
-        transport=settings.transport,
-        interface=settings.interface,
-        route_to=route_to,
-        pool_bytes=settings.pool_bytes,
-        peer_timeout=settings.peer_timeout,
-    )
-
-
-def shared(settings: Settings, route_to: str | None = None) -> Endpoint:
+def shared(settings: Settings, rank: int, route_to: str | None = None) -> Endpoint:
     """This process's endpoint with these settings. It stays until the process ends.
+
+    Ranks that are threads of one process (`loopback`) have one each: an endpoint is one rank.
 
     Args:
         settings: What it is made from.
+        rank: Whose it is.
         route_to: The rendezvous as `host:port`; TCP listens on the interface that routes there.
     """
+    options = settings.of(EndpointOptions)
     # The process is part of the key: a forked child must not use its parent's connections.
-    key = (
-        os.getpid(),
-        settings.transport,
-        settings.interface,
-        route_to,
-        settings.pool_bytes,
-        settings.peer_timeout,
-    )
+    thread = rank if settings.transport == "loopback" else None
+    key = (os.getpid(), thread, route_to, *options.values())
     with _lock:
         if not _shared:
             atexit.register(_close_all)
         if key not in _shared:
-            _shared[key] = create(settings, route_to)
+            _shared[key] = Endpoint(route_to=route_to, **options)
         return _shared[key]
 
 

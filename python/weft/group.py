@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
-from weft import _weft, calls, choice, planning
-from weft.calls import Call, Seat
+from weft import _weft, calls, choice, config
+from weft.calls import Seat
 from weft.collectives import Collectives, How
+from weft.config import GroupOptions
 from weft.errors import ArgumentError
 from weft.messages import Messages
-from weft.planning import Plan
-from weft.schedule.schedule import Schedule
-from weft.tuning.profile import Profile
+from weft.request import Call
 from weft.work import Work
+
+if TYPE_CHECKING:
+    from weft.planning import Plan
+    from weft.schedule.schedule import Schedule
 
 __all__ = ["Group"]
 
@@ -78,12 +80,14 @@ class Group(Collectives, Messages):
         own = peers.pop("")[0]
         lines = [f"{self.name}: rank {own}, {self.size} ranks, {len(set(self.hosts))} hosts"]
         lines += [f"  {transport}: {', '.join(ranks)}" for transport, ranks in sorted(peers.items())]
+        from weft import planning
+
         lines += [f"  domains: {planning.show_units(level)}" for level in self.domains]
         return "\n".join(lines)
 
     def barrier(self, *, timeout: float | None = None) -> None:
         """Returns once every rank has called it."""
-        if timeout is None and self._run_plain("barrier", 0, "sum", None, None):
+        if timeout is None and self._native.run_plain("barrier", 0, "sum", None, None):
             return
         self._run(calls.barrier(), timeout=timeout)
 
@@ -96,13 +100,7 @@ class Group(Collectives, Messages):
         ranks: Sequence[int],
         *,
         name: str = "",
-        timeout: float | None = None,
-        algorithm: Mapping[str, str] | None = None,
-        schedules: Mapping[str, choice.OwnSchedule] | None = None,
-        reproducible: bool | None = None,
-        profile: Profile | str | os.PathLike[str] | None = None,
-        topology: Sequence[Sequence[int]] | None = None,
-        domains: Sequence[Sequence[int]] | None = None,
+        **options: Unpack[GroupOptions],
     ) -> Group | None:
         """A group of some of the ranks, in the order given; None on ranks that are not in it.
 
@@ -112,34 +110,16 @@ class Group(Collectives, Messages):
         Args:
             ranks: Its members.
             name: What errors call it.
-            timeout: Seconds that an operation may take; as in this group by default.
-            algorithm: As for `weft.init`; as in this group by default, and so are the others.
-            schedules: As for `weft.init`; by default those that this group was made with, as far as they are right for
-                the new one. Without those, what of `algorithm` names them is left out as well.
-            reproducible: As for `weft.init`.
-            profile: A profile, its path, or `none`. Every rank reads it.
-            topology: As for `weft.init`, of the new group's ranks.
-            domains: Levels of domains inside hosts, as for `weft.init`, of the new group's ranks; `[]` for none.
+            options: See `weft.config.GroupOptions`; what is not given is as in this group. Of
+                `schedules`, those are kept that are right for the new one; without the others, what
+                of `algorithm` names them is left out as well. Every rank reads the `profile`.
+                `topology` and `domains` are of the new group's ranks.
         """
         members = [self._seat.peer(int(rank), "ranks") for rank in ranks]
         if len(set(members)) != len(members):
             raise ArgumentError(f"ranks={members} is not allowed: expected each rank at most once")
-        profiles: list[choice.NativeProfile] | None = None
-        if isinstance(profile, Profile):
-            profiles = [choice.native_profile(profile)]
-        elif profile is not None:
-            profiles = choice.profiles(profile, len(members))
-        native = self._native.split(
-            members,
-            self._child_name(name or self.name),
-            timeout,
-            algorithms=algorithm,
-            reproducible=reproducible,
-            levels=topology,
-            schedules=None if schedules is None else choice.schedules(schedules),
-            profiles=profiles,
-            domains=domains,
-        )
+        asked = choice.native_options(config.accept(GroupOptions, options), len(members))
+        native = self._native.split(members, self._child_name(name or self.name), **asked)
         return None if native is None else Group(native)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
@@ -158,7 +138,7 @@ class Group(Collectives, Messages):
         every = self.all_gather(mine, timeout=timeout)
         members = [rank for rank in range(self.size) if every[rank, 0] == mine[0]]
         members.sort(key=lambda rank: (every[rank, 1], rank))
-        native = self._native.split([] if color is None else members, self._child_name(self.name), timeout)
+        native = self._native.split([] if color is None else members, self._child_name(self.name), timeout=timeout)
         return None if native is None else Group(native)
 
     def symmetric(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
@@ -183,6 +163,8 @@ class Group(Collectives, Messages):
             dtype: The type of the elements.
             symmetric: Whether the arrays are `symmetric` ones.
         """
+        from weft import planning
+
         return planning.plan(self._native, collective, nbytes, np.dtype(dtype).name, symmetric=symmetric)
 
     def use_schedule(self, name: str, schedule: Schedule | str) -> None:
@@ -205,6 +187,8 @@ class Group(Collectives, Messages):
     @property
     def schedules(self) -> dict[str, Schedule]:
         """The schedules of your own that calls may name: from options, from the profile, and from `use_schedule`."""
+        from weft.schedule.schedule import Schedule
+
         return {own.name: Schedule(own.text) for own in self._native.schedules()}
 
     @property
@@ -240,24 +224,9 @@ class Group(Collectives, Messages):
         return f"{name}/{self._children}"
 
     def _issue(self, call: Call, **how: Unpack[How]) -> Work[Any]:
-        native = self._start(call, how, background=True)
+        native = self._native.issue(call.request, call, True, **how)
         return Work(native, lambda _: call.finish())
 
     def _run(self, call: Call, **how: Unpack[How]) -> Any:
-        self._start(call, how, background=False).wait()
+        self._native.run(call.request, call, **how)
         return call.finish()
-
-    def _start(self, call: Call, how: How, *, background: bool) -> _weft.Work:
-        return self._native.issue(
-            call.collective,
-            call.root,
-            call.dtype,
-            call.op,
-            call.factor,
-            call.input,
-            call.output,
-            call.counts,
-            hold=call,
-            background=background,
-            **how,
-        )

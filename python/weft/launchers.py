@@ -91,7 +91,7 @@ def place(
     launcher = _find(variables)
     if rank is None or world_size is None:
         if launcher is None:
-            _check_both_are_set(variables)
+            _check_is_alone(variables)
             return Place(0, 1, 0, "none")
         rank = _integer(variables, launcher.rank)
         world_size = _integer(variables, launcher.world_size)
@@ -123,10 +123,18 @@ def _find(variables: Mapping[str, str]) -> Launcher | None:
     return None
 
 
-def _check_both_are_set(variables: Mapping[str, str]) -> None:
+def _check_is_alone(variables: Mapping[str, str]) -> None:
+    """Raises where a launcher's variables are there in part: the process is hardly alone."""
     if ("RANK" in variables) != ("WORLD_SIZE" in variables):
         there, missing = ("RANK", "WORLD_SIZE") if "RANK" in variables else ("WORLD_SIZE", "RANK")
         raise ConfigError(f"{there} is set but {missing} is not: a launcher sets both, or set them by hand")
+    tasks = variables.get("SLURM_NTASKS", "1")
+    if "SLURM_PROCID" in variables and tasks != "1":
+        raise ConfigError(
+            f"SLURM_PROCID and SLURM_NTASKS={tasks} are set but SLURM_STEP_NUM_TASKS is not: srun sets it for the "
+            "processes that it starts, the script of sbatch runs once. Start the ranks with srun, or pass rank= and "
+            "world_size= (for a process alone 0 and 1)"
+        )
 
 
 def _meeting_point(variables: Mapping[str, str], launcher: Launcher | None, world_size: int) -> tuple[str, int]:

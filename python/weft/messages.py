@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from weft import _weft
-from weft.arrays import readable, writable
 from weft.calls import Seat
 from weft.errors import ArgumentError
+from weft.staging import readable, writable
 from weft.work import Work
 
 __all__ = ["Messages"]

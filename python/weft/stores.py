@@ -74,9 +74,13 @@ def of_place(place: Place, timeout: float, cancel: _weft.Cancellation) -> _weft.
     It stays open until the process ends, so that a rank that is late can still read from it.
     """
     key = (place.host, place.port)
-    if key not in _opened:
-        _opened[key] = _agent_store(place, timeout) if place.agent_store else _own_store(place, timeout, cancel)
-    return _opened[key]
+    if key in _opened:
+        return _opened[key]
+    store = _agent_store(place, timeout) if place.agent_store else _own_store(place, timeout, cancel)
+    # A thread that is another rank may have opened it meanwhile: the one that serves is kept.
+    if place.rank == 0 or key not in _opened:
+        _opened[key] = store
+    return store
 
 
 def _own_store(place: Place, timeout: float, cancel: _weft.Cancellation) -> _weft.TcpStore:

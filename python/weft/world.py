@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import defaultdict
+from typing import Any, Unpack
 
 from weft import _weft, choice, config, endpoints, stores
+from weft.config import GroupOptions, Options
 from weft.errors import ConfigError
 from weft.group import Group
-from weft.tuning import probe as probing
 
 __all__ = ["init"]
 
-_meetings = itertools.count()
+_meetings: defaultdict[int | None, itertools.count[int]] = defaultdict(itertools.count)
+"""How often this process has met without a store; threads that are ranks (`loopback`) count for themselves."""
 
 
 def init(
@@ -23,27 +23,16 @@ def init(
     *,
     store: Any | None = None,
     address: str | None = None,
-    timeout: float | None = None,
-    transport: str | None = None,
-    interface: str | None = None,
-    pool_bytes: int | str | None = None,
-    peer_timeout: float | None = None,
-    algorithm: Mapping[str, str] | str | None = None,
-    schedules: Mapping[str, choice.OwnSchedule] | str | None = None,
-    reproducible: bool | None = None,
-    profile: str | os.PathLike[str] | None = None,
-    probe: bool | None = None,
-    topology: Sequence[Sequence[int]] | None = None,
-    domains: Sequence[Sequence[int]] | str | None = None,
     name: str = "world",
     endpoint: endpoints.Endpoint | None = None,
     cancel: _weft.Cancellation | None = None,
+    **options: Unpack[Options],
 ) -> Group:
     """Meets the other ranks of the job, and makes a group of all of them.
 
     Every rank calls this, and as often as the others. Without `rank`, `world_size`, `address` and `store`, the place
     in the job is what the launcher has set (torchrun, mpirun, srun ...); without a launcher, the group has one rank.
-    The other arguments are settings: see docs/configuration.md for their environment variables, meaning and defaults.
+    See docs/configuration.md for the options, their environment variables and defaults.
 
     Args:
         rank: This process's number, from 0.
@@ -51,46 +40,18 @@ def init(
         store: A `torch.distributed` store, or an object with `set(key, value)` and `get(key, timeout)`. Every rank
             passes one that reaches the same keys, not used for an earlier `init` under the same name.
         address: Where to meet without a store, as `host:port`; rank 0 listens there.
-        timeout: Seconds that the meeting, and later each operation, may take.
-        transport: `auto`, `shm` or `tcp`.
-        interface: The network interface for TCP.
-        pool_bytes: Upper bound of the memory pool.
-        peer_timeout: Seconds after which a host that is silent counts as lost.
-        algorithm: For collectives, by name: the only algorithm to use, such as `{"all-reduce": "ring"}`.
-        schedules: Schedules of your own, by the names that calls, `algorithm` and profiles may give them: a
-            `weft.schedule.Schedule`, or the path of a file.
-        reproducible: Whether the bits of sums must not depend on algorithm, tile size and placement.
-        profile: What algorithms are chosen by: `auto`, `none`, or the path of a profile, which rank 0 reads.
-        probe: Whether to measure for up to 50 ms, and to choose by that, where there is no profile.
-        topology: Levels of units, innermost first: for each level the unit of every rank.
-        domains: Levels of domains inside hosts, innermost first: for each level the domain of every rank; or `auto`,
-            or `none`.
         name: What errors call the group.
         endpoint: An endpoint of one's own, in place of the one that the process's groups share.
         cancel: Ends the meeting from another thread.
+        options: See `weft.config.Options`.
     """
     place = config.place(rank, world_size, address, meets=store is None)
-    settings = config.load(
-        {
-            "timeout": timeout,
-            "transport": transport,
-            "interface": interface,
-            "pool_bytes": pool_bytes,
-            "peer_timeout": peer_timeout,
-            "algorithm": algorithm,
-            "schedules": schedules,
-            "reproducible": reproducible,
-            "profile": profile,
-            "probe": probe,
-            "topology": topology,
-            "domains": domains,
-        }
-    )
+    settings = config.load(options)
     if store is not None and place.launcher == "none":
         raise ConfigError("store= without rank= and world_size=: give both, or start the process with a launcher")
     cancel = cancel or _weft.Cancellation()
     route_to = f"{place.host}:{place.port}" if place.host else None
-    endpoint = endpoint or endpoints.shared(settings, route_to)
+    endpoint = endpoint or endpoints.shared(settings, place.rank, route_to)
     native_store: Any
     if store is not None:
         native_store = stores.adapt(store)
@@ -98,24 +59,24 @@ def init(
         native_store = _weft.MemoryStore()
     else:
         native_store = stores.of_place(place, settings.timeout, cancel)
-    profiles = choice.profiles(settings.profile, place.world_size) if place.rank == 0 else []
+    meeting = next(_meetings[place.rank if settings.transport == "loopback" else None])
+    asked = settings.of(GroupOptions)
+    if place.rank != 0:
+        asked["profile"] = "none"  # every rank is given rank 0's
+    group_options = choice.native_options(asked, place.world_size)
     native = _weft.Group.create(
         endpoint=endpoint,
         store=native_store,
         rank=place.rank,
         size=place.world_size,
-        timeout=settings.timeout,
         name=name,
-        prefix=f"{name}/{next(_meetings)}" if store is None else name,
+        prefix=f"{name}/{meeting}" if store is None else name,
         cancel=cancel,
-        algorithms=settings.algorithm,
-        reproducible=settings.reproducible,
-        levels=settings.topology,
-        schedules=choice.schedules(settings.schedules),
-        profiles=profiles,
-        domains=settings.declared_domains,
+        **group_options,
     )
     group = Group(native)
     if not settings.probe or group.size == 1:
         return group
-    return probing.probed(group, has_profile=choice.suits(profiles, group.hosts, group.domains))
+    from weft.tuning import probe
+
+    return probe.probed(group, has_profile=choice.suits(group_options["profiles"], group.hosts, group.domains))

@@ -69,3 +69,35 @@ def abort_from_a_thread(group):
         group.recv(np.ones(1), tag=9, timeout=20)
     except weft.Aborted as error:
         return str(error)
+
+
+def receive_less_than_is_sent(group):
+    """The sender and the receiver of messages of different lengths, and whom nobody asks; all go on afterwards."""
+    told = []
+    for elements in (2, 100_000):
+        try:
+            if group.rank == 0:
+                group.send(np.zeros(elements), 1)
+            elif group.rank == 1:
+                group.recv(np.zeros(1), 0)
+        except weft.ConfigError as error:
+            told.append(str(error))
+        group.barrier()
+    return told
+
+
+def leave_after_a_message_that_does_not_fit(group):
+    """Rank 1 gives up over a message; rank 0 needs it afterwards, and is told why it is not there."""
+    if group.rank == 0:
+        group.send(np.zeros(2), 1)
+        try:
+            group.recv(np.zeros(1), 1, tag=7)
+        except weft.PeerLost as error:
+            return str(error)
+    elif group.rank == 1:
+        try:
+            group.recv(np.zeros(1), 0)
+        except weft.ConfigError as error:
+            group.close()
+            return str(error)
+    return ""

@@ -72,6 +72,27 @@ def test_different_calls_are_told(broken):
 
 @on_every_transport
 @pytest.mark.parametrize("ranks", [2, 3])
+def test_messages_that_do_not_fit_are_told(team):
+    sender, receiver, *others = team.run(tasks.receive_less_than_is_sent)
+    assert [text.split(":")[1] for text in receiver] == [
+        " 16 bytes are sent but the receiver expects 8",
+        " 800000 bytes are sent but the receiver expects 8",
+    ]
+    assert [text.split(":")[1] for text in sender] == [" 800000 bytes are sent but the receiver expects 8"]
+    assert others == [[]] * (team.size - 2)
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_who_leaves_over_a_message_is_lost_for_that_reason(broken):
+    sender, receiver = broken.run(tasks.leave_after_a_message_that_does_not_fit)[:2]
+    reason = "16 bytes are sent but the receiver expects 8"
+    assert reason in receiver
+    assert f"message with rank 1: {reason}" in sender
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [2, 3])
 def test_abort_ends_waits_on_every_rank(broken):
     for text in broken.run(tasks.abort_from_a_thread, deadline=10):
         assert "enough" in text

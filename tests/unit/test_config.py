@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+import weft
 from tools.pages import configuration
-from weft import choice, config
+from weft import choice, config, parsing
 from weft.errors import ConfigError
 from weft.schedule import Call, plan
 
@@ -48,7 +49,7 @@ def test_bytes_as_text():
     ("text", "expected"), [("4096", 4096), ("64K", 65536), ("1.5G", 3 * 2**29), ("2 MiB", 2**21), ("1tb", 2**40)]
 )
 def test_parse_bytes(text, expected):
-    assert config.parse_bytes(text) == expected
+    assert parsing.parse_bytes(text) == expected
 
 
 def test_choices_as_text():
@@ -78,10 +79,13 @@ def test_choices_as_text():
 
 
 def test_domains_are_found_declared_or_ignored():
-    assert config.load({}, {}).declared_domains is None
-    assert config.load({"domains": "auto"}, {"WEFT_DOMAINS": "0,1"}).declared_domains is None
-    assert config.load({"domains": "none"}, {}).declared_domains == []
-    assert config.load({"domains": "0,1/0,0"}, {}).declared_domains == [[0, 1], [0, 0]]
+    def declared(arguments, variables):
+        return choice.native_options(config.load(arguments, variables).of(config.GroupOptions), 1).get("domains")
+
+    assert declared({}, {}) is None
+    assert declared({"domains": "auto"}, {"WEFT_DOMAINS": "0,1"}) is None
+    assert declared({"domains": "none"}, {}) == []
+    assert declared({"domains": "0,1/0,0"}, {}) == [[0, 1], [0, 0]]
 
 
 def test_a_group_of_some_ranks_does_without_schedules_for_all(tmp_path):
@@ -132,3 +136,20 @@ def test_a_misspelt_variable_is_noticed():
 def test_the_documentation_is_current():
     page = Path(__file__).parents[2] / "docs" / "configuration.md"
     assert page.read_text() == configuration.page(), "run `make docs`"
+
+
+def test_options_that_there_are_not_are_told():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tiemout': did you mean timeout"):
+        weft.init(0, 1, tiemout=3)
+    with weft.init(0, 1, transport="loopback") as group, pytest.raises(TypeError, match="known are timeout, algorithm"):
+        group.new_group([0], pool_bytes=1 << 20)
+
+
+def test_every_option_of_a_group_reaches_the_native_layer():
+    values = {setting.name: setting.default for setting in config.SETTINGS} | {"domains": [[0]], "topology": [[0]]}
+    assert set(config.GroupOptions.__annotations__) <= set(values)
+    with weft.init(0, 1, **values) as group:
+        options = {name: values[name] for name in config.GroupOptions.__annotations__}
+        assert group.new_group([0], **options).size == 1
+        with pytest.raises(TypeError, match='"unheard-of" is not an option of a group'):
+            group.native.split([0], "child", **{"unheard-of": 1})

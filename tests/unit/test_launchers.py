@@ -77,8 +77,13 @@ def test_slurm():
     check(SLURM, rank=5, world_size=6, local_rank=2, host="gpu003")
 
 
-def test_a_slurm_batch_script_without_srun_is_alone():
-    check({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, rank=0, world_size=1)
+def test_a_slurm_job_of_one_task_is_alone():
+    check({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, rank=0, world_size=1)
+    check({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, 0, 1, rank=0, world_size=1)
+
+
+def test_slurm_without_srun_is_told():
+    check_refused("SLURM_NTASKS=4 are set but SLURM_STEP_NUM_TASKS is not", {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"})
 
 
 def test_torchrun_within_slurm_wins():

@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use weft_bench::{
     Add, Copy, Function, GroupCall, LibraryCall, Operation, PingPong, Prototype, Rewrite,
 };
-use weft_runtime::{Call, Counts, Op, Tiling};
 
-use crate::call::{collective, dtype};
+use crate::call::dtype;
 use crate::error::argument_error;
 use crate::group::Group;
+use crate::request::{How, Request};
 
 /// The page that measuring processes share.
 #[pyclass(frozen, module = "weft._weft")]
@@ -94,36 +95,17 @@ impl Timed {
 
 #[pymethods]
 impl Timed {
-    /// A blocking collective of a group: sum, root 0.
+    /// A blocking collective of a group.
     #[staticmethod]
-    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
+    #[pyo3(signature = (group, request, hold, **how))]
     fn group(
         py: Python<'_>,
         group: &Group,
-        collective: &str,
-        dtype: &str,
-        source: usize,
-        target: usize,
-        count: u64,
-        algorithm: Option<String>,
-        tiles_in_flight: Option<u32>,
+        request: &Request,
         hold: Py<PyAny>,
+        how: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let call = Call {
-            collective: self::collective(py, collective, 0)?,
-            dtype: self::dtype(py, dtype)?,
-            op: Op::Sum,
-            input: source as *const u8,
-            output: target as *mut u8,
-            counts: Counts::Equal(count),
-            priority: 0,
-            timeout: None,
-            algorithm,
-            tiling: Tiling {
-                tile_bytes: None,
-                tiles_in_flight,
-            },
-        };
+        let call = request.call(How::of(py, request.collective, None, how)?);
         // SAFETY: Python's side gives addresses of memory that `hold` owns and that has the sizes which the call says.
         let operation = unsafe { GroupCall::new(Arc::clone(&group.inner), call) };
         Ok(Self::new(operation, hold))

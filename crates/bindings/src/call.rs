@@ -1,4 +1,4 @@
-//! Names and numbers from Python as the runtime's types.
+//! Names and numbers from Python as the runtime's types, and what is legal of them.
 
 use pyo3::prelude::*;
 use weft_kernels::DType;
@@ -8,7 +8,7 @@ use weft_schedule::Collective;
 use crate::error::argument_error;
 
 /// How many elements, as Python says it: a number, a list with one per rank, or two such lists.
-#[derive(FromPyObject)]
+#[derive(FromPyObject, IntoPyObject)]
 pub(crate) enum CountsArgument {
     Equal(u64),
     PerPair((Vec<u64>, Vec<u64>)),
@@ -25,6 +25,49 @@ impl From<CountsArgument> for Counts {
     }
 }
 
+impl From<Counts> for CountsArgument {
+    fn from(counts: Counts) -> Self {
+        match counts {
+            Counts::Equal(count) => CountsArgument::Equal(count),
+            Counts::PerRank(list) => CountsArgument::PerRank(list),
+            Counts::PerPair { send, receive } => CountsArgument::PerPair((send, receive)),
+        }
+    }
+}
+
+impl CountsArgument {
+    /// Counts of elements, each of which is moved as `factor` smaller ones.
+    pub(crate) fn scaled(mut self, factor: u64) -> Self {
+        match &mut self {
+            CountsArgument::Equal(count) => *count *= factor,
+            CountsArgument::PerRank(list) => list.iter_mut().for_each(|count| *count *= factor),
+            CountsArgument::PerPair((send, receive)) => {
+                send.iter_mut()
+                    .chain(receive)
+                    .for_each(|count| *count *= factor);
+            }
+        }
+        self
+    }
+}
+
+/// The operations that a name alone says.
+pub(crate) const OPS: [Op; 8] = [
+    Op::Sum,
+    Op::Average,
+    Op::Product,
+    Op::Min,
+    Op::Max,
+    Op::BitAnd,
+    Op::BitOr,
+    Op::BitXor,
+];
+
+/// The operation with this name.
+pub(crate) fn op(name: &str) -> Option<Op> {
+    OPS.into_iter().find(|op| op.name() == name)
+}
+
 /// The collective with this name.
 pub(crate) fn collective(py: Python<'_>, name: &str, root: u32) -> PyResult<Collective> {
     Collective::named(name, root)
@@ -37,23 +80,16 @@ pub(crate) fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
         .ok_or_else(|| argument_error(py, format!("there is no element type {name:?}")))
 }
 
-/// The operation with this name.
-pub(crate) fn op(py: Python<'_>, name: &str, factor: f64) -> PyResult<Op> {
-    Ok(match name {
-        "sum" => Op::Sum,
-        "avg" => Op::Average,
-        "product" => Op::Product,
-        "min" => Op::Min,
-        "max" => Op::Max,
-        "band" => Op::BitAnd,
-        "bor" => Op::BitOr,
-        "bxor" => Op::BitXor,
-        "premul_sum" => Op::PremulSum(factor),
-        _ => {
-            return Err(argument_error(
-                py,
-                format!("there is no operation {name:?}"),
-            ));
-        }
-    })
+/// The names of the operations that reductions know, besides `weft.PremulSum`.
+#[pyfunction]
+pub(crate) fn operations() -> Vec<&'static str> {
+    OPS.map(Op::name).to_vec()
+}
+
+/// The element types that reductions know, and their lengths in bytes.
+#[pyfunction]
+pub(crate) fn element_types() -> Vec<(&'static str, usize)> {
+    DType::ALL
+        .map(|dtype| (dtype.name(), dtype.size()))
+        .to_vec()
 }

@@ -35,9 +35,18 @@ fn class_name(error: &Error) -> &'static str {
 
 /// An `ArgumentError` of `weft.errors`.
 pub(crate) fn argument_error(py: Python<'_>, text: String) -> PyErr {
+    raised(py, "ArgumentError", text)
+}
+
+/// An `UnsupportedError` of `weft.errors`.
+pub(crate) fn unsupported(py: Python<'_>, text: String) -> PyErr {
+    raised(py, "UnsupportedError", text)
+}
+
+fn raised(py: Python<'_>, class: &str, text: String) -> PyErr {
     let class = py
         .import("weft.errors")
-        .and_then(|module| module.getattr("ArgumentError"));
+        .and_then(|module| module.getattr(class));
     match class.and_then(|class| class.call1((text,))) {
         Ok(value) => PyErr::from_value(value),
         Err(failure) => failure,

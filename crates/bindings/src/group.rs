@@ -1,19 +1,19 @@
 //! The class `Group`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use weft_runtime::{
-    Call, Domain, GroupOptions, Memory, Policy, PrefixStore, Schedules, SplitOptions, Terms, Tiling,
-};
+use pyo3::types::PyDict;
+use weft_runtime::{Error, Memory, PrefixStore};
 
-use crate::call::{CountsArgument, collective, dtype, op};
-use crate::choice::{Explanation, OwnSchedule, ProfileArgument, profiles};
+use crate::call::{self, collective, dtype};
+use crate::choice::{Explanation, OwnSchedule};
 use crate::endpoint::Endpoint;
 use crate::error::{checked, exception};
-use crate::interrupt::{Cancellation, duration, interruptible, optional_duration};
+use crate::interrupt::{Cancellation, interruptible, optional_duration};
+use crate::options::Options;
 use crate::plain::{PlainCall, PlainMessage};
+use crate::request::{How, Request};
 use crate::store;
 use crate::symmetric::Symmetric;
 use crate::work::Work;
@@ -30,16 +30,30 @@ impl Group {
         let rank = rank.extract().ok();
         rank.filter(|rank| *rank < self.inner.size())
     }
+
+    /// Starts a call. Whoever waits keeps its memory until it has ended.
+    fn start(
+        &self,
+        py: Python<'_>,
+        request: &Request,
+        how: How,
+        background: bool,
+    ) -> PyResult<weft_runtime::Work> {
+        let call = request.call(how);
+        let issued = py.detach(|| {
+            // SAFETY: Python's side gives addresses of memory that has the sizes which the request
+            // says, and is kept by whoever waits until the operation is over.
+            unsafe { self.inner.issue(call, background) }
+        });
+        checked(py, issued)
+    }
 }
 
 #[pymethods]
 impl Group {
     /// Meets the other ranks through the store.
     #[staticmethod]
-    #[pyo3(signature = (
-        *, endpoint, store, rank, size, timeout, name, prefix, cancel, algorithms=BTreeMap::new(), reproducible=false,
-        levels=vec![], schedules=Schedules::new(), profiles=vec![], domains=None,
-    ))]
+    #[pyo3(signature = (*, endpoint, store, rank, size, name, prefix, cancel, **options))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn create(
         py: Python<'_>,
@@ -47,34 +61,14 @@ impl Group {
         store: &Bound<'_, PyAny>,
         rank: u32,
         size: u32,
-        timeout: f64,
         name: String,
         prefix: &str,
         cancel: &Cancellation,
-        algorithms: BTreeMap<String, String>,
-        reproducible: bool,
-        levels: Vec<Vec<u32>>,
-        schedules: Schedules,
-        profiles: Vec<ProfileArgument>,
-        domains: Option<Vec<Vec<u32>>>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let endpoint = endpoint.inner.clone();
         let store = store::of_python(store);
-        let options = GroupOptions {
-            timeout: duration(py, timeout)?,
-            name,
-            terms: Terms {
-                policy: Policy {
-                    algorithms,
-                    reproducible,
-                    levels,
-                    schedules,
-                    domains,
-                },
-                profiles: self::profiles(profiles),
-                domain: Domain::of_this_process(),
-            },
-        };
+        let options = Options::of(options)?.of_group(py, name)?;
         let inner = interruptible(py, cancel, |flag| {
             let store = PrefixStore::new(prefix, &*store);
             weft_runtime::Group::create(endpoint, &store, rank, size, options, flag)
@@ -120,57 +114,41 @@ impl Group {
         self.inner.transport(rank).map(|kind| kind.to_string())
     }
 
-    /// Starts a collective operation. `hold`, which owns the memory, is kept until it has ended. Without `background`,
-    /// the caller waits for it at once.
-    #[pyo3(signature = (
-        collective, root, dtype, op, factor, source, target, counts, priority=0, timeout=None, algorithm=None, hold=None,
-        background=true, tile_bytes=None, tiles_in_flight=None,
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
+    /// Starts a collective. `hold`, which owns the memory, is kept until it has ended. Without
+    /// `background`, the caller waits for it at once.
+    #[pyo3(signature = (request, hold, background, timeout=None, **how))]
     fn issue(
         &self,
         py: Python<'_>,
-        collective: &str,
-        root: u32,
-        dtype: &str,
-        op: &str,
-        factor: f64,
-        source: usize,
-        target: usize,
-        counts: CountsArgument,
-        priority: i32,
-        timeout: Option<f64>,
-        algorithm: Option<String>,
-        hold: Option<Py<PyAny>>,
+        request: &Request,
+        hold: Py<PyAny>,
         background: bool,
-        tile_bytes: Option<u64>,
-        tiles_in_flight: Option<u32>,
+        timeout: Option<f64>,
+        how: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Work> {
-        let call = Call {
-            collective: self::collective(py, collective, root)?,
-            dtype: self::dtype(py, dtype)?,
-            op: self::op(py, op, factor)?,
-            input: source as *const u8,
-            output: target as *mut u8,
-            counts: counts.into(),
-            priority,
-            timeout: optional_duration(py, timeout)?,
-            algorithm,
-            tiling: Tiling {
-                tile_bytes,
-                tiles_in_flight,
-            },
-        };
-        let issued = py.detach(|| {
-            // SAFETY: Python's side gives addresses of memory that `hold` owns and that has the sizes which the call says;
-            // `Work` keeps `hold` until the operation is over.
-            unsafe { self.inner.issue(call, background) }
-        });
-        checked(py, issued).map(|work| Work::new(work, hold))
+        let how = How::of(py, request.collective, timeout, how)?;
+        let started = self.start(py, request, how, background);
+        started.map(|work| Work::new(work, Some(hold)))
     }
 
-    /// Carries out a collective operation of plain arrays, if it can be done like this, and tells whether it was: see
-    /// [Note: The short way]. Without `source` the operation works in place, or on nothing at all without `target` too.
+    /// Carries out a collective; the arguments are those of `issue`.
+    #[pyo3(signature = (request, hold, timeout=None, **how))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        request: &Request,
+        hold: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        how: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let how = How::of(py, request.collective, timeout, how)?;
+        let work = self.start(py, request, how, false)?;
+        ended(py, work, || Ok(hold.clone().unbind()))
+    }
+
+    /// Carries out a collective of plain arrays, if it can be done like this, and tells whether it
+    /// was: see [Note: The short way]. Without `source` it works in place, or on nothing at all
+    /// without `target` too.
     fn run_plain(
         &self,
         py: Python<'_>,
@@ -181,30 +159,20 @@ impl Group {
         target: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
         let size = self.inner.size();
-        let (Some(root), Ok(op)) = (
-            u32::try_from(root).ok().filter(|root| *root < size),
-            op.extract::<&str>(),
-        ) else {
-            return Ok(false);
-        };
-        let Ok(op) = self::op(py, op, 1.0) else {
+        let root = u32::try_from(root).ok().filter(|root| *root < size);
+        let op = op.extract::<&str>().ok().and_then(call::op);
+        let (Some(root), Some(op)) = (root, op) else {
             return Ok(false);
         };
         let collective = self::collective(py, collective, root)?;
-        let Some(call) = PlainCall::new(collective, op, source, target, size) else {
+        let Some(plain) = PlainCall::new(collective, op, source, target, size) else {
             return Ok(false);
         };
-        let issued = {
-            let call = call.call();
-            // SAFETY: the arrays have the sizes that the call says; `Work` keeps them until the operation is over.
-            py.detach(|| unsafe { self.inner.issue(call, false) })
-        };
-        let work = checked(py, issued)?;
-        if !work.is_done() || work.error().is_some() {
-            let hold = (source.cloned(), target.cloned());
-            let hold = hold.into_pyobject(py)?.into_any().unbind();
-            Work::new(work, Some(hold)).wait(py, None)?;
-        }
+        let work = self.start(py, &plain.request, How::default(), false)?;
+        ended(py, work, || {
+            let arrays = (source.cloned(), target.cloned());
+            Ok(arrays.into_pyobject(py)?.into_any().unbind())
+        })?;
         Ok(true)
     }
 
@@ -229,10 +197,7 @@ impl Group {
                     .send(to, tag, address as *const u8, bytes, None, false)
             }
         });
-        let work = checked(py, sent)?;
-        if !work.is_done() || work.error().is_some() {
-            Work::new(work, Some(x.clone().unbind())).wait(py, None)?;
-        }
+        ended(py, checked(py, sent)?, || Ok(x.clone().unbind()))?;
         Ok(true)
     }
 
@@ -314,34 +279,16 @@ impl Group {
     }
 
     /// A group of some ranks, in this order; None on other ranks.
-    #[pyo3(signature = (
-        ranks, name, timeout=None, algorithms=None, reproducible=None, levels=None, schedules=None, profiles=None,
-        domains=None,
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
+    #[pyo3(signature = (ranks, name, **options))]
     fn split(
         &self,
         py: Python<'_>,
         ranks: Vec<u32>,
-        name: String,
-        timeout: Option<f64>,
-        algorithms: Option<BTreeMap<String, String>>,
-        reproducible: Option<bool>,
-        levels: Option<Vec<Vec<u32>>>,
-        schedules: Option<Schedules>,
-        profiles: Option<Vec<ProfileArgument>>,
-        domains: Option<Vec<Vec<u32>>>,
+        name: &str,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<Self>> {
-        let options = SplitOptions {
-            timeout: optional_duration(py, timeout)?,
-            algorithms,
-            reproducible,
-            levels,
-            schedules,
-            domains,
-            profiles: profiles.map(self::profiles),
-        };
-        let made = py.detach(|| self.inner.split(&ranks, &name, options));
+        let options = Options::of(options)?.of_split(py)?;
+        let made = py.detach(|| self.inner.split(&ranks, name, options));
         let made = checked(py, made)?;
         Ok(made.map(|inner| Self { inner }))
     }
@@ -370,7 +317,7 @@ impl Group {
         let schedules = weft_schedule::parse(text).map_err(|error| {
             exception(
                 py,
-                &weft_runtime::Error::Config(format!("the schedule {name:?}: {error}")),
+                &Error::Config(format!("the schedule {name:?}: {error}")),
             )
         })?;
         let added = py.detach(|| self.inner.add_schedule(name, schedules));
@@ -410,4 +357,17 @@ impl Group {
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.inner.close());
     }
+}
+
+/// Waits for an operation that the caller does itself. `hold`, which owns its memory, is made only
+/// if it is not over yet.
+fn ended(
+    py: Python<'_>,
+    work: weft_runtime::Work,
+    hold: impl FnOnce() -> PyResult<Py<PyAny>>,
+) -> PyResult<()> {
+    if !work.is_done() || work.error().is_some() {
+        Work::new(work, Some(hold()?)).wait(py, None)?;
+    }
+    Ok(())
 }

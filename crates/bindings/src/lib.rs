@@ -11,8 +11,10 @@ mod endpoint;
 mod error;
 mod group;
 mod interrupt;
+mod options;
 mod plain;
 mod planner;
+mod request;
 mod store;
 mod symmetric;
 mod work;
@@ -21,6 +23,8 @@ mod work;
 #[pymodule]
 fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(call::element_types, module)?)?;
+    module.add_function(wrap_pyfunction!(call::operations, module)?)?;
     module.add_class::<bench::Board>()?;
     module.add_class::<bench::Timed>()?;
     module.add_class::<dlpack::DlpackTensor>()?;
@@ -31,6 +35,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<group::Group>()?;
     module.add_class::<interrupt::Cancellation>()?;
+    module.add_class::<request::Request>()?;
     module.add_class::<store::MemoryStore>()?;
     module.add_class::<store::TcpStore>()?;
     module.add_class::<symmetric::Symmetric>()?;

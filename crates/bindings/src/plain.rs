@@ -1,9 +1,10 @@
 //! Plain arrays: NumPy's own, contiguous, whose memory and element type the buffer protocol gives away as they are.
 //!
-//! [Note: The short way] Most calls are blocking ones on plain arrays, without a keyword. For these the binding looks up the
-//! memory itself, so that nothing is made on Python's side, where a handful of objects takes longer than a small
-//! operation. Whatever is not like that, every mistake included, is left to the long way (`calls.py`), which stages what has to
-//! be staged, and says what is wrong.
+//! [Note: The short way] Most calls are blocking ones on plain arrays, without a keyword. For these
+//! the binding looks up the memory itself, so that nothing is made on Python's side, where a
+//! handful of objects takes longer than a small operation. Whatever is not like that, every mistake
+//! included, is left to the long way (`staging.py`), which stages what has to be staged, and says
+//! what is wrong.
 
 use std::ops::Range;
 
@@ -12,8 +13,11 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use weft_kernels::DType;
-use weft_runtime::{Call, Counts, Op, Tiling};
+use weft_runtime::{Counts, Op};
 use weft_schedule::Collective;
+
+use crate::call;
+use crate::request::Request;
 
 /// A plain array.
 struct Plain {
@@ -85,19 +89,15 @@ impl PlainMessage {
     }
 }
 
-/// A blocking call on plain arrays.
+/// A blocking call on plain arrays, which it keeps as they are.
 pub(crate) struct PlainCall {
-    collective: Collective,
-    op: Op,
-    /// None where the operation works in place.
-    source: Option<Plain>,
-    target: Option<Plain>,
-    /// As [`Counts::Equal`] says it.
-    count: u64,
+    pub(crate) request: Request,
+    _arrays: [Option<Plain>; 2],
 }
 
 impl PlainCall {
-    /// The call, if the arrays are plain and have the sizes that it needs.
+    /// The call, if the arrays are plain and have the sizes that it needs. Without `source`, it
+    /// works in place.
     pub(crate) fn new(
         collective: Collective,
         op: Op,
@@ -124,40 +124,24 @@ impl PlainCall {
             target.as_ref(),
             u64::from(ranks),
         )?;
-        let call = Self {
-            collective,
-            op,
-            source,
-            target,
-            count,
-        };
-        let reduces = matches!(
-            collective,
-            Collective::AllReduce | Collective::Reduce { .. } | Collective::ReduceScatter
-        );
-        (!reduces || combines(op, call.dtype())).then_some(call)
-    }
-
-    /// As the runtime takes it.
-    pub(crate) fn call(&self) -> Call {
-        let address = |plain: &Option<Plain>| plain.as_ref().map(Plain::pointer);
-        let output = address(&self.target).unwrap_or(std::ptr::null_mut());
-        Call {
-            collective: self.collective,
-            dtype: self.dtype(),
-            op: self.op,
-            input: address(&self.source).unwrap_or(output),
-            output,
-            counts: Counts::Equal(self.count),
-            priority: 0,
-            timeout: None,
-            algorithm: None,
-            tiling: Tiling::default(),
+        let dtype = target.as_ref().map_or(DType::U8, |plain| plain.dtype);
+        if collective.reduces() && op.refusal(dtype).is_some() {
+            return None;
         }
-    }
-
-    fn dtype(&self) -> DType {
-        self.target.as_ref().map_or(DType::U8, |plain| plain.dtype)
+        let address = |plain: &Plain| plain.pointer() as usize;
+        let output = target.as_ref().map_or(0, address);
+        let request = Request {
+            collective,
+            dtype,
+            op,
+            input: source.as_ref().map_or(output, address),
+            output,
+            counts: Counts::Equal(count),
+        };
+        Some(Self {
+            request,
+            _arrays: [source, target],
+        })
     }
 }
 
@@ -194,16 +178,6 @@ fn count(
         _ => return None,
     };
     fits.then_some(count)
-}
-
-/// Whether contributions of this type can be combined so. Factors are for the long way.
-fn combines(op: Op, dtype: DType) -> bool {
-    match op {
-        Op::Sum | Op::Product | Op::Min | Op::Max => true,
-        Op::Average => dtype != DType::Bool,
-        Op::BitAnd | Op::BitOr | Op::BitXor => !dtype.is_float(),
-        Op::PremulSum(_) => false,
-    }
 }
 
 /// The type of the elements, if the format is that of a number in this machine's byte order.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.config import parse_bytes
+from weft.parsing import parse_bytes
 
 FACTOR = 4
 

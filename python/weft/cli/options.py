@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from weft import choice
 from weft.bench.sizes import parse_sizes
-from weft.config import parse_bytes
 from weft.errors import ArgumentError, ConfigError
+from weft.parsing import parse_bytes
 from weft.schedule import Schedule
 from weft.simulation import Machine
 

@@ -12,10 +12,8 @@ from torch._C._distributed_c10d import Backend, Store
 from weft.torch.arguments import seconds
 from weft.torch.collectives import Collectives
 from weft.torch.groups import open_group
-from weft.torch.handles import reveal_handles
-from weft.torch.lifetimes import keep_handles_of_reducers
 from weft.torch.monitoring import MonitoredBarrier
-from weft.torch.splitting import spare_ranks_in_no_part
+from weft.torch.patches import extend_for_backends
 from weft.torch.symmetric import SymmetricMemory
 
 if TYPE_CHECKING:
@@ -48,14 +46,12 @@ class WeftBackend(Collectives, Backend):
         self._monitored_barrier = MonitoredBarrier(store, group.name, group.rank, group.size)
         self.symmetric_memory = SymmetricMemory(group)
         _open_backends.add(self)
-        reveal_handles()
-        keep_handles_of_reducers()
-        spare_ranks_in_no_part(self.getBackendName())
+        extend_for_backends(self.getBackendName())
 
     def split(self, store: Store, ranks: list[int], options: Any) -> WeftBackend | None:
         """A backend of some of the ranks, in this order; None on the others."""
         name = f"{self._group.name}/{options.group_name}"
-        group = self._group.split(ranks, name, seconds(options._timeout))
+        group = self._group.split(ranks, name, timeout=seconds(options._timeout))
         return None if group is None else WeftBackend(group, store, options._timeout)
 
     def monitored_barrier(self, options: Any, _wait_all_ranks: bool) -> None:

@@ -26,7 +26,7 @@ def open_group(options: Any) -> _weft.Group:
         store=options.store,
         timeout=options.timeout.total_seconds(),
         name=f"{options.group_id}.{_generation(options)}",
-        endpoint=endpoints.shared(settings, _rendezvous(options.store)),
+        endpoint=endpoints.shared(settings, options.group_rank, _rendezvous(options.store)),
         **some,
     )
     return group.native

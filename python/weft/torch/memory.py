@@ -1,42 +1,24 @@
-"""Where tensors lie: what weft reads and writes on their behalf.
+"""Where tensors lie: torch's side of `weft.staging`.
 
-weft wants plain, contiguous memory. Tensors that are not contiguous are staged: copied into contiguous memory before
-the operation, and copied back when it has ended.
+Copies are made by torch, which knows of bits that say "negative" or "conjugate", and copies large tensors by several
+threads.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from weft.errors import ArgumentError, UnsupportedError
+from weft.staging import Array, Staged, apart, check_same_type
+from weft.torch.arguments import element_type
 
-__all__ = [
-    "Target",
-    "check_same_type",
-    "is_block",
-    "is_plain",
-    "joined_source",
-    "joined_target",
-    "single",
-    "source",
-    "target",
-    "unshared",
-]
+__all__ = ["is_plain", "joined_readable", "joined_writable", "pair", "readable", "single", "writable"]
 
 _T = TypeVar("_T", Tensor, Sequence[Tensor])
-
-
-@dataclasses.dataclass(slots=True)
-class Target:
-    """Contiguous memory that an operation writes, and what copies it to where the caller wants it."""
-
-    memory: Tensor
-    finish: Callable[[], None] | None = None
 
 
 def single(items: Sequence[_T], name: str) -> _T:
@@ -44,12 +26,6 @@ def single(items: Sequence[_T], name: str) -> _T:
     if len(items) != 1:
         raise ArgumentError(f"{name} has {len(items)} entries: expected 1, since a process drives one device")
     return items[0]
-
-
-def check_same_type(first: Tensor, second: Tensor) -> None:
-    """Raises unless both hold elements of one type."""
-    if first.dtype != second.dtype:
-        raise ArgumentError(f"the output holds {second.dtype}: expected {first.dtype}, as in the input")
 
 
 def is_plain(tensor: Tensor) -> bool:
@@ -64,60 +40,60 @@ def is_plain(tensor: Tensor) -> bool:
     return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
-def source(tensor: Tensor) -> Tensor:
+def readable(tensor: Tensor) -> Array:
     """`tensor` as contiguous memory to read: itself or a copy."""
-    return tensor if is_plain(tensor) else _copy(tensor)
+    return _array(tensor if is_plain(tensor) else _copy(tensor))
 
 
-def target(tensor: Tensor, *, keep: bool = False) -> Target:
+def writable(tensor: Tensor, *, keep: bool = False) -> Staged:
     """`tensor` as contiguous memory to write; with `keep` it holds the tensor's elements at the start."""
     if is_plain(tensor):
-        return Target(tensor)
+        return Staged(_array(tensor))
     memory = _copy(tensor) if keep else torch.empty(tensor.shape, dtype=tensor.dtype)
     # Detached, since an operation may write leaves that require gradients.
-    return Target(memory, lambda: _assign(tensor.detach(), memory))
+    return Staged(_array(memory), lambda: tensor.detach().copy_(memory))
 
 
-def joined_source(tensors: Sequence[Tensor]) -> Tensor:
+def joined_readable(tensors: Sequence[Tensor]) -> Array:
     """All tensors one behind the other in one piece of memory: where they lie, if they lie so, or a copy."""
     there = _adjacent(tensors)
-    return torch.cat([source(tensor).detach().reshape(-1) for tensor in tensors]) if there is None else there
+    if there is None:
+        there = torch.cat([(t if is_plain(t) else _copy(t)).detach().reshape(-1) for t in tensors])
+    return _array(there)
 
 
-def joined_target(tensors: Sequence[Tensor]) -> Target:
+def joined_writable(tensors: Sequence[Tensor]) -> Staged:
     """One piece of memory to write, which then becomes the tensors' elements one behind the other."""
     there = _adjacent(tensors)
     if there is not None:
-        return Target(there)
+        return Staged(_array(there))
     sizes = [tensor.numel() for tensor in tensors]
     memory = torch.empty(sum(sizes), dtype=tensors[0].dtype)
 
-    def finish() -> None:
+    def copy_back() -> None:
         for tensor, part in zip(tensors, torch.split(memory, sizes), strict=True):
-            _assign(tensor.detach(), part.view(tensor.shape))
+            tensor.detach().copy_(part.view(tensor.shape))
 
-    return Target(memory, finish)
-
-
-def unshared(reads: Tensor, writes: Tensor) -> Tensor:
-    """`reads`, or a copy of it if it shares memory with `writes`."""
-    start, end = reads.data_ptr(), reads.data_ptr() + reads.nbytes
-    if start < writes.data_ptr() + writes.nbytes and writes.data_ptr() < end:
-        return reads.detach().clone()
-    return reads
+    return Staged(_array(memory), copy_back)
 
 
-def is_block(number: int, part: Tensor, whole: Tensor) -> bool:
-    """Whether `part` lies where the block with this number, of blocks of one size, lies within `whole`."""
-    return part.data_ptr() == whole.data_ptr() + number * part.nbytes
+def pair(reads: Array, writes: Staged, block: int | None = None) -> Array:
+    """`reads`, or a copy of it if it shares memory with `writes`, which holds elements of the same type.
+
+    With `block`, it may lie where the block of this number lies in what is written.
+    """
+    check_same_type(reads, writes.array)
+    if block is not None and reads.pointer == writes.array.pointer + block * reads.nbytes:
+        return reads
+    return apart(reads, writes.array)
+
+
+def _array(tensor: Tensor) -> Array:
+    return Array(tensor.data_ptr(), element_type(tensor.dtype), tensor.shape, None, True, tensor)
 
 
 def _copy(tensor: Tensor) -> Tensor:
     return tensor.detach().clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
-
-
-def _assign(tensor: Tensor, values: Tensor) -> None:
-    tensor.copy_(values)
 
 
 def _adjacent(tensors: Sequence[Tensor]) -> Tensor | None:

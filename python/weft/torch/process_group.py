@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,10 +21,10 @@ from torch.distributed import ProcessGroup
 
 from weft.errors import UnsupportedError
 from weft.torch.collectives import Collectives
-from weft.torch.functions import extend_functions
 from weft.torch.groups import open_group
-from weft.torch.lifetimes import keep_handles_of_reducers
 from weft.torch.monitoring import MonitoredBarrier
+from weft.torch.patches import extend_for_process_groups
+from weft.torch.patches.autograd import called_by_python
 from weft.torch.symmetric import SymmetricMemory
 from weft.torch.work import WeftWork
 
@@ -62,21 +61,10 @@ def _operation(name: str, body: _Method, default: Callable[[], Any] | None = Non
             work = body(self._operations, *arguments)
         if work is None:
             return _DONE
-        work.in_python = _called_by_python()
+        work.in_python = called_by_python()
         return work
 
     return method
-
-
-def _called_by_python() -> bool:
-    """Whether Python code called the method that asks, not C++ code within a backward pass.
-
-    Such code is below the function that enters the autograd engine, or on a thread without any Python function.
-    """
-    try:
-        return sys._getframe(2).f_globals.get("__name__") != "torch.autograd.graph"
-    except ValueError:
-        return False
 
 
 class _Operations(Collectives):
@@ -106,8 +94,7 @@ class WeftProcessGroup(ProcessGroup):
         self.options = c10d.Backend.Options("weft", timeout=options.timeout)
         self._monitored_barrier = MonitoredBarrier(options.store, self._group.name, self._group.rank, self._group.size)
         self.splits = 0
-        extend_functions()
-        keep_handles_of_reducers()
+        extend_for_process_groups()
 
     # Operations, under the names of the newer and of the older of these versions.
 

@@ -24,7 +24,7 @@ def all_reduce_sparse(tensor: Tensor, size: int, options: Any, all_gather: _AllG
 
     Waits for the other ranks' indices, even if the operation is asynchronous.
     """
-    op, _ = reduction(options.reduceOp)
+    op = reduction(options.reduceOp)
     if op not in _OPERATIONS:
         raise UnsupportedError(f"cannot reduce sparse tensors by {op}: expected one of {', '.join(_OPERATIONS)}")
     if tensor.layout is not torch.sparse_coo:

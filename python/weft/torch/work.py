@@ -14,6 +14,7 @@ from torch.distributed import Work
 from weft.errors import StillRunning
 from weft.torch.arguments import seconds
 from weft.torch.completion import CompletionThreads
+from weft.torch.patches.autograd import at_end_of_backward, in_backward, in_node
 
 if TYPE_CHECKING:
     from weft import _weft
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["WeftWork"]
 
 _NO_TIMEOUT = timedelta(0)
-_OUTSIDE_BACKWARD = -1
 _threads = CompletionThreads()
 
 
@@ -35,7 +35,7 @@ class WeftWork(Work):
         self,
         operations: Sequence[_weft.Work],
         result: Any,
-        finishers: Sequence[Callable[[], None]],
+        finishers: Sequence[Callable[[], object]],
         sequence: int = 0,
         timeout: float | None = None,
     ) -> None:
@@ -54,7 +54,7 @@ class WeftWork(Work):
         self._lock = threading.RLock()
         self._future: torch.futures.Future[Any] | None = None
 
-    def finish_with(self, finish: Callable[[], None], result: Any) -> None:
+    def finish_with(self, finish: Callable[[], object], result: Any) -> None:
         """Adds what is to be done when all operations have ended, and what then is the result."""
         self._finishers = [*self._finishers, finish]
         self._result = result
@@ -125,8 +125,7 @@ class WeftWork(Work):
         see [Note: Order of operations in backward]. Outside a backward pass, a callback that starts operations should
         use a group that nobody else uses meanwhile, since every rank must start the operations of a group in one order.
         """
-        in_backward = torch._C._current_graph_task_id() != _OUTSIDE_BACKWARD
-        if in_backward:
+        if in_backward():
             self._enter_backward()
         with self._lock:
             if self._future is None:
@@ -149,10 +148,10 @@ class WeftWork(Work):
         DDP turns whatever it finds in a future into a RuntimeError. What the autograd engine calls at the end of the
         pass, before DDP's own end that was registered later, raises the exception as it is.
         """
-        if self.in_python or torch._C._current_autograd_node() is None:
+        if self.in_python or not in_node():
             self.wait()
         else:
-            torch.autograd.Variable._execution_engine.queue_callback(self.synchronize)
+            at_end_of_backward(self.synchronize)
 
     def _complete(self, ended: torch.futures.Future[None]) -> None:
         """Completes `ended`: now, or when the operations that are under way have ended."""

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft import calls
-from weft.calls import Call, Seat
+from weft.calls import Seat
 from weft.collectives import How
 from weft.errors import ConfigError, UnsupportedError
 from weft.group import Group
+from weft.request import Call
 
 __all__ = ["LONG_S", "Measurement", "Probe", "Stopwatch"]
 

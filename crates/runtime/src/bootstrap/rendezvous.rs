@@ -144,6 +144,7 @@ pub fn meet(
     };
     let published = visit.exchange_addresses(terms)?;
     let addresses = published.addresses;
+    check_endpoints(&addresses)?;
     check_transports(&addresses)?;
     let hosts = visit.exchange_hosts(&addresses)?;
     check_reachable(&addresses, &hosts)?;
@@ -290,6 +291,21 @@ fn read_hello(mine: &Hello, rank: usize, bytes: &[u8]) -> Result<Hello, Error> {
     }
     hello.policy.same_as(&mine.policy, rank)?;
     Ok(hello)
+}
+
+/// An endpoint is one rank: it has no link to itself.
+fn check_endpoints(addresses: &[Address]) -> Result<(), Error> {
+    for (rank, address) in addresses.iter().enumerate() {
+        let same = |other: &Address| other.id == address.id;
+        if let Some(first) = addresses[..rank].iter().position(same) {
+            return Err(Error::Config(format!(
+                "ranks {first} and {rank} have one endpoint, in process {} on {}: threads that are ranks need an endpoint \
+                 each. Choose transport \"loopback\", or pass every rank an endpoint of its own",
+                address.pid, address.host_name
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn check_transports(addresses: &[Address]) -> Result<(), Error> {

@@ -45,6 +45,25 @@ impl Op {
         }
     }
 
+    /// Why elements of this type cannot be combined so, if they cannot: what the kernels have not.
+    pub fn refusal(self, dtype: DType) -> Option<String> {
+        let supported = match self {
+            Op::Average => weft_kernels::supports_average(dtype),
+            Op::PremulSum(_) => weft_kernels::supports_scale(dtype),
+            _ => weft_kernels::supports(dtype, self.kernel()),
+        };
+        if supported {
+            return None;
+        }
+        let expected = match self {
+            Op::Average => "numbers",
+            Op::PremulSum(_) => "floating-point elements",
+            _ => "integers and bool",
+        };
+        let name = self.name();
+        Some(format!("{name} is defined for {expected}, not for {dtype}"))
+    }
+
     /// What a reduction does at its end; `last`: every rank's contribution is in.
     pub(crate) fn finish(self, last: bool, ranks: u32) -> Finish {
         match self {
@@ -139,21 +158,10 @@ impl Call {
                 self.collective
             )));
         }
-        if self.collective.reduces() && !weft_kernels::supports(self.dtype, self.op.kernel()) {
-            return Err(Error::Config(format!(
-                "{} of {} elements is not defined; bitwise operations need integers or bool",
-                self.op.name(),
-                self.dtype.name()
-            )));
-        }
-        if self.op == Op::Average
-            && self.collective.reduces()
-            && !weft_kernels::supports_average(self.dtype)
+        if self.collective.reduces()
+            && let Some(why) = self.op.refusal(self.dtype)
         {
-            return Err(Error::Config(format!(
-                "the average of {} elements is not defined",
-                self.dtype.name()
-            )));
+            return Err(Error::Config(why));
         }
         self.check_counts(ranks)
     }

@@ -48,6 +48,14 @@ pub(crate) enum Message {
     Ready { group: u64, id: u64 },
     /// The receiver of an offer expects another length.
     Refused { group: u64, id: u64, expected: u64 },
+    /// The receiver of a short message, which has come to its end at the sender, expects another
+    /// length.
+    Unfit {
+        group: u64,
+        tag: u64,
+        sent: u64,
+        expected: u64,
+    },
     /// The sender has let go of a piece of symmetric memory.
     Released { group: u64, id: u64 },
     /// A piece of symmetric memory of the sender, and the region that it is.
@@ -89,6 +97,7 @@ impl Message {
             | Message::Offer { group, .. }
             | Message::Ready { group, .. }
             | Message::Refused { group, .. }
+            | Message::Unfit { group, .. }
             | Message::Released { group, .. }
             | Message::Symmetric { group, .. } => Some(*group),
         }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use super::{Group, Work, closed};
 use crate::Error;
 use crate::call::{Completion, Due};
-use crate::channel::{Connections, ENVELOPE_BYTES, Message};
+use crate::channel::{ENVELOPE_BYTES, Message};
 use crate::memory::access;
 use crate::point_to_point::{Posted, Source, Target};
+use crate::progress::GroupState;
 
 impl Group {
     /// Sends bytes to a rank, which receives them by the same tag.
@@ -59,7 +60,7 @@ impl Group {
             group.check()?;
             if to == self.rank {
                 let bytes = access::bytes(memory, bytes);
-                group.mailbox.whole(to, tag, bytes, finished);
+                group.mailbox.whole((self.id, to), tag, bytes, finished);
                 return Ok(Some(Completion::done()));
             }
             if !group.connections.is_linked(to) {
@@ -68,12 +69,7 @@ impl Group {
             let id = self.id;
             if group.mailbox.may_be_eager(to, bytes) {
                 let message = Message::Eager { group: id, tag };
-                mail(
-                    &group.connections,
-                    to,
-                    &message,
-                    access::bytes(memory, bytes),
-                )?;
+                mail(group, to, &message, access::bytes(memory, bytes))?;
                 return Ok(Some(Completion::done()));
             }
             let completion = Completion::new();
@@ -89,7 +85,7 @@ impl Group {
                 id: group.mailbox.offer(to, source),
                 bytes,
             };
-            mail(&group.connections, to, &offer, &[])?;
+            mail(group, to, &offer, &[])?;
             Ok(Some(completion))
         })
     }
@@ -125,7 +121,13 @@ impl Group {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.check()?;
             match group.mailbox.post(self.id, posted, finished) {
-                Some((rank, answer)) => mail(&group.connections, rank, &answer, &[]),
+                Some((rank, Message::Unfit { .. })) if rank == self.rank => Ok(()),
+                Some((rank, answer @ Message::Unfit { .. })) => {
+                    // A sender that has left need not know.
+                    let _ = mail(group, rank, &answer, &[]);
+                    Ok(())
+                }
+                Some((rank, answer)) => mail(group, rank, &answer, &[]),
                 None => Ok(()),
             }
         })?;
@@ -147,16 +149,13 @@ struct Envelope {
 }
 
 /// Sends a message that a rank waits for, or will ask for.
-fn mail(
-    connections: &Connections,
-    rank: u32,
-    message: &Message,
-    payload: &[u8],
-) -> Result<(), Error> {
+fn mail(group: &GroupState, rank: u32, message: &Message, payload: &[u8]) -> Result<(), Error> {
+    let connections = &group.connections;
     let Some(link) = &connections.links[rank as usize] else {
         return Err(Error::Internal(format!("no link to rank {rank}")));
     };
     let mut buffer = [0; ENVELOPE_BYTES];
     link.mail(&[message.envelope(&mut buffer), payload])
         .map_err(|error| Error::from_link(error, Some(rank), connections.host_name(rank)))
+        .map_err(|error| group.mailbox.explained(&error))
 }

@@ -91,3 +91,11 @@ pub(crate) fn fill(dst: *mut u8, bytes: &[u8]) {
     // SAFETY: `Group::receive` obliges the caller to give memory for the whole message.
     unsafe { weft_kernels::copy(&[dst], bytes.as_ptr(), bytes.len()) };
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn memory_of_no_bytes_may_be_nowhere() {
+        assert!(super::bytes(std::ptr::null(), 0).is_empty());
+    }
+}

@@ -65,6 +65,8 @@ struct Peer {
     /// Long messages that the peer has not got memory for yet.
     offered: HashMap<u64, Source>,
     next_offer: u64,
+    /// What is wrong with the last short message to the peer that it did not expect like this.
+    unfit: Option<Error>,
     /// Bytes of short messages sent since the peer was last ready for an offer.
     eager: u64,
     /// Long messages under way to the peer, in order, and how much of the first is sent.
@@ -207,11 +209,21 @@ impl Mailbox {
         peer.next_offer
     }
 
-    /// Takes in a short message, or one that this rank sends to itself.
-    pub(crate) fn whole(&mut self, from: u32, tag: u64, bytes: &[u8], finished: &mut Finished) {
+    /// Takes in a short message, or one that this rank sends to itself; returns what to answer, if
+    /// anything.
+    pub(crate) fn whole(
+        &mut self,
+        (group, from): (u64, u32),
+        tag: u64,
+        bytes: &[u8],
+        finished: &mut Finished,
+    ) -> Option<Message> {
         match self.claim(from, tag) {
-            Some(target) => deliver(from, bytes, target, finished),
-            None => self.arrive(from, tag, Arrived::Whole(bytes.to_vec())),
+            Some(target) => deliver((group, from), tag, bytes, target, finished),
+            None => {
+                self.arrive(from, tag, Arrived::Whole(bytes.to_vec()));
+                None
+            }
         }
     }
 
@@ -251,8 +263,8 @@ impl Mailbox {
         };
         match arrived {
             Some((rank, Arrived::Whole(bytes))) => {
-                deliver(rank, &bytes, posted.target, finished);
-                None
+                let (tag, target) = (posted.tag, posted.target);
+                deliver((group, rank), tag, &bytes, target, finished).map(|answer| (rank, answer))
             }
             Some((rank, Arrived::Offered { id, bytes })) => Some((
                 rank,
@@ -285,6 +297,26 @@ impl Mailbox {
             let error = wrong_length(from, expected, source.bytes);
             finished.push((source.completion, Err(error)));
         }
+    }
+
+    /// The receiver of a short message, which has come to its end here, expects another length.
+    pub(crate) fn unfit(&mut self, from: u32, sent: u64, expected: u64) {
+        self.peers.entry(from).or_default().unfit = Some(wrong_length(from, expected, sent));
+    }
+
+    /// An error of the group, with what a lost rank has complained of before.
+    pub(crate) fn explained(&self, error: &Error) -> Error {
+        let mut error = error.clone();
+        if let Error::PeerLost {
+            rank: Some(rank),
+            detail,
+            ..
+        } = &mut error
+            && let Some(complaint) = self.peers.get(rank).and_then(|peer| peer.unfit.as_ref())
+        {
+            *detail = format!("{detail}, after a {complaint}");
+        }
+        error
     }
 
     /// Moves fragments to and from one peer. True if anything moved.
@@ -462,15 +494,28 @@ impl Peer {
     }
 }
 
-fn deliver(from: u32, bytes: &[u8], target: Target, finished: &mut Finished) {
-    let result = if bytes.len() as u64 == target.bytes {
-        access::fill(target.memory, bytes);
-        target.completion.set_source(from);
-        Ok(())
-    } else {
-        Err(wrong_length(from, target.bytes, bytes.len() as u64))
-    };
-    finished.push((target.completion, result));
+/// Ends a receive by a short message; returns what to answer, if it does not fit.
+fn deliver(
+    (group, from): (u64, u32),
+    tag: u64,
+    bytes: &[u8],
+    target: Target,
+    finished: &mut Finished,
+) -> Option<Message> {
+    let (sent, expected) = (bytes.len() as u64, target.bytes);
+    if sent != expected {
+        finished.push((target.completion, Err(wrong_length(from, expected, sent))));
+        return Some(Message::Unfit {
+            group,
+            tag,
+            sent,
+            expected,
+        });
+    }
+    access::fill(target.memory, bytes);
+    target.completion.set_source(from);
+    finished.push((target.completion, Ok(())));
+    None
 }
 
 fn wrong_length(peer: u32, expected: u64, sent: u64) -> Error {

@@ -145,10 +145,7 @@ impl State {
             return Ok(());
         };
         let answer = match message {
-            Message::Eager { tag, .. } => {
-                group.mailbox.whole(rank, tag, payload, finished);
-                None
-            }
+            Message::Eager { tag, .. } => group.mailbox.whole((id, rank), tag, payload, finished),
             Message::Offer {
                 tag,
                 id: offer,
@@ -167,6 +164,10 @@ impl State {
                 ..
             } => {
                 group.mailbox.refused(rank, offer, expected, finished);
+                None
+            }
+            Message::Unfit { sent, expected, .. } => {
+                group.mailbox.unfit(rank, sent, expected);
                 None
             }
             _ => None,

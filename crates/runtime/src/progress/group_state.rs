@@ -149,6 +149,7 @@ impl GroupState {
 
     /// Ends everything under way with an error. A group that is broken stays broken, for the first reason.
     pub(crate) fn fail(&mut self, error: &Error, finished: &mut Finished) {
+        let error = &self.mailbox.explained(error);
         if self.broken.is_none() {
             self.broken = Some(error.clone());
         }

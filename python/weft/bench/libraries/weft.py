@@ -41,16 +41,11 @@ class Weft(Contender):
             return Operation(source, target, timed)
         # The runtime counts what a rank brings, or takes if that is less.
         count = 0 if collective.name == BARRIER else collective.count(elements, ranks)
+        request = _weft.Request(
+            collective.name, dtype.name, dtype.itemsize, count, source.ctypes.data, target.ctypes.data
+        )
         timed = _weft.Timed.group(
-            self._group.native,
-            collective.name,
-            dtype.name,
-            source.ctypes.data,
-            target.ctypes.data,
-            count,
-            algorithm,
-            tiles_in_flight,
-            (source, target),
+            self._group.native, request, (source, target), algorithm=algorithm, tiles_in_flight=tiles_in_flight
         )
         return Operation(source, target, timed)
 

@@ -152,6 +152,36 @@ fn different_transports_are_a_configuration_error_everywhere() {
 }
 
 #[test]
+fn ranks_with_one_endpoint_are_told() {
+    let shared = endpoint(TransportChoice::Loopback);
+    let store = MemoryStore::new();
+    let never = AtomicBool::new(false);
+    let visit = |rank| {
+        meet(
+            &shared,
+            &store,
+            rank,
+            2,
+            Terms::default(),
+            soon(5000),
+            &never,
+        )
+    };
+    thread::scope(|scope| {
+        let second = scope.spawn(|| visit(1));
+        for result in [visit(0), second.join().unwrap()] {
+            let error = result.unwrap_err();
+            assert!(
+                error
+                    .to_string()
+                    .contains("ranks 0 and 1 have one endpoint"),
+                "{error}"
+            );
+        }
+    });
+}
+
+#[test]
 fn missing_ranks_are_named() {
     let store = MemoryStore::new();
     let lonely = endpoint(TransportChoice::Loopback);

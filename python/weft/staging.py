@@ -1,13 +1,17 @@
-"""Reaches the memory of NumPy arrays and of everything that speaks DLPack (torch tensors, for one).
+"""Staging: the memory of arrays and tensors, and contiguous copies of what is not contiguous.
 
-Memory that is not contiguous is staged: copied into a contiguous array before the operation, and copied back after
-it. Staging moves elements as unsigned integers of the same size, so that it works for types that NumPy lacks.
+Finds the memory of NumPy arrays and of everything that speaks DLPack; `weft.torch.memory` finds
+that of torch's tensors.
+
+Memory that is not contiguous is staged: copied into a contiguous array before the operation, and
+copied back after it. Staging moves elements as unsigned integers of the same size, so that it works
+for types that NumPy lacks.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -17,7 +21,17 @@ from weft import _weft
 from weft.dtypes import DType, of_dlpack, of_numpy
 from weft.errors import ArgumentError, UnsupportedError
 
-__all__ = ["Array", "Staged", "copy", "describe", "empty_like", "overlap", "readable", "writable"]
+__all__ = [
+    "Array",
+    "Staged",
+    "apart",
+    "check_same_type",
+    "describe",
+    "empty_like",
+    "overlap",
+    "readable",
+    "writable",
+]
 
 _CPU = (
     1,
@@ -66,12 +80,12 @@ class Staged:
     """A contiguous array for an operation, and what happens to it afterwards."""
 
     array: Array
-    back_to: Array | None = None
+    copy_back: Callable[[], object] | None = None
 
     def finish(self) -> None:
         """Copies back what the operation wrote, if the caller's memory is not contiguous."""
-        if self.back_to is not None:
-            _view(self.back_to)[...] = _view(self.array)
+        if self.copy_back is not None:
+            self.copy_back()
 
 
 class _Interface:
@@ -114,7 +128,7 @@ def writable(x: Any, name: str, *, keep: bool = False) -> Staged:
     if array.strides is None:
         return Staged(array)
     staging = _contiguous_copy(array) if keep else _contiguous_empty(array)
-    return Staged(staging, back_to=array)
+    return Staged(staging, lambda: np.copyto(_view(array), _view(staging)))
 
 
 def overlap(a: Array, b: Array) -> bool:
@@ -122,9 +136,15 @@ def overlap(a: Array, b: Array) -> bool:
     return a.pointer < b.pointer + b.nbytes and b.pointer < a.pointer + a.nbytes
 
 
-def copy(array: Array) -> Array:
-    """A contiguous copy."""
-    return _contiguous_copy(array)
+def apart(reads: Array, writes: Array) -> Array:
+    """`reads`, or a copy of it if it shares memory with `writes`; both are contiguous."""
+    return _contiguous_copy(reads) if overlap(reads, writes) else reads
+
+
+def check_same_type(reads: Array, writes: Array) -> None:
+    """Raises unless both hold elements of one type."""
+    if reads.dtype != writes.dtype:
+        raise ArgumentError(f"out has elements of type {writes.dtype.name}: expected {reads.dtype.name}, as in x")
 
 
 def empty_like(x: Any, shape: Sequence[int]) -> Any:

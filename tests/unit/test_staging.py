@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from weft import _weft, arrays
+from weft import _weft, staging
 from weft.dtypes import DTYPES
 from weft.errors import ArgumentError, UnsupportedError
 
@@ -45,11 +45,11 @@ LAYOUTS = dict(layouts())
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_readable_has_the_elements_in_order(name):
     x = LAYOUTS[name]
-    array = arrays.readable(x, "x")
+    array = staging.readable(x, "x")
     assert array.shape == x.shape
     assert array.elements == x.size
     assert array.strides is None
-    assert np.array_equal(np.asarray(arrays._Interface(array)).view(np.float32), x)
+    assert np.array_equal(np.asarray(staging._Interface(array)).view(np.float32), x)
     assert (array.pointer == x.ctypes.data) == x.flags.c_contiguous
 
 
@@ -59,8 +59,8 @@ def test_writable_comes_back(name, keep):
     base = LAYOUTS[name].copy(order="K")
     x = base if base.strides == LAYOUTS[name].strides else np.repeat(base, 2, -1)[..., ::2]
     before = x.copy()
-    staged = arrays.writable(x, "x", keep=keep)
-    memory = np.asarray(arrays._Interface(staged.array)).view(np.float32)
+    staged = staging.writable(x, "x", keep=keep)
+    memory = np.asarray(staging._Interface(staged.array)).view(np.float32)
     if keep:
         assert np.array_equal(memory, before)
     memory[...] = before + 1
@@ -70,7 +70,7 @@ def test_writable_comes_back(name, keep):
 
 @pytest.mark.parametrize("dtype", NUMPY_TYPES)
 def test_numpy_types(dtype):
-    array = arrays.describe(np.ones(3, dtype), "x")
+    array = staging.describe(np.ones(3, dtype), "x")
     assert (array.dtype.name, array.nbytes) == (np.dtype(dtype).name, 3 * np.dtype(dtype).itemsize)
     assert array.dtype.computes
 
@@ -79,7 +79,7 @@ def test_numpy_types(dtype):
 @pytest.mark.parametrize("wrap", [lambda t: t, Wrapped])
 def test_torch_types(dtype, wrap):
     tensor = torch.ones(2, 3, dtype=dtype)
-    array = arrays.describe(wrap(tensor), "x")
+    array = staging.describe(wrap(tensor), "x")
     assert array.pointer == tensor.data_ptr()
     assert array.dtype.name == str(dtype).removeprefix("torch.")
     assert (array.shape, array.strides, array.writable) == ((2, 3), None, True)
@@ -88,8 +88,8 @@ def test_torch_types(dtype, wrap):
 def test_bfloat16_tensor_that_is_not_contiguous():
     whole = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4)
     part = whole.t()[1:3]
-    staged = arrays.writable(part, "x", keep=True)
-    memory = np.asarray(arrays._Interface(staged.array))
+    staged = staging.writable(part, "x", keep=True)
+    memory = np.asarray(staging._Interface(staged.array))
     assert np.array_equal(memory.view(ml_dtypes.bfloat16), part.float().numpy())
     memory[...] = memory[::-1].copy()
     staged.finish()
@@ -97,19 +97,19 @@ def test_bfloat16_tensor_that_is_not_contiguous():
 
 
 def test_types_that_are_only_moved():
-    assert not arrays.describe(np.ones(2, np.complex64), "x").dtype.computes
-    assert arrays.describe(np.zeros(2, [("a", "i4"), ("b", "f8")]), "x").nbytes == 24
-    tensor = arrays.describe(torch.ones(3, dtype=torch.complex64), "x")
+    assert not staging.describe(np.ones(2, np.complex64), "x").dtype.computes
+    assert staging.describe(np.zeros(2, [("a", "i4"), ("b", "f8")]), "x").nbytes == 24
+    tensor = staging.describe(torch.ones(3, dtype=torch.complex64), "x")
     assert (tensor.dtype.computes, tensor.nbytes) == (False, 24)
 
 
 def test_complex_elements_are_staged_whole():
     x = np.arange(6, dtype=np.complex128).reshape(2, 3).T
-    array = arrays.readable(x, "x")
-    assert np.array_equal(np.asarray(arrays._Interface(array)).view(np.complex128), x)
+    array = staging.readable(x, "x")
+    assert np.array_equal(np.asarray(staging._Interface(array)).view(np.complex128), x)
 
 
-def check_refused(kind, message, x, find=arrays.describe):
+def check_refused(kind, message, x, find=staging.describe):
     with pytest.raises(kind) as caught:
         find(x, "gradient")
     assert message in str(caught.value)
@@ -126,30 +126,30 @@ def test_refusals_say_what_is_allowed():
 def test_read_only_memory_is_not_written():
     x = np.ones(3)
     x.flags.writeable = False
-    assert arrays.readable(x, "x").pointer == x.ctypes.data
-    check_refused(ArgumentError, "gradient is read-only", x, arrays.writable)
-    check_refused(ArgumentError, "gradient is read-only", np.broadcast_to(1.0, 4), arrays.writable)
+    assert staging.readable(x, "x").pointer == x.ctypes.data
+    check_refused(ArgumentError, "gradient is read-only", x, staging.writable)
+    check_refused(ArgumentError, "gradient is read-only", np.broadcast_to(1.0, 4), staging.writable)
 
 
 def test_overlap():
     x = np.zeros(10, np.int32)
-    a, b, c = (arrays.describe(part, "x") for part in (x[:5], x[5:], x[4:6]))
-    assert not arrays.overlap(a, b)
-    assert arrays.overlap(a, c)
-    assert arrays.overlap(c, b)
-    assert arrays.overlap(a, a)
+    a, b, c = (staging.describe(part, "x") for part in (x[:5], x[5:], x[4:6]))
+    assert not staging.overlap(a, b)
+    assert staging.overlap(a, c)
+    assert staging.overlap(c, b)
+    assert staging.overlap(a, a)
 
 
 def test_results_are_of_the_callers_kind():
-    assert arrays.empty_like(np.ones(2, np.int8), (3, 2)).dtype == np.int8
-    made = arrays.empty_like(torch.ones(2, dtype=torch.bfloat16), (3, 2))
+    assert staging.empty_like(np.ones(2, np.int8), (3, 2)).dtype == np.int8
+    made = staging.empty_like(torch.ones(2, dtype=torch.bfloat16), (3, 2))
     assert (made.dtype, made.shape) == (torch.bfloat16, (3, 2))
-    check_refused(UnsupportedError, "pass the array for it yourself", Wrapped(np.ones(2)), arrays.empty_like)
+    check_refused(UnsupportedError, "pass the array for it yourself", Wrapped(np.ones(2)), staging.empty_like)
 
 
 def test_the_memory_is_kept():
-    array = arrays.describe(Wrapped(torch.full((4,), 7.0)), "x")
-    assert np.array_equal(np.asarray(arrays._Interface(array)).view(np.float32), [7] * 4)
+    array = staging.describe(Wrapped(torch.full((4,), 7.0)), "x")
+    assert np.array_equal(np.asarray(staging._Interface(array)).view(np.float32), [7] * 4)
 
 
 def test_a_capsule_of_another_kind_is_refused():

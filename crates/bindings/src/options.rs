@@ -1,0 +1,80 @@
+//! The options of a group, as Python gives them: declared once, for groups of all ranks and for
+//! groups split off.
+
+use std::collections::BTreeMap;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use weft_runtime::{Domain, GroupOptions, Policy, Schedules, SplitOptions, Terms};
+
+use crate::choice::{ProfileArgument, profiles};
+use crate::interrupt::optional_duration;
+
+/// What is given; what is missing is as by default, or as in the group that is split.
+#[derive(Default)]
+pub(crate) struct Options {
+    timeout: Option<f64>,
+    algorithm: Option<BTreeMap<String, String>>,
+    reproducible: Option<bool>,
+    topology: Option<Vec<Vec<u32>>>,
+    schedules: Option<Schedules>,
+    profiles: Option<Vec<ProfileArgument>>,
+    domains: Option<Vec<Vec<u32>>>,
+}
+
+impl Options {
+    /// The keywords of a call.
+    pub(crate) fn of(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut options = Self::default();
+        for (keyword, value) in keywords.into_iter().flatten() {
+            match keyword.extract::<&str>()? {
+                "timeout" => options.timeout = value.extract()?,
+                "algorithm" => options.algorithm = value.extract()?,
+                "reproducible" => options.reproducible = value.extract()?,
+                "topology" => options.topology = value.extract()?,
+                "schedules" => options.schedules = value.extract()?,
+                "profiles" => options.profiles = value.extract()?,
+                "domains" => options.domains = value.extract()?,
+                other => {
+                    let text = format!("{other:?} is not an option of a group");
+                    return Err(PyTypeError::new_err(text));
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    /// For a group of all ranks.
+    pub(crate) fn of_group(self, py: Python<'_>, name: String) -> PyResult<GroupOptions> {
+        let default = GroupOptions::default();
+        Ok(GroupOptions {
+            timeout: optional_duration(py, self.timeout)?.unwrap_or(default.timeout),
+            name,
+            terms: Terms {
+                policy: Policy {
+                    algorithms: self.algorithm.unwrap_or_default(),
+                    reproducible: self.reproducible.unwrap_or_default(),
+                    levels: self.topology.unwrap_or_default(),
+                    schedules: self.schedules.unwrap_or_default(),
+                    domains: self.domains,
+                },
+                profiles: profiles(self.profiles.unwrap_or_default()),
+                domain: Domain::of_this_process(),
+            },
+        })
+    }
+
+    /// For a group of some ranks of another.
+    pub(crate) fn of_split(self, py: Python<'_>) -> PyResult<SplitOptions> {
+        Ok(SplitOptions {
+            timeout: optional_duration(py, self.timeout)?,
+            algorithms: self.algorithm,
+            reproducible: self.reproducible,
+            levels: self.topology,
+            schedules: self.schedules,
+            domains: self.domains,
+            profiles: self.profiles.map(profiles),
+        })
+    }
+}

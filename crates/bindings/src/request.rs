@@ -1,0 +1,184 @@
+//! Collective calls as Python states them: one request for every adapter, and the keywords that all
+//! collectives take.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use weft_kernels::DType;
+use weft_runtime::{Call, Counts, Op, Tiling};
+use weft_schedule::Collective;
+
+use crate::call::{self, CountsArgument, OPS};
+use crate::error::{argument_error, unsupported};
+use crate::interrupt::optional_duration;
+
+/// One call of a collective: what is combined or moved, and the addresses of its memory.
+#[pyclass(frozen, module = "weft._weft")]
+#[derive(Clone)]
+pub(crate) struct Request {
+    pub(crate) collective: Collective,
+    pub(crate) dtype: DType,
+    pub(crate) op: Op,
+    pub(crate) input: usize,
+    pub(crate) output: usize,
+    pub(crate) counts: Counts,
+}
+
+#[pymethods]
+impl Request {
+    /// `dtype` is the name of the elements' type and `itemsize` their length in bytes: types that
+    /// weft does not compute with are moved as bytes. Without `source`, a collective that works in
+    /// place reads its target.
+    #[new]
+    #[pyo3(signature = (collective, dtype, itemsize, counts, source=None, target=None, op=None, root=0))]
+    #[expect(clippy::too_many_arguments, reason = "arguments of a Python call")]
+    fn new(
+        py: Python<'_>,
+        collective: &str,
+        dtype: &str,
+        itemsize: u64,
+        counts: CountsArgument,
+        source: Option<usize>,
+        target: Option<usize>,
+        op: Option<&Bound<'_, PyAny>>,
+        root: u32,
+    ) -> PyResult<Self> {
+        let collective = call::collective(py, collective, root)?;
+        let known = DType::from_name(dtype);
+        let op = match (collective.reduces(), known) {
+            (false, _) => Op::Sum,
+            (true, Some(dtype)) => operation(py, op, dtype)?,
+            (true, None) => {
+                let text = format!("cannot reduce elements of type {dtype}: weft only moves them");
+                return Err(unsupported(py, text));
+            }
+        };
+        let output = target.unwrap_or(0);
+        Ok(Self {
+            collective,
+            dtype: known.unwrap_or(DType::U8),
+            op,
+            input: match source {
+                None if collective.in_place() => output,
+                source => source.unwrap_or(0),
+            },
+            output,
+            counts: match known {
+                Some(_) => counts.into(),
+                None => counts.scaled(itemsize).into(),
+            },
+        })
+    }
+
+    /// What it says, by name; `counts` are elements of `dtype`.
+    fn stated<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stated = PyDict::new(py);
+        stated.set_item("collective", self.collective.name())?;
+        stated.set_item("root", self.collective.root())?;
+        stated.set_item("dtype", self.dtype.name())?;
+        stated.set_item("op", self.op.name())?;
+        if let Op::PremulSum(factor) = self.op {
+            stated.set_item("factor", factor)?;
+        }
+        stated.set_item("input", self.input)?;
+        stated.set_item("output", self.output)?;
+        stated.set_item("counts", CountsArgument::from(self.counts.clone()))?;
+        Ok(stated)
+    }
+}
+
+impl Request {
+    /// As the runtime takes it.
+    pub(crate) fn call(&self, how: How) -> Call {
+        Call {
+            collective: self.collective,
+            dtype: self.dtype,
+            op: self.op,
+            input: self.input as *const u8,
+            output: self.output as *mut u8,
+            counts: self.counts.clone(),
+            priority: how.priority,
+            timeout: how.timeout,
+            algorithm: how.algorithm,
+            tiling: how.tiling,
+        }
+    }
+}
+
+/// The operation that Python names, if it is defined for elements of this type.
+fn operation(py: Python<'_>, op: Option<&Bound<'_, PyAny>>, dtype: DType) -> PyResult<Op> {
+    let Some(op) = op else {
+        return Ok(Op::Sum);
+    };
+    let found = match op.extract::<&str>() {
+        Ok(name) => call::op(name),
+        Err(_) => op
+            .getattr("factor")
+            .and_then(|factor| factor.extract())
+            .ok()
+            .map(Op::PremulSum),
+    };
+    let found = found.ok_or_else(|| {
+        let shown = op
+            .repr()
+            .map_or_else(|_| String::new(), |text| text.to_string());
+        let text = format!(
+            "op={shown} is not allowed: expected one of {} or weft.PremulSum(factor)",
+            OPS.map(Op::name).join(", ")
+        );
+        argument_error(py, text)
+    })?;
+    match found.refusal(dtype) {
+        None => Ok(found),
+        Some(text) => Err(unsupported(py, text)),
+    }
+}
+
+/// How a call is carried out: the keywords that every collective takes.
+#[derive(Default)]
+pub(crate) struct How {
+    priority: i32,
+    timeout: Option<std::time::Duration>,
+    algorithm: Option<String>,
+    tiling: Tiling,
+}
+
+impl How {
+    /// The keywords of [`How::of`].
+    const KEYWORDS: &str = "priority, timeout, algorithm, tile_bytes, tiles_in_flight";
+
+    /// What the keywords of a call say.
+    ///
+    /// # Errors
+    /// `TypeError` names a keyword that there is not, and those that there are.
+    pub(crate) fn of(
+        py: Python<'_>,
+        collective: Collective,
+        timeout: Option<f64>,
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let mut how = Self {
+            timeout: optional_duration(py, timeout)?,
+            ..Self::default()
+        };
+        for (keyword, value) in keywords.into_iter().flatten() {
+            match keyword.extract::<&str>()? {
+                "priority" => how.priority = value.extract()?,
+                "algorithm" => how.algorithm = value.extract()?,
+                "tile_bytes" => how.tiling.tile_bytes = value.extract()?,
+                "tiles_in_flight" => how.tiling.tiles_in_flight = value.extract()?,
+                other => return Err(Self::unexpected(collective, other)),
+            }
+        }
+        Ok(how)
+    }
+
+    fn unexpected(collective: Collective, keyword: &str) -> PyErr {
+        let method = collective.name().replace('-', "_");
+        PyTypeError::new_err(format!(
+            "{method}() got an unexpected keyword argument {keyword:?}: expected {}. For a handle to wait for later, \
+             call {method}_async",
+            Self::KEYWORDS
+        ))
+    }
+}

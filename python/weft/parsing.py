@@ -1,0 +1,92 @@
+"""Values of settings: how they are written as text, and what they may be."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = [
+    "are_algorithms",
+    "are_levels",
+    "are_schedules",
+    "is_profile",
+    "parse_algorithms",
+    "parse_bytes",
+    "parse_domains",
+    "parse_flag",
+    "parse_levels",
+    "parse_schedules",
+]
+
+_BYTE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes such as `4096`, `64K`, `256MiB` or `1G` (units of 1024)."""
+    shown, text = text, text.strip().upper().removesuffix("B").removesuffix("I")
+    unit = text[-1:] if text[-1:].isalpha() else ""
+    if unit not in _BYTE_UNITS:
+        raise ValueError(f"{shown!r} is not a number of bytes")
+    return int(float(text.removesuffix(unit)) * _BYTE_UNITS[unit])
+
+
+def parse_algorithms(text: str) -> dict[str, str]:
+    """Names of algorithms by collective, such as `all-reduce=ring,broadcast=binomial`; names may have parts."""
+    pairs = [pair.partition("=") for pair in re.split(r",(?![^(]*\))", text) if pair.strip()]
+    if not all(sign and collective.strip() and name.strip() for collective, sign, name in pairs):
+        raise ValueError(f"{text!r} is not a list of collective=algorithm")
+    algorithms = {collective.strip(): name.strip() for collective, _, name in pairs}
+    if len(algorithms) != len(pairs):
+        raise ValueError(f"{text!r} names a collective twice")
+    return algorithms
+
+
+def parse_schedules(text: str) -> dict[str, str]:
+    """Files by the names that their schedules shall have, such as `chain=chain.txt,star=/srv/star.txt`."""
+    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+    if not all(sign and name.strip() and path.strip() for name, sign, path in pairs):
+        raise ValueError(f"{text!r} is not a list of name=file")
+    files = {name.strip(): path.strip() for name, _, path in pairs}
+    if len(files) != len(pairs):
+        raise ValueError(f"{text!r} gives a name twice")
+    return files
+
+
+def parse_levels(text: str) -> list[list[int]]:
+    """The unit of every rank, level by level, such as `0,0,1,1/0,0,0,0`."""
+    return [[int(unit) for unit in level.split(",")] for level in text.split("/")] if text else []
+
+
+def parse_domains(text: str) -> str | list[list[int]]:
+    """`auto`, `none` (no level), or the domain of every rank, level by level, such as `0,0,1,1`."""
+    return text if text == "auto" else [] if text == "none" else parse_levels(text)
+
+
+def parse_flag(text: str) -> bool:
+    """`1` or `0`, `true` or `false`."""
+    flags = {"1": True, "true": True, "0": False, "false": False}
+    if text.lower() not in flags:
+        raise ValueError(f"{text!r} is neither 1 nor 0")
+    return flags[text.lower()]
+
+
+def are_algorithms(value: Any) -> bool:
+    """Whether it gives names of algorithms by collective."""
+    return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
+
+
+def are_schedules(value: Any) -> bool:
+    """Whether it gives something by the names of schedules."""
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+
+
+def are_levels(value: Any) -> bool:
+    """Whether it gives levels of units: for each level the unit of every rank."""
+    return all(isinstance(unit, int) and unit >= 0 for level in value for unit in level)
+
+
+def is_profile(value: Any) -> bool:
+    """Whether it names a profile, or is one."""
+    return str(value) != "" if isinstance(value, str | os.PathLike) else hasattr(value, "to_json")

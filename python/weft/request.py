@@ -1,0 +1,60 @@
+"""One call of a collective: the native request, and the memory that it reads and writes.
+
+What all adapters share (`weft.calls` for arrays, `weft.torch` for tensors); they differ in the shapes that they accept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from weft import _weft
+from weft.ops import Op, PremulSum
+from weft.staging import Array, Staged
+
+__all__ = ["Call", "Counts", "call"]
+
+Counts = int | list[int] | tuple[list[int], list[int]]
+
+
+@dataclasses.dataclass(slots=True)
+class Call:
+    """A request, what keeps its memory alive, and what the caller gets in the end."""
+
+    request: _weft.Request
+    source: Any = None
+    target: Staged | None = None
+    result: Any = None
+
+    def finish(self) -> Any:
+        """What the caller gets once the operation has ended."""
+        if self.target is not None:
+            self.target.finish()
+        return self.result
+
+
+def call(
+    collective: str,
+    counts: Counts,
+    source: Array | None,
+    target: Staged | None,
+    *,
+    op: Op | PremulSum | None = None,
+    root: int = 0,
+    result: Any = None,
+) -> Call:
+    """A call on contiguous memory; `counts` are elements of the arrays. Without `source` it works in place."""
+    writes = None if target is None else target.array
+    memory = source or writes
+    name, itemsize = ("uint8", 1) if memory is None else (memory.dtype.name, memory.dtype.itemsize)
+    request = _weft.Request(
+        collective,
+        name,
+        itemsize,
+        counts,
+        None if source is None else source.pointer,
+        None if writes is None else writes.pointer,
+        op,
+        root,
+    )
+    return Call(request, source, target, result)

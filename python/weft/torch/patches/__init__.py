@@ -1,0 +1,37 @@
+"""What weft replaces in torch, and which private functions of torch it calls.
+
+| module | what it does | torch | why |
+|---|---|---|---|
+| `handles` | extends operations of `ProcessGroup` | 2.14 and newer | C++ hides Python's handles |
+| `splitting` | extends `ProcessGroup.split_group` | 2.14 and newer | C++ crashes on some ranks |
+| `functions` | extends functions of `torch.distributed` | 2.11 to 2.13 | they refuse by name |
+| `lifetimes` | extends `Reducer` | 2.11 and newer | C++ drops the Python half of a handle |
+| `autograd` | calls the autograd engine | 2.11 and newer | futures in a backward pass |
+
+Whatever is extended does what it did for all groups but weft's. Nothing is touched before the first
+group of weft's.
+"""
+
+from __future__ import annotations
+
+__all__ = ["extend_for_backends", "extend_for_process_groups"]
+
+
+def extend_for_backends(name: str) -> None:
+    """What backends of this name need: torch 2.14 and newer."""
+    from weft.torch.patches.handles import reveal_handles
+    from weft.torch.patches.lifetimes import keep_handles_of_reducers
+    from weft.torch.patches.splitting import spare_ranks_in_no_part
+
+    reveal_handles()
+    keep_handles_of_reducers()
+    spare_ranks_in_no_part(name)
+
+
+def extend_for_process_groups() -> None:
+    """What process groups need: torch 2.11 to 2.13."""
+    from weft.torch.patches.functions import extend_functions
+    from weft.torch.patches.lifetimes import keep_handles_of_reducers
+
+    extend_functions()
+    keep_handles_of_reducers()

@@ -1,0 +1,66 @@
+"""Groups within one process: threads that are ranks, and calls that are refused before anybody is asked."""
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import weft
+
+
+def in_threads(**options):
+    """What two ranks, which are threads, get of a sum; they meet twice."""
+
+    def rank(number):
+        sums = []
+        for _ in range(2):
+            with weft.init(number, 2, timeout=10, **options) as group:
+                sums.append(group.all_reduce(np.full(3, number + 1.0)).tolist())
+                group.barrier()
+        return sums
+
+    with ThreadPoolExecutor(2) as ranks:
+        return [told.result(timeout=30) for told in [ranks.submit(rank, 0), ranks.submit(rank, 1)]]
+
+
+def free_address():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_threads_meet_at_an_address():
+    assert in_threads(transport="loopback", address=free_address()) == [[[3.0] * 3] * 2] * 2
+
+
+def test_threads_meet_in_a_store():
+    store = weft.MemoryStore()
+
+    def rank(number):
+        with weft.init(number, 2, timeout=10, transport="loopback", store=store) as group:
+            return group.all_reduce(np.full(3, number + 1.0)).tolist()
+
+    with ThreadPoolExecutor(2) as ranks:
+        assert list(ranks.map(rank, range(2))) == [[3.0] * 3] * 2
+
+
+def test_threads_with_one_endpoint_are_told():
+    store = weft.MemoryStore()
+
+    def rank(number):
+        with pytest.raises(weft.ConfigError, match=r'ranks 0 and 1 have one endpoint.* Choose transport "loopback"'):
+            weft.init(number, 2, timeout=10, transport="shm", store=store)
+
+    with ThreadPoolExecutor(2) as ranks:
+        list(ranks.map(rank, range(2)))
+
+
+def test_keywords_that_there_are_not_are_told():
+    x = np.ones(3)
+    with weft.init(0, 1, transport="loopback") as group:
+        for call in (group.all_reduce, group.all_reduce_async):
+            with pytest.raises(TypeError, match='unexpected keyword argument "async_op": expected priority, timeout'):
+                call(x, async_op=True)
+        with pytest.raises(TypeError, match=r"reduce_scatter\(\) got .* call reduce_scatter_async"):
+            group.reduce_scatter(x, x.copy(), async_op=True)
+        assert group.all_reduce(x, priority=1, timeout=3.0, tile_bytes=64, tiles_in_flight=1) is x
