@@ -42,6 +42,8 @@ pub(crate) struct Outgoing {
     ready: VecDeque<u8>,
     puts: VecDeque<Put>,
     tickets: u64,
+    /// An empty queue, for what is behind the next put.
+    spare: VecDeque<u8>,
 }
 
 impl Outgoing {
@@ -70,16 +72,21 @@ impl Outgoing {
         self.push(&Frame::put(region, range, None).encode());
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        let behind = signal.map(|signal| Frame::Signal(signal).encode());
+        let mut behind = std::mem::take(&mut self.spare);
+        if let Some(signal) = signal {
+            behind.extend(Frame::Signal(signal).encode());
+        }
         self.puts.push_back(Put {
             ticket,
             pieces: pieces.iter().copied().filter(|p| !p.is_empty()).collect(),
             skip: 0,
             left: bytes,
-            behind: behind.into_iter().flatten().collect(),
+            behind,
             signals: signal.is_some(),
         });
-        self.advance(send)?;
+        if self.puts.len() == 1 {
+            self.advance(send)?;
+        }
         Ok(match self.is_under_way(ticket) {
             true => Submission::UnderWay(ticket),
             false => Submission::Done,
@@ -184,7 +191,7 @@ impl Outgoing {
                 return;
             }
             if let Some(put) = self.puts.pop_front() {
-                self.ready = put.behind;
+                self.spare = std::mem::replace(&mut self.ready, put.behind);
             }
         }
     }

@@ -286,7 +286,8 @@ pub trait Link: Send + Sync {
         Err(LinkError::Unsupported("atomics"))
     }
 
-    /// Whether an operation is complete. An error once the link has ended: then its memory is not touched any more either.
+    /// Whether an operation is complete. An error if it never will be, as the link has ended before it was carried out: then its
+    /// memory is not touched any more either.
     fn completed(&self, ticket: Ticket) -> Result<bool, LinkError>;
 
     /// Gives up an operation that is under way: its memory is not touched any more. What a put has left in its range is

@@ -172,12 +172,12 @@ impl Link for StrictLink {
     }
 
     fn completed(&self, ticket: Ticket) -> Result<bool, LinkError> {
-        if self.queue.is_complete(ticket) {
-            return Ok(true);
+        let ended = self.check_open().err();
+        match (self.queue.progress(ticket, ended.is_some()), ended) {
+            (true, _) => Ok(true),
+            (false, None) => Ok(false),
+            (false, Some(end)) => Err(end),
         }
-        self.check_open().map(|()| false).inspect_err(|_| {
-            self.queue.cancel(ticket);
-        })
     }
 
     fn cancel(&self, ticket: Ticket) {

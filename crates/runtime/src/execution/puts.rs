@@ -90,3 +90,43 @@ impl Puts {
         Some(Blocked::Link { to: put.to })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two puts to rank 1: of bytes 100..200 of private memory, and of 300..400 and 500..600 that peers
+    /// can write.
+    fn puts() -> Puts {
+        let piece = |start: usize| {
+            // SAFETY: nothing reads it here.
+            unsafe { Iovec::new(std::ptr::without_provenance(start), 100) }
+        };
+        let mut puts = Puts::default();
+        puts.add(1, Ticket(1), vec![piece(100)], true);
+        puts.add(1, Ticket(2), vec![piece(300), piece(500)], false);
+        puts
+    }
+
+    #[test]
+    fn only_what_overwrites_a_source_waits() {
+        let puts = puts();
+        for range in [0..100, 200..300, 400..500, 600..1000] {
+            assert_eq!(puts.before_write(&range), None, "{range:?}");
+        }
+        for range in [0..101, 150..160, 199..300, 350..351, 400..501, 0..1000] {
+            let blocked = puts.before_write(&range);
+            assert_eq!(blocked, Some(Blocked::Link { to: 1 }), "{range:?}");
+        }
+    }
+
+    #[test]
+    fn only_signals_that_let_others_overwrite_a_source_wait() {
+        let mut puts = puts();
+        assert_eq!(puts.before_signal(1), None);
+        assert_eq!(puts.before_signal(2), Some(Blocked::Link { to: 1 }));
+        puts.0.pop();
+        assert_eq!(puts.before_signal(2), None);
+        assert_eq!(puts.before_end(), Some(Blocked::Link { to: 1 }));
+    }
+}

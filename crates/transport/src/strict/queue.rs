@@ -139,8 +139,18 @@ impl Queue {
         }
     }
 
-    pub(super) fn is_complete(&self, ticket: Ticket) -> bool {
-        !self.state().under_way().any(|other| other == ticket)
+    /// Whether an operation is complete. Once the link has `ended`, it is or never will be: completions are not late any more, and
+    /// what is not carried out is given up.
+    pub(super) fn progress(&self, ticket: Ticket, ended: bool) -> bool {
+        let mut state = self.state();
+        if ended {
+            state.late.retain(|other| *other != ticket);
+        }
+        let complete = !state.under_way().any(|other| other == ticket);
+        if ended {
+            state.work.retain(|(_, other)| *other != Some(ticket));
+        }
+        complete
     }
 
     /// Whether all has been carried out.
