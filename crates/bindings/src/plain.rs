@@ -16,7 +16,6 @@ use weft_kernels::DType;
 use weft_runtime::{Counts, Op};
 use weft_schedule::Collective;
 
-use crate::call;
 use crate::request::Request;
 
 /// A plain array.

@@ -128,10 +128,11 @@ fn operation(py: Python<'_>, op: Option<&Bound<'_, PyAny>>, dtype: DType) -> PyR
         );
         argument_error(py, text)
     })?;
-    match found.refusal(dtype) {
-        None => Ok(found),
-        Some(text) => Err(unsupported(py, text)),
-    }
+    // The kernels cut an integer's product towards zero: too silently for what Python users call.
+    let fractional = matches!(found, Op::PremulSum(_)) && !dtype.is_float();
+    let integers = || format!("PremulSum is defined for floating-point elements, not for {dtype}");
+    let refused = fractional.then(integers).or_else(|| found.refusal(dtype));
+    refused.map_or(Ok(found), |text| Err(unsupported(py, text)))
 }
 
 /// How a call is carried out: the keywords that every collective takes.

@@ -33,6 +33,6 @@ pub use convert::convert;
 pub use copy::copy;
 pub use dtype::DType;
 pub use level::Level;
-pub use op::{Finish, ReduceOp, supports, supports_average, supports_scale};
+pub use op::{Finish, ReduceOp, supports, supports_average};
 pub use reduce::reduce;
 pub use scale::scale;

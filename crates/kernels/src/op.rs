@@ -84,11 +84,6 @@ pub const fn supports_average(dtype: DType) -> bool {
     !matches!(dtype, DType::Bool)
 }
 
-/// Whether elements of this type can be multiplied by a factor: see [`scale`](crate::scale()).
-pub const fn supports_scale(dtype: DType) -> bool {
-    dtype.is_float()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

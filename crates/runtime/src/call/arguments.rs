@@ -49,7 +49,6 @@ impl Op {
     pub fn refusal(self, dtype: DType) -> Option<String> {
         let supported = match self {
             Op::Average => weft_kernels::supports_average(dtype),
-            Op::PremulSum(_) => weft_kernels::supports_scale(dtype),
             _ => weft_kernels::supports(dtype, self.kernel()),
         };
         if supported {
@@ -57,7 +56,6 @@ impl Op {
         }
         let expected = match self {
             Op::Average => "numbers",
-            Op::PremulSum(_) => "floating-point elements",
             _ => "integers and bool",
         };
         let name = self.name();
