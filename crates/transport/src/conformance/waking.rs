@@ -73,7 +73,7 @@ fn watch(side: &Side) -> OwnedFd {
     let epoll = unsafe { OwnedFd::from_raw_fd(raw) };
     if let Some(descriptor) = side.link.descriptor() {
         let mut event = libc::epoll_event {
-            events: (libc::EPOLLIN | libc::EPOLLOUT * i32::from(writing)) as u32,
+            events: (libc::EPOLLIN | (libc::EPOLLOUT * i32::from(writing))) as u32,
             u64: 0,
         };
         let operation = libc::EPOLL_CTL_ADD;
