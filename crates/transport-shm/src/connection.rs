@@ -1,9 +1,11 @@
-//! One link's ways to the peer: the mapped pool, the ring and the socket, and the order between them.
+//! One link's ways to the peer: the mapped pool, the ring and the socket, and the order between
+//! them.
 //!
-//! [Note: Two streams] Messages are one sequence, of which parts lie in the ring and parts in the socket. Each stream says itself where it
-//! is left for the other: the ring by a diversion, the socket by a packet with [`THEN_RING`]. The writer diverts for what only the
-//! socket can do (regions' descriptors, waking a peer that does nothing) and when the ring is full; it comes back with the
-//! first packet behind which nothing waits, once half of the ring is free.
+//! [Note: Two streams] Messages are one sequence, of which parts lie in the ring and parts in the
+//! socket. Each stream says itself where it is left for the other: the ring by a diversion, the
+//! socket by a packet with [`THEN_RING`]. The writer diverts for what only the socket can do
+//! (regions' descriptors, waking a peer that does nothing) and when the ring is full; it comes back
+//! with the first packet behind which nothing waits, once half of the ring is free.
 
 mod incoming;
 mod outgoing;
@@ -27,7 +29,8 @@ use outgoing::Outgoing;
 /// The first byte of every packet.
 const TAG_MESSAGE: u8 = 0;
 const TAG_GOODBYE: u8 = 1;
-/// A region's key: with the descriptor of its memory, the receiver may map it; without, it forgets it.
+/// A region's key: with the descriptor of its memory, the receiver may map it; without, it forgets
+/// it.
 const TAG_REGION: u8 = 2;
 /// Added to it: what comes next is in the ring.
 const THEN_RING: u8 = 0x80;
@@ -41,8 +44,8 @@ const BROKEN: u8 = 4;
 
 /// A peer that is connected.
 ///
-/// Puts and signals go straight into the peer's regions, unless messages wait for room in the socket: then everything queues behind
-/// them, so that it takes effect in the order of the calls.
+/// Puts and signals go straight into the peer's regions, unless messages wait for room in the
+/// socket: then everything queues behind them, so that it takes effect in the order of the calls.
 pub(crate) struct Connection {
     id: EndpointId,
     /// The key under which the watching thread knows this connection.
@@ -52,7 +55,8 @@ pub(crate) struct Connection {
     socket: Descriptor,
     watch: Arc<Watch>,
     state: AtomicU8,
-    /// Whether the queue holds anything. Changed under the queue's lock; cleared after the last entry took effect.
+    /// Whether the queue holds anything. Changed under the queue's lock; cleared after the last
+    /// entry took effect.
     backlog: AtomicBool,
     outgoing: Mutex<Outgoing>,
     /// Held while messages are taken in, so that they stay in order.
@@ -116,7 +120,8 @@ impl Connection {
         self.backlog.load(Ordering::Acquire)
     }
 
-    /// Whether everything that was sent before has gone, so that the peer's memory can be read in order.
+    /// Whether everything that was sent before has gone, so that the peer's memory can be read in
+    /// order.
     pub(crate) fn is_clear(&self) -> Result<bool, LinkError> {
         self.check_open()?;
         Ok(!self.has_backlog() || self.flush()? == Progress::Done)

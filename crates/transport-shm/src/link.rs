@@ -11,7 +11,8 @@ use weft_transport::{
 
 use crate::connection::Connection;
 
-/// Ends its connection when it is dropped: with a goodbye if it was closed before, else like a death.
+/// Ends its connection when it is dropped: with a goodbye if it was closed before, else like a
+/// death.
 pub(crate) struct ShmLink {
     connection: Arc<Connection>,
     /// What this endpoint exposes.

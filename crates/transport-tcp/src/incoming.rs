@@ -1,4 +1,5 @@
-//! What comes in on a link: frames are parsed, payloads go straight to their place in a region, nothing is believed.
+//! What comes in on a link: frames are parsed, payloads go straight to their place in a region,
+//! nothing is believed.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut, Read};
@@ -43,8 +44,9 @@ enum Expecting {
 
 /// The receiving half of a link.
 ///
-/// Invariants: only what `grants` allows is written. The bytes in `stage[start..end]` have come from the connection and are not understood yet; after each step that is not [`Step::Message`], they are less
-/// than what is expected next.
+/// Invariants: only what `grants` allows is written. The bytes in `stage[start..end]` have come
+/// from the connection and are not understood yet; after each step that is not [`Step::Message`],
+/// they are less than what is expected next.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     grants: Grants,
@@ -95,7 +97,8 @@ impl Incoming {
         self.grants.revoke(region, range);
     }
 
-    /// Understands what has come so far, up to the end of a message; then, if that was everything, reads once more.
+    /// Understands what has come so far, up to the end of a message; then, if that was everything,
+    /// reads once more.
     pub(crate) fn step(&mut self, connection: &mut impl Read) -> Result<Step, LinkError> {
         if self.parse()? {
             return Ok(Step::Message);
@@ -127,7 +130,8 @@ impl Incoming {
         })
     }
 
-    /// Reads what is expected into its place and what follows into the stage. Returns how much came and how much could have.
+    /// Reads what is expected into its place and what follows into the stage. Returns how much came
+    /// and how much could have.
     fn read(&mut self, connection: &mut impl Read) -> io::Result<(usize, usize)> {
         self.make_room();
         let free = &mut self.stage[self.end..];
@@ -146,8 +150,8 @@ impl Incoming {
         let room = direct + free.len();
         let read = self.grants.regions().with(*region, |segment| {
             let start = segment.at(range).expect("granted ranges are in the region");
-            // SAFETY: the range lies within the mapped region and is granted to this peer alone; the owner reads it only
-            // after the signal that follows the payload.
+            // SAFETY: the range lies within the mapped region and is granted to this peer alone;
+            // the owner reads it only after the signal that follows the payload.
             let place = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), direct) };
             connection.read_vectored(&mut [IoSliceMut::new(place), IoSliceMut::new(free)])
         });
@@ -253,7 +257,8 @@ impl Incoming {
             let staged = &self.stage[self.start..self.start + taken];
             let copied = self.grants.regions().with(*region, |segment| {
                 let place = segment.at(range).expect("granted ranges are in the region");
-                // SAFETY: as in `read`: the range lies within the region and is this peer's alone until its signal.
+                // SAFETY: as in `read`: the range lies within the region and is this peer's alone
+                // until its signal.
                 unsafe {
                     place
                         .as_ptr()

@@ -86,8 +86,8 @@ impl Connection {
 
 /// A link over TCP.
 ///
-/// Lock order: `turn`, then `outgoing`, then `incoming`, then the connection's fate. No lock but `turn` is held while an
-/// inbox is called.
+/// Lock order: `turn`, then `outgoing`, then `incoming`, then the connection's fate. No lock but
+/// `turn` is held while an inbox is called.
 pub(crate) struct TcpLink {
     peer: EndpointId,
     bell: Arc<Bell>,
@@ -127,7 +127,8 @@ impl TcpLink {
         })
     }
 
-    /// Runs something that sends, if the link is good. Where sending fails, finds out what became of the peer.
+    /// Runs something that sends, if the link is good. Where sending fails, finds out what became
+    /// of the peer.
     fn sending<T>(
         &self,
         action: impl FnOnce(
@@ -144,7 +145,8 @@ impl TcpLink {
         result.map_err(|error| self.explain(error))
     }
 
-    /// After sending failed: what was received before may hold a goodbye, and then the peer left rather than died.
+    /// After sending failed: what was received before may hold a goodbye, and then the peer left
+    /// rather than died.
     fn explain(&self, error: io::Error) -> LinkError {
         let mut incoming = lock(&self.incoming);
         loop {
@@ -303,7 +305,8 @@ impl Link for TcpLink {
     }
 
     fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
-        // Whoever holds the turn takes everything in; an inbox that calls back here finds it held by itself.
+        // Whoever holds the turn takes everything in; an inbox that calls back here finds it held
+        // by itself.
         let Ok(_turn) = self.turn.try_lock() else {
             return Ok(());
         };

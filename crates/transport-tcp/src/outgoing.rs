@@ -1,4 +1,5 @@
-//! What is on its way out of a link: small frames are copied and go out together, big puts go out of the caller's memory.
+//! What is on its way out of a link: small frames are copied and go out together, big puts go out
+//! of the caller's memory.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -31,7 +32,8 @@ struct Put {
     /// How much of the first piece is sent.
     skip: usize,
     left: u64,
-    /// Frames that leave behind the payload. The first is the put's signal, if it has one and is not cancelled.
+    /// Frames that leave behind the payload. The first is the put's signal, if it has one and is
+    /// not cancelled.
     behind: VecDeque<u8>,
     signals: bool,
 }
@@ -144,7 +146,8 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Sends until everything is sent, the connection takes no more, or it is time to let others have a turn.
+    /// Sends until everything is sent, the connection takes no more, or it is time to let others
+    /// have a turn.
     fn advance(&mut self, send: Send<'_>) -> io::Result<Progress> {
         let mut sent = 0;
         while sent < CALL_BYTES_MAX {
@@ -209,8 +212,8 @@ impl Put {
         let (mut skip, mut left) = (self.skip, self.left);
         for piece in &self.pieces {
             let at = piece.start().wrapping_add(skip);
-            // SAFETY: whoever made the piece has promised that it can be read until the put is complete or cancelled: then it is not
-            // among the pieces any more.
+            // SAFETY: whoever made the piece has promised that it can be read until the put is
+            // complete or cancelled: then it is not among the pieces any more.
             let rest = unsafe { std::slice::from_raw_parts(at, piece.len() - skip) };
             slices.add(rest);
             left -= rest.len() as u64;

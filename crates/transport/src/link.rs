@@ -1,16 +1,20 @@
 //! The contract of transports: what links do with peers' regions, and what they can do at all.
 //!
-//! *Order.* Everything sent over one link takes effect at the peer in the order of the calls: puts with their signals, signals,
-//! messages; gets and atomics read what was there when their turn came. Different links know no order.
+//! *Order.* Everything sent over one link takes effect at the peer in the order of the calls: puts
+//! with their signals, signals, messages; gets and atomics read what was there when their turn
+//! came. Different links know no order.
 //!
-//! *Completion* is local: a complete put leaves its source to the caller, a complete get has filled its target. Operations complete
-//! in any order. That a put has arrived is told by what comes back: a signal, or a get that was called after it.
+//! *Completion* is local: a complete put leaves its source to the caller, a complete get has filled
+//! its target. Operations complete in any order. That a put has arrived is told by what comes back:
+//! a signal, or a get that was called after it.
 //!
-//! *Waking.* What arrives, what completes and what makes room again wakes the endpoint that it concerns: it rings the bell, or, on a
-//! link with [manual progress](Capabilities::manual_progress), makes the descriptor ready.
+//! *Waking.* What arrives, what completes and what makes room again wakes the endpoint that it
+//! concerns: it rings the bell, or, on a link with [manual
+//! progress](Capabilities::manual_progress), makes the descriptor ready.
 //!
-//! *Cells.* An atomic is atomic among the atomics of links of one transport. A cell that is reached over several transports, or
-//! by its owner's processor too, goes through its owner, who changes it on behalf of the others.
+//! *Cells.* An atomic is atomic among the atomics of links of one transport. A cell that is reached
+//! over several transports, or by its owner's processor too, goes through its owner, who changes it
+//! on behalf of the others.
 
 use std::fmt;
 use std::ops::Range;
@@ -63,16 +67,19 @@ impl fmt::Display for Kind {
 /// What the links of a transport can do, and what they ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
-    /// Peers' regions are mapped ([`Link::memory`]). A link that does not map checks each access against what was granted.
+    /// Peers' regions are mapped ([`Link::memory`]). A link that does not map checks each access
+    /// against what was granted.
     pub maps: bool,
     /// [`Link::get`].
     pub get: bool,
     /// [`Link::atomic`].
     pub atomics: bool,
-    /// What puts read, and gets and atomics write, must lie in a region that this endpoint has exposed.
+    /// What puts read, and gets and atomics write, must lie in a region that this endpoint has
+    /// exposed.
     pub needs_registration: bool,
-    /// Nothing moves but by calls: arrivals by [`Link::receive`], what is queued by [`Link::flush`]. Whoever sleeps watches the
-    /// [descriptor](Link::descriptor). Otherwise progress is automatic, and the bell tells of it.
+    /// Nothing moves but by calls: arrivals by [`Link::receive`], what is queued by
+    /// [`Link::flush`]. Whoever sleeps watches the [descriptor](Link::descriptor). Otherwise
+    /// progress is automatic, and the bell tells of it.
     pub manual_progress: bool,
     /// What the end of a link proves about the peer.
     pub liveness: Liveness,
@@ -81,13 +88,15 @@ pub struct Capabilities {
 /// What [`LinkError::Gone`] means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Liveness {
-    /// The kernel has seen the end of the peer's process, or of its link: it touches nothing any more.
+    /// The kernel has seen the end of the peer's process, or of its link: it touches nothing any
+    /// more.
     Proven,
     /// The connection broke, or the peer's host was silent for too long. Its process may still run.
     Presumed,
 }
 
-/// How a network is asked to treat the packets of an endpoint's links. Means nothing where there are none.
+/// How a network is asked to treat the packets of an endpoint's links. Means nothing where there
+/// are none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TrafficClass {
     /// As any other traffic.
@@ -99,7 +108,8 @@ pub enum TrafficClass {
     LowLatency,
 }
 
-/// A 64-bit word in the peer's pool and what to store there. Signals are words of pools: whoever waits for one reads its own memory.
+/// A 64-bit word in the peer's pool and what to store there. Signals are words of pools: whoever
+/// waits for one reads its own memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signal {
     /// Byte offset in the peer's pool, a multiple of 8.
@@ -124,8 +134,9 @@ impl Iovec {
     /// Names memory.
     ///
     /// # Safety
-    /// Until each put that it is given to is complete or cancelled, or its link has ended, `len` bytes from `start` on stay readable.
-    /// Nobody writes to them, unless ordered behind the put by a signal of the peer's.
+    /// Until each put that it is given to is complete or cancelled, or its link has ended, `len`
+    /// bytes from `start` on stay readable. Nobody writes to them, unless ordered behind the put by
+    /// a signal of the peer's.
     pub unsafe fn new(start: *const u8, len: usize) -> Iovec {
         Iovec { start, len }
     }
@@ -153,7 +164,8 @@ pub struct IovecMut {
     len: usize,
 }
 
-// SAFETY: a plain address; whoever made it has promised what `IovecMut::new` asks for, to all threads.
+// SAFETY: a plain address; whoever made it has promised what `IovecMut::new` asks for, to all
+// threads.
 unsafe impl Send for IovecMut {}
 // SAFETY: as above.
 unsafe impl Sync for IovecMut {}
@@ -162,8 +174,8 @@ impl IovecMut {
     /// Names memory.
     ///
     /// # Safety
-    /// Until the operation that it is given to is complete or cancelled, or its link has ended, `len` bytes from `start` on stay
-    /// writable, and nobody else touches them.
+    /// Until the operation that it is given to is complete or cancelled, or its link has ended,
+    /// `len` bytes from `start` on stay writable, and nobody else touches them.
     pub unsafe fn new(start: *mut u8, len: usize) -> IovecMut {
         IovecMut { start, len }
     }
@@ -239,15 +251,15 @@ pub trait Link: Send + Sync {
     /// The endpoint at the other end.
     fn peer(&self) -> EndpointId;
 
-    /// A region of the peer's, where loads and stores reach it: the pool, and what was granted before a message that has come.
-    /// The mapping outlives the link and the peer.
+    /// A region of the peer's, where loads and stores reach it: the pool, and what was granted
+    /// before a message that has come. The mapping outlives the link and the peer.
     fn memory(&self, region: RegionKey) -> Option<Arc<Segment>>;
 
     /// Stores a signal in the peer's pool. Queued if it cannot go at once.
     fn signal(&self, signal: Signal) -> Result<(), LinkError>;
 
-    /// Writes at most [`INJECT_BYTES_MAX`] bytes into a region of the peer's, then stores the signal. The bytes are copied: they may be
-    /// reused at once. Queued if it cannot go at once.
+    /// Writes at most [`INJECT_BYTES_MAX`] bytes into a region of the peer's, then stores the
+    /// signal. The bytes are copied: they may be reused at once. Queued if it cannot go at once.
     fn inject(
         &self,
         region: RegionKey,
@@ -256,7 +268,8 @@ pub trait Link: Send + Sync {
         signal: Option<Signal>,
     ) -> Result<(), LinkError>;
 
-    /// Writes the pieces, one behind the other, into a region of the peer's, then stores the signal. Several can be under way.
+    /// Writes the pieces, one behind the other, into a region of the peer's, then stores the
+    /// signal. Several can be under way.
     fn put(
         &self,
         region: RegionKey,
@@ -275,7 +288,8 @@ pub trait Link: Send + Sync {
         Err(LinkError::Unsupported("get"))
     }
 
-    /// Changes a cell of the peer's, at a multiple of 8, and writes what it held before, as eight bytes.
+    /// Changes a cell of the peer's, at a multiple of 8, and writes what it held before, as eight
+    /// bytes.
     fn atomic(
         &self,
         _region: RegionKey,
@@ -286,19 +300,21 @@ pub trait Link: Send + Sync {
         Err(LinkError::Unsupported("atomics"))
     }
 
-    /// Whether an operation is complete. An error if it never will be, as the link has ended before it was carried out: then its
-    /// memory is not touched any more either.
+    /// Whether an operation is complete. An error if it never will be, as the link has ended before
+    /// it was carried out: then its memory is not touched any more either.
     fn completed(&self, ticket: Ticket) -> Result<bool, LinkError>;
 
-    /// Gives up an operation that is under way: its memory is not touched any more. What a put has left in its range is
-    /// not defined, and unless it was complete its signal is not stored.
+    /// Gives up an operation that is under way: its memory is not touched any more. What a put has
+    /// left in its range is not defined, and unless it was complete its signal is not stored.
     fn cancel(&self, ticket: Ticket);
 
-    /// Sends a control message of at most [`MESSAGE_BYTES_MAX`], and asks the peer to look at it. Queued if it cannot go at once.
+    /// Sends a control message of at most [`MESSAGE_BYTES_MAX`], and asks the peer to look at it.
+    /// Queued if it cannot go at once.
     fn message(&self, bytes: &[u8]) -> Result<(), LinkError>;
 
-    /// Sends a message as [`Link::message`] does, of these pieces, to a peer that asks for it: unless it sleeps on its bell, it is not
-    /// told, but looks whether it [has mail](Link::has_mail) when it waits for some.
+    /// Sends a message as [`Link::message`] does, of these pieces, to a peer that asks for it:
+    /// unless it sleeps on its bell, it is not told, but looks whether it [has
+    /// mail](Link::has_mail) when it waits for some.
     fn mail(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
         self.message(&pieces.concat())
     }
@@ -308,7 +324,8 @@ pub trait Link: Send + Sync {
         false
     }
 
-    /// Takes in the mail that lies in memory, and what was sent between. As [`Link::receive`], but the link's end may go unnoticed.
+    /// Takes in the mail that lies in memory, and what was sent between. As [`Link::receive`], but
+    /// the link's end may go unnoticed.
     fn take_mail(&self, _inbox: &mut dyn Inbox) -> Result<(), LinkError> {
         Ok(())
     }
@@ -316,16 +333,20 @@ pub trait Link: Send + Sync {
     /// Sends what is queued, puts included; `Pending` if some remains.
     fn flush(&self) -> Result<Progress, LinkError>;
 
-    /// What to watch for readability (and, while [`Link::flush`] is `Pending`, for writability), if anything.
+    /// What to watch for readability (and, while [`Link::flush`] is `Pending`, for writability), if
+    /// anything.
     fn descriptor(&self) -> Option<RawFd>;
 
-    /// Takes in whatever has arrived, without blocking. An error means that the link is of no more use.
+    /// Takes in whatever has arrived, without blocking. An error means that the link is of no more
+    /// use.
     fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError>;
 
-    /// Lets the peer reach this range of a local region. Where the transport maps, the peer maps all of the region.
+    /// Lets the peer reach this range of a local region. Where the transport maps, the peer maps
+    /// all of the region.
     fn grant(&self, region: RegionKey, range: Range<u64>) -> Result<(), LinkError>;
 
-    /// Takes that back. A link that checks drops later writes silently (they are late, not hostile).
+    /// Takes that back. A link that checks drops later writes silently (they are late, not
+    /// hostile).
     fn revoke(&self, region: RegionKey, range: Range<u64>);
 
     /// Cancels what is under way, says goodbye behind what is queued, and closes. Idempotent.
@@ -334,8 +355,9 @@ pub trait Link: Send + Sync {
 
 /// Decides about incoming connections and takes the links that come of them.
 pub trait LinkEvents: Send + Sync {
-    /// Whether to accept a connection from this authenticated peer. `false` when this endpoint is connecting to the same
-    /// peer at the same moment and its own attempt shall win, or has a link already.
+    /// Whether to accept a connection from this authenticated peer. `false` when this endpoint is
+    /// connecting to the same peer at the same moment and its own attempt shall win, or has a link
+    /// already.
     fn accept(&self, peer: EndpointId) -> bool;
 
     /// A connection that was accepted is ready.
@@ -350,20 +372,23 @@ pub trait Transport: Send + Sync {
     /// What they can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// What a peer needs in order to connect here: published at the rendezvous, opaque to everybody else.
+    /// What a peer needs in order to connect here: published at the rendezvous, opaque to everybody
+    /// else.
     fn address(&self) -> Vec<u8>;
 
-    /// Makes memory a region, that links can [grant](Link::grant), and use as their own where they need registration.
+    /// Makes memory a region, that links can [grant](Link::grant), and use as their own where they
+    /// need registration.
     fn expose(&self, segment: &Arc<Segment>) -> Result<RegionKey, LinkError>;
 
-    /// Ends that. Peers do not reach the region any more by operations on links, and forget their mapping of it; whoever has
-    /// [asked for it](Link::memory) keeps it until dropped.
+    /// Ends that. Peers do not reach the region any more by operations on links, and forget their
+    /// mapping of it; whoever has [asked for it](Link::memory) keeps it until dropped.
     fn withdraw(&self, region: RegionKey);
 
     /// Starts taking in connections, on a thread of its own, until [`Transport::close`].
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError>;
 
-    /// Connects to the endpoint with this address. Blocks until done, refused, past the deadline, or cancelled (noticed within 50 ms).
+    /// Connects to the endpoint with this address. Blocks until done, refused, past the deadline,
+    /// or cancelled (noticed within 50 ms).
     /// `Ok(None)`: the peer answered that its own attempt to connect here shall win; wait for it.
     fn connect(
         &self,
@@ -376,7 +401,7 @@ pub trait Transport: Send + Sync {
     /// Stops listening. Links stay as they are.
     fn close(&self);
 
-    /// Waits until the goodbyes of all closed links are sent and taken, for so long at most. A process that ends at once would take them
-    /// with it, and its peers would see a death.
+    /// Waits until the goodbyes of all closed links are sent and taken, for so long at most. A
+    /// process that ends at once would take them with it, and its peers would see a death.
     fn drain(&self, _patience: Duration) {}
 }

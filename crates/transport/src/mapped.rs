@@ -1,4 +1,5 @@
-//! A peer whose regions this process maps: puts are copies, signals are stores, gets are copies, atomics the processor's.
+//! A peer whose regions this process maps: puts are copies, signals are stores, gets are copies,
+//! atomics the processor's.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -31,7 +32,8 @@ impl MappedPeer {
         liveness: Liveness::Proven,
     };
 
-    /// The peer with these regions, of which `pool` is the pool, and this event descriptor of its bell.
+    /// The peer with these regions, of which `pool` is the pool, and this event descriptor of its
+    /// bell.
     pub fn new(pool: Arc<Segment>, regions: Arc<Regions>, event: OwnedFd) -> io::Result<Self> {
         let bell = PeerBell::new(Arc::clone(&pool), event)?;
         Ok(MappedPeer {
@@ -74,9 +76,10 @@ impl MappedPeer {
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.write(region, offset, len, signal, |mut at| {
             for piece in pieces {
-                // SAFETY: `at` and the piece's length lie within the mapping, as `write` has checked for the sum of the pieces. Whoever
-                // made the piece has promised that it can be read; nobody holds a reference into a peer's region. Who else writes
-                // there is ordered by signals, which is the caller's protocol.
+                // SAFETY: `at` and the piece's length lie within the mapping, as `write` has
+                // checked for the sum of the pieces. Whoever made the piece has promised that it
+                // can be read; nobody holds a reference into a peer's region. Who else writes there
+                // is ordered by signals, which is the caller's protocol.
                 unsafe { ptr::copy(piece.start(), at, piece.len()) };
                 at = at.wrapping_add(piece.len());
             }
@@ -103,7 +106,8 @@ impl MappedPeer {
     pub fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<(), LinkError> {
         self.check_generation()?;
         self.place(region, offset, into.len() as u64, |at| {
-            // SAFETY: the range lies within the mapping, and whoever made the target has promised that it can be written.
+            // SAFETY: the range lies within the mapping, and whoever made the target has promised
+            // that it can be written.
             unsafe { ptr::copy(at.cast_const(), into.start(), into.len()) }
         })
     }
@@ -128,7 +132,8 @@ impl MappedPeer {
         });
         let before = before.flatten().filter(|_| into.len() == 8);
         let before = before.ok_or_else(outside)?.to_ne_bytes();
-        // SAFETY: whoever made the target has promised that its bytes, which are eight, can be written.
+        // SAFETY: whoever made the target has promised that its bytes, which are eight, can be
+        // written.
         unsafe { ptr::copy_nonoverlapping(before.as_ptr(), into.start(), before.len()) };
         Ok(())
     }
@@ -188,7 +193,8 @@ impl MappedPeer {
         Ok(())
     }
 
-    /// Does something where a range of a region lies in this address space, if it lies in the region.
+    /// Does something where a range of a region lies in this address space, if it lies in the
+    /// region.
     #[inline]
     fn place<T>(
         &self,

@@ -9,8 +9,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use crate::ranges::Ranges;
 use crate::{LinkError, Segment};
 
-/// Names a region of the endpoint that has exposed it, over the transport that it was exposed by. A key that was withdrawn never
-/// comes back.
+/// Names a region of the endpoint that has exposed it, over the transport that it was exposed by. A
+/// key that was withdrawn never comes back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RegionKey(pub u64);
 
@@ -65,7 +65,8 @@ impl Regions {
         }
     }
 
-    /// Whether memory of this process lies in a region: what a transport that needs registration asks.
+    /// Whether memory of this process lies in a region: what a transport that needs registration
+    /// asks.
     pub fn covers(&self, start: *const u8, len: usize) -> bool {
         let covers = |segment: &Arc<Segment>| {
             let offset = (start as u64).checked_sub(segment.base().as_ptr() as u64);
@@ -122,7 +123,8 @@ impl Grants {
         }
     }
 
-    /// Whether the peer may reach a range: false where it could once, an error where it never could.
+    /// Whether the peer may reach a range: false where it could once, an error where it never
+    /// could.
     pub fn allow(&self, region: RegionKey, range: &Range<u64>) -> Result<bool, LinkError> {
         let granted = self.granted.get(&region);
         let now = granted.is_some_and(|granted| granted.now.covers(range));

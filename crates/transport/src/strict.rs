@@ -1,9 +1,10 @@
-//! A loopback by the rules of RDMA verbs, which none of the other transports asks for: what keeps to the contract here keeps to it over
-//! verbs.
+//! A loopback by the rules of RDMA verbs, which none of the other transports asks for: what keeps
+//! to the contract here keeps to it over verbs.
 //!
-//! Nothing is mapped. What operations read and write of the own memory must be registered, that is exposed. A thread of its own
-//! (an adapter, so to speak) carries them out when it gets to it: it reads a put's source long after the call. The order of the
-//! effects is that of the calls; completions come later, and in any order. Each access is checked against what the peer has
+//! Nothing is mapped. What operations read and write of the own memory must be registered, that is
+//! exposed. A thread of its own (an adapter, so to speak) carries them out when it gets to it: it
+//! reads a put's source long after the call. The order of the effects is that of the calls;
+//! completions come later, and in any order. Each access is checked against what the peer has
 //! granted.
 
 mod adapter;

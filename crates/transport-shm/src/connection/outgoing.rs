@@ -52,7 +52,8 @@ enum Queued {
 }
 
 impl Connection {
-    /// A put while there is a backlog: nothing is written before everything that was sent before is.
+    /// A put while there is a backlog: nothing is written before everything that was sent before
+    /// is.
     pub(crate) fn put_in_order(
         &self,
         region: RegionKey,
@@ -162,7 +163,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends from the queue what can go. The order of effects is the queue's, so the caller holds its lock.
+    /// Sends from the queue what can go. The order of effects is the queue's, so the caller holds
+    /// its lock.
     fn drain(&self, outgoing: &mut Outgoing) -> Result<Progress, LinkError> {
         while let Some(next) = outgoing.queue.pop_front() {
             match &next {
@@ -197,7 +199,8 @@ impl Connection {
         Ok(Progress::Done)
     }
 
-    /// False if the socket has no room. A peer that has ended takes everything: its end is told when it is read.
+    /// False if the socket has no room. A peer that has ended takes everything: its end is told
+    /// when it is read.
     fn send_now(
         &self,
         outgoing: &mut Outgoing,

@@ -222,7 +222,8 @@ pub fn a_write_outside_the_pool_does_no_harm(subject: &Subject) {
     });
 }
 
-/// The call fails, or (where the receiver checks) the receiver ends the link; nothing is written before the end of the pool.
+/// The call fails, or (where the receiver checks) the receiver ends the link; nothing is written
+/// before the end of the pool.
 fn check_refused(subject: &Subject, write: impl Fn(&Pair) -> Result<(), LinkError>) {
     let mut pair = Pair::new(subject);
     if write(&pair).is_ok() {
@@ -278,7 +279,8 @@ pub fn a_write_to_a_range_never_granted_ends_the_link(subject: &Subject) {
     pair.until("the sender to notice", |pair| pair.a.received.end.is_some());
 }
 
-/// Where a peer's memory is mapped, it stays mapped while the link exists, whatever becomes of the peer.
+/// Where a peer's memory is mapped, it stays mapped while the link exists, whatever becomes of the
+/// peer.
 pub fn a_peers_memory_outlives_the_peer(subject: &Subject) {
     let Pair { a, b } = Pair::new(subject);
     let Some(memory) = a.link.memory(RegionKey::POOL) else {
@@ -292,5 +294,6 @@ pub fn a_peers_memory_outlives_the_peer(subject: &Subject) {
     assert_eq!(memory.word(FLAG).load(Ordering::Acquire), 42);
 }
 
-/// The longest that one side of [`super::waking`] sleeps before it looks again: far longer than a case may take.
+/// The longest that one side of [`super::waking`] sleeps before it looks again: far longer than a
+/// case may take.
 pub(super) const LONG: Duration = Duration::from_secs(15);

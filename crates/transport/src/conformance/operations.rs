@@ -192,7 +192,8 @@ pub fn atomics_of_both_sides_add_up(subject: &Subject) {
     if !pair.a.link.capabilities().atomics {
         return;
     }
-    // A cell of `b`, reached by `b` over another link of its own would go the same way; here `a` has two operations under way.
+    // A cell of `b`, reached by `b` over another link of its own would go the same way; here `a`
+    // has two operations under way.
     let old: Vec<Memory> = (0..ROUNDS).map(|_| pair.a.memory(&[&[0; 8]])).collect();
     let (mut posted, mut tickets) = (0, Vec::new());
     pair.until("all additions to be taken", |pair| {
@@ -257,7 +258,8 @@ pub fn what_cannot_be_done_is_refused(subject: &Subject) {
     assert!(link.atomic(POOL, DATA, add, short.target()).is_err());
 }
 
-/// Elsewhere it is refused before anything is done. What is injected is copied, and need not be registered.
+/// Elsewhere it is refused before anything is done. What is injected is copied, and need not be
+/// registered.
 pub fn only_registered_memory_is_used_where_that_is_needed(subject: &Subject) {
     let mut pair = Pair::new(subject);
     let mut bytes = vec![7; 5000];

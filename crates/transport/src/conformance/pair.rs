@@ -73,7 +73,8 @@ impl Inbox for Received {
     }
 }
 
-/// Memory that a link reads or writes, for as long as this exists: registered, where the transport asks for that.
+/// Memory that a link reads or writes, for as long as this exists: registered, where the transport
+/// asks for that.
 pub struct Memory {
     pieces: Vec<Arc<Segment>>,
     lengths: Vec<usize>,
@@ -83,7 +84,8 @@ impl Memory {
     /// What a put reads.
     pub fn source(&self) -> Vec<Iovec> {
         let pieces = self.pieces.iter().zip(&self.lengths);
-        // SAFETY: the cases keep the memory until their puts are complete, cancelled, or their link has ended.
+        // SAFETY: the cases keep the memory until their puts are complete, cancelled, or their link
+        // has ended.
         let named = pieces.map(|(p, len)| unsafe { Iovec::new(p.base().as_ptr(), *len) });
         named.collect()
     }

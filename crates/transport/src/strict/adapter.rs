@@ -1,4 +1,5 @@
-//! The thread that carries out the work of all strict links of the process, in an order and at a pace of its own.
+//! The thread that carries out the work of all strict links of the process, in an order and at a
+//! pace of its own.
 
 use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
 use std::thread;

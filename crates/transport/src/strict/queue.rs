@@ -139,8 +139,8 @@ impl Queue {
         }
     }
 
-    /// Whether an operation is complete. Once the link has `ended`, it is or never will be: completions are not late any more, and
-    /// what is not carried out is given up.
+    /// Whether an operation is complete. Once the link has `ended`, it is or never will be:
+    /// completions are not late any more, and what is not carried out is given up.
     pub(super) fn progress(&self, ticket: Ticket, ended: bool) -> bool {
         let mut state = self.state();
         if ended {
@@ -165,7 +165,8 @@ impl Queue {
         state.late.retain(|other| *other != ticket);
     }
 
-    /// Says goodbye behind what is queued, except for what reads and writes memory of this endpoint.
+    /// Says goodbye behind what is queued, except for what reads and writes memory of this
+    /// endpoint.
     pub(super) fn close(self: &Arc<Self>) {
         let mut state = self.state();
         if state.closed {
@@ -189,7 +190,8 @@ impl Queue {
         }
     }
 
-    /// Carries out at most so much, and then perhaps completes the operation that `pick` names. False if nothing is left to do.
+    /// Carries out at most so much, and then perhaps completes the operation that `pick` names.
+    /// False if nothing is left to do.
     pub(super) fn advance(&self, work: usize, pick: Option<usize>) -> bool {
         let mut state = self.state();
         for _ in 0..work {
@@ -244,8 +246,9 @@ impl Queue {
                         let from = segment
                             .at(&range)
                             .expect("granted ranges are in the region");
-                        // SAFETY: the range lies within the mapped region; whoever made the target has promised that it can be
-                        // written until the operation is complete or cancelled, for which this queue's lock is needed.
+                        // SAFETY: the range lies within the mapped region; whoever made the target
+                        // has promised that it can be written until the operation is complete or
+                        // cancelled, for which this queue's lock is needed.
                         unsafe { from.as_ptr().copy_to(into.start(), into.len()) };
                     });
                 }
@@ -293,8 +296,9 @@ fn copy(grants: &Grants, region: RegionKey, range: &Range<u64>, bytes: &Bytes) {
         let at = segment.at(range).expect("granted ranges are in the region");
         let mut at = at.as_ptr();
         let mut copy = |from: *const u8, len: usize| {
-            // SAFETY: the range lies within the mapped region and is as long as all bytes together. They are copied, or whoever made
-            // the piece has promised that it can be read until the put is complete or cancelled, for which the queue's lock is needed.
+            // SAFETY: the range lies within the mapped region and is as long as all bytes together.
+            // They are copied, or whoever made the piece has promised that it can be read until the
+            // put is complete or cancelled, for which the queue's lock is needed.
             unsafe { from.copy_to(at, len) };
             at = at.wrapping_add(len);
         };
@@ -315,7 +319,8 @@ fn store(grants: &Grants, signal: Signal) -> Result<(), LinkError> {
     Ok(())
 }
 
-/// Atomic among the atomics of strict links only, as that of an adapter is: a load and a store of the one thread.
+/// Atomic among the atomics of strict links only, as that of an adapter is: a load and a store of
+/// the one thread.
 fn change(grants: &Grants, region: RegionKey, offset: u64, op: AtomicOp) -> u64 {
     let before = grants.regions().with(region, |segment| {
         let cell = segment.word(offset);
