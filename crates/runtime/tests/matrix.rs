@@ -317,7 +317,7 @@ fn strict_of_few() {
 
 #[test]
 fn strict_of_more() {
-    check_transport(TransportChoice::Strict, 5..=9);
+    check_transport(TransportChoice::Strict, 5..=6);
 }
 
 #[test]

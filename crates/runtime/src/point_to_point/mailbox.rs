@@ -169,14 +169,14 @@ impl Mailbox {
         }
     }
 
-    /// Whether something waits for this rank, or might.
+    /// Whether something waits for this rank, or might. What is under way to it does not: it completes,
+    /// or the link ends.
     pub(crate) fn needs(&self, rank: u32) -> bool {
         let posted = self.posted.iter().any(|posted| posted.from == Some(rank));
         posted
-            || self
-                .peers
-                .get(&rank)
-                .is_some_and(|peer| peer.sources().next().is_some() || !peer.receiving.is_empty())
+            || self.peers.get(&rank).is_some_and(|peer| {
+                !peer.offered.is_empty() || !peer.sending.is_empty() || !peer.receiving.is_empty()
+            })
     }
 
     /// The ranks that fragments are under way to or from.
