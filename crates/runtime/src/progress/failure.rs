@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_transport::{EndpointId, Link, LinkError, RegionKey};
+use weft_transport::{EndpointId, Link, LinkError, Liveness, RegionKey};
 
 use super::dispatch::Letter;
 use super::group_state::GroupState;
@@ -198,7 +198,7 @@ impl State {
             // One of two links that were made at the same moment.
             LinkError::Left if self.links.values().any(|watched| same(&watched.link)) => {}
             LinkError::Left => self.left(peer),
-            error => self.dead(peer, &error.to_string(), finished),
+            error => self.dead(peer, &end_of(link.as_ref(), &error), finished),
         }
     }
 
@@ -312,7 +312,9 @@ impl State {
             Failure::Other(error) => error,
             Failure::Link(rank, error @ (LinkError::Gone(_) | LinkError::Protocol(_))) => {
                 let peer = group.connections.meeting.members[rank as usize].address.id;
-                return self.dead(peer, &error.to_string(), finished);
+                let link = group.connections.links[rank as usize].as_deref();
+                let detail = link.map_or_else(|| error.to_string(), |link| end_of(link, &error));
+                return self.dead(peer, &detail, finished);
             }
             Failure::Link(rank, error) => {
                 Error::from_link(error, Some(rank), group.connections.host_name(rank))
@@ -342,6 +344,14 @@ impl State {
             self.endpoint.pool().free(group.connections.scratch);
             self.note_closed(id);
         }
+    }
+}
+
+/// How a link ended, and what that says about the process behind it.
+fn end_of(link: &dyn Link, error: &LinkError) -> String {
+    match (link.capabilities().liveness, error) {
+        (Liveness::Presumed, LinkError::Gone(_)) => format!("{error} (its process may still run)"),
+        _ => error.to_string(),
     }
 }
 
