@@ -1,7 +1,7 @@
 //! Links between endpoints of one process: for tests, and for ranks that are threads.
 
 mod link;
-pub(crate) mod mailbox;
+pub(crate) mod messages;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use crate::{
     Regions, Segment, Transport,
 };
 use link::LoopbackLink;
-use mailbox::{Mailbox, locked};
+use messages::{MessageQueue, locked};
 
 type Listeners = HashMap<(EndpointId, Kind), Listener>;
 
@@ -138,7 +138,7 @@ fn pair(
     here: &Participant,
     there: &Participant,
 ) -> Result<[Arc<dyn Link>; 2], LinkError> {
-    let [to_here, to_there] = [(); 2].map(|()| Arc::new(Mailbox::default()));
+    let [to_here, to_there] = [(); 2].map(|()| Arc::new(MessageQueue::default()));
     if kind == Kind::Strict {
         let [ours, theirs] = StrictLink::pair((here, to_here), (there, to_there));
         return Ok([Arc::new(ours), Arc::new(theirs)]);

@@ -16,14 +16,14 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
 use crate::loopback::Participant;
-use crate::loopback::mailbox::{End, Mailbox, locked};
+use crate::loopback::messages::{End, MessageQueue, locked};
 use crate::mapped::check_inject;
 use crate::regions::outside;
 use crate::{
     AtomicOp, Capabilities, EndpointId, Grants, Inbox, Iovec, IovecMut, Kind, Link, LinkError,
     Liveness, MESSAGE_BYTES_MAX, Progress, RegionKey, Regions, Segment, Signal, Submission, Ticket,
 };
-use queue::{Bytes, Queue, Work};
+use queue::{Payload, SendQueue, WorkRequest};
 
 /// One end of a link.
 pub(crate) struct StrictLink {
@@ -31,8 +31,8 @@ pub(crate) struct StrictLink {
     regions: Arc<Regions>,
     /// What the peer may do here.
     grants: Arc<Mutex<Grants>>,
-    incoming: Arc<Mailbox>,
-    queue: Arc<Queue>,
+    incoming: Arc<MessageQueue>,
+    queue: Arc<SendQueue>,
 }
 
 impl StrictLink {
@@ -45,15 +45,15 @@ impl StrictLink {
         liveness: Liveness::Proven,
     };
 
-    /// Both ends, of endpoints with their mailboxes.
+    /// Both ends, of endpoints with their queues of messages.
     pub(crate) fn pair(
-        first: (&Participant, Arc<Mailbox>),
-        second: (&Participant, Arc<Mailbox>),
+        first: (&Participant, Arc<MessageQueue>),
+        second: (&Participant, Arc<MessageQueue>),
     ) -> [StrictLink; 2] {
         let grants = |of: &Participant| Arc::new(Mutex::new(Grants::new(Arc::clone(&of.regions))));
         let [first_grants, second_grants] = [grants(first.0), grants(second.0)];
-        let end = |(here, incoming): &(&Participant, Arc<Mailbox>),
-                   (there, outgoing): &(&Participant, Arc<Mailbox>),
+        let end = |(here, incoming): &(&Participant, Arc<MessageQueue>),
+                   (there, outgoing): &(&Participant, Arc<MessageQueue>),
                    [granted, grants]: [&Arc<Mutex<Grants>>; 2]| {
             let bells = [&here.local.bell, &there.local.bell].map(Arc::clone);
             StrictLink {
@@ -61,7 +61,7 @@ impl StrictLink {
                 regions: Arc::clone(&here.regions),
                 grants: Arc::clone(granted),
                 incoming: Arc::clone(incoming),
-                queue: Queue::new(bells, Arc::clone(grants), Arc::clone(outgoing)),
+                queue: SendQueue::new(bells, Arc::clone(grants), Arc::clone(outgoing)),
             }
         };
         [
@@ -83,13 +83,13 @@ impl StrictLink {
         }
     }
 
-    fn post(&self, work: Work) -> Result<(), LinkError> {
+    fn post(&self, work: WorkRequest) -> Result<(), LinkError> {
         self.check_open()?;
         self.queue.push(work);
         Ok(())
     }
 
-    fn post_ticketed(&self, work: Work) -> Result<Submission, LinkError> {
+    fn post_ticketed(&self, work: WorkRequest) -> Result<Submission, LinkError> {
         self.check_open()?;
         Ok(self.queue.post(work))
     }
@@ -124,8 +124,8 @@ impl Link for StrictLink {
         signal: Option<Signal>,
     ) -> Result<(), LinkError> {
         check_inject(bytes)?;
-        let bytes = Bytes::Copied(bytes.to_vec());
-        self.post(Work::write(region, offset, bytes, signal)?)
+        let bytes = Payload::Copied(bytes.to_vec());
+        self.post(WorkRequest::write(region, offset, bytes, signal)?)
     }
 
     fn put(
@@ -138,15 +138,15 @@ impl Link for StrictLink {
         for piece in pieces {
             self.check_registered(piece.start(), piece.len())?;
         }
-        let bytes = Bytes::Registered(pieces.to_vec());
-        self.post_ticketed(Work::write(region, offset, bytes, signal)?)
+        let bytes = Payload::Registered(pieces.to_vec());
+        self.post_ticketed(WorkRequest::write(region, offset, bytes, signal)?)
     }
 
     fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
         self.check_registered(into.start(), into.len())?;
         let end = offset.checked_add(into.len() as u64);
         let range = offset..end.ok_or_else(outside)?;
-        self.post_ticketed(Work::Read {
+        self.post_ticketed(WorkRequest::Read {
             region,
             range,
             into,
@@ -164,7 +164,7 @@ impl Link for StrictLink {
         if !offset.is_multiple_of(8) || into.len() != 8 || offset > u64::MAX - 8 {
             return Err(outside());
         }
-        self.post_ticketed(Work::Atomic {
+        self.post_ticketed(WorkRequest::Atomic {
             region,
             offset,
             op,
@@ -189,7 +189,7 @@ impl Link for StrictLink {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(LinkError::Io(io::ErrorKind::InvalidInput.into()));
         }
-        self.post(Work::Message(bytes.to_vec()))
+        self.post(WorkRequest::Message(bytes.to_vec()))
     }
 
     fn flush(&self) -> Result<Progress, LinkError> {

@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use super::Participant;
-use super::mailbox::{End, Mailbox};
+use super::messages::{End, MessageQueue};
 use crate::{
     AtomicOp, Capabilities, EndpointId, Inbox, Iovec, IovecMut, Kind, Link, LinkError,
     MESSAGE_BYTES_MAX, MappedPeer, Progress, RegionKey, Segment, Signal, Submission, Ticket,
@@ -15,15 +15,15 @@ use crate::{
 pub(super) struct LoopbackLink {
     id: EndpointId,
     peer: MappedPeer,
-    incoming: Arc<Mailbox>,
-    outgoing: Arc<Mailbox>,
+    incoming: Arc<MessageQueue>,
+    outgoing: Arc<MessageQueue>,
 }
 
 impl LoopbackLink {
     pub(super) fn new(
         peer: &Participant,
-        incoming: Arc<Mailbox>,
-        outgoing: Arc<Mailbox>,
+        incoming: Arc<MessageQueue>,
+        outgoing: Arc<MessageQueue>,
     ) -> io::Result<LoopbackLink> {
         let event = peer.local.bell.descriptor().try_clone_to_owned()?;
         let (pool, regions) = (Arc::clone(&peer.local.pool), Arc::clone(&peer.regions));

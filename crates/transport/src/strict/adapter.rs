@@ -4,15 +4,15 @@
 use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
 use std::thread;
 
-use super::queue::Queue;
-use crate::loopback::mailbox::locked;
+use super::queue::SendQueue;
+use crate::loopback::messages::locked;
 
-static ADDED: Mutex<Vec<Arc<Queue>>> = Mutex::new(Vec::new());
+static ADDED: Mutex<Vec<Arc<SendQueue>>> = Mutex::new(Vec::new());
 static NEWS: Condvar = Condvar::new();
 static STARTED: Once = Once::new();
 
 /// Takes up a queue that has something to do.
-pub(super) fn add(queue: Arc<Queue>) {
+pub(super) fn add(queue: Arc<SendQueue>) {
     STARTED.call_once(|| {
         let adapter = thread::Builder::new().name("weft-strict".into());
         adapter.spawn(run).expect("a thread for tests");
@@ -22,7 +22,7 @@ pub(super) fn add(queue: Arc<Queue>) {
 }
 
 fn run() {
-    let mut queues: Vec<Arc<Queue>> = Vec::new();
+    let mut queues: Vec<Arc<SendQueue>> = Vec::new();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     loop {
         let mut added = locked(&ADDED);

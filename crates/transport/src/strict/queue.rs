@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::adapter;
-use crate::loopback::mailbox::{End, Mailbox, locked};
+use crate::loopback::messages::{End, MessageQueue, locked};
 use crate::regions::outside;
 use crate::{
     AtomicOp, Bell, Grants, Iovec, IovecMut, LinkError, RegionKey, Signal, Submission, Ticket,
@@ -16,11 +16,11 @@ use crate::{
 const DEPTH: usize = 6;
 
 /// One entry of a queue.
-pub(super) enum Work {
+pub(super) enum WorkRequest {
     Write {
         region: RegionKey,
         range: Range<u64>,
-        bytes: Bytes,
+        bytes: Payload,
         signal: Option<Signal>,
     },
     Read {
@@ -39,26 +39,26 @@ pub(super) enum Work {
 }
 
 /// What a write writes.
-pub(super) enum Bytes {
+pub(super) enum Payload {
     Copied(Vec<u8>),
     /// Read when its turn comes.
     Registered(Vec<Iovec>),
 }
 
-impl Work {
+impl WorkRequest {
     pub(super) fn write(
         region: RegionKey,
         offset: u64,
-        bytes: Bytes,
+        bytes: Payload,
         signal: Option<Signal>,
-    ) -> Result<Work, LinkError> {
+    ) -> Result<WorkRequest, LinkError> {
         let len = match &bytes {
-            Bytes::Copied(bytes) => bytes.len() as u64,
-            Bytes::Registered(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
+            Payload::Copied(bytes) => bytes.len() as u64,
+            Payload::Registered(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
         };
         let aligned = signal.is_none_or(|s| s.offset.is_multiple_of(8) && s.offset <= u64::MAX - 8);
         let end = offset.checked_add(len).filter(|_| aligned);
-        Ok(Work::Write {
+        Ok(WorkRequest::Write {
             region,
             range: offset..end.ok_or_else(outside)?,
             bytes,
@@ -68,18 +68,18 @@ impl Work {
 }
 
 /// What an end sends to its peer.
-pub(super) struct Queue {
+pub(super) struct SendQueue {
     /// This endpoint's, and the peer's.
     bells: [Arc<Bell>; 2],
     /// What this end may do at the peer.
     grants: Arc<Mutex<Grants>>,
-    outgoing: Arc<Mailbox>,
+    outgoing: Arc<MessageQueue>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    work: VecDeque<(Work, Option<Ticket>)>,
+    work: VecDeque<(WorkRequest, Option<Ticket>)>,
     /// Carried out, but not told to be complete.
     late: Vec<Ticket>,
     tickets: u64,
@@ -95,13 +95,13 @@ impl State {
     }
 }
 
-impl Queue {
+impl SendQueue {
     pub(super) fn new(
         bells: [Arc<Bell>; 2],
         grants: Arc<Mutex<Grants>>,
-        outgoing: Arc<Mailbox>,
-    ) -> Arc<Queue> {
-        Arc::new(Queue {
+        outgoing: Arc<MessageQueue>,
+    ) -> Arc<SendQueue> {
+        Arc::new(SendQueue {
             bells,
             grants,
             outgoing,
@@ -118,7 +118,7 @@ impl Queue {
     }
 
     /// Adds work that reads or writes memory of this endpoint, if there is room.
-    pub(super) fn post(self: &Arc<Self>, work: Work) -> Submission {
+    pub(super) fn post(self: &Arc<Self>, work: WorkRequest) -> Submission {
         let mut state = self.state();
         if state.closed || state.under_way().count() >= DEPTH {
             return Submission::Full;
@@ -131,7 +131,7 @@ impl Queue {
     }
 
     /// Adds other work.
-    pub(super) fn push(self: &Arc<Self>, work: Work) {
+    pub(super) fn push(self: &Arc<Self>, work: WorkRequest) {
         let mut state = self.state();
         if !state.closed {
             state.work.push_back((work, None));
@@ -175,7 +175,7 @@ impl Queue {
         state.closed = true;
         state.work.retain(|(_, ticket)| ticket.is_none());
         state.late.clear();
-        state.work.push_back((Work::Goodbye, None));
+        state.work.push_back((WorkRequest::Goodbye, None));
         self.activate(state);
     }
 
@@ -216,10 +216,10 @@ impl Queue {
         state.active
     }
 
-    fn carry_out(&self, work: Work) -> Result<(), LinkError> {
+    fn carry_out(&self, work: WorkRequest) -> Result<(), LinkError> {
         let [_, peer] = &self.bells;
         match work {
-            Work::Write {
+            WorkRequest::Write {
                 region,
                 range,
                 bytes,
@@ -235,7 +235,7 @@ impl Queue {
                     peer.ring();
                 }
             }
-            Work::Read {
+            WorkRequest::Read {
                 region,
                 range,
                 into,
@@ -253,7 +253,7 @@ impl Queue {
                     });
                 }
             }
-            Work::Atomic {
+            WorkRequest::Atomic {
                 region,
                 offset,
                 op,
@@ -266,11 +266,11 @@ impl Queue {
                     unsafe { before.as_ptr().copy_to(into.start(), before.len()) };
                 }
             }
-            Work::Message(bytes) => {
+            WorkRequest::Message(bytes) => {
                 self.outgoing.push(bytes);
                 peer.knock();
             }
-            Work::Goodbye => {
+            WorkRequest::Goodbye => {
                 self.outgoing.end(End::Left);
                 peer.knock();
             }
@@ -291,7 +291,7 @@ impl Queue {
     }
 }
 
-fn copy(grants: &Grants, region: RegionKey, range: &Range<u64>, bytes: &Bytes) {
+fn copy(grants: &Grants, region: RegionKey, range: &Range<u64>, bytes: &Payload) {
     grants.regions().with(region, |segment| {
         let at = segment.at(range).expect("granted ranges are in the region");
         let mut at = at.as_ptr();
@@ -303,8 +303,8 @@ fn copy(grants: &Grants, region: RegionKey, range: &Range<u64>, bytes: &Bytes) {
             at = at.wrapping_add(len);
         };
         match bytes {
-            Bytes::Copied(bytes) => copy(bytes.as_ptr(), bytes.len()),
-            Bytes::Registered(pieces) => pieces.iter().for_each(|p| copy(p.start(), p.len())),
+            Payload::Copied(bytes) => copy(bytes.as_ptr(), bytes.len()),
+            Payload::Registered(pieces) => pieces.iter().for_each(|p| copy(p.start(), p.len())),
         }
     });
 }

@@ -11,7 +11,7 @@ const LEFT: u8 = 1;
 const GONE: u8 = 2;
 const BROKEN: u8 = 3;
 
-/// How the link that fills a mailbox ends.
+/// How the link that fills a queue ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     Left,
@@ -20,14 +20,14 @@ pub(crate) enum End {
 
 /// The link that reads it and the link that fills it share it.
 #[derive(Default)]
-pub(crate) struct Mailbox {
+pub(crate) struct MessageQueue {
     messages: Mutex<VecDeque<Vec<u8>>>,
     /// How the link that fills it stands.
     writer: AtomicU8,
     breach: OnceLock<String>,
 }
 
-impl Mailbox {
+impl MessageQueue {
     pub(crate) fn push(&self, message: Vec<u8>) {
         locked(&self.messages).push_back(message);
     }
