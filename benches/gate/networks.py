@@ -26,6 +26,7 @@ class Transformer(nn.Module):
         self.output = nn.Linear(_WIDTH, _VOCABULARY)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Logits for every token."""
         hidden: Tensor = self.encoder(self.embedding(tokens) + self.position)
         logits: Tensor = self.output(hidden)
         return logits.transpose(1, 2)

@@ -79,8 +79,10 @@ class Row:
 
 
 def median_interval(values: Sequence[float], confidence: float = _CONFIDENCE) -> tuple[float, float]:
-    """The narrowest interval between two order statistics, equally far from both ends, that holds the true median
-    with this probability, whatever the distribution; the whole range if there are too few values for that.
+    """The narrowest interval that holds the true median with this probability, whatever the distribution.
+
+    It lies between two order statistics, equally far from both ends; it is the whole range if there are too few
+    values for that.
     """
     ordered, count, first = sorted(values), len(values), 0
     while 2 * sum(math.comb(count, below) for below in range(first + 2)) <= (1 - confidence) * 2**count:

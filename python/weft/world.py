@@ -14,7 +14,7 @@ from weft.group import Group
 __all__ = ["init"]
 
 _meetings: defaultdict[int | None, itertools.count[int]] = defaultdict(itertools.count)
-"""How often this process has met without a store; threads that are ranks (`loopback`) count for themselves."""
+"""How often this process has met others without a store; threads that are ranks (`loopback`) count for themselves."""
 
 
 def init(
@@ -53,13 +53,14 @@ def init(
     route_to = f"{place.host}:{place.port}" if place.host else None
     endpoint = endpoint or endpoints.shared(settings, place.rank, route_to)
     native_store: Any
+    meeting = name
     if store is not None:
         native_store = stores.adapt(store)
     elif place.world_size == 1:
         native_store = _weft.MemoryStore()
     else:
         native_store = stores.of_place(place, settings.timeout, cancel)
-    meeting = next(_meetings[place.rank if settings.transport == "loopback" else None])
+        meeting = f"{name}/{next(_meetings[place.rank if settings.transport == 'loopback' else None])}"
     asked = settings.of(GroupOptions)
     if place.rank != 0:
         asked["profile"] = "none"  # every rank is given rank 0's
@@ -70,7 +71,7 @@ def init(
         rank=place.rank,
         size=place.world_size,
         name=name,
-        prefix=f"{name}/{meeting}" if store is None else name,
+        prefix=meeting,
         cancel=cancel,
         **group_options,
     )

@@ -145,6 +145,8 @@ def test_wrong_arguments_are_told_with_what_is_allowed():
 
 def test_operations_that_a_type_does_not_have():
     check_refused(UnsupportedError, "bxor is defined for integers and bool", calls.all_reduce, np.ones(2), "bxor", None)
-    check_refused(UnsupportedError, "avg is defined for numbers, not for bool", calls.all_reduce, np.ones(2, bool), "avg", None)
+    check_refused(
+        UnsupportedError, "avg is defined for numbers, not for bool", calls.all_reduce, np.ones(2, bool), "avg", None
+    )
     check_refused(UnsupportedError, "weft only moves them", calls.all_reduce, np.ones(2, complex), "sum", None)
     check_refused(UnsupportedError, "PremulSum", calls.all_reduce, np.ones(2, int), PremulSum(2.0), None)

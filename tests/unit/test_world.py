@@ -64,3 +64,9 @@ def test_keywords_that_there_are_not_are_told():
         with pytest.raises(TypeError, match=r"reduce_scatter\(\) got .* call reduce_scatter_async"):
             group.reduce_scatter(x, x.copy(), async_op=True)
         assert group.all_reduce(x, priority=1, timeout=3.0, tile_bytes=64, tiles_in_flight=1) is x
+
+
+def test_groups_of_one_rank_do_not_count_as_meetings():
+    with weft.init(0, 1, transport="loopback"):
+        pass
+    assert in_threads(transport="loopback", address=free_address()) == [[[3.0] * 3] * 2] * 2
