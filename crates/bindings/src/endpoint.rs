@@ -32,6 +32,7 @@ impl Endpoint {
             route_to,
             pool_bytes,
             peer_timeout: duration(py, peer_timeout)?,
+            ..EndpointOptions::default()
         };
         let made = py.detach(|| weft_runtime::Endpoint::new(options));
         checked(py, made).map(|inner| Self { inner })

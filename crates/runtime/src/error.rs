@@ -107,6 +107,9 @@ impl Error {
                 after: Duration::ZERO,
             },
             LinkError::Cancelled => Error::cancelled(),
+            error @ (LinkError::Unregistered | LinkError::Unsupported(_)) => {
+                Error::Internal(error.to_string())
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ mod selection;
 pub use bootstrap::{
     Address, Domain, Endpoint, EndpointOptions, Meeting, Member, MemoryStore, Parts, Policy,
     PrefixStore, Profile, Row, Schedules, Store, Table, TcpStore, TcpStoreServer, Terms,
-    TransportChoice, meet,
+    TransportAddress, TransportChoice, meet,
 };
 pub use call::{Call, Counts, Op, Tiling};
 pub use error::Error;

@@ -10,10 +10,11 @@ use weft_kernels::DType;
 use weft_runtime::{Call, Counts, Error, Group, Op, SplitOptions, TransportChoice, Waited};
 use weft_schedule::Collective;
 
-const TRANSPORTS: [TransportChoice; 3] = [
+const TRANSPORTS: [TransportChoice; 4] = [
     TransportChoice::Loopback,
     TransportChoice::Shm,
     TransportChoice::Tcp,
+    TransportChoice::Strict,
 ];
 
 fn call(collective: Collective, buffer: &mut [f32], count: u64) -> Call {

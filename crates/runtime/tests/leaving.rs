@@ -11,12 +11,13 @@ use ranks::case::Case;
 use ranks::{Ranks, Setup, create};
 use weft_runtime::{Error, MemoryStore, Terms, TransportChoice, meet};
 
-fn setups(ranks: u32) -> [Setup; 4] {
+fn setups(ranks: u32) -> [Setup; 5] {
     let hosts: Vec<u32> = (0..ranks).map(|rank| rank / 2).collect();
     [
         TransportChoice::Loopback.into(),
         TransportChoice::Shm.into(),
         TransportChoice::Tcp.into(),
+        TransportChoice::Strict.into(),
         Setup::on_hosts(&hosts),
     ]
 }

@@ -311,6 +311,16 @@ fn tcp_of_more() {
 }
 
 #[test]
+fn strict_of_few() {
+    check_transport(TransportChoice::Strict, 1..=4);
+}
+
+#[test]
+fn strict_of_more() {
+    check_transport(TransportChoice::Strict, 5..=6);
+}
+
+#[test]
 fn several_hosts_of_few() {
     for hosts in [
         &[0][..],

@@ -13,6 +13,7 @@ fn messages_of_all_sizes_find_their_receivers() {
         TransportChoice::Loopback.into(),
         TransportChoice::Shm.into(),
         TransportChoice::Tcp.into(),
+        TransportChoice::Strict.into(),
         Setup::on_hosts(&[0, 0, 1]),
     ];
     for setup in setups {
@@ -138,10 +139,11 @@ fn arrived((work, buffer, expected): (Work, Vec<u8>, Vec<u8>)) {
 
 #[test]
 fn streams_between_all_ranks_keep_their_order() {
-    let setups: [Setup; 3] = [
+    let setups: [Setup; 4] = [
         TransportChoice::Loopback.into(),
         TransportChoice::Shm.into(),
         TransportChoice::Tcp.into(),
+        TransportChoice::Strict.into(),
     ];
     for setup in setups {
         for ranks in [2, 4] {

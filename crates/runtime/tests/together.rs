@@ -273,6 +273,11 @@ fn random_operations_over_tcp() {
 }
 
 #[test]
+fn random_operations_over_strict_links() {
+    (2..=5).for_each(|ranks| random_run(&TransportChoice::Strict.into(), ranks, RANDOM));
+}
+
+#[test]
 fn random_operations_over_several_hosts() {
     for hosts in [&[0, 1][..], &[0, 1, 1], &[0, 0, 1, 1], &[0, 1, 2, 1, 0]] {
         random_run(&Setup::on_hosts(hosts), hosts.len() as u32, RANDOM);

@@ -1,21 +1,24 @@
-//! One link's ways to the peer: the mapped pool, the ring and the socket, and the order between them.
+//! One link's ways to the peer: the mapped pool, the ring and the socket, and the order between
+//! them.
 //!
-//! [Note: Two streams] Messages are one sequence, of which parts lie in the ring and parts in the socket. Each stream says itself where it
-//! is left for the other: the ring by a diversion, the socket by a packet with [`THEN_RING`]. The writer diverts for what only the
-//! socket can do (descriptors, waking a peer that does nothing) and when the ring is full; it comes back with the
-//! first packet behind which nothing waits, once half of the ring is free.
+//! [Note: Two streams] Messages are one sequence, of which parts lie in the ring and parts in the
+//! socket. Each stream says itself where it is left for the other: the ring by a diversion, the
+//! socket by a packet with [`THEN_RING`]. The writer diverts for what only the socket can do
+//! (regions' descriptors, waking a peer that does nothing) and when the ring is full; it comes back
+//! with the first packet behind which nothing waits, once half of the ring is free.
 
 mod incoming;
 mod outgoing;
 
+use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use weft_transport::fork::Descriptor;
 use weft_transport::ring::Breach;
-use weft_transport::{EndpointId, LinkError, MappedPeer};
+use weft_transport::{EndpointId, LinkError, MappedPeer, Progress, RegionKey, Segment};
 
 use crate::rings::Rings;
 use crate::socket;
@@ -26,6 +29,9 @@ use outgoing::Outgoing;
 /// The first byte of every packet.
 const TAG_MESSAGE: u8 = 0;
 const TAG_GOODBYE: u8 = 1;
+/// A region's key: with the descriptor of its memory, the receiver may map it; without, it forgets
+/// it.
+const TAG_REGION: u8 = 2;
 /// Added to it: what comes next is in the ring.
 const THEN_RING: u8 = 0x80;
 
@@ -38,8 +44,8 @@ const BROKEN: u8 = 4;
 
 /// A peer that is connected.
 ///
-/// Puts and signals go straight into the peer's pool, unless messages wait for room in the socket: then everything queues behind
-/// them, so that it takes effect in the order of the calls.
+/// Puts and signals go straight into the peer's regions, unless messages wait for room in the
+/// socket: then everything queues behind them, so that it takes effect in the order of the calls.
 pub(crate) struct Connection {
     id: EndpointId,
     /// The key under which the watching thread knows this connection.
@@ -49,11 +55,14 @@ pub(crate) struct Connection {
     socket: Descriptor,
     watch: Arc<Watch>,
     state: AtomicU8,
-    /// Whether the queue holds anything. Changed under the queue's lock; cleared after the last entry took effect.
+    /// Whether the queue holds anything. Changed under the queue's lock; cleared after the last
+    /// entry took effect.
     backlog: AtomicBool,
     outgoing: Mutex<Outgoing>,
     /// Held while messages are taken in, so that they stay in order.
     incoming: Mutex<Incoming>,
+    /// The regions beside the pool that the peer was let map.
+    granted: Mutex<BTreeSet<RegionKey>>,
     /// What the peer has done to break the link.
     breach: OnceLock<Breach>,
 }
@@ -84,6 +93,7 @@ impl Connection {
             backlog: AtomicBool::new(false),
             outgoing: Mutex::new(Outgoing::new(rings.outgoing)),
             incoming: Mutex::new(Incoming::new(rings.incoming)),
+            granted: Mutex::default(),
             breach: OnceLock::new(),
         })
     }
@@ -110,6 +120,13 @@ impl Connection {
         self.backlog.load(Ordering::Acquire)
     }
 
+    /// Whether everything that was sent before has gone, so that the peer's memory can be read in
+    /// order.
+    pub(crate) fn is_clear(&self) -> Result<bool, LinkError> {
+        self.check_open()?;
+        Ok(!self.has_backlog() || self.flush()? == Progress::Done)
+    }
+
     /// An error if the link has ended, or if this process is a forked child.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<(), LinkError> {
@@ -129,6 +146,33 @@ impl Connection {
             BROKEN => LinkError::Protocol(self.breach.get().cloned().unwrap_or_default()),
             _ => LinkError::Left,
         }
+    }
+
+    /// Lets the peer map a region.
+    pub(crate) fn grant(&self, key: RegionKey, segment: &Segment) -> Result<(), LinkError> {
+        if !self.locked_granted().insert(key) {
+            return Ok(());
+        }
+        self.send_region(key, &[segment.descriptor()])
+    }
+
+    /// Makes the peer forget a region.
+    pub(crate) fn withdraw(&self, key: RegionKey) {
+        if self.locked_granted().remove(&key) {
+            // A failure means that the link has ended.
+            let _ = self.send_region(key, &[]);
+        }
+    }
+
+    fn send_region(&self, key: RegionKey, with: &[BorrowedFd<'_>]) -> Result<(), LinkError> {
+        self.check_open()?;
+        self.peer.check_generation()?;
+        let (mut outgoing, bytes) = (self.locked_outgoing(), key.0.to_le_bytes());
+        self.send_packet(&mut outgoing, TAG_REGION, &bytes, with)
+    }
+
+    fn locked_granted(&self) -> MutexGuard<'_, BTreeSet<RegionKey>> {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says goodbye. True if the goodbye is on its way, false if it waits in the queue.

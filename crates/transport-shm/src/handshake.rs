@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_transport::{EndpointId, LinkError, Local, MappedPeer, POOL_LABEL, Segment};
+use weft_transport::{EndpointId, LinkError, Local, MappedPeer, POOL_LABEL, Regions, Segment};
 
 use crate::rings::Rings;
 use crate::socket;
 
-const MAGIC: &[u8; 8] = b"weftshm2";
+const MAGIC: &[u8; 8] = b"weftshm3";
 const TAG_HELLO: u8 = 1;
 const TAG_YIELD: u8 = 2;
 const TAG_ACCEPT: u8 = 3;
@@ -181,7 +181,8 @@ fn map(peer: EndpointId, pool: OwnedFd, event: OwnedFd) -> Result<MappedPeer, Li
             ));
         }
     }
-    MappedPeer::new(pool, event).map_err(refused)
+    let regions = Regions::new(Arc::clone(&pool));
+    MappedPeer::new(pool, regions, event).map_err(refused)
 }
 
 fn refused(error: io::Error) -> LinkError {

@@ -1,23 +1,32 @@
 //! The link that users hold.
 
 use std::ops::Range;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use weft_transport::{EndpointId, Inbox, Kind, Link, LinkError, PeerMemory, Progress, Signal};
+use weft_transport::{
+    AtomicOp, Capabilities, EndpointId, Inbox, Iovec, IovecMut, Kind, Link, LinkError, MappedPeer,
+    Progress, RegionKey, Regions, Segment, Signal, Submission, Ticket,
+};
 
 use crate::connection::Connection;
 
-/// Ends its connection when it is dropped: with a goodbye if it was closed before, else like a death.
+/// Ends its connection when it is dropped: with a goodbye if it was closed before, else like a
+/// death.
 pub(crate) struct ShmLink {
     connection: Arc<Connection>,
+    /// What this endpoint exposes.
+    regions: Arc<Regions>,
 }
 
 impl ShmLink {
-    pub(crate) fn new(connection: Connection) -> Result<ShmLink, LinkError> {
+    pub(crate) fn new(connection: Connection, regions: Arc<Regions>) -> Result<Self, LinkError> {
         let connection = Arc::new(connection);
         connection.watch().add(&connection)?;
-        Ok(ShmLink { connection })
+        Ok(ShmLink {
+            connection,
+            regions,
+        })
     }
 }
 
@@ -30,40 +39,89 @@ impl Link for ShmLink {
         self.connection.id()
     }
 
-    fn memory(&self) -> Option<PeerMemory> {
-        Some(self.connection.peer().memory())
+    fn capabilities(&self) -> Capabilities {
+        MappedPeer::CAPABILITIES
     }
 
-    fn put(
-        &self,
-        _token: u64,
-        offset: u64,
-        pieces: &[&[u8]],
-        signal: Option<Signal>,
-    ) -> Result<Progress, LinkError> {
-        self.connection.check_open()?;
-        if self.connection.has_backlog() {
-            return self.connection.put_in_order(offset, pieces, signal);
-        }
-        self.connection.peer().put(offset, pieces, signal)?;
-        Ok(Progress::Done)
+    fn memory(&self, region: RegionKey) -> Option<Arc<Segment>> {
+        self.connection.peer().regions().with(region, Arc::clone)
     }
-
-    /// A put is done at once or has not begun, so there is nothing to give up.
-    fn abandon(&self, _token: u64) {}
 
     #[inline]
     fn signal(&self, signal: Signal) -> Result<(), LinkError> {
         self.connection.check_open()?;
         if self.connection.has_backlog() {
-            return self.connection.put_in_order(0, &[], Some(signal)).map(drop);
+            return self
+                .connection
+                .inject_in_order(RegionKey::POOL, 0, &[], Some(signal));
         }
         self.connection.peer().signal(signal)
     }
 
-    fn message(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), LinkError> {
+    #[inline]
+    fn inject(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        bytes: &[u8],
+        signal: Option<Signal>,
+    ) -> Result<(), LinkError> {
         self.connection.check_open()?;
-        self.connection.message(bytes, descriptors)
+        if self.connection.has_backlog() {
+            return self
+                .connection
+                .inject_in_order(region, offset, bytes, signal);
+        }
+        self.connection.peer().inject(region, offset, bytes, signal)
+    }
+
+    fn put(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        pieces: &[Iovec],
+        signal: Option<Signal>,
+    ) -> Result<Submission, LinkError> {
+        self.connection.check_open()?;
+        if self.connection.has_backlog() {
+            return self.connection.put_in_order(region, offset, pieces, signal);
+        }
+        self.connection.peer().put(region, offset, pieces, signal)?;
+        Ok(Submission::Done)
+    }
+
+    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
+        if !self.connection.is_clear()? {
+            return Ok(Submission::Full);
+        }
+        self.connection.peer().get(region, offset, into)?;
+        Ok(Submission::Done)
+    }
+
+    fn atomic(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        op: AtomicOp,
+        into: IovecMut,
+    ) -> Result<Submission, LinkError> {
+        if !self.connection.is_clear()? {
+            return Ok(Submission::Full);
+        }
+        self.connection.peer().atomic(region, offset, op, into)?;
+        Ok(Submission::Done)
+    }
+
+    /// Operations are done at once or have not begun.
+    fn completed(&self, _ticket: Ticket) -> Result<bool, LinkError> {
+        Ok(true)
+    }
+
+    fn cancel(&self, _ticket: Ticket) {}
+
+    fn message(&self, bytes: &[u8]) -> Result<(), LinkError> {
+        self.connection.check_open()?;
+        self.connection.message(bytes)
     }
 
     #[inline]
@@ -94,10 +152,16 @@ impl Link for ShmLink {
         self.connection.receive(inbox)
     }
 
-    /// The peer maps the whole pool: nothing is checked.
-    fn grant(&self, _range: Range<u64>) {}
+    /// The peer maps the whole region: nothing is checked.
+    fn grant(&self, region: RegionKey, _range: Range<u64>) -> Result<(), LinkError> {
+        if region == RegionKey::POOL {
+            return Ok(());
+        }
+        let grant = |segment: &Arc<Segment>| self.connection.grant(region, segment);
+        self.regions.with(region, grant).unwrap_or(Ok(()))
+    }
 
-    fn revoke(&self, _range: Range<u64>) {}
+    fn revoke(&self, _region: RegionKey, _range: Range<u64>) {}
 
     fn close(&self) {
         if !self.connection.close() {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_transport::{
-    EndpointId, Kind, Link, LinkError, LinkEvents, Local, MappedPeer, Transport,
+    Capabilities, EndpointId, Kind, Link, LinkError, LinkEvents, Local, MappedPeer, RegionKey,
+    Regions, Segment, Transport,
     fork::{self, Descriptor},
     random,
 };
@@ -26,6 +27,9 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait when the listener's backlog is full.
 const CONNECT_RETRY: Duration = Duration::from_millis(2);
 
+/// How often goodbyes that wait for room are looked at.
+const DRAIN_PERIOD: Duration = Duration::from_millis(1);
+
 /// Shares memory with the other processes of this host.
 pub struct ShmTransport {
     shared: Arc<Shared>,
@@ -35,6 +39,7 @@ pub struct ShmTransport {
 
 struct Shared {
     local: Local,
+    regions: Arc<Regions>,
     watch: Arc<Watch>,
     closed: AtomicBool,
 }
@@ -50,6 +55,7 @@ impl ShmTransport {
         handshake::label_pool(&local);
         let watch = Watch::start(socket::listen(&address.name)?, Arc::clone(&local.bell))?;
         let shared = Arc::new(Shared {
+            regions: Regions::new(Arc::clone(&local.pool)),
             local,
             watch,
             closed: AtomicBool::new(false),
@@ -67,8 +73,23 @@ impl Transport for ShmTransport {
         Kind::Shm
     }
 
+    fn capabilities(&self) -> Capabilities {
+        MappedPeer::CAPABILITIES
+    }
+
     fn address(&self) -> Vec<u8> {
         self.address.to_bytes()
+    }
+
+    fn expose(&self, segment: &Arc<Segment>) -> Result<RegionKey, LinkError> {
+        Ok(self.shared.regions.expose(segment))
+    }
+
+    fn withdraw(&self, region: RegionKey) {
+        self.shared.regions.withdraw(region);
+        for connection in self.shared.watch.connections() {
+            connection.withdraw(region);
+        }
     }
 
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
@@ -108,6 +129,13 @@ impl Transport for ShmTransport {
     fn close(&self) {
         self.shared.closed.store(true, Ordering::Relaxed);
         self.shared.watch.close();
+    }
+
+    fn drain(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        while self.shared.watch.is_lingering() && Instant::now() < until {
+            std::thread::sleep(DRAIN_PERIOD);
+        }
     }
 }
 
@@ -153,7 +181,10 @@ impl Shared {
         socket: Descriptor,
     ) -> Result<Arc<dyn Link>, LinkError> {
         let connection = Connection::new(peer, mapped, rings, socket, Arc::clone(&self.watch))?;
-        Ok(Arc::new(ShmLink::new(connection)?))
+        Ok(Arc::new(ShmLink::new(
+            connection,
+            Arc::clone(&self.regions),
+        )?))
     }
 }
 

@@ -141,6 +141,25 @@ impl Watch {
         }
     }
 
+    /// The connections of all links there are.
+    pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
+        let watched = self.locked();
+        let links = watched
+            .connections
+            .values()
+            .filter_map(|entry| match entry {
+                Watching::Link(connection) => connection.upgrade(),
+                Watching::Lingering(_) => None,
+            });
+        links.collect()
+    }
+
+    /// Whether a goodbye waits for room.
+    pub(crate) fn is_lingering(&self) -> bool {
+        let is_lingering = |entry: &Watching| matches!(entry, Watching::Lingering(_));
+        fork::generation() == self.born && self.locked().connections.values().any(is_lingering)
+    }
+
     /// Keeps a closed connection until its goodbye is sent.
     pub(crate) fn linger(&self, connection: &Arc<Connection>) {
         let entry = Watching::Lingering(Arc::clone(connection));
@@ -222,6 +241,10 @@ impl Watch {
         };
         let Some(connection) = connection else { return };
         let pending = matches!(connection.flush(), Ok(Progress::Pending));
+        if !pending {
+            // There is room again for those who were refused.
+            self.bell.ring();
+        }
         if lingering && !pending {
             let done = self.locked().connections.remove(&key);
             drop(done);

@@ -30,8 +30,6 @@ fn census() -> [usize; 3] {
 fn nothing_is_left_of_dropped_links() {
     let subject = Subject {
         make: |local| Arc::new(ShmTransport::new(local).unwrap()),
-        checks_writes: false,
-        passes_descriptors: true,
     };
     // The first one opens what stays open for the life of the process.
     drop(Pair::new(&subject));
@@ -44,17 +42,15 @@ fn nothing_is_left_of_dropped_links() {
     let before = census();
     for round in 0..30 {
         let pair = Pair::new(&subject);
-        pair.a
-            .link
-            .message(&[1; 60_000], &[pair.a.local.pool.descriptor()])
-            .unwrap();
+        pair.a.link.message(&[1; 60_000]).unwrap();
+        pair.a.region(60_000);
         match round % 3 {
             0 => {}
             1 => pair.b.link.close(),
             // A goodbye that has to wait behind what nobody reads.
             _ => {
                 for _ in 0..20 {
-                    pair.a.link.message(&[2; 60_000], &[]).unwrap();
+                    pair.a.link.message(&[2; 60_000]).unwrap();
                 }
                 pair.a.link.close();
             }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use weft_transport::conformance::{Events, Received, deadline};
 use weft_transport::{
-    EndpointId, Link, LinkError, LinkEvents, Local, POOL_HEADER, Signal, Sleep, Transport, Woken,
+    EndpointId, Iovec, Link, LinkError, LinkEvents, Local, POOL_HEADER, RegionKey, Signal, Sleep,
+    Submission, Transport, Woken,
 };
 use weft_transport_shm::ShmTransport;
 
@@ -169,14 +170,15 @@ fn echo(mut side: Side) {
             offset: FLAG,
             value,
         };
-        side.link.put(0, DATA, &[bytes], Some(signal)).unwrap();
+        let echoed = (side.link).inject(RegionKey::POOL, DATA, bytes, Some(signal));
+        echoed.unwrap();
     }
     side.message();
     side.link.close();
 }
 
 fn hold(side: &Side, message: &str) -> ! {
-    side.link.message(message.as_bytes(), &[]).unwrap();
+    side.link.message(message.as_bytes()).unwrap();
     pause()
 }
 
@@ -203,14 +205,17 @@ fn fork_a_child() -> i32 {
 /// Puts, signals, messages and mail without end.
 fn flood(side: &Side) {
     let bytes = vec![7; 100_000];
+    // SAFETY: the vector lives as long as the process.
+    let source = [unsafe { Iovec::new(bytes.as_ptr(), bytes.len()) }];
     for value in 1.. {
         let signal = Signal {
             offset: FLAG,
             value,
         };
-        let _ = side.link.put(0, DATA, &[&bytes], Some(signal)).unwrap();
+        let put = (side.link).put(RegionKey::POOL, DATA, &source, Some(signal));
+        put.unwrap();
         match value % 8 {
-            0 => side.link.message(&value.to_le_bytes(), &[]).unwrap(),
+            0 => side.link.message(&value.to_le_bytes()).unwrap(),
             _ => side.link.mail(&[&value.to_le_bytes()]).unwrap(),
         }
         side.link.flush().unwrap();
@@ -265,14 +270,16 @@ fn two_processes_play_ping_pong() {
             offset: FLAG,
             value,
         };
-        side.link
-            .put(0, DATA, &[&bytes[..10], &bytes[10..]], Some(signal))
-            .unwrap();
+        // SAFETY: operations over shared memory are done at once.
+        let source =
+            [&bytes[..10], &bytes[10..]].map(|b| unsafe { Iovec::new(b.as_ptr(), b.len()) });
+        let put = (side.link).put(RegionKey::POOL, DATA, &source, Some(signal));
+        assert_eq!(put.unwrap(), Submission::Done);
         side.sleep_until("pong", |side| side.word(FLAG) == value);
         let last = side.word(DATA + 56);
         assert_eq!(last, u64::from_ne_bytes([value as u8; 8]));
     }
-    side.link.message(b"seen", &[]).unwrap();
+    side.link.message(b"seen").unwrap();
     side.sleep_until("goodbye", |side| side.received.end.is_some());
     assert!(
         matches!(side.received.end, Some(LinkError::Left)),
@@ -287,11 +294,9 @@ fn a_killed_process_is_gone_at_once() {
     assert_eq!(side.message(), "ready");
     check_death_is_seen(&mut side, &mut peer);
     // Its memory is still there: a late write meets it.
-    let memory = side.link.memory().unwrap();
-    // SAFETY: the link keeps the peer's pool mapped.
-    let byte = unsafe { memory.base.add(memory.len - 1) };
-    // SAFETY: as above.
-    assert_eq!(unsafe { byte.read_volatile() }, 0);
+    let memory = side.link.memory(RegionKey::POOL).unwrap();
+    let last = memory.word(memory.len() - 8);
+    assert_eq!(last.load(Ordering::Relaxed), 0);
 }
 
 /// The child inherited the socket. It must not keep it open.

@@ -63,7 +63,7 @@ pub(crate) fn watch(connection: &Arc<Connection>, peer_timeout: Duration) {
 
 /// Sends what is queued and a goodbye, and ends the connection once the peer has it.
 pub(crate) fn say_goodbye(connection: Arc<Connection>, mut outgoing: Outgoing) {
-    outgoing.abandon_all();
+    outgoing.cancel_all();
     let mut send = |slices: &[io::IoSlice<'_>]| connection.socket.send(slices);
     if outgoing.frame(&Frame::Goodbye, &[], &mut send).is_err() {
         return;
@@ -79,9 +79,8 @@ pub(crate) fn say_goodbye(connection: Arc<Connection>, mut outgoing: Outgoing) {
     }
 }
 
-/// Waits until the goodbyes of all links that were closed are sent and taken, for `patience` at most. A process that ends at
-/// once would take them with it, and its peers would see a death.
-pub fn settle(patience: Duration) {
+/// See [`weft_transport::Transport::drain`].
+pub(crate) fn drain(patience: Duration) {
     let until = Instant::now() + patience;
     let open = || {
         lock()

@@ -6,8 +6,8 @@
 //! | bytes  | field                                    | put | signal | message | goodbye |
 //! |--------|------------------------------------------|-----|--------|---------|---------|
 //! | 0..4   | kind                                     | 1   | 2      | 3       | 4       |
-//! | 4..8   | reserved                                 | 0   | 0      | 0       | 0       |
-//! | 8..16  | offset in the receiver's pool            | yes | 0      | 0       | 0       |
+//! | 4..8   | region of the receiver's                 | yes | 0      | 0       | 0       |
+//! | 8..16  | offset in it                             | yes | 0      | 0       | 0       |
 //! | 16..24 | bytes of payload                         | yes | 0      | yes     | 0       |
 //! | 24..32 | signal's offset, all ones for no signal  | yes | yes    | all ones | all ones |
 //! | 32..40 | signal's value, 0 for no signal          | yes | yes    | 0       | 0       |
@@ -15,20 +15,19 @@
 
 use std::ops::Range;
 
-use weft_transport::Signal;
+use weft_transport::{MESSAGE_BYTES_MAX, RegionKey, Signal};
 
 /// Bytes of every header.
 pub(crate) const HEADER_BYTES: usize = 40;
-/// The longest control message.
-pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 const NO_SIGNAL: u64 = u64::MAX;
 
 /// A header, understood.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Frame {
-    /// The payload goes to this range of the receiver's pool; then the signal is stored.
+    /// The payload goes to this range of a region of the receiver's; then the signal is stored.
     Put {
+        region: u32,
         range: Range<u64>,
         signal: Option<Signal>,
     },
@@ -41,9 +40,25 @@ pub(crate) enum Frame {
 }
 
 impl Frame {
+    /// A put into a region that [`is_named`].
+    pub(crate) fn put(region: RegionKey, range: Range<u64>, signal: Option<Signal>) -> Frame {
+        Frame::Put {
+            region: region.0 as u32,
+            range,
+            signal,
+        }
+    }
+
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let (kind, offset, bytes, signal) = match self {
-            Frame::Put { range, signal } => (1, range.start, range.end - range.start, *signal),
+            Frame::Put {
+                region,
+                range,
+                signal,
+            } => {
+                let kind = 1 | u64::from(*region) << 32;
+                (kind, range.start, range.end - range.start, *signal)
+            }
             Frame::Signal(signal) => (2, 0, 0, Some(*signal)),
             Frame::Message { bytes } => (3, 0, *bytes as u64, None),
             Frame::Goodbye => (4, 0, 0, None),
@@ -67,13 +82,18 @@ impl Frame {
             (NO_SIGNAL, _) => return Err("a value without a signal"),
             (offset, value) => Some(Signal { offset, value }),
         };
+        let (kind, region) = (kind as u32, (kind >> 32) as u32);
         match (kind, offset, bytes, signal) {
             (1, _, 0, _) => Err("a put of nothing"),
             (1, start, bytes, signal) => {
                 let end = start.checked_add(bytes).ok_or("a put beyond all memory")?;
-                let range = start..end;
-                Ok(Frame::Put { range, signal })
+                Ok(Frame::Put {
+                    region,
+                    range: start..end,
+                    signal,
+                })
             }
+            _ if region != 0 => Err("a region without a put"),
             (2, 0, 0, Some(signal)) => Ok(Frame::Signal(signal)),
             (3, 0, bytes, None) if bytes <= MESSAGE_BYTES_MAX as u64 => Ok(Frame::Message {
                 bytes: bytes as usize,
@@ -82,6 +102,11 @@ impl Frame {
             _ => Err("a frame of no known form"),
         }
     }
+}
+
+/// Whether a frame can name a region: keys are counted from 0.
+pub(crate) fn is_named(region: RegionKey) -> bool {
+    u32::try_from(region.0).is_ok()
 }
 
 #[cfg(test)]
@@ -94,12 +119,17 @@ mod tests {
         let signal =
             || (0..u64::MAX, any::<u64>()).prop_map(|(offset, value)| Signal { offset, value });
         prop_oneof![
-            (any::<u32>(), 1..u32::MAX, prop::option::of(signal())).prop_map(
-                |(start, bytes, signal)| Frame::Put {
+            (
+                any::<u32>(),
+                any::<u32>(),
+                1..u32::MAX,
+                prop::option::of(signal())
+            )
+                .prop_map(|(region, start, bytes, signal)| Frame::Put {
+                    region,
                     range: u64::from(start)..u64::from(start) + u64::from(bytes),
                     signal,
-                }
-            ),
+                }),
             signal().prop_map(Frame::Signal),
             (0..=MESSAGE_BYTES_MAX).prop_map(|bytes| Frame::Message { bytes }),
             Just(Frame::Goodbye),
@@ -108,7 +138,15 @@ mod tests {
 
     /// Headers that are nearly right, so that every field's check is reached.
     fn headers() -> impl Strategy<Value = [u8; HEADER_BYTES]> {
-        let word = || prop_oneof![Just(0), Just(u64::MAX), 0..5_u64, any::<u64>()];
+        let word = || {
+            prop_oneof![
+                Just(0),
+                Just(u64::MAX),
+                0..5_u64,
+                Just(1 | 7 << 32),
+                any::<u64>()
+            ]
+        };
         [word(), word(), word(), word(), word()].prop_map(|words| {
             let mut header = [0; HEADER_BYTES];
             for (at, word) in words.iter().enumerate() {

@@ -7,7 +7,7 @@
 use weft_transport::EndpointId;
 
 const MAGIC: [u8; 8] = *b"weft-tcp";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 pub(crate) const HELLO_BYTES: usize = 76;
 pub(crate) const REPLY_BYTES: usize = 12;

@@ -1,4 +1,5 @@
-//! What comes in on a link: frames are parsed, payloads go straight to their place in the pool, nothing is believed.
+//! What comes in on a link: frames are parsed, payloads go straight to their place in a region,
+//! nothing is believed.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut, Read};
@@ -6,10 +7,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weft_transport::{LinkError, Segment, Signal};
+use weft_transport::{Grants, LinkError, RegionKey, Regions, Signal};
 
 use crate::frame::{Frame, HEADER_BYTES};
-use crate::ranges::Ranges;
 
 const STAGE_BYTES: usize = 64 << 10;
 
@@ -30,6 +30,7 @@ enum Expecting {
     Header,
     /// The rest of a put: this range, unless its grant was taken back.
     Payload {
+        region: RegionKey,
         range: Range<u64>,
         wanted: bool,
         signal: Option<Signal>,
@@ -43,14 +44,12 @@ enum Expecting {
 
 /// The receiving half of a link.
 ///
-/// Invariants: only offsets in `granted` are written. `granted` is part of `ever`. The bytes in `stage[start..end]` have
-/// come from the connection and are not understood yet; after each step that is not [`Step::Message`], they are less
-/// than what is expected next.
+/// Invariants: only what `grants` allows is written. The bytes in `stage[start..end]` have come
+/// from the connection and are not understood yet; after each step that is not [`Step::Message`],
+/// they are less than what is expected next.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    pool: Arc<Segment>,
-    granted: Ranges,
-    ever: Ranges,
+    grants: Grants,
     stage: Box<[u8]>,
     start: usize,
     end: usize,
@@ -64,11 +63,9 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    pub(crate) fn new(pool: Arc<Segment>) -> Self {
+    pub(crate) fn new(regions: Arc<Regions>) -> Self {
         Self {
-            pool,
-            granted: Ranges::default(),
-            ever: Ranges::default(),
+            grants: Grants::new(regions),
             stage: vec![0; STAGE_BYTES].into(),
             start: 0,
             end: 0,
@@ -79,27 +76,29 @@ impl Incoming {
         }
     }
 
-    pub(crate) fn grant(&mut self, range: Range<u64>) {
-        self.ever.insert(range.clone());
-        self.granted.insert(range);
+    pub(crate) fn grant(&mut self, region: RegionKey, range: Range<u64>) {
+        self.grants.grant(region, range);
     }
 
     /// After this returns, nothing is written there any more.
-    pub(crate) fn revoke(&mut self, range: Range<u64>) {
+    pub(crate) fn revoke(&mut self, region: RegionKey, range: Range<u64>) {
         if let Expecting::Payload {
+            region: into,
             range: coming,
             wanted,
             ..
         } = &mut self.expecting
+            && *into == region
             && coming.start < range.end
             && range.start < coming.end
         {
             *wanted = false;
         }
-        self.granted.remove(range);
+        self.grants.revoke(region, range);
     }
 
-    /// Understands what has come so far, up to the end of a message; then, if that was everything, reads once more.
+    /// Understands what has come so far, up to the end of a message; then, if that was everything,
+    /// reads once more.
     pub(crate) fn step(&mut self, connection: &mut impl Read) -> Result<Step, LinkError> {
         if self.parse()? {
             return Ok(Step::Message);
@@ -131,35 +130,47 @@ impl Incoming {
         })
     }
 
-    /// Reads what is expected into its place and what follows into the stage. Returns how much came and how much could have.
+    /// Reads what is expected into its place and what follows into the stage. Returns how much came
+    /// and how much could have.
     fn read(&mut self, connection: &mut impl Read) -> io::Result<(usize, usize)> {
         self.make_room();
         let free = &mut self.stage[self.end..];
-        let (bytes, direct, room) = match &mut self.expecting {
-            Expecting::Payload {
-                range,
-                wanted: true,
-                ..
-            } => {
-                let start = self.pool.at(range).expect("granted ranges are in the pool");
-                let direct = (range.end - range.start) as usize;
-                // SAFETY: the range lies within the mapped pool and is granted to this peer alone; the owner reads it only
-                // after the signal that follows the payload.
-                let place = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), direct) };
-                let room = direct + free.len();
-                let mut slices = [IoSliceMut::new(place), IoSliceMut::new(free)];
-                let bytes = connection.read_vectored(&mut slices)?;
-                let direct = bytes.min(direct);
-                range.start += direct as u64;
-                (bytes, direct, room)
-            }
-            _ => {
-                let room = free.len();
-                (connection.read(free)?, 0, room)
-            }
+        let Expecting::Payload {
+            region,
+            range,
+            wanted: true,
+            ..
+        } = &mut self.expecting
+        else {
+            let (room, bytes) = (free.len(), connection.read(free)?);
+            self.end += bytes;
+            return Ok((bytes, room));
         };
+        let direct = (range.end - range.start) as usize;
+        let room = direct + free.len();
+        let read = self.grants.regions().with(*region, |segment| {
+            let start = segment.at(range).expect("granted ranges are in the region");
+            // SAFETY: the range lies within the mapped region and is granted to this peer alone;
+            // the owner reads it only after the signal that follows the payload.
+            let place = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), direct) };
+            connection.read_vectored(&mut [IoSliceMut::new(place), IoSliceMut::new(free)])
+        });
+        let Some(bytes) = read.transpose()? else {
+            // The region was withdrawn.
+            self.unwanted();
+            return Err(io::ErrorKind::Interrupted.into());
+        };
+        let direct = bytes.min(direct);
+        range.start += direct as u64;
         self.end += bytes - direct;
         Ok((bytes, room))
+    }
+
+    /// What is still to come of the payload is dropped.
+    fn unwanted(&mut self) {
+        if let Expecting::Payload { wanted, .. } = &mut self.expecting {
+            *wanted = false;
+        }
     }
 
     fn make_room(&mut self) {
@@ -179,7 +190,7 @@ impl Incoming {
                     let Some(header) = self.stage[self.start..self.end].first_chunk() else {
                         return Ok(false);
                     };
-                    let frame = Frame::decode(header).map_err(|what| protocol(what, None))?;
+                    let frame = Frame::decode(header).map_err(protocol)?;
                     self.start += HEADER_BYTES;
                     self.begin(frame)?;
                 }
@@ -206,9 +217,15 @@ impl Incoming {
 
     fn begin(&mut self, frame: Frame) -> Result<(), LinkError> {
         match frame {
-            Frame::Put { range, signal } => {
+            Frame::Put {
+                region,
+                range,
+                signal,
+            } => {
+                let region = RegionKey(region.into());
                 self.expecting = Expecting::Payload {
-                    wanted: self.may_write(&range)?,
+                    wanted: self.grants.allow(region, &range)?,
+                    region,
                     range,
                     signal,
                 };
@@ -226,6 +243,7 @@ impl Incoming {
     /// Moves staged bytes to their place; true if the payload is complete.
     fn take_payload(&mut self) -> Result<bool, LinkError> {
         let Expecting::Payload {
+            region,
             range,
             wanted,
             signal,
@@ -236,14 +254,18 @@ impl Incoming {
         let left = range.end - range.start;
         let taken = left.min((self.end - self.start) as u64) as usize;
         if *wanted && taken > 0 {
-            let place = self.pool.at(range).expect("granted ranges are in the pool");
             let staged = &self.stage[self.start..self.start + taken];
-            // SAFETY: as in `read`: the range lies within the pool and is this peer's alone until its signal.
-            unsafe {
-                place
-                    .as_ptr()
-                    .copy_from_nonoverlapping(staged.as_ptr(), taken)
-            };
+            let copied = self.grants.regions().with(*region, |segment| {
+                let place = segment.at(range).expect("granted ranges are in the region");
+                // SAFETY: as in `read`: the range lies within the region and is this peer's alone
+                // until its signal.
+                unsafe {
+                    place
+                        .as_ptr()
+                        .copy_from_nonoverlapping(staged.as_ptr(), taken)
+                };
+            });
+            *wanted = copied.is_some();
         }
         self.start += taken;
         range.start += taken as u64;
@@ -258,42 +280,22 @@ impl Incoming {
 
     fn store(&mut self, signal: Signal) -> Result<(), LinkError> {
         let Some(end) = signal.offset.checked_add(8) else {
-            return Err(protocol("a signal beyond all memory", None));
+            return Err(protocol("a signal beyond all memory"));
         };
-        let range = signal.offset..end;
-        let Some(word) = self.pool.checked_word(signal.offset) else {
-            return Err(protocol(
-                "a signal that is not an aligned word",
-                Some(&range),
-            ));
-        };
-        if self.may_write(&range)? {
-            word.store(signal.value, Ordering::Release);
+        if !signal.offset.is_multiple_of(8) {
+            return Err(protocol("a signal that is not an aligned word"));
+        }
+        if self.grants.allow(RegionKey::POOL, &(signal.offset..end))? {
+            self.grants.regions().with(RegionKey::POOL, |pool| {
+                let word = pool.word(signal.offset);
+                word.store(signal.value, Ordering::Release);
+            });
             self.signalled = true;
         }
         Ok(())
     }
-
-    /// Whether to write there: false for a range that is no longer granted, an error for one that never was.
-    fn may_write(&self, range: &Range<u64>) -> Result<bool, LinkError> {
-        if self.pool.contains(range) {
-            if self.granted.covers(range) {
-                return Ok(true);
-            }
-            if self.ever.covers(range) {
-                return Ok(false);
-            }
-        }
-        Err(protocol(
-            "a write where it was granted nothing",
-            Some(range),
-        ))
-    }
 }
 
-fn protocol(what: &str, range: Option<&Range<u64>>) -> LinkError {
-    LinkError::Protocol(match range {
-        Some(range) => format!("{what} ({}..{})", range.start, range.end),
-        None => what.into(),
-    })
+fn protocol(what: &str) -> LinkError {
+    LinkError::Protocol(what.into())
 }

@@ -2,7 +2,7 @@
 //!
 //! An endpoint listens on one port, on the network that the rendezvous chooses. A connection begins with a handshake that proves
 //! that the caller got the address from the rendezvous; then it carries frames. The receiver believes nothing: it
-//! writes only where this very peer was granted a range of its pool.
+//! writes only where this very peer was granted a range of a region.
 
 mod address;
 mod caretaker;
@@ -13,13 +13,11 @@ mod interface;
 mod link;
 mod listener;
 mod outgoing;
-mod ranges;
 mod socket;
 #[cfg(test)]
 mod traffic_tests;
 mod transport;
 
-pub use caretaker::settle;
 pub use interface::Interface;
 pub use socket::{connect, listen};
 pub use transport::{TcpOptions, TcpTransport};

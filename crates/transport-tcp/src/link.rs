@@ -3,19 +3,31 @@
 use std::io;
 use std::net::Shutdown;
 use std::ops::Range;
-use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_transport::{
-    Bell, EndpointId, Inbox, Kind, Link, LinkError, Local, PeerMemory, Progress, Signal,
+    Bell, Capabilities, EndpointId, INJECT_BYTES_MAX, Inbox, Iovec, Kind, Link, LinkError,
+    Liveness, Local, MESSAGE_BYTES_MAX, Progress, RegionKey, Regions, Segment, Signal, Submission,
+    Ticket,
 };
 
 use crate::caretaker;
-use crate::frame::{Frame, MESSAGE_BYTES_MAX};
+use crate::frame::{self, Frame};
 use crate::incoming::{Incoming, Step};
 use crate::outgoing::Outgoing;
 use crate::socket::Socket;
+
+/// What links over TCP can do.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    maps: false,
+    get: false,
+    atomics: false,
+    needs_registration: false,
+    manual_progress: true,
+    liveness: Liveness::Presumed,
+};
 
 /// A call to `receive` stops after about this much, so that other links get their turn.
 const RECEIVED_BYTES_MAX: usize = 2 << 20;
@@ -74,13 +86,15 @@ impl Connection {
 
 /// A link over TCP.
 ///
-/// Lock order: `turn`, then `outgoing`, then `incoming`, then the connection's fate. No lock but `turn` is held while an
-/// inbox is called.
+/// Lock order: `turn`, then `outgoing`, then `incoming`, then the connection's fate. No lock but
+/// `turn` is held while an inbox is called.
 pub(crate) struct TcpLink {
     peer: EndpointId,
     bell: Arc<Bell>,
     connection: Arc<Connection>,
     outgoing: Mutex<Outgoing>,
+    /// The lowest ticket that is under way, or the next one there will be.
+    first_under_way: AtomicU64,
     incoming: Mutex<Incoming>,
     /// Held by the thread that receives, so that messages are delivered in order.
     turn: Mutex<()>,
@@ -91,6 +105,7 @@ impl TcpLink {
     /// A link over a connection whose handshake is done.
     pub(crate) fn new(
         local: &Local,
+        regions: &Arc<Regions>,
         peer: EndpointId,
         socket: Socket,
         peer_timeout: std::time::Duration,
@@ -105,13 +120,15 @@ impl TcpLink {
             bell: local.bell.clone(),
             connection,
             outgoing: Mutex::default(),
-            incoming: Mutex::new(Incoming::new(local.pool.clone())),
+            first_under_way: AtomicU64::new(1),
+            incoming: Mutex::new(Incoming::new(regions.clone())),
             turn: Mutex::new(()),
             closed: AtomicBool::new(false),
         })
     }
 
-    /// Runs something that sends, if the link is good. Where sending fails, finds out what became of the peer.
+    /// Runs something that sends, if the link is good. Where sending fails, finds out what became
+    /// of the peer.
     fn sending<T>(
         &self,
         action: impl FnOnce(
@@ -122,10 +139,14 @@ impl TcpLink {
         let mut outgoing = lock(&self.outgoing);
         self.connection.check()?;
         let mut send = |slices: &[io::IoSlice<'_>]| self.connection.socket.send(slices);
-        action(&mut outgoing, &mut send).map_err(|error| self.explain(error))
+        let result = action(&mut outgoing, &mut send);
+        let first = outgoing.first_under_way();
+        self.first_under_way.store(first.0, Ordering::Release);
+        result.map_err(|error| self.explain(error))
     }
 
-    /// After sending failed: what was received before may hold a goodbye, and then the peer left rather than died.
+    /// After sending failed: what was received before may hold a goodbye, and then the peer left
+    /// rather than died.
     fn explain(&self, error: io::Error) -> LinkError {
         let mut incoming = lock(&self.incoming);
         loop {
@@ -202,31 +223,12 @@ impl Link for TcpLink {
         self.peer
     }
 
-    fn memory(&self) -> Option<PeerMemory> {
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn memory(&self, _region: RegionKey) -> Option<Arc<Segment>> {
         None
-    }
-
-    fn put(
-        &self,
-        token: u64,
-        offset: u64,
-        pieces: &[&[u8]],
-        signal: Option<Signal>,
-    ) -> Result<Progress, LinkError> {
-        let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        if offset.checked_add(bytes).is_none() {
-            return Err(invalid("the put reaches beyond all memory"));
-        }
-        signal.map_or(Ok(()), check_signal)?;
-        match (bytes, signal) {
-            (0, None) => self.connection.check().map(|()| Progress::Done),
-            (0, Some(signal)) => self.signal(signal).map(|()| Progress::Done),
-            _ => self.sending(|outgoing, send| outgoing.put(token, offset, pieces, signal, send)),
-        }
-    }
-
-    fn abandon(&self, token: u64) {
-        lock(&self.outgoing).abandon(token);
     }
 
     fn signal(&self, signal: Signal) -> Result<(), LinkError> {
@@ -234,12 +236,61 @@ impl Link for TcpLink {
         self.sending(|outgoing, send| outgoing.frame(&Frame::Signal(signal), &[], send))
     }
 
-    fn message(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), LinkError> {
+    fn inject(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        bytes: &[u8],
+        signal: Option<Signal>,
+    ) -> Result<(), LinkError> {
+        if bytes.len() > INJECT_BYTES_MAX {
+            return Err(invalid("more bytes than can be injected"));
+        }
+        let len = bytes.len() as u64;
+        check_put(region, offset, len, signal)?;
+        match (len, signal) {
+            (0, None) => self.connection.check(),
+            (0, Some(signal)) => self.signal(signal),
+            _ => {
+                let frame = Frame::put(region, offset..offset + len, signal);
+                self.sending(|outgoing, send| outgoing.frame(&frame, bytes, send))
+            }
+        }
+    }
+
+    fn put(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        pieces: &[Iovec],
+        signal: Option<Signal>,
+    ) -> Result<Submission, LinkError> {
+        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
+        check_put(region, offset, len, signal)?;
+        if len == 0 {
+            let injected = self.inject(region, offset, &[], signal);
+            return injected.map(|()| Submission::Done);
+        }
+        self.sending(|outgoing, send| outgoing.put((region, offset), pieces, signal, send))
+    }
+
+    fn completed(&self, ticket: Ticket) -> Result<bool, LinkError> {
+        if ticket.0 < self.first_under_way.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        self.connection.check().map(|()| false).inspect_err(|_| {
+            // Whoever was sending when the link ended has stopped when it lets go of this.
+            drop(lock(&self.outgoing));
+        })
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        lock(&self.outgoing).cancel(ticket);
+    }
+
+    fn message(&self, bytes: &[u8]) -> Result<(), LinkError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(invalid("a message of more than 64 KiB"));
-        }
-        if !descriptors.is_empty() {
-            return Err(invalid("descriptors cannot pass over TCP"));
         }
         let frame = Frame::Message { bytes: bytes.len() };
         self.sending(|outgoing, send| outgoing.frame(&frame, bytes, send))
@@ -254,23 +305,25 @@ impl Link for TcpLink {
     }
 
     fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
-        // Whoever holds the turn takes everything in; an inbox that calls back here finds it held by itself.
+        // Whoever holds the turn takes everything in; an inbox that calls back here finds it held
+        // by itself.
         let Ok(_turn) = self.turn.try_lock() else {
             return Ok(());
         };
         let mut budget = RECEIVED_BYTES_MAX;
         while let Taken::Message(message) = self.take_in(&mut budget)? {
-            inbox.message(&message, Vec::new());
+            inbox.message(&message);
         }
         Ok(())
     }
 
-    fn grant(&self, range: Range<u64>) {
-        lock(&self.incoming).grant(range);
+    fn grant(&self, region: RegionKey, range: Range<u64>) -> Result<(), LinkError> {
+        lock(&self.incoming).grant(region, range);
+        Ok(())
     }
 
-    fn revoke(&self, range: Range<u64>) {
-        lock(&self.incoming).revoke(range);
+    fn revoke(&self, region: RegionKey, range: Range<u64>) {
+        lock(&self.incoming).revoke(region, range);
     }
 
     fn close(&self) {
@@ -296,6 +349,18 @@ impl Drop for TcpLink {
             self.connection.socket.shutdown(Shutdown::Both);
         }
     }
+}
+
+fn check_put(
+    region: RegionKey,
+    offset: u64,
+    len: u64,
+    signal: Option<Signal>,
+) -> Result<(), LinkError> {
+    if offset.checked_add(len).is_none() || !frame::is_named(region) {
+        return Err(invalid("the put reaches beyond all memory"));
+    }
+    signal.map_or(Ok(()), check_signal)
 }
 
 fn check_signal(signal: Signal) -> Result<(), LinkError> {

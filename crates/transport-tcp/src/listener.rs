@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::Registration;
-use weft_transport::{LinkEvents, Local};
+use weft_transport::{LinkEvents, Local, Regions};
 
 use crate::handshake::{HELLO_BYTES, Hello, Verdict};
 use crate::link::TcpLink;
-use crate::socket::{Socket, poll, poll_entry};
+use crate::socket::{Socket, SocketOptions, poll, poll_entry};
 
 /// Whoever has not said hello by then is dropped.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
@@ -24,8 +24,9 @@ const EXHAUSTION_PAUSE: Duration = Duration::from_millis(100);
 /// The listening sockets of one endpoint, all with the same port.
 pub(crate) struct Listener {
     pub(crate) local: Local,
+    pub(crate) regions: Arc<Regions>,
     pub(crate) events: Arc<dyn LinkEvents>,
-    pub(crate) peer_timeout: Duration,
+    pub(crate) options: SocketOptions,
     pub(crate) sockets: Arc<Vec<ListeningSocket>>,
     // Above the stream: it must be dropped first.
     pub(crate) _registration: Registration,
@@ -113,7 +114,7 @@ impl Listener {
 
     fn take_in(&mut self, stream: TcpStream) {
         // A connection that cannot be set up is dropped; its caller sees the end and tries again.
-        let Ok(socket) = Socket::new(stream, self.peer_timeout) else {
+        let Ok(socket) = Socket::new(stream, self.options) else {
             return;
         };
         if self.callers.len() >= CALLERS_MAX {
@@ -174,7 +175,8 @@ impl Listener {
         // The first few bytes on a connection always fit.
         let sent = caller.socket.send(&[io::IoSlice::new(&reply)]);
         if verdict == Verdict::Accept && matches!(sent, Ok(bytes) if bytes == reply.len()) {
-            let link = TcpLink::new(local, peer, caller.socket, self.peer_timeout);
+            let timeout = self.options.peer_timeout;
+            let link = TcpLink::new(local, &self.regions, peer, caller.socket, timeout);
             self.events.connected(link);
         }
     }

@@ -1,15 +1,17 @@
-//! What is on its way out of a link: small frames are copied and go out together, a big put goes out of the caller's memory.
-#![forbid(unsafe_code)]
+//! What is on its way out of a link: small frames are copied and go out together, big puts go out
+//! of the caller's memory.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-use weft_transport::{Progress, Signal};
+use weft_transport::{Iovec, Progress, RegionKey, Signal, Submission, Ticket};
 
 use crate::frame::{Frame, HEADER_BYTES};
 
 /// Puts up to this size are copied.
 const COPIED_BYTES_MAX: u64 = 2 << 10;
+/// Puts that can be under way. Many are of no use: one stream carries them one behind the other.
+const PUTS_MAX: usize = 16;
 /// Copied frames go out without being asked once there are this many bytes of them.
 const COALESCED_BYTES_MAX: usize = 64 << 10;
 /// One call sends about this much at most, so that other links get their turn.
@@ -24,86 +26,93 @@ pub(crate) type Send<'a> = &'a mut dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize
 /// A put whose payload is being sent.
 #[derive(Debug)]
 struct Put {
-    token: u64,
-    bytes: u64,
-    sent: u64,
-    abandoned: bool,
-    /// Its signal is the first frame of [`Outgoing::behind`].
+    ticket: Ticket,
+    /// What is left to send. A cancelled put has none, and sends zeros instead.
+    pieces: VecDeque<Iovec>,
+    /// How much of the first piece is sent.
+    skip: usize,
+    left: u64,
+    /// Frames that leave behind the payload. The first is the put's signal, if it has one and is
+    /// not cancelled.
+    behind: VecDeque<u8>,
     signals: bool,
 }
 
-/// Bytes leave in this order: `ready`, the payload of `put`, `behind`.
-///
-/// Invariant: without a put, nothing is behind it.
+/// Bytes leave in this order: `ready`, then for each put its payload and what is behind it.
 #[derive(Default, Debug)]
 pub(crate) struct Outgoing {
     ready: VecDeque<u8>,
-    put: Option<Put>,
-    behind: VecDeque<u8>,
+    puts: VecDeque<Put>,
+    tickets: u64,
+    /// An empty queue, for what is behind the next put.
+    spare: VecDeque<u8>,
 }
 
 impl Outgoing {
     /// See [`weft_transport::Link::put`]; `pieces` are not empty.
     pub(crate) fn put(
         &mut self,
-        token: u64,
-        offset: u64,
-        pieces: &[&[u8]],
+        (region, offset): (RegionKey, u64),
+        pieces: &[Iovec],
         signal: Option<Signal>,
         send: Send<'_>,
-    ) -> io::Result<Progress> {
-        if self
-            .put
-            .as_ref()
-            .is_some_and(|put| put.token != token || put.abandoned)
-        {
-            self.advance(&[], send)?;
-            if self.put.is_some() {
-                return Ok(Progress::Pending);
+    ) -> io::Result<Submission> {
+        let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let range = offset..offset + bytes;
+        if bytes <= COPIED_BYTES_MAX {
+            self.push(&Frame::put(region, range, signal).encode());
+            for piece in pieces {
+                // SAFETY: whoever made the piece has promised that it can be read now.
+                self.push(unsafe { std::slice::from_raw_parts(piece.start(), piece.len()) });
             }
+            self.send_if_many(send)?;
+            return Ok(Submission::Done);
         }
-        if self.put.is_none() {
-            let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-            let range = offset..offset + bytes;
-            if bytes <= COPIED_BYTES_MAX {
-                self.push(&Frame::Put { range, signal }.encode());
-                pieces.iter().for_each(|piece| self.push(piece));
-                self.send_if_many(send)?;
-                return Ok(Progress::Done);
-            }
-            self.push(
-                &Frame::Put {
-                    range,
-                    signal: None,
-                }
-                .encode(),
-            );
-            self.begin(token, bytes, signal);
+        if self.puts.len() >= PUTS_MAX {
+            return Ok(Submission::Full);
         }
-        self.advance(pieces, send)?;
-        Ok(match self.put {
-            Some(_) => Progress::Pending,
-            None => Progress::Done,
+        self.push(&Frame::put(region, range, None).encode());
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        let mut behind = std::mem::take(&mut self.spare);
+        if let Some(signal) = signal {
+            behind.extend(Frame::Signal(signal).encode());
+        }
+        self.puts.push_back(Put {
+            ticket,
+            pieces: pieces.iter().copied().filter(|p| !p.is_empty()).collect(),
+            skip: 0,
+            left: bytes,
+            behind,
+            signals: signal.is_some(),
+        });
+        if self.puts.len() == 1 {
+            self.advance(send)?;
+        }
+        Ok(match self.is_under_way(ticket) {
+            true => Submission::UnderWay(ticket),
+            false => Submission::Done,
         })
     }
 
-    pub(crate) fn abandon(&mut self, token: u64) {
-        match &mut self.put {
-            Some(put) if put.token == token && !put.abandoned => {
-                put.abandoned = true;
-                if put.signals {
-                    self.behind.drain(..HEADER_BYTES);
-                }
-            }
-            _ => {}
+    /// All puts with lower tickets are complete.
+    pub(crate) fn first_under_way(&self) -> Ticket {
+        let first = self.puts.front().map(|put| put.ticket);
+        first.unwrap_or(Ticket(self.tickets + 1))
+    }
+
+    fn is_under_way(&self, ticket: Ticket) -> bool {
+        ticket.0 >= self.first_under_way().0
+    }
+
+    pub(crate) fn cancel(&mut self, ticket: Ticket) {
+        if let Some(put) = self.puts.iter_mut().find(|put| put.ticket == ticket) {
+            put.cancel();
         }
     }
 
-    /// Abandons whatever is under way.
-    pub(crate) fn abandon_all(&mut self) {
-        if let Some(token) = self.put.as_ref().map(|put| put.token) {
-            self.abandon(token);
-        }
+    pub(crate) fn cancel_all(&mut self) {
+        self.puts.iter_mut().for_each(Put::cancel);
     }
 
     pub(crate) fn frame(
@@ -117,27 +126,14 @@ impl Outgoing {
         self.send_if_many(send)
     }
 
-    /// Sends what can go without a caller's payload.
+    /// Sends what can go.
     pub(crate) fn flush(&mut self, send: Send<'_>) -> io::Result<Progress> {
-        self.advance(&[], send)
-    }
-
-    fn begin(&mut self, token: u64, bytes: u64, signal: Option<Signal>) {
-        self.put = Some(Put {
-            token,
-            bytes,
-            sent: 0,
-            abandoned: false,
-            signals: signal.is_some(),
-        });
-        if let Some(signal) = signal {
-            self.behind.extend(Frame::Signal(signal).encode());
-        }
+        self.advance(send)
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        let queue = match self.put {
-            Some(_) => &mut self.behind,
+        let queue = match self.puts.back_mut() {
+            Some(put) => &mut put.behind,
             None => &mut self.ready,
         };
         queue.extend(bytes);
@@ -145,17 +141,18 @@ impl Outgoing {
 
     fn send_if_many(&mut self, send: Send<'_>) -> io::Result<()> {
         if self.ready.len() >= COALESCED_BYTES_MAX {
-            self.advance(&[], send)?;
+            self.advance(send)?;
         }
         Ok(())
     }
 
-    /// Sends until everything is sent, the connection takes no more, or it is time to let others have a turn.
-    fn advance(&mut self, pieces: &[&[u8]], send: Send<'_>) -> io::Result<Progress> {
+    /// Sends until everything is sent, the connection takes no more, or it is time to let others
+    /// have a turn.
+    fn advance(&mut self, send: Send<'_>) -> io::Result<Progress> {
         let mut sent = 0;
         while sent < CALL_BYTES_MAX {
             let mut slices = Slices::default();
-            self.collect(pieces, &mut slices);
+            self.collect(&mut slices);
             if slices.count == 0 {
                 break;
             }
@@ -169,53 +166,76 @@ impl Outgoing {
                 Err(error) => return Err(error),
             }
         }
-        Ok(match self.put {
-            None if self.ready.is_empty() => Progress::Done,
-            _ => Progress::Pending,
+        Ok(match self.puts.is_empty() && self.ready.is_empty() {
+            true => Progress::Done,
+            false => Progress::Pending,
         })
     }
 
-    /// What goes next, as far as it is known and fits into one system call.
-    fn collect<'a>(&'a self, pieces: &[&'a [u8]], slices: &mut Slices<'a>) {
+    /// What goes next, as far as it fits into one system call.
+    fn collect<'a>(&'a self, slices: &mut Slices<'a>) {
         slices.add_queue(&self.ready);
-        if let Some(put) = &self.put {
-            let mut left = put.bytes - put.sent;
-            if put.abandoned {
-                while left > 0 && !slices.full() {
-                    let zeros = left.min(ZEROS.len() as u64);
-                    slices.add(&ZEROS[..zeros as usize]);
-                    left -= zeros;
-                }
-            } else {
-                let mut skip = put.sent;
-                for piece in pieces {
-                    let skipped = skip.min(piece.len() as u64);
-                    skip -= skipped;
-                    let rest = &piece[skipped as usize..];
-                    if slices.add(rest) {
-                        left -= rest.len() as u64;
-                    }
-                }
-            }
-            if left > 0 {
-                return;
-            }
+        for put in &self.puts {
+            put.collect(slices);
+            slices.add_queue(&put.behind);
         }
-        slices.add_queue(&self.behind);
     }
 
     fn consume(&mut self, mut bytes: usize) {
-        let from_ready = bytes.min(self.ready.len());
-        self.ready.drain(..from_ready);
-        bytes -= from_ready;
-        let Some(put) = &mut self.put else { return };
-        let from_put = (bytes as u64).min(put.bytes - put.sent);
-        put.sent += from_put;
-        if put.sent == put.bytes && self.ready.is_empty() {
-            self.put = None;
-            std::mem::swap(&mut self.ready, &mut self.behind);
-            self.ready.drain(..bytes - from_put as usize);
+        loop {
+            let from_ready = bytes.min(self.ready.len());
+            self.ready.drain(..from_ready);
+            bytes -= from_ready;
+            let Some(put) = self.puts.front_mut().filter(|_| self.ready.is_empty()) else {
+                return;
+            };
+            bytes -= put.consume(bytes);
+            if put.left > 0 {
+                return;
+            }
+            if let Some(put) = self.puts.pop_front() {
+                self.spare = std::mem::replace(&mut self.ready, put.behind);
+            }
         }
+    }
+}
+
+impl Put {
+    fn cancel(&mut self) {
+        if std::mem::take(&mut self.signals) {
+            self.behind.drain(..HEADER_BYTES);
+        }
+        self.pieces.clear();
+    }
+
+    fn collect<'a>(&'a self, slices: &mut Slices<'a>) {
+        let (mut skip, mut left) = (self.skip, self.left);
+        for piece in &self.pieces {
+            let at = piece.start().wrapping_add(skip);
+            // SAFETY: whoever made the piece has promised that it can be read until the put is
+            // complete or cancelled: then it is not among the pieces any more.
+            let rest = unsafe { std::slice::from_raw_parts(at, piece.len() - skip) };
+            slices.add(rest);
+            left -= rest.len() as u64;
+            skip = 0;
+        }
+        while left > 0 && !slices.full {
+            let zeros = left.min(ZEROS.len() as u64);
+            slices.add(&ZEROS[..zeros as usize]);
+            left -= zeros;
+        }
+    }
+
+    /// Takes note that so much was sent, as far as it is the put's. Returns how much is.
+    fn consume(&mut self, bytes: usize) -> usize {
+        let mine = self.left.min(bytes as u64) as usize;
+        self.left -= mine as u64;
+        self.skip += mine;
+        while let Some(piece) = self.pieces.front().filter(|piece| piece.len() <= self.skip) {
+            self.skip -= piece.len();
+            self.pieces.pop_front();
+        }
+        mine
     }
 }
 
@@ -223,6 +243,8 @@ impl Outgoing {
 struct Slices<'a> {
     slices: [IoSlice<'a>; SLICES_MAX],
     count: usize,
+    /// Something did not fit: nothing that comes behind it may be added.
+    full: bool,
 }
 
 impl Default for Slices<'_> {
@@ -230,33 +252,28 @@ impl Default for Slices<'_> {
         Self {
             slices: [IoSlice::new(&[]); SLICES_MAX],
             count: 0,
+            full: false,
         }
     }
 }
 
 impl<'a> Slices<'a> {
-    fn full(&self) -> bool {
-        self.count == SLICES_MAX
-    }
-
-    /// Adds bytes if there is room, and says whether there was. No bytes need no room.
-    fn add(&mut self, bytes: &'a [u8]) -> bool {
+    /// Adds bytes if there is room. No bytes need no room.
+    fn add(&mut self, bytes: &'a [u8]) {
         if bytes.is_empty() {
-            return true;
+            return;
         }
-        if self.full() {
-            return false;
+        self.full |= self.count == SLICES_MAX;
+        if !self.full {
+            self.slices[self.count] = IoSlice::new(bytes);
+            self.count += 1;
         }
-        self.slices[self.count] = IoSlice::new(bytes);
-        self.count += 1;
-        true
     }
 
     fn add_queue(&mut self, queue: &'a VecDeque<u8>) {
         let (front, back) = queue.as_slices();
-        if self.add(front) {
-            self.add(back);
-        }
+        self.add(front);
+        self.add(back);
     }
 
     fn filled(&self) -> &[IoSlice<'a>] {

@@ -7,11 +7,19 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_transport::LinkError;
 use weft_transport::fork::Registration;
+use weft_transport::{LinkError, TrafficClass};
 
 /// How soon a blocking call notices that it has been cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(30);
+
+/// How connections are set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketOptions {
+    /// How long a vanished host may go unnoticed.
+    pub(crate) peer_timeout: Duration,
+    pub(crate) traffic_class: TrafficClass,
+}
 
 /// A connection. Forked children do not keep it open.
 #[derive(Debug)]
@@ -22,11 +30,12 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Takes over a connected stream. `peer_timeout`: how long a vanished host may go unnoticed.
-    pub(crate) fn new(stream: TcpStream, peer_timeout: Duration) -> io::Result<Self> {
+    /// Takes over a connected stream.
+    pub(crate) fn new(stream: TcpStream, options: SocketOptions) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        keep_alive(&stream, peer_timeout)?;
+        keep_alive(&stream, options.peer_timeout)?;
+        classify(&stream, options.traffic_class)?;
         Ok(Self {
             _registration: Registration::new(stream.as_fd())?,
             stream,
@@ -236,18 +245,69 @@ fn keep_alive(stream: &TcpStream, peer_timeout: Duration) -> io::Result<()> {
     let seconds = peer_timeout.as_secs().max(2);
     let interval = (seconds / 5).max(1);
     let idle = seconds.saturating_sub(interval * PROBES).max(1);
-    let set = |level: i32, option: i32, value: u64| {
-        let value = i32::try_from(value).unwrap_or(i32::MAX);
-        let bytes = size_of_val(&value) as libc::socklen_t;
-        let place = (&raw const value).cast();
-        // SAFETY: the value outlives the call and is as long as it says.
-        match unsafe { libc::setsockopt(stream.as_raw_fd(), level, option, place, bytes) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+    set(stream, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, idle)?;
+    set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, interval)?;
+    set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, PROBES)
+}
+
+/// Marks the packets with the code point (RFC 4594, RFC 8622) that networks commonly know the class by.
+fn classify(stream: &TcpStream, class: TrafficClass) -> io::Result<()> {
+    let code_point = match class {
+        TrafficClass::BestEffort => return Ok(()),
+        // LE, "lower effort".
+        TrafficClass::Bulk => 1,
+        // CS5, "signalling". Expedited forwarding is policed to the rates of telephones.
+        TrafficClass::LowLatency => 40,
     };
-    set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-    set(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, idle)?;
-    set(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, interval)?;
-    set(libc::IPPROTO_TCP, libc::TCP_KEEPCNT, PROBES)
+    match stream.local_addr()? {
+        SocketAddr::V4(_) => set(stream, libc::IPPROTO_IP, libc::IP_TOS, code_point << 2),
+        SocketAddr::V6(_) => set(
+            stream,
+            libc::IPPROTO_IPV6,
+            libc::IPV6_TCLASS,
+            code_point << 2,
+        ),
+    }
+}
+
+fn set(stream: &TcpStream, level: i32, option: i32, value: u64) -> io::Result<()> {
+    let value = i32::try_from(value).unwrap_or(i32::MAX);
+    let bytes = size_of_val(&value) as libc::socklen_t;
+    let place = (&raw const value).cast();
+    // SAFETY: the value outlives the call and is as long as it says.
+    match unsafe { libc::setsockopt(stream.as_raw_fd(), level, option, place, bytes) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The byte of the IP header that tells a connection's class.
+    fn mark(class: TrafficClass) -> i32 {
+        let listener = listen(("127.0.0.1", 0)).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let options = SocketOptions {
+            peer_timeout: Duration::from_secs(10),
+            traffic_class: class,
+        };
+        let socket = Socket::new(stream, options).unwrap();
+        let (mut value, mut bytes) = (0_i32, size_of::<i32>() as libc::socklen_t);
+        let (raw, place) = (socket.descriptor(), (&raw mut value).cast());
+        // SAFETY: the value is writable and as long as it says, and both outlive the call.
+        let got =
+            unsafe { libc::getsockopt(raw, libc::IPPROTO_IP, libc::IP_TOS, place, &mut bytes) };
+        assert_eq!(got, 0);
+        value
+    }
+
+    #[test]
+    fn packets_bear_their_class() {
+        assert_eq!(mark(TrafficClass::BestEffort), 0);
+        assert_eq!(mark(TrafficClass::Bulk), 1 << 2);
+        assert_eq!(mark(TrafficClass::LowLatency), 40 << 2);
+    }
 }

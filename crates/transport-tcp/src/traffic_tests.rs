@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
-use weft_transport::{LinkError, Progress, Segment, Signal};
+use weft_transport::{
+    Iovec, LinkError, Progress, RegionKey, Regions, Segment, Signal, Submission, Ticket,
+};
 
 use crate::frame::{Frame, HEADER_BYTES};
 use crate::incoming::{Incoming, Step};
@@ -80,8 +82,8 @@ enum Action {
         offset: u64,
         pieces: Vec<Vec<u8>>,
         signal: Option<Signal>,
-        /// Give up if it is not done after so many calls.
-        patience: usize,
+        /// Cancel it if it is under way when so many actions have followed.
+        patience: Option<usize>,
     },
     Signal(Signal),
     Message(Vec<u8>),
@@ -108,19 +110,25 @@ fn actions() -> impl Strategy<Value = Action> {
         let piece = || prop_oneof![bytes(0..300), bytes(0..20_000)];
         prop::collection::vec(piece(), 1..5)
     };
-    let put = (DATA, pieces(), prop::option::of(signals()), 1..60_usize).prop_filter_map(
-        "beyond the pool, or nothing",
-        |(offset, pieces, signal, patience)| {
-            let length: usize = pieces.iter().map(Vec::len).sum();
-            let fits = length > 0 && offset + length as u64 <= DATA.end;
-            fits.then_some(Action::Put {
-                offset,
-                pieces,
-                signal,
-                patience,
-            })
-        },
-    );
+    let put = (
+        DATA,
+        pieces(),
+        prop::option::of(signals()),
+        prop::option::of(0..6_usize),
+    )
+        .prop_filter_map(
+            "beyond the pool, or nothing",
+            |(offset, pieces, signal, patience)| {
+                let length: usize = pieces.iter().map(Vec::len).sum();
+                let fits = length > 0 && offset + length as u64 <= DATA.end;
+                fits.then_some(Action::Put {
+                    offset,
+                    pieces,
+                    signal,
+                    patience,
+                })
+            },
+        );
     prop_oneof![
         4 => put,
         2 => signals().prop_map(Action::Signal),
@@ -136,38 +144,75 @@ struct Rig {
     wire: Wire,
     incoming: Incoming,
     pool: Arc<Segment>,
-    /// `None` where an abandoned put may or may not have written.
-    expected: Vec<Option<u8>>,
+    /// In the order of the calls.
+    written: Vec<Write>,
+    under_way: Vec<UnderWay>,
     sent: Vec<Vec<u8>>,
     received: Vec<Vec<u8>>,
+}
+
+/// What a call writes.
+struct Write {
+    offset: u64,
+    bytes: Vec<u8>,
+    signal: Option<Signal>,
+    /// Its bytes may or may not be there. Its signal is not.
+    cancelled: bool,
+}
+
+/// A put that is under way, with the memory that it reads.
+struct UnderWay {
+    ticket: Ticket,
+    /// Which of those written it is.
+    number: usize,
+    patience: Option<usize>,
+    _pieces: Vec<Vec<u8>>,
 }
 
 impl Rig {
     fn new(portions: Vec<usize>) -> Self {
         let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
-        let mut incoming = Incoming::new(pool.clone());
-        incoming.grant(FLAGS);
-        incoming.grant(DATA);
+        let mut incoming = Incoming::new(Regions::new(pool.clone()));
+        incoming.grant(RegionKey::POOL, FLAGS);
+        incoming.grant(RegionKey::POOL, DATA);
         Self {
             outgoing: Outgoing::default(),
             wire: Wire::new(portions),
             incoming,
             pool,
-            expected: vec![Some(0); POOL as usize],
+            written: Vec::new(),
+            under_way: Vec::new(),
             sent: Vec::new(),
             received: Vec::new(),
         }
     }
 
-    fn expect(&mut self, offset: u64, bytes: &[u8]) {
-        let place = &mut self.expected[offset as usize..][..bytes.len()];
-        place
-            .iter_mut()
-            .zip(bytes)
-            .for_each(|(place, byte)| *place = Some(*byte));
+    fn expect(&mut self, offset: u64, bytes: Vec<u8>, signal: Option<Signal>) {
+        self.written.push(Write {
+            offset,
+            bytes,
+            signal,
+            cancelled: false,
+        });
     }
 
-    fn act(&mut self, token: u64, action: &Action) {
+    /// `None` where a cancelled put may or may not have written.
+    fn expected(&self) -> Vec<Option<u8>> {
+        let mut expected = vec![Some(0); POOL as usize];
+        for write in &self.written {
+            let place = &mut expected[write.offset as usize..][..write.bytes.len()];
+            for (place, byte) in place.iter_mut().zip(&write.bytes) {
+                *place = (!write.cancelled).then_some(*byte);
+            }
+            if let Some(signal) = write.signal.filter(|_| !write.cancelled) {
+                let place = &mut expected[signal.offset as usize..][..8];
+                place.copy_from_slice(&signal.value.to_ne_bytes().map(Some));
+            }
+        }
+        expected
+    }
+
+    fn act(&mut self, action: &Action) {
         let wire = &mut self.wire;
         let mut send = |slices: &[IoSlice<'_>]| wire.send(slices);
         match action {
@@ -176,12 +221,12 @@ impl Rig {
                 pieces,
                 signal,
                 patience,
-            } => self.put(token, *offset, pieces, *signal, *patience),
+            } => self.put(*offset, pieces.clone(), *signal, *patience),
             Action::Signal(signal) => {
                 self.outgoing
                     .frame(&Frame::Signal(*signal), &[], &mut send)
                     .unwrap();
-                self.expect(signal.offset, &signal.value.to_ne_bytes());
+                self.expect(0, Vec::new(), Some(*signal));
             }
             Action::Message(message) => {
                 let bytes = message.len();
@@ -193,32 +238,53 @@ impl Rig {
             Action::Flush => drop(self.outgoing.flush(&mut send).unwrap()),
             Action::Receive => self.receive().unwrap(),
         }
+        self.cancel();
     }
 
     fn put(
         &mut self,
-        token: u64,
         offset: u64,
-        pieces: &[Vec<u8>],
+        pieces: Vec<Vec<u8>>,
         signal: Option<Signal>,
-        patience: usize,
+        patience: Option<usize>,
     ) {
-        let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-        let whole = pieces.concat();
-        for _ in 0..patience {
-            let wire = &mut self.wire;
-            let mut send = |slices: &[IoSlice<'_>]| wire.send(slices);
-            let progress = self.outgoing.put(token, offset, &slices, signal, &mut send);
-            if progress.unwrap() == Progress::Done {
-                self.expect(offset, &whole);
-                if let Some(signal) = signal {
-                    self.expect(signal.offset, &signal.value.to_ne_bytes());
-                }
-                return;
+        // SAFETY: the pieces are kept until the put is complete or cancelled.
+        let named = |piece: &Vec<u8>| unsafe { Iovec::new(piece.as_ptr(), piece.len()) };
+        let source: Vec<Iovec> = pieces.iter().map(named).collect();
+        let wire = &mut self.wire;
+        let mut send = |slices: &[IoSlice<'_>]| wire.send(slices);
+        let place = (RegionKey::POOL, offset);
+        let posted = self.outgoing.put(place, &source, signal, &mut send);
+        match posted.unwrap() {
+            Submission::Full => return,
+            Submission::Done => {}
+            Submission::UnderWay(ticket) => {
+                self.expect(offset, pieces.concat(), signal);
+                return self.under_way.push(UnderWay {
+                    ticket,
+                    number: self.written.len() - 1,
+                    patience,
+                    _pieces: pieces,
+                });
             }
         }
-        self.outgoing.abandon(token);
-        self.expected[offset as usize..][..whole.len()].fill(None);
+        self.expect(offset, pieces.concat(), signal);
+    }
+
+    /// Lets go of puts that are complete, and gives up those whose time has come.
+    fn cancel(&mut self) {
+        let first = self.outgoing.first_under_way();
+        self.under_way.retain(|put| put.ticket.0 >= first.0);
+        let (outgoing, written) = (&mut self.outgoing, &mut self.written);
+        self.under_way.retain_mut(|put| {
+            let over = put.patience == Some(0);
+            put.patience = put.patience.map(|patience| patience.saturating_sub(1));
+            if over {
+                outgoing.cancel(put.ticket);
+                written[put.number].cancelled = true;
+            }
+            !over
+        });
     }
 
     fn receive(&mut self) -> Result<(), LinkError> {
@@ -265,13 +331,12 @@ proptest! {
     ) {
         prop_assume!(portions.iter().sum::<usize>() > 1000);
         let mut rig = Rig::new(portions);
-        for (token, action) in actions.iter().enumerate() {
-            rig.act(token as u64, action);
-        }
+        actions.iter().for_each(|action| rig.act(action));
         rig.settle();
         prop_assert_eq!(&rig.received, &rig.sent);
         let contents = rig.contents();
-        let differs = rig.expected.iter().zip(&contents).position(|(expected, byte)| {
+        let expected = rig.expected();
+        let differs = expected.iter().zip(&contents).position(|(expected, byte)| {
             expected.is_some_and(|expected| expected != *byte)
         });
         prop_assert_eq!(differs, None);
@@ -286,9 +351,9 @@ proptest! {
         portion in 1..5000_usize,
     ) {
         let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
-        let mut incoming = Incoming::new(pool.clone());
-        incoming.grant(8192..12288);
-        incoming.revoke(8192..9000);
+        let mut incoming = Incoming::new(Regions::new(pool.clone()));
+        incoming.grant(RegionKey::POOL, 8192..12288);
+        incoming.revoke(RegionKey::POOL, 8192..9000);
         let mut wire = Wire::new(vec![portion]);
         wire.bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         while let Ok(step) = incoming.step(&mut wire) {
@@ -306,8 +371,8 @@ proptest! {
 #[test]
 fn a_range_revoked_in_the_middle_of_a_put_is_written_no_more() {
     let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
-    let mut incoming = Incoming::new(pool.clone());
-    incoming.grant(DATA);
+    let mut incoming = Incoming::new(Regions::new(pool.clone()));
+    incoming.grant(RegionKey::POOL, DATA);
     let range = DATA.start..DATA.start + 1000;
     let (first, then) = (
         Signal {
@@ -321,6 +386,7 @@ fn a_range_revoked_in_the_middle_of_a_put_is_written_no_more() {
     );
     let mut wire = Wire::new(vec![HEADER_BYTES, 400, 600, 2 * HEADER_BYTES]);
     let put = Frame::Put {
+        region: 0,
         range: range.clone(),
         signal: Some(first),
     };
@@ -330,7 +396,7 @@ fn a_range_revoked_in_the_middle_of_a_put_is_written_no_more() {
     for _ in 0..2 {
         incoming.step(&mut wire).unwrap();
     }
-    incoming.revoke(range.clone());
+    incoming.revoke(RegionKey::POOL, range.clone());
     for _ in 0..2 {
         incoming.step(&mut wire).unwrap();
     }

@@ -10,14 +10,18 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::{self, Registration};
-use weft_transport::{EndpointId, Kind, Link, LinkError, LinkEvents, Local, Transport};
+use weft_transport::{
+    Capabilities, EndpointId, Kind, Link, LinkError, LinkEvents, Local, RegionKey, Regions,
+    Segment, TrafficClass, Transport,
+};
 
 use crate::address::Address;
+use crate::caretaker;
 use crate::handshake::{Hello, REPLY_BYTES, Verdict};
 use crate::interface::Interface;
-use crate::link::TcpLink;
+use crate::link::{self, TcpLink};
 use crate::listener::{self, Listener, ListeningSocket};
-use crate::socket::{self, Socket};
+use crate::socket::{self, Socket, SocketOptions};
 
 /// How long to try one of several addresses of a peer before the next.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(3);
@@ -29,6 +33,8 @@ pub struct TcpOptions {
     pub interface: Interface,
     /// After this long without a sign of life, a host counts as vanished.
     pub peer_timeout: Duration,
+    /// How the network is asked to treat the packets.
+    pub traffic_class: TrafficClass,
 }
 
 impl Default for TcpOptions {
@@ -36,6 +42,7 @@ impl Default for TcpOptions {
         Self {
             interface: Interface::Default,
             peer_timeout: Duration::from_secs(10),
+            traffic_class: TrafficClass::default(),
         }
     }
 }
@@ -43,7 +50,8 @@ impl Default for TcpOptions {
 /// Makes links over TCP for one endpoint.
 pub struct TcpTransport {
     local: Local,
-    peer_timeout: Duration,
+    regions: Arc<Regions>,
+    options: SocketOptions,
     address: Address,
     state: Mutex<State>,
 }
@@ -75,8 +83,12 @@ impl TcpTransport {
             ips,
         };
         Ok(Self {
+            regions: Regions::new(local.pool.clone()),
             local,
-            peer_timeout: options.peer_timeout,
+            options: SocketOptions {
+                peer_timeout: options.peer_timeout,
+                traffic_class: options.traffic_class,
+            },
             address,
             state: Mutex::new(State::Bound(sockets)),
         })
@@ -95,8 +107,9 @@ impl TcpTransport {
         let registration = Registration::new(stop.as_fd())?;
         let listener = Listener {
             local: self.local.clone(),
+            regions: self.regions.clone(),
             events,
-            peer_timeout: self.peer_timeout,
+            options: self.options,
             sockets: Arc::new(sockets),
             _registration: Registration::new(stopped.as_fd())?,
             stop: stopped,
@@ -122,7 +135,7 @@ impl TcpTransport {
         cancel: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
         let stream = socket::connect(at, deadline, cancel)?;
-        let socket = Socket::new(stream, self.peer_timeout)?;
+        let socket = Socket::new(stream, self.options)?;
         let hello = Hello {
             token,
             caller: self.local.id,
@@ -139,7 +152,8 @@ impl TcpTransport {
         socket.receive_exactly(&mut reply, deadline, cancel)?;
         match Verdict::decode(&reply) {
             Some(Verdict::Accept) => {
-                let link = TcpLink::new(&self.local, peer, socket, self.peer_timeout);
+                let timeout = self.options.peer_timeout;
+                let link = TcpLink::new(&self.local, &self.regions, peer, socket, timeout);
                 Ok(Some(link))
             }
             Some(Verdict::Yield) => Ok(None),
@@ -155,8 +169,20 @@ impl Transport for TcpTransport {
         Kind::Tcp
     }
 
+    fn capabilities(&self) -> Capabilities {
+        link::CAPABILITIES
+    }
+
     fn address(&self) -> Vec<u8> {
         self.address.encode()
+    }
+
+    fn expose(&self, segment: &Arc<Segment>) -> Result<RegionKey, LinkError> {
+        Ok(self.regions.expose(segment))
+    }
+
+    fn withdraw(&self, region: RegionKey) {
+        self.regions.withdraw(region);
     }
 
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
@@ -212,6 +238,10 @@ impl Transport for TcpTransport {
                 let _ = listening.thread.join();
             }
         }
+    }
+
+    fn drain(&self, patience: Duration) {
+        caretaker::drain(patience);
     }
 }
 

@@ -17,8 +17,6 @@ const SUBJECT: Subject = Subject {
         };
         Arc::new(TcpTransport::new(local, options).expect("a port on the loopback interface"))
     },
-    checks_writes: true,
-    passes_descriptors: false,
 };
 
 /// An address begins with the port.

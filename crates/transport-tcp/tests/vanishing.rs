@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_transport::conformance::{Pair, Subject};
-use weft_transport::{LinkError, POOL_HEADER};
+use weft_transport::{LinkError, POOL_HEADER, RegionKey};
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
 
 const PEER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -16,11 +16,10 @@ const SUBJECT: Subject = Subject {
         let options = TcpOptions {
             interface: Interface::Named("127.0.0.1".into()),
             peer_timeout: PEER_TIMEOUT,
+            ..TcpOptions::default()
         };
         Arc::new(TcpTransport::new(local, options).expect("a port on the loopback interface"))
     },
-    checks_writes: true,
-    passes_descriptors: false,
 };
 
 /// Moves this thread, and the threads that it starts, to a network of their own.
@@ -73,10 +72,10 @@ fn a_link_in_the_middle_of_traffic_notices() {
     }
     let mut pair = Pair::new(&SUBJECT);
     assert!(loopback("down"));
-    let bytes = vec![1; 100_000];
+    let memory = pair.a.memory(&[&[1; 100_000]]);
     for link in [&pair.a.link, &pair.b.link] {
-        let progress = link.put(1, POOL_HEADER, &[&bytes], None);
-        progress.expect("the link is still good");
+        let put = link.put(RegionKey::POOL, POOL_HEADER, &memory.source(), None);
+        put.expect("the link is still good");
     }
     check_gone(&mut pair);
 }
@@ -91,7 +90,7 @@ fn a_cut_that_is_shorter_does_no_harm() {
     let cut = Instant::now();
     pair.a
         .link
-        .message(b"through", &[])
+        .message(b"through")
         .expect("the link is still good");
     pair.until("half the timeout", |_| cut.elapsed() > PEER_TIMEOUT / 4);
     assert!(loopback("up"));

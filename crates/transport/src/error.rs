@@ -18,6 +18,10 @@ pub enum LinkError {
     Cancelled,
     /// The peer sent something that the protocol does not allow.
     Protocol(String),
+    /// What a put was to read, or a get to write, lies in no region of this endpoint's, and the transport needs that.
+    Unregistered,
+    /// The transport cannot do this: see [`crate::Capabilities`].
+    Unsupported(&'static str),
     /// The operating system said no.
     Io(io::Error),
 }
@@ -31,6 +35,8 @@ impl fmt::Display for LinkError {
             LinkError::TimedOut(what) => write!(f, "timed out: {what}"),
             LinkError::Cancelled => write!(f, "cancelled"),
             LinkError::Protocol(what) => write!(f, "protocol violation by the peer: {what}"),
+            LinkError::Unregistered => write!(f, "the memory lies in no region of this endpoint's"),
+            LinkError::Unsupported(what) => write!(f, "the transport has no {what}"),
             LinkError::Io(error) => write!(f, "{error}"),
         }
     }

@@ -1,8 +1,8 @@
-//! What every transport provides: one-sided access to a peer's pool, and ordered messages.
+//! What every transport provides: one-sided access to a peer's regions, and ordered messages.
 //!
-//! An *endpoint* is one participant: usually a process, in tests a thread. It exposes one *pool* of memory. A *link* joins two
-//! endpoints: it writes bytes into the peer's pool, followed by a *signal* (a 64-bit word stored in the peer's pool),
-//! and carries control messages. Whoever waits for a signal reads a word of its own memory, whatever the transport.
+//! An *endpoint* is one participant: usually a process, in tests a thread. It exposes *regions* of memory, of which the first is its
+//! *pool*. A *link* joins two endpoints: it writes bytes into the peer's regions, followed by a *signal* (a 64-bit word stored in
+//! the peer's pool), and carries control messages. Whoever waits for a signal reads a word of its own memory, whatever the transport.
 //!
 //! # Architecture invariant
 //! A transport knows nothing of collectives, groups or algorithms.
@@ -32,21 +32,32 @@ mod models;
 mod protocol;
 #[cfg(not(loom))]
 mod random;
+#[cfg(not(loom))]
+mod ranges;
+#[cfg(not(loom))]
+mod regions;
 #[cfg_attr(loom, allow(dead_code, unreachable_pub))]
 pub mod ring;
 #[cfg(not(loom))]
 mod segment;
+#[cfg(not(loom))]
+mod strict;
 mod sync;
 
 #[cfg(not(loom))]
 pub use {
     bell::{Bell, POOL_HEADER, POOL_LABEL, PeerBell, Sleep},
     error::LinkError,
-    link::{EndpointId, Inbox, Kind, Link, LinkEvents, PeerMemory, Progress, Signal, Transport},
+    link::{
+        AtomicOp, Capabilities, EndpointId, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut, Kind, Link,
+        LinkEvents, Liveness, MESSAGE_BYTES_MAX, Progress, Signal, Submission, Ticket,
+        TrafficClass, Transport,
+    },
     local::Local,
     loopback::LoopbackTransport,
     mapped::MappedPeer,
     protocol::Woken,
     random::{random, random_endpoint_id},
+    regions::{Grants, RegionKey, Regions},
     segment::Segment,
 };

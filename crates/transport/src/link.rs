@@ -1,14 +1,34 @@
-//! The traits that transports implement.
+//! The contract of transports: what links do with peers' regions, and what they can do at all.
+//!
+//! *Order.* Everything sent over one link takes effect at the peer in the order of the calls: puts
+//! with their signals, signals, messages; gets and atomics read what was there when their turn
+//! came. Different links know no order.
+//!
+//! *Completion* is local: a complete put leaves its source to the caller, a complete get has filled
+//! its target. Operations complete in any order. That a put has arrived is told by what comes back:
+//! a signal, or a get that was called after it.
+//!
+//! *Waking.* What arrives, what completes and what makes room again wakes the endpoint that it
+//! concerns: it rings the bell, or, on a link with [manual
+//! progress](Capabilities::manual_progress), makes the descriptor ready.
+//!
+//! *Cells.* An atomic is atomic among the atomics of links of one transport. A cell that is reached
+//! over several transports, or by its owner's processor too, goes through its owner, who changes it
+//! on behalf of the others.
 
 use std::fmt;
 use std::ops::Range;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
-use std::ptr::NonNull;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::LinkError;
+use crate::{LinkError, RegionKey, Segment};
+
+/// The longest control message, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// The most bytes that [`Link::inject`] takes.
+pub const INJECT_BYTES_MAX: usize = 256;
 
 /// Identifies an endpoint: random, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,11 +40,13 @@ impl fmt::Debug for EndpointId {
     }
 }
 
-/// Which transport a link belongs to.
+/// Which transport a link belongs to: its name. What it can do is told by its [`Capabilities`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// Endpoints within one process.
     Loopback,
+    /// Endpoints within one process, by the rules of RDMA verbs: for tests.
+    Strict,
     /// Shared memory between processes of one host.
     Shm,
     /// TCP.
@@ -35,13 +57,59 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Kind::Loopback => "loopback",
+            Kind::Strict => "strict",
             Kind::Shm => "shm",
             Kind::Tcp => "tcp",
         })
     }
 }
 
-/// A 64-bit word in the peer's pool and what to store there.
+/// What the links of a transport can do, and what they ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// Peers' regions are mapped ([`Link::memory`]). A link that does not map checks each access
+    /// against what was granted.
+    pub maps: bool,
+    /// [`Link::get`].
+    pub get: bool,
+    /// [`Link::atomic`].
+    pub atomics: bool,
+    /// What puts read, and gets and atomics write, must lie in a region that this endpoint has
+    /// exposed.
+    pub needs_registration: bool,
+    /// Nothing moves but by calls: arrivals by [`Link::receive`], what is queued by
+    /// [`Link::flush`]. Whoever sleeps watches the [descriptor](Link::descriptor). Otherwise
+    /// progress is automatic, and the bell tells of it.
+    pub manual_progress: bool,
+    /// What the end of a link proves about the peer.
+    pub liveness: Liveness,
+}
+
+/// What [`LinkError::Gone`] means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Liveness {
+    /// The kernel has seen the end of the peer's process, or of its link: it touches nothing any
+    /// more.
+    Proven,
+    /// The connection broke, or the peer's host was silent for too long. Its process may still run.
+    Presumed,
+}
+
+/// How a network is asked to treat the packets of an endpoint's links. Means nothing where there
+/// are none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TrafficClass {
+    /// As any other traffic.
+    #[default]
+    BestEffort,
+    /// Behind other traffic.
+    Bulk,
+    /// Before other traffic.
+    LowLatency,
+}
+
+/// A 64-bit word in the peer's pool and what to store there. Signals are words of pools: whoever
+/// waits for one reads its own memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signal {
     /// Byte offset in the peer's pool, a multiple of 8.
@@ -50,77 +118,205 @@ pub struct Signal {
     pub value: u64,
 }
 
-/// Whether a call has done what it was asked to.
+/// Memory that a link reads after the call that names it has returned.
+#[derive(Clone, Copy, Debug)]
+pub struct Iovec {
+    start: *const u8,
+    len: usize,
+}
+
+// SAFETY: a plain address; whoever made it has promised what `Iovec::new` asks for, to all threads.
+unsafe impl Send for Iovec {}
+// SAFETY: as above.
+unsafe impl Sync for Iovec {}
+
+impl Iovec {
+    /// Names memory.
+    ///
+    /// # Safety
+    /// Until each put that it is given to is complete or cancelled, or its link has ended, `len`
+    /// bytes from `start` on stay readable. Nobody writes to them, unless ordered behind the put by
+    /// a signal of the peer's.
+    pub unsafe fn new(start: *const u8, len: usize) -> Iovec {
+        Iovec { start, len }
+    }
+
+    /// The first byte.
+    pub fn start(self) -> *const u8 {
+        self.start
+    }
+
+    /// The number of bytes.
+    pub fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Memory that a link writes after the call that names it has returned.
+#[derive(Clone, Copy, Debug)]
+pub struct IovecMut {
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: a plain address; whoever made it has promised what `IovecMut::new` asks for, to all
+// threads.
+unsafe impl Send for IovecMut {}
+// SAFETY: as above.
+unsafe impl Sync for IovecMut {}
+
+impl IovecMut {
+    /// Names memory.
+    ///
+    /// # Safety
+    /// Until the operation that it is given to is complete or cancelled, or its link has ended,
+    /// `len` bytes from `start` on stay writable, and nobody else touches them.
+    pub unsafe fn new(start: *mut u8, len: usize) -> IovecMut {
+        IovecMut { start, len }
+    }
+
+    /// The first byte.
+    pub fn start(self) -> *mut u8 {
+        self.start
+    }
+
+    /// The number of bytes.
+    pub fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Names an operation under way on a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket(pub u64);
+
+/// What became of an operation that was called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Submission {
+    /// It is complete.
+    Done,
+    /// It is under way until [`Link::completed`] says that it is complete.
+    UnderWay(Ticket),
+    /// The queue is full. Nothing was taken: call again once there was progress.
+    Full,
+}
+
+/// What to do with a 64-bit cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtomicOp {
+    /// Adds, wrapping around.
+    FetchAdd(u64),
+    /// Stores the new value if the cell holds the expected one.
+    CompareSwap {
+        /// What the cell must hold.
+        expected: u64,
+        /// What to store then.
+        new: u64,
+    },
+}
+
+/// Whether everything that was queued is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// All of it.
     Done,
-    /// Not all of it: call again with the same arguments.
+    /// Not all of it.
     Pending,
 }
 
-/// A peer's pool where loads and stores reach it. Valid while the link exists.
-#[derive(Clone, Copy, Debug)]
-pub struct PeerMemory {
-    /// The pool's first byte, in this address space.
-    pub base: NonNull<u8>,
-    /// The pool's length in bytes.
-    pub len: usize,
-}
-
-// SAFETY: a plain address; whoever dereferences it answers for the access.
-unsafe impl Send for PeerMemory {}
-// SAFETY: as above.
-unsafe impl Sync for PeerMemory {}
-
 /// Takes what arrives on a link.
 pub trait Inbox {
-    /// A control message, with the descriptors that came with it.
-    fn message(&mut self, bytes: &[u8], descriptors: Vec<OwnedFd>);
+    /// A control message.
+    fn message(&mut self, bytes: &[u8]);
 }
 
-/// A connection between two endpoints, usable from any thread.
-///
-/// Everything sent over one link (puts, signals, messages) takes effect at the peer in the order of the calls.
-/// No call blocks.
+/// A connection between two endpoints, usable from any thread. No call blocks.
 pub trait Link: Send + Sync {
     /// The transport.
     fn kind(&self) -> Kind;
 
+    /// What it can do: the same for all links of one kind.
+    fn capabilities(&self) -> Capabilities;
+
     /// The endpoint at the other end.
     fn peer(&self) -> EndpointId;
 
-    /// The peer's pool, if loads and stores reach it.
-    fn memory(&self) -> Option<PeerMemory>;
+    /// A region of the peer's, where loads and stores reach it: the pool, and what was granted
+    /// before a message that has come. The mapping outlives the link and the peer.
+    fn memory(&self, region: RegionKey) -> Option<Arc<Segment>>;
 
-    /// Writes the pieces, one behind the other, into the peer's pool at `offset`, then stores the signal.
-    ///
-    /// On `Pending`, part of the bytes may be on their way: the caller keeps the pieces unchanged and calls again with the same arguments
-    /// and the same `token`, or calls [`Link::abandon`]. Puts with other tokens are `Pending` meanwhile. A
-    /// put of at most 256 bytes is copied and always `Done`, unless another put is under way.
-    /// On `Done`, the pieces may be reused.
-    fn put(
-        &self,
-        token: u64,
-        offset: u64,
-        pieces: &[&[u8]],
-        signal: Option<Signal>,
-    ) -> Result<Progress, LinkError>;
-
-    /// Gives up a put that is under way: what is missing is sent as zeros, without its signal.
-    fn abandon(&self, token: u64);
-
-    /// Stores a signal in the peer's pool. Queued if another put is under way.
+    /// Stores a signal in the peer's pool. Queued if it cannot go at once.
     fn signal(&self, signal: Signal) -> Result<(), LinkError>;
 
-    /// Sends a control message of at most 64 KiB, and asks the peer to look at it. Queued if it cannot go at once.
-    /// Descriptors can be passed only over shared-memory and loopback links.
-    fn message(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), LinkError>;
+    /// Writes at most [`INJECT_BYTES_MAX`] bytes into a region of the peer's, then stores the
+    /// signal. The bytes are copied: they may be reused at once. Queued if it cannot go at once.
+    fn inject(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        bytes: &[u8],
+        signal: Option<Signal>,
+    ) -> Result<(), LinkError>;
 
-    /// Sends a message as [`Link::message`] does, of these pieces, to a peer that asks for it: unless it sleeps on its bell, it is not
-    /// told, but looks whether it [has mail](Link::has_mail) when it waits for some.
+    /// Writes the pieces, one behind the other, into a region of the peer's, then stores the
+    /// signal. Several can be under way.
+    fn put(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        pieces: &[Iovec],
+        signal: Option<Signal>,
+    ) -> Result<Submission, LinkError>;
+
+    /// Reads from a region of the peer's.
+    fn get(
+        &self,
+        _region: RegionKey,
+        _offset: u64,
+        _into: IovecMut,
+    ) -> Result<Submission, LinkError> {
+        Err(LinkError::Unsupported("get"))
+    }
+
+    /// Changes a cell of the peer's, at a multiple of 8, and writes what it held before, as eight
+    /// bytes.
+    fn atomic(
+        &self,
+        _region: RegionKey,
+        _offset: u64,
+        _op: AtomicOp,
+        _into: IovecMut,
+    ) -> Result<Submission, LinkError> {
+        Err(LinkError::Unsupported("atomics"))
+    }
+
+    /// Whether an operation is complete. An error if it never will be, as the link has ended before
+    /// it was carried out: then its memory is not touched any more either.
+    fn completed(&self, ticket: Ticket) -> Result<bool, LinkError>;
+
+    /// Gives up an operation that is under way: its memory is not touched any more. What a put has
+    /// left in its range is not defined, and unless it was complete its signal is not stored.
+    fn cancel(&self, ticket: Ticket);
+
+    /// Sends a control message of at most [`MESSAGE_BYTES_MAX`], and asks the peer to look at it.
+    /// Queued if it cannot go at once.
+    fn message(&self, bytes: &[u8]) -> Result<(), LinkError>;
+
+    /// Sends a message as [`Link::message`] does, of these pieces, to a peer that asks for it:
+    /// unless it sleeps on its bell, it is not told, but looks whether it [has
+    /// mail](Link::has_mail) when it waits for some.
     fn mail(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
-        self.message(&pieces.concat(), &[])
+        self.message(&pieces.concat())
     }
 
     /// Whether mail lies in memory, for [`Link::take_mail`]. Costs a load.
@@ -128,35 +324,40 @@ pub trait Link: Send + Sync {
         false
     }
 
-    /// Takes in the mail that lies in memory, and what was sent between. As [`Link::receive`], but the link's end may go unnoticed.
+    /// Takes in the mail that lies in memory, and what was sent between. As [`Link::receive`], but
+    /// the link's end may go unnoticed.
     fn take_mail(&self, _inbox: &mut dyn Inbox) -> Result<(), LinkError> {
         Ok(())
     }
 
-    /// Sends what is queued; `Pending` if some remains.
+    /// Sends what is queued, puts included; `Pending` if some remains.
     fn flush(&self) -> Result<Progress, LinkError>;
 
-    /// What to watch for readability (and, while [`Link::flush`] is `Pending`, for writability), if anything.
+    /// What to watch for readability (and, while [`Link::flush`] is `Pending`, for writability), if
+    /// anything.
     fn descriptor(&self) -> Option<RawFd>;
 
-    /// Takes in whatever has arrived, without blocking. An error means that the link is of no more use.
+    /// Takes in whatever has arrived, without blocking. An error means that the link is of no more
+    /// use.
     fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError>;
 
-    /// Allows the peer to write to this range of the local pool.
-    fn grant(&self, range: Range<u64>);
+    /// Lets the peer reach this range of a local region. Where the transport maps, the peer maps
+    /// all of the region.
+    fn grant(&self, region: RegionKey, range: Range<u64>) -> Result<(), LinkError>;
 
-    /// Takes that back. A transport that checks writes drops later ones silently (they are late, not hostile)
-    /// once the range has been granted before.
-    fn revoke(&self, range: Range<u64>);
+    /// Takes that back. A link that checks drops later writes silently (they are late, not
+    /// hostile).
+    fn revoke(&self, region: RegionKey, range: Range<u64>);
 
-    /// Says goodbye and closes. Idempotent.
+    /// Cancels what is under way, says goodbye behind what is queued, and closes. Idempotent.
     fn close(&self);
 }
 
 /// Decides about incoming connections and takes the links that come of them.
 pub trait LinkEvents: Send + Sync {
-    /// Whether to accept a connection from this authenticated peer. `false` when this endpoint is connecting to the same
-    /// peer at the same moment and its own attempt shall win, or has a link already.
+    /// Whether to accept a connection from this authenticated peer. `false` when this endpoint is
+    /// connecting to the same peer at the same moment and its own attempt shall win, or has a link
+    /// already.
     fn accept(&self, peer: EndpointId) -> bool;
 
     /// A connection that was accepted is ready.
@@ -168,13 +369,26 @@ pub trait Transport: Send + Sync {
     /// The kind of links that it makes.
     fn kind(&self) -> Kind;
 
-    /// What a peer needs in order to connect here: published at the rendezvous, opaque to everybody else.
+    /// What they can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// What a peer needs in order to connect here: published at the rendezvous, opaque to everybody
+    /// else.
     fn address(&self) -> Vec<u8>;
+
+    /// Makes memory a region, that links can [grant](Link::grant), and use as their own where they
+    /// need registration.
+    fn expose(&self, segment: &Arc<Segment>) -> Result<RegionKey, LinkError>;
+
+    /// Ends that. Peers do not reach the region any more by operations on links, and forget their
+    /// mapping of it; whoever has [asked for it](Link::memory) keeps it until dropped.
+    fn withdraw(&self, region: RegionKey);
 
     /// Starts taking in connections, on a thread of its own, until [`Transport::close`].
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError>;
 
-    /// Connects to the endpoint with this address. Blocks until done, refused, past the deadline, or cancelled (noticed within 50 ms).
+    /// Connects to the endpoint with this address. Blocks until done, refused, past the deadline,
+    /// or cancelled (noticed within 50 ms).
     /// `Ok(None)`: the peer answered that its own attempt to connect here shall win; wait for it.
     fn connect(
         &self,
@@ -186,4 +400,8 @@ pub trait Transport: Send + Sync {
 
     /// Stops listening. Links stay as they are.
     fn close(&self);
+
+    /// Waits until the goodbyes of all closed links are sent and taken, for so long at most. A
+    /// process that ends at once would take them with it, and its peers would see a death.
+    fn drain(&self, _patience: Duration) {}
 }

@@ -1,49 +1,88 @@
 //! Links between endpoints of one process: for tests, and for ranks that are threads.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::io;
-use std::ops::Range;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod link;
+pub(crate) mod messages;
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Instant;
 
+use crate::strict::StrictLink;
 use crate::{
-    EndpointId, Inbox, Kind, Link, LinkError, LinkEvents, Local, MappedPeer, PeerMemory, Progress,
-    Signal, Transport,
+    Capabilities, EndpointId, Kind, Link, LinkError, LinkEvents, Local, MappedPeer, RegionKey,
+    Regions, Segment, Transport,
 };
+use link::LoopbackLink;
+use messages::{MessageQueue, locked};
 
-const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+type Listeners = HashMap<(EndpointId, Kind), Listener>;
 
-static LISTENERS: Mutex<BTreeMap<EndpointId, Listener>> = Mutex::new(BTreeMap::new());
+static LISTENERS: LazyLock<Mutex<Listeners>> = LazyLock::new(Mutex::default);
+
+/// One endpoint of this process, and what it exposes.
+#[derive(Clone)]
+pub(crate) struct Participant {
+    pub(crate) local: Local,
+    pub(crate) regions: Arc<Regions>,
+}
 
 /// Joins endpoints of one process.
 pub struct LoopbackTransport {
-    local: Local,
+    participant: Participant,
+    kind: Kind,
 }
 
 impl LoopbackTransport {
     /// A transport for this endpoint.
     pub fn new(local: Local) -> LoopbackTransport {
-        LoopbackTransport { local }
+        LoopbackTransport::of_kind(local, Kind::Loopback)
+    }
+
+    /// A transport for this endpoint by the rules of RDMA verbs. See `strict.rs`.
+    pub fn strict(local: Local) -> LoopbackTransport {
+        LoopbackTransport::of_kind(local, Kind::Strict)
+    }
+
+    fn of_kind(local: Local, kind: Kind) -> LoopbackTransport {
+        let regions = Regions::new(Arc::clone(&local.pool));
+        LoopbackTransport {
+            participant: Participant { local, regions },
+            kind,
+        }
     }
 }
 
 impl Transport for LoopbackTransport {
     fn kind(&self) -> Kind {
-        Kind::Loopback
+        self.kind
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        match self.kind {
+            Kind::Strict => StrictLink::CAPABILITIES,
+            _ => MappedPeer::CAPABILITIES,
+        }
     }
 
     fn address(&self) -> Vec<u8> {
-        self.local.token.to_vec()
+        self.participant.local.token.to_vec()
+    }
+
+    fn expose(&self, segment: &Arc<Segment>) -> Result<RegionKey, LinkError> {
+        Ok(self.participant.regions.expose(segment))
+    }
+
+    fn withdraw(&self, region: RegionKey) {
+        self.participant.regions.withdraw(region);
     }
 
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
         let listener = Listener {
-            local: self.local.clone(),
+            participant: self.participant.clone(),
             events,
         };
-        locked(&LISTENERS).insert(self.local.id, listener);
+        locked(&LISTENERS).insert((self.participant.local.id, self.kind), listener);
         Ok(())
     }
 
@@ -54,27 +93,30 @@ impl Transport for LoopbackTransport {
         _: Instant,
         _: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
-        let listener = locked(&LISTENERS).get(&peer).cloned().ok_or_else(|| {
+        let listener = locked(&LISTENERS).get(&(peer, self.kind)).cloned();
+        let Listener {
+            participant: there,
+            events,
+        } = listener.ok_or_else(|| {
             LinkError::Refused(format!("{peer:?} does not listen in this process"))
         })?;
-        if address != listener.local.token {
+        let here = &self.participant;
+        if address != there.local.token {
             return Err(LinkError::Refused(
                 "the address carries another token".into(),
             ));
         }
-        if !listener.events.accept(self.local.id) {
+        if !events.accept(here.local.id) {
             return Ok(None);
         }
-        let [there, here] = [Arc::new(Mailbox::default()), Arc::new(Mailbox::default())];
-        let ours = LoopbackLink::new(&listener.local, Arc::clone(&here), Arc::clone(&there))?;
-        let theirs = LoopbackLink::new(&self.local, there, here)?;
-        listener.events.connected(Arc::new(theirs));
-        listener.local.bell.knock();
-        Ok(Some(Arc::new(ours)))
+        let [ours, theirs] = pair(self.kind, here, &there)?;
+        events.connected(theirs);
+        there.local.bell.knock();
+        Ok(Some(ours))
     }
 
     fn close(&self) {
-        locked(&LISTENERS).remove(&self.local.id);
+        locked(&LISTENERS).remove(&(self.participant.local.id, self.kind));
     }
 }
 
@@ -86,155 +128,22 @@ impl Drop for LoopbackTransport {
 
 #[derive(Clone)]
 struct Listener {
-    local: Local,
+    participant: Participant,
     events: Arc<dyn LinkEvents>,
 }
 
-/// One direction's messages. The link that reads it and the link that fills it share it.
-#[derive(Default)]
-struct Mailbox {
-    messages: Mutex<VecDeque<(Vec<u8>, Vec<OwnedFd>)>>,
-    /// How the link that fills it ended: [`OPEN`], [`LEFT`] or [`GONE`].
-    writer: AtomicU8,
-}
-
-const OPEN: u8 = 0;
-const LEFT: u8 = 1;
-const GONE: u8 = 2;
-
-struct LoopbackLink {
-    id: EndpointId,
-    peer: MappedPeer,
-    incoming: Arc<Mailbox>,
-    outgoing: Arc<Mailbox>,
-}
-
-impl LoopbackLink {
-    fn new(
-        peer: &Local,
-        incoming: Arc<Mailbox>,
-        outgoing: Arc<Mailbox>,
-    ) -> io::Result<LoopbackLink> {
-        let event = peer.bell.descriptor().try_clone_to_owned()?;
-        Ok(LoopbackLink {
-            id: peer.id,
-            peer: MappedPeer::new(Arc::clone(&peer.pool), event)?,
-            incoming,
-            outgoing,
-        })
+/// Both ends of a new link.
+fn pair(
+    kind: Kind,
+    here: &Participant,
+    there: &Participant,
+) -> Result<[Arc<dyn Link>; 2], LinkError> {
+    let [to_here, to_there] = [(); 2].map(|()| Arc::new(MessageQueue::default()));
+    if kind == Kind::Strict {
+        let [ours, theirs] = StrictLink::pair((here, to_here), (there, to_there));
+        return Ok([Arc::new(ours), Arc::new(theirs)]);
     }
-
-    /// An error if either side has ended the link.
-    fn check_open(&self) -> Result<(), LinkError> {
-        if self.outgoing.writer.load(Ordering::Acquire) != OPEN {
-            return Err(LinkError::Left);
-        }
-        self.check_peer()
-    }
-
-    fn check_peer(&self) -> Result<(), LinkError> {
-        match self.incoming.writer.load(Ordering::Acquire) {
-            OPEN => Ok(()),
-            LEFT => Err(LinkError::Left),
-            _ => Err(LinkError::Gone("the peer dropped its end".into())),
-        }
-    }
-
-    fn end(&self, how: u8) {
-        let writer = &self.outgoing.writer;
-        if writer
-            .compare_exchange(OPEN, how, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-        {
-            // Not reached in a forked child, where nobody listens for it.
-            let _ = self.peer.knock();
-        }
-    }
-}
-
-impl Link for LoopbackLink {
-    fn kind(&self) -> Kind {
-        Kind::Loopback
-    }
-
-    fn peer(&self) -> EndpointId {
-        self.id
-    }
-
-    fn memory(&self) -> Option<PeerMemory> {
-        Some(self.peer.memory())
-    }
-
-    fn put(
-        &self,
-        _token: u64,
-        offset: u64,
-        pieces: &[&[u8]],
-        signal: Option<Signal>,
-    ) -> Result<Progress, LinkError> {
-        self.check_open()?;
-        self.peer.put(offset, pieces, signal)?;
-        Ok(Progress::Done)
-    }
-
-    fn abandon(&self, _token: u64) {}
-
-    fn signal(&self, signal: Signal) -> Result<(), LinkError> {
-        self.check_open()?;
-        self.peer.signal(signal)
-    }
-
-    fn message(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), LinkError> {
-        self.check_open()?;
-        if bytes.len() > MESSAGE_BYTES_MAX {
-            return Err(LinkError::Io(io::ErrorKind::InvalidInput.into()));
-        }
-        let descriptors = descriptors
-            .iter()
-            .map(BorrowedFd::try_clone_to_owned)
-            .collect::<io::Result<Vec<_>>>()?;
-        locked(&self.outgoing.messages).push_back((bytes.to_vec(), descriptors));
-        self.peer.knock()
-    }
-
-    fn flush(&self) -> Result<Progress, LinkError> {
-        Ok(Progress::Done)
-    }
-
-    fn descriptor(&self) -> Option<RawFd> {
-        None
-    }
-
-    fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
-        // Looked at first: what the peer sent before it ended is then in the queue.
-        let ended = self.check_peer();
-        loop {
-            let next = locked(&self.incoming.messages).pop_front();
-            match next {
-                Some((bytes, descriptors)) => inbox.message(&bytes, descriptors),
-                None => break,
-            }
-        }
-        ended?;
-        self.check_open()
-    }
-
-    fn grant(&self, _range: Range<u64>) {}
-
-    fn revoke(&self, _range: Range<u64>) {}
-
-    fn close(&self) {
-        self.end(LEFT);
-    }
-}
-
-impl Drop for LoopbackLink {
-    fn drop(&mut self) {
-        self.end(GONE);
-    }
-}
-
-/// Nothing here is left half-done by a panic, so a poisoned lock is as good as any.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    let ours = LoopbackLink::new(there, Arc::clone(&to_here), Arc::clone(&to_there))?;
+    let theirs = LoopbackLink::new(here, to_there, to_here)?;
+    Ok([Arc::new(ours), Arc::new(theirs)])
 }

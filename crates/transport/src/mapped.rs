@@ -1,78 +1,141 @@
-//! A peer whose pool this process maps: puts are copies, signals are stores.
+//! A peer whose regions this process maps: puts are copies, signals are stores, gets are copies,
+//! atomics the processor's.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::{io, ptr};
 
-use crate::{LinkError, PeerBell, PeerMemory, Segment, Signal, fork};
+use crate::regions::outside;
+use crate::{
+    AtomicOp, Capabilities, INJECT_BYTES_MAX, Iovec, IovecMut, LinkError, Liveness, PeerBell,
+    RegionKey, Regions, Segment, Signal, fork,
+};
 
 /// A mapped peer: what the links of loopback and shared memory have in common.
 #[derive(Debug)]
 pub struct MappedPeer {
     pool: Arc<Segment>,
+    regions: Arc<Regions>,
     bell: PeerBell,
     born: u64,
 }
 
 impl MappedPeer {
-    /// The peer with this pool and this event descriptor of its bell.
-    pub fn new(pool: Arc<Segment>, event: OwnedFd) -> io::Result<MappedPeer> {
+    /// What links to mapped peers can do.
+    pub const CAPABILITIES: Capabilities = Capabilities {
+        maps: true,
+        get: true,
+        atomics: true,
+        needs_registration: false,
+        manual_progress: false,
+        liveness: Liveness::Proven,
+    };
+
+    /// The peer with these regions, of which `pool` is the pool, and this event descriptor of its
+    /// bell.
+    pub fn new(pool: Arc<Segment>, regions: Arc<Regions>, event: OwnedFd) -> io::Result<Self> {
         let bell = PeerBell::new(Arc::clone(&pool), event)?;
         Ok(MappedPeer {
             pool,
+            regions,
             bell,
             born: fork::generation(),
         })
     }
 
-    /// Where the peer's pool lies in this address space.
-    pub fn memory(&self) -> PeerMemory {
-        PeerMemory {
-            base: self.pool.base(),
-            len: self.pool.len() as usize,
-        }
+    /// The peer's regions, as mapped here.
+    pub fn regions(&self) -> &Regions {
+        &self.regions
     }
 
-    /// An error if a put of `len` bytes with this signal would not lie within the peer's pool.
-    pub fn check(&self, offset: u64, len: u64, signal: Option<Signal>) -> Result<(), LinkError> {
-        let end = offset.checked_add(len).ok_or_else(outside)?;
+    /// An error if a write of `len` bytes with this signal would not lie within the peer's memory.
+    pub fn check(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        len: u64,
+        signal: Option<Signal>,
+    ) -> Result<(), LinkError> {
         let signal_fits =
             signal.is_none_or(|signal| self.pool.checked_word(signal.offset).is_some());
-        if self.pool.contains(&(offset..end)) && signal_fits {
-            Ok(())
-        } else {
-            Err(outside())
-        }
+        let place = self.place(region, offset, len, |_| ());
+        place.and_then(|()| if signal_fits { Ok(()) } else { Err(outside()) })
     }
 
     /// Copies the pieces, one behind the other, then stores the signal and rings.
     ///
-    /// Nothing is written if any of it would lie outside the peer's pool.
+    /// Nothing is written if any of it would lie outside the peer's memory.
     pub fn put(
         &self,
+        region: RegionKey,
         offset: u64,
-        pieces: &[&[u8]],
+        pieces: &[Iovec],
         signal: Option<Signal>,
     ) -> Result<(), LinkError> {
+        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
+        self.write(region, offset, len, signal, |mut at| {
+            for piece in pieces {
+                // SAFETY: `at` and the piece's length lie within the mapping, as `write` has
+                // checked for the sum of the pieces. Whoever made the piece has promised that it
+                // can be read; nobody holds a reference into a peer's region. Who else writes there
+                // is ordered by signals, which is the caller's protocol.
+                unsafe { ptr::copy(piece.start(), at, piece.len()) };
+                at = at.wrapping_add(piece.len());
+            }
+        })
+    }
+
+    /// As [`MappedPeer::put`], of a few bytes.
+    #[inline]
+    pub fn inject(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        bytes: &[u8],
+        signal: Option<Signal>,
+    ) -> Result<(), LinkError> {
+        check_inject(bytes)?;
+        self.write(region, offset, bytes.len() as u64, signal, |at| {
+            // SAFETY: as in `put`; the bytes are borrowed.
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) }
+        })
+    }
+
+    /// Copies from a region of the peer's.
+    pub fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<(), LinkError> {
         self.check_generation()?;
-        self.check(
-            offset,
-            pieces.iter().map(|piece| piece.len() as u64).sum(),
-            signal,
-        )?;
-        let mut at = self.pool.base().as_ptr().wrapping_add(offset as usize);
-        for piece in pieces {
-            // SAFETY: `at` and the piece's length lie within the mapping, as checked above for the sum of the pieces. The
-            // pieces are borrowed from this process, and nobody holds a reference into a peer's pool. Who else
-            // writes there is ordered by signals, which is the caller's protocol.
-            unsafe { ptr::copy_nonoverlapping(piece.as_ptr(), at, piece.len()) };
-            at = at.wrapping_add(piece.len());
-        }
-        match signal {
-            Some(signal) => self.signal(signal),
-            None => Ok(()),
-        }
+        self.place(region, offset, into.len() as u64, |at| {
+            // SAFETY: the range lies within the mapping, and whoever made the target has promised
+            // that it can be written.
+            unsafe { ptr::copy(at.cast_const(), into.start(), into.len()) }
+        })
+    }
+
+    /// Changes a cell of the peer's.
+    pub fn atomic(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        op: AtomicOp,
+        into: IovecMut,
+    ) -> Result<(), LinkError> {
+        self.check_generation()?;
+        let before = self.regions.with(region, |segment| {
+            let cell = segment.checked_word(offset)?;
+            Some(match op {
+                AtomicOp::FetchAdd(value) => cell.fetch_add(value, Ordering::AcqRel),
+                AtomicOp::CompareSwap { expected, new } => cell
+                    .compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire)
+                    .unwrap_or_else(|before| before),
+            })
+        });
+        let before = before.flatten().filter(|_| into.len() == 8);
+        let before = before.ok_or_else(outside)?.to_ne_bytes();
+        // SAFETY: whoever made the target has promised that its bytes, which are eight, can be
+        // written.
+        unsafe { ptr::copy_nonoverlapping(before.as_ptr(), into.start(), before.len()) };
+        Ok(())
     }
 
     /// Stores the signal and rings.
@@ -108,11 +171,54 @@ impl MappedPeer {
             "this process was forked after the link was made".into(),
         ))
     }
+
+    #[inline]
+    fn write(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        len: u64,
+        signal: Option<Signal>,
+        copy: impl FnOnce(*mut u8),
+    ) -> Result<(), LinkError> {
+        self.check_generation()?;
+        // Looked up before anything is written.
+        let word = signal.map(|signal| self.pool.checked_word(signal.offset).ok_or_else(outside));
+        let word = word.transpose()?;
+        self.place(region, offset, len, copy)?;
+        if let (Some(word), Some(signal)) = (word, signal) {
+            word.store(signal.value, Ordering::Release);
+            self.bell.ring();
+        }
+        Ok(())
+    }
+
+    /// Does something where a range of a region lies in this address space, if it lies in the
+    /// region.
+    #[inline]
+    fn place<T>(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        len: u64,
+        act: impl FnOnce(*mut u8) -> T,
+    ) -> Result<T, LinkError> {
+        let end = offset.checked_add(len).ok_or_else(outside)?;
+        let at = |segment: &Segment| Some(act(segment.at(&(offset..end))?.as_ptr()));
+        let done = match region {
+            RegionKey::POOL => at(&self.pool),
+            _ => self.regions.with(region, |segment| at(segment)).flatten(),
+        };
+        done.ok_or_else(outside)
+    }
 }
 
-fn outside() -> LinkError {
-    LinkError::Io(io::Error::new(
-        io::ErrorKind::InvalidInput,
-        "the write is outside the peer's pool, or the signal's offset is not a multiple of 8",
-    ))
+/// An error for more bytes than are injected.
+#[inline]
+pub(crate) fn check_inject(bytes: &[u8]) -> Result<(), LinkError> {
+    if bytes.len() <= INJECT_BYTES_MAX {
+        return Ok(());
+    }
+    let what = "more bytes than can be injected";
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what).into())
 }

@@ -9,16 +9,17 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use weft_transport::{
-    Bell, EndpointId, Kind, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Transport, fork,
+    Bell, EndpointId, Kind, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Segment,
+    TrafficClass, Transport, fork,
 };
 use weft_transport_shm::ShmTransport;
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
 
-pub use address::Address;
+pub use address::{Address, TransportAddress};
 use table::{Incoming, Table};
 
 use crate::Error;
-use crate::memory::Pool;
+use crate::memory::{Pool, Region};
 
 /// How long to wait at most until goodbyes are sent.
 const GOODBYE_PATIENCE: Duration = Duration::from_secs(1);
@@ -35,6 +36,8 @@ pub enum TransportChoice {
     Tcp,
     /// Within one process only: for tests.
     Loopback,
+    /// Within one process only, by the rules of RDMA verbs: for tests.
+    Strict,
 }
 
 /// How to set up an endpoint.
@@ -51,6 +54,8 @@ pub struct EndpointOptions {
     pub pool_bytes: u64,
     /// After this long without a sign of life, a host counts as vanished.
     pub peer_timeout: Duration,
+    /// How the network is asked to treat this endpoint's packets.
+    pub traffic_class: TrafficClass,
 }
 
 impl Default for EndpointOptions {
@@ -61,6 +66,7 @@ impl Default for EndpointOptions {
             route_to: None,
             pool_bytes: 1 << 30,
             peer_timeout: Duration::from_secs(10),
+            traffic_class: TrafficClass::default(),
         }
     }
 }
@@ -97,7 +103,7 @@ impl Endpoint {
             host_name: system_text("/proc/sys/kernel/hostname")?,
             pid: std::process::id(),
             boot_id: boot_id(host_label)?,
-            transports: transports.iter().map(|t| (t.kind(), t.address())).collect(),
+            transports: transports.iter().map(address_of).collect(),
         };
         let endpoint = Arc::new(Self {
             id: local.id,
@@ -178,6 +184,11 @@ impl Endpoint {
             .link(peer.id, bytes, transport.as_ref(), deadline, cancel))
     }
 
+    /// Makes memory a region, over all transports.
+    pub(crate) fn expose(&self, segment: &Arc<Segment>) -> Result<Region, LinkError> {
+        Region::expose(&self.transports, segment)
+    }
+
     /// Calls `on_link` for every link there is, and for every new one, whoever dialled, before anyone can use it.
     /// `on_link` must not ask for links.
     pub fn on_link(&self, on_link: Box<dyn Fn(Arc<dyn Link>) + Send + Sync>) {
@@ -197,8 +208,9 @@ impl Endpoint {
         for transport in &self.transports {
             transport.close();
         }
-        if self.table.close() {
-            weft_transport_tcp::settle(GOODBYE_PATIENCE);
+        self.table.close();
+        for transport in &self.transports {
+            transport.drain(GOODBYE_PATIENCE);
         }
     }
 }
@@ -206,6 +218,14 @@ impl Endpoint {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+fn address_of(transport: &Arc<dyn Transport>) -> TransportAddress {
+    TransportAddress {
+        kind: transport.kind(),
+        maps: transport.capabilities().maps,
+        bytes: transport.address(),
     }
 }
 
@@ -231,6 +251,7 @@ fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Tr
         let options = TcpOptions {
             interface: interface(options),
             peer_timeout: options.peer_timeout,
+            traffic_class: options.traffic_class,
         };
         let made = TcpTransport::new(local.clone(), options);
         Ok(Arc::new(made.map_err(|e| cannot_start(Kind::Tcp, &e))?))
@@ -240,6 +261,7 @@ fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Tr
         TransportChoice::Shm => Ok(vec![shm()?]),
         TransportChoice::Tcp => Ok(vec![tcp()?]),
         TransportChoice::Loopback => Ok(vec![Arc::new(LoopbackTransport::new(local.clone()))]),
+        TransportChoice::Strict => Ok(vec![Arc::new(LoopbackTransport::strict(local.clone()))]),
     }
 }
 

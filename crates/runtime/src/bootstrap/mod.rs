@@ -8,7 +8,7 @@ mod store_tcp;
 mod terms;
 
 pub use domains::{Domain, Parts};
-pub use endpoint::{Address, Endpoint, EndpointOptions, TransportChoice};
+pub use endpoint::{Address, Endpoint, EndpointOptions, TransportAddress, TransportChoice};
 pub use rendezvous::{Meeting, Member, meet};
 pub use store::{MemoryStore, PrefixStore, Store};
 pub use store_tcp::{TcpStore, TcpStoreServer};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use weft_transport::{Kind, LinkError};
 
 use super::domains::Domain;
-use super::endpoint::{Address, Endpoint};
+use super::endpoint::{Address, Endpoint, TransportAddress};
 use super::store::Store;
 use super::terms::{Policy, Profile, Terms};
 use crate::Error;
@@ -68,17 +68,22 @@ impl Meeting {
 
     /// Whether two ranks reach each other's pools with loads and stores.
     pub(crate) fn maps(&self, a: u32, b: u32) -> bool {
-        a == b || shares_memory(self.kind(a, b))
+        a == b || self.joined_by(a, b).maps
     }
 
     /// The kind of link that joins two ranks.
     pub fn kind(&self, a: u32, b: u32) -> Kind {
+        self.joined_by(a, b).kind
+    }
+
+    /// The transport that joins two ranks: all ranks have the same ones.
+    fn joined_by(&self, a: u32, b: u32) -> &TransportAddress {
         let [a, b] = [a, b].map(|rank| &self.members[rank as usize]);
-        let shares = |kind: &Kind| shares_memory(*kind) && a.address.of(*kind).is_some();
-        match a.address.kinds().find(shares) {
-            Some(kind) if a.host == b.host => kind,
-            _ => Kind::Tcp,
-        }
+        let best = match a.host == b.host {
+            true => a.address.best(true).or(a.address.best(false)),
+            false => a.address.best(false),
+        };
+        best.unwrap_or(&a.address.transports[0])
     }
 }
 
@@ -189,7 +194,7 @@ impl Visit<'_> {
 
     /// The host of every rank. See [`Member::host`].
     fn exchange_hosts(&self, addresses: &[Address]) -> Result<Vec<u32>, Error> {
-        if !addresses[0].kinds().any(shares_memory) {
+        if addresses[0].best(true).is_none() {
             return Ok((0..self.size).collect());
         }
         let mine = self.find_host(addresses)?;
@@ -214,7 +219,7 @@ impl Visit<'_> {
     /// The lowest rank that this one has a memory-sharing link to, or itself.
     fn find_host(&self, addresses: &[Address]) -> Result<u32, Error> {
         let mine = self.endpoint.address();
-        let Some(kind) = self.endpoint.kinds().find(|kind| shares_memory(*kind)) else {
+        let Some(TransportAddress { kind, .. }) = mine.best(true) else {
             return Ok(self.rank);
         };
         for (rank, address) in addresses[..self.rank as usize].iter().enumerate() {
@@ -222,7 +227,7 @@ impl Visit<'_> {
                 continue;
             }
             let until = self.deadline.min(Instant::now() + PROBE);
-            match self.endpoint.try_link(address, kind, until, self.cancel)? {
+            match self.endpoint.try_link(address, *kind, until, self.cancel)? {
                 Ok(_) => return Ok(rank as u32),
                 Err(LinkError::Cancelled) => return Err(Error::cancelled()),
                 Err(_) => {}
@@ -264,10 +269,6 @@ fn random_group_id() -> Result<u64, Error> {
     let bytes = weft_transport::random();
     let bytes = bytes.map_err(|error| Error::Internal(format!("no random numbers: {error}")))?;
     Ok(u64::from_le_bytes(bytes))
-}
-
-pub(crate) fn shares_memory(kind: Kind) -> bool {
-    matches!(kind, Kind::Loopback | Kind::Shm)
 }
 
 fn read_hello(mine: &Hello, rank: usize, bytes: &[u8]) -> Result<Hello, Error> {
@@ -325,9 +326,9 @@ fn check_transports(addresses: &[Address]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Without TCP, all ranks must share memory.
+/// Without a transport that reaches everybody, all ranks must share memory.
 fn check_reachable(addresses: &[Address], hosts: &[u32]) -> Result<(), Error> {
-    if addresses[0].of(Kind::Tcp).is_some() {
+    if addresses[0].best(false).is_some() {
         return Ok(());
     }
     match hosts.iter().position(|&host| host != 0) {

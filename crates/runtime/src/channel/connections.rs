@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_transport::{EndpointId, Link, LinkError, PeerMemory};
+use weft_transport::{EndpointId, Link, LinkError, RegionKey, Segment};
 
 use super::layout::{LANES, Layout, SLOTS};
 use super::message::Message;
@@ -15,6 +15,9 @@ use crate::memory::{Pool, PoolRange};
 pub(crate) struct Channel {
     /// The part of this rank's pool that the peer writes to.
     pub(crate) local: PoolRange,
+    /// Where what this rank sends lies before, if the link needs registered memory: laid out as
+    /// the peer's channel.
+    pub(crate) staging: Option<PoolRange>,
     /// Where this rank writes in the peer's pool, once granted.
     pub(crate) remote: Option<Remote>,
     /// For each slot: one more than the last tile for which this rank put something there.
@@ -22,12 +25,12 @@ pub(crate) struct Channel {
 }
 
 /// Offsets in a peer's pool.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Remote {
     pub(crate) channel: u64,
     pub(crate) scratch: u64,
     /// The pool, where loads and stores reach it.
-    pub(crate) memory: Option<PeerMemory>,
+    pub(crate) pool: Option<Arc<Segment>>,
 }
 
 /// A group's ranks, as far as this rank is connected to them.
@@ -90,8 +93,8 @@ impl Connections {
     }
 
     /// Where a peer has granted its memory, if it has.
-    pub(crate) fn remote(&self, rank: u32) -> Option<Remote> {
-        self.channels[rank as usize].as_ref()?.remote
+    pub(crate) fn remote(&self, rank: u32) -> Option<&Remote> {
+        self.channels[rank as usize].as_ref()?.remote.as_ref()
     }
 
     /// Makes sure that there is a channel to a peer over this link, and grants it.
@@ -108,8 +111,13 @@ impl Connections {
         if self.channels[peer].is_some() {
             return Ok(());
         }
-        let local = pool.allocate(self.layout.channel_bytes(), 4096)?;
-        link.grant(local.range());
+        let allocate = || pool.allocate(self.layout.channel_bytes(), 4096);
+        let local = allocate()?;
+        let staging = match link.capabilities().needs_registration {
+            true => Some(allocate()?),
+            false => None,
+        };
+        let granted = link.grant(RegionKey::POOL, local.range());
         let grant = Message::Grant {
             group: self.group,
             channel: local.offset,
@@ -117,11 +125,12 @@ impl Connections {
         };
         self.channels[peer] = Some(Channel {
             local,
+            staging,
             remote: None,
             landed: Default::default(),
         });
-        link.message(&grant.encode(), &[])
-            .map_err(|error| Error::from_link(error, Some(rank), self.host_name(rank)))
+        let told = granted.and_then(|()| link.message(&grant.encode()));
+        told.map_err(|error| Error::from_link(error, Some(rank), self.host_name(rank)))
     }
 
     /// Takes note of what a peer has granted. An offset outside its pool is a breach of the protocol.
@@ -137,11 +146,11 @@ impl Connections {
         let (Some(link), Some(local)) = (link, local) else {
             return Err(LinkError::Protocol("a grant without a channel".into()));
         };
-        let memory = link.memory();
-        if let Some(memory) = memory {
+        let pool = link.memory(RegionKey::POOL);
+        if let Some(pool) = &pool {
             let fits = |start: u64, bytes: u64| {
                 let end = start.checked_add(bytes);
-                start.is_multiple_of(64) && end.is_some_and(|end| end <= memory.len as u64)
+                start.is_multiple_of(64) && end.is_some_and(|end| end <= pool.len())
             };
             if !fits(channel, self.layout.channel_bytes())
                 || !fits(scratch, self.layout.scratch_total())
@@ -152,27 +161,37 @@ impl Connections {
         local.remote = Some(Remote {
             channel,
             scratch,
-            memory,
+            pool,
         });
         Ok(())
     }
 
     /// An address in a peer's pool, of what it has granted; null where that is not mapped.
-    pub(crate) fn peer(&self, rank: u32, offset: impl Fn(Remote) -> u64) -> *mut u8 {
-        let mapped = |remote: Remote| Some((remote.memory?, offset(remote)));
-        match self.remote(rank).and_then(mapped) {
-            Some((memory, offset)) => memory.base.as_ptr().wrapping_add(offset as usize),
-            None => std::ptr::null_mut(),
-        }
+    pub(crate) fn peer(&self, rank: u32, offset: impl Fn(&Remote) -> u64) -> *mut u8 {
+        let mapped = self.remote(rank).and_then(|remote| {
+            let base = remote.pool.as_ref()?.base().as_ptr();
+            Some(base.wrapping_add(offset(remote) as usize))
+        });
+        mapped.unwrap_or(std::ptr::null_mut())
+    }
+
+    /// Where in the own pool what is sent to a peer must be copied first, if it must.
+    pub(crate) fn staging(&self, rank: u32) -> Option<u64> {
+        let staging = self.channels[rank as usize].as_ref()?.staging.as_ref()?;
+        Some(staging.offset)
     }
 
     /// Gives a peer's channel back to the pool.
     pub(crate) fn release_channel(&mut self, rank: u32, pool: &Pool) {
         if let Some(channel) = self.channels[rank as usize].take() {
             if let Some(link) = &self.links[rank as usize] {
-                link.revoke(channel.local.range());
+                link.revoke(RegionKey::POOL, channel.local.range());
             }
             pool.free(channel.local);
+            channel
+                .staging
+                .into_iter()
+                .for_each(|range| pool.free(range));
         }
     }
 
@@ -181,7 +200,7 @@ impl Connections {
         let bytes = message.encode();
         for link in self.links.iter().flatten() {
             // A link that fails is noticed when it is read.
-            let _ = link.message(&bytes, &[]);
+            let _ = link.message(&bytes);
         }
     }
 }

@@ -76,8 +76,13 @@ pub(crate) enum Message {
     },
     /// The sender has let go of a piece of symmetric memory.
     Released { group: u64, id: u64 },
-    /// A piece of symmetric memory of the sender; its descriptor comes with it where the link can pass it.
-    Symmetric { group: u64, id: u64, bytes: u64 },
+    /// A piece of symmetric memory of the sender, and the region that it is.
+    Symmetric {
+        group: u64,
+        id: u64,
+        bytes: u64,
+        region: u64,
+    },
 }
 
 impl Message {

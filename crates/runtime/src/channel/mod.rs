@@ -5,6 +5,6 @@ mod connections;
 mod layout;
 mod message;
 
-pub(crate) use connections::{Channel, Connections, control_neighbours};
+pub(crate) use connections::{Channel, Connections, Remote, control_neighbours};
 pub(crate) use layout::*;
 pub(crate) use message::{ENVELOPE_BYTES, Message, Split};

@@ -15,7 +15,7 @@ use weft_transport::claim::{self, Claimed};
 use weft_transport::{Segment, Signal};
 
 use super::executor::{Budget, Executor};
-use super::interpret::{Advance, Blocked, Failure, execute};
+use super::interpret::{Advance, Blocked, Driver, Failure, execute};
 use super::tiles::TileDriver;
 use crate::channel::{Connections, slot_of};
 use crate::program::{Instruction, LocalStep, Program};
@@ -77,6 +77,9 @@ impl TileDriver<'_> {
         let word = self
             .pool
             .word(self.connections.scratch.offset + self.claim(id));
+        if let Some(blocked) = self.before_local(step) {
+            return Ok(Some(blocked));
+        }
         if claim::take(word, g, rank) {
             let frame = self.frame();
             execute(self, frame, step);
@@ -140,6 +143,9 @@ impl TileDriver<'_> {
             let Some((owner, claim, step)) = self.helpable(&frame.program.instructions[at]) else {
                 continue;
             };
+            if self.before_local(step).is_some() {
+                continue;
+            }
             let word = self.remote_claim(owner, claim);
             if word.is_some_and(|word| claim::take(word, g, rank)) {
                 execute(self, frame, step);
@@ -151,13 +157,9 @@ impl TileDriver<'_> {
     }
 
     fn tell_owner(&self, owner: Rank, id: u32) -> Result<(), Failure> {
-        let (link, _) = self.link(owner)?;
-        let scratch = self
-            .connections
-            .remote(owner)
-            .map_or(0, |remote| remote.scratch);
+        let (link, remote) = self.link(owner)?;
         let done = Signal {
-            offset: scratch + self.claim(id),
+            offset: remote.scratch + self.claim(id),
             value: claim::done_value(self.tile.g, self.connections.rank),
         };
         link.signal(done)
@@ -171,11 +173,9 @@ impl TileDriver<'_> {
 
     /// A claim's word in the pool of its owner.
     fn remote_claim(&self, owner: Rank, id: u32) -> Option<&AtomicU64> {
-        let address = (self.connections).peer(owner, |remote| remote.scratch + self.claim(id));
-        // SAFETY: null, or a word in the scratch memory that the peer has granted (`Connections::granted`
-        // has checked it against the peer's pool), aligned, mapped while the link exists; everybody accesses
-        // it atomically.
-        unsafe { address.cast::<AtomicU64>().as_ref() }
+        let remote = self.connections.remote(owner)?;
+        let pool = remote.pool.as_ref()?;
+        pool.checked_word(remote.scratch + self.claim(id))
     }
 
     /// Where a claim's word lies in its owner's scratch memory.

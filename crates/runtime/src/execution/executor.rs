@@ -30,8 +30,6 @@ pub(crate) struct Lane {
 pub(crate) struct Budget {
     /// Bytes that may still be read or written.
     pub(crate) bytes: u64,
-    /// For naming puts.
-    pub(crate) next_token: u64,
     /// Room for the addresses of steps with many operands.
     pub(crate) addresses: Vec<*mut u8>,
 }
@@ -351,7 +349,7 @@ impl Executor {
             path.end();
         }
         for operation in self.operations.drain(..) {
-            operation.abandon(&connections.links);
+            operation.cancel(&connections.links);
             finished.push((operation.completion.clone(), Err(error.clone())));
         }
     }

@@ -110,6 +110,12 @@ pub(crate) trait Driver {
         Err(Failure::internal("a claimable step outside of lanes"))
     }
 
+    /// What a step within memory that this rank reaches waits for.
+    #[inline]
+    fn before_local(&self, _step: LocalStep) -> Option<Blocked> {
+        None
+    }
+
     /// Takes note of bytes read or written. False if others shall have their turn now.
     fn spend(&mut self, _bytes: u64) -> bool {
         true
@@ -133,8 +139,11 @@ pub(crate) fn run<D: Driver>(driver: &mut D, frame: Frame<'_>, next: &mut usize)
             Instruction::Wait { from, id } => driver.wait(from, id)?,
             Instruction::Signal { to, id } => driver.signal(to, id)?,
             Instruction::Local(step) => {
-                execute(driver, frame, step);
-                None
+                let blocked = driver.before_local(step);
+                if blocked.is_none() {
+                    execute(driver, frame, step);
+                }
+                blocked
             }
             Instruction::Put {
                 to,

@@ -5,6 +5,7 @@ mod claims;
 mod executor;
 mod interpret;
 mod operation;
+mod puts;
 mod spin_policy;
 mod tiles;
 

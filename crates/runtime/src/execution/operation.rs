@@ -19,6 +19,7 @@ use weft_transport::Link;
 
 use super::calling_thread::Entered;
 use super::interpret::Blocked;
+use super::puts::Puts;
 use crate::Error;
 use crate::call::{Call, Completion, Due, Fingerprint};
 use crate::channel::LANES;
@@ -71,10 +72,10 @@ pub(crate) struct Tile {
     pub(crate) g: u64,
     /// The next instruction.
     pub(crate) next: usize,
-    /// Names its puts, one at a time.
-    pub(crate) token: u64,
-    /// The rank whose link holds an unfinished put of this tile.
-    pub(crate) putting: Option<u32>,
+    /// Its puts that are under way.
+    pub(crate) puts: Puts,
+    /// The rank that knows the fingerprint which goes ahead of the next instruction, a put.
+    pub(crate) shown: Option<u32>,
     /// Why it does not go on.
     pub(crate) blocked: Option<Blocked>,
     /// All its instructions are done; kept until the tiles before it have ended too.
@@ -147,13 +148,10 @@ impl Operation {
             .is_some_and(|r| r.next == r.geometry.tiles && r.tiles.is_empty())
     }
 
-    /// Gives up what is on its way on links.
-    pub(crate) fn abandon(&self, links: &[Option<Arc<dyn Link>>]) {
-        for tile in self.running.iter().flat_map(|running| &running.tiles) {
-            if let Some(link) = tile.putting.and_then(|rank| links[rank as usize].as_ref()) {
-                link.abandon(tile.token);
-            }
-        }
+    /// Gives up what is on its way on links: the caller's memory is not read any more.
+    pub(crate) fn cancel(&self, links: &[Option<Arc<dyn Link>>]) {
+        let tiles = self.running.iter().flat_map(|running| &running.tiles);
+        tiles.for_each(|tile| tile.puts.cancel(links));
     }
 
     /// Whether it has steps that this rank may take over from others.

@@ -3,16 +3,17 @@
 //! Slots lie in the lanes' part of channels and scratch memory; a tile starts when the slot is free here
 //! and, by credits, at the peers that it writes to.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use weft_schedule::{Rank, SignalId};
-use weft_transport::{Link, LinkError, Progress, Segment, Signal};
+use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Submission};
 
 use super::executor::{Budget, Executor};
 use super::interpret::{self, Advance, Blocked, Driver, Failure, Frame};
 use super::operation::{Operation, Running, Tile};
+use super::puts::Puts;
 use crate::call::{Call, Fingerprint, Op};
-use crate::channel::{Connections, flag_value, slot_of};
+use crate::channel::{Connections, Remote, flag_value, slot_of};
 use crate::memory::access;
 use crate::program::{LocalStep, Location, Operand};
 
@@ -42,7 +43,7 @@ impl Executor {
     ) -> Result<bool, Failure> {
         let operation = &mut self.operations[position];
         let lane = operation.lane();
-        let mut progressed = start_tiles(operation, running, connections, pool, budget)?;
+        let mut progressed = start_tiles(operation, running, connections, pool)?;
         let mut tiles = std::mem::take(&mut running.tiles);
         let mut result = Ok(());
         for tile in tiles.iter_mut().filter(|tile| !tile.done) {
@@ -73,7 +74,6 @@ fn start_tiles(
     running: &mut Running,
     connections: &mut Connections,
     pool: &Segment,
-    budget: &mut Budget,
 ) -> Result<bool, Failure> {
     let mut started = false;
     let lane = operation.lane();
@@ -94,15 +94,14 @@ fn start_tiles(
                 channel.landed[lane][slot_of(g)] = g + 1;
             }
         }
-        budget.next_token += 1;
         bring_in(&operation.call, connections.rank, running);
         super::claims::open(connections, lane, g, &running.plan.program, pool);
         running.tiles.push(Tile {
             index: running.next,
             g,
             next: 0,
-            token: budget.next_token,
-            putting: None,
+            puts: Puts::default(),
+            shown: None,
             blocked: None,
             done: false,
         });
@@ -237,6 +236,7 @@ impl<'a> TileDriver<'a> {
     fn advance(&mut self) -> Result<bool, Failure> {
         let instructions = self.running.plan.program.instructions.len();
         self.tile.blocked = None;
+        self.tile.puts.let_go(self.connections)?;
         if self.budget.bytes > 0 {
             let frame = self.frame();
             let mut next = self.next;
@@ -244,7 +244,10 @@ impl<'a> TileDriver<'a> {
             self.tile.next = next;
             self.tile.blocked = result?;
         }
-        self.tile.done = self.tile.next == instructions;
+        if self.tile.next == instructions {
+            self.tile.blocked = self.tile.puts.before_end();
+            self.tile.done = self.tile.blocked.is_none();
+        }
         Ok(self.tile.next > self.next || self.tile.done)
     }
 }
@@ -292,53 +295,87 @@ impl Driver for TileDriver<'_> {
     }
 
     fn signal(&mut self, to: Rank, id: SignalId) -> Advance {
-        let (link, channel) = self.link(to)?;
-        let signal = self.flag_at(channel, id);
-        let result = match id {
-            0 => self.signal_with_fingerprint(to, link, signal),
-            _ => link.signal(signal).map(|()| Progress::Done),
+        let (link, remote) = self.link(to)?;
+        if let Some(blocked) = self.tile.puts.before_signal(to) {
+            return Ok(Some(blocked));
+        }
+        let signal = self.flag_at(remote.channel, id);
+        let sent = match id {
+            0 => self.signal_with_fingerprint(to, (link, remote), signal),
+            _ => link.signal(signal),
         };
-        match result {
-            Ok(Progress::Done) => Ok(None),
-            Ok(Progress::Pending) => Ok(Some(Blocked::Link { to })),
+        match sent {
+            Ok(()) => Ok(None),
             Err(error) => Err(Failure::Link(to, error)),
         }
     }
 
     fn put(&mut self, to: Rank, dst: u32, src: u32, signal: Option<SignalId>) -> Advance {
-        let (link, channel) = self.link(to)?;
+        let (link, remote) = self.link(to)?;
         let program = &self.running.plan.program;
         let (dst, src) = (program.operand(dst), program.operand(src));
+        let receive = (self.connections.layout).landing(self.lane, slot_of(self.tile.g));
+        let within = receive + self.offset(dst, 0);
+        let private = src.is_user() && self.running.bases.peers.is_none();
+        let mut source = self.pieces(src);
+        let bytes = source.iter().map(|piece| piece.len() as u64).sum();
+        let mut blocked = signal.and_then(|_| self.tile.puts.before_signal(to));
+        let staging = self.connections.staging(to).filter(|_| private);
+        let staging = staging.map(|staging| staging + within);
+        if let Some(offset) = staging {
+            let start = self.pool.base().as_ptr() as usize + offset as usize;
+            let occupied = || {
+                self.tile
+                    .puts
+                    .before_write(&(start..start + bytes as usize))
+            };
+            blocked = blocked.or_else(occupied);
+        }
+        if blocked.is_some() {
+            return Ok(blocked);
+        }
+        if let Some(offset) = staging {
+            source = vec![access::stage(&source, self.pool, offset)];
+        }
+        let failed = |error| Failure::Link(to, error);
         // The first signal's fingerprint goes ahead of the payload, once, so that all of it can leave
         // together.
-        if signal == Some(0) && self.tile.putting != Some(to) {
-            let line = self.flag_at(channel, 0).offset;
-            let shown = self.put_fingerprint(to, link, line, None);
-            if shown.map_err(|error| Failure::Link(to, error))? == Progress::Pending {
-                return Ok(Some(Blocked::Link { to }));
-            }
+        if signal == Some(0) && self.tile.shown != Some(to) {
+            let line = self.flag_at(remote.channel, 0).offset;
+            let shown = self.show_fingerprint(to, link, line, None);
+            shown.map_err(failed)?;
+            self.tile.shown = Some(to);
         }
-        let signal = signal.map(|id| self.flag_at(channel, id));
-        let receive = channel
-            + self
-                .connections
-                .layout
-                .landing(self.lane, slot_of(self.tile.g));
-        let offset = receive + self.offset(dst, 0);
-        let pieces = self.pieces(src);
-        let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-        match link.put(self.tile.token, offset, &pieces, signal) {
-            Ok(Progress::Done) => {
-                self.tile.putting = None;
-                self.spend(bytes);
-                Ok(None)
-            }
-            Ok(Progress::Pending) => {
-                self.tile.putting = Some(to);
-                Ok(Some(Blocked::Link { to }))
-            }
-            Err(error) => Err(Failure::Link(to, error)),
+        let signal = signal.map(|id| self.flag_at(remote.channel, id));
+        let offset = remote.channel + within;
+        let submitted = link.put(RegionKey::POOL, offset, &source, signal);
+        match submitted.map_err(failed)? {
+            Submission::Full => return Ok(Some(Blocked::Link { to })),
+            Submission::Done => {}
+            Submission::UnderWay(ticket) => self.tile.puts.add(to, ticket, source, private),
         }
+        self.tile.shown = None;
+        self.spend(bytes);
+        Ok(None)
+    }
+
+    fn before_local(&self, step: LocalStep) -> Option<Blocked> {
+        if self.tile.puts.is_empty() {
+            return None;
+        }
+        let program = &self.running.plan.program;
+        let (geometry, shape) = (&self.running.geometry, &program.shape);
+        let measured = program.operand(step.measured);
+        let destinations = &program.operands(step.operands)[..step.destinations as usize];
+        let mut ranges = (0..geometry.pieces(measured)).flat_map(|piece| {
+            let elements = geometry.elements(shape, measured, piece, self.tile.index);
+            destinations.iter().map(move |dst| {
+                let start = self.base(dst.location) as usize + self.offset(dst, piece) as usize;
+                let width = dst.dtype(self.operation.call.dtype).size();
+                start..start + elements as usize * width
+            })
+        });
+        ranges.find_map(|range| self.tile.puts.before_write(&range))
     }
 
     fn claimable(&mut self, at: usize, claim: u32, owner: Rank, step: LocalStep) -> Advance {
@@ -362,7 +399,7 @@ impl Driver for TileDriver<'_> {
     }
 }
 
-impl TileDriver<'_> {
+impl<'a> TileDriver<'a> {
     /// A rank's `Input` and `Output`.
     fn user(&self, rank: Rank) -> (*const u8, *mut u8) {
         let bases = &self.running.bases;
@@ -378,17 +415,17 @@ impl TileDriver<'_> {
     }
 
     /// The bytes of an operand in this rank's memory, piece by piece.
-    fn pieces(&self, src: &Operand) -> Vec<&[u8]> {
+    fn pieces(&self, src: &Operand) -> Vec<Iovec> {
         let (geometry, shape) = (&self.running.geometry, &self.running.plan.program.shape);
         let width = geometry.width(src.encoding);
         let base = self.base(src.location);
         let piece = |piece: u32| {
             let elements = geometry.elements(shape, src, piece, self.tile.index);
             let address = base.wrapping_add(self.offset(src, piece) as usize);
-            access::bytes(address, elements * width)
+            access::source(address, elements * width)
         };
         let pieces = (0..geometry.pieces(src)).map(piece);
-        pieces.filter(|bytes| !bytes.is_empty()).collect()
+        pieces.filter(|piece| !piece.is_empty()).collect()
     }
 
     /// Whether a signal has not come yet.
@@ -453,42 +490,36 @@ impl TileDriver<'_> {
     fn signal_with_fingerprint(
         &self,
         to: Rank,
-        link: &dyn Link,
+        (link, remote): (&dyn Link, &Remote),
         signal: Signal,
-    ) -> Result<Progress, LinkError> {
-        let Some(memory) = link.memory() else {
-            return self.put_fingerprint(to, link, signal.offset, Some(signal));
+    ) -> Result<(), LinkError> {
+        let Some(pool) = &remote.pool else {
+            return self.show_fingerprint(to, link, signal.offset, Some(signal));
         };
-        for (index, word) in self.fingerprint_words(to).into_iter().enumerate() {
-            // In bounds: `Connections::granted` has checked the channel against the peer's pool.
-            let offset = signal.offset as usize + 8 * (index + 1);
-            let address = memory.base.as_ptr().wrapping_add(offset);
-            // SAFETY: the word lies in the channel that the peer has granted, aligned, mapped while the
-            // link exists; everybody accesses it atomically.
-            let target = unsafe { AtomicU64::from_ptr(address.cast()) };
+        // In bounds: `Connections::granted` has checked the channel against the peer's pool.
+        for (index, word) in (1..).zip(self.fingerprint_words(to)) {
+            let target = pool.word(signal.offset + 8 * index);
             target.store(word, Ordering::Relaxed);
         }
-        link.signal(signal).map(|()| Progress::Done)
+        link.signal(signal)
     }
 
     /// Sends what lies behind a flag over a link, and then the signal, if it is given.
-    fn put_fingerprint(
+    fn show_fingerprint(
         &self,
         to: Rank,
         link: &dyn Link,
         line: u64,
         signal: Option<Signal>,
-    ) -> Result<Progress, LinkError> {
+    ) -> Result<(), LinkError> {
         let words = self.fingerprint_words(to).map(u64::to_ne_bytes);
-        link.put(self.tile.token, line + 8, &[words.as_flattened()], signal)
+        link.inject(RegionKey::POOL, line + 8, words.as_flattened(), signal)
     }
 
-    /// The link to a peer, and where this rank's channel lies in that peer's pool.
-    pub(super) fn link(&self, to: Rank) -> Result<(&dyn Link, u64), Failure> {
+    /// The link to a peer, and what that has granted.
+    pub(super) fn link(&self, to: Rank) -> Result<(&'a dyn Link, &'a Remote), Failure> {
         let link = self.connections.links[to as usize].as_deref();
-        match (link, self.connections.remote(to)) {
-            (Some(link), Some(remote)) => Ok((link, remote.channel)),
-            _ => Err(Failure::internal(&format!("no channel to rank {to}"))),
-        }
+        let linked = link.zip(self.connections.remote(to));
+        linked.ok_or_else(|| Failure::internal(&format!("no channel to rank {to}")))
     }
 }

@@ -1,14 +1,14 @@
 //! Symmetric memory: user-visible memory that the group's other ranks on this host map as well.
 
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use weft_transport::{Kind, Segment};
+use weft_transport::Segment;
 
 use super::{Group, closed};
 use crate::Error;
 use crate::channel::{Connections, Message};
+use crate::memory::Region;
 use crate::progress::Engine;
 
 /// Memory that the group's ranks on this host reach directly. Dropping it lets go of it; it is freed once all ranks have.
@@ -65,8 +65,11 @@ impl Group {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.check()?;
             let (rank, ranks) = (self.rank, group.size());
-            let piece = (group.executor.symmetric).announce(rank, ranks, &segment, bytes);
-            announce(&group.connections, piece, bytes, &segment)?;
+            let region = state.endpoint.expose(&segment);
+            let region = Arc::new(region.map_err(|error| refused(bytes, &error))?);
+            let part = (&segment, &region);
+            let piece = (group.executor.symmetric).announce(rank, ranks, part, bytes);
+            announce(&group.connections, piece, bytes, &region)?;
             Ok(piece)
         })?;
         drop(order);
@@ -117,39 +120,40 @@ impl Group {
     }
 }
 
-/// Tells the other ranks about this rank's part of a piece, with its descriptor where the link can pass it.
+/// Lets the other ranks reach this rank's part of a piece, and tells them.
 fn announce(
     connections: &Connections,
     piece: u64,
     bytes: u64,
-    segment: &Segment,
+    region: &Region,
 ) -> Result<(), Error> {
-    let message = Message::Symmetric {
-        group: connections.group,
-        id: piece,
-        bytes,
-    }
-    .encode();
     for (rank, link) in (0..).zip(&connections.links) {
-        let Some(link) = link else { continue };
-        let descriptor = [segment.descriptor()];
-        let with: &[BorrowedFd<'_>] = match link.kind() {
-            Kind::Tcp => &[],
-            _ => &descriptor,
+        let key = link.as_ref().and_then(|link| region.key(link.kind()));
+        let (Some(link), Some(key)) = (link, key) else {
+            continue;
         };
-        link.message(&message, with)
-            .map_err(|e| Error::from_link(e, Some(rank), connections.host_name(rank)))?;
+        let message = Message::Symmetric {
+            group: connections.group,
+            id: piece,
+            bytes,
+            region: key.0,
+        };
+        let granted = link.grant(key, 0..bytes);
+        let told = granted.and_then(|()| link.message(&message.encode()));
+        told.map_err(|e| Error::from_link(e, Some(rank), connections.host_name(rank)))?;
     }
     Ok(())
 }
 
 fn symmetric_segment(bytes: u64) -> Result<Arc<Segment>, Error> {
-    let refused = |error: std::io::Error| {
-        Error::Config(format!(
-            "cannot make {bytes} bytes of symmetric memory: {error}"
-        ))
-    };
+    let refused = |error: std::io::Error| refused(bytes, &error);
     let segment = Segment::create("weft-symmetric", bytes.max(1)).map_err(refused)?;
     segment.reserve(0..segment.len()).map_err(refused)?;
     Ok(Arc::new(segment))
+}
+
+fn refused(bytes: u64, error: &dyn std::error::Error) -> Error {
+    Error::Config(format!(
+        "cannot make {bytes} bytes of symmetric memory: {error}"
+    ))
 }

@@ -6,18 +6,37 @@
 //! its buffers alone until the operation is over.
 
 use weft_kernels::{DType, Finish};
-use weft_transport::Segment;
+use weft_transport::{Iovec, Segment};
 
 use crate::call::Call;
 
-/// Memory of this rank, to be sent; an address of no bytes may be any.
+/// All of a message that is sent before the call returns; an address of no bytes may be any.
 pub(crate) fn bytes<'a>(address: *const u8, bytes: u64) -> &'a [u8] {
     if bytes == 0 {
         return &[];
     }
-    // SAFETY: see [Note: Who may touch what]; nobody writes to what is sent before that is done, and
-    // `Group::send` obliges its caller to keep a message alive and unchanged.
+    // SAFETY: `Group::send` obliges its caller to keep a message alive and unchanged.
     unsafe { std::slice::from_raw_parts(address, bytes as usize) }
+}
+
+/// Memory of this rank that a put reads.
+pub(crate) fn source(address: *const u8, bytes: u64) -> Iovec {
+    // SAFETY: see [Note: Who may touch what]. While a put is under way, the executor lets nothing write
+    // to its source, and `Group::send` obliges its caller to keep a message alive and unchanged.
+    unsafe { Iovec::new(address, bytes as usize) }
+}
+
+/// Copies what a put shall read, one piece behind the other, to a place in the pool that is free.
+pub(crate) fn stage(pieces: &[Iovec], pool: &Segment, offset: u64) -> Iovec {
+    let start = pool.base().as_ptr().wrapping_add(offset as usize);
+    let mut at = start;
+    for piece in pieces {
+        // SAFETY: the place is staging memory of this rank's, with as much room as the peer has
+        // granted; see also `source`.
+        unsafe { weft_kernels::copy(&[at], piece.start(), piece.len()) };
+        at = at.wrapping_add(piece.len());
+    }
+    source(start, at as u64 - start as u64)
 }
 
 /// Copies bytes to every destination.

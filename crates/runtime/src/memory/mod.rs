@@ -4,9 +4,11 @@
 pub(crate) mod access;
 mod bases;
 mod pool;
+mod region;
 mod symmetric;
 
 pub use pool::{Pool, PoolRange};
 
 pub(crate) use bases::Bases;
+pub(crate) use region::Region;
 pub(crate) use symmetric::Pieces;

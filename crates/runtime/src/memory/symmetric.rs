@@ -2,14 +2,13 @@
 //! in them.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_schedule::Collective;
 use weft_transport::Segment;
 
-use super::Bases;
+use super::{Bases, Region};
 use crate::call::{Call, mix};
 
 /// One piece of symmetric memory, as this rank sees it.
@@ -19,6 +18,8 @@ pub(crate) struct Shared {
     parts: Vec<Option<Arc<Segment>>>,
     /// The ranks whose announcement has come.
     announced: Vec<bool>,
+    /// This rank's part, as others reach it, once it is there.
+    region: Option<Arc<Region>>,
     /// The ranks that have let go.
     released: Vec<bool>,
     /// Another size that some rank asks for.
@@ -31,6 +32,7 @@ impl Shared {
             bytes,
             parts: vec![None; ranks as usize],
             announced: vec![false; ranks as usize],
+            region: None,
             released: vec![false; ranks as usize],
             other_size: None,
         }
@@ -79,7 +81,7 @@ impl Pieces {
         &self,
         rank: u32,
         ranks: u32,
-        segment: &Arc<Segment>,
+        (segment, region): (&Arc<Segment>, &Arc<Region>),
         bytes: u64,
     ) -> u64 {
         let piece = self.made.fetch_add(1, Ordering::AcqRel);
@@ -92,6 +94,7 @@ impl Pieces {
         }
         shared.announced[rank as usize] = true;
         shared.parts[rank as usize] = Some(segment.clone());
+        shared.region = Some(region.clone());
         piece
     }
 
@@ -102,7 +105,7 @@ impl Pieces {
         ranks: u32,
         piece: u64,
         bytes: u64,
-        descriptor: Option<OwnedFd>,
+        part: Option<Arc<Segment>>,
     ) {
         let mut pieces = self.lock();
         let shared = pieces
@@ -112,8 +115,7 @@ impl Pieces {
         if shared.bytes != bytes {
             shared.other_size = Some(bytes);
         }
-        let part = descriptor.and_then(|fd| Segment::map(fd).ok());
-        shared.parts[rank as usize] = part.filter(|part| part.len() >= bytes).map(Arc::new);
+        shared.parts[rank as usize] = part.filter(|part| part.len() >= bytes);
     }
 
     /// A rank has let go of a piece. Once all have, nobody can call anything on it any more, and it is unmapped.

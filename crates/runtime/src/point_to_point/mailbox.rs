@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_transport::{Link, LinkError, Progress, Segment, Signal};
+use weft_transport::{Link, LinkError, RegionKey, Segment, Signal, Submission, Ticket};
 
 use crate::Error;
 use crate::call::{Completion, Due, Finished};
@@ -72,6 +72,8 @@ struct Peer {
     /// Long messages under way to the peer, in order, and how much of the first is sent.
     sending: VecDeque<Source>,
     sent: u64,
+    /// Fragments that are under way, in order, with the message that each is the last of. Without a ticket, it is complete.
+    under_way: VecDeque<(Option<Ticket>, Option<Source>)>,
     /// Fragments sent so far, of all messages.
     fragments_sent: u64,
     /// Long messages under way from the peer, in order, and how much of the first has come.
@@ -94,7 +96,6 @@ pub(crate) struct Route<'a> {
     pub(crate) channel: &'a Channel,
     pub(crate) layout: Layout,
     pub(crate) pool: &'a Segment,
-    pub(crate) token: u64,
 }
 
 impl Mailbox {
@@ -103,7 +104,7 @@ impl Mailbox {
         let peers = self.peers.values();
         self.posted.len()
             + peers
-                .map(|p| p.offered.len() + p.sending.len() + p.receiving.len())
+                .map(|p| p.sources().count() + p.receiving.len())
                 .sum::<usize>()
     }
 
@@ -111,11 +112,7 @@ impl Mailbox {
     pub(crate) fn deadlines(&self) -> impl Iterator<Item = Instant> {
         let posted = self.posted.iter().map(|posted| posted.target.due.deadline);
         posted.chain(self.peers.values().flat_map(|peer| {
-            let sources = peer
-                .offered
-                .values()
-                .chain(&peer.sending)
-                .map(|s| s.due.deadline);
+            let sources = peer.sources().map(|s| s.due.deadline);
             sources.chain(peer.receiving.iter().map(|t| t.due.deadline))
         }))
     }
@@ -127,11 +124,7 @@ impl Mailbox {
             return Some((what, posted.from, posted.target.due.allowed));
         }
         self.peers.iter().find_map(|(rank, peer)| {
-            let sending = peer
-                .offered
-                .values()
-                .chain(&peer.sending)
-                .map(|s| ("send", s.due));
+            let sending = peer.sources().map(|s| ("send", s.due));
             let receiving = peer.receiving.iter().map(|t| ("receive", t.due));
             let (what, due) = sending
                 .chain(receiving)
@@ -144,13 +137,26 @@ impl Mailbox {
         })
     }
 
-    /// Ends everything under way with an error.
-    pub(crate) fn fail(&mut self, error: &Error, finished: &mut Finished) {
+    /// Ends everything under way with an error. No memory of a message is touched any more.
+    pub(crate) fn fail(
+        &mut self,
+        links: &[Option<Arc<dyn Link>>],
+        error: &Error,
+        finished: &mut Finished,
+    ) {
         let mut end = |completion: Arc<Completion>| finished.push((completion, Err(error.clone())));
         self.posted
             .drain(..)
             .for_each(|posted| end(posted.target.completion));
-        for (_, peer) in self.peers.drain() {
+        for (rank, peer) in self.peers.drain() {
+            for (ticket, source) in peer.under_way {
+                if let (Some(link), Some(ticket)) = (&links[rank as usize], ticket) {
+                    link.cancel(ticket);
+                }
+                if let Some(source) = source {
+                    end(source.completion);
+                }
+            }
             peer.offered
                 .into_values()
                 .for_each(|source| end(source.completion));
@@ -163,7 +169,8 @@ impl Mailbox {
         }
     }
 
-    /// Whether something waits for this rank, or might.
+    /// Whether something waits for this rank, or might. What is under way to it does not: it completes,
+    /// or the link ends.
     pub(crate) fn needs(&self, rank: u32) -> bool {
         let posted = self.posted.iter().any(|posted| posted.from == Some(rank));
         posted
@@ -174,7 +181,9 @@ impl Mailbox {
 
     /// The ranks that fragments are under way to or from.
     pub(crate) fn busy(&self) -> Vec<u32> {
-        let busy = |peer: &Peer| !peer.sending.is_empty() || !peer.receiving.is_empty();
+        let busy = |peer: &Peer| {
+            !(peer.sending.is_empty() && peer.under_way.is_empty() && peer.receiving.is_empty())
+        };
         self.peers
             .iter()
             .filter(|(_, peer)| busy(peer))
@@ -366,6 +375,12 @@ impl Mailbox {
 }
 
 impl Peer {
+    /// The long messages to the peer that are not sent to their end.
+    fn sources(&self) -> impl Iterator<Item = &Source> {
+        let last = self.under_way.iter().filter_map(|(_, last)| last.as_ref());
+        self.offered.values().chain(&self.sending).chain(last)
+    }
+
     /// The first message with this tag that nobody has asked for yet.
     fn take_arrived(&mut self, tag: u64) -> Option<Arrived> {
         let position = self.arrived.iter().position(|(other, _)| *other == tag)?;
@@ -406,7 +421,7 @@ impl Peer {
             }
         }
         if self.fragments_taken > before {
-            let Some(remote) = route.channel.remote else {
+            let Some(remote) = &route.channel.remote else {
                 return Ok(true);
             };
             let offset = remote.channel + route.layout.fragments_taken();
@@ -421,41 +436,61 @@ impl Peer {
     }
 
     fn send(&mut self, route: &Route<'_>, finished: &mut Finished) -> Result<bool, LinkError> {
-        let Some(remote) = route.channel.remote else {
+        let Some(remote) = &route.channel.remote else {
             return Ok(false);
         };
         let word = route.channel.local.offset + route.layout.fragments_taken();
         let taken = route.pool.word(word).load(Ordering::Acquire);
-        let mut moved = false;
+        let mut moved = self.let_go(route, finished)?;
         while let Some(source) = self.sending.front()
             && self.fragments_sent < taken.saturating_add(FRAGMENTS as u64)
         {
             let slot = (self.fragments_sent % FRAGMENTS as u64) as usize;
             let bytes = FRAGMENT_BYTES.min(source.bytes - self.sent);
-            let piece = access::bytes(source.memory.wrapping_add(self.sent as usize), bytes);
+            let within = route.layout.fragment(slot);
+            let mut piece = access::source(source.memory.wrapping_add(self.sent as usize), bytes);
+            if let Some(staging) = &route.channel.staging {
+                // What was there before has been taken in.
+                piece = access::stage(&[piece], route.pool, staging.offset + within);
+            }
             let signal = Signal {
                 offset: remote.channel + route.layout.fragments_sent(),
                 value: self.fragments_sent + 1,
             };
-            let offset = remote.channel + route.layout.fragment(slot);
-            if route
-                .link
-                .put(route.token, offset, &[piece], Some(signal))?
-                == Progress::Pending
-            {
-                break;
-            }
+            let (pool, offset) = (RegionKey::POOL, remote.channel + within);
+            let ticket = match route.link.put(pool, offset, &[piece], Some(signal))? {
+                Submission::Full => break,
+                Submission::Done => None,
+                Submission::UnderWay(ticket) => Some(ticket),
+            };
             moved = true;
             self.sent += bytes;
             self.fragments_sent += 1;
+            let mut last = None;
             if self.sent == source.bytes {
                 self.sent = 0;
-                if let Some(source) = self.sending.pop_front() {
-                    finished.push((source.completion, Ok(())));
-                }
+                last = self.sending.pop_front();
+            }
+            self.under_way.push_back((ticket, last));
+        }
+        self.let_go(route, finished)?;
+        Ok(moved)
+    }
+
+    /// Forgets the fragments that are complete, and ends the messages that they were the last of. True if there were any.
+    fn let_go(&mut self, route: &Route<'_>, finished: &mut Finished) -> Result<bool, LinkError> {
+        let before = self.under_way.len();
+        while let Some((ticket, _)) = self.under_way.front() {
+            if let Some(ticket) = *ticket
+                && !route.link.completed(ticket)?
+            {
+                break;
+            }
+            if let Some((_, last)) = self.under_way.pop_front() {
+                finished.extend(last.map(|source| (source.completion, Ok(()))));
             }
         }
-        Ok(moved)
+        Ok(self.under_way.len() < before)
     }
 }
 

@@ -1,10 +1,9 @@
 //! What arrives on links, and how it reaches whom it is for.
 
 use std::borrow::Cow;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use weft_transport::{EndpointId, Inbox, Kind, Link, LinkError};
+use weft_transport::{EndpointId, Inbox, Link, LinkError};
 
 use super::state::{State, Watched};
 use crate::call::Finished;
@@ -16,12 +15,11 @@ const ORPHANS: usize = 4096;
 /// A way to take in what has arrived on a link.
 type Receive = fn(&(dyn Link + 'static), &mut dyn Inbox) -> Result<(), LinkError>;
 
-/// A message, with what came along.
+/// A message, and the bytes that follow it.
 pub(crate) struct Letter<'a> {
     pub(crate) from: EndpointId,
     pub(crate) message: Message,
     pub(crate) payload: Cow<'a, [u8]>,
-    pub(crate) descriptors: Vec<OwnedFd>,
 }
 
 impl Letter<'_> {
@@ -38,11 +36,8 @@ impl State {
     pub(crate) fn receive(&mut self, knocked: bool, finished: &mut Finished) -> bool {
         let mut keys = self.poller.ready();
         if knocked {
-            let silent = self
-                .links
-                .iter()
-                .filter(|(_, w)| w.link.kind() != Kind::Tcp);
-            keys.extend(silent.map(|(key, _)| *key));
+            let knocking = self.links.iter().filter(|(_, w)| !w.manual);
+            keys.extend(knocking.map(|(key, _)| *key));
             keys.sort_unstable();
             keys.dedup();
         }
@@ -114,7 +109,7 @@ impl State {
                 (&letter.message, self.any_link_to(letter.from))
             {
                 // A link that fails is noticed when it is read.
-                let _ = link.message(&Message::Detach { group: *group }.encode(), &[]);
+                let _ = link.message(&Message::Detach { group: *group }.encode());
             }
             return;
         }
@@ -134,7 +129,7 @@ struct Delivery<'a> {
 }
 
 impl Inbox for Delivery<'_> {
-    fn message(&mut self, bytes: &[u8], descriptors: Vec<OwnedFd>) {
+    fn message(&mut self, bytes: &[u8]) {
         let Some((message, payload)) = Message::decode(bytes) else {
             self.nonsense = true;
             return;
@@ -144,7 +139,6 @@ impl Inbox for Delivery<'_> {
             from: self.from,
             message,
             payload: Cow::Borrowed(payload),
-            descriptors,
         };
         self.state.handle(letter, self.finished);
     }

@@ -253,7 +253,7 @@ impl Engine {
                 .min();
             let left = next.map_or(time, |next| next.saturating_duration_since(Instant::now()));
             (
-                state.sockets_carry_data,
+                state.manual_progress,
                 time.min(left + Duration::from_millis(1)),
             )
         };
@@ -362,7 +362,7 @@ impl Drop for Engine {
         let until = Instant::now() + LINGER;
         let mut finished = Finished::new();
         while self.lock().unsent() && Instant::now() < until {
-            self.lock().flush(&mut finished);
+            self.lock().resume(&mut finished);
             std::thread::yield_now();
         }
         finish(finished);

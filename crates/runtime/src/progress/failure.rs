@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_transport::{EndpointId, Link, LinkError};
+use weft_transport::{EndpointId, Link, LinkError, Liveness, RegionKey};
 
 use super::dispatch::Letter;
 use super::state::State;
@@ -43,11 +43,16 @@ impl State {
                 Ok(())
             }
             Message::Symmetric {
-                id: piece, bytes, ..
+                id: piece,
+                bytes,
+                region,
+                ..
             } => {
-                let ranks = group.size();
-                let descriptor = letter.descriptors.into_iter().next_back();
-                (group.executor.symmetric).arrived(rank, ranks, piece, bytes, descriptor);
+                let (ranks, link) = (group.size(), &group.connections.links[rank as usize]);
+                let part = link
+                    .as_ref()
+                    .and_then(|link| link.memory(RegionKey(region)));
+                (group.executor.symmetric).arrived(rank, ranks, piece, bytes, part);
                 Ok(())
             }
             Message::Released { id: piece, .. } => {
@@ -199,7 +204,7 @@ impl State {
             // One of two links that were made at the same moment.
             LinkError::Left if self.links.values().any(|watched| same(&watched.link)) => {}
             LinkError::Left => self.left(peer),
-            error => self.dead(peer, &error.to_string(), finished),
+            error => self.dead(peer, &end_of(link.as_ref(), &error), finished),
         }
     }
 
@@ -270,7 +275,7 @@ impl State {
         .encode();
         for watched in self.links.values() {
             // A link that fails is noticed when it is read.
-            let _ = watched.link.message(&news, &[]);
+            let _ = watched.link.message(&news);
         }
         self.endpoint.forget(peer);
     }
@@ -313,7 +318,9 @@ impl State {
             Failure::Other(error) => error,
             Failure::Link(rank, error @ (LinkError::Gone(_) | LinkError::Protocol(_))) => {
                 let peer = group.connections.meeting.members[rank as usize].address.id;
-                return self.dead(peer, &error.to_string(), finished);
+                let link = group.connections.links[rank as usize].as_deref();
+                let detail = link.map_or_else(|| error.to_string(), |link| end_of(link, &error));
+                return self.dead(peer, &detail, finished);
             }
             Failure::Link(rank, error) => {
                 Error::from_link(error, Some(rank), group.connections.host_name(rank))
@@ -343,5 +350,13 @@ impl State {
             self.endpoint.pool().free(group.connections.scratch);
             self.note_closed(id);
         }
+    }
+}
+
+/// How a link ended, and what that says about the process behind it.
+fn end_of(link: &dyn Link, error: &LinkError) -> String {
+    match (link.capabilities().liveness, error) {
+        (Liveness::Presumed, LinkError::Gone(_)) => format!("{error} (its process may still run)"),
+        _ => error.to_string(),
     }
 }

@@ -164,16 +164,7 @@ impl GroupState {
             self.broken = Some(error.clone());
         }
         self.executor.fail(&self.connections, error, finished);
-        // A fragment of a message may be on its way.
-        for link in self.connections.links.iter().flatten() {
-            link.abandon(self.message_token());
-        }
-        self.mailbox.fail(error, finished);
-    }
-
-    /// What names this group's point-to-point puts: unlike any tile's token, since those count up from 1.
-    pub(crate) fn message_token(&self) -> u64 {
-        u64::MAX - (self.id & 0xffff_ffff)
+        (self.mailbox).fail(&self.connections.links, error, finished);
     }
 
     /// As [`GroupState::fail`], and tells all members that can be told.

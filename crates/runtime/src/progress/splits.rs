@@ -127,7 +127,7 @@ impl State {
                 error: error.clone(),
             };
             // A link that fails is noticed when it is read.
-            let _ = link.message(&broken.encode(), &[]);
+            let _ = link.message(&broken.encode());
         }
         Some(error)
     }

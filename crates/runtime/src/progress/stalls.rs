@@ -82,7 +82,7 @@ impl GroupState {
             };
             if let Some(link) = &self.connections.links[blocked.rank() as usize] {
                 // A link that fails is noticed when it is read.
-                let _ = link.message(&query.encode(), &[]);
+                let _ = link.message(&query.encode());
             }
         }
     }
@@ -113,7 +113,7 @@ impl GroupState {
     fn tell(&self, rank: u32, message: &Message) {
         if let Some(link) = &self.connections.links[rank as usize] {
             // A link that fails is noticed when it is read.
-            let _ = link.message(&message.encode(), &[]);
+            let _ = link.message(&message.encode());
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weft_transport::{EndpointId, Kind, Link, Progress};
+use weft_transport::{EndpointId, Link, Progress};
 
 use super::dispatch::Letter;
 use super::group_state::GroupState;
@@ -27,6 +27,9 @@ const CLOSED: usize = 1024;
 /// A link as the engine watches it.
 pub(crate) struct Watched {
     pub(crate) link: Arc<dyn Link>,
+    /// See [`weft_transport::Capabilities::manual_progress`].
+    pub(crate) manual: bool,
+    /// Something waits for room in it.
     writing: bool,
 }
 
@@ -68,8 +71,8 @@ pub(crate) struct State {
     housekept: Instant,
     /// A knock that ended a sleep and is not acted on yet.
     pub(crate) knocked: bool,
-    /// Whether any link is not shared memory, so that sleeping must watch descriptors.
-    pub(crate) sockets_carry_data: bool,
+    /// Whether any link makes progress by calls only, so that sleeping must watch descriptors.
+    pub(crate) manual_progress: bool,
 }
 
 impl State {
@@ -87,14 +90,13 @@ impl State {
             closed: VecDeque::new(),
             budget: Budget {
                 bytes: 0,
-                next_token: 0,
                 addresses: Vec::new(),
             },
             now,
             polled: now,
             housekept: now,
             knocked: false,
-            sockets_carry_data: false,
+            manual_progress: false,
         }
     }
 
@@ -131,14 +133,14 @@ impl State {
         }
         // What came before this moment has knocked already, perhaps in vain.
         self.endpoint.bell().knock();
-        self.sockets_carry_data |= link.kind() == Kind::Tcp;
-        self.links.insert(
-            self.next_key,
-            Watched {
-                link,
-                writing: false,
-            },
-        );
+        let manual = link.capabilities().manual_progress;
+        self.manual_progress |= manual;
+        let watched = Watched {
+            link,
+            manual,
+            writing: false,
+        };
+        self.links.insert(self.next_key, watched);
     }
 
     /// One pass: takes in what has arrived and takes every operation as far as it goes. True if anything moved.
@@ -148,7 +150,8 @@ impl State {
         self.now = now;
         self.adopt();
         let knocked = self.endpoint.bell().take_knock() || std::mem::take(&mut self.knocked);
-        if knocked || self.sockets_carry_data || now - self.polled > LINK_POLL {
+        self.resume(finished);
+        if knocked || self.manual_progress || now - self.polled > LINK_POLL {
             self.polled = now;
             progressed |= self.receive(knocked, finished);
         }
@@ -247,7 +250,6 @@ impl State {
         let Some(group) = self.groups.get_mut(&id) else {
             return false;
         };
-        let token = group.message_token();
         let GroupState {
             connections,
             mailbox,
@@ -262,7 +264,6 @@ impl State {
             channel,
             layout: connections.layout,
             pool: self.endpoint.pool().segment(),
-            token,
         };
         match mailbox.advance(rank, &route, finished) {
             Ok(moved) => moved,
@@ -273,12 +274,21 @@ impl State {
         }
     }
 
-    /// Sends what is queued, and watches for writability where not all could go.
+    /// Sends what was queued since the last time, and watches for writability where not all could go.
     pub(crate) fn flush(&mut self, finished: &mut Finished) {
+        self.flush_links(false, finished);
+    }
+
+    /// Sends what had no room before. What is complete then must be looked at: so whoever drives does this, before anything else.
+    pub(crate) fn resume(&mut self, finished: &mut Finished) {
+        self.flush_links(true, finished);
+    }
+
+    fn flush_links(&mut self, writing: bool, finished: &mut Finished) {
         let mut ended = Vec::new();
-        // The others have somebody who sends what waits.
-        let tcp = |watched: &Watched| watched.link.kind() == Kind::Tcp;
-        for (key, watched) in self.links.iter_mut().filter(|(_, watched)| tcp(watched)) {
+        // The others send by themselves what waits.
+        let such = |watched: &Watched| watched.manual && watched.writing == writing;
+        for (key, watched) in self.links.iter_mut().filter(|(_, watched)| such(watched)) {
             match watched.link.flush() {
                 Ok(progress) => {
                     let writing = progress == Progress::Pending;

@@ -47,7 +47,15 @@ impl Setup {
             .iter()
             .flatten()
             .all(|host| Some(host) == self.hosts.iter().flatten().next());
-        ranks == 1 || (self.transport != TransportChoice::Tcp && one_host)
+        ranks == 1 || (self.maps() && one_host)
+    }
+
+    /// Whether ranks on one host share memory.
+    fn maps(&self) -> bool {
+        !matches!(
+            self.transport,
+            TransportChoice::Tcp | TransportChoice::Strict
+        )
     }
 
     /// The same with units told by the user, level by level.
@@ -74,8 +82,8 @@ impl Setup {
 
     /// Ranks with the same number share memory.
     pub(crate) fn host_of_rank(&self, ranks: u32) -> Vec<u32> {
-        match (&self.hosts, self.transport) {
-            (_, TransportChoice::Tcp) => (0..ranks).collect(),
+        match (&self.hosts, self.maps()) {
+            (_, false) => (0..ranks).collect(),
             (Some(hosts), _) => hosts.clone(),
             (None, _) => vec![0; ranks as usize],
         }

@@ -3,12 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, TryLockError};
+use std::sync::{Arc, MutexGuard, TryLockError};
 
 use weft_transport::ring::{Found, Reader};
-use weft_transport::{Inbox, LinkError};
+use weft_transport::{Inbox, LinkError, RegionKey, Segment};
 
-use super::{Connection, GONE, LEFT, OPEN, Stream, TAG_GOODBYE, TAG_MESSAGE, THEN_RING};
+use super::{
+    Connection, GONE, LEFT, OPEN, Stream, TAG_GOODBYE, TAG_MESSAGE, TAG_REGION, THEN_RING,
+};
 use crate::rings::Ring;
 use crate::socket;
 
@@ -95,7 +97,7 @@ impl Connection {
                 return;
             }
             match incoming.reader.read(&incoming.ring, &mut incoming.record) {
-                Ok(Found::Record) => inbox.message(&incoming.record, Vec::new()),
+                Ok(Found::Record) => inbox.message(&incoming.record),
                 Ok(Found::Diversion) => incoming.stream = Stream::Socket,
                 Ok(Found::Nothing) => return,
                 Err(breach) => return self.broken(breach),
@@ -116,12 +118,31 @@ impl Connection {
             return self.broken("a packet while the ring was in use".into());
         }
         match tag & !THEN_RING {
-            TAG_MESSAGE => inbox.message(bytes, descriptors),
+            TAG_MESSAGE => inbox.message(bytes),
+            TAG_REGION => self.take_region(bytes, descriptors),
             TAG_GOODBYE if bytes.is_empty() => self.ended(LEFT),
             _ => self.broken(format!("a packet with tag {tag}")),
         }
         if tag & THEN_RING != 0 {
             incoming.stream = Stream::Ring;
+        }
+    }
+
+    /// What cannot be mapped is as if it had not been granted.
+    fn take_region(&self, key: &[u8], mut descriptors: Vec<OwnedFd>) {
+        let key = key.try_into().map(u64::from_le_bytes);
+        let Some(key) = key
+            .ok()
+            .map(RegionKey)
+            .filter(|key| *key != RegionKey::POOL)
+        else {
+            return self.broken("a region without a key of its own".into());
+        };
+        let regions = self.peer.regions();
+        match descriptors.pop().map(Segment::map) {
+            Some(Ok(segment)) => regions.insert(key, Arc::new(segment)),
+            Some(Err(_)) => {}
+            None => regions.withdraw(key),
         }
     }
 

@@ -7,14 +7,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
 use weft_transport::ring::Writer;
-use weft_transport::{LinkError, Progress, Signal};
+use weft_transport::{
+    INJECT_BYTES_MAX, Iovec, LinkError, MESSAGE_BYTES_MAX, Progress, RegionKey, Signal, Submission,
+};
 
 use super::{Connection, Stream, TAG_MESSAGE, THEN_RING};
 use crate::rings::{RING_BYTES, Ring};
 use crate::socket;
-
-const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-const SMALL_PUT_BYTES_MAX: u64 = 256;
 
 /// What it takes to send.
 pub(super) struct Outgoing {
@@ -44,7 +43,8 @@ enum Queued {
         bytes: Vec<u8>,
         descriptors: Vec<OwnedFd>,
     },
-    Put {
+    Inject {
+        region: RegionKey,
         offset: u64,
         bytes: Vec<u8>,
         signal: Option<Signal>,
@@ -52,41 +52,53 @@ enum Queued {
 }
 
 impl Connection {
-    /// A put while there is a backlog. Nothing is written unless everything before it was sent.
+    /// A put while there is a backlog: nothing is written before everything that was sent before
+    /// is.
     pub(crate) fn put_in_order(
         &self,
+        region: RegionKey,
         offset: u64,
-        pieces: &[&[u8]],
+        pieces: &[Iovec],
         signal: Option<Signal>,
-    ) -> Result<Progress, LinkError> {
-        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
+    ) -> Result<Submission, LinkError> {
         self.peer.check_generation()?;
-        self.peer.check(offset, len, signal)?;
-        let mut outgoing = self.locked_outgoing();
-        if self.drain(&mut outgoing)? == Progress::Done {
-            self.peer.put(offset, pieces, signal)?;
-        } else if len <= SMALL_PUT_BYTES_MAX {
-            outgoing.queue.push_back(Queued::Put {
-                offset,
-                bytes: pieces.concat(),
-                signal,
-            });
-        } else {
-            return Ok(Progress::Pending);
+        if self.drain(&mut self.locked_outgoing())? == Progress::Pending {
+            return Ok(Submission::Full);
         }
-        Ok(Progress::Done)
+        self.peer.put(region, offset, pieces, signal)?;
+        Ok(Submission::Done)
     }
 
-    pub(crate) fn message(
+    /// A few bytes, or only a signal, while there is a backlog.
+    pub(crate) fn inject_in_order(
         &self,
+        region: RegionKey,
+        offset: u64,
         bytes: &[u8],
-        descriptors: &[BorrowedFd<'_>],
+        signal: Option<Signal>,
     ) -> Result<(), LinkError> {
         self.peer.check_generation()?;
-        if bytes.len() > MESSAGE_BYTES_MAX || descriptors.len() > socket::DESCRIPTORS_MAX {
+        let mut outgoing = self.locked_outgoing();
+        if self.drain(&mut outgoing)? == Progress::Done || bytes.len() > INJECT_BYTES_MAX {
+            return self.peer.inject(region, offset, bytes, signal);
+        }
+        let len = bytes.len() as u64;
+        self.peer.check(region, offset, len, signal)?;
+        outgoing.queue.push_back(Queued::Inject {
+            region,
+            offset,
+            bytes: bytes.to_vec(),
+            signal,
+        });
+        Ok(())
+    }
+
+    pub(crate) fn message(&self, bytes: &[u8]) -> Result<(), LinkError> {
+        self.peer.check_generation()?;
+        if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(too_long());
         }
-        self.send_packet(&mut self.locked_outgoing(), TAG_MESSAGE, bytes, descriptors)
+        self.send_packet(&mut self.locked_outgoing(), TAG_MESSAGE, bytes, &[])
     }
 
     /// A message that the peer waits for, or will ask for: it is not told, unless it sleeps.
@@ -151,7 +163,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends from the queue what can go. The order of effects is the queue's, so the caller holds its lock.
+    /// Sends from the queue what can go. The order of effects is the queue's, so the caller holds
+    /// its lock.
     fn drain(&self, outgoing: &mut Outgoing) -> Result<Progress, LinkError> {
         while let Some(next) = outgoing.queue.pop_front() {
             match &next {
@@ -167,11 +180,16 @@ impl Connection {
                         return sent.map(|_| Progress::Pending);
                     }
                 }
-                Queued::Put {
+                Queued::Inject {
+                    region,
                     offset,
                     bytes,
                     signal,
-                } => self.peer.put(*offset, &[bytes], *signal)?,
+                } => match self.peer.inject(*region, *offset, bytes, *signal) {
+                    // Withdrawn since: too late.
+                    Err(LinkError::Io(_)) => {}
+                    result => result?,
+                },
             }
         }
         if self.backlog.load(Ordering::Relaxed) {
@@ -181,7 +199,8 @@ impl Connection {
         Ok(Progress::Done)
     }
 
-    /// False if the socket has no room. A peer that has ended takes everything: its end is told when it is read.
+    /// False if the socket has no room. A peer that has ended takes everything: its end is told
+    /// when it is read.
     fn send_now(
         &self,
         outgoing: &mut Outgoing,
@@ -219,6 +238,6 @@ impl Connection {
 fn too_long() -> LinkError {
     LinkError::Io(io::Error::new(
         io::ErrorKind::InvalidInput,
-        "a message is at most 64 KiB long and carries at most 16 descriptors",
+        "a message is at most 64 KiB long",
     ))
 }

@@ -1,8 +1,7 @@
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
-use weft_transport::ring::Circle;
-use weft_transport::{Inbox, Local};
+use weft_transport::ring::{Circle, Writer};
+use weft_transport::{Inbox, Local, Regions};
 
 use super::*;
 use crate::rings::Rings;
@@ -11,7 +10,7 @@ use crate::rings::Rings;
 struct Count(usize);
 
 impl Inbox for Count {
-    fn message(&mut self, _bytes: &[u8], _descriptors: Vec<OwnedFd>) {
+    fn message(&mut self, _bytes: &[u8]) {
         self.0 += 1;
     }
 }
@@ -24,7 +23,11 @@ fn connection(name: &str) -> (Connection, Descriptor, Rings) {
     let theirs = socket::accept(listener.as_fd()).unwrap();
     let watch = Watch::start(listener, Arc::clone(&local.bell)).unwrap();
     let event = local.bell.descriptor().try_clone_to_owned().unwrap();
-    let peer = MappedPeer::new(Arc::clone(&local.pool), event).unwrap();
+    let (pool, regions) = (
+        Arc::clone(&local.pool),
+        Regions::new(Arc::clone(&local.pool)),
+    );
+    let peer = MappedPeer::new(pool, regions, event).unwrap();
     let rings = Rings::create().unwrap();
     let other = Rings::map(rings.descriptor().try_clone_to_owned().unwrap()).unwrap();
     let connection = Connection::new(local.id, peer, rings, ours, Arc::clone(&watch)).unwrap();
@@ -68,4 +71,15 @@ fn a_packet_out_of_turn_ends_the_link_and_is_named() {
     let named = breach(connection.receive(&mut count));
     assert!(named.contains("while the ring was in use"), "{named}");
     assert_eq!(count.0, 0);
+}
+
+#[test]
+fn a_region_without_a_key_ends_the_link_and_is_named() {
+    for (number, key) in [&[0; 8][..], &[1; 7]].into_iter().enumerate() {
+        let (connection, socket, peer) = connection(&format!("weft-test-keyless-{number}"));
+        Writer::default().divert(&peer.outgoing);
+        socket::send(socket.as_fd(), [&[TAG_REGION], key], &[]).unwrap();
+        let named = breach(connection.receive(&mut Count(0)));
+        assert!(named.contains("without a key"), "{named}");
+    }
 }

@@ -1,8 +1,8 @@
 //! Goodbye and death.
 
 use super::memory::pattern;
-use super::{Pair, Subject};
-use crate::{LinkError, POOL_HEADER, Progress, Signal};
+use super::{Memory, Pair, Subject};
+use crate::{LinkError, POOL_HEADER, Progress, RegionKey, Signal, Submission};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;
@@ -43,7 +43,7 @@ pub fn a_dropped_link_is_gone(subject: &Subject) {
         b.link.receive(&mut b.received),
         Err(LinkError::Gone(_))
     ));
-    assert!(b.link.message(b"anybody there?", &[]).is_err());
+    assert!(b.link.message(b"anybody there?").is_err());
     assert!(
         b.link
             .signal(Signal {
@@ -52,7 +52,9 @@ pub fn a_dropped_link_is_gone(subject: &Subject) {
             })
             .is_err()
     );
-    assert!(b.link.put(1, DATA, &[&[1]], None).is_err());
+    let memory = b.memory(&[&[1]]);
+    let put = b.link.put(RegionKey::POOL, DATA, &memory.source(), None);
+    assert!(put.is_err());
 }
 
 /// A goodbye is told apart from a death.
@@ -65,7 +67,7 @@ pub fn a_closed_link_has_left(subject: &Subject) {
         "{:?}",
         pair.b.received.end
     );
-    assert!(pair.a.link.message(b"too late", &[]).is_err());
+    assert!(pair.a.link.message(b"too late").is_err());
     assert!(
         pair.a
             .link
@@ -86,7 +88,7 @@ pub fn a_closed_link_has_left(subject: &Subject) {
 pub fn messages_before_the_goodbye_arrive(subject: &Subject) {
     let mut pair = Pair::new(subject);
     for number in 0..20 {
-        pair.a.link.message(&pattern(number, 1000), &[]).unwrap();
+        pair.a.link.message(&pattern(number, 1000)).unwrap();
     }
     pair.a
         .link
@@ -131,12 +133,14 @@ pub fn mail_before_the_end_arrives(subject: &Subject) {
 pub fn closing_with_unread_traffic_is_still_a_goodbye(subject: &Subject) {
     let pair = Pair::new(subject);
     for number in 0..20 {
-        pair.b.link.message(&pattern(number, 5000), &[]).unwrap();
+        pair.b.link.message(&pattern(number, 5000)).unwrap();
     }
-    pair.b
+    let memory = pair.b.memory(&[&pattern(1, 100_000)]);
+    let put = pair
+        .b
         .link
-        .put(1, DATA, &[&pattern(1, 100_000)], None)
-        .unwrap();
+        .put(RegionKey::POOL, DATA, &memory.source(), None);
+    put.unwrap();
     pair.a.link.close();
     let mut b = drop_a(pair);
     until_ended(&mut b);
@@ -154,7 +158,7 @@ pub fn closing_behind_a_flood_is_still_a_goodbye(subject: &Subject) {
     for number in 0..COUNT {
         pair.a
             .link
-            .message(&pattern(number as u64, 64 * 1024), &[])
+            .message(&pattern(number as u64, 64 * 1024))
             .unwrap();
     }
     pair.a.link.close();
@@ -183,10 +187,11 @@ pub fn closing_twice_is_closing_once(subject: &Subject) {
 pub fn closing_while_threads_put_ends_them(subject: &Subject) {
     let mut pair = Pair::new(subject);
     let link = &pair.a.link.clone();
+    let memory = |thread| pair.a.memory(&[&pattern(thread, 70_000)]);
+    let memory: Vec<Memory> = (0..3).map(memory).collect();
     std::thread::scope(|scope| {
-        for thread in 0..3u64 {
+        for (thread, memory) in (0..).zip(&memory) {
             scope.spawn(move || {
-                let bytes = pattern(thread, 70_000);
                 for value in 1.. {
                     let signal = Signal {
                         offset: FLAG + 128 * thread,
@@ -194,9 +199,9 @@ pub fn closing_while_threads_put_ends_them(subject: &Subject) {
                     };
                     let offset = DATA + (thread << 20);
                     loop {
-                        match link.put(thread, offset, &[&bytes], Some(signal)) {
-                            Ok(Progress::Done) => break,
-                            Ok(Progress::Pending) => std::thread::yield_now(),
+                        match link.put(RegionKey::POOL, offset, &memory.source(), Some(signal)) {
+                            Ok(Submission::Full) => std::thread::yield_now(),
+                            Ok(_) => break,
                             Err(_) => return,
                         }
                     }
@@ -218,21 +223,21 @@ pub fn closing_while_threads_put_ends_them(subject: &Subject) {
 /// Closing a transport, and dropping it, leaves its links as they are.
 pub fn links_outlive_their_transport(subject: &Subject) {
     let mut pair = Pair::new(subject);
+    let memory = pair.a.memory(&[&pattern(1, 100_000)]);
     pair.a.transport.close();
     pair.b.transport.close();
     let idle = (subject.make)(pair.a.local.clone());
     pair.a.transport = std::sync::Arc::clone(&idle);
     pair.b.transport = idle;
-    pair.put(
-        1,
-        DATA,
-        &[&pattern(1, 100_000)],
-        Some(Signal {
-            offset: FLAG,
-            value: 1,
-        }),
-    );
+    let signal = Some(Signal {
+        offset: FLAG,
+        value: 1,
+    });
+    let source = memory.source();
+    pair.complete("a put", |link| {
+        link.put(RegionKey::POOL, DATA, &source, signal)
+    });
     pair.until_signalled(FLAG, 1);
-    pair.a.link.message(b"still here", &[]).unwrap();
+    pair.a.link.message(b"still here").unwrap();
     pair.until("a message", |pair| !pair.b.received.messages.is_empty());
 }

@@ -1,9 +1,10 @@
 //! Puts and signals.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Pair, Subject};
-use crate::{LinkError, POOL_HEADER, Progress, Signal};
+use super::{Memory, Pair, Subject};
+use crate::{INJECT_BYTES_MAX, LinkError, POOL_HEADER, RegionKey, Signal, Submission};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;
@@ -29,8 +30,8 @@ pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
 pub fn put_lands_where_it_should(subject: &Subject) {
     let mut pair = Pair::new(subject);
     let bytes = pattern(1, 1000);
-    pair.put(1, DATA + 3, &[&bytes], None);
-    pair.put(2, FLAG, &[], signal(FLAG, 1));
+    pair.put(DATA + 3, &[&bytes], None);
+    pair.put(FLAG, &[], signal(FLAG, 1));
     pair.until_signalled(FLAG, 1);
     assert_eq!(pair.b.bytes(DATA + 3..DATA + 1003), bytes);
     assert_eq!(pair.b.bytes(DATA..DATA + 3), [0; 3]);
@@ -47,7 +48,7 @@ pub fn put_is_there_when_its_signal_is(subject: &Subject) {
     let mut pair = Pair::new(subject);
     for round in 1..=200 {
         let bytes = pattern(round, 1 + 37 * round as usize);
-        pair.put(round, DATA, &[&bytes], signal(FLAG, round));
+        pair.put(DATA, &[&bytes], signal(FLAG, round));
         pair.until_signalled(FLAG, round);
         assert_eq!(pair.b.bytes(DATA..DATA + bytes.len() as u64), bytes);
     }
@@ -93,18 +94,24 @@ pub fn puts_from_many_threads_all_land(subject: &Subject) {
     let link = &pair.a.link.clone();
     let flag = |thread| FLAG + 128 * thread;
     let len = |round: u64| if round.is_multiple_of(5) { 50_000 } else { 200 };
+    let side = &pair.a;
+    let memory: Vec<Vec<Memory>> = (0..THREADS)
+        .map(|thread| {
+            let of = |round| side.memory(&[&pattern(thread * 1000 + round, len(round))]);
+            (1..=ROUNDS).map(of).collect()
+        })
+        .collect();
     std::thread::scope(|scope| {
-        for thread in 0..THREADS {
+        for (thread, memory) in (0..).zip(&memory) {
             scope.spawn(move || {
-                for round in 1..=ROUNDS {
-                    let bytes = pattern(thread * 1000 + round, len(round));
-                    let (token, offset) = (thread, DATA + thread * STRIDE);
-                    while link
-                        .put(token, offset, &[&bytes], signal(flag(thread), round))
-                        .unwrap()
-                        == Progress::Pending
-                    {
+                for (round, memory) in (1..).zip(memory) {
+                    let offset = DATA + thread * STRIDE;
+                    let signal = signal(flag(thread), round);
+                    let put = || link.put(RegionKey::POOL, offset, &memory.source(), signal);
+                    let mut posted = put().unwrap();
+                    while posted == Submission::Full {
                         std::thread::yield_now();
+                        posted = put().unwrap();
                     }
                 }
             });
@@ -130,7 +137,7 @@ pub fn large_puts_in_pieces_arrive_whole(subject: &Subject) {
     let bytes = pattern(7, (9 << 20) + 13);
     let (first, rest) = bytes.split_at(1_234_567);
     let (second, third) = rest.split_at(3);
-    pair.put(1, DATA + 1, &[first, &[], second, third], signal(FLAG, 9));
+    pair.put(DATA + 1, &[first, &[], second, third], signal(FLAG, 9));
     pair.until_signalled(FLAG, 9);
     assert!(
         pair.b.bytes(DATA + 1..DATA + 1 + bytes.len() as u64) == bytes,
@@ -141,42 +148,60 @@ pub fn large_puts_in_pieces_arrive_whole(subject: &Subject) {
 /// Zero lengths are legal, with no pieces and with empty ones.
 pub fn a_put_of_nothing_still_signals(subject: &Subject) {
     let mut pair = Pair::new(subject);
-    pair.put(1, DATA, &[], signal(FLAG, 1));
+    pair.put(DATA, &[], signal(FLAG, 1));
     pair.until_signalled(FLAG, 1);
-    pair.put(2, DATA, &[&[], &[]], signal(FLAG, 2));
+    pair.put(DATA, &[&[], &[]], signal(FLAG, 2));
     pair.until_signalled(FLAG, 2);
-    pair.put(3, DATA, &[], None);
-    pair.put(4, DATA, &[&[5]], signal(FLAG, 3));
+    pair.put(DATA, &[], None);
+    pair.put(DATA, &[&[5]], signal(FLAG, 3));
     pair.until_signalled(FLAG, 3);
     assert_eq!(pair.b.bytes(DATA..DATA + 2), [5, 0]);
 }
 
-/// Up to 256 bytes are taken at once, though nobody receives.
-pub fn small_puts_are_done_at_once(subject: &Subject) {
+/// A few bytes are taken at once, though nobody receives and the caller overwrites them.
+pub fn injected_bytes_may_be_reused_at_once(subject: &Subject) {
     let mut pair = Pair::new(subject);
     for round in 1..=2000 {
-        let bytes = pattern(round, 256);
-        let progress = pair
-            .a
-            .link
-            .put(round, DATA, &[&bytes], signal(FLAG, round))
-            .unwrap();
-        assert_eq!(progress, Progress::Done, "round {round}");
+        let mut bytes = pattern(round, INJECT_BYTES_MAX);
+        let link = &pair.a.link;
+        let injected = link.inject(RegionKey::POOL, DATA, &bytes, signal(FLAG, round));
+        injected.unwrap();
+        bytes.fill(0);
     }
     pair.until_signalled(FLAG, 2000);
-    assert_eq!(pair.b.bytes(DATA..DATA + 256), pattern(2000, 256));
+    let end = DATA + INJECT_BYTES_MAX as u64;
+    assert_eq!(pair.b.bytes(DATA..end), pattern(2000, INJECT_BYTES_MAX));
+    let nothing = pair.a.link.inject(RegionKey::POOL, DATA, &[], None);
+    nothing.unwrap();
+}
+
+/// And harmless.
+pub fn more_than_can_be_injected_is_an_error(subject: &Subject) {
+    let mut pair = Pair::new(subject);
+    let bytes = [1; INJECT_BYTES_MAX + 1];
+    let (link, word) = (&pair.a.link, signal(FLAG, 1));
+    assert!(link.inject(RegionKey::POOL, DATA, &bytes, word).is_err());
+    pair.put(DATA, &[&[2]], signal(FLAG, 2));
+    pair.until_signalled(FLAG, 2);
+    assert_eq!(pair.b.bytes(DATA..DATA + 2), [2, 0]);
 }
 
 /// Neither bytes nor a signal outside the pool (or misaligned) reach anything.
 pub fn a_write_outside_the_pool_does_no_harm(subject: &Subject) {
     let end = Pair::new(subject).b.local.pool.len();
-    let bytes = [1u8; 64];
-    check_refused(subject, |pair| {
-        pair.a.link.put(1, end - 63, &[&bytes], None).map(drop)
-    });
-    check_refused(subject, |pair| {
-        pair.a.link.put(1, u64::MAX - 3, &[&bytes], None).map(drop)
-    });
+    for offset in [end - 63, u64::MAX - 3] {
+        let pool = RegionKey::POOL;
+        check_refused(subject, |pair| {
+            pair.a.link.inject(pool, offset, &[1; 64], None)
+        });
+        check_refused(subject, |pair| {
+            let memory = pair.a.memory(&[&[1; 1000]]);
+            let put = pair.a.link.put(pool, offset, &memory.source(), None);
+            // The put may be read as long as the link lives.
+            std::mem::forget(memory);
+            put.map(drop)
+        });
+    }
     check_refused(subject, |pair| {
         pair.a.link.signal(Signal {
             offset: end,
@@ -197,7 +222,8 @@ pub fn a_write_outside_the_pool_does_no_harm(subject: &Subject) {
     });
 }
 
-/// The call fails, or (where the receiver checks) the receiver ends the link; nothing is written before the end of the pool.
+/// The call fails, or (where the receiver checks) the receiver ends the link; nothing is written
+/// before the end of the pool.
 fn check_refused(subject: &Subject, write: impl Fn(&Pair) -> Result<(), LinkError>) {
     let mut pair = Pair::new(subject);
     if write(&pair).is_ok() {
@@ -213,35 +239,39 @@ fn check_refused(subject: &Subject, write: impl Fn(&Pair) -> Result<(), LinkErro
 
 /// What was granted once and is not any more: late writes vanish, and the link lives on.
 pub fn writes_to_a_revoked_range_are_dropped(subject: &Subject) {
-    if !subject.checks_writes {
+    let mut pair = Pair::without_grants(subject);
+    if pair.b.link.capabilities().maps {
         return;
     }
-    let mut pair = Pair::without_grants(subject);
     let late = DATA..DATA + 65536;
     pair.b.open(FLAG..FLAG + 4096);
     pair.b.open(late.clone());
-    pair.b.link.revoke(late.clone());
+    pair.b.link.revoke(RegionKey::POOL, late.clone());
     let bytes = pattern(3, 65536);
-    pair.put(1, late.start, &[&bytes], signal(late.start, 77));
-    pair.put(2, late.start + 8, &[&bytes[..100]], signal(FLAG, 1));
+    pair.put(late.start, &[&bytes], signal(late.start, 77));
+    pair.put(late.start + 8, &[&bytes[..100]], signal(FLAG, 1));
     pair.until_signalled(FLAG, 1);
     assert!(
         pair.b.bytes(late).iter().all(|&byte| byte == 0),
         "a late write was not dropped"
     );
-    pair.put(3, FLAG + 8, &[&bytes[..16]], signal(FLAG, 2));
+    pair.put(FLAG + 8, &[&bytes[..16]], signal(FLAG, 2));
     pair.until_signalled(FLAG, 2);
     assert_eq!(pair.b.bytes(FLAG + 8..FLAG + 24), bytes[..16]);
 }
 
 /// A write to where the peer was never let is hostile, or a bug.
 pub fn a_write_to_a_range_never_granted_ends_the_link(subject: &Subject) {
-    if !subject.checks_writes {
+    let mut pair = Pair::without_grants(subject);
+    if pair.b.link.capabilities().maps {
         return;
     }
-    let mut pair = Pair::without_grants(subject);
     pair.b.open(FLAG..FLAG + 4096);
-    pair.a.link.put(1, FLAG + 4000, &[&[1; 200]], None).unwrap();
+    let injected = pair
+        .a
+        .link
+        .inject(RegionKey::POOL, FLAG + 4000, &[1; 200], None);
+    injected.unwrap();
     pair.until("the receiver to object", |pair| {
         pair.b.received.end.is_some()
     });
@@ -249,45 +279,21 @@ pub fn a_write_to_a_range_never_granted_ends_the_link(subject: &Subject) {
     pair.until("the sender to notice", |pair| pair.a.received.end.is_some());
 }
 
-/// After a put is abandoned, puts and signals go on, and the abandoned put's signal never comes.
-pub fn an_abandoned_put_leaves_the_link_usable(subject: &Subject) {
-    let mut pair = Pair::new(subject);
-    let bytes = pattern(5, 16 << 20);
-    let progress = pair
-        .a
-        .link
-        .put(1, DATA, &[&bytes], signal(FLAG, 1))
-        .unwrap();
-    if progress == Progress::Pending {
-        pair.a.link.abandon(1);
-        drop(bytes);
-    }
-    pair.put(2, DATA, &[&[1, 2, 3]], signal(FLAG + 128, 1));
-    pair.until_signalled(FLAG + 128, 1);
-    assert_eq!(pair.b.bytes(DATA..DATA + 3), [1, 2, 3]);
-    assert_eq!(pair.b.word(FLAG) == 1, progress == Progress::Done);
-}
-
-/// Where a peer's memory is mapped, it stays mapped while the link exists, whatever becomes of the peer.
+/// Where a peer's memory is mapped, it stays mapped while the link exists, whatever becomes of the
+/// peer.
 pub fn a_peers_memory_outlives_the_peer(subject: &Subject) {
     let Pair { a, b } = Pair::new(subject);
-    let Some(memory) = a.link.memory() else {
+    let Some(memory) = a.link.memory(RegionKey::POOL) else {
         return;
     };
-    assert_eq!(memory.len as u64, b.local.pool.len());
-    b.local
-        .pool
-        .word(FLAG)
-        .store(42, std::sync::atomic::Ordering::Release);
+    assert_eq!(memory.len(), b.local.pool.len());
+    b.local.pool.word(FLAG).store(42, Ordering::Release);
     drop(b);
     a.link.close();
-    // SAFETY: the word is aligned and lies in the memory that the link keeps mapped.
-    let word = unsafe { memory.base.add(FLAG as usize) };
-    // SAFETY: as above.
-    let word = unsafe { std::sync::atomic::AtomicU64::from_ptr(word.as_ptr().cast()) };
-    assert_eq!(word.load(std::sync::atomic::Ordering::Acquire), 42);
     drop(a);
+    assert_eq!(memory.word(FLAG).load(Ordering::Acquire), 42);
 }
 
-/// The longest that one side of [`super::waking`] sleeps before it looks again: far longer than a case may take.
+/// The longest that one side of [`super::waking`] sleeps before it looks again: far longer than a
+/// case may take.
 pub(super) const LONG: Duration = Duration::from_secs(15);

@@ -1,26 +1,19 @@
 //! Control messages.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::os::fd::AsFd;
-
 use super::memory::pattern;
 use super::{Pair, Subject};
-use crate::{POOL_HEADER, Progress, Segment, Signal};
+use crate::{MESSAGE_BYTES_MAX, POOL_HEADER, Progress, RegionKey, Signal};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;
-const LONGEST: usize = 64 * 1024;
+const LONGEST: usize = MESSAGE_BYTES_MAX;
 
 /// From nothing to the longest that is allowed.
 pub fn messages_of_all_lengths_arrive_in_order(subject: &Subject) {
     let lengths = [0, 1, 2, 7, 255, 256, 257, 4095, 4096, 65_000, LONGEST, 3, 0];
     let mut pair = Pair::new(subject);
     for (seed, len) in lengths.into_iter().enumerate() {
-        pair.a
-            .link
-            .message(&pattern(seed as u64, len), &[])
-            .unwrap();
+        pair.a.link.message(&pattern(seed as u64, len)).unwrap();
     }
     pair.until("the messages", |pair| {
         pair.b.received.messages.len() == lengths.len()
@@ -38,11 +31,8 @@ pub fn messages_of_all_lengths_arrive_in_order(subject: &Subject) {
 pub fn both_directions_at_once(subject: &Subject) {
     let mut pair = Pair::new(subject);
     for number in 0..300u64 {
-        pair.a.link.message(&number.to_le_bytes(), &[]).unwrap();
-        pair.b
-            .link
-            .message(&(number + 1000).to_le_bytes(), &[])
-            .unwrap();
+        pair.a.link.message(&number.to_le_bytes()).unwrap();
+        pair.b.link.message(&(number + 1000).to_le_bytes()).unwrap();
     }
     pair.until("both sides' messages", |pair| {
         pair.a.received.messages.len() == 300 && pair.b.received.messages.len() == 300
@@ -63,7 +53,7 @@ pub fn both_directions_at_once(subject: &Subject) {
 pub fn a_message_sent_before_a_signal_is_there_when_the_signal_is(subject: &Subject) {
     let mut pair = Pair::new(subject);
     for value in 1..=200u64 {
-        pair.a.link.message(&value.to_le_bytes(), &[]).unwrap();
+        pair.a.link.message(&value.to_le_bytes()).unwrap();
         pair.a
             .link
             .signal(Signal {
@@ -84,9 +74,8 @@ pub fn messages_and_puts_interleave(subject: &Subject) {
     let mut pair = Pair::new(subject);
     for round in 1..=ROUNDS {
         let bytes = pattern(round, len(round));
-        pair.a.link.message(&pattern(round, 100), &[]).unwrap();
+        pair.a.link.message(&pattern(round, 100)).unwrap();
         pair.put(
-            round,
             DATA + round * 100_000,
             &[&bytes],
             Some(Signal {
@@ -94,10 +83,7 @@ pub fn messages_and_puts_interleave(subject: &Subject) {
                 value: round,
             }),
         );
-        pair.a
-            .link
-            .message(&pattern(round + 500, 5000), &[])
-            .unwrap();
+        pair.a.link.message(&pattern(round + 500, 5000)).unwrap();
     }
     pair.until_signalled(FLAG, ROUNDS);
     pair.until("the messages", |pair| {
@@ -127,7 +113,7 @@ pub fn a_flood_is_queued_and_arrives(subject: &Subject) {
     const COUNT: u64 = 300;
     let mut pair = Pair::new(subject);
     for number in 0..COUNT {
-        pair.a.link.message(&pattern(number, LONGEST), &[]).unwrap();
+        pair.a.link.message(&pattern(number, LONGEST)).unwrap();
     }
     pair.until("the flood", |pair| {
         pair.b.received.messages.len() as u64 == COUNT
@@ -144,7 +130,7 @@ pub fn order_holds_behind_a_flood(subject: &Subject) {
     const COUNT: u64 = 100;
     let mut pair = Pair::new(subject);
     for number in 0..COUNT {
-        pair.a.link.message(&pattern(number, LONGEST), &[]).unwrap();
+        pair.a.link.message(&pattern(number, LONGEST)).unwrap();
     }
     pair.a
         .link
@@ -163,13 +149,12 @@ pub fn order_holds_behind_a_flood(subject: &Subject) {
             value: 1,
         },
     ];
-    let progress = pair
+    let injected = pair
         .a
         .link
-        .put(1, DATA, &[&[9; 100]], Some(small[0]))
-        .unwrap();
-    assert_eq!(progress, Progress::Done, "a small put is copied");
-    pair.a.link.message(b"after", &[]).unwrap();
+        .inject(RegionKey::POOL, DATA, &[9; 100], Some(small[0]));
+    injected.unwrap();
+    pair.a.link.message(b"after").unwrap();
     pair.until("the flood's end", |pair| {
         let flags = [FLAG, FLAG + 128].map(|offset| pair.b.word(offset));
         // Looked at after the flags: what was sent before them must have come.
@@ -181,7 +166,7 @@ pub fn order_holds_behind_a_flood(subject: &Subject) {
         );
         messages == COUNT + 1
     });
-    pair.put(2, DATA + 4096, &[&pattern(8, 100_000)], Some(small[1]));
+    pair.put(DATA + 4096, &[&pattern(8, 100_000)], Some(small[1]));
     pair.until_signalled(FLAG + 256, 1);
     assert_eq!(
         pair.b.bytes(DATA..DATA + 101),
@@ -192,51 +177,12 @@ pub fn order_holds_behind_a_flood(subject: &Subject) {
 /// Longer than 64 KiB is the caller's mistake, and harmless.
 pub fn an_overlong_message_is_an_error(subject: &Subject) {
     let mut pair = Pair::new(subject);
-    assert!(pair.a.link.message(&vec![0; LONGEST + 1], &[]).is_err());
-    pair.a.link.message(b"fine", &[]).unwrap();
+    assert!(pair.a.link.message(&vec![0; LONGEST + 1]).is_err());
+    pair.a.link.message(b"fine").unwrap();
     pair.until("the next message", |pair| {
         !pair.b.received.messages.is_empty()
     });
     assert_eq!(pair.b.received.messages, [b"fine"]);
-}
-
-/// Descriptors arrive with their message and refer to the same thing; elsewhere they are refused.
-pub fn descriptors_pass_where_they_can(subject: &Subject) {
-    let mut pair = Pair::new(subject);
-    let segment = Segment::create("weft-conformance", 4096).unwrap();
-    let passed = [segment.descriptor(), segment.descriptor()];
-    if !subject.passes_descriptors {
-        assert!(pair.a.link.message(b"no", &passed).is_err());
-        return;
-    }
-    pair.a.link.message(b"none", &[]).unwrap();
-    pair.a.link.message(b"two", &passed).unwrap();
-    // Behind a flood they have to be queued: the sender may close its own meanwhile.
-    for number in 0..50 {
-        pair.a.link.message(&pattern(number, LONGEST), &[]).unwrap();
-    }
-    pair.a
-        .link
-        .message(b"one", &[segment.descriptor().as_fd()])
-        .unwrap();
-    segment.word(8).store(
-        u64::from_le_bytes(*b"the same"),
-        std::sync::atomic::Ordering::Relaxed,
-    );
-    drop(segment);
-    pair.until("the messages", |pair| pair.b.received.messages.len() == 53);
-    assert_eq!(
-        pair.b.received.messages[..2],
-        [b"none".to_vec(), b"two".to_vec()]
-    );
-    assert_eq!(pair.b.received.descriptors.len(), 3);
-    for descriptor in pair.b.received.descriptors {
-        let mut file = File::from(descriptor);
-        let mut bytes = [0; 8];
-        file.seek(SeekFrom::Start(8)).unwrap();
-        file.read_exact(&mut bytes).unwrap();
-        assert_eq!(&bytes, b"the same");
-    }
 }
 
 /// Long and short, by both ways, behind each other, with signals between: whichever way each takes, the order is that of the calls.
@@ -248,7 +194,7 @@ pub fn mail_and_messages_keep_their_order(subject: &Subject) {
         let len = (number * 7919) as usize % [40, 3000, 20_000, LONGEST][number as usize % 4];
         let bytes = pattern(number, len);
         match number % 5 {
-            0 => pair.a.link.message(&bytes, &[]).unwrap(),
+            0 => pair.a.link.message(&bytes).unwrap(),
             _ => {
                 let (first, second) = bytes.split_at(len / 3);
                 pair.a.link.mail(&[first, second, b""]).unwrap();

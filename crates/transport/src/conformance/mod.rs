@@ -7,12 +7,14 @@ pub mod connecting;
 pub mod ending;
 pub mod memory;
 pub mod messages;
+pub mod operations;
 mod pair;
+pub mod regions;
 pub mod waking;
 
 use std::sync::Arc;
 
-pub use pair::{Events, Pair, Received, Side, connect, deadline, listening};
+pub use pair::{Events, Memory, Pair, Received, Side, bytes_of, connect, deadline, listening};
 
 use crate::{Local, Transport};
 
@@ -20,10 +22,6 @@ use crate::{Local, Transport};
 pub struct Subject {
     /// Makes the transport for an endpoint.
     pub make: fn(Local) -> Arc<dyn Transport>,
-    /// Whether the receiver checks each write against what it granted.
-    pub checks_writes: bool,
-    /// Whether messages can carry descriptors.
-    pub passes_descriptors: bool,
 }
 
 /// Makes a test of every case of the suite. The argument is an expression of type [`Subject`](conformance::Subject).
@@ -37,12 +35,28 @@ macro_rules! conformance_tests {
             memory: puts_from_many_threads_all_land;
             memory: large_puts_in_pieces_arrive_whole;
             memory: a_put_of_nothing_still_signals;
-            memory: small_puts_are_done_at_once;
+            memory: injected_bytes_may_be_reused_at_once;
+            memory: more_than_can_be_injected_is_an_error;
             memory: a_write_outside_the_pool_does_no_harm;
             memory: writes_to_a_revoked_range_are_dropped;
             memory: a_write_to_a_range_never_granted_ends_the_link;
-            memory: an_abandoned_put_leaves_the_link_usable;
             memory: a_peers_memory_outlives_the_peer;
+            operations: many_puts_are_under_way_at_once;
+            operations: a_full_queue_takes_nothing;
+            operations: order_holds_between_operations_of_all_sizes;
+            operations: a_cancelled_put_leaves_the_link_usable;
+            operations: a_get_reads_what_was_put_before;
+            operations: atomics_of_both_sides_add_up;
+            operations: a_cell_is_swapped_only_from_what_was_expected;
+            operations: what_cannot_be_done_is_refused;
+            operations: only_registered_memory_is_used_where_that_is_needed;
+            operations: nothing_is_touched_once_the_link_has_ended;
+            regions: a_region_is_written_by_its_key;
+            regions: a_region_is_mapped_where_the_transport_maps;
+            regions: a_region_never_granted_is_out_of_reach;
+            regions: a_withdrawn_region_is_not_written;
+            regions: keys_never_come_back;
+            regions: both_ends_have_the_same_capabilities;
             messages: messages_of_all_lengths_arrive_in_order;
             messages: both_directions_at_once;
             messages: a_message_sent_before_a_signal_is_there_when_the_signal_is;
@@ -50,7 +64,6 @@ macro_rules! conformance_tests {
             messages: a_flood_is_queued_and_arrives;
             messages: order_holds_behind_a_flood;
             messages: an_overlong_message_is_an_error;
-            messages: descriptors_pass_where_they_can;
             messages: mail_and_messages_keep_their_order;
             messages: mail_is_found_where_it_lies;
             connecting: both_sides_learn_who_the_peer_is;
@@ -72,6 +85,7 @@ macro_rules! conformance_tests {
             waking: a_signal_wakes_a_sleeper;
             waking: a_message_wakes_a_sleeper;
             waking: mail_wakes_a_sleeper;
+            waking: a_completion_wakes_a_sleeper;
             waking: a_death_wakes_a_sleeper;
             waking: ping_pong_never_misses_a_wake;
         }

@@ -1,14 +1,14 @@
 //! Two endpoints and the link between them.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use super::Subject;
 use crate::{
-    EndpointId, Inbox, Link, LinkError, LinkEvents, Local, POOL_HEADER, Progress, Signal, Transport,
+    EndpointId, Inbox, Iovec, IovecMut, Link, LinkError, LinkEvents, Local, POOL_HEADER, RegionKey,
+    Segment, Signal, Submission, Transport,
 };
 
 /// How long anything in the suite may take.
@@ -63,17 +63,53 @@ impl LinkEvents for Events {
 pub struct Received {
     /// The messages, in order.
     pub messages: Vec<Vec<u8>>,
-    /// All descriptors, in order.
-    pub descriptors: Vec<OwnedFd>,
     /// How the link ended.
     pub end: Option<LinkError>,
 }
 
 impl Inbox for Received {
-    fn message(&mut self, bytes: &[u8], descriptors: Vec<OwnedFd>) {
+    fn message(&mut self, bytes: &[u8]) {
         self.messages.push(bytes.to_vec());
-        self.descriptors.extend(descriptors);
     }
+}
+
+/// Memory that a link reads or writes, for as long as this exists: registered, where the transport
+/// asks for that.
+pub struct Memory {
+    pieces: Vec<Arc<Segment>>,
+    lengths: Vec<usize>,
+}
+
+impl Memory {
+    /// What a put reads.
+    pub fn source(&self) -> Vec<Iovec> {
+        let pieces = self.pieces.iter().zip(&self.lengths);
+        // SAFETY: the cases keep the memory until their puts are complete, cancelled, or their link
+        // has ended.
+        let named = pieces.map(|(p, len)| unsafe { Iovec::new(p.base().as_ptr(), *len) });
+        named.collect()
+    }
+
+    /// What a get writes: the first piece.
+    pub fn target(&self) -> IovecMut {
+        // SAFETY: as above; nobody else touches it.
+        unsafe { IovecMut::new(self.pieces[0].base().as_ptr(), self.lengths[0]) }
+    }
+
+    /// What the first piece holds.
+    pub fn bytes(&self) -> Vec<u8> {
+        bytes_of(&self.pieces[0], 0..self.lengths[0] as u64)
+    }
+}
+
+/// The bytes of a range of a segment.
+pub fn bytes_of(segment: &Segment, range: Range<u64>) -> Vec<u8> {
+    let start = segment.at(&range).expect("a range of the segment");
+    let len = (range.end - range.start) as usize;
+    let mut bytes = vec![0; len];
+    // SAFETY: the range was checked, and the cases read only what no write is under way to.
+    unsafe { std::ptr::copy_nonoverlapping(start.as_ptr(), bytes.as_mut_ptr(), len) };
+    bytes
 }
 
 /// An endpoint and its end of the link.
@@ -108,12 +144,34 @@ impl Side {
 
     /// The bytes of a range of the own pool.
     pub fn bytes(&self, range: Range<u64>) -> Vec<u8> {
-        let start = self.local.pool.at(&range).expect("a range of the pool");
-        let len = (range.end - range.start) as usize;
-        let mut bytes = vec![0; len];
-        // SAFETY: the range was checked, and the cases read only what no write is under way to.
-        unsafe { std::ptr::copy_nonoverlapping(start.as_ptr(), bytes.as_mut_ptr(), len) };
-        bytes
+        bytes_of(&self.local.pool, range)
+    }
+
+    /// Memory of its own that holds these pieces, and can be read and written by its link.
+    pub fn memory(&self, pieces: &[&[u8]]) -> Memory {
+        let registered = self.link.capabilities().needs_registration;
+        let piece = |bytes: &&[u8]| {
+            let segment = segment(bytes.len() as u64);
+            let at = segment.base().as_ptr();
+            // SAFETY: the segment is new and has room for the bytes.
+            unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+            if registered {
+                self.transport.expose(&segment).expect("a region");
+            }
+            segment
+        };
+        Memory {
+            pieces: pieces.iter().map(piece).collect(),
+            lengths: pieces.iter().map(|piece| piece.len()).collect(),
+        }
+    }
+
+    /// Exposes a new region of this many bytes, and lets the peer reach all of it.
+    pub fn region(&self, bytes: u64) -> (RegionKey, Arc<Segment>) {
+        let segment = segment(bytes);
+        let key = self.transport.expose(&segment).expect("a region");
+        self.link.grant(key, 0..bytes).expect("a grant");
+        (key, segment)
     }
 
     /// Reserves a range of the own pool and grants it to the peer.
@@ -122,8 +180,13 @@ impl Side {
             .pool
             .reserve(range.clone())
             .expect("memory for the test");
-        self.link.grant(range);
+        let granted = self.link.grant(RegionKey::POOL, range);
+        granted.expect("a grant");
     }
+}
+
+fn segment(bytes: u64) -> Arc<Segment> {
+    Arc::new(Segment::create("weft-conformance", bytes.max(1)).expect("memory for the test"))
 }
 
 /// Two endpoints, linked; `a` dialled.
@@ -139,8 +202,10 @@ impl Pair {
     pub fn new(subject: &Subject) -> Pair {
         let pair = Pair::without_grants(subject);
         // Not reserved: a case touches little of it.
-        pair.a.link.grant(POOL_HEADER..POOL_BYTES);
-        pair.b.link.grant(POOL_HEADER..POOL_BYTES);
+        for side in [&pair.a, &pair.b] {
+            let granted = side.link.grant(RegionKey::POOL, POOL_HEADER..POOL_BYTES);
+            granted.expect("a grant");
+        }
         pair
     }
 
@@ -175,12 +240,41 @@ impl Pair {
         }
     }
 
-    /// Puts from `a` to `b` to the end, however many calls that takes.
-    pub fn put(&mut self, token: u64, offset: u64, pieces: &[&[u8]], signal: Option<Signal>) {
-        self.until("a put to be done", |pair| {
-            let progress = pair.a.link.put(token, offset, pieces, signal);
-            progress.expect("a put on a good link") == Progress::Done
+    /// Calls an operation of `a` until it is taken, and waits until it is complete.
+    pub fn complete(
+        &mut self,
+        what: &str,
+        post: impl Fn(&dyn Link) -> Result<Submission, LinkError>,
+    ) {
+        let mut posted = Submission::Full;
+        self.until(what, |pair| {
+            if posted == Submission::Full {
+                posted = post(&*pair.a.link).expect("an operation on a good link");
+            }
+            match posted {
+                Submission::Done => true,
+                Submission::UnderWay(ticket) => pair.a.link.completed(ticket).expect("a good link"),
+                Submission::Full => false,
+            }
         });
+    }
+
+    /// Puts from `a` into the pool of `b`, to the end.
+    pub fn put(&mut self, offset: u64, pieces: &[&[u8]], signal: Option<Signal>) {
+        self.put_to(RegionKey::POOL, offset, pieces, signal);
+    }
+
+    /// Puts from `a` into a region of `b`, to the end.
+    pub fn put_to(
+        &mut self,
+        region: RegionKey,
+        offset: u64,
+        pieces: &[&[u8]],
+        signal: Option<Signal>,
+    ) {
+        let memory = self.a.memory(pieces);
+        let source = memory.source();
+        self.complete("a put", |link| link.put(region, offset, &source, signal));
     }
 
     /// Waits until a word of `b` has this value.

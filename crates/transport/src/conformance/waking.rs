@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::memory::LONG;
+use super::memory::{LONG, pattern};
 use super::{Pair, Side, Subject};
-use crate::{LinkError, POOL_HEADER, Signal, Sleep, Woken};
+use crate::{LinkError, POOL_HEADER, Progress, RegionKey, Signal, Sleep, Submission, Woken};
 
 const FLAG: u64 = POOL_HEADER;
 
@@ -19,10 +19,10 @@ struct Sleeper {
 }
 
 impl Sleeper {
-    /// On a futex if the link needs no descriptor watched, or if asked to where the bell tells of everything.
+    /// On a futex if asked to, where the bell tells of everything.
     fn new(side: &Side, futex: bool) -> Sleeper {
-        let mapped = side.link.memory().is_some();
-        let epoll = if futex && mapped {
+        let manual = side.link.capabilities().manual_progress;
+        let epoll = if futex && !manual {
             None
         } else {
             Some(watch(side))
@@ -60,7 +60,12 @@ impl Sleeper {
     }
 }
 
+/// Watches the side's link for readability, and for writability if something waits for that.
 fn watch(side: &Side) -> OwnedFd {
+    let writing = side
+        .link
+        .flush()
+        .is_ok_and(|progress| progress == Progress::Pending);
     // SAFETY: plain system call.
     let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     assert!(raw >= 0);
@@ -68,7 +73,7 @@ fn watch(side: &Side) -> OwnedFd {
     let epoll = unsafe { OwnedFd::from_raw_fd(raw) };
     if let Some(descriptor) = side.link.descriptor() {
         let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32,
+            events: (libc::EPOLLIN | (libc::EPOLLOUT * i32::from(writing))) as u32,
             u64: 0,
         };
         let operation = libc::EPOLL_CTL_ADD;
@@ -122,7 +127,7 @@ pub fn a_signal_wakes_a_sleeper(subject: &Subject) {
 /// So does a message, though it lies in no memory that the sleeper looks at.
 pub fn a_message_wakes_a_sleeper(subject: &Subject) {
     let act = |a: Side| {
-        a.link.message(b"wake up", &[]).unwrap();
+        a.link.message(b"wake up").unwrap();
         a.link.flush().unwrap();
         Some(a)
     };
@@ -139,6 +144,31 @@ pub fn mail_wakes_a_sleeper(subject: &Subject) {
     check_woken(subject, act, |b| {
         b.link.has_mail() || !b.received.messages.is_empty()
     });
+}
+
+/// And so does the completion of what the sleeper itself has called, once the peer takes it in.
+pub fn a_completion_wakes_a_sleeper(subject: &Subject) {
+    for futex in [true, false] {
+        let Pair { mut a, mut b } = Pair::new(subject);
+        let memory = b.memory(&[&pattern(1, 16 << 20)]);
+        let posted = b.link.put(RegionKey::POOL, FLAG, &memory.source(), None);
+        let Submission::UnderWay(ticket) = posted.unwrap() else {
+            return;
+        };
+        let sleeper = Sleeper::new(&b, futex);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let over = &over;
+            scope.spawn(move || {
+                while !over.load(Ordering::Acquire) {
+                    a.pump();
+                    std::thread::yield_now();
+                }
+            });
+            sleeper.sleep_until(&mut b, |b| b.link.completed(ticket).unwrap());
+            over.store(true, Ordering::Release);
+        });
+    }
 }
 
 /// And so does the end of the peer.
@@ -181,8 +211,8 @@ pub fn ping_pong_never_misses_a_wake(subject: &Subject) {
                     .unwrap();
                 a_sleeper.sleep_until(&mut a, |a| seen(a, value));
             }
-            a.link.message(b"done", &[]).unwrap();
-            while a.link.flush().unwrap() == crate::Progress::Pending {
+            a.link.message(b"done").unwrap();
+            while a.link.flush().unwrap() == Progress::Pending {
                 std::thread::yield_now();
             }
         });

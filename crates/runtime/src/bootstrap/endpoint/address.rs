@@ -19,8 +19,20 @@ pub struct Address {
     pub pid: u32,
     /// Tells running machines apart: endpoints with different values cannot share memory.
     pub boot_id: String,
-    /// Its transports, with what each needs in order to connect. The best comes first.
-    pub transports: Vec<(Kind, Vec<u8>)>,
+    /// Its transports. The best comes first; there is one at least.
+    pub transports: Vec<TransportAddress>,
+}
+
+/// A transport of an endpoint, as others see it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TransportAddress {
+    /// The kind of links that it makes.
+    #[serde(with = "code")]
+    pub kind: Kind,
+    /// Whether it maps memory, and so joins only those who can share some.
+    pub maps: bool,
+    /// What it takes to connect.
+    pub bytes: Vec<u8>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -29,14 +41,24 @@ struct Wire {
     host_name: String,
     pid: u32,
     boot_id: String,
-    transports: Vec<(u8, Vec<u8>)>,
+    transports: Vec<TransportAddress>,
 }
 
 impl Address {
     /// What to connect to for this kind of link, if the endpoint offers it.
     pub fn of(&self, kind: Kind) -> Option<&[u8]> {
-        let found = self.transports.iter().find(|(have, _)| *have == kind);
-        found.map(|(_, bytes)| bytes.as_slice())
+        let found = self
+            .transports
+            .iter()
+            .find(|transport| transport.kind == kind);
+        found.map(|transport| transport.bytes.as_slice())
+    }
+
+    /// The best transport that maps memory, or the best of those that reach everybody.
+    pub(crate) fn best(&self, maps: bool) -> Option<&TransportAddress> {
+        self.transports
+            .iter()
+            .find(|transport| transport.maps == maps)
     }
 
     /// What endpoints on one machine have in common, whatever label they bear.
@@ -46,7 +68,7 @@ impl Address {
 
     /// The kinds of links that the endpoint offers.
     pub fn kinds(&self) -> impl Iterator<Item = Kind> {
-        self.transports.iter().map(|(kind, _)| *kind)
+        self.transports.iter().map(|transport| transport.kind)
     }
 
     /// As bytes, for a peer.
@@ -56,11 +78,7 @@ impl Address {
             host_name: self.host_name.clone(),
             pid: self.pid,
             boot_id: self.boot_id.clone(),
-            transports: self
-                .transports
-                .iter()
-                .map(|(kind, bytes)| (code(*kind), bytes.clone()))
-                .collect(),
+            transports: self.transports.clone(),
         };
         postcard::to_stdvec(&wire).expect("writing to memory does not fail")
     }
@@ -81,32 +99,37 @@ impl Address {
         if !rest.is_empty() {
             return Err(malformed("too long"));
         }
-        let transports = wire.transports.into_iter();
-        let transports: Option<Vec<_>> = transports
-            .map(|(code, bytes)| Some((kind(code)?, bytes)))
-            .collect();
+        if wire.transports.is_empty() {
+            return Err(malformed("no transport"));
+        }
         Ok(Self {
             id: EndpointId(wire.id),
             host_name: wire.host_name,
             pid: wire.pid,
             boot_id: wire.boot_id,
-            transports: transports.ok_or_else(|| malformed("unknown transport"))?,
+            transports: wire.transports,
         })
     }
 }
 
-fn code(kind: Kind) -> u8 {
-    match kind {
-        Kind::Loopback => 0,
-        Kind::Shm => 1,
-        Kind::Tcp => 2,
-    }
-}
+/// Kinds as numbers.
+mod code {
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::{Serialize, Serializer};
+    use weft_transport::Kind;
 
-fn kind(code: u8) -> Option<Kind> {
-    [Kind::Loopback, Kind::Shm, Kind::Tcp]
-        .into_iter()
-        .find(|kind| self::code(*kind) == code)
+    const KINDS: [Kind; 4] = [Kind::Loopback, Kind::Shm, Kind::Tcp, Kind::Strict];
+
+    pub(super) fn serialize<S: Serializer>(kind: &Kind, to: S) -> Result<S::Ok, S::Error> {
+        let code = KINDS.iter().position(|other| other == kind);
+        (code.unwrap_or_default() as u8).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Kind, D::Error> {
+        let code = u8::deserialize(from)?;
+        let kind = KINDS.get(usize::from(code)).copied();
+        kind.ok_or_else(|| D::Error::custom("unknown transport"))
+    }
 }
 
 #[cfg(test)]
@@ -119,7 +142,18 @@ mod tests {
             host_name: "node1".into(),
             pid: 12,
             boot_id: "b".into(),
-            transports: vec![(Kind::Shm, vec![1, 2]), (Kind::Tcp, vec![3])],
+            transports: vec![
+                TransportAddress {
+                    kind: Kind::Shm,
+                    maps: true,
+                    bytes: vec![1, 2],
+                },
+                TransportAddress {
+                    kind: Kind::Tcp,
+                    maps: false,
+                    bytes: vec![3],
+                },
+            ],
         }
     }
 
@@ -129,6 +163,11 @@ mod tests {
         assert_eq!(Address::from_bytes(&address.to_bytes()).unwrap(), address);
         assert_eq!(address.of(Kind::Tcp), Some(&[3][..]));
         assert_eq!(address.of(Kind::Loopback), None);
+        let best = |maps| address.best(maps).map(|transport| transport.kind);
+        assert_eq!(
+            (best(true), best(false)),
+            (Some(Kind::Shm), Some(Kind::Tcp))
+        );
     }
 
     #[test]

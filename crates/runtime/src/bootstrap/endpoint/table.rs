@@ -106,17 +106,15 @@ impl Table {
         slots.retain(|(id, _), slot| *id != peer || !matches!(slot, Slot::Ready(_)));
     }
 
-    /// Closes every link, now and from now on. True if any was over TCP.
-    pub(super) fn close(&self) -> bool {
+    /// Closes every link, now and from now on.
+    pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         *self.announce.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let links = self.links();
-        for link in &links {
+        for link in self.links() {
             link.close();
         }
         self.lock().clear();
         self.changed.notify_all();
-        links.iter().any(|link| link.kind() == Kind::Tcp)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Slot>> {

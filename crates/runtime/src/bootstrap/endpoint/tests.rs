@@ -1,12 +1,13 @@
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use weft_transport::{Inbox, Progress, Signal};
+use weft_transport::{Inbox, Progress, RegionKey, Signal};
 
 use super::*;
 
-const ALL: [(TransportChoice, Kind); 3] = [
+const ALL: [(TransportChoice, Kind); 4] = [
     (TransportChoice::Loopback, Kind::Loopback),
+    (TransportChoice::Strict, Kind::Strict),
     (TransportChoice::Shm, Kind::Shm),
     (TransportChoice::Tcp, Kind::Tcp),
 ];
@@ -41,7 +42,7 @@ fn collect(endpoint: &Endpoint) -> Arc<Mutex<Vec<Arc<dyn Link>>>> {
 struct Nothing;
 
 impl Inbox for Nothing {
-    fn message(&mut self, bytes: &[u8], _: Vec<std::os::fd::OwnedFd>) {
+    fn message(&mut self, bytes: &[u8]) {
         panic!("an unexpected message of {} bytes", bytes.len());
     }
 }
@@ -50,7 +51,7 @@ impl Inbox for Nothing {
 fn check_joined(a: &Endpoint, b: &Endpoint, kind: Kind) {
     let (at_a, at_b) = (link(a, b, kind), link(b, a, kind));
     let range = b.pool().allocate(4096, 1).unwrap();
-    at_b.grant(range.range());
+    at_b.grant(RegionKey::POOL, range.range()).unwrap();
     let signal = Signal {
         offset: range.offset,
         value: 9,

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use weft_schedule::Rank;
-use weft_transport::{Link, LinkError, PeerMemory, Segment};
+use weft_transport::{Link, LinkError, Segment};
 
 use super::interpret::{Advance, Blocked, Failure};
 use super::spin_policy::Patience;
@@ -41,7 +41,7 @@ use run::Run;
 /// How to reach a peer's slots.
 struct Peer {
     link: Arc<dyn Link>,
-    memory: PeerMemory,
+    pool: Arc<Segment>,
     /// Where this rank's slots begin in the peer's pool.
     theirs: u64,
     /// Where the peer's slots begin in this rank's pool.
@@ -191,9 +191,9 @@ impl CallingThread {
             }
             let link = connections.links[rank as usize].clone()?;
             let channel = connections.channels[rank as usize].as_ref()?;
-            let remote = channel.remote?;
+            let remote = channel.remote.as_ref()?;
             Some(Some(Peer {
-                memory: remote.memory?,
+                pool: remote.pool.clone()?,
                 link,
                 theirs: remote.channel + self.layout.inline(0),
                 mine: channel.local.offset + self.layout.inline(0),

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use weft_schedule::{Rank, SignalId};
-use weft_transport::{Progress, Signal};
+use weft_transport::{RegionKey, Signal};
 
 use super::super::interpret::{self, Advance, Blocked, Driver, Failure, Frame};
 use super::{CallingThread, Entered, Outcome, Peer, Phase};
@@ -190,7 +190,7 @@ impl Driver for Slots<'_> {
     fn base(&self, location: Location) -> *mut u8 {
         let own = |base: u64| self.path.pool.base().as_ptr().wrapping_add(base as usize);
         let peers = |rank: Rank, base: fn(&Peer) -> u64| {
-            let at = |peer: &Peer| peer.memory.base.as_ptr().wrapping_add(base(peer) as usize);
+            let at = |peer: &Peer| peer.pool.base().as_ptr().wrapping_add(base(peer) as usize);
             self.peers[rank as usize].as_ref().map(at)
         };
         let scratch = self.number % INLINE_SCRATCHES * INLINE_SCRATCH;
@@ -231,15 +231,12 @@ impl Driver for Slots<'_> {
                 for (bytes, word) in header.chunks_exact_mut(8).zip(words) {
                     bytes.copy_from_slice(&word.to_ne_bytes());
                 }
-                // A put into mapped memory is done when the call returns or, behind what is queued, not
-                // begun: no token is needed.
-                peer.link.put(0, offset + 8, &[&header], Some(signal))
+                (peer.link).inject(RegionKey::POOL, offset + 8, &header, Some(signal))
             }
-            _ => peer.link.signal(signal).map(|()| Progress::Done),
+            _ => peer.link.signal(signal),
         };
         match sent {
-            Ok(Progress::Done) => Ok(None),
-            Ok(Progress::Pending) => Ok(Some(Blocked::Link { to })),
+            Ok(()) => Ok(None),
             Err(error) => Err(Failure::Link(to, error)),
         }
     }

@@ -1,5 +1,4 @@
 //! A set of offsets, kept as ranges.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::ops::Range;

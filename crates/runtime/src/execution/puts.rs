@@ -1,0 +1,132 @@
+//! Puts of a tile that are under way: what they read, and what must wait for them.
+//!
+//! [Note: Puts under way] A tile goes on behind a put. It stops where the put's source might be
+//! overwritten: before a step of its own that writes there, before its end, and, unless only this
+//! rank can write there, before it signals to anybody but the put's receiver, as the signal may be
+//! what allows another peer to write. Signals to the receiver need no such care, nor do those that it
+//! sends in turn: they are ordered behind the put.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use weft_schedule::Rank;
+use weft_transport::{Iovec, Link, Ticket};
+
+use super::interpret::{Blocked, Failure};
+use crate::channel::Connections;
+
+/// The puts of one tile that are under way.
+#[derive(Default, Debug)]
+pub(crate) struct Puts(Vec<UnderWay>);
+
+#[derive(Debug)]
+struct UnderWay {
+    to: Rank,
+    ticket: Ticket,
+    /// What it reads.
+    source: Vec<Iovec>,
+    /// Whether only this rank can write there.
+    private: bool,
+}
+
+impl Puts {
+    pub(super) fn add(&mut self, to: Rank, ticket: Ticket, source: Vec<Iovec>, private: bool) {
+        self.0.push(UnderWay {
+            to,
+            ticket,
+            source,
+            private,
+        });
+    }
+
+    /// Forgets those that are complete.
+    pub(super) fn let_go(&mut self, connections: &Connections) -> Result<(), Failure> {
+        let mut at = 0;
+        while let Some(put) = self.0.get(at) {
+            let link = connections.links[put.to as usize].as_ref();
+            let complete = link.map_or(Ok(true), |link| link.completed(put.ticket));
+            match complete.map_err(|error| Failure::Link(put.to, error))? {
+                true => drop(self.0.remove(at)),
+                false => at += 1,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What the end of the tile waits for.
+    pub(super) fn before_end(&self) -> Option<Blocked> {
+        self.before(|_| true)
+    }
+
+    /// What a signal to a rank waits for.
+    pub(super) fn before_signal(&self, to: Rank) -> Option<Blocked> {
+        self.before(|put| !put.private && put.to != to)
+    }
+
+    /// What a write to these addresses waits for.
+    pub(super) fn before_write(&self, addresses: &Range<usize>) -> Option<Blocked> {
+        let overlaps = |piece: &Iovec| {
+            let start = piece.start() as usize;
+            start < addresses.end && addresses.start < start + piece.len()
+        };
+        self.before(|put| put.source.iter().any(overlaps))
+    }
+
+    /// Gives up all of them: their sources are not read any more.
+    pub(super) fn cancel(&self, links: &[Option<Arc<dyn Link>>]) {
+        for put in &self.0 {
+            if let Some(link) = &links[put.to as usize] {
+                link.cancel(put.ticket);
+            }
+        }
+    }
+
+    fn before(&self, such: impl Fn(&UnderWay) -> bool) -> Option<Blocked> {
+        let put = self.0.iter().find(|put| such(put))?;
+        Some(Blocked::Link { to: put.to })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two puts to rank 1: of bytes 100..200 of private memory, and of 300..400 and 500..600 that peers
+    /// can write.
+    fn puts() -> Puts {
+        let piece = |start: usize| {
+            // SAFETY: nothing reads it here.
+            unsafe { Iovec::new(std::ptr::without_provenance(start), 100) }
+        };
+        let mut puts = Puts::default();
+        puts.add(1, Ticket(1), vec![piece(100)], true);
+        puts.add(1, Ticket(2), vec![piece(300), piece(500)], false);
+        puts
+    }
+
+    #[test]
+    fn only_what_overwrites_a_source_waits() {
+        let puts = puts();
+        for range in [0..100, 200..300, 400..500, 600..1000] {
+            assert_eq!(puts.before_write(&range), None, "{range:?}");
+        }
+        for range in [0..101, 150..160, 199..300, 350..351, 400..501, 0..1000] {
+            let blocked = puts.before_write(&range);
+            assert_eq!(blocked, Some(Blocked::Link { to: 1 }), "{range:?}");
+        }
+    }
+
+    #[test]
+    fn only_signals_that_let_others_overwrite_a_source_wait() {
+        let mut puts = puts();
+        assert_eq!(puts.before_signal(1), None);
+        assert_eq!(puts.before_signal(2), Some(Blocked::Link { to: 1 }));
+        puts.0.pop();
+        assert_eq!(puts.before_signal(2), None);
+        assert_eq!(puts.before_end(), Some(Blocked::Link { to: 1 }));
+    }
+}

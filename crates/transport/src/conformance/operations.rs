@@ -1,0 +1,310 @@
+//! Operations under way: tickets, gets, atomics, cancelling.
+
+use std::sync::atomic::Ordering;
+
+use super::memory::pattern;
+use super::{Memory, Pair, Subject};
+use crate::{
+    AtomicOp, Iovec, IovecMut, LinkError, POOL_HEADER, RegionKey, Signal, Submission, Ticket,
+};
+
+const FLAG: u64 = POOL_HEADER;
+const DATA: u64 = POOL_HEADER + 4096;
+const POOL: RegionKey = RegionKey::POOL;
+
+fn signal(offset: u64, value: u64) -> Option<Signal> {
+    Some(Signal { offset, value })
+}
+
+/// Waits until all are complete, in whatever order that happens.
+fn until_complete(pair: &mut Pair, tickets: &[Ticket]) {
+    let mut open = tickets.to_vec();
+    pair.until("all operations to be complete", |pair| {
+        open.retain(|ticket| !pair.a.link.completed(*ticket).unwrap());
+        open.is_empty()
+    });
+}
+
+/// Several puts of one caller are under way, and all arrive whole.
+pub fn many_puts_are_under_way_at_once(subject: &Subject) {
+    const COUNT: u64 = 40;
+    const BYTES: u64 = 300_000;
+    let mut pair = Pair::new(subject);
+    let memory = |number| pair.a.memory(&[&pattern(number, BYTES as usize)]);
+    let memory: Vec<Memory> = (0..COUNT).map(memory).collect();
+    let (mut posted, mut tickets, mut most) = (0, Vec::new(), 0);
+    pair.until("all puts to be taken", |pair| {
+        while posted < COUNT {
+            let (source, offset) = (memory[posted as usize].source(), DATA + posted * BYTES);
+            let link = &pair.a.link;
+            match link
+                .put(POOL, offset, &source, signal(FLAG, posted + 1))
+                .unwrap()
+            {
+                Submission::Full => break,
+                Submission::UnderWay(ticket) => tickets.push(ticket),
+                Submission::Done => {}
+            }
+            posted += 1;
+        }
+        let under_way = |ticket: &&Ticket| !pair.a.link.completed(**ticket).unwrap();
+        most = most.max(tickets.iter().filter(under_way).count());
+        posted == COUNT
+    });
+    assert!(tickets.is_empty() || most > 1, "one after the other");
+    until_complete(&mut pair, &tickets);
+    pair.until_signalled(FLAG, COUNT);
+    for number in 0..COUNT {
+        let start = DATA + number * BYTES;
+        let bytes = pair.b.bytes(start..start + BYTES);
+        assert!(bytes == pattern(number, BYTES as usize), "put {number}");
+    }
+}
+
+/// What is refused for lack of room leaves no trace, and what was taken before arrives.
+pub fn a_full_queue_takes_nothing(subject: &Subject) {
+    const BYTES: u64 = 1 << 20;
+    let mut pair = Pair::new(subject);
+    let memory = pair.a.memory(&[&pattern(9, BYTES as usize)]);
+    let source = memory.source();
+    let mut tickets = Vec::new();
+    let mut taken = 0;
+    // Nobody receives.
+    for value in 1..=20 {
+        let put = pair
+            .a
+            .link
+            .put(POOL, DATA + value * BYTES, &source, signal(FLAG, value));
+        match put.unwrap() {
+            Submission::Full => break,
+            Submission::UnderWay(ticket) => tickets.push(ticket),
+            Submission::Done => {}
+        }
+        taken = value;
+    }
+    pair.until_signalled(FLAG, taken);
+    until_complete(&mut pair, &tickets);
+    let at = |value| DATA + value * BYTES;
+    assert!(pair.b.bytes(at(taken)..at(taken) + BYTES) == pattern(9, BYTES as usize));
+    let after = pair.b.bytes(at(taken) + BYTES..at(taken) + BYTES + 100);
+    assert_eq!(after, [0; 100]);
+    assert_eq!(pair.b.word(FLAG), taken);
+}
+
+/// Signals of puts, of injected bytes and alone overtake nothing, and find the bytes before them.
+pub fn order_holds_between_operations_of_all_sizes(subject: &Subject) {
+    const COUNT: u64 = 300;
+    const PLACE: u64 = 40_000;
+    let len = |number: u64| [8, 33_000, 100, 0, 5000, 256, 3000][number as usize % 7];
+    let mut pair = Pair::new(subject);
+    let (mut posted, mut seen) = (1, 0);
+    let memory = |number| pair.a.memory(&[&pattern(number, len(number))]);
+    let memory: Vec<Memory> = (0..=COUNT).map(memory).collect();
+    pair.until("the last signal", |pair| {
+        for _ in 0..5 {
+            if posted > COUNT {
+                break;
+            }
+            let (link, word) = (&pair.a.link, signal(FLAG, posted));
+            let offset = DATA + posted * PLACE;
+            let taken = match len(posted) {
+                0 => link.signal(word.unwrap()).map(|()| Submission::Done),
+                8..=256 => {
+                    let bytes = pattern(posted, len(posted));
+                    let injected = link.inject(POOL, offset, &bytes, word);
+                    injected.map(|()| Submission::Done)
+                }
+                _ => link.put(POOL, offset, &memory[posted as usize].source(), word),
+            };
+            posted += u64::from(taken.unwrap() != Submission::Full);
+        }
+        let now = pair.b.word(FLAG);
+        for number in seen + 1..=now {
+            let (start, len) = (DATA + number * PLACE, len(number));
+            let bytes = pair.b.bytes(start..start + len as u64);
+            assert!(bytes == pattern(number, len), "{number} at signal {now}");
+        }
+        seen = now;
+        now == COUNT
+    });
+}
+
+/// After a put is cancelled, its memory may go, puts and signals go on, and its signal never comes.
+pub fn a_cancelled_put_leaves_the_link_usable(subject: &Subject) {
+    let mut pair = Pair::new(subject);
+    let memory = [1, 2, 3].map(|seed| pair.a.memory(&[&pattern(seed, 8 << 20)]));
+    let mut undone = Vec::new();
+    for (number, memory) in (0..).zip(&memory) {
+        let flag = FLAG + 128 * number;
+        let put = pair
+            .a
+            .link
+            .put(POOL, DATA, &memory.source(), signal(flag, 1));
+        match put.unwrap() {
+            Submission::UnderWay(ticket) => undone.push((flag, ticket)),
+            Submission::Done => assert_eq!(pair.b.word(flag), 1),
+            Submission::Full => panic!("three puts are too many"),
+        }
+    }
+    // The last one first.
+    undone.reverse();
+    undone.retain(|(_, ticket)| !pair.a.link.completed(*ticket).unwrap());
+    for (_, ticket) in &undone {
+        pair.a.link.cancel(*ticket);
+        // Again, for nothing.
+        pair.a.link.cancel(*ticket);
+    }
+    // Cut short: whoever reads on meets the end of the file.
+    drop(memory);
+    pair.put(DATA, &[&[1, 2, 3]], signal(FLAG + 512, 1));
+    pair.until_signalled(FLAG + 512, 1);
+    assert_eq!(pair.b.bytes(DATA..DATA + 3), [1, 2, 3]);
+    for (flag, _) in undone {
+        assert_eq!(pair.b.word(flag), 0, "the signal of a cancelled put");
+    }
+}
+
+/// A get that is called behind a put finds it: the put has arrived.
+pub fn a_get_reads_what_was_put_before(subject: &Subject) {
+    let mut pair = Pair::new(subject);
+    if !pair.a.link.capabilities().get {
+        return;
+    }
+    for (round, len) in (1..).zip([8, 100_000, 1, 3000]) {
+        let bytes = pattern(round, len);
+        let source = pair.a.memory(&[&bytes]);
+        let target = pair.a.memory(&[&vec![0; len]]);
+        let put = pair.a.link.put(POOL, DATA, &source.source(), None);
+        let put = put.unwrap();
+        assert_ne!(put, Submission::Full);
+        pair.complete("a get", |link| link.get(POOL, DATA, target.target()));
+        assert!(target.bytes() == bytes, "round {round}");
+        if let Submission::UnderWay(ticket) = put {
+            until_complete(&mut pair, &[ticket]);
+        }
+    }
+}
+
+/// Each addition sees another value, and none is lost.
+pub fn atomics_of_both_sides_add_up(subject: &Subject) {
+    const ROUNDS: usize = 200;
+    let mut pair = Pair::new(subject);
+    if !pair.a.link.capabilities().atomics {
+        return;
+    }
+    // A cell of `b`, reached by `b` over another link of its own would go the same way; here `a`
+    // has two operations under way.
+    let old: Vec<Memory> = (0..ROUNDS).map(|_| pair.a.memory(&[&[0; 8]])).collect();
+    let (mut posted, mut tickets) = (0, Vec::new());
+    pair.until("all additions to be taken", |pair| {
+        while posted < ROUNDS {
+            let add = AtomicOp::FetchAdd(3);
+            match pair
+                .a
+                .link
+                .atomic(POOL, FLAG, add, old[posted].target())
+                .unwrap()
+            {
+                Submission::Full => break,
+                Submission::UnderWay(ticket) => tickets.push(ticket),
+                Submission::Done => {}
+            }
+            posted += 1;
+        }
+        posted == ROUNDS
+    });
+    until_complete(&mut pair, &tickets);
+    for (number, old) in old.iter().enumerate() {
+        assert_eq!(old.bytes(), (3 * number as u64).to_ne_bytes());
+    }
+    assert_eq!(pair.b.word(FLAG), 3 * ROUNDS as u64);
+}
+
+/// And otherwise only told.
+pub fn a_cell_is_swapped_only_from_what_was_expected(subject: &Subject) {
+    let mut pair = Pair::new(subject);
+    if !pair.a.link.capabilities().atomics {
+        return;
+    }
+    let (key, region) = pair.b.region(4096);
+    region.word(64).store(5, Ordering::Release);
+    for (expected, new, before, after) in [(4, 9, 5, 5), (5, 7, 5, 7), (5, 8, 7, 7)] {
+        let target = pair.a.memory(&[&[0; 8]]);
+        let op = AtomicOp::CompareSwap { expected, new };
+        pair.complete("a swap", |link| link.atomic(key, 64, op, target.target()));
+        assert_eq!(target.bytes(), u64::to_ne_bytes(before));
+        assert_eq!(region.word(64).load(Ordering::Acquire), after);
+    }
+}
+
+/// What a transport has not got is an error that says so, and so is a cell that is none.
+pub fn what_cannot_be_done_is_refused(subject: &Subject) {
+    let pair = Pair::new(subject);
+    let (link, can) = (&pair.a.link, pair.a.link.capabilities());
+    let memory = pair.a.memory(&[&[0; 8]]);
+    if !can.get {
+        let refused = link.get(POOL, DATA, memory.target());
+        assert!(matches!(refused, Err(LinkError::Unsupported(_))));
+    }
+    let add = AtomicOp::FetchAdd(1);
+    if !can.atomics {
+        let refused = link.atomic(POOL, DATA, add, memory.target());
+        return assert!(matches!(refused, Err(LinkError::Unsupported(_))));
+    }
+    for offset in [DATA + 4, u64::MAX - 3] {
+        assert!(link.atomic(POOL, offset, add, memory.target()).is_err());
+    }
+    let short = pair.a.memory(&[&[0; 4]]);
+    assert!(link.atomic(POOL, DATA, add, short.target()).is_err());
+}
+
+/// Elsewhere it is refused before anything is done. What is injected is copied, and need not be
+/// registered.
+pub fn only_registered_memory_is_used_where_that_is_needed(subject: &Subject) {
+    let mut pair = Pair::new(subject);
+    let mut bytes = vec![7; 5000];
+    // SAFETY: the vector outlives the puts, which are waited for or refused.
+    let source = [unsafe { Iovec::new(bytes.as_ptr(), bytes.len()) }];
+    let (link, can) = (pair.a.link.clone(), pair.a.link.capabilities());
+    if can.needs_registration {
+        let refused = link.put(POOL, DATA, &source, signal(FLAG, 1));
+        assert!(matches!(refused, Err(LinkError::Unregistered)));
+        // SAFETY: as above, and nobody else touches it.
+        let target = unsafe { IovecMut::new(bytes.as_mut_ptr(), 8) };
+        if can.get {
+            let refused = link.get(POOL, DATA, target);
+            assert!(matches!(refused, Err(LinkError::Unregistered)));
+        }
+    } else {
+        pair.complete("a put", |link| link.put(POOL, DATA, &source, None));
+    }
+    let injected = link.inject(POOL, DATA, &bytes[..16], signal(FLAG + 128, 1));
+    injected.unwrap();
+    pair.until_signalled(FLAG + 128, 1);
+    assert_eq!(pair.b.bytes(DATA..DATA + 16), [7; 16]);
+    assert_eq!(pair.b.word(FLAG), 0);
+}
+
+/// Who is told of the end may give up what operations read and write.
+pub fn nothing_is_touched_once_the_link_has_ended(subject: &Subject) {
+    let Pair { mut a, b } = Pair::new(subject);
+    let memory = [1, 2].map(|seed| a.memory(&[&pattern(seed, 16 << 20)]));
+    let put = |memory: &Memory| a.link.put(POOL, DATA, &memory.source(), None);
+    let posted = [put(&memory[0]).unwrap(), put(&memory[1]).unwrap()];
+    drop(b);
+    let deadline = super::deadline();
+    for posted in posted {
+        let Submission::UnderWay(ticket) = posted else {
+            continue;
+        };
+        while let Ok(false) = a.link.completed(ticket) {
+            a.pump();
+            assert!(std::time::Instant::now() < deadline, "never complete");
+            std::thread::yield_now();
+        }
+    }
+    // Unmapped: whoever reads on crashes.
+    drop(memory);
+    a.pump();
+    a.link.close();
+}

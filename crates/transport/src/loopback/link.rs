@@ -1,0 +1,162 @@
+//! A link within one process, by the memory that both ends see.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use super::Participant;
+use super::messages::{End, MessageQueue};
+use crate::{
+    AtomicOp, Capabilities, EndpointId, Inbox, Iovec, IovecMut, Kind, Link, LinkError,
+    MESSAGE_BYTES_MAX, MappedPeer, Progress, RegionKey, Segment, Signal, Submission, Ticket,
+};
+
+pub(super) struct LoopbackLink {
+    id: EndpointId,
+    peer: MappedPeer,
+    incoming: Arc<MessageQueue>,
+    outgoing: Arc<MessageQueue>,
+}
+
+impl LoopbackLink {
+    pub(super) fn new(
+        peer: &Participant,
+        incoming: Arc<MessageQueue>,
+        outgoing: Arc<MessageQueue>,
+    ) -> io::Result<LoopbackLink> {
+        let event = peer.local.bell.descriptor().try_clone_to_owned()?;
+        let (pool, regions) = (Arc::clone(&peer.local.pool), Arc::clone(&peer.regions));
+        Ok(LoopbackLink {
+            id: peer.local.id,
+            peer: MappedPeer::new(pool, regions, event)?,
+            incoming,
+            outgoing,
+        })
+    }
+
+    /// An error if either side has ended the link.
+    fn check_open(&self) -> Result<(), LinkError> {
+        if !self.outgoing.is_open() {
+            return Err(LinkError::Left);
+        }
+        self.incoming.check()
+    }
+
+    fn end(&self, how: End) {
+        if self.outgoing.end(how) {
+            // Not reached in a forked child, where nobody listens for it.
+            let _ = self.peer.knock();
+        }
+    }
+}
+
+impl Link for LoopbackLink {
+    fn kind(&self) -> Kind {
+        Kind::Loopback
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        MappedPeer::CAPABILITIES
+    }
+
+    fn peer(&self) -> EndpointId {
+        self.id
+    }
+
+    fn memory(&self, region: RegionKey) -> Option<Arc<Segment>> {
+        self.peer.regions().with(region, Arc::clone)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), LinkError> {
+        self.check_open()?;
+        self.peer.signal(signal)
+    }
+
+    fn inject(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        bytes: &[u8],
+        signal: Option<Signal>,
+    ) -> Result<(), LinkError> {
+        self.check_open()?;
+        self.peer.inject(region, offset, bytes, signal)
+    }
+
+    fn put(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        pieces: &[Iovec],
+        signal: Option<Signal>,
+    ) -> Result<Submission, LinkError> {
+        self.check_open()?;
+        self.peer.put(region, offset, pieces, signal)?;
+        Ok(Submission::Done)
+    }
+
+    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
+        self.check_open()?;
+        self.peer.get(region, offset, into)?;
+        Ok(Submission::Done)
+    }
+
+    fn atomic(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        op: AtomicOp,
+        into: IovecMut,
+    ) -> Result<Submission, LinkError> {
+        self.check_open()?;
+        self.peer.atomic(region, offset, op, into)?;
+        Ok(Submission::Done)
+    }
+
+    /// Nothing is ever under way.
+    fn completed(&self, _ticket: Ticket) -> Result<bool, LinkError> {
+        Ok(true)
+    }
+
+    fn cancel(&self, _ticket: Ticket) {}
+
+    fn message(&self, bytes: &[u8]) -> Result<(), LinkError> {
+        self.check_open()?;
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(LinkError::Io(io::ErrorKind::InvalidInput.into()));
+        }
+        self.outgoing.push(bytes.to_vec());
+        self.peer.knock()
+    }
+
+    fn flush(&self) -> Result<Progress, LinkError> {
+        Ok(Progress::Done)
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+        self.incoming.take(inbox)?;
+        self.check_open()
+    }
+
+    /// The peer sees all that is exposed: nothing is checked.
+    fn grant(&self, _region: RegionKey, _range: Range<u64>) -> Result<(), LinkError> {
+        Ok(())
+    }
+
+    fn revoke(&self, _region: RegionKey, _range: Range<u64>) {}
+
+    fn close(&self) {
+        self.end(End::Left);
+    }
+}
+
+impl Drop for LoopbackLink {
+    fn drop(&mut self) {
+        self.end(End::Gone);
+    }
+}

@@ -1,0 +1,90 @@
+//! One direction's messages between two endpoints of one process.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::{Inbox, LinkError};
+
+const OPEN: u8 = 0;
+const LEFT: u8 = 1;
+const GONE: u8 = 2;
+const BROKEN: u8 = 3;
+
+/// How the link that fills a queue ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Left,
+    Gone,
+}
+
+/// The link that reads it and the link that fills it share it.
+#[derive(Default)]
+pub(crate) struct MessageQueue {
+    messages: Mutex<VecDeque<Vec<u8>>>,
+    /// How the link that fills it stands.
+    writer: AtomicU8,
+    breach: OnceLock<String>,
+}
+
+impl MessageQueue {
+    pub(crate) fn push(&self, message: Vec<u8>) {
+        locked(&self.messages).push_back(message);
+    }
+
+    /// Ends it, unless it has ended. True if it has only now.
+    pub(crate) fn end(&self, how: End) -> bool {
+        self.change(match how {
+            End::Left => LEFT,
+            End::Gone => GONE,
+        })
+    }
+
+    /// Ends it because its filler has broken the rules.
+    pub(crate) fn break_off(&self, breach: String) {
+        // Only the first one counts.
+        let _ = self.breach.set(breach);
+        self.change(BROKEN);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.writer.load(Ordering::Acquire) == OPEN
+    }
+
+    /// An error if the link that fills it has ended.
+    pub(crate) fn check(&self) -> Result<(), LinkError> {
+        match self.writer.load(Ordering::Acquire) {
+            OPEN => Ok(()),
+            LEFT => Err(LinkError::Left),
+            BROKEN => Err(LinkError::Protocol(
+                self.breach.get().cloned().unwrap_or_default(),
+            )),
+            _ => Err(LinkError::Gone("the peer dropped its end".into())),
+        }
+    }
+
+    /// Takes in all messages, then says whether the link that fills it has ended.
+    pub(crate) fn take(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+        // Looked at first: what was sent before the end is then in the queue.
+        let ended = self.check();
+        loop {
+            let next = locked(&self.messages).pop_front();
+            match next {
+                Some(bytes) => inbox.message(&bytes),
+                None => return ended,
+            }
+        }
+    }
+
+    fn change(&self, to: u8) -> bool {
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        self.writer
+            .compare_exchange(OPEN, to, success, failure)
+            .is_ok()
+    }
+}
+
+/// Nothing here is left half-done by a panic, so a poisoned lock is as good as any.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

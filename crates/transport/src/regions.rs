@@ -1,0 +1,151 @@
+//! Regions: the memory that an endpoint exposes over one transport, and what a peer may do with it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use crate::ranges::Ranges;
+use crate::{LinkError, Segment};
+
+/// Names a region of the endpoint that has exposed it, over the transport that it was exposed by. A
+/// key that was withdrawn never comes back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RegionKey(pub u64);
+
+impl RegionKey {
+    /// The endpoint's pool: exposed from the beginning, never withdrawn.
+    pub const POOL: RegionKey = RegionKey(0);
+}
+
+/// What one endpoint exposes over one transport.
+#[derive(Debug)]
+pub struct Regions {
+    pool: Arc<Segment>,
+    others: RwLock<BTreeMap<RegionKey, Arc<Segment>>>,
+    next: AtomicU64,
+}
+
+impl Regions {
+    /// The pool, and nothing else yet.
+    pub fn new(pool: Arc<Segment>) -> Arc<Regions> {
+        Arc::new(Regions {
+            pool,
+            others: RwLock::default(),
+            next: AtomicU64::new(RegionKey::POOL.0 + 1),
+        })
+    }
+
+    /// Adds a region.
+    pub fn expose(&self, segment: &Arc<Segment>) -> RegionKey {
+        let key = RegionKey(self.next.fetch_add(1, Ordering::Relaxed));
+        self.insert(key, Arc::clone(segment));
+        key
+    }
+
+    /// Adds a region under a key that was chosen elsewhere: for a mirror of what a peer exposes.
+    pub fn insert(&self, key: RegionKey, segment: Arc<Segment>) {
+        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        others.insert(key, segment);
+    }
+
+    /// Takes a region away. Nobody is in [`Regions::with`] it when this returns.
+    pub fn withdraw(&self, key: RegionKey) {
+        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        others.remove(&key);
+    }
+
+    /// Does something with a region, if it is exposed.
+    #[inline]
+    pub fn with<T>(&self, key: RegionKey, act: impl FnOnce(&Arc<Segment>) -> T) -> Option<T> {
+        match key {
+            RegionKey::POOL => Some(act(&self.pool)),
+            _ => self.others().get(&key).map(act),
+        }
+    }
+
+    /// Whether memory of this process lies in a region: what a transport that needs registration
+    /// asks.
+    pub fn covers(&self, start: *const u8, len: usize) -> bool {
+        let covers = |segment: &Arc<Segment>| {
+            let offset = (start as u64).checked_sub(segment.base().as_ptr() as u64);
+            let end = offset.and_then(|offset| offset.checked_add(len as u64));
+            end.is_some_and(|end| end <= segment.len())
+        };
+        len == 0 || covers(&self.pool) || self.others().values().any(covers)
+    }
+
+    fn others(&self) -> RwLockReadGuard<'_, BTreeMap<RegionKey, Arc<Segment>>> {
+        self.others.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one peer may write to and read, for a link that checks it.
+#[derive(Debug)]
+pub struct Grants {
+    regions: Arc<Regions>,
+    granted: BTreeMap<RegionKey, Granted>,
+}
+
+/// Invariant: `now` is part of `ever`.
+#[derive(Default, Debug)]
+struct Granted {
+    now: Ranges,
+    ever: Ranges,
+}
+
+impl Grants {
+    /// Nothing yet, of these regions.
+    pub fn new(regions: Arc<Regions>) -> Grants {
+        Grants {
+            regions,
+            granted: BTreeMap::new(),
+        }
+    }
+
+    /// The regions that it is about.
+    pub fn regions(&self) -> &Arc<Regions> {
+        &self.regions
+    }
+
+    /// See [`crate::Link::grant`].
+    pub fn grant(&mut self, region: RegionKey, range: Range<u64>) {
+        let granted = self.granted.entry(region).or_default();
+        granted.ever.insert(range.clone());
+        granted.now.insert(range);
+    }
+
+    /// See [`crate::Link::revoke`].
+    pub fn revoke(&mut self, region: RegionKey, range: Range<u64>) {
+        if let Some(granted) = self.granted.get_mut(&region) {
+            granted.now.remove(range);
+        }
+    }
+
+    /// Whether the peer may reach a range: false where it could once, an error where it never
+    /// could.
+    pub fn allow(&self, region: RegionKey, range: &Range<u64>) -> Result<bool, LinkError> {
+        let granted = self.granted.get(&region);
+        let now = granted.is_some_and(|granted| granted.now.covers(range));
+        let contains = |segment: &Arc<Segment>| segment.contains(range);
+        match self.regions.with(region, contains) {
+            Some(true) if now => return Ok(true),
+            Some(false) => {}
+            _ if granted.is_some_and(|granted| granted.ever.covers(range)) => return Ok(false),
+            _ => {}
+        }
+        Err(LinkError::Protocol(format!(
+            "an access where nothing was granted ({}..{} of region {})",
+            range.start, range.end, region.0
+        )))
+    }
+}
+
+/// An error for what lies outside of a region, or is not aligned.
+pub(crate) fn outside() -> LinkError {
+    LinkError::Io(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "the access is outside of the peer's region, or a word's offset is not a multiple of 8",
+    ))
+}

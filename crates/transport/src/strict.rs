@@ -1,0 +1,229 @@
+//! A loopback by the rules of RDMA verbs, which none of the other transports asks for: what keeps
+//! to the contract here keeps to it over verbs.
+//!
+//! Nothing is mapped. What operations read and write of the own memory must be registered, that is
+//! exposed. A thread of its own (an adapter, so to speak) carries them out when it gets to it: it
+//! reads a put's source long after the call. The order of the effects is that of the calls;
+//! completions come later, and in any order. Each access is checked against what the peer has
+//! granted.
+
+mod adapter;
+mod queue;
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex};
+
+use crate::loopback::Participant;
+use crate::loopback::messages::{End, MessageQueue, locked};
+use crate::mapped::check_inject;
+use crate::regions::outside;
+use crate::{
+    AtomicOp, Capabilities, EndpointId, Grants, Inbox, Iovec, IovecMut, Kind, Link, LinkError,
+    Liveness, MESSAGE_BYTES_MAX, Progress, RegionKey, Regions, Segment, Signal, Submission, Ticket,
+};
+use queue::{Payload, SendQueue, WorkRequest};
+
+/// One end of a link.
+pub(crate) struct StrictLink {
+    id: EndpointId,
+    regions: Arc<Regions>,
+    /// What the peer may do here.
+    grants: Arc<Mutex<Grants>>,
+    incoming: Arc<MessageQueue>,
+    queue: Arc<SendQueue>,
+}
+
+impl StrictLink {
+    pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+        maps: false,
+        get: true,
+        atomics: true,
+        needs_registration: true,
+        manual_progress: false,
+        liveness: Liveness::Proven,
+    };
+
+    /// Both ends, of endpoints with their queues of messages.
+    pub(crate) fn pair(
+        first: (&Participant, Arc<MessageQueue>),
+        second: (&Participant, Arc<MessageQueue>),
+    ) -> [StrictLink; 2] {
+        let grants = |of: &Participant| Arc::new(Mutex::new(Grants::new(Arc::clone(&of.regions))));
+        let [first_grants, second_grants] = [grants(first.0), grants(second.0)];
+        let end = |(here, incoming): &(&Participant, Arc<MessageQueue>),
+                   (there, outgoing): &(&Participant, Arc<MessageQueue>),
+                   [granted, grants]: [&Arc<Mutex<Grants>>; 2]| {
+            let bells = [&here.local.bell, &there.local.bell].map(Arc::clone);
+            StrictLink {
+                id: there.local.id,
+                regions: Arc::clone(&here.regions),
+                grants: Arc::clone(granted),
+                incoming: Arc::clone(incoming),
+                queue: SendQueue::new(bells, Arc::clone(grants), Arc::clone(outgoing)),
+            }
+        };
+        [
+            end(&first, &second, [&first_grants, &second_grants]),
+            end(&second, &first, [&second_grants, &first_grants]),
+        ]
+    }
+
+    /// An error if either side has ended the link.
+    fn check_open(&self) -> Result<(), LinkError> {
+        self.queue.check()?;
+        self.incoming.check()
+    }
+
+    fn check_registered(&self, start: *const u8, len: usize) -> Result<(), LinkError> {
+        match self.regions.covers(start, len) {
+            true => Ok(()),
+            false => Err(LinkError::Unregistered),
+        }
+    }
+
+    fn post(&self, work: WorkRequest) -> Result<(), LinkError> {
+        self.check_open()?;
+        self.queue.push(work);
+        Ok(())
+    }
+
+    fn post_ticketed(&self, work: WorkRequest) -> Result<Submission, LinkError> {
+        self.check_open()?;
+        Ok(self.queue.post(work))
+    }
+}
+
+impl Link for StrictLink {
+    fn kind(&self) -> Kind {
+        Kind::Strict
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        StrictLink::CAPABILITIES
+    }
+
+    fn peer(&self) -> EndpointId {
+        self.id
+    }
+
+    fn memory(&self, _region: RegionKey) -> Option<Arc<Segment>> {
+        None
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), LinkError> {
+        self.inject(RegionKey::POOL, 0, &[], Some(signal))
+    }
+
+    fn inject(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        bytes: &[u8],
+        signal: Option<Signal>,
+    ) -> Result<(), LinkError> {
+        check_inject(bytes)?;
+        let bytes = Payload::Copied(bytes.to_vec());
+        self.post(WorkRequest::write(region, offset, bytes, signal)?)
+    }
+
+    fn put(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        pieces: &[Iovec],
+        signal: Option<Signal>,
+    ) -> Result<Submission, LinkError> {
+        for piece in pieces {
+            self.check_registered(piece.start(), piece.len())?;
+        }
+        let bytes = Payload::Registered(pieces.to_vec());
+        self.post_ticketed(WorkRequest::write(region, offset, bytes, signal)?)
+    }
+
+    fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
+        self.check_registered(into.start(), into.len())?;
+        let end = offset.checked_add(into.len() as u64);
+        let range = offset..end.ok_or_else(outside)?;
+        self.post_ticketed(WorkRequest::Read {
+            region,
+            range,
+            into,
+        })
+    }
+
+    fn atomic(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        op: AtomicOp,
+        into: IovecMut,
+    ) -> Result<Submission, LinkError> {
+        self.check_registered(into.start(), into.len())?;
+        if !offset.is_multiple_of(8) || into.len() != 8 || offset > u64::MAX - 8 {
+            return Err(outside());
+        }
+        self.post_ticketed(WorkRequest::Atomic {
+            region,
+            offset,
+            op,
+            into,
+        })
+    }
+
+    fn completed(&self, ticket: Ticket) -> Result<bool, LinkError> {
+        let ended = self.check_open().err();
+        match (self.queue.progress(ticket, ended.is_some()), ended) {
+            (true, _) => Ok(true),
+            (false, None) => Ok(false),
+            (false, Some(end)) => Err(end),
+        }
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        self.queue.cancel(ticket);
+    }
+
+    fn message(&self, bytes: &[u8]) -> Result<(), LinkError> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(LinkError::Io(io::ErrorKind::InvalidInput.into()));
+        }
+        self.post(WorkRequest::Message(bytes.to_vec()))
+    }
+
+    fn flush(&self) -> Result<Progress, LinkError> {
+        Ok(match self.queue.is_idle() {
+            true => Progress::Done,
+            false => Progress::Pending,
+        })
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+        self.incoming.take(inbox)?;
+        self.check_open()
+    }
+
+    fn grant(&self, region: RegionKey, range: Range<u64>) -> Result<(), LinkError> {
+        locked(&self.grants).grant(region, range);
+        Ok(())
+    }
+
+    fn revoke(&self, region: RegionKey, range: Range<u64>) {
+        locked(&self.grants).revoke(region, range);
+    }
+
+    fn close(&self) {
+        self.queue.close();
+    }
+}
+
+impl Drop for StrictLink {
+    fn drop(&mut self) {
+        self.queue.abandon(End::Gone);
+    }
+}

@@ -1,0 +1,338 @@
+//! The send queue of one end of a strict link, and what its work does at the peer.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::adapter;
+use crate::loopback::messages::{End, MessageQueue, locked};
+use crate::regions::outside;
+use crate::{
+    AtomicOp, Bell, Grants, Iovec, IovecMut, LinkError, RegionKey, Signal, Submission, Ticket,
+};
+
+/// So many operations with tickets can be under way: few, so that callers meet a full queue.
+const DEPTH: usize = 6;
+
+/// One entry of a queue.
+pub(super) enum WorkRequest {
+    Write {
+        region: RegionKey,
+        range: Range<u64>,
+        bytes: Payload,
+        signal: Option<Signal>,
+    },
+    Read {
+        region: RegionKey,
+        range: Range<u64>,
+        into: IovecMut,
+    },
+    Atomic {
+        region: RegionKey,
+        offset: u64,
+        op: AtomicOp,
+        into: IovecMut,
+    },
+    Message(Vec<u8>),
+    Goodbye,
+}
+
+/// What a write writes.
+pub(super) enum Payload {
+    Copied(Vec<u8>),
+    /// Read when its turn comes.
+    Registered(Vec<Iovec>),
+}
+
+impl WorkRequest {
+    pub(super) fn write(
+        region: RegionKey,
+        offset: u64,
+        bytes: Payload,
+        signal: Option<Signal>,
+    ) -> Result<WorkRequest, LinkError> {
+        let len = match &bytes {
+            Payload::Copied(bytes) => bytes.len() as u64,
+            Payload::Registered(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
+        };
+        let aligned = signal.is_none_or(|s| s.offset.is_multiple_of(8) && s.offset <= u64::MAX - 8);
+        let end = offset.checked_add(len).filter(|_| aligned);
+        Ok(WorkRequest::Write {
+            region,
+            range: offset..end.ok_or_else(outside)?,
+            bytes,
+            signal,
+        })
+    }
+}
+
+/// What an end sends to its peer.
+pub(super) struct SendQueue {
+    /// This endpoint's, and the peer's.
+    bells: [Arc<Bell>; 2],
+    /// What this end may do at the peer.
+    grants: Arc<Mutex<Grants>>,
+    outgoing: Arc<MessageQueue>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    work: VecDeque<(WorkRequest, Option<Ticket>)>,
+    /// Carried out, but not told to be complete.
+    late: Vec<Ticket>,
+    tickets: u64,
+    /// The adapter knows that there is something to do.
+    active: bool,
+    closed: bool,
+}
+
+impl State {
+    fn under_way(&self) -> impl Iterator<Item = Ticket> {
+        let posted = self.work.iter().filter_map(|(_, ticket)| *ticket);
+        posted.chain(self.late.iter().copied())
+    }
+}
+
+impl SendQueue {
+    pub(super) fn new(
+        bells: [Arc<Bell>; 2],
+        grants: Arc<Mutex<Grants>>,
+        outgoing: Arc<MessageQueue>,
+    ) -> Arc<SendQueue> {
+        Arc::new(SendQueue {
+            bells,
+            grants,
+            outgoing,
+            state: Mutex::default(),
+        })
+    }
+
+    /// An error if this end has closed the link, or broken it.
+    pub(super) fn check(&self) -> Result<(), LinkError> {
+        if self.state().closed {
+            return Err(LinkError::Left);
+        }
+        self.outgoing.check()
+    }
+
+    /// Adds work that reads or writes memory of this endpoint, if there is room.
+    pub(super) fn post(self: &Arc<Self>, work: WorkRequest) -> Submission {
+        let mut state = self.state();
+        if state.closed || state.under_way().count() >= DEPTH {
+            return Submission::Full;
+        }
+        state.tickets += 1;
+        let ticket = Ticket(state.tickets);
+        state.work.push_back((work, Some(ticket)));
+        self.activate(state);
+        Submission::UnderWay(ticket)
+    }
+
+    /// Adds other work.
+    pub(super) fn push(self: &Arc<Self>, work: WorkRequest) {
+        let mut state = self.state();
+        if !state.closed {
+            state.work.push_back((work, None));
+            self.activate(state);
+        }
+    }
+
+    /// Whether an operation is complete. Once the link has `ended`, it is or never will be:
+    /// completions are not late any more, and what is not carried out is given up.
+    pub(super) fn progress(&self, ticket: Ticket, ended: bool) -> bool {
+        let mut state = self.state();
+        if ended {
+            state.late.retain(|other| *other != ticket);
+        }
+        let complete = !state.under_way().any(|other| other == ticket);
+        if ended {
+            state.work.retain(|(_, other)| *other != Some(ticket));
+        }
+        complete
+    }
+
+    /// Whether all has been carried out.
+    pub(super) fn is_idle(&self) -> bool {
+        self.state().work.is_empty()
+    }
+
+    /// Its memory is not touched after this returns.
+    pub(super) fn cancel(&self, ticket: Ticket) {
+        let mut state = self.state();
+        state.work.retain(|(_, other)| *other != Some(ticket));
+        state.late.retain(|other| *other != ticket);
+    }
+
+    /// Says goodbye behind what is queued, except for what reads and writes memory of this
+    /// endpoint.
+    pub(super) fn close(self: &Arc<Self>) {
+        let mut state = self.state();
+        if state.closed {
+            return;
+        }
+        state.closed = true;
+        state.work.retain(|(_, ticket)| ticket.is_none());
+        state.late.clear();
+        state.work.push_back((WorkRequest::Goodbye, None));
+        self.activate(state);
+    }
+
+    /// Ends it at once, unless it was closed.
+    pub(super) fn abandon(&self, how: End) {
+        let mut state = self.state();
+        if !state.closed {
+            state.closed = true;
+            state.work.clear();
+            self.outgoing.end(how);
+            self.bells[1].knock();
+        }
+    }
+
+    /// Carries out at most so much, and then perhaps completes the operation that `pick` names.
+    /// False if nothing is left to do.
+    pub(super) fn advance(&self, work: usize, pick: Option<usize>) -> bool {
+        let mut state = self.state();
+        for _ in 0..work {
+            let Some((work, ticket)) = state.work.pop_front() else {
+                break;
+            };
+            if let Err(error) = self.carry_out(work) {
+                self.outgoing.break_off(error.to_string());
+                self.bells.iter().for_each(|bell| bell.knock());
+                state.work.clear();
+            }
+            state.late.extend(ticket);
+        }
+        if let Some(pick) = pick
+            && !state.late.is_empty()
+        {
+            let at = pick % state.late.len();
+            state.late.swap_remove(at);
+            self.bells[0].ring();
+        }
+        state.active = !(state.work.is_empty() && state.late.is_empty());
+        state.active
+    }
+
+    fn carry_out(&self, work: WorkRequest) -> Result<(), LinkError> {
+        let [_, peer] = &self.bells;
+        match work {
+            WorkRequest::Write {
+                region,
+                range,
+                bytes,
+                signal,
+            } => {
+                let grants = locked(&self.grants);
+                if !range.is_empty() && grants.allow(region, &range)? {
+                    copy(&grants, region, &range, &bytes);
+                }
+                if let Some(signal) = signal {
+                    store(&grants, signal)?;
+                    drop(grants);
+                    peer.ring();
+                }
+            }
+            WorkRequest::Read {
+                region,
+                range,
+                into,
+            } => {
+                let grants = locked(&self.grants);
+                if !range.is_empty() && grants.allow(region, &range)? {
+                    grants.regions().with(region, |segment| {
+                        let from = segment
+                            .at(&range)
+                            .expect("granted ranges are in the region");
+                        // SAFETY: the range lies within the mapped region; whoever made the target
+                        // has promised that it can be written until the operation is complete or
+                        // cancelled, for which this queue's lock is needed.
+                        unsafe { from.as_ptr().copy_to(into.start(), into.len()) };
+                    });
+                }
+            }
+            WorkRequest::Atomic {
+                region,
+                offset,
+                op,
+                into,
+            } => {
+                let grants = locked(&self.grants);
+                if grants.allow(region, &(offset..offset + 8))? {
+                    let before = change(&grants, region, offset, op).to_ne_bytes();
+                    // SAFETY: as for a read; the target was made sure to have eight bytes.
+                    unsafe { before.as_ptr().copy_to(into.start(), before.len()) };
+                }
+            }
+            WorkRequest::Message(bytes) => {
+                self.outgoing.push(bytes);
+                peer.knock();
+            }
+            WorkRequest::Goodbye => {
+                self.outgoing.end(End::Left);
+                peer.knock();
+            }
+        }
+        Ok(())
+    }
+
+    fn activate(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let idle = !std::mem::replace(&mut state.active, true);
+        drop(state);
+        if idle {
+            adapter::add(Arc::clone(self));
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+}
+
+fn copy(grants: &Grants, region: RegionKey, range: &Range<u64>, bytes: &Payload) {
+    grants.regions().with(region, |segment| {
+        let at = segment.at(range).expect("granted ranges are in the region");
+        let mut at = at.as_ptr();
+        let mut copy = |from: *const u8, len: usize| {
+            // SAFETY: the range lies within the mapped region and is as long as all bytes together.
+            // They are copied, or whoever made the piece has promised that it can be read until the
+            // put is complete or cancelled, for which the queue's lock is needed.
+            unsafe { from.copy_to(at, len) };
+            at = at.wrapping_add(len);
+        };
+        match bytes {
+            Payload::Copied(bytes) => copy(bytes.as_ptr(), bytes.len()),
+            Payload::Registered(pieces) => pieces.iter().for_each(|p| copy(p.start(), p.len())),
+        }
+    });
+}
+
+fn store(grants: &Grants, signal: Signal) -> Result<(), LinkError> {
+    if grants.allow(RegionKey::POOL, &(signal.offset..signal.offset + 8))? {
+        grants.regions().with(RegionKey::POOL, |pool| {
+            let word = pool.word(signal.offset);
+            word.store(signal.value, Ordering::Release);
+        });
+    }
+    Ok(())
+}
+
+/// Atomic among the atomics of strict links only, as that of an adapter is: a load and a store of
+/// the one thread.
+fn change(grants: &Grants, region: RegionKey, offset: u64, op: AtomicOp) -> u64 {
+    let before = grants.regions().with(region, |segment| {
+        let cell = segment.word(offset);
+        let before = cell.load(Ordering::Acquire);
+        match op {
+            AtomicOp::FetchAdd(value) => cell.store(before.wrapping_add(value), Ordering::Release),
+            AtomicOp::CompareSwap { expected, new } if before == expected => {
+                cell.store(new, Ordering::Release);
+            }
+            AtomicOp::CompareSwap { .. } => {}
+        }
+        before
+    });
+    before.unwrap_or_default()
+}
