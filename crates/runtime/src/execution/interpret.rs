@@ -13,7 +13,7 @@ use crate::Error;
 use crate::call::{Call, Fingerprint};
 use crate::channel::INLINE_RANKS;
 use crate::memory::access;
-use crate::program::{Geometry, Instruction, Kernel, LocalStep, Location, Program};
+use crate::program::{Geometry, Instruction, Kernel, LocalStep, Location, Operand, Program};
 
 /// Why an operation does not go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -171,17 +171,29 @@ pub(crate) fn run<D: Driver>(driver: &mut D, frame: Frame<'_>, next: &mut usize)
 pub(crate) fn execute<D: Driver>(driver: &mut D, frame: Frame<'_>, step: LocalStep) {
     const FEW: usize = 8;
     const SOME: usize = 2 * INLINE_RANKS;
-    let operands = frame.program.operands(step.operands).len();
-    let bytes = if operands <= FEW {
+    let operands = frame.program.operands(step.operands);
+    let bytes = if operands.len() <= FEW {
         let mut addresses = [std::ptr::null_mut(); FEW];
-        execute_at(driver, frame, step, &mut addresses[..operands])
-    } else if operands <= SOME {
+        execute_at(
+            driver,
+            frame,
+            step,
+            operands,
+            &mut addresses[..operands.len()],
+        )
+    } else if operands.len() <= SOME {
         let mut addresses = [std::ptr::null_mut(); SOME];
-        execute_at(driver, frame, step, &mut addresses[..operands])
+        execute_at(
+            driver,
+            frame,
+            step,
+            operands,
+            &mut addresses[..operands.len()],
+        )
     } else {
         let mut addresses = driver.addresses();
-        addresses.resize(operands, std::ptr::null_mut());
-        let bytes = execute_at(driver, frame, step, &mut addresses);
+        addresses.resize(operands.len(), std::ptr::null_mut());
+        let bytes = execute_at(driver, frame, step, operands, &mut addresses);
         driver.keep_addresses(addresses);
         bytes
     };
@@ -193,6 +205,7 @@ fn execute_at<D: Driver>(
     driver: &D,
     frame: Frame<'_>,
     step: LocalStep,
+    operands: &[Operand],
     addresses: &mut [*mut u8],
 ) -> u64 {
     let Frame {
@@ -201,7 +214,7 @@ fn execute_at<D: Driver>(
         call,
         tile,
     } = frame;
-    let (shape, operands) = (&program.shape, program.operands(step.operands));
+    let shape = &program.shape;
     let destinations = step.destinations as usize;
     let measured = program.operand(step.measured);
     let mut moved = 0;

@@ -215,17 +215,37 @@ impl Geometry {
     /// the rank's buffer.
     #[inline]
     pub(crate) fn offset(&self, shape: &Schedule, operand: &Operand, piece: u32, tile: u64) -> u64 {
-        let first = operand.chunks.start;
-        let before = match &self.tiled {
-            None => self.start(shape, first) - self.start(shape, operand.origin),
-            Some(tiled) => self.elements_before(tiled, shape, operand, first + piece, tile),
-        };
+        if let Some(tiled) = &self.tiled {
+            return self.offset_tiled(tiled, shape, operand, piece, tile);
+        }
+        let before = self.start(shape, operand.chunks.start) - self.start(shape, operand.origin);
+        let bytes = before * self.width(operand.encoding);
+        match operand.location {
+            Location::Input(_) | Location::Output(_) => bytes,
+            Location::Scratch { entry, .. } => bytes + self.entries_before(&shape.scratch, entry),
+            Location::Receive { entry, .. } | Location::PeerReceive { entry, .. } => {
+                bytes + self.header + self.entries_before(&shape.landing, entry)
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn offset_tiled(
+        &self,
+        tiled: &Tiled,
+        shape: &Schedule,
+        operand: &Operand,
+        piece: u32,
+        tile: u64,
+    ) -> u64 {
+        let chunk = operand.chunks.start + piece;
+        let before = self.elements_before(tiled, shape, operand, chunk, tile);
         let bytes = before.wrapping_mul(self.width(operand.encoding));
         match operand.location {
             Location::Input(_) | Location::Output(_) => bytes,
-            Location::Scratch { entry, .. } => bytes + self.scratch_entry(shape, entry),
+            Location::Scratch { entry, .. } => bytes + tiled.scratch[entry as usize],
             Location::Receive { entry, .. } | Location::PeerReceive { entry, .. } => {
-                bytes + self.header + self.receive_entry(shape, entry)
+                bytes + tiled.receive[entry as usize]
             }
         }
     }
@@ -264,22 +284,7 @@ impl Geometry {
         }
     }
 
-    #[inline]
-    fn scratch_entry(&self, shape: &Schedule, entry: u32) -> u64 {
-        match &self.tiled {
-            None => self.entries_before(&shape.scratch, entry),
-            Some(tiled) => tiled.scratch[entry as usize],
-        }
-    }
-
-    #[inline]
-    fn receive_entry(&self, shape: &Schedule, entry: u32) -> u64 {
-        match &self.tiled {
-            None => self.entries_before(&shape.landing, entry),
-            Some(tiled) => tiled.receive[entry as usize],
-        }
-    }
-
+    /// The bytes of the entries of one tile before this one.
     #[inline]
     fn entries_before(&self, widths: &[u32], entry: u32) -> u64 {
         let bytes = |width: &u32| {
@@ -293,8 +298,13 @@ impl Geometry {
     fn start(&self, shape: &Schedule, chunk: u32) -> u64 {
         match self.few.get(chunk as usize) {
             Some(start) => *start,
-            None => grid_start(&shape.grid, self.elements, chunk),
+            None => self.start_beyond(shape, chunk),
         }
+    }
+
+    #[cold]
+    fn start_beyond(&self, shape: &Schedule, chunk: u32) -> u64 {
+        grid_start(&shape.grid, self.elements, chunk)
     }
 
     fn start_told(&self, told: Option<&[u64]>, shape: &Schedule, chunk: u32) -> u64 {
