@@ -56,9 +56,9 @@ def sum_for(group, seconds):
 
 def sum_until_it_fails(group):
     """Goes on until an error; returns it, and when it came."""
-    group.use_schedule("shared", shared_slices(group.size))
-    arena = group.symmetric(ELEMENTS, np.float32)
     try:
+        group.use_schedule("shared", shared_slices(group.size))
+        arena = group.symmetric(ELEMENTS, np.float32)
         while True:
             group.all_reduce(arena, algorithm="shared")
     except weft.PeerLost as error:

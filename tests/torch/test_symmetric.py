@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import mmap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -176,29 +176,33 @@ def different_sizes_job(rank: int, _size: int) -> None:
         empty_symmetric(100 + rank)
 
 
-def mapped() -> int:
-    """How many pieces of symmetric memory this process maps."""
-    return Path("/proc/self/maps").read_text().count("weft-symmetric")
+def mapped(nbytes: int) -> int:
+    """How many pieces of symmetric memory of this size this process maps: others may be on their way out."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    spans = [line.split()[0].split("-") for line in lines if "weft-symmetric" in line]
+    lengths = [int(end, 16) - int(begin, 16) for begin, end in spans]
+    return sum(0 <= length - nbytes < mmap.PAGESIZE for length in lengths)
 
 
 def freeing_job(rank: int, size: int) -> None:
-    gc.collect()
-    before = mapped()
+    rows = 11 * ROWS  # a size of its own
+    nbytes = 4 * rows * COLUMNS
+    assert mapped(nbytes) == 0
     dist.barrier()
-    x = empty_symmetric(ROWS, COLUMNS)
+    x = empty_symmetric(rows, COLUMNS)
     view = x[3:]
-    assert mapped() == before + size
+    assert mapped(nbytes) == size
     del x
     if rank == 0:
         del view
     dist.barrier()
-    assert mapped() > before, "the other rank still uses it"
+    assert mapped(nbytes) > 0, "the other rank still uses it"
     dist.barrier()
     if rank == 1:
         assert view.sum() == 0
         del view
     deadline = time.monotonic() + 20
-    while mapped() > before:
+    while mapped(nbytes) > 0:
         assert time.monotonic() < deadline, "not unmapped"
         time.sleep(0.001)
     dist.barrier()
