@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from weft import _weft, config
-from weft.bench import collectives, conductor, peers, rows
+from weft.bench import collectives, conductor, launch, peers, rows
 from weft.bench.rows import Row
 from weft.bench.sizes import parse_sizes, show_bytes
 from weft.cli import parser
@@ -276,3 +276,10 @@ def test_arguments_that_are_refused(arguments: str, message: str, capsys: pytest
     with pytest.raises(SystemExit):
         parser().parse_args(arguments.split())
     assert message in capsys.readouterr().err
+
+
+def test_ports_are_none_that_a_socket_may_be_given_meanwhile() -> None:
+    ports = launch.free_ports(8)
+    first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert len(set(ports)) == 8
+    assert max(ports) < first_given

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import random
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from weft.bench import peers, processes, teams
 from weft.bench.conductor import Conductor
@@ -17,13 +20,27 @@ from weft.bench.teams import Command
 __all__ = ["BenchError", "conducted", "emulated_ports", "free_ports", "measure", "shared_directory"]
 
 _EMULATED_FIRST_PORT = 29500
+_FIRST_PORT = 10000
+_PORTS_GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this host that nobody listens at."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [s.getsockname()[1] for s in sockets]
+    """Ports of this host that nobody listens at.
+
+    They are none of those that the system gives to sockets that ask for any: one of these may take a port between its
+    choice here and its use.
+    """
+    first_given = int(_PORTS_GIVEN.read_text().split()[0])
+    candidates = random.SystemRandom().sample(range(_FIRST_PORT, first_given), first_given - _FIRST_PORT)
+    return list(itertools.islice(filter(_is_free, candidates), count))
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def emulated_ports(count: int) -> list[int]:
