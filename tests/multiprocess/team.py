@@ -20,6 +20,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from weft.bench.launch import free_ports
+
 DEADLINE_SECONDS = 60.0
 _STACKS_SECONDS = 1.0
 _STOP_SECONDS = 15.0
@@ -49,7 +51,7 @@ class Team:
         self._pipes: list[Connection] = []
         for _ in range(size):
             self._spawn(environment or {})
-        self._address = f"127.0.0.1:{free_port()}"
+        self._address = f"127.0.0.1:{free_ports(1)[0]}"
         self.command_each("join", [(rank, size, transport, self._address) for rank in range(size)])
 
     @property
@@ -180,10 +182,3 @@ class Teams:
             team.stop()
         elif team is not None:
             team.kill()
-
-
-def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
