@@ -67,12 +67,13 @@ fmt-check: $(VENV)/.dependencies
 	$(CARGO) fmt --all --check -- $(ALGORITHM_SOURCES)
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
 
-lint: extension ## clippy, ruff, mypy, the stubs against the extension, the messages of commits
+lint: extension ## clippy, ruff, mypy, the stubs, the messages of commits, the width of prose
 	$(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
 	$(BIN)/ruff check $(PYTHON_SOURCES)
 	$(BIN)/mypy
 	$(BIN)/stubtest weft._weft
 	$(BIN)/python -m tools.check_commits
+	$(BIN)/python -m tools.check_prose
 
 test: setup fmt-check lint test-rust test-loom test-python test-wheel test-network test-documentation ## everything that CI checks
 
@@ -142,7 +143,7 @@ bench-gate: setup iproute2 ## DDP steps over weft and Gloo, before and after a c
 bench-builds: setup ## this build against an older one, OLD=its python: 20 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.builds --old $(OLD) --new $(BIN)/python $(if $(QUICK),--quick) --output build/builds
 
-simulate-large: ## plays every algorithm on 10,000 and 100,000 ranks, tells time and memory: half an hour
+simulate-large: ## simulates every algorithm on 10,000 and 100,000 ranks, tells time and memory: half an hour
 	$(CARGO) run --release --locked --quiet --package weft-simulate --example large
 
 validate-model: setup iproute2 ## the simulator's predictions against this machine, all-reduce (needs root)

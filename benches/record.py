@@ -1,4 +1,4 @@
-"""The directory of a recorded run: its rows, its table, and a README.md with command, commit and machine."""
+"""Directory of a recorded run: rows, table, and a README.md with command, commit and machine."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the repository is made with: none of it ships."""
+"""Development tools of the repository: none of it ships."""

@@ -1,1 +1,1 @@
-"""An old build of weft against a new one, with the old one once more as the control."""
+"""Comparison of two builds of weft, with a second instance of the old build as the control."""

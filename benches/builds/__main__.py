@@ -1,6 +1,7 @@
-"""`python -m benches.builds`: compares two builds of weft, the old one once more as the control.
+"""The command `python -m benches.builds`: comparison of two builds, the old one also as control.
 
-Each build is a virtual environment of its own with weft and torch in it. Timings never fail: it ends with status 0.
+Each build is a virtual environment of its own with weft and torch in it. Timings never fail: it
+ends with status 0.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from pathlib import Path
 
 from benches import record
 from benches.builds import instructions, measuring, report, settings, stepping, verdict
-from benches.builds.measuring import Row
-from benches.builds.settings import FULL, QUICK, Cell, Effort
+from benches.builds.measuring import BuildRow
+from benches.builds.settings import FULL, QUICK, BuildCell, BuildEffort
 from weft.bench import launch
 from weft.bench.sizes import parse_sizes
 
@@ -30,7 +31,7 @@ def main() -> int:
         effort = dataclasses.replace(effort, sizes=arguments.sizes)
     try:
         text = _counted(pythons)
-        rows: list[Row] = []
+        rows: list[BuildRow] = []
         if not arguments.instructions:
             rows, table = _compared(pythons, _chosen(effort, arguments), effort)
             text = f"{table}\n{text}"
@@ -65,7 +66,7 @@ def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 
-def _chosen(effort: Effort, arguments: argparse.Namespace) -> list[Cell]:
+def _chosen(effort: BuildEffort, arguments: argparse.Namespace) -> list[BuildCell]:
     return [
         cell
         for cell in effort.cells()
@@ -83,7 +84,9 @@ def _counted(pythons: Mapping[str, Path]) -> str:
         return f"instructions: not counted: {error}"
 
 
-def _compared(pythons: Mapping[str, Path], cells: Sequence[Cell], effort: Effort) -> tuple[list[Row], str]:
+def _compared(
+    pythons: Mapping[str, Path], cells: Sequence[BuildCell], effort: BuildEffort
+) -> tuple[list[BuildRow], str]:
     """Measures all cells, and what would be missed once more. All rows, and the table."""
     rows = measuring.measure(pythons, cells, effort, _teller())
     verdicts = verdict.cells(rows)

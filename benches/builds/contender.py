@@ -1,7 +1,8 @@
-"""One rank of one build: `python -P contender.py SPEC BUILD RANK`, in the environment of that build.
+"""One rank of one build: `python -P contender.py SPEC BUILD RANK`, in that build's environment.
 
-It imports nothing of this repository: the modules of the two builds may differ. Of weft it uses the public API,
-and for timing `Board` and `Timed` of the extension, which it finds by what they have, not by name.
+It imports nothing of this repository: the modules of the two builds may differ. Of weft it uses the
+public API, and for timing `ControlBlock` and `Timed` of the extension, which it finds by what they
+have, not by name.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _DEATH_SIGNAL = 1
 
 def main() -> None:
     """Measures what it is told to, until it is told to end."""
-    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # ends with the conducting process, however that ends
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # ends with the coordinating process, however that ends
     spec, build, rank = json.loads(Path(sys.argv[1]).read_text()), sys.argv[2], int(sys.argv[3])
     torch.set_num_threads(1)
     ranks, ports = spec["ranks"], spec["ports"][build]
@@ -42,8 +43,8 @@ def main() -> None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(spec["socket"])
         lines = connection.makefile("rw")
-        _send(lines, {"team": build, "rank": rank, "contenders": []})
-        contender = Contender(group, Path(spec["directory"], f"board-{build}"), spec["bytes_max"])
+        _send(lines, {"group": build, "rank": rank, "contenders": []})
+        contender = BuildContender(group, Path(spec["directory"], f"control-block-{build}"), spec["bytes_max"])
         while (question := json.loads(lines.readline()))["do"] != "end":
             _send(lines, contender.answer(question))
     dist.destroy_process_group()
@@ -54,15 +55,17 @@ def _send(lines: Any, value: object) -> None:
     lines.flush()
 
 
-class Contender:
+class BuildContender:
     """The groups of one rank, its memory, and what is being timed."""
 
-    def __init__(self, group: weft.Group, board: Path, bytes_max: int) -> None:
+    def __init__(self, group: weft.CellGroup, control_block: Path, bytes_max: int) -> None:
         self._group = group
         self._rank, self._ranks = group.rank, group.size
         cores = sorted(os.sched_getaffinity(0))
-        self._board = _class_with("SAMPLES_MAX")(str(board), self._rank, self._ranks, self._ranks <= len(cores))
-        self._samples_max: int = self._board.SAMPLES_MAX
+        self._control_block = _class_with("SAMPLES_MAX")(
+            str(control_block), self._rank, self._ranks, self._ranks <= len(cores)
+        )
+        self._samples_max: int = self._control_block.SAMPLES_MAX
         elements = bytes_max // 4
         raw = np.zeros(bytes_max + _PAGE_BYTES, np.uint8)
         begin = -raw.ctypes.data % _PAGE_BYTES
@@ -76,8 +79,9 @@ class Contender:
         }
         self._array = self._arrays["ordinary"]
         self._timed: Any = None
-        # Where ranks lie decides about small messages, and a launch would keep it by chance. Only this thread, and
-        # only now: what the library starts and how it sees the machine stays as users have it.
+        # Where ranks lie decides about small messages, and a launch would keep it by chance. Only
+        # this thread, and only now: what the library starts and how it sees the machine stays as
+        # users have it.
         os.sched_setaffinity(0, {cores[self._rank % len(cores)]})
 
     def answer(self, question: dict[str, Any]) -> Any:
@@ -116,17 +120,20 @@ class Contender:
     def _calls(self, calls: int) -> list[float]:
         array = self._array
         pattern = np.full(min(array.size, _PATTERN_BYTES // 4), self._rank + 1, np.float32).tobytes()
-        samples: list[float] = self._board.time(self._timed, array.ctypes.data, array.nbytes, pattern, calls)
+        samples: list[float] = self._control_block.time(self._timed, array.ctypes.data, array.nbytes, pattern, calls)
         return samples
 
     def _time(self, calls: int) -> dict[str, float]:
-        """The median of the slowest rank's times, and the seconds that a call takes with all around it."""
+        """The median of the slowest rank's times, and a call's seconds with its surroundings."""
         calls, begin = min(calls, self._samples_max), time.monotonic()
         median_us = 1e6 * statistics.median(self._calls(calls))
         return {"median_us": median_us, "each_s": (time.monotonic() - begin) / calls}
 
     def _step(self, calls: int) -> bool:
-        """Has the conducting process, the parent, step through calls: this thread stops before and after them."""
+        """Has the coordinating process, the parent, step through calls.
+
+        This thread stops before and after them.
+        """
         ctypes.CDLL(None).ptrace(_PTRACE_TRACEME, 0, None, None)
         signal.raise_signal(signal.SIGSTOP)
         self._calls(calls)

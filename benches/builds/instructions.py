@@ -1,4 +1,4 @@
-"""Processor instructions of a 4-byte all-reduce of two ranks, of an old and a new build, stepped through."""
+"""Instruction counts of a 4-byte all-reduce of two ranks under an old and a new build."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benches.builds import measuring, stepping
-from benches.builds.settings import MEMORIES, Cell, Group, Launch
-from weft.bench.teams import Team
+from benches.builds.settings import MEMORIES, BuildCell, BuildLaunch, CellGroup
+from weft.bench.worker_groups import WorkerGroup
 
 GROWTH_MAX = 1.02
-_KIND = Launch(2, "shm")
+_KIND = BuildLaunch(2, "shm")
 _LEVELS = ("rust", "python")
 _BYTES = 4
 _CALLS = 8
@@ -20,15 +20,15 @@ _WARM_UP_CALLS = 1000
 _FIXED_ADDRESSES = ("setarch", "-R")
 """Where things lie decides which way some of libc's functions go."""
 
-Ways = dict[Group, int]
+Ways = dict[CellGroup, int]
 """Instructions by way of calling."""
 
 
 @dataclass(frozen=True)
-class Count:
+class InstructionCount:
     """The instructions of a call."""
 
-    group: Group
+    group: CellGroup
     old: int
     new: int
 
@@ -38,29 +38,29 @@ class Count:
         return self.new / self.old
 
 
-def count(pythons: Mapping[str, Path]) -> list[Count]:
+def count(pythons: Mapping[str, Path]) -> list[InstructionCount]:
     """Counts them."""
     old, new = (_of_build(build, pythons) for build in ("old", "new"))
-    return [Count(group, old[group], new[group]) for group in old]
+    return [InstructionCount(group, old[group], new[group]) for group in old]
 
 
 def _of_build(build: str, pythons: Mapping[str, Path]) -> Ways:
-    ways = [Group(_KIND.ranks, _KIND.transport, level, memory) for level in _LEVELS for memory in MEMORIES]
+    ways = [CellGroup(_KIND.ranks, _KIND.transport, level, memory) for level in _LEVELS for memory in MEMORIES]
     with measuring.started(_KIND, [build], pythons, 1 << 20, _FIXED_ADDRESSES) as there:
-        return {way: _of_way(there[build], Cell(way, _BYTES)) for way in ways}
+        return {way: _of_way(there[build], BuildCell(way, _BYTES)) for way in ways}
 
 
-def _of_way(team: Team, cell: Cell) -> int:
-    measuring.prepare(team, cell)
-    team.ask(_KIND.ranks, {"do": "time", "calls": _WARM_UP_CALLS})
-    return min(_stepped(team) for _ in range(_CALLS))
+def _of_way(group: WorkerGroup, cell: BuildCell) -> int:
+    measuring.prepare(group, cell)
+    group.ask(_KIND.ranks, {"do": "time", "calls": _WARM_UP_CALLS})
+    return min(_stepped(group) for _ in range(_CALLS))
 
 
-def _stepped(team: Team) -> int:
+def _stepped(group: WorkerGroup) -> int:
     """Instructions of rank 0 for one call."""
-    for rank, line in team.lines.items():
+    for rank, line in group.lines.items():
         line.send({"do": "step" if rank == 0 else "time", "calls": 1})
-    found = stepping.count(team.processes[0].pid)
-    for line in team.lines.values():
+    found = stepping.count(group.processes[0].pid)
+    for line in group.lines.values():
         line.receive()
     return found

@@ -1,4 +1,4 @@
-"""Measuring cells: the processes of three contenders, asleep unless it is their turn, round by round."""
+"""Measurement of cells: three contenders in turn in every round, idle processes asleep."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benches.builds.settings import Cell, Effort, Launch
+from benches.builds.settings import BuildCell, BuildEffort, BuildLaunch
 from weft import config
-from weft.bench import launch, teams
-from weft.bench.teams import Command, Team
+from weft.bench import launch, worker_groups
+from weft.bench.worker_groups import Command, WorkerGroup
 
 Tell = Callable[[str], None]
 """Who is told how far it is."""
@@ -26,10 +26,10 @@ _LONG_S = 0.05
 
 
 @dataclasses.dataclass
-class Row:
+class BuildRow:
     """One cell: what every round's turn of every contender took, the median of its calls."""
 
-    cell: Cell
+    cell: BuildCell
     us: dict[str, list[float]] = dataclasses.field(default_factory=lambda: {name: [] for name in CONTENDERS})
 
     def to_value(self) -> dict[str, Any]:
@@ -38,9 +38,9 @@ class Row:
         return {**self.cell.to_value(), **rounds}
 
 
-def measure(pythons: Mapping[str, Path], cells: Sequence[Cell], effort: Effort, tell: Tell) -> list[Row]:
+def measure(pythons: Mapping[str, Path], cells: Sequence[BuildCell], effort: BuildEffort, tell: Tell) -> list[BuildRow]:
     """Measures cells in several launches, whose rounds count alike."""
-    rows = {cell: Row(cell) for cell in cells}
+    rows = {cell: BuildRow(cell) for cell in cells}
     for number in range(effort.launches):
         for kind in sorted({cell.launch for cell in cells}):
             tell(f"launch {number + 1} of {effort.launches}, {kind.ranks} ranks, {kind.transport}: starting")
@@ -52,8 +52,8 @@ def measure(pythons: Mapping[str, Path], cells: Sequence[Cell], effort: Effort, 
 
 @contextlib.contextmanager
 def started(
-    kind: Launch, builds: Sequence[str], pythons: Mapping[str, Path], bytes_max: int, prefix: Sequence[str] = ()
-) -> Iterator[dict[str, Team]]:
+    kind: BuildLaunch, builds: Sequence[str], pythons: Mapping[str, Path], bytes_max: int, prefix: Sequence[str] = ()
+) -> Iterator[dict[str, WorkerGroup]]:
     """The processes of some builds, ready. They end with the block, however it ends."""
     environment = {
         **config.environment(),
@@ -64,7 +64,7 @@ def started(
         "WEFT_PROFILE": "none",
     }
     with launch.shared_directory() as directory:
-        spec, socket = Path(directory, "spec.json"), Path(directory, "conductor")
+        spec, socket = Path(directory, "spec.json"), Path(directory, "coordinator")
         value = {
             "ranks": kind.ranks,
             "ports": dict(zip(builds, _pairs(launch.free_ports(2 * len(builds))), strict=True)),
@@ -79,36 +79,36 @@ def started(
             return line, environment
 
         commands = {build: [command(build, rank) for rank in range(kind.ranks)] for build in builds}
-        with teams.meet(socket, commands, kind.ranks) as there:
-            yield {team.name: team for team in there}
+        with worker_groups.meet(socket, commands, kind.ranks) as there:
+            yield {group.name: group for group in there}
 
 
-def prepare(team: Team, cell: Cell) -> None:
+def prepare(group: WorkerGroup, cell: BuildCell) -> None:
     """Makes a contender ready for a cell."""
     question = {"do": "prepare", "level": cell.group.level, "memory": cell.group.memory, "bytes": cell.bytes}
-    if not all(team.ask(cell.group.ranks, question)):
-        raise launch.BenchError(f"{team.name}: {cell.name}: the result is wrong")
+    if not all(group.ask(cell.group.ranks, question)):
+        raise launch.BenchError(f"{group.name}: {cell.name}: the result is wrong")
 
 
-def _measure_cell(there: Mapping[str, Team], row: Row, effort: Effort, number: int) -> None:
-    for team in there.values():
-        prepare(team, row.cell)
+def _measure_cell(there: Mapping[str, WorkerGroup], row: BuildRow, effort: BuildEffort, number: int) -> None:
+    for group in there.values():
+        prepare(group, row.cell)
     calls = _calls(there, row.cell, effort.turn_s)
     for turn in range(effort.rounds):
         for name in _turned(CONTENDERS, turn + number):
             row.us[name].append(_time(there[name], row.cell, calls)["median_us"])
 
 
-def _calls(there: Mapping[str, Team], cell: Cell, turn_s: float) -> int:
+def _calls(there: Mapping[str, WorkerGroup], cell: BuildCell, turn_s: float) -> int:
     """How many calls make a turn: as many for all. Two glances at everybody, who are warm then."""
-    each_s = max(_time(team, cell, 1)["each_s"] for team in there.values())
+    each_s = max(_time(group, cell, 1)["each_s"] for group in there.values())
     glance = max(1, int(turn_s / 4 / each_s))
-    each_s = max(_time(team, cell, glance)["each_s"] for team in there.values())
+    each_s = max(_time(group, cell, glance)["each_s"] for group in there.values())
     return max(1 if each_s > _LONG_S else _CALLS_MIN, int(turn_s / each_s))
 
 
-def _time(team: Team, cell: Cell, calls: int) -> dict[str, float]:
-    answer: dict[str, float] = team.ask(cell.group.ranks, {"do": "time", "calls": calls})[0]
+def _time(group: WorkerGroup, cell: BuildCell, calls: int) -> dict[str, float]:
+    answer: dict[str, float] = group.ask(cell.group.ranks, {"do": "time", "calls": calls})[0]
     return answer
 
 

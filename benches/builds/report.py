@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benches.builds import instructions, verdict
-from benches.builds.instructions import Count
+from benches.builds.instructions import InstructionCount
 from benches.builds.verdict import CellVerdict, GroupVerdict
 from weft.bench.sizes import show_bytes
 
@@ -13,7 +13,10 @@ _COLUMNS = ("ranks, transport, level, memory", "new/old", "again", "old/old", "w
 
 
 def table(cells: Sequence[CellVerdict]) -> str:
-    """A line per group: geometric means, and the cell closest to its bound or beyond it; then the verdicts."""
+    """A line per group.
+
+    Geometric means, and the cell closest to its bound or beyond it; then the verdicts.
+    """
     groups = verdict.groups(cells)
     lines = [_COLUMNS, *(_cells(group) for group in groups)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
@@ -27,7 +30,7 @@ def table(cells: Sequence[CellVerdict]) -> str:
     return "\n".join(texts)
 
 
-def instructions_table(counts: Sequence[Count]) -> str:
+def instructions_table(counts: Sequence[InstructionCount]) -> str:
     """A line per way of calling."""
     lines = ["processor instructions of a 4-byte all-reduce, 2 ranks, stepped through:"]
     for count in counts:

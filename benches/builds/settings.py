@@ -1,4 +1,4 @@
-"""The cells that are measured, and how long."""
+"""Measured cells and measurement effort."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MEMORIES = ("ordinary", "symmetric")
 
 
 @dataclass(frozen=True, order=True)
-class Launch:
-    """What processes are started for: cells of the same launch are measured by the same processes."""
+class BuildLaunch:
+    """The purpose of processes: cells of one launch are measured by the same processes."""
 
     ranks: int
     transport: str
 
 
 @dataclass(frozen=True, order=True)
-class Group:
+class CellGroup:
     """Cells of which the geometric mean is judged."""
 
     ranks: int
@@ -38,16 +38,16 @@ class Group:
 
 
 @dataclass(frozen=True, order=True)
-class Cell:
+class BuildCell:
     """One all-reduce of 32-bit floats."""
 
-    group: Group
+    group: CellGroup
     bytes: int
 
     @property
-    def launch(self) -> Launch:
+    def launch(self) -> BuildLaunch:
         """Whose processes measure it."""
-        return Launch(self.group.ranks, self.group.transport)
+        return BuildLaunch(self.group.ranks, self.group.transport)
 
     @property
     def name(self) -> str:
@@ -60,21 +60,23 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Effort:
+class BuildEffort:
     """How much is measured."""
 
     sizes: list[int]
     launches: int
-    """How often the processes are started anew: some of what decides about speed stays with a process."""
+    """How often the processes are started anew: some of what decides about speed stays with a
+    process.
+    """
     rounds: int
     """Of every launch; in each, all contenders take their turns."""
     turn_s: float
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[BuildCell]:
         """All of them."""
-        groups = [Group(*names) for names in itertools.product(RANKS, TRANSPORTS, LEVELS, MEMORIES)]
-        return [Cell(group, size) for group in groups for size in self.sizes]
+        groups = [CellGroup(*names) for names in itertools.product(RANKS, TRANSPORTS, LEVELS, MEMORIES)]
+        return [BuildCell(group, size) for group in groups for size in self.sizes]
 
 
-FULL = Effort(sizes=parse_sizes("4:64M"), launches=3, rounds=9, turn_s=0.02)
-QUICK = Effort(sizes=parse_sizes("4:64M:64"), launches=1, rounds=5, turn_s=0.02)
+FULL = BuildEffort(sizes=parse_sizes("4:64M"), launches=3, rounds=9, turn_s=0.02)
+QUICK = BuildEffort(sizes=parse_sizes("4:64M:64"), launches=1, rounds=5, turn_s=0.02)

@@ -1,9 +1,10 @@
-"""Counting processor instructions: one rank is stepped through a call, while the others run freely.
+"""Instruction counts by single-stepping: one rank stepped through a call, the others running free.
 
-They are ahead of it all the time, so that it never waits, and the number does not depend on the machine's speed or
-load: the least of several calls is what a call takes. Where the call begins and ends in the loop of `Board.time` is
-known by the clock, which is read just before and just after it. The clock's code is the kernel's, in a mapping of its
-own.
+They are ahead of it all the time, so that it never waits, and the number does not depend on the
+machine's speed or
+load: the least of several calls is what a call takes. Where the call begins and ends in the loop of
+`ControlBlock.time` is known by the clock, which is read just before and just after it. The clock's
+code is the kernel's, in a mapping of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class SteppingError(RuntimeError):
 
 
 def count(pid: int) -> int:
-    """The instructions of the one call that a process makes between the two times that it stops itself.
+    """The instructions of the one call that a process makes between its two own stops.
 
     The process is a child of the calling one, and is traced by it. It is let go afterwards.
     """
@@ -51,7 +52,7 @@ def count(pid: int) -> int:
 
 
 def _readings(pid: int, clock: range) -> list[range]:
-    """When the clock was read, in instructions since the process has stopped first, until it stops again."""
+    """When the clock was read, in instructions since the first stop, until the second."""
     readings: list[range] = []
     steps = 0
     begin: int | None = None

@@ -1,13 +1,15 @@
-"""Verdicts on a new build: geometric means of groups, and cells beyond what the old build differs from itself.
+"""Verdicts on a new build: geometric means of groups, and cells beyond the old build's variation.
 
-In every round, the new build's time is divided by the geometric mean of the two that the old build's teams took, and
-the control's by that of the other team of the same build. A cell's ratio is the median over its rounds.
+In every round, the new build's time is divided by the geometric mean of the two that the old
+build's worker groups took, and the control's by that of the other one of the same build. A cell's
+ratio is the median over its rounds.
 
-The control says how far a ratio may be from 1 by chance. Its distance in standard errors, which the rounds of the cell
-yield, is known for every cell; the bound is the distance that 99 % of the cells keep, times the cell's standard error.
+The control says how far a ratio may be from 1 by chance. Its distance in standard errors, which the
+rounds of the cell yield, is known for every cell; the bound is the distance that 99 % of the cells
+keep, times the cell's standard error.
 
-Of hundreds of cells some are beyond their bound by chance. So what would be missed is measured again, and is missed
-only if it is so both times.
+Of hundreds of cells some are beyond their bound by chance. So what would be missed is measured
+again, and is missed only if it is so both times.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from benches.builds.measuring import Row
-from benches.builds.settings import Cell, Group
+from benches.builds.measuring import BuildRow
+from benches.builds.settings import BuildCell, CellGroup
 
 GROUP_MAX = 1.01
 _CONFIDENCE = 0.99
@@ -33,7 +35,7 @@ _ERROR_MIN = 1e-4
 class CellVerdict:
     """One cell."""
 
-    cell: Cell
+    cell: BuildCell
     new: float
     """New over old."""
     control: float
@@ -53,7 +55,7 @@ class CellVerdict:
 class GroupVerdict:
     """Some ranks, transport, level and memory: all sizes."""
 
-    group: Group
+    group: CellGroup
     new: float
     """Geometric mean of new over old."""
     control: float
@@ -68,7 +70,7 @@ class GroupVerdict:
         return self.new <= GROUP_MAX or (self.again is not None and self.again <= GROUP_MAX)
 
 
-def cells(rows: Sequence[Row]) -> list[CellVerdict]:
+def cells(rows: Sequence[BuildRow]) -> list[CellVerdict]:
     """The verdict on every cell."""
     errors = _errors(rows)
     controls = [_median_log(control_ratios(row)) for row in rows]
@@ -81,7 +83,7 @@ def cells(rows: Sequence[Row]) -> list[CellVerdict]:
 
 def groups(verdicts: Sequence[CellVerdict]) -> list[GroupVerdict]:
     """The verdict on every group."""
-    members: dict[Group, list[CellVerdict]] = {}
+    members: dict[CellGroup, list[CellVerdict]] = {}
     for verdict in verdicts:
         members.setdefault(verdict.cell.group, []).append(verdict)
     return [
@@ -96,19 +98,19 @@ def groups(verdicts: Sequence[CellVerdict]) -> list[GroupVerdict]:
     ]
 
 
-def doubtful(verdicts: Sequence[CellVerdict]) -> list[Cell]:
-    """What is to be measured again: cells beyond their bound, and all of groups that miss theirs."""
+def doubtful(verdicts: Sequence[CellVerdict]) -> list[BuildCell]:
+    """Cells to be measured again: those beyond their bound, and all of groups that miss theirs."""
     missed = {group.group for group in groups(verdicts) if not group.is_met}
     return [one.cell for one in verdicts if one.is_beyond or one.cell.group in missed]
 
 
-def settled(verdicts: Sequence[CellVerdict], again: Sequence[Row]) -> list[CellVerdict]:
+def settled(verdicts: Sequence[CellVerdict], again: Sequence[BuildRow]) -> list[CellVerdict]:
     """The verdicts, with what was measured again."""
     found = {row.cell: math.exp(_median_log(new_ratios(row))) for row in again}
     return [dataclasses.replace(one, again=found.get(one.cell)) for one in verdicts]
 
 
-def new_ratios(row: Row) -> list[float]:
+def new_ratios(row: BuildRow) -> list[float]:
     """New over old, in every round."""
     return [
         new / math.sqrt(old * control)
@@ -116,7 +118,7 @@ def new_ratios(row: Row) -> list[float]:
     ]
 
 
-def control_ratios(row: Row) -> list[float]:
+def control_ratios(row: BuildRow) -> list[float]:
     """Old over old, in every round."""
     return [control / old for old, control in zip(row.us["old"], row.us["control"], strict=True)]
 
@@ -131,10 +133,13 @@ def _mean_again(verdicts: Sequence[CellVerdict]) -> float | None:
     return statistics.geometric_mean(found) if len(found) == len(verdicts) else None
 
 
-def _errors(rows: Sequence[Row]) -> list[float]:
-    """The standard error of each cell's control; no less than its group's median, as few rounds may agree by chance."""
+def _errors(rows: Sequence[BuildRow]) -> list[float]:
+    """The standard error of each cell's control.
+
+    No less than its group's median, as few rounds may agree by chance.
+    """
     own = [_standard_error(control_ratios(row)) for row in rows]
-    usual: dict[Group, list[float]] = {}
+    usual: dict[CellGroup, list[float]] = {}
     for row, error in zip(rows, own, strict=True):
         usual.setdefault(row.cell.group, []).append(error)
     return [max(error, statistics.median(usual[row.cell.group])) for row, error in zip(rows, own, strict=True)]

@@ -1,1 +1,1 @@
-"""Training steps of DDP over weft against Gloo: the measurement that is recorded before and after every change."""
+"""Benchmark of DDP training steps over weft and Gloo, recorded before and after every change."""

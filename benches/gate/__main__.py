@@ -1,4 +1,4 @@
-"""`python -m benches.gate`: trains over weft and over Gloo in turn, and writes one table."""
+"""The command `python -m benches.gate`: training over weft and Gloo in turn, with one table."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 
 from benches import record
 from benches.gate import report
-from benches.gate.rows import CONTENDERS, Block, Row
-from benches.gate.settings import FULL, QUICK, SETTINGS, Effort, Setting
+from benches.gate.rows import CONTENDERS, GateRow, PairedBlock
+from benches.gate.settings import FULL, QUICK, SETTINGS, GateEffort, GateSetting
 from weft import diagnosis
-from weft.bench import launch, processes, teams
-from weft.bench.teams import Team
+from weft.bench import launch, processes, worker_groups
+from weft.bench.worker_groups import WorkerGroup
 
 _GLANCES = 2
 """Blocks of one step, by which the number of steps of a block is chosen."""
@@ -31,7 +31,7 @@ def main() -> int:
     effort = QUICK if arguments.quick else FULL
     missing = _missing()
     left_out = [f"{setting.name}: {missing}" for setting in SETTINGS if missing and setting.hosts > 1]
-    rows: list[Row] = []
+    rows: list[GateRow] = []
     try:
         for setting in SETTINGS:
             if setting.hosts == 1 or not missing:
@@ -64,13 +64,13 @@ def _missing() -> str | None:
     return None if found.good else f"emulated hosts {found.text}"
 
 
-def _measure(setting: Setting, effort: Effort) -> list[Row]:
+def _measure(setting: GateSetting, effort: GateEffort) -> list[GateRow]:
     rows = []
     print(f"{setting.name}, {setting.ranks} ranks: starting", flush=True)
-    with _started(setting) as team:
+    with _started(setting) as group:
         for network in effort.networks:
             begin = time.monotonic()
-            row = _trained(team, setting, effort, network)
+            row = _trained(group, setting, effort, network)
             rows.append(row)
             took = f"{len(row.rounds)} pairs of blocks in {time.monotonic() - begin:.0f} s"
             print(f"  {network}: weft / Gloo {row.ratio:.3f}, {took}", flush=True)
@@ -78,13 +78,13 @@ def _measure(setting: Setting, effort: Effort) -> list[Row]:
 
 
 @contextlib.contextmanager
-def _started(setting: Setting) -> Iterator[Team]:
+def _started(setting: GateSetting) -> Iterator[WorkerGroup]:
     """The ranks of a setting, ready to train. They end with the block, however it ends."""
     with launch.shared_directory() as directory:
-        spec, socket = Path(directory, "spec.json"), Path(directory, "conductor")
+        spec, socket = Path(directory, "spec.json"), Path(directory, "coordinator")
         port = (launch.free_ports(1) if setting.hosts == 1 else launch.emulated_ports(1))[0]
         spec.write_text(json.dumps({"ranks": setting.ranks, "port": port, "socket": str(socket)}))
-        ranks = processes.Ranks(
+        ranks = processes.RankProcesses(
             program=["-m", "benches.gate.worker", str(spec)],
             ranks=setting.ranks,
             port=port,
@@ -93,22 +93,22 @@ def _started(setting: Setting) -> Iterator[Team]:
             directory=directory,
             environment={"TORCH_CPP_LOG_LEVEL": "ERROR"},  # emulated hosts have no names for addresses
         )
-        with teams.meet(socket, {"gate": processes.commands(ranks)}, setting.ranks) as started:
+        with worker_groups.meet(socket, {"gate": processes.commands(ranks)}, setting.ranks) as started:
             yield started[0]
 
 
-def _trained(team: Team, setting: Setting, effort: Effort, network: str) -> Row:
+def _trained(group: WorkerGroup, setting: GateSetting, effort: GateEffort, network: str) -> GateRow:
     """Trains one network, block by block, weft and Gloo in turn, who is first in turn too."""
-    begun = team.ask(setting.ranks, {"do": "begin", "network": network})
-    glances = [_block(team, setting, contender, 1) for contender in ("weft", "gloo") * _GLANCES]
+    begun = group.ask(setting.ranks, {"do": "begin", "network": network})
+    glances = [_block(group, setting, contender, 1) for contender in ("weft", "gloo") * _GLANCES]
     step_s = statistics.median(glance.step_ms for glance in glances) / 1e3
     steps = max(1, round(effort.block_seconds / step_s))
     deadline = time.monotonic() + effort.seconds
-    rounds: list[dict[str, Block]] = []
+    rounds: list[dict[str, PairedBlock]] = []
     while len(rounds) < effort.rounds_min or time.monotonic() < deadline:
         order = CONTENDERS if len(rounds) % 2 == 0 else ("gloo", "weft", "compute")
-        rounds.append({contender: _block(team, setting, contender, steps) for contender in order})
-    return Row(
+        rounds.append({contender: _block(group, setting, contender, steps) for contender in order})
+    return GateRow(
         setting=setting.name,
         ranks=setting.ranks,
         hosts=setting.hosts,
@@ -121,9 +121,9 @@ def _trained(team: Team, setting: Setting, effort: Effort, network: str) -> Row:
     )
 
 
-def _block(team: Team, setting: Setting, contender: str, steps: int) -> Block:
-    answers: list[Any] = team.ask(setting.ranks, {"do": "block", "contender": contender, "steps": steps})
-    return Block.of(answers, steps)
+def _block(group: WorkerGroup, setting: GateSetting, contender: str, steps: int) -> PairedBlock:
+    answers: list[Any] = group.ask(setting.ranks, {"do": "block", "contender": contender, "steps": steps})
+    return PairedBlock.of(answers, steps)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,10 @@ def lenet() -> nn.Module:
 
 
 def alexnet() -> nn.Module:
-    """AlexNet on one device, as torchvision has it: 61.1 million parameters. Without dropout: its steps repeat."""
+    """AlexNet on one device, as torchvision has it.
+
+    61.1 million parameters. Without dropout: its steps repeat.
+    """
     return nn.Sequential(
         nn.Conv2d(3, 64, 11, stride=4, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),
         nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),

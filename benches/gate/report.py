@@ -5,15 +5,18 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from benches.gate.rows import Row
+from benches.gate.rows import GateRow
 
 _COLUMNS = (
     "ranks", "network", "compute", "weft", "Gloo", "ratio", "95 %", "cpu compute", "cpu weft", "cpu Gloo", "blocks",
 )  # fmt: skip
 
 
-def table(rows: Sequence[Row], left_out: Sequence[str]) -> str:
-    """One line per network and setting, and the geometric mean of the ratios; then what was left out, and why."""
+def table(rows: Sequence[GateRow], left_out: Sequence[str]) -> str:
+    """One line per network and setting, and the geometric mean of the ratios.
+
+    Then what was left out, and why.
+    """
     cells = [_COLUMNS, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
     lines = [_line(_COLUMNS, widths)]
@@ -32,7 +35,7 @@ def table(rows: Sequence[Row], left_out: Sequence[str]) -> str:
     return "\n".join([*lines, *(f"left out: {reason}" for reason in left_out)])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: GateRow) -> tuple[str, ...]:
     low, high = row.interval
     step = [_milliseconds(row.step_ms(name)) for name in ("compute", "weft", "gloo")]
     processor = [_milliseconds(row.processor_ms(name)) for name in ("compute", "weft", "gloo")]

@@ -1,4 +1,4 @@
-"""Rows of the gate: one per setting and network, from pairs of blocks; medians, ratios and their intervals."""
+"""Rows of the gate: medians, ratios and intervals per setting and network, from pairs of blocks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ _CONFIDENCE = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
-    """Some steps of one contender, per step: the slowest rank's time, and the processor time of a rank on average."""
+class PairedBlock:
+    """Some steps of one contender, per step.
+
+    The slowest rank's time, and the processor time of a rank on average.
+    """
 
     step_ms: float
     processor_ms: float
 
     @staticmethod
-    def of(answers: Sequence[Mapping[str, float]], steps: int) -> Block:
+    def of(answers: Sequence[Mapping[str, float]], steps: int) -> PairedBlock:
         """From what the ranks have measured."""
         slowest = max(answer["seconds"] for answer in answers)
         processor = statistics.fmean(answer["processor_s"] for answer in answers)
-        return Block(round(1e3 * slowest / steps, 4), round(1e3 * processor / steps, 4))
+        return PairedBlock(round(1e3 * slowest / steps, 4), round(1e3 * processor / steps, 4))
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class GateRow:
     """One network in one setting."""
 
     setting: str
@@ -41,7 +44,7 @@ class Row:
     """Whether both backends have summed the same gradients, on every rank."""
     steps: int
     """Of every block."""
-    rounds: list[dict[str, Block]]
+    rounds: list[dict[str, PairedBlock]]
     """The blocks of every round, by contender."""
 
     def step_ms(self, contender: str) -> float:
@@ -54,7 +57,10 @@ class Row:
 
     @property
     def ratios(self) -> list[float]:
-        """How many times as long as Gloo's block weft's takes, in every round: they are neighbours in time."""
+        """How many times as long as Gloo's block weft's takes, in every round.
+
+        They are neighbours in time.
+        """
         return [blocks["weft"].step_ms / blocks["gloo"].step_ms for blocks in self.rounds]
 
     @property
@@ -79,10 +85,10 @@ class Row:
 
 
 def median_interval(values: Sequence[float], confidence: float = _CONFIDENCE) -> tuple[float, float]:
-    """The narrowest interval that holds the true median with this probability, whatever the distribution.
+    """The narrowest interval with this probability of holding the median of any distribution.
 
-    It lies between two order statistics, equally far from both ends; it is the whole range if there are too few
-    values for that.
+    It lies between two order statistics, equally far from both ends; it is the whole range if there
+    are too few values for that.
     """
     ordered, count, first = sorted(values), len(values), 0
     while 2 * sum(math.comb(count, below) for below in range(first + 2)) <= (1 - confidence) * 2**count:

@@ -1,4 +1,4 @@
-"""The settings of a run: where the ranks are, which networks they train, and how long."""
+"""Settings of a run: placement of ranks, trained networks and duration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benches.gate.networks import NETWORKS
 
 
 @dataclass(frozen=True)
-class Setting:
+class GateSetting:
     """Where the ranks are."""
 
     name: str
@@ -18,14 +18,14 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("1 host", 2),
-    Setting("1 host", 4),
-    Setting("4 hosts, 1 Gbit/s", 4, hosts=4, gbps=1.0),
+    GateSetting("1 host", 2),
+    GateSetting("1 host", 4),
+    GateSetting("4 hosts, 1 Gbit/s", 4, hosts=4, gbps=1.0),
 )
 
 
 @dataclass(frozen=True)
-class Effort:
+class GateEffort:
     """How long every network is trained in every setting."""
 
     seconds: float
@@ -37,5 +37,5 @@ class Effort:
     networks: tuple[str, ...] = tuple(NETWORKS)
 
 
-FULL = Effort(seconds=36.0, rounds_min=9, block_seconds=0.5)
-QUICK = Effort(seconds=4.0, rounds_min=2, block_seconds=0.2)
+FULL = GateEffort(seconds=36.0, rounds_min=9, block_seconds=0.5)
+QUICK = GateEffort(seconds=4.0, rounds_min=2, block_seconds=0.2)

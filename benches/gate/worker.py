@@ -1,4 +1,4 @@
-"""One training rank: `python -m benches.gate.worker SPEC`. It does what the conducting process says."""
+"""One training rank (`python -m benches.gate.worker SPEC`), driven by the main process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benches.gate.networks import NETWORKS
 from weft import config
-from weft.bench.wire import Line
+from weft.bench.wire import MessageSocket
 from weft.emulation import kernel
 
 _LEARNING_RATE = 1e-4
@@ -39,9 +39,9 @@ def main() -> None:
     dist.init_process_group("weft", init_method=where, rank=place.rank, world_size=spec["ranks"])
     gloo = dist.new_group(backend="gloo")
     assert isinstance(gloo, dist.ProcessGroup)  # every rank is a member
-    line = Line.connect(Path(spec["socket"]))
-    line.send({"team": "gate", "rank": place.rank, "contenders": []})
-    rank = Rank(place.rank, gloo)
+    line = MessageSocket.connect(Path(spec["socket"]))
+    line.send({"group": "gate", "rank": place.rank, "contenders": []})
+    rank = RankTrainer(place.rank, gloo)
     while (question := line.receive())["do"] != "end":
         line.send(rank.answer(question))
     dist.destroy_process_group()
@@ -68,7 +68,7 @@ class Training:
         self.optimizer.step()
 
 
-class Rank:
+class RankTrainer:
     """What one rank has, and how it answers."""
 
     def __init__(self, rank: int, gloo: dist.ProcessGroup) -> None:
@@ -111,10 +111,10 @@ class Rank:
         return True
 
     def _block(self, contender: str, steps: int) -> dict[str, float]:
-        """Seconds and processor seconds, of all threads, of some steps that all ranks begin together.
+        """Seconds, and processor seconds of all threads, of steps that all ranks begin together.
 
-        "compute" is what steps take without communication. Its gradients are the ranks' own: from then on the
-        copies of this network differ, which no step's duration depends on.
+        "compute" is what steps take without communication. Its gradients are the ranks' own: from
+        then on the copies of this network differ, which no step's duration depends on.
         """
         training = self._trainings["gloo" if contender == "compute" else contender]
         dist.barrier(self._gloo)

@@ -1,4 +1,4 @@
-"""`python -m benches.model`: measures, predicts, compares, and writes what it found."""
+"""The command `python -m benches.model`: measurement, prediction, comparison and report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benches.model import compare, observed, plot, report
 from benches.model.observed import Observed
-from benches.model.settings import SETTINGS, Setting
+from benches.model.settings import SETTINGS, ModelSetting
 from weft import _weft
 from weft.bench import launch, processes
 from weft.bench.sizes import parse_sizes
@@ -52,7 +52,7 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _family(setting: Setting) -> list[str]:
+def _family(setting: ModelSetting) -> list[str]:
     """Every all-reduce that can run there."""
     ranks_per_host = [setting.ranks // setting.hosts] * setting.hosts
     names: list[str] = json.loads(
@@ -61,7 +61,7 @@ def _family(setting: Setting) -> list[str]:
     return names
 
 
-def _measure(setting: Setting, arguments: argparse.Namespace) -> Observed:
+def _measure(setting: ModelSetting, arguments: argparse.Namespace) -> Observed:
     """Runs the measuring processes of one setting."""
     begin = time.monotonic()
     print(f"{setting.name}: measuring", flush=True)
@@ -77,7 +77,7 @@ def _measure(setting: Setting, arguments: argparse.Namespace) -> Observed:
         }
         spec.write_text(json.dumps(value))
         processes.run(
-            processes.Ranks(
+            processes.RankProcesses(
                 program=["-m", "benches.model.worker", str(spec)],
                 ranks=setting.ranks,
                 port=launch.free_ports(1)[0],

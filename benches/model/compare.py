@@ -1,4 +1,4 @@
-"""Holds predictions against measurements."""
+"""Comparison of predictions with measurements."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from benches.model.observed import Observed
-from benches.model.settings import Setting
-from weft.emulation import Network
-from weft.tuning.choice import Candidate
-from weft.tuning.model import Model, Shape
+from benches.model.settings import ModelSetting
+from weft.emulation import EmulatedNetwork
+from weft.tuning.model import MachineShape, Model
+from weft.tuning.selection import Candidate
 from weft.tuning.stopwatch import Measurement
 
-__all__ = ["Cell", "Compared", "Contest", "compare", "contests", "error"]
+__all__ = ["ModelCell", "ComparedSetting", "Contest", "compare", "contests", "error"]
 
 NEAR = 1.05
 """A predicted winner this near to the measured one is as good."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class ModelCell:
     """One algorithm at one size."""
 
     setting: str
@@ -42,32 +42,32 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True)
-class Compared:
+class ComparedSetting:
     """One setting: the parameters and what they predict."""
 
-    setting: Setting
+    setting: ModelSetting
     parameters: dict[str, float]
-    calibration: list[Cell]
+    calibration: list[ModelCell]
     """How well the parameters explain what they come from. The algorithm's name begins with the
     collective's."""
-    cells: list[Cell]
+    cells: list[ModelCell]
 
 
-def compare(observed: Observed) -> Compared:
+def compare(observed: Observed) -> ComparedSetting:
     """Fits the parameters to the calibration, and predicts the cells."""
     setting = observed.setting
     model = Model.fitted(_shape(setting, observed.cores), observed.calibration, "all-reduce")
     known, cells = (
         [
             _cell(setting, f"{m.probe.collective} {m.probe.algorithm}" if named else m.probe.algorithm, m, seconds)
-            for m, seconds in zip(measurements, model.play(_cases(measurements)), strict=True)
+            for m, seconds in zip(measurements, model.simulation(_cases(measurements)), strict=True)
         ]
         for measurements, named in ((observed.calibration, True), (observed.cells, False))
     )
-    return Compared(setting, dict(model.parameters), known, cells)
+    return ComparedSetting(setting, dict(model.parameters), known, cells)
 
 
-def error(cells: Sequence[Cell]) -> float:
+def error(cells: Sequence[ModelCell]) -> float:
     """The median of the deviations' sizes."""
     return float(np.median([abs(cell.error) for cell in cells]))
 
@@ -89,7 +89,7 @@ class Contest:
         return self.behind <= NEAR
 
 
-def contests(cells: Sequence[Cell]) -> list[Contest]:
+def contests(cells: Sequence[ModelCell]) -> list[Contest]:
     """Every setting and size."""
     found = []
     for setting, size in dict.fromkeys((cell.setting, cell.bytes) for cell in cells):
@@ -101,21 +101,21 @@ def contests(cells: Sequence[Cell]) -> list[Contest]:
     return found
 
 
-def _shape(setting: Setting, cores: int) -> Shape:
+def _shape(setting: ModelSetting, cores: int) -> MachineShape:
     ranks_per_host = (setting.ranks // setting.hosts,) * setting.hosts
     if setting.hosts == 1:
-        return Shape(ranks_per_host, cores)
-    burst = Network(setting.hosts, setting.gbps).burst_payload_bytes
-    return Shape(ranks_per_host, cores, emulated=True, line_burst_bytes=burst)
+        return MachineShape(ranks_per_host, cores)
+    burst = EmulatedNetwork(setting.hosts, setting.gbps).burst_payload_bytes
+    return MachineShape(ranks_per_host, cores, emulated=True, line_burst_bytes=burst)
 
 
 def _cases(measurements: Sequence[Measurement]) -> list[tuple[str, Candidate, int]]:
     return [(m.probe.collective, Candidate(m.probe.algorithm), m.probe.bytes) for m in measurements]
 
 
-def _cell(setting: Setting, algorithm: str, measurement: Measurement, predicted_s: float) -> Cell:
+def _cell(setting: ModelSetting, algorithm: str, measurement: Measurement, predicted_s: float) -> ModelCell:
     low, median, high = np.quantile(measurement.seconds, [0.25, 0.5, 0.75]) * 1e6
-    return Cell(
+    return ModelCell(
         setting=setting.name,
         algorithm=algorithm,
         bytes=measurement.probe.bytes,

@@ -1,4 +1,4 @@
-"""What was measured: the same shape in memory and in the recorded file."""
+"""Measured values, in the same structure in memory and in the recorded file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benches.model.settings import Setting
+from benches.model.settings import ModelSetting
 from weft.tuning.stopwatch import Measurement, Probe
 
 __all__ = ["Observed", "load", "merged", "save"]
@@ -22,7 +22,7 @@ _DECILES = 11
 class Observed:
     """One setting's measurements, the rounds' together."""
 
-    setting: Setting
+    setting: ModelSetting
     cores: int
     """Of the machine, on which all hosts are emulated."""
     calibration: list[Measurement]
@@ -47,7 +47,7 @@ class Observed:
             name: [Measurement(Probe(**entry["probe"]), entry["seconds"]) for entry in value[name]]
             for name in ("calibration", "cells")
         }
-        return Observed(Setting(**value["setting"]), value["cores"], **measurements)
+        return Observed(ModelSetting(**value["setting"]), value["cores"], **measurements)
 
 
 def merged(rounds: Sequence[Measurement]) -> list[Measurement]:

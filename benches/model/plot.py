@@ -1,17 +1,17 @@
-"""A picture of predictions and measurements, one panel for every setting."""
+"""Plot of predictions and measurements, one panel per setting."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from benches.model.compare import Compared, error
+from benches.model.compare import ComparedSetting, error
 from weft.bench.sizes import show_bytes
 
 __all__ = ["draw"]
 
 
-def draw(path: Path, compared: Sequence[Compared]) -> None:
+def draw(path: Path, compared: Sequence[ComparedSetting]) -> None:
     """Writes it: lines are predictions, dots are measurements."""
     import matplotlib
 

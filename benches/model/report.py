@@ -1,4 +1,4 @@
-"""Tables and JSON of what a comparison has found."""
+"""Tables and JSON of a comparison's results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benches.model.compare import Cell, Compared, Contest, contests, error
+from benches.model.compare import ComparedSetting, Contest, ModelCell, contests, error
 from weft.bench.sizes import show_bytes
 
 __all__ = ["table", "write"]
@@ -16,7 +16,7 @@ _NAME_WIDTH = 24
 _CELL_WIDTH = 24
 
 
-def table(compared: Sequence[Compared]) -> str:
+def table(compared: Sequence[ComparedSetting]) -> str:
     """Everything, for people."""
     lines = []
     for one in compared:
@@ -30,7 +30,7 @@ def table(compared: Sequence[Compared]) -> str:
     return "\n".join(lines)
 
 
-def write(path: Path, compared: Sequence[Compared]) -> None:
+def write(path: Path, compared: Sequence[ComparedSetting]) -> None:
     """The same as JSON."""
     value = {
         "settings": [
@@ -47,7 +47,7 @@ def write(path: Path, compared: Sequence[Compared]) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n")
 
 
-def _grid(cells: Sequence[Cell]) -> list[str]:
+def _grid(cells: Sequence[ModelCell]) -> list[str]:
     sizes = sorted({cell.bytes for cell in cells})
     lines = [f"{'':<{_NAME_WIDTH}}" + "".join(f"{show_bytes(size):<{_CELL_WIDTH}}" for size in sizes)]
     for name in dict.fromkeys(cell.algorithm for cell in cells):
@@ -57,7 +57,7 @@ def _grid(cells: Sequence[Cell]) -> list[str]:
     return lines
 
 
-def _show(cell: Cell) -> str:
+def _show(cell: ModelCell) -> str:
     return f"{_digits(cell.predicted_us)} / {_digits(cell.measured_us)} ({cell.error:+.0%})"
 
 
@@ -69,12 +69,12 @@ def _winner(contest: Contest) -> str:
     return "ok" if contest.won else f"{contest.measured} {contest.behind - 1:+.0%}"
 
 
-def _share_won(cells: Sequence[Cell]) -> float:
+def _share_won(cells: Sequence[ModelCell]) -> float:
     held = contests(cells)
     return sum(contest.won for contest in held) / len(held)
 
 
-def _summary(name: str, cells: Sequence[Cell]) -> str:
+def _summary(name: str, cells: Sequence[ModelCell]) -> str:
     held = contests(cells)
     won = sum(contest.won for contest in held)
     return (

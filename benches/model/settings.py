@@ -1,14 +1,14 @@
-"""Where the model is held against measurements."""
+"""Configurations of ranks and hosts for the comparison of the model with measurements."""
 
 from __future__ import annotations
 
 import dataclasses
 
-__all__ = ["SETTINGS", "Setting"]
+__all__ = ["SETTINGS", "ModelSetting"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class ModelSetting:
     """One arrangement of ranks."""
 
     name: str
@@ -18,9 +18,9 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("shm-2", ranks=2),
-    Setting("shm-4", ranks=4),
-    Setting("hosts-4-gbps-0.1", ranks=4, hosts=4, gbps=0.1),
-    Setting("hosts-4-gbps-1", ranks=4, hosts=4, gbps=1.0),
-    Setting("hosts-4-gbps-2.5", ranks=4, hosts=4, gbps=2.5),
+    ModelSetting("shm-2", ranks=2),
+    ModelSetting("shm-4", ranks=4),
+    ModelSetting("hosts-4-gbps-0.1", ranks=4, hosts=4, gbps=0.1),
+    ModelSetting("hosts-4-gbps-1", ranks=4, hosts=4, gbps=1.0),
+    ModelSetting("hosts-4-gbps-2.5", ranks=4, hosts=4, gbps=2.5),
 )

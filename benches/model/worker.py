@@ -14,9 +14,9 @@ from pathlib import Path
 import weft
 from benches.model import observed
 from benches.model.observed import Observed
-from benches.model.settings import Setting
+from benches.model.settings import ModelSetting
 from weft import machine
-from weft.emulation import Network, kernel
+from weft.emulation import EmulatedNetwork, kernel
 from weft.tuning import calibration
 from weft.tuning.stopwatch import Measurement, Probe, Stopwatch
 
@@ -35,7 +35,7 @@ def main() -> None:
     kernel.die_with_parent()
     spec = json.loads(Path(sys.argv[1]).read_text())
     sizes: list[int] = spec["sizes"]
-    setting = Setting(**spec["setting"])
+    setting = ModelSetting(**spec["setting"])
     if setting.hosts > 1:
         kernel.take_short_turns(_TURN_S)
     with weft.init(pool_bytes=1 << 30, timeout=600.0, profile="none") as group:
@@ -74,11 +74,11 @@ def _small(probe: Probe) -> Probe:
     return dataclasses.replace(probe, bytes=_SMALL_BYTES)
 
 
-def _rest_s(setting: Setting) -> float:
+def _rest_s(setting: ModelSetting) -> float:
     """As long as an emulated line takes to save up its burst: every call finds the line alike."""
     if setting.gbps is None:
         return 0.0
-    return 8 * Network(setting.hosts, setting.gbps).burst_bytes / (setting.gbps * 1e9)
+    return 8 * EmulatedNetwork(setting.hosts, setting.gbps).burst_bytes / (setting.gbps * 1e9)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`python -m benches.one_host`: measures everything and compares it with the targets."""
+"""The command `python -m benches.one_host`: all measurements, compared with the targets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benches.one_host import plot, report, targets
-from benches.one_host.settings import Effort, Setting, full, quick
+from benches.one_host.settings import OneHostEffort, OneHostSetting, full, quick
 from weft.bench import launch, pipeline, rows
-from weft.bench.rows import Row
+from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
 
 
@@ -47,12 +47,12 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(setting: Setting, effort: Effort) -> list[Row]:
+def _measure(setting: OneHostSetting, effort: OneHostEffort) -> list[BenchRow]:
     begin = time.monotonic()
     through = " through torch" if setting.through == "torch" else ""
     print(f"{setting.ranks} ranks{through}: ", end="", flush=True)
 
-    def tell(same_size: Sequence[Row]) -> None:
+    def tell(same_size: Sequence[BenchRow]) -> None:
         wrong = "" if all(row.verified for row in same_size) else " WRONG RESULT"
         print(f"{show_bytes(same_size[0].bytes)}{wrong} ", end="", flush=True)
 
@@ -62,7 +62,7 @@ def _measure(setting: Setting, effort: Effort) -> list[Row]:
     return found
 
 
-def _experiment(effort: Effort) -> list[Row]:
+def _experiment(effort: OneHostEffort) -> list[BenchRow]:
     begin = time.monotonic()
     print(f"pipeline experiment, {show_bytes(effort.pipeline_bytes)}: ", end="", flush=True)
     with launch.shared_directory() as directory:

@@ -1,17 +1,17 @@
-"""A picture of the verdicts: measured ratio and target by size, one panel for every table."""
+"""Plot of the verdicts: measured ratio and target by size, one panel per table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from benches.one_host.targets import Verdict
+from benches.one_host.targets import TargetVerdict
 from weft.bench.sizes import show_bytes
 
 _COLUMNS = 3
 
 
-def draw(path: Path, verdicts: Sequence[Verdict]) -> None:
+def draw(path: Path, verdicts: Sequence[TargetVerdict]) -> None:
     """Writes it."""
     import matplotlib
 
@@ -46,5 +46,5 @@ def draw(path: Path, verdicts: Sequence[Verdict]) -> None:
     pyplot.close(figure)
 
 
-def _is_curve(verdicts: Sequence[Verdict], table: str) -> bool:
+def _is_curve(verdicts: Sequence[TargetVerdict], table: str) -> bool:
     return len({verdict.bytes for verdict in verdicts if verdict.table == table}) > 1

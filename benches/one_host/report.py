@@ -7,12 +7,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benches.one_host.targets import Verdict
-from weft.bench.rows import Row
+from benches.one_host.targets import TargetVerdict
+from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
 
 
-def table(verdicts: Sequence[Verdict]) -> str:
+def table(verdicts: Sequence[TargetVerdict]) -> str:
     """Everything, for people."""
     lines = []
     for name in dict.fromkeys(verdict.table for verdict in verdicts):
@@ -25,14 +25,14 @@ def table(verdicts: Sequence[Verdict]) -> str:
     return "\n".join([*lines, "", f"all: {met} of {len(verdicts)} targets met"])
 
 
-def write(path: Path, verdicts: Sequence[Verdict], rows: Sequence[Row]) -> None:
+def write(path: Path, verdicts: Sequence[TargetVerdict], rows: Sequence[BenchRow]) -> None:
     """Verdicts and rows as JSON."""
     listed = ",\n".join(json.dumps(dataclasses.asdict(verdict)) for verdict in verdicts)
     measured = ",\n".join(json.dumps(dataclasses.asdict(row)) for row in rows)
     path.write_text(f'{{"verdicts": [\n{listed}\n],\n"rows": [\n{measured}\n]}}\n')
 
 
-def _line(verdict: Verdict) -> str:
+def _line(verdict: TargetVerdict) -> str:
     ours = f"{verdict.what} {_microseconds(verdict.what_us)}"
     theirs = f"{verdict.of} {_microseconds(verdict.of_us)}"
     sign = "<=" if verdict.at_most else ">="

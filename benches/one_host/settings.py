@@ -1,4 +1,4 @@
-"""What is run, in full or for a look."""
+"""Benchmark settings: the full and the quick set of runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PEERS_2 = ["openmpi", "mpich", "intel-mpi", "oneccl"]
 
 
 @dataclass(frozen=True)
-class Setting:
+class OneHostSetting:
     """One run."""
 
     ranks: int
@@ -22,7 +22,7 @@ class Setting:
     peers: list[str]
     through: str = "library"
 
-    def spec(self, effort: Effort, directory: str) -> Spec:
+    def spec(self, effort: OneHostEffort, directory: str) -> Spec:
         """As the measuring processes need it."""
         return Spec(
             collective="all-reduce",
@@ -44,37 +44,45 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Effort:
+class OneHostEffort:
     """Everything that is run, and how long."""
 
-    libraries: list[Setting]
-    torch: Setting
+    libraries: list[OneHostSetting]
+    torch: OneHostSetting
     seconds: float
     rounds: int
     pipeline_bytes: int
 
 
-def full() -> Effort:
+def full() -> OneHostEffort:
     """What is recorded: about ten minutes."""
     sizes = parse_sizes("4,64,1K:256M")
     sizes_8 = parse_sizes(
         "4,64,1K:64M"
     )  # 256M by 8 ranks of all libraries would not fit: it is the pipeline experiment
-    return Effort(
-        libraries=[Setting(2, sizes, _PEERS_2), Setting(4, sizes, _PEERS), Setting(8, sizes_8, _PEERS)],
-        torch=Setting(2, sizes, ["gloo"], "torch"),
+    return OneHostEffort(
+        libraries=[
+            OneHostSetting(2, sizes, _PEERS_2),
+            OneHostSetting(4, sizes, _PEERS),
+            OneHostSetting(8, sizes_8, _PEERS),
+        ],
+        torch=OneHostSetting(2, sizes, ["gloo"], "torch"),
         seconds=0.5,
         rounds=7,
         pipeline_bytes=256 << 20,
     )
 
 
-def quick() -> Effort:
+def quick() -> OneHostEffort:
     """A look while developing: about two minutes."""
     sizes = parse_sizes("4,4K,64K,1M,16M")
-    return Effort(
-        libraries=[Setting(2, sizes, _PEERS_2), Setting(4, sizes, _PEERS), Setting(8, sizes, _PEERS)],
-        torch=Setting(2, sizes, ["gloo"], "torch"),
+    return OneHostEffort(
+        libraries=[
+            OneHostSetting(2, sizes, _PEERS_2),
+            OneHostSetting(4, sizes, _PEERS),
+            OneHostSetting(8, sizes, _PEERS),
+        ],
+        torch=OneHostSetting(2, sizes, ["gloo"], "torch"),
         seconds=0.1,
         rounds=5,
         pipeline_bytes=16 << 20,

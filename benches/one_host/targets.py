@@ -1,17 +1,17 @@
-"""What weft has to reach on one host, and whether it does: ratios within one run."""
+"""Targets for weft on one host, as ratios within one run, and verdicts on them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from weft.bench.rows import Row
+from weft.bench.rows import BenchRow
 
 K, M = 1 << 10, 1 << 20
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TargetVerdict:
     """One target at one size. `measured` and `target` are ratios of times: `of` over `what`."""
 
     table: str
@@ -56,7 +56,7 @@ def target(bands: Sequence[Band], size: int) -> float | None:
     return next((band.target for band in bands if band.first <= size <= band.last), None)
 
 
-def libraries(rows: Sequence[Row]) -> Iterator[Verdict]:
+def libraries(rows: Sequence[BenchRow]) -> Iterator[TargetVerdict]:
     """The verdicts on runs of the libraries themselves."""
     for ranks in sorted({row.ranks for row in rows}):
         for memory in ("symmetric", "ordinary"):
@@ -70,7 +70,7 @@ def libraries(rows: Sequence[Row]) -> Iterator[Verdict]:
     yield from _near(two, "flags round trip", (Band(4, 4, FLAGS_4_BYTES),), "4 bytes over a flag's round trip")
 
 
-def against_peers(table: str, rows: Sequence[Row], memory: str, bands: Sequence[Band]) -> Iterator[Verdict]:
+def against_peers(table: str, rows: Sequence[BenchRow], memory: str, bands: Sequence[Band]) -> Iterator[TargetVerdict]:
     """How many times as long the best peer takes at each size.
 
     The best is the one that weft is least ahead of.
@@ -85,15 +85,15 @@ def against_peers(table: str, rows: Sequence[Row], memory: str, bands: Sequence[
         yield _at_least(table, ours[0], best, ours[0].times(best), wanted)
 
 
-def _at_least(table: str, ours: Row, theirs: Row, ratio: float, wanted: float) -> Verdict:
+def _at_least(table: str, ours: BenchRow, theirs: BenchRow, ratio: float, wanted: float) -> TargetVerdict:
     """Whether a peer takes so many times as long as weft."""
     times = ours.median_us, theirs.median_us
-    return Verdict(
+    return TargetVerdict(
         table, ours.bytes, ours.name, times[0], theirs.name, times[1], ratio, wanted, at_most=False, met=ratio >= wanted
     )
 
 
-def _near(rows: Sequence[Row], floor: str, bands: Sequence[Band], table: str) -> Iterator[Verdict]:
+def _near(rows: Sequence[BenchRow], floor: str, bands: Sequence[Band], table: str) -> Iterator[TargetVerdict]:
     """How many times as long as a floor weft takes at each size."""
     for size in sorted({row.bytes for row in rows}):
         below = [row for row in rows if row.bytes == size and row.name == floor]
@@ -103,18 +103,18 @@ def _near(rows: Sequence[Row], floor: str, bands: Sequence[Band], table: str) ->
             continue
         times = ours[0].median_us, below[0].median_us
         ratio = below[0].times(ours[0])
-        yield Verdict(
+        yield TargetVerdict(
             table, size, ours[0].name, times[0], floor, times[1], ratio, wanted, at_most=True, met=ratio <= wanted
         )
 
 
-def torch(rows: Sequence[Row]) -> Iterator[Verdict]:
+def torch(rows: Sequence[BenchRow]) -> Iterator[TargetVerdict]:
     """The verdicts on calls through torch.distributed."""
     for memory in ("ordinary", "symmetric"):
         yield from against_peers(f"2 ranks through torch, {memory} memory, against Gloo", rows, memory, TORCH)
 
 
-def pipeline(rows: Sequence[Row]) -> Iterator[Verdict]:
+def pipeline(rows: Sequence[BenchRow]) -> Iterator[TargetVerdict]:
     """The verdicts on the pipeline experiment."""
     table = "the pipeline experiment"
     for ours in (row for row in rows if row.kind == "weft"):
@@ -122,7 +122,7 @@ def pipeline(rows: Sequence[Row]) -> Iterator[Verdict]:
             ratio = peer.median_us / ours.median_us
             yield _at_least(table, ours, peer, ratio, PIPELINE[peer.library])
         spread = round(ours.spread, 4)
-        yield Verdict(
+        yield TargetVerdict(
             f"{table}: the run farthest from the median, as a fraction of it",
             ours.bytes,
             ours.name,

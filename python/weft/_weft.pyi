@@ -1,4 +1,4 @@
-"""The native layer: addresses in, errors of `weft.errors` out."""
+"""Type stubs of the native layer: memory addresses as arguments, `weft.errors` as exceptions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -6,7 +6,7 @@ from typing import Any, final
 __version__: str
 
 __all__ = [
-    "Board",
+    "ControlBlock",
     "Cancellation",
     "DlpackTensor",
     "Endpoint",
@@ -14,7 +14,7 @@ __all__ = [
     "Group",
     "HostDomains",
     "MemoryStore",
-    "OwnSchedule",
+    "UserSchedule",
     "Request",
     "Symmetric",
     "TcpStore",
@@ -42,7 +42,7 @@ def operations() -> list[str]:
     """The names of the operations that reductions know, besides `weft.PremulSum`."""
 
 def plan(request: str) -> str:
-    """The schedule of an algorithm for a group, and what the verifier says of it; JSON in and out."""
+    """An algorithm's schedule for a group, and the verifier's verdict on it; JSON in and out."""
 
 def simulate(request: str) -> str:
     """Times of calls on a machine that need not exist, by algorithm and size; JSON in and out."""
@@ -65,7 +65,10 @@ class HostDomains:
         """The cores of each NUMA node."""
     @property
     def cache(self) -> int | None:
-        """The cache that this process lies in, by its lowest core; None if it may run under several."""
+        """The cache that this process lies in, by its lowest core.
+
+        None if it may run under several.
+        """
     @property
     def node(self) -> int | None:
         """The NUMA node that this process lies in; None if it may run in several."""
@@ -77,15 +80,21 @@ def price(request: str) -> str:
     """What calls take on machines, by the simulator; JSON in and out."""
 
 @final
-class Board:
-    """The page that the measuring processes of one library share: start barrier and times, for `weft bench`."""
+class ControlBlock:
+    """The page that the measuring processes of one library share.
+
+    Start barrier and times, for `weft bench`.
+    """
 
     SAMPLES_MAX: int
     """The most calls that can be timed at once."""
 
-    def __new__(cls, path: str, rank: int, ranks: int, spin: bool) -> Board: ...
+    def __new__(cls, path: str, rank: int, ranks: int, spin: bool) -> ControlBlock: ...
     def time(self, timed: Timed, pointer: int, nbytes: int, pattern: bytes, calls: int) -> list[float]:
-        """The slowest rank's seconds of each call. Before each, `pattern` is written all over the memory."""
+        """The slowest rank's seconds of each call.
+
+        Before each, `pattern` is written all over the memory.
+        """
     def round_trip(self, count: int) -> float:
         """Seconds of a round trip between ranks 0 and 1 over bare flags, the mean of `count`."""
 
@@ -189,14 +198,14 @@ class Explanation:
         """Tells plans apart."""
     @property
     def schedule(self) -> str | None:
-        """All ranks' programs in text form, where it is a schedule of the user's own."""
+        """All ranks' programs in text form, where it is a user schedule."""
     @property
     def why(self) -> list[str]:
         """What was considered, and why it was chosen or not."""
 
 @final
-class OwnSchedule:
-    """A user's own schedule, as a group knows it."""
+class UserSchedule:
+    """A user schedule, as a group knows it."""
 
     @property
     def name(self) -> str:
@@ -234,8 +243,8 @@ class Request:
     ) -> Request:
         """`dtype` names the elements' type, of `itemsize` bytes.
 
-        Types that weft does not compute with are moved as bytes. Without `source`, a collective that
-        works in place reads its target. `op` is one of `operations`, or has a `factor`, as
+        Types that weft does not compute with are moved as bytes. Without `source`, a collective
+        that works in place reads its target. `op` is one of `operations`, or has a `factor`, as
         `weft.PremulSum` has.
         """
     def stated(self) -> dict[str, Any]:
@@ -255,6 +264,7 @@ class Group:
         name: str,
         prefix: str,
         cancel: Cancellation,
+        global_ranks: list[int] | None = None,
         **options: Any,
     ) -> Group:
         """Meets the other ranks through the store."""
@@ -270,7 +280,10 @@ class Group:
     def hosts(self) -> list[int]:
         """For every rank, the lowest rank that shares memory with it."""
     def domains(self) -> list[list[int]]:
-        """Levels of domains inside hosts, innermost first: for every rank, the lowest rank of its domain."""
+        """Levels of domains inside hosts, innermost first.
+
+        For every rank, the lowest rank of its domain.
+        """
     def host_names(self) -> list[str]:
         """For every rank, the name of its host."""
     def transport(self, rank: int) -> str | None:
@@ -278,12 +291,13 @@ class Group:
     def issue(self, request: Request, hold: object, background: bool, timeout: float | None = None, **how: Any) -> Work:
         """Starts a collective; `how` are the other keywords of `weft.collectives.How`.
 
-        `hold`, which owns the memory, is kept until it has ended. Without `background`, the caller waits at once.
+        `hold`, which owns the memory, is kept until it has ended. Without `background`, the caller
+        waits at once.
         """
     def run(self, request: Request, hold: object, timeout: float | None = None, **how: Any) -> None:
         """Carries out a collective; the arguments are those of `issue`."""
     def run_plain(self, collective: str, root: int, op: object, source: object | None, target: object | None) -> bool:
-        """Carries out a collective operation of plain arrays, if it can be done like this, and tells whether it was.
+        """Carries out a collective operation of plain arrays; false if it cannot be done like this.
 
         Without `source` the operation works in place, or on nothing at all without `target` too.
         """
@@ -312,14 +326,17 @@ class Group:
         hold: object = None,
         background: bool = True,
     ) -> Work:
-        """Starts receiving bytes from a rank, or from any; not in the background: the caller is about to wait."""
+        """Starts receiving bytes from a rank, or from any.
+
+        Not in the background: the caller is about to wait.
+        """
     def split(self, ranks: Sequence[int], name: str, **options: Any) -> Group | None:
         """A group of some ranks, in this order; None on other ranks."""
     def explain(self, collective: str, nbytes: int, dtype: str, symmetric: bool) -> Explanation:
         """What a call would run by, and why: `nbytes` of the whole message, root 0."""
     def add_schedule(self, name: str, text: str) -> None:
         """Lets calls name these schedules, in text form, as their algorithm."""
-    def schedules(self) -> list[OwnSchedule]:
+    def schedules(self) -> list[UserSchedule]:
         """The user's own schedules that the group knows."""
     def symmetric(self, nbytes: int) -> Symmetric:
         """Memory that the ranks of this host reach directly."""
@@ -339,7 +356,10 @@ class Work:
     """An operation under way."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits; False if the operation is still under way after `timeout` seconds. Raises if it failed."""
+        """Waits.
+
+        False if the operation is still under way after `timeout` seconds. Raises if it failed.
+        """
     def is_done(self) -> bool:
         """Whether it has ended, well or badly."""
     def source(self) -> int:

@@ -1,6 +1,7 @@
-"""Shapes of collectives on arrays: what the arguments must look like, as calls of the native layer.
+"""Argument shapes of collectives on arrays, and the resulting calls of the native layer.
 
-Pure: nothing here communicates. Counts of the `_v` forms are in rows, that is, entries of the first dimension.
+Pure: nothing here communicates. Counts of the `_v` forms are in rows, that is, entries of the first
+dimension.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Any
 
 from weft.errors import ArgumentError
 from weft.ops import Op, PremulSum
-from weft.request import Call, call
+from weft.request import PreparedCall, call
 from weft.staging import Array, Staged, apart, check_same_type, describe, empty_like, readable, writable
 
-__all__ = ["Seat"]
+__all__ = ["RankInGroup"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Seat:
+class RankInGroup:
     """A rank in a group of some size."""
 
     rank: int
@@ -31,16 +32,16 @@ class Seat:
         return rank
 
 
-def all_reduce(x: Any, op: Op | PremulSum, out: Any | None) -> Call:
+def all_reduce(x: Any, op: Op | PremulSum, out: Any | None) -> PreparedCall:
     """See `Group.all_reduce`."""
     source, target = _vector(x, out)
     return call("all-reduce", target.array.elements, source, target, op=op, result=x if out is None else out)
 
 
-def reduce(seat: Seat, x: Any, root: int, op: Op | PremulSum, out: Any | None) -> Call:
+def reduce(member: RankInGroup, x: Any, root: int, op: Op | PremulSum, out: Any | None) -> PreparedCall:
     """See `Group.reduce`."""
-    root = seat.peer(root, "root")
-    if seat.rank == root:
+    root = member.peer(root, "root")
+    if member.rank == root:
         source, target = _vector(x, out)
         result = x if out is None else out
     else:
@@ -49,69 +50,69 @@ def reduce(seat: Seat, x: Any, root: int, op: Op | PremulSum, out: Any | None) -
     return call("reduce", target.array.elements, source, target, op=op, root=root, result=result)
 
 
-def broadcast(seat: Seat, x: Any, root: int) -> Call:
+def broadcast(member: RankInGroup, x: Any, root: int) -> PreparedCall:
     """See `Group.broadcast`."""
-    root = seat.peer(root, "root")
-    target = Staged(readable(x, "x")) if seat.rank == root else writable(x, "x")
+    root = member.peer(root, "root")
+    target = Staged(readable(x, "x")) if member.rank == root else writable(x, "x")
     return call("broadcast", target.array.elements, None, target, root=root, result=x)
 
 
-def all_gather(seat: Seat, x: Any) -> Call:
+def all_gather(member: RankInGroup, x: Any) -> PreparedCall:
     """See `Group.all_gather`."""
-    return all_gather_into(seat, empty_like(x, (seat.size, *x.shape)), x)
+    return all_gather_into(member, empty_like(x, (member.size, *x.shape)), x)
 
 
-def all_gather_into(seat: Seat, out: Any, x: Any) -> Call:
+def all_gather_into(member: RankInGroup, out: Any, x: Any) -> PreparedCall:
     """See `Group.all_gather_into`."""
     source, target = _pair(x, out)
-    _same(target.array, "out", source.elements * seat.size, f"{seat.size} ranks x {source.elements} of x")
+    _same(target.array, "out", source.elements * member.size, f"{member.size} ranks x {source.elements} of x")
     return call("all-gather", source.elements, source, target, result=out)
 
 
-def all_gather_v(seat: Seat, out: Any, x: Any, counts: Sequence[int]) -> Call:
+def all_gather_v(member: RankInGroup, out: Any, x: Any, counts: Sequence[int]) -> PreparedCall:
     """See `Group.all_gather_v`."""
     source, target = _pair(x, out)
-    rows = _counts(counts, seat.size, "counts")
-    _rows(source, "x", rows[seat.rank], f"counts[{seat.rank}]")
+    rows = _counts(counts, member.size, "counts")
+    _rows(source, "x", rows[member.rank], f"counts[{member.rank}]")
     _rows(target.array, "out", sum(rows), "the sum of counts")
     return call("all-gather", _elements(rows, source, target.array), source, target, result=out)
 
 
-def reduce_scatter(seat: Seat, out: Any, x: Any, op: Op | PremulSum) -> Call:
+def reduce_scatter(member: RankInGroup, out: Any, x: Any, op: Op | PremulSum) -> PreparedCall:
     """See `Group.reduce_scatter`."""
     source, target = _pair(x, out)
-    _same(source, "x", target.array.elements * seat.size, f"{seat.size} ranks x {target.array.elements} of out")
+    _same(source, "x", target.array.elements * member.size, f"{member.size} ranks x {target.array.elements} of out")
     return call("reduce-scatter", target.array.elements, source, target, op=op, result=out)
 
 
-def reduce_scatter_v(seat: Seat, out: Any, x: Any, counts: Sequence[int], op: Op | PremulSum) -> Call:
+def reduce_scatter_v(member: RankInGroup, out: Any, x: Any, counts: Sequence[int], op: Op | PremulSum) -> PreparedCall:
     """See `Group.reduce_scatter_v`."""
     source, target = _pair(x, out)
-    rows = _counts(counts, seat.size, "counts")
+    rows = _counts(counts, member.size, "counts")
     _rows(source, "x", sum(rows), "the sum of counts")
-    _rows(target.array, "out", rows[seat.rank], f"counts[{seat.rank}]")
+    _rows(target.array, "out", rows[member.rank], f"counts[{member.rank}]")
     return call("reduce-scatter", _elements(rows, source, target.array), source, target, op=op, result=out)
 
 
 def all_to_all(
-    seat: Seat, out: Any, x: Any, send_counts: Sequence[int] | None, receive_counts: Sequence[int] | None
-) -> Call:
+    member: RankInGroup, out: Any, x: Any, send_counts: Sequence[int] | None, receive_counts: Sequence[int] | None
+) -> PreparedCall:
     """See `Group.all_to_all`."""
     source, target = _pair(x, out)
     if (send_counts is None) != (receive_counts is None):
         raise ArgumentError("send_counts and receive_counts: expected both, or none for equal shares")
     if send_counts is None or receive_counts is None:
-        if source.elements % seat.size:
+        if source.elements % member.size:
             raise ArgumentError(
-                f"x has {source.elements} elements, which {seat.size} ranks cannot share equally: pass send_counts"
+                f"x has {source.elements} elements, which {member.size} ranks cannot share equally: pass send_counts"
             )
-        _same(target.array, "out", source.elements, f"as many as x for {seat.size} ranks")
-        return call("all-to-all", source.elements // seat.size, source, target, result=out)
-    send = _counts(send_counts, seat.size, "send_counts")
-    receive = _counts(receive_counts, seat.size, "receive_counts")
-    if send[seat.rank] != receive[seat.rank]:
+        _same(target.array, "out", source.elements, f"as many as x for {member.size} ranks")
+        return call("all-to-all", source.elements // member.size, source, target, result=out)
+    send = _counts(send_counts, member.size, "send_counts")
+    receive = _counts(receive_counts, member.size, "receive_counts")
+    if send[member.rank] != receive[member.rank]:
         raise ArgumentError(
-            f"this rank sends {send[seat.rank]} rows to itself but receives {receive[seat.rank]}: expected the same"
+            f"this rank sends {send[member.rank]} rows to itself but receives {receive[member.rank]}: expected the same"
         )
     _rows(source, "x", sum(send), "the sum of send_counts")
     _rows(target.array, "out", sum(receive), "the sum of receive_counts")
@@ -119,59 +120,59 @@ def all_to_all(
     return call("all-to-all", pair, source, target, result=out)
 
 
-def gather(seat: Seat, x: Any, root: int, out: Any | None) -> Call:
+def gather(member: RankInGroup, x: Any, root: int, out: Any | None) -> PreparedCall:
     """See `Group.gather`."""
-    root = seat.peer(root, "root")
-    if seat.rank == root:
-        out = empty_like(x, (seat.size, *x.shape)) if out is None else out
+    root = member.peer(root, "root")
+    if member.rank == root:
+        out = empty_like(x, (member.size, *x.shape)) if out is None else out
         source, target = _pair(x, out)
-        _same(target.array, "out", source.elements * seat.size, f"{seat.size} ranks x {source.elements} of x")
+        _same(target.array, "out", source.elements * member.size, f"{member.size} ranks x {source.elements} of x")
     else:
         source, target, out = readable(x, "x"), None, None
     return call("gather", source.elements, source, target, root=root, result=out)
 
 
-def gather_v(seat: Seat, x: Any, counts: Sequence[int], root: int, out: Any | None) -> Call:
+def gather_v(member: RankInGroup, x: Any, counts: Sequence[int], root: int, out: Any | None) -> PreparedCall:
     """See `Group.gather_v`."""
-    root = seat.peer(root, "root")
-    rows = _counts(counts, seat.size, "counts")
+    root = member.peer(root, "root")
+    rows = _counts(counts, member.size, "counts")
     target = None
-    if seat.rank == root:
+    if member.rank == root:
         out = empty_like(x, (sum(rows), *x.shape[1:])) if out is None else out
         source, target = _pair(x, out)
         _rows(target.array, "out", sum(rows), "the sum of counts")
     else:
         source, out = readable(x, "x"), None
-    _rows(source, "x", rows[seat.rank], f"counts[{seat.rank}]")
+    _rows(source, "x", rows[member.rank], f"counts[{member.rank}]")
     elements = _elements(rows, source, target.array if target else source)
     return call("gather", elements, source, target, root=root, result=out)
 
 
-def scatter(seat: Seat, out: Any, x: Any | None, root: int) -> Call:
+def scatter(member: RankInGroup, out: Any, x: Any | None, root: int) -> PreparedCall:
     """See `Group.scatter`."""
-    source, target = _scattered(seat, out, x, root)
+    source, target = _scattered(member, out, x, root)
     if source is not None:
         _same(
             source,
             "x",
-            target.array.elements * seat.size,
-            f"{seat.size} ranks x {target.array.elements} of out",
+            target.array.elements * member.size,
+            f"{member.size} ranks x {target.array.elements} of out",
         )
     return call("scatter", target.array.elements, source, target, root=root, result=out)
 
 
-def scatter_v(seat: Seat, out: Any, x: Any | None, counts: Sequence[int], root: int) -> Call:
+def scatter_v(member: RankInGroup, out: Any, x: Any | None, counts: Sequence[int], root: int) -> PreparedCall:
     """See `Group.scatter_v`."""
-    source, target = _scattered(seat, out, x, root)
-    rows = _counts(counts, seat.size, "counts")
-    _rows(target.array, "out", rows[seat.rank], f"counts[{seat.rank}]")
+    source, target = _scattered(member, out, x, root)
+    rows = _counts(counts, member.size, "counts")
+    _rows(target.array, "out", rows[member.rank], f"counts[{member.rank}]")
     if source is not None:
         _rows(source, "x", sum(rows), "the sum of counts")
     elements = _elements(rows, source or target.array, target.array)
     return call("scatter", elements, source, target, root=root, result=out)
 
 
-def barrier() -> Call:
+def barrier() -> PreparedCall:
     """See `Group.barrier`."""
     return call("barrier", 0, None, None)
 
@@ -193,8 +194,8 @@ def _pair(x: Any, out: Any) -> tuple[Array, Staged]:
     return apart(source, target.array), target
 
 
-def _scattered(seat: Seat, out: Any, x: Any | None, root: int) -> tuple[Array | None, Staged]:
-    if seat.peer(root, "root") != seat.rank:
+def _scattered(member: RankInGroup, out: Any, x: Any | None, root: int) -> tuple[Array | None, Staged]:
+    if member.peer(root, "root") != member.rank:
         return None, writable(out, "out")
     if x is None:
         raise ArgumentError("x is None at the root: expected the array to scatter")

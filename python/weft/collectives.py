@@ -1,7 +1,8 @@
 """The collective operations of a group.
 
-Every operation has a blocking form and an `_async` form, which returns a handle at once. Arrays are NumPy arrays or CPU
-tensors that speak DLPack (torch tensors, for one), contiguous or not. See `How` for the keywords that all of them take.
+Every operation has a blocking form and an `_async` form, which returns a handle at once. Arrays are
+NumPy arrays or CPU tensors that speak DLPack (torch tensors, for one), contiguous or not. See
+`CallKeywords` for the keywords that all of them take.
 """
 
 from __future__ import annotations
@@ -13,148 +14,167 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 import numpy as np
 
 from weft import calls
-from weft.calls import Seat
+from weft.calls import RankInGroup
 from weft.ops import Op, PremulSum
-from weft.request import Call
+from weft.request import PreparedCall
 from weft.work import Work
 
-__all__ = ["Collectives", "How"]
+__all__ = ["Collectives", "CallKeywords"]
 
 A = TypeVar("A")
 E = TypeVar("E", bound=np.generic)
 Arrays = np.ndarray[Any, np.dtype[E]]
 
 
-class How(TypedDict, total=False):
+class CallKeywords(TypedDict, total=False):
     """The keywords that every collective operation takes."""
 
     priority: int
-    """Operations with a higher priority go first, also past ones that are under way. 0 by default."""
+    """Operations with a higher priority go first, also past ones that are under way. 0 by default.
+    """
     timeout: float | None
     """Seconds after which the operation fails; the group's timeout by default."""
     algorithm: str | None
-    """The name of the algorithm with its parts; weft chooses by default. All ranks name the same one."""
+    """The name of the algorithm with its parts; weft chooses by default. All ranks name the same
+    one.
+    """
     tile_bytes: int | None
-    """The part of the largest block that one tile takes; as much as fits by default. The same on all ranks."""
+    """The part of the largest block that one tile takes; as much as fits by default. The same on
+    all ranks.
+    """
     tiles_in_flight: int | None
-    """How many tiles may be under way at once; as many as possible by default. The same on all ranks."""
+    """How many tiles may be under way at once; as many as possible by default. The same on all
+    ranks.
+    """
 
 
 class Collectives:
     """What all ranks of a group do together."""
 
-    _seat: Seat
+    _member: RankInGroup
 
     _run_plain: Callable[[str, int, object, object | None, object | None], bool]
-    """Carries out a blocking call on plain arrays (collective, root, op, source, target), and tells whether they were.
+    """Carries out a blocking call on plain arrays (collective, root, op, source, target), and tells
+    whether they were.
 
-    That is the short way, which makes no objects: they would take longer than a small message does. Everything else,
-    also every mistake, goes by way of a `Call`.
+    That is the short way, which makes no objects: they would take longer than a small message does.
+    Everything else, also every mistake, goes by way of a `PreparedCall`.
     """
 
     @abstractmethod
-    def _run(self, call: Call, **how: Unpack[How]) -> Any:
+    def _run(self, call: PreparedCall, **how: Unpack[CallKeywords]) -> Any:
         """Carries out a call."""
 
     @abstractmethod
-    def _issue(self, call: Call, **how: Unpack[How]) -> Work[Any]:
+    def _issue(self, call: PreparedCall, **how: Unpack[CallKeywords]) -> Work[Any]:
         """Starts a call."""
 
-    def all_reduce(self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> A:
-        """Every rank gets the reduction of all ranks' `x`: in `out`, or in `x` itself if there is no `out`. Returns it.
+    def all_reduce(self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[CallKeywords]) -> A:
+        """Every rank gets the reduction of all ranks' `x`.
+
+        In `out`, or in `x` itself if there is no `out`. Returns it.
 
         Args:
             x: The contribution; the same shape and element type on every rank.
-            op: `sum`, `avg`, `product`, `min`, `max`, `band`, `bor`, `bxor` or `weft.PremulSum(factor)`.
+            op: `sum`, `avg`, `product`, `min`, `max`, `band`, `bor`, `bxor` or
+                `weft.PremulSum(factor)`.
             out: Where the result goes, if `x` shall stay as it is.
-            how: See `How`.
+            how: See `CallKeywords`.
         """
         source, target = (None, x) if out is None else (x, out)
         if not how and self._run_plain("all-reduce", 0, op, source, target):
             return target
         return self._run(calls.all_reduce(x, op, out), **how)  # type: ignore[no-any-return]
 
-    def all_reduce_async(self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[How]) -> Work[A]:
+    def all_reduce_async(
+        self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[CallKeywords]
+    ) -> Work[A]:
         """As `all_reduce`, returning at once; it is the returned handle that waits."""
         return self._issue(calls.all_reduce(x, op, out), **how)
 
     def reduce(
-        self, x: A, root: int = 0, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
+        self, x: A, root: int = 0, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[CallKeywords]
     ) -> A | None:
-        """The root gets the reduction of all ranks' `x`: in `out`, or in `x` itself. Returns that, None elsewhere."""
+        """The root gets the reduction of all ranks' `x`.
+
+        In `out`, or in `x` itself. Returns that, None elsewhere.
+        """
         if not how and out is None and self._run_plain("reduce", root, op, None, x):
-            return x if self._seat.rank == root else None
-        return self._run(calls.reduce(self._seat, x, root, op, out), **how)  # type: ignore[no-any-return]
+            return x if self._member.rank == root else None
+        return self._run(calls.reduce(self._member, x, root, op, out), **how)  # type: ignore[no-any-return]
 
     def reduce_async(
-        self, x: A, root: int = 0, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[How]
+        self, x: A, root: int = 0, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[CallKeywords]
     ) -> Work[A | None]:
         """As `reduce`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.reduce(self._seat, x, root, op, out), **how)
+        return self._issue(calls.reduce(self._member, x, root, op, out), **how)
 
-    def broadcast(self, x: A, root: int = 0, **how: Unpack[How]) -> A:
+    def broadcast(self, x: A, root: int = 0, **how: Unpack[CallKeywords]) -> A:
         """Every rank gets the root's `x`, in `x`. Returns it."""
         if not how and self._run_plain("broadcast", root, "sum", None, x):
             return x
-        return self._run(calls.broadcast(self._seat, x, root), **how)  # type: ignore[no-any-return]
+        return self._run(calls.broadcast(self._member, x, root), **how)  # type: ignore[no-any-return]
 
-    def broadcast_async(self, x: A, root: int = 0, **how: Unpack[How]) -> Work[A]:
+    def broadcast_async(self, x: A, root: int = 0, **how: Unpack[CallKeywords]) -> Work[A]:
         """As `broadcast`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.broadcast(self._seat, x, root), **how)
+        return self._issue(calls.broadcast(self._member, x, root), **how)
 
     @overload
-    def all_gather(self, x: Arrays[E], **how: Unpack[How]) -> Arrays[E]: ...
+    def all_gather(self, x: Arrays[E], **how: Unpack[CallKeywords]) -> Arrays[E]: ...
     @overload
-    def all_gather(self, x: A, **how: Unpack[How]) -> A: ...
-    def all_gather(self, x: Any, **how: Unpack[How]) -> Any:
+    def all_gather(self, x: A, **how: Unpack[CallKeywords]) -> A: ...
+    def all_gather(self, x: Any, **how: Unpack[CallKeywords]) -> Any:
         """Every rank gets every rank's `x`. Returns a new array whose entry r is rank r's."""
-        return self._run(calls.all_gather(self._seat, x), **how)
+        return self._run(calls.all_gather(self._member, x), **how)
 
     @overload
-    def all_gather_async(self, x: Arrays[E], **how: Unpack[How]) -> Work[Arrays[E]]: ...
+    def all_gather_async(self, x: Arrays[E], **how: Unpack[CallKeywords]) -> Work[Arrays[E]]: ...
     @overload
-    def all_gather_async(self, x: A, **how: Unpack[How]) -> Work[A]: ...
-    def all_gather_async(self, x: Any, **how: Unpack[How]) -> Work[Any]:
+    def all_gather_async(self, x: A, **how: Unpack[CallKeywords]) -> Work[A]: ...
+    def all_gather_async(self, x: Any, **how: Unpack[CallKeywords]) -> Work[Any]:
         """As `all_gather`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.all_gather(self._seat, x), **how)
+        return self._issue(calls.all_gather(self._member, x), **how)
 
-    def all_gather_into(self, out: A, x: A, **how: Unpack[How]) -> A:
+    def all_gather_into(self, out: A, x: A, **how: Unpack[CallKeywords]) -> A:
         """Every rank gets every rank's `x`, one behind the other, in `out`. Returns it."""
         if not how and self._run_plain("all-gather", 0, "sum", x, out):
             return out
-        return self._run(calls.all_gather_into(self._seat, out, x), **how)  # type: ignore[no-any-return]
+        return self._run(calls.all_gather_into(self._member, out, x), **how)  # type: ignore[no-any-return]
 
-    def all_gather_into_async(self, out: A, x: A, **how: Unpack[How]) -> Work[A]:
+    def all_gather_into_async(self, out: A, x: A, **how: Unpack[CallKeywords]) -> Work[A]:
         """As `all_gather_into`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.all_gather_into(self._seat, out, x), **how)
+        return self._issue(calls.all_gather_into(self._member, out, x), **how)
 
-    def all_gather_v(self, out: A, x: A, counts: Sequence[int], **how: Unpack[How]) -> A:
+    def all_gather_v(self, out: A, x: A, counts: Sequence[int], **how: Unpack[CallKeywords]) -> A:
         """As `all_gather_into`, with `x` of another length on each rank.
 
         Args:
             out: Where the ranks' arrays go, one behind the other.
             x: This rank's contribution.
             counts: For every rank, the length of the first dimension of its `x`.
-            how: See `How`.
+            how: See `CallKeywords`.
         """
-        return self._run(calls.all_gather_v(self._seat, out, x, counts), **how)  # type: ignore[no-any-return]
+        return self._run(calls.all_gather_v(self._member, out, x, counts), **how)  # type: ignore[no-any-return]
 
-    def all_gather_v_async(self, out: A, x: A, counts: Sequence[int], **how: Unpack[How]) -> Work[A]:
+    def all_gather_v_async(self, out: A, x: A, counts: Sequence[int], **how: Unpack[CallKeywords]) -> Work[A]:
         """As `all_gather_v`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.all_gather_v(self._seat, out, x, counts), **how)
+        return self._issue(calls.all_gather_v(self._member, out, x, counts), **how)
 
-    def reduce_scatter(self, out: A, x: A, op: Op | PremulSum = "sum", **how: Unpack[How]) -> A:
-        """Rank r gets the reduction of the r-th of equal shares of all ranks' `x`, in `out`. Returns it."""
+    def reduce_scatter(self, out: A, x: A, op: Op | PremulSum = "sum", **how: Unpack[CallKeywords]) -> A:
+        """Rank r gets the reduction of the r-th of equal shares of all ranks' `x`, in `out`.
+
+        Returns it.
+        """
         if not how and self._run_plain("reduce-scatter", 0, op, x, out):
             return out
-        return self._run(calls.reduce_scatter(self._seat, out, x, op), **how)  # type: ignore[no-any-return]
+        return self._run(calls.reduce_scatter(self._member, out, x, op), **how)  # type: ignore[no-any-return]
 
-    def reduce_scatter_async(self, out: A, x: A, op: Op | PremulSum = "sum", **how: Unpack[How]) -> Work[A]:
+    def reduce_scatter_async(self, out: A, x: A, op: Op | PremulSum = "sum", **how: Unpack[CallKeywords]) -> Work[A]:
         """As `reduce_scatter`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.reduce_scatter(self._seat, out, x, op), **how)
+        return self._issue(calls.reduce_scatter(self._member, out, x, op), **how)
 
     def reduce_scatter_v(
-        self, out: A, x: A, counts: Sequence[int], op: Op | PremulSum = "sum", **how: Unpack[How]
+        self, out: A, x: A, counts: Sequence[int], op: Op | PremulSum = "sum", **how: Unpack[CallKeywords]
     ) -> A:
         """As `reduce_scatter`, with shares of different lengths.
 
@@ -163,15 +183,15 @@ class Collectives:
             x: The contribution to all shares, one behind the other.
             counts: For every rank, the length of the first dimension of its share.
             op: See `all_reduce`.
-            how: See `How`.
+            how: See `CallKeywords`.
         """
-        return self._run(calls.reduce_scatter_v(self._seat, out, x, counts, op), **how)  # type: ignore[no-any-return]
+        return self._run(calls.reduce_scatter_v(self._member, out, x, counts, op), **how)  # type: ignore[no-any-return]
 
     def reduce_scatter_v_async(
-        self, out: A, x: A, counts: Sequence[int], op: Op | PremulSum = "sum", **how: Unpack[How]
+        self, out: A, x: A, counts: Sequence[int], op: Op | PremulSum = "sum", **how: Unpack[CallKeywords]
     ) -> Work[A]:
         """As `reduce_scatter_v`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.reduce_scatter_v(self._seat, out, x, counts, op), **how)
+        return self._issue(calls.reduce_scatter_v(self._member, out, x, counts, op), **how)
 
     def all_to_all(
         self,
@@ -179,21 +199,22 @@ class Collectives:
         x: A,
         send_counts: Sequence[int] | None = None,
         receive_counts: Sequence[int] | None = None,
-        **how: Unpack[How],
+        **how: Unpack[CallKeywords],
     ) -> A:
         """Rank j gets the j-th share of every rank's `x`, ordered by rank, in `out`. Returns it.
 
         Args:
             out: Where the shares from all ranks go, one behind the other.
             x: The shares for all ranks, one behind the other; must not be `out`.
-            send_counts: For every rank, the length of the first dimension of what it is sent; equal shares by default.
+            send_counts: For every rank, the length of the first dimension of what it is sent; equal
+                shares by default.
             receive_counts: For every rank, the length of the first dimension of what it sends here.
-            how: See `How`.
+            how: See `CallKeywords`.
         """
         plain = not how and send_counts is None and receive_counts is None
         if plain and self._run_plain("all-to-all", 0, "sum", x, out):
             return out
-        return self._run(calls.all_to_all(self._seat, out, x, send_counts, receive_counts), **how)  # type: ignore[no-any-return]
+        return self._run(calls.all_to_all(self._member, out, x, send_counts, receive_counts), **how)  # type: ignore[no-any-return]
 
     def all_to_all_async(
         self,
@@ -201,55 +222,65 @@ class Collectives:
         x: A,
         send_counts: Sequence[int] | None = None,
         receive_counts: Sequence[int] | None = None,
-        **how: Unpack[How],
+        **how: Unpack[CallKeywords],
     ) -> Work[A]:
         """As `all_to_all`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.all_to_all(self._seat, out, x, send_counts, receive_counts), **how)
+        return self._issue(calls.all_to_all(self._member, out, x, send_counts, receive_counts), **how)
 
     @overload
     def gather(
-        self, x: Arrays[E], root: int = 0, out: Arrays[E] | None = None, **how: Unpack[How]
+        self, x: Arrays[E], root: int = 0, out: Arrays[E] | None = None, **how: Unpack[CallKeywords]
     ) -> Arrays[E] | None: ...
     @overload
-    def gather(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> A | None: ...
-    def gather(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[How]) -> Any:
-        """The root gets every rank's `x`, in `out` or a new array, one entry each. Returns that, None elsewhere."""
-        return self._run(calls.gather(self._seat, x, root, out), **how)
+    def gather(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[CallKeywords]) -> A | None: ...
+    def gather(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[CallKeywords]) -> Any:
+        """The root gets every rank's `x`, in `out` or a new array, one entry each.
+
+        Returns that, None elsewhere.
+        """
+        return self._run(calls.gather(self._member, x, root, out), **how)
 
     @overload
     def gather_async(
-        self, x: Arrays[E], root: int = 0, out: Arrays[E] | None = None, **how: Unpack[How]
+        self, x: Arrays[E], root: int = 0, out: Arrays[E] | None = None, **how: Unpack[CallKeywords]
     ) -> Work[Arrays[E] | None]: ...
     @overload
-    def gather_async(self, x: A, root: int = 0, out: A | None = None, **how: Unpack[How]) -> Work[A | None]: ...
-    def gather_async(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[How]) -> Work[Any]:
+    def gather_async(
+        self, x: A, root: int = 0, out: A | None = None, **how: Unpack[CallKeywords]
+    ) -> Work[A | None]: ...
+    def gather_async(self, x: Any, root: int = 0, out: Any = None, **how: Unpack[CallKeywords]) -> Work[Any]:
         """As `gather`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.gather(self._seat, x, root, out), **how)
+        return self._issue(calls.gather(self._member, x, root, out), **how)
 
     def gather_v(
-        self, x: A, counts: Sequence[int], root: int = 0, out: A | None = None, **how: Unpack[How]
+        self, x: A, counts: Sequence[int], root: int = 0, out: A | None = None, **how: Unpack[CallKeywords]
     ) -> A | None:
         """As `gather`, with `x` of another length on each rank; `counts` as in `all_gather_v`."""
-        return self._run(calls.gather_v(self._seat, x, counts, root, out), **how)  # type: ignore[no-any-return]
+        return self._run(calls.gather_v(self._member, x, counts, root, out), **how)  # type: ignore[no-any-return]
 
     def gather_v_async(
-        self, x: A, counts: Sequence[int], root: int = 0, out: A | None = None, **how: Unpack[How]
+        self, x: A, counts: Sequence[int], root: int = 0, out: A | None = None, **how: Unpack[CallKeywords]
     ) -> Work[A | None]:
         """As `gather_v`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.gather_v(self._seat, x, counts, root, out), **how)
+        return self._issue(calls.gather_v(self._member, x, counts, root, out), **how)
 
-    def scatter(self, out: A, x: A | None = None, root: int = 0, **how: Unpack[How]) -> A:
-        """Rank r gets the r-th of equal shares of the root's `x`, in `out`. Returns it. Only the root passes `x`."""
-        return self._run(calls.scatter(self._seat, out, x, root), **how)  # type: ignore[no-any-return]
+    def scatter(self, out: A, x: A | None = None, root: int = 0, **how: Unpack[CallKeywords]) -> A:
+        """Rank r gets the r-th of equal shares of the root's `x`, in `out`.
 
-    def scatter_async(self, out: A, x: A | None = None, root: int = 0, **how: Unpack[How]) -> Work[A]:
+        Returns it. Only the root passes `x`.
+        """
+        return self._run(calls.scatter(self._member, out, x, root), **how)  # type: ignore[no-any-return]
+
+    def scatter_async(self, out: A, x: A | None = None, root: int = 0, **how: Unpack[CallKeywords]) -> Work[A]:
         """As `scatter`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.scatter(self._seat, out, x, root), **how)
+        return self._issue(calls.scatter(self._member, out, x, root), **how)
 
-    def scatter_v(self, out: A, x: A | None, counts: Sequence[int], root: int = 0, **how: Unpack[How]) -> A:
+    def scatter_v(self, out: A, x: A | None, counts: Sequence[int], root: int = 0, **how: Unpack[CallKeywords]) -> A:
         """As `scatter`, with shares of different lengths; `counts` as in `reduce_scatter_v`."""
-        return self._run(calls.scatter_v(self._seat, out, x, counts, root), **how)  # type: ignore[no-any-return]
+        return self._run(calls.scatter_v(self._member, out, x, counts, root), **how)  # type: ignore[no-any-return]
 
-    def scatter_v_async(self, out: A, x: A | None, counts: Sequence[int], root: int = 0, **how: Unpack[How]) -> Work[A]:
+    def scatter_v_async(
+        self, out: A, x: A | None, counts: Sequence[int], root: int = 0, **how: Unpack[CallKeywords]
+    ) -> Work[A]:
         """As `scatter_v`, returning at once; it is the returned handle that waits."""
-        return self._issue(calls.scatter_v(self._seat, out, x, counts, root), **how)
+        return self._issue(calls.scatter_v(self._member, out, x, counts, root), **how)

@@ -134,7 +134,10 @@ class EndpointOptions(TypedDict, total=False):
 
 
 class GroupOptions(TypedDict, total=False):
-    """Options of a group: of `weft.init` and `Group.new_group`; there the default is as in the other group."""
+    """Options of a group.
+
+    Of `weft.init` and `Group.new_group`; there the default is as in the other group.
+    """
 
     timeout: Annotated[
         float | None,
@@ -166,7 +169,7 @@ class GroupOptions(TypedDict, total=False):
             default={},
             allowed="name=file pairs such as chain=chain.txt,star=star.txt, or a dict of files or "
             "weft.schedule.Schedule",
-            doc="Schedules of your own, in text form, by the names that calls, `algorithm` and profiles "
+            doc="User schedules, in text form, by the names that calls, `algorithm` and profiles "
             "may give them. They are verified when the ranks meet, and are for that number of ranks. "
             "The same on every rank.",
             parse=parsing.parse_schedules,
@@ -263,7 +266,7 @@ class Settings(types.SimpleNamespace):
 
 
 def load(arguments: Mapping[str, Any] | None = None, variables: Mapping[str, str] | None = None) -> Settings:
-    """The settings: an argument that is not None, else the environment variable, else the default."""
+    """The settings: an argument that is not None, else the variable, else the default."""
     arguments = accept(Options, arguments or {})
     variables = os.environ if variables is None else variables
     _warn_of_unknown(variables)
@@ -271,7 +274,10 @@ def load(arguments: Mapping[str, Any] | None = None, variables: Mapping[str, str
 
 
 def accept(options: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that are not None, checked and read; `options` is the `TypedDict` that declares them."""
+    """The arguments that are not None, checked and read.
+
+    `options` is the `TypedDict` that declares them.
+    """
     for name in arguments:
         if name not in options.__annotations__:
             raise TypeError(f"unexpected keyword argument {name!r}: {_hint(name, options.__annotations__)}")
@@ -285,8 +291,11 @@ def place(
     address: str | None = None,
     *,
     meets: bool = True,
-) -> launchers.Place:
-    """This process's place in the job: the arguments, else what the launcher has set. See `launchers.place`."""
+) -> launchers.JobPosition:
+    """This process's place in the job.
+
+    The arguments, else what the launcher has set. See `launchers.place`.
+    """
     return launchers.place(os.environ, rank, world_size, address, meets=meets)
 
 

@@ -1,4 +1,4 @@
-"""What weft finds on a machine. Transports are tried for real, never assumed."""
+"""Diagnosis of a machine, with an actual test of each transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Element types, as arrays and tensors name them; those that weft computes with are the native layer's."""
+"""Element types of arrays and tensors, with the native layer's types as those for computation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _NUMPY: dict[np.dtype, DType | None] = {}
 
 
 def of_numpy(dtype: np.dtype) -> DType | None:
-    """The element type of a NumPy array; None if its elements are not plain memory in this machine's byte order."""
+    """The element type of a NumPy array.
+
+    None if its elements are not plain memory in this machine's byte order.
+    """
     if dtype not in _NUMPY:
         _NUMPY[dtype] = _from_numpy(dtype)
     return _NUMPY[dtype]

@@ -1,4 +1,4 @@
-"""What can go wrong, as exception types."""
+"""Exception types of weft."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ __all__ = [
 class Error(RuntimeError):
     """The base of everything that weft raises on purpose.
 
-    A RuntimeError, because that is what torch's own backends raise, and what programs for them catch.
+    A RuntimeError, because that is what torch's own backends raise, and what programs for them
+    catch.
     """
 
 
@@ -47,7 +48,10 @@ class Timeout(Error, TimeoutError):
 
 
 class StillRunning(Timeout):
-    """`Work.wait(timeout)` came back before the operation had ended. The operation goes on; nothing is broken."""
+    """`Work.wait(timeout)` came back before the operation had ended.
+
+    The operation goes on; nothing is broken.
+    """
 
 
 class Desync(Error):

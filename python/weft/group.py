@@ -1,4 +1,4 @@
-"""Groups: the ranks that communicate, and everything that they can do together."""
+"""Groups of communicating ranks, and their operations."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
-from weft import _weft, calls, choice, config
-from weft.calls import Seat
-from weft.collectives import Collectives, How
+from weft import _weft, calls, config, selection
+from weft.calls import RankInGroup
+from weft.collectives import CallKeywords, Collectives
 from weft.config import GroupOptions
 from weft.errors import ArgumentError
 from weft.messages import Messages
-from weft.request import Call
+from weft.request import PreparedCall
 from weft.work import Work
 
 if TYPE_CHECKING:
@@ -27,26 +27,26 @@ __all__ = ["Group"]
 class Group(Collectives, Messages):
     """Ranks that communicate with each other.
 
-    All ranks of a group make the same calls in the same order. Threads that cannot keep an order use groups of
-    their own (`new_group`). A group that failed stays broken; `close` it, and make a new one from the ranks that are
-    left.
+    All ranks of a group make the same calls in the same order. Threads that cannot keep an order
+    use groups of their own (`new_group`). A group that failed stays broken; `close` it, and make a
+    new one from the ranks that are left.
     """
 
     def __init__(self, native: _weft.Group) -> None:
         self._native = native
         self._run_plain = native.run_plain
-        self._seat = Seat(native.rank, native.size)
+        self._member = RankInGroup(native.rank, native.size)
         self._children = 0
 
     @property
     def rank(self) -> int:
         """This process's number in the group, from 0."""
-        return self._seat.rank
+        return self._member.rank
 
     @property
     def size(self) -> int:
         """The number of ranks."""
-        return self._seat.size
+        return self._member.size
 
     @property
     def name(self) -> str:
@@ -55,12 +55,17 @@ class Group(Collectives, Messages):
 
     @property
     def hosts(self) -> list[int]:
-        """For every rank, the lowest rank that shares memory with it: equal numbers mean the same host."""
+        """For every rank, the lowest rank that shares memory with it.
+
+        Equal numbers mean the same host.
+        """
         return self._native.hosts()
 
     @property
     def domains(self) -> list[list[int]]:
-        """Levels of parts inside hosts, innermost first: for every rank, the lowest rank of its domain.
+        """Levels of parts inside hosts, innermost first.
+
+        For every rank, the lowest rank of its domain.
 
         Empty where hosts are not divided. See WEFT_DOMAINS in docs/configuration.md.
         """
@@ -104,9 +109,9 @@ class Group(Collectives, Messages):
     ) -> Group | None:
         """A group of some of the ranks, in the order given; None on ranks that are not in it.
 
-        Every rank of this group calls it with the same arguments; members that are given different lists get a
-        `ConfigError`, here or when they use the group. The new group shares connections and memory with this one. Its
-        name is the one given, or this group's, and a number.
+        Every rank of this group calls it with the same arguments; members that are given different
+        lists get a `ConfigError`, here or when they use the group. The new group shares connections
+        and memory with this one. Its name is the one given, or this group's, and a number.
 
         Args:
             ranks: Its members.
@@ -116,17 +121,18 @@ class Group(Collectives, Messages):
                 of `algorithm` names them is left out as well. Every rank reads the `profile`.
                 `topology` and `domains` are of the new group's ranks.
         """
-        members = [self._seat.peer(int(rank), "ranks") for rank in ranks]
+        members = [self._member.peer(int(rank), "ranks") for rank in ranks]
         if len(set(members)) != len(members):
             raise ArgumentError(f"ranks={members} is not allowed: expected each rank at most once")
-        asked = choice.native_options(config.accept(GroupOptions, options), len(members))
+        asked = selection.native_options(config.accept(GroupOptions, options), len(members))
         native = self._native.split(members, self._child_name(name or self.name), **asked)
         return None if native is None else Group(native)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
         """Divides the group: the ranks that pass the same color make a new group.
 
-        Every rank of this group calls it. Within a new group, ranks are ordered by `key`, then by their rank here.
+        Every rank of this group calls it. Within a new group, ranks are ordered by `key`, then by
+        their rank here.
 
         Args:
             color: Any number of at least 0; None: this rank is in no new group.
@@ -145,8 +151,9 @@ class Group(Collectives, Messages):
     def symmetric(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
         """A new array in memory that the other ranks of the same host reach directly.
 
-        Every rank calls it with the same shape and type. Operations on such arrays make no staging copies. The
-        elements are zero at first. The memory is given back when the group is closed and no array uses it any more.
+        Every rank calls it with the same shape and type. Operations on such arrays make no staging
+        copies. The elements are zero at first. The memory is given back when the group is closed
+        and no array uses it any more.
         """
         dtype = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -169,43 +176,56 @@ class Group(Collectives, Messages):
         return planning.plan(self._native, collective, nbytes, np.dtype(dtype).name, symmetric=symmetric)
 
     def use_schedule(self, name: str, schedule: Schedule | str) -> None:
-        """Lets calls name a schedule of your own as their `algorithm`.
+        """Lets calls name a user schedule as their `algorithm`.
 
         It is verified for the ranks of this group and the memory that they share, and refused with
-        `weft.ConfigError` if it is wrong. Every rank calls it with the same schedule: different ones under one name
-        are told as `weft.Desync`. To force it for all calls of a group, give it to `weft.init` or `new_group`.
+        `weft.ConfigError` if it is wrong. Every rank calls it with the same schedule: different
+        ones under one name are told as `weft.Desync`. To force it for all calls of a group, give it
+        to `weft.init` or `new_group`.
 
-        One that reaches the input or output of other ranks runs on `symmetric` memory only; the ranks must be on one
-        host. With `reproducible`, those are allowed that combine all contributions at once, in the order of ranks.
+        One that reaches the input or output of other ranks runs on `symmetric` memory only; the
+        ranks must be on one host. With `reproducible`, those are allowed that combine all
+        contributions at once, in the order of ranks.
 
         Args:
-            name: How calls name it: letters, digits, - _ and dots. Neither the name of one of weft's algorithms, nor of
-                another schedule of this group.
+            name: How calls name it: letters, digits, - _ and dots. Neither the name of one of
+                weft's algorithms, nor of another schedule of this group.
             schedule: The programs of all ranks, as a `weft.schedule.Schedule` or its text form.
         """
         self._native.add_schedule(name, schedule if isinstance(schedule, str) else schedule.text)
 
     @property
     def schedules(self) -> dict[str, Schedule]:
-        """The schedules of your own that calls may name: from options, from the profile, and from `use_schedule`."""
+        """The user schedules that calls may name.
+
+        From options, from the profile, and from `use_schedule`.
+        """
         from weft.schedule.schedule import Schedule
 
         return {own.name: Schedule(own.text) for own in self._native.schedules()}
 
     @property
     def symmetric_operations(self) -> int:
-        """How many operations ran on `symmetric` memory without staging copies: on all ranks the same number.
+        """How many operations ran on `symmetric` memory without staging copies.
+
+        On all ranks the same number.
 
         Operations of a few KiB run as on any other memory, and are not counted.
         """
         return self._native.symmetric_operations
 
     def abort(self, reason: str) -> None:
-        """Ends every pending operation of the group, on all ranks, with `weft.Aborted`; from any thread."""
+        """Ends every pending operation of the group, on all ranks, with `weft.Aborted`.
+
+        From any thread.
+        """
         self._native.abort(reason)
 
     def close(self) -> None:
-        """Leaves the group. Operations that are still under way are waited for first, by their handles."""
+        """Leaves the group.
+
+        Operations that are still under way are waited for first, by their handles.
+        """
         self._native.close()
 
     def __enter__(self) -> Self:
@@ -224,10 +244,10 @@ class Group(Collectives, Messages):
         self._children += 1
         return f"{name}/{self._children}"
 
-    def _issue(self, call: Call, **how: Unpack[How]) -> Work[Any]:
+    def _issue(self, call: PreparedCall, **how: Unpack[CallKeywords]) -> Work[Any]:
         native = self._native.issue(call.request, call, True, **how)
         return Work(native, lambda _: call.finish())
 
-    def _run(self, call: Call, **how: Unpack[How]) -> Any:
+    def _run(self, call: PreparedCall, **how: Unpack[CallKeywords]) -> Any:
         self._native.run(call.request, call, **how)
         return call.finish()

@@ -1,4 +1,4 @@
-"""Finds a process's place in its job from the variables that launchers set. Pure: `weft.config` passes them in."""
+"""Pure functions for a process's place in its job, from variables that `weft.config` passes in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from weft.errors import ConfigError
 
-__all__ = ["LAUNCHERS", "Launcher", "Place", "first_host", "place"]
+__all__ = ["LAUNCHERS", "Launcher", "JobPosition", "first_host", "place"]
 
 _DEFAULT_PORT = 29500
 _DERIVED_PORTS = range(16384, 32768)  # below the range from which Linux takes ports for outgoing connections
@@ -59,7 +59,7 @@ LAUNCHERS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class JobPosition:
     """Where a process stands in its job, and where the ranks meet."""
 
     rank: int
@@ -81,7 +81,7 @@ def place(
     address: str | None = None,
     *,
     meets: bool = True,
-) -> Place:
+) -> JobPosition:
     """The place that the arguments or, where they are None, the launcher's variables say.
 
     Without `meets`, it has no address: the ranks have a store already.
@@ -92,7 +92,7 @@ def place(
     if rank is None or world_size is None:
         if launcher is None:
             _check_is_alone(variables)
-            return Place(0, 1, 0, "none")
+            return JobPosition(0, 1, 0, "none")
         rank = _integer(variables, launcher.rank)
         world_size = _integer(variables, launcher.world_size)
     if not 0 <= rank < world_size:
@@ -100,11 +100,11 @@ def place(
     name = launcher.name if launcher else "arguments"
     local = _integer(variables, launcher.local_rank) if launcher and launcher.local_rank in variables else None
     if world_size == 1 or not meets:
-        return Place(rank, world_size, local, name)
+        return JobPosition(rank, world_size, local, name)
     host, port = _split(address) if address else _meeting_point(variables, launcher, world_size)
     agent = not address and variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     attempt = variables.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return Place(rank, world_size, local, name, host, port, agent, attempt)
+    return JobPosition(rank, world_size, local, name, host, port, agent, attempt)
 
 
 def first_host(nodelist: str) -> str:

@@ -1,4 +1,4 @@
-"""What this process may use of the machine: cores and memory, as limits and control groups allow."""
+"""Cores and memory available to this process under resource limits and control groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _UNLIMITED_BYTES = 1 << 60
 
 
 def usable_cores(root: Path = Path("/")) -> float:
-    """The cores that this process can keep busy: its affinity, or its control group's quota if that is less."""
+    """The cores that this process can keep busy.
+
+    Its affinity, or its control group's quota if that is less.
+    """
     affinity = float(len(os.sched_getaffinity(0)))
     quota = control_group_cores(root)
     return affinity if quota is None else min(affinity, quota)
@@ -60,7 +63,7 @@ def limit(number: int) -> int | None:
 
 
 def _control_groups(root: Path, controller: str) -> list[Path]:
-    """The process's control group and all above it, in the hierarchy of a controller ("" in version 2)."""
+    """The process's control group and its ancestors, in a hierarchy ("" in version 2)."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

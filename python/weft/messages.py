@@ -1,11 +1,11 @@
-"""Messages from one rank to another."""
+"""Point-to-point messages between ranks."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from weft import _weft
-from weft.calls import Seat
+from weft.calls import RankInGroup
 from weft.errors import ArgumentError
 from weft.staging import readable, writable
 from weft.work import Work
@@ -17,10 +17,13 @@ class Messages:
     """What groups do between two ranks."""
 
     _native: _weft.Group
-    _seat: Seat
+    _member: RankInGroup
 
     def send(self, x: Any, to: int, tag: int = 0, *, timeout: float | None = None) -> None:
-        """Sends `x` to rank `to`, which receives it with the same tag; returns once `x` may be changed again."""
+        """Sends `x` to rank `to`, which receives it with the same tag.
+
+        Returns once `x` may be changed again.
+        """
         if timeout is None and self._native.send_plain(x, to, tag):
             return
         self._send(x, to, tag, timeout, background=False).wait()
@@ -31,7 +34,7 @@ class Messages:
 
     def _send(self, x: Any, to: int, tag: int, timeout: float | None, *, background: bool) -> Work[None]:
         source = readable(x, "x")
-        to, tag = self._seat.peer(to, "to"), _checked(tag)
+        to, tag = self._member.peer(to, "to"), _checked(tag)
         native = self._native.send(to, tag, source.pointer, source.nbytes, timeout, source, background)
         return Work(native, lambda _: None)
 
@@ -54,7 +57,7 @@ class Messages:
 
     def _recv(self, x: Any, source: int | None, tag: int, timeout: float | None, *, background: bool) -> Work[int]:
         target = writable(x, "x")
-        source, tag = None if source is None else self._seat.peer(source, "source"), _checked(tag)
+        source, tag = None if source is None else self._member.peer(source, "source"), _checked(tag)
         array = target.array
         native = self._native.receive(source, tag, array.pointer, array.nbytes, timeout, target, background)
 

@@ -1,4 +1,4 @@
-"""How contributions are combined. Which element types an operation is defined for, the native layer says."""
+"""Reduction operations, with supported element types defined by the native layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of settings: how they are written as text, and what they may be."""
+"""Values of settings: text form and validity checks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_algorithms(text: str) -> dict[str, str]:
-    """Names of algorithms by collective, such as `all-reduce=ring,broadcast=binomial`; names may have parts."""
+    """Names of algorithms by collective, such as `all-reduce=ring,broadcast=binomial`.
+
+    Names may have parts.
+    """
     pairs = [pair.partition("=") for pair in re.split(r",(?![^(]*\))", text) if pair.strip()]
     if not all(sign and collective.strip() and name.strip() for collective, sign, name in pairs):
         raise ValueError(f"{text!r} is not a list of collective=algorithm")
@@ -44,7 +47,7 @@ def parse_algorithms(text: str) -> dict[str, str]:
 
 
 def parse_schedules(text: str) -> dict[str, str]:
-    """Files by the names that their schedules shall have, such as `chain=chain.txt,star=/srv/star.txt`."""
+    """Files by the names of their schedules, such as `chain=chain.txt,star=/srv/star.txt`."""
     pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
     if not all(sign and name.strip() and path.strip() for name, sign, path in pairs):
         raise ValueError(f"{text!r} is not a list of name=file")

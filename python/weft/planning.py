@@ -1,4 +1,4 @@
-"""What a call would run by: to look at, to keep, and to run again."""
+"""Execution plans of calls, for inspection, storage and replay."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from weft import _weft
-from weft.tuning.profile import Profile, Row, Topology, hardware
+from weft.tuning.profile import Profile, ProfileRow, ProfileTopology, hardware
 
 __all__ = ["Plan", "show_units", "topology_of"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a collective runs by in a group, at a size. Equal hashes mean equal plans, on all ranks and in every run."""
+    """What a collective runs by in a group, at a size.
+
+    Equal hashes mean equal plans, on all ranks and in every run.
+    """
 
     collective: str
     bytes: int
@@ -33,18 +36,22 @@ class Plan:
     """16 hexadecimal digits."""
     why: tuple[str, ...]
     """What was considered, and why it was chosen or not; the chosen one first."""
-    topology: Topology
+    topology: ProfileTopology
     """The group that it is for."""
     domains: tuple[tuple[int, ...], ...]
-    """Levels of domains inside hosts, innermost first: for every rank, the lowest rank of its domain."""
-    _row: Row
+    """Levels of domains inside hosts, innermost first: for every rank, the lowest rank of its
+    domain.
+    """
+    _row: ProfileRow
     _schedule: str | None
-    """The text form, where the algorithm is a schedule of the user's own."""
+    """The text form, where the algorithm is a user schedule."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the plan as a profile: groups of `weft.init(profile=path)` run this collective by it, at every size.
+        """Writes the plan as a profile.
 
-        Their ranks must be placed like this group's. A schedule of your own is part of the file.
+        Groups of `weft.init(profile=path)` run this collective by it, at every size.
+
+        Their ranks must be placed like this group's. A user schedule is part of the file.
         """
         schedules = {} if self._schedule is None else {self.name: self._schedule}
         Profile(self.topology, {}, {self.collective: [self._row]}, schedules).save(Path(path))
@@ -64,11 +71,13 @@ def show_units(unit_of_rank: Sequence[int]) -> str:
     return " ".join(f"{{{', '.join(ranks)}}}" for ranks in units.values())
 
 
-def topology_of(native: _weft.Group) -> Topology:
+def topology_of(native: _weft.Group) -> ProfileTopology:
     """How the ranks of a group are placed."""
     ranks_per_host = [count for _, count in sorted(Counter(native.hosts()).items())]
     kinds = {native.transport(rank) for rank in range(native.size)} - {None}
-    return Topology(native.size, ranks_per_host, sorted(str(kind) for kind in kinds), hardware(), native.domains())
+    return ProfileTopology(
+        native.size, ranks_per_host, sorted(str(kind) for kind in kinds), hardware(), native.domains()
+    )
 
 
 def plan(native: _weft.Group, collective: str, nbytes: int, dtype: str, *, symmetric: bool) -> Plan:
@@ -85,6 +94,6 @@ def plan(native: _weft.Group, collective: str, nbytes: int, dtype: str, *, symme
         why=tuple(found.why),
         topology=topology_of(native),
         domains=tuple(map(tuple, native.domains())),
-        _row=Row(None, found.algorithm, found.asked_tile_bytes, found.asked_tiles_in_flight),
+        _row=ProfileRow(None, found.algorithm, found.asked_tile_bytes, found.asked_tiles_in_flight),
         _schedule=found.schedule,
     )

@@ -1,4 +1,4 @@
-"""Tries one transport with two processes: `python -m weft.probe shm`. Prints the time of an all-reduce."""
+"""Test of one transport with two processes (`python -m weft.probe shm`): time of an all-reduce."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """One call of a collective: the native request, and the memory that it reads and writes.
 
-What all adapters share (`weft.calls` for arrays, `weft.torch` for tensors); they differ in the shapes that they accept.
+What all adapters share (`weft.calls` for arrays, `weft.torch` for tensors); they differ in the
+shapes that they accept.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from weft import _weft
 from weft.ops import Op, PremulSum
 from weft.staging import Array, Staged
 
-__all__ = ["Call", "Counts", "call"]
+__all__ = ["PreparedCall", "Counts", "call"]
 
 Counts = int | list[int] | tuple[list[int], list[int]]
 
 
 @dataclasses.dataclass(slots=True)
-class Call:
+class PreparedCall:
     """A request, what keeps its memory alive, and what the caller gets in the end."""
 
     request: _weft.Request
@@ -42,8 +43,11 @@ def call(
     op: Op | PremulSum | None = None,
     root: int = 0,
     result: Any = None,
-) -> Call:
-    """A call on contiguous memory; `counts` are elements of the arrays. Without `source` it works in place."""
+) -> PreparedCall:
+    """A call on contiguous memory.
+
+    `counts` are elements of the arrays. Without `source` it works in place.
+    """
     writes = None if target is None else target.array
     memory = source or writes
     name, itemsize = ("uint8", 1) if memory is None else (memory.dtype.name, memory.dtype.itemsize)
@@ -57,4 +61,4 @@ def call(
         op,
         root,
     )
-    return Call(request, source, target, result)
+    return PreparedCall(request, source, target, result)

@@ -1,4 +1,4 @@
-"""Staging: the memory of arrays and tensors, and contiguous copies of what is not contiguous.
+"""Staging: the memory of arrays and tensors, and contiguous copies of non-contiguous data.
 
 Finds the memory of NumPy arrays and of everything that speaks DLPack; `weft.torch.memory` finds
 that of torch's tensors.

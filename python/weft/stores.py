@@ -1,4 +1,4 @@
-"""The key-value stores through which ranks meet."""
+"""Key-value stores for the rendezvous of ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from weft import _weft
 from weft.errors import ConfigError
-from weft.launchers import Place
+from weft.launchers import JobPosition
 
 __all__ = ["Store", "TorchStore", "adapt", "of_place"]
 
@@ -42,7 +42,8 @@ class TorchStore:
         key = f"{self._prefix}/{key}"
         deadline = time.monotonic() + timeout
         pause = 0.001
-        # Polling, because a blocking get of a torch store cannot be cancelled, and holds up other threads that use it.
+        # Polling, because a blocking get of a torch store cannot be cancelled, and holds up other
+        # threads that use it.
         while not self._store.check([key]):
             if time.monotonic() >= deadline:
                 return None
@@ -68,7 +69,7 @@ def adapt(store: Any) -> Store | _weft.TcpStore | _weft.MemoryStore:
 _opened: dict[tuple[str, int], _weft.TcpStore | TorchStore] = {}
 
 
-def of_place(place: Place, timeout: float, cancel: _weft.Cancellation) -> _weft.TcpStore | TorchStore:
+def of_place(place: JobPosition, timeout: float, cancel: _weft.Cancellation) -> _weft.TcpStore | TorchStore:
     """The store at the meeting point of a job; rank 0 serves it unless the launcher does.
 
     It stays open until the process ends, so that a rank that is late can still read from it.
@@ -83,11 +84,11 @@ def of_place(place: Place, timeout: float, cancel: _weft.Cancellation) -> _weft.
     return store
 
 
-def _own_store(place: Place, timeout: float, cancel: _weft.Cancellation) -> _weft.TcpStore:
+def _own_store(place: JobPosition, timeout: float, cancel: _weft.Cancellation) -> _weft.TcpStore:
     return _weft.TcpStore(place.host, place.port, place.rank == 0, timeout, cancel)
 
 
-def _agent_store(place: Place, timeout: float) -> TorchStore:
+def _agent_store(place: JobPosition, timeout: float) -> TorchStore:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, though not declared so
 
     store = TCPStore(place.host, place.port, is_master=False, timeout=datetime.timedelta(seconds=timeout))

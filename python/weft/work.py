@@ -1,4 +1,4 @@
-"""Handles of operations that are under way."""
+"""Handles of operations in progress."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ T = TypeVar("T")
 class Work(Generic[T]):
     """An operation that has been started.
 
-    Until it has ended, its arrays must not be written, nor its output read. Where an array is not contiguous, the
-    result appears in it during `wait`. Dropping the handle does not stop the operation; weft keeps its arrays alive.
+    Until it has ended, its arrays must not be written, nor its output read. Where an array is not
+    contiguous, the result appears in it during `wait`. Dropping the handle does not stop the
+    operation; weft keeps its arrays alive.
     """
 
     __slots__ = ("_finish", "_native", "_result")
@@ -31,10 +32,12 @@ class Work(Generic[T]):
         """Waits until the operation has ended, and returns its result.
 
         Args:
-            timeout: Seconds to wait at most; None waits until the operation ends or fails at its own deadline.
+            timeout: Seconds to wait at most; None waits until the operation ends or fails at its
+                own deadline.
 
         Raises:
-            StillRunning: `timeout` seconds have passed; the operation goes on, and can be waited for again.
+            StillRunning: `timeout` seconds have passed; the operation goes on, and can be waited
+                for again.
             weft.Error: The operation failed.
         """
         if not self._native.wait(timeout):

@@ -1,12 +1,13 @@
-"""Makes the first group of a process."""
+"""Creation of the first group of a process."""
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, Unpack
 
-from weft import _weft, choice, config, endpoints, stores
+from weft import _weft, config, endpoints, selection, stores
 from weft.config import GroupOptions, Options
 from weft.errors import ConfigError
 from weft.group import Group
@@ -14,7 +15,9 @@ from weft.group import Group
 __all__ = ["init"]
 
 _meetings: defaultdict[int | None, itertools.count[int]] = defaultdict(itertools.count)
-"""How often this process has met others without a store; threads that are ranks (`loopback`) count for themselves."""
+"""How often this process has met others without a store; threads that are ranks (`loopback`) count
+for themselves.
+"""
 
 
 def init(
@@ -24,23 +27,28 @@ def init(
     store: Any | None = None,
     address: str | None = None,
     name: str = "world",
+    global_ranks: Sequence[int] | None = None,
     endpoint: endpoints.Endpoint | None = None,
     cancel: _weft.Cancellation | None = None,
     **options: Unpack[Options],
 ) -> Group:
     """Meets the other ranks of the job, and makes a group of all of them.
 
-    Every rank calls this, and as often as the others. Without `rank`, `world_size`, `address` and `store`, the place
-    in the job is what the launcher has set (torchrun, mpirun, srun ...); without a launcher, the group has one rank.
-    See docs/configuration.md for the options, their environment variables and defaults.
+    Every rank calls this, and as often as the others. Without `rank`, `world_size`, `address` and
+    `store`, the place in the job is what the launcher has set (torchrun, mpirun, srun ...); without
+    a launcher, the group has one rank. See docs/configuration.md for the options, their environment
+    variables and defaults.
 
     Args:
         rank: This process's number, from 0.
         world_size: The number of processes.
-        store: A `torch.distributed` store, or an object with `set(key, value)` and `get(key, timeout)`. Every rank
-            passes one that reaches the same keys, not used for an earlier `init` under the same name.
+        store: A `torch.distributed` store, or an object with `set(key, value)` and
+            `get(key, timeout)`. Every rank passes one that reaches the same keys, not used for an
+            earlier `init` under the same name.
         address: Where to meet without a store, as `host:port`; rank 0 listens there.
         name: What errors call the group.
+        global_ranks: The ranks' numbers in the world, where the group is of some of its ranks;
+            errors give them.
         endpoint: An endpoint of one's own, in place of the one that the process's groups share.
         cancel: Ends the meeting from another thread.
         options: See `weft.config.Options`.
@@ -49,6 +57,8 @@ def init(
     settings = config.load(options)
     if store is not None and place.launcher == "none":
         raise ConfigError("store= without rank= and world_size=: give both, or start the process with a launcher")
+    if global_ranks is not None and len(global_ranks) != place.world_size:
+        raise ConfigError(f"global_ranks={list(global_ranks)}: expected {place.world_size} numbers, one for each rank")
     cancel = cancel or _weft.Cancellation()
     route_to = f"{place.host}:{place.port}" if place.host else None
     endpoint = endpoint or endpoints.shared(settings, place.rank, route_to)
@@ -64,7 +74,7 @@ def init(
     asked = settings.of(GroupOptions)
     if place.rank != 0:
         asked["profile"] = "none"  # every rank is given rank 0's
-    group_options = choice.native_options(asked, place.world_size)
+    group_options = selection.native_options(asked, place.world_size)
     native = _weft.Group.create(
         endpoint=endpoint,
         store=native_store,
@@ -73,6 +83,7 @@ def init(
         name=name,
         prefix=meeting,
         cancel=cancel,
+        global_ranks=None if global_ranks is None else list(global_ranks),
         **group_options,
     )
     group = Group(native)
@@ -80,4 +91,4 @@ def init(
         return group
     from weft.tuning import probe
 
-    return probe.probed(group, has_profile=choice.suits(group_options["profiles"], group.hosts, group.domains))
+    return probe.probed(group, has_profile=selection.suits(group_options["profiles"], group.hosts, group.domains))

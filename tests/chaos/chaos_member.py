@@ -1,4 +1,4 @@
-"""One rank of a trial: runs random collectives and messages until it fails, and says how it failed."""
+"""One rank of a trial: random collectives and messages until failure, and a report of the error."""
 
 import json
 import os
@@ -20,7 +20,7 @@ MESSAGE_ELEMENTS_MAX = 1 << 16
 
 
 @dataclass(frozen=True)
-class Member:
+class ChaosMember:
     """What a rank needs to know."""
 
     rank: int
@@ -33,8 +33,10 @@ class Member:
     """Whether it has a forked child that holds copies of everything the rank had open."""
 
 
-def live(member: Member, report: int, release: int) -> NoReturn:
-    """The life of a rank's process. Says things on `report`; after its failure it waits for the end of `release`."""
+def live(member: ChaosMember, report: int, release: int) -> NoReturn:
+    """The life of a rank's process. Says things on `report`; after its failure it waits for the end
+    of `release`.
+    """
     code = 1
     try:
         kernel.die_with_parent()
@@ -46,7 +48,7 @@ def live(member: Member, report: int, release: int) -> NoReturn:
         os._exit(code)
 
 
-def _live(member: Member, report: int, release: int) -> None:
+def _live(member: ChaosMember, report: int, release: int) -> None:
     group = weft.init(
         member.rank,
         member.ranks,

@@ -1,4 +1,4 @@
-"""One trial: a few ranks at work, one of them is killed or stopped, and the others must say so in time."""
+"""One trial: several ranks at work, one killed or stopped, and timely errors on the others."""
 
 import json
 import os
@@ -11,14 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos_member import Member, live
+from chaos_member import ChaosMember, live
 
 from weft.bench.launch import free_ports
 
 TRANSPORTS = ("shm", "tcp", "auto")
 START_DEADLINE_S = 30.0
 KILL_TIMEOUT_S = 20.0
-"""Operations' own deadline in trials that kill: far beyond the second in which `PeerLost` must come."""
+"""Operations' own deadline in trials that kill: far beyond the second in which `PeerLost` must
+come.
+"""
 STOP_TIMEOUT_S = 1.5
 NOTICE_S = 1.0
 """How late a survivor may notice."""
@@ -27,7 +29,7 @@ RUNNING_S_MAX = 0.1
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrialPlan:
     """A trial, drawn at random from its seed."""
 
     seed: int
@@ -39,11 +41,11 @@ class Plan:
     delay_s: float
 
     @staticmethod
-    def draw(seed: int, action: signal.Signals) -> "Plan":
+    def draw(seed: int, action: signal.Signals) -> "TrialPlan":
         """The trial of this seed."""
         source = random.Random(seed)
         ranks = source.randint(2, 4)
-        return Plan(
+        return TrialPlan(
             seed=seed,
             action=action,
             ranks=ranks,
@@ -61,12 +63,14 @@ class Plan:
 
 
 @dataclass
-class Outcome:
+class TrialOutcome:
     """What came of a trial."""
 
-    plan: Plan
+    plan: TrialPlan
     notices_s: list[float] = field(default_factory=list)
-    """How long after the deed (or after the deadline, where a rank was stopped) each survivor failed."""
+    """How long after the deed (or after the deadline, where a rank was stopped) each survivor
+    failed.
+    """
     complaints: list[str] = field(default_factory=list)
 
 
@@ -84,9 +88,9 @@ class _Process:
         return next((message for message in self.messages if message["event"] == event), None)
 
 
-def run(plan: Plan) -> Outcome:
+def run(plan: TrialPlan) -> TrialOutcome:
     """Carries out a trial. Whatever happens, nothing of it runs on afterwards."""
-    outcome = Outcome(plan)
+    outcome = TrialOutcome(plan)
     before = _leftovers()
     processes: list[_Process] = []
     port = free_ports(1)[0]
@@ -101,7 +105,7 @@ def run(plan: Plan) -> Outcome:
     return outcome
 
 
-def _carry_out(plan: Plan, processes: list[_Process], outcome: Outcome) -> None:
+def _carry_out(plan: TrialPlan, processes: list[_Process], outcome: TrialOutcome) -> None:
     if not _gather(processes, lambda p: p.message("ready") is not None, START_DEADLINE_S):
         outcome.complaints.append("not every rank started: " + _texts(processes))
         return
@@ -122,8 +126,10 @@ def _carry_out(plan: Plan, processes: list[_Process], outcome: Outcome) -> None:
         outcome.complaints.append(f"ranks {running} hang at their end")
 
 
-def _judge(plan: Plan, process: _Process, due: float, outcome: Outcome) -> None:
-    """A survivor of a kill must name the dead rank, one of a stop must time out; both within a second."""
+def _judge(plan: TrialPlan, process: _Process, due: float, outcome: TrialOutcome) -> None:
+    """A survivor of a kill must name the dead rank, one of a stop must time out; both within a
+    second.
+    """
     who = f"rank {process.rank}"
     failed = process.message("failed")
     if failed is None:
@@ -139,7 +145,7 @@ def _judge(plan: Plan, process: _Process, due: float, outcome: Outcome) -> None:
         outcome.complaints.append(f"{who} noticed {late_s:.2f} s late")
 
 
-def _start(plan: Plan, rank: int, port: int) -> _Process:
+def _start(plan: TrialPlan, rank: int, port: int) -> _Process:
     report_read, report_write = os.pipe()
     release_read, release_write = os.pipe()
     timeout_s = STOP_TIMEOUT_S if plan.action == signal.SIGSTOP else KILL_TIMEOUT_S
@@ -147,7 +153,7 @@ def _start(plan: Plan, rank: int, port: int) -> _Process:
     if pid == 0:
         os.close(report_read)
         os.close(release_write)
-        member = Member(rank, plan.ranks, port, plan.transport, timeout_s, plan.seed, plan.forks)
+        member = ChaosMember(rank, plan.ranks, port, plan.transport, timeout_s, plan.seed, plan.forks)
         live(member, report_write, release_read)
     os.close(report_write)
     os.close(release_read)
@@ -156,7 +162,7 @@ def _start(plan: Plan, rank: int, port: int) -> _Process:
 
 
 def _gather(processes: list[_Process], done: Callable[[_Process], bool], within_s: float) -> bool:
-    """Takes in what processes say until it is done for all of them; `False` if it is not in time."""
+    """Takes in what processes say until all of them are done; `False` if that is not in time."""
     deadline = time.monotonic() + within_s
     while True:
         for process in processes:

@@ -1,4 +1,4 @@
-"""Kills and stops ranks at random, many times, and counts what came of it. `make chaos` runs it."""
+"""The command of `make chaos`: trials with ranks killed or stopped at random, and a summary."""
 
 import argparse
 import signal
@@ -7,7 +7,7 @@ import sys
 import time
 
 import chaos_trial
-from chaos_trial import Outcome, Plan
+from chaos_trial import TrialOutcome, TrialPlan
 
 
 def main() -> int:
@@ -21,7 +21,7 @@ def main() -> int:
     actions = [signal.SIGKILL] * arguments.kills + [signal.SIGSTOP] * arguments.stops
     outcomes = []
     for index, action in enumerate(actions):
-        outcome = chaos_trial.run(Plan.draw(arguments.seed + index, action))
+        outcome = chaos_trial.run(TrialPlan.draw(arguments.seed + index, action))
         outcomes.append(outcome)
         for complaint in outcome.complaints:
             print(f"{outcome.plan}: {complaint}", flush=True)
@@ -32,7 +32,7 @@ def main() -> int:
     return 1 if any(outcome.complaints for outcome in outcomes) else 0
 
 
-def summary(action: signal.Signals, outcomes: list[Outcome]) -> str:
+def summary(action: signal.Signals, outcomes: list[TrialOutcome]) -> str:
     """The counts of one kind of trial."""
     if not outcomes:
         return f"{action.name}: no trials"

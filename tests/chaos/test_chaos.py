@@ -1,10 +1,10 @@
-"""A few of the trials that `make chaos` runs by the hundred."""
+"""A small sample of the trials of `make chaos`."""
 
 import signal
 
 import chaos_trial
 import pytest
-from chaos_trial import Plan
+from chaos_trial import TrialPlan
 
 KILLS = range(1000, 1012)
 STOPS = range(2000, 2003)
@@ -12,9 +12,9 @@ STOPS = range(2000, 2003)
 
 @pytest.mark.parametrize("seed", KILLS)
 def test_survivors_of_a_kill_name_the_dead_rank_within_a_second(seed: int) -> None:
-    assert chaos_trial.run(Plan.draw(seed, signal.SIGKILL)).complaints == []
+    assert chaos_trial.run(TrialPlan.draw(seed, signal.SIGKILL)).complaints == []
 
 
 @pytest.mark.parametrize("seed", STOPS)
 def test_ranks_that_wait_for_a_stopped_one_time_out(seed: int) -> None:
-    assert chaos_trial.run(Plan.draw(seed, signal.SIGSTOP)).complaints == []
+    assert chaos_trial.run(TrialPlan.draw(seed, signal.SIGSTOP)).complaints == []

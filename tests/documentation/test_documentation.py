@@ -1,8 +1,10 @@
-"""Every command and example of the documentation is run, and generated pages are current.
+"""Tests of the documentation: commands and examples, and currency of generated pages.
 
-- A `console` block's lines that begin with `$ ` are run by bash in the repository; each must succeed.
+- A `console` block's lines that begin with `$ ` are run by bash in the repository; each must
+succeed.
 - A `python` block is run as a program on two ranks.
-- A block behind the comment `<!-- not run: REASON -->` is not run; the make targets that it names must exist.
+- A block behind the comment `<!-- not run: REASON -->` is not run; the make targets that it names
+must exist.
 """
 
 import os
@@ -24,7 +26,7 @@ DEADLINE_S = 300
 
 
 @dataclass(frozen=True)
-class Block:
+class FencedBlock:
     """A fenced block of a page."""
 
     page: Path
@@ -41,13 +43,13 @@ class Block:
         return [line.removeprefix("$ ") for line in self.text.splitlines() if line.startswith("$ ")]
 
 
-def blocks() -> list[Block]:
+def blocks() -> list[FencedBlock]:
     found = []
     for page in PAGES:
         text = page.read_text()
         for match in BLOCK.finditer(text):
             line = text.count("\n", 0, match.start("kind")) + 1
-            found.append(Block(page, line, match["kind"], match["text"], match["skip"] is None))
+            found.append(FencedBlock(page, line, match["kind"], match["text"], match["skip"] is None))
     return found
 
 
@@ -58,7 +60,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("block", [b for b in blocks() if b.kind == "console" and b.runs], ids=str)
-def test_commands_succeed(block: Block) -> None:
+def test_commands_succeed(block: FencedBlock) -> None:
     assert block.commands, "a console block without a command"
     for command in block.commands:
         done = subprocess.run(
@@ -74,7 +76,7 @@ def test_commands_succeed(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", [b for b in blocks() if b.kind == "python" and b.runs], ids=str)
-def test_examples_run_on_two_ranks(block: Block, tmp_path: Path) -> None:
+def test_examples_run_on_two_ranks(block: FencedBlock, tmp_path: Path) -> None:
     program = tmp_path / "example.py"
     program.write_text(block.text)
     port = str(free_ports(1)[0])
@@ -106,7 +108,7 @@ def test_examples_run_on_two_ranks(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", [b for b in blocks() if not b.runs], ids=str)
-def test_make_targets_exist(block: Block) -> None:
+def test_make_targets_exist(block: FencedBlock) -> None:
     targets = re.findall(r"^\$? ?make ([a-z-]+)", block.text, re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text()
     for target in targets:

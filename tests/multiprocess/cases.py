@@ -1,4 +1,4 @@
-"""Random data for collective operations, and what their results must be: computed in higher precision, on one rank."""
+"""Random inputs of collectives, and reference results in higher precision on one rank."""
 
 import dataclasses
 import zlib
@@ -30,7 +30,7 @@ def operations(dtype):
 
 
 def random_array(rng, dtype, elements, op="sum"):
-    """Elements whose reductions over up to 16 ranks stay in range, where leaving it is not defined."""
+    """Elements whose reductions over up to 16 ranks stay in range, where overflow is undefined."""
     if dtype == BOOL:
         return rng.integers(0, 2, elements).astype(bool)
     if dtype in FLOATS:
@@ -82,7 +82,7 @@ def _reduced_exactly(stack, op, dtype, ranks):
 
 
 @dataclasses.dataclass
-class Guarded:
+class GuardedArray:
     """An array, and memory around it that must stay as it is."""
 
     whole: np.ndarray

@@ -1,4 +1,4 @@
-"""What ranks run whose steps others may take over."""
+"""Tasks of the tests of claimed steps."""
 
 import time
 
@@ -13,7 +13,9 @@ CHUNKS = 4
 
 
 def shared_slices(ranks: int) -> Schedule:
-    """Slice-reduce on symmetric memory. Every rank adds its share, then helps with the others' while it would wait."""
+    """Slice-reduce on symmetric memory. Every rank adds its share, then helps with the others'
+    while it would wait.
+    """
     builder = Builder("all-reduce", ranks, chunks=ranks * CHUNKS)
     for me in builder.programs:
         circle = [me.after(distance) for distance in range(ranks)]
@@ -25,7 +27,7 @@ def shared_slices(ranks: int) -> Schedule:
             by = [owner.after(distance) for distance in range(ranks)]
             for chunk in range(owner.rank * CHUNKS, (owner.rank + 1) * CHUNKS):
                 everybody = [program.output[chunk] for program in builder.programs]
-                me.reduce(everybody, everybody, last=True, claim=by)
+                me.reduce(everybody, everybody, final=True, claim=by)
             if owner is me:
                 for other in circle[1:]:
                     me.signal(other)
@@ -35,7 +37,9 @@ def shared_slices(ranks: int) -> Schedule:
 
 
 def sum_for(group, seconds):
-    """Adds by helped and by plain schedules, which must agree; how often, and how many steps were taken over."""
+    """Adds by helped and by plain schedules, which must agree; how often, and how many steps were
+    taken over.
+    """
     group.use_schedule("shared", shared_slices(group.size))
     arena = group.symmetric(ELEMENTS, np.float32)
     parts = np.random.default_rng(7).random((group.size, ELEMENTS), np.float32)

@@ -1,14 +1,14 @@
-"""What ranks run to check the collective operations: each task returns digests of results that all ranks share."""
+"""Tasks of the tests of collectives, with digests of results as return values."""
 
 import time
 
 import numpy as np
-from cases import DTYPES, FLOATS, Guarded, check_close, digest, operations, random_array, reduced
+from cases import DTYPES, FLOATS, GuardedArray, check_close, digest, operations, random_array, reduced
 
 import weft
 
 
-class Checker:
+class ResultChecker:
     """One rank's part in checking one collective, over element types, operations and counts."""
 
     def __init__(self, group, seed, how):
@@ -63,12 +63,12 @@ class Checker:
 
 
 def all_reduce(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype, op, count in check.reductions(counts):
         inputs = check.inputs(dtype, count, op)
         expected, bound = reduced(inputs, op)
-        mine = Guarded.holding(inputs[check.rank])
-        out = Guarded.poisoned(dtype, count)
+        mine = GuardedArray.holding(inputs[check.rank])
+        out = GuardedArray.poisoned(dtype, count)
         assert group.all_reduce(mine.array, op, out.array, **how) is out.array
         check.unchanged(mine, inputs[check.rank])
         check.expect(out, expected, bound)
@@ -79,13 +79,13 @@ def all_reduce(group, seed, counts, how):
 
 
 def reduce(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype, op, count in check.reductions(counts):
         inputs = check.inputs(dtype, count, op)
         expected, bound = reduced(inputs, op)
         root = check.root()
-        mine = Guarded.holding(inputs[check.rank])
-        out = Guarded.poisoned(dtype, count)
+        mine = GuardedArray.holding(inputs[check.rank])
+        out = GuardedArray.poisoned(dtype, count)
         result = group.reduce(mine.array, root, op, out.array if check.rank == root else None, **how)
         check.unchanged(mine, inputs[check.rank])
         if check.rank == root:
@@ -102,20 +102,20 @@ def reduce(group, seed, counts, how):
 
 
 def broadcast(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype, count in check.moves(counts):
         inputs = check.inputs(dtype, count)
-        mine = Guarded.holding(inputs[check.rank])
+        mine = GuardedArray.holding(inputs[check.rank])
         group.broadcast(mine.array, check.root(), **how)
         check.expect(mine, inputs[check.root()])
     return check.shared
 
 
 def all_gather_into(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype, count in check.moves(counts):
         inputs = check.inputs(dtype, count)
-        mine, out = Guarded.holding(inputs[check.rank]), Guarded.poisoned(dtype, count * check.size)
+        mine, out = GuardedArray.holding(inputs[check.rank]), GuardedArray.poisoned(dtype, count * check.size)
         group.all_gather_into(out.array, mine.array, **how)
         check.unchanged(mine, inputs[check.rank])
         check.expect(out, np.concatenate(inputs))
@@ -128,22 +128,22 @@ def all_gather_into(group, seed, counts, how):
 
 
 def all_gather_v(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype, count in check.moves(counts):
         blocks = check.uneven(count)
         inputs = check.inputs(dtype, blocks)
-        mine, out = Guarded.holding(inputs[check.rank]), Guarded.poisoned(dtype, sum(blocks))
+        mine, out = GuardedArray.holding(inputs[check.rank]), GuardedArray.poisoned(dtype, sum(blocks))
         group.all_gather_v(out.array, mine.array, blocks, **how)
         check.expect(out, np.concatenate(inputs))
     return check.shared
 
 
 def reduce_scatter(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype, op, count in check.reductions(counts):
         inputs = check.inputs(dtype, count * check.size, op)
         expected, bound = _part(*reduced(inputs, op), check.rank * count, count)
-        mine, out = Guarded.holding(inputs[check.rank]), Guarded.poisoned(dtype, count)
+        mine, out = GuardedArray.holding(inputs[check.rank]), GuardedArray.poisoned(dtype, count)
         group.reduce_scatter(out.array, mine.array, op, **how)
         check.unchanged(mine, inputs[check.rank])
         check.expect(out, expected, bound, shared=False)
@@ -154,13 +154,13 @@ def reduce_scatter(group, seed, counts, how):
 
 
 def reduce_scatter_v(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype, op, count in check.reductions(counts):
         blocks = check.uneven(count)
         inputs = check.inputs(dtype, sum(blocks), op)
         before = sum(blocks[: check.rank])
         expected, bound = _part(*reduced(inputs, op), before, blocks[check.rank])
-        mine, out = Guarded.holding(inputs[check.rank]), Guarded.poisoned(dtype, blocks[check.rank])
+        mine, out = GuardedArray.holding(inputs[check.rank]), GuardedArray.poisoned(dtype, blocks[check.rank])
         group.reduce_scatter_v(out.array, mine.array, blocks, op, **how)
         check.unchanged(mine, inputs[check.rank])
         check.expect(out, expected, bound, shared=False)
@@ -168,10 +168,10 @@ def reduce_scatter_v(group, seed, counts, how):
 
 
 def all_to_all(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype, count in check.moves(counts):
         inputs = check.inputs(dtype, count * check.size)
-        mine, out = Guarded.holding(inputs[check.rank]), Guarded.poisoned(dtype, count * check.size)
+        mine, out = GuardedArray.holding(inputs[check.rank]), GuardedArray.poisoned(dtype, count * check.size)
         group.all_to_all(out.array, mine.array, **how)
         check.unchanged(mine, inputs[check.rank])
         check.expect(out, np.concatenate([x[check.rank * count :][:count] for x in inputs]), shared=False)
@@ -179,15 +179,15 @@ def all_to_all(group, seed, counts, how):
 
 
 def all_to_all_v(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype, count in check.moves(counts):
         rng = np.random.default_rng([seed, check.case])
         pairs = rng.integers(0, count + 1, (check.size, check.size)) * rng.integers(0, 2, (check.size, check.size))
         inputs = check.inputs(dtype, [int(row.sum()) for row in pairs])
         starts = np.cumsum(pairs, axis=1) - pairs
         blocks = [x[starts[r, check.rank] :][: pairs[r, check.rank]] for r, x in enumerate(inputs)]
-        mine = Guarded.holding(inputs[check.rank])
-        out = Guarded.poisoned(dtype, int(pairs[:, check.rank].sum()))
+        mine = GuardedArray.holding(inputs[check.rank])
+        out = GuardedArray.poisoned(dtype, int(pairs[:, check.rank].sum()))
         group.all_to_all(out.array, mine.array, pairs[check.rank], pairs[:, check.rank], **how)
         check.unchanged(mine, inputs[check.rank])
         check.expect(out, np.concatenate(blocks), shared=False)
@@ -195,11 +195,11 @@ def all_to_all_v(group, seed, counts, how):
 
 
 def gather(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype, count in check.moves(counts):
         inputs = check.inputs(dtype, count)
         root = check.root()
-        mine, out = Guarded.holding(inputs[check.rank]), Guarded.poisoned(dtype, count * check.size)
+        mine, out = GuardedArray.holding(inputs[check.rank]), GuardedArray.poisoned(dtype, count * check.size)
         group.gather(mine.array, root, out.array if check.rank == root else None, **how)
         check.unchanged(mine, inputs[check.rank])
         if check.rank == root:
@@ -208,7 +208,7 @@ def gather(group, seed, counts, how):
 
 
 def gather_v(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype, count in check.moves(counts):
         blocks = check.uneven(count)
         inputs = check.inputs(dtype, count)
@@ -220,12 +220,12 @@ def gather_v(group, seed, counts, how):
 
 
 def scatter(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype, count in check.moves(counts):
         (whole, *_) = check.inputs(dtype, count * check.size)
         root = check.root()
-        mine = Guarded.holding(whole)
-        out = Guarded.poisoned(dtype, count)
+        mine = GuardedArray.holding(whole)
+        out = GuardedArray.poisoned(dtype, count)
         group.scatter(out.array, mine.array if check.rank == root else None, root, **how)
         check.unchanged(mine, whole)
         check.expect(out, whole[check.rank * count :][:count], shared=False)
@@ -233,12 +233,12 @@ def scatter(group, seed, counts, how):
 
 
 def scatter_v(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype, count in check.moves(counts):
         blocks = check.uneven(count)
         (whole, *_) = check.inputs(dtype, count * check.size)
         root = check.root()
-        out = Guarded.poisoned(dtype, blocks[check.rank])
+        out = GuardedArray.poisoned(dtype, blocks[check.rank])
         source = whole[: sum(blocks)] if check.rank == root else None
         group.scatter_v(out.array, source, blocks, root, **how)
         check.expect(out, whole[sum(blocks[: check.rank]) :][: blocks[check.rank]], shared=False)
@@ -246,13 +246,13 @@ def scatter_v(group, seed, counts, how):
 
 
 def premul_sum(group, seed, counts, how):
-    check = Checker(group, seed, how)
+    check = ResultChecker(group, seed, how)
     for dtype in FLOATS:
         for count in counts:
             inputs = check.inputs(dtype, count)
             scaled = np.stack([x.astype(np.longdouble) * (rank + 1) / 4 for rank, x in enumerate(inputs)])
             _, bound = reduced([np.abs(x) for x in inputs], "sum")
-            mine = Guarded.holding(inputs[check.rank])
+            mine = GuardedArray.holding(inputs[check.rank])
             group.all_reduce(mine.array, weft.PremulSum((check.rank + 1) / 4), **how)
             check.expect(mine, scaled.sum(axis=0), 2 * bound * check.size / 4 + bound)
     return check.shared

@@ -1,4 +1,4 @@
-"""What ranks run when something goes wrong."""
+"""Tasks of the tests of failures."""
 
 import threading
 import time
@@ -24,7 +24,9 @@ def reduce_until_it_fails(group):
 
 
 def stream_until_it_fails(group, elements):
-    """Rank 0 sends numbered messages to the last rank, the others wait; returns the error, and when it came."""
+    """Rank 0 sends numbered messages to the last rank, the others wait; returns the error, and when
+    it came.
+    """
     x = np.zeros(elements, np.int64)
     number, last = 0, group.size - 1
     try:
@@ -72,7 +74,9 @@ def abort_from_a_thread(group):
 
 
 def receive_less_than_is_sent(group):
-    """The sender and the receiver of messages of different lengths, and whom nobody asks; all go on afterwards."""
+    """The sender and the receiver of messages of different lengths, and whom nobody asks; all go on
+    afterwards.
+    """
     told = []
     for elements in (2, 100_000):
         try:
@@ -87,7 +91,7 @@ def receive_less_than_is_sent(group):
 
 
 def leave_after_a_message_that_does_not_fit(group):
-    """Rank 1 gives up over a message; rank 0 needs it afterwards, and is told why it is not there."""
+    """Rank 1 gives up over a message; rank 0 needs it later, and is told why it is gone."""
     if group.rank == 0:
         group.send(np.zeros(2), 1)
         try:

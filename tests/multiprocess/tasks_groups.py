@@ -1,4 +1,4 @@
-"""What ranks run to check messages, handles, sub-groups, memory of all kinds, and failures."""
+"""Tasks of the tests of messages, handles, sub-groups, kinds of memory, and failures."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What ranks run to check what they run by: forced, profiled, of one's own."""
+"""Tasks of the tests of algorithm selection: forced algorithms, profiles, user schedules."""
 
 from itertools import pairwise
 
@@ -48,7 +48,7 @@ def replayed(group, transport, address, path):
     again.close()
 
 
-def own_schedule(group):
+def user_schedule(group):
     """An all-reduce that sends everything to everybody, and one that forgets a rank."""
     good = everything_to_everybody(group.size)
     group.use_schedule("mine", good)
@@ -65,15 +65,17 @@ def own_schedule(group):
             raise AssertionError("it was not refused")
 
 
-def own_schedule_in_place(group):
-    """An all-reduce that adds into all ranks' arrays: forced, on symmetric memory, and told apart from the rest."""
+def user_schedule_in_place(group):
+    """An all-reduce that adds into all ranks' arrays: forced, on symmetric memory, and told apart
+    from the rest.
+    """
     ranks = group.size
     builder = Builder("all-reduce", ranks, chunks=ranks)
     for me in builder.programs:
         others = [me.after(distance) for distance in range(1, ranks)]
         shares = [rank.output[me.rank] for rank in builder.programs]
         meet(me, others)
-        me.reduce(shares, shares, last=True)
+        me.reduce(shares, shares, final=True)
         meet(me, others)
     options = {"schedules": {"mine": builder.build()}, "algorithm": {"all-reduce": "mine"}, "reproducible": True}
     if len(set(group.hosts)) > 1:
@@ -104,8 +106,10 @@ def meet(me, others):
         me.wait(other)
 
 
-def own_schedule_replayed(group, transport, address, path):
-    """A schedule that options bring is forced, and kept in the plan's file, which is all that the next group reads."""
+def user_schedule_replayed(group, transport, address, path):
+    """A schedule that options bring is forced, and kept in the plan's file, which is all that the
+    next group reads.
+    """
     mine = everything_to_everybody(group.size)
     options = {"schedules": {"mine": mine}, "algorithm": {"all-reduce": "mine"}}
     forced = group.new_group(range(group.size), **options)
@@ -127,7 +131,7 @@ def own_schedule_replayed(group, transport, address, path):
     again.close()
 
 
-def own_schedules_refused(group):
+def user_schedules_refused(group):
     """What is wrong with schedules that options bring, as every rank is told."""
     mine = everything_to_everybody(group.size)
     wrong = {
@@ -148,34 +152,36 @@ def own_schedules_refused(group):
 def everything_to_everybody(ranks):
     """Every rank's vector lands at every other."""
     builder = Builder("all-reduce", ranks=ranks, chunks=1)
-    inbox = builder.add_landing(width=1)
+    inbox = builder.add_receive_buffer(width=1)
     for me in builder.programs:
         for distance in range(1, ranks):
             peer = me.after(distance)
-            me.copy(peer.landing(inbox, me)[0], me.output[0])
+            me.copy(peer.receive_buffer(inbox, me)[0], me.output[0])
             me.signal(peer)
         for distance in range(1, ranks):
             me.wait(me.after(distance))
-        all_of_them = [p.output[0] if p is me else me.landing(inbox, p)[0] for p in builder.programs]
-        me.reduce(me.output[0], all_of_them, last=True)
+        all_of_them = [p.output[0] if p is me else me.receive_buffer(inbox, p)[0] for p in builder.programs]
+        me.reduce(me.output[0], all_of_them, final=True)
     return builder.build()
 
 
 def neighbours(step, ranks=3):
-    """Partial sums go round, the rank after this one, or before it, next; and the result goes round after them."""
+    """Partial sums go round, the rank after this one, or before it, next; and the result goes round
+    after them.
+    """
     builder = Builder("all-reduce", ranks=ranks, chunks=1)
-    inbox = builder.add_landing(width=1)
+    inbox = builder.add_receive_buffer(width=1)
     line = [builder.programs[0].after(step * place) for place in range(ranks)]
     for before, me in pairwise(line):
-        before.copy(me.landing(inbox, before)[0], before.output[0])
+        before.copy(me.receive_buffer(inbox, before)[0], before.output[0])
         before.signal(me)
         me.wait(before)
-        me.reduce(me.output[0], [me.landing(inbox, before)[0], me.output[0]], last=me is line[-1])
+        me.reduce(me.output[0], [me.receive_buffer(inbox, before)[0], me.output[0]], final=me is line[-1])
     for me, after in reversed(list(pairwise(line))):
-        after.copy(me.landing(inbox, after)[0], after.output[0])
+        after.copy(me.receive_buffer(inbox, after)[0], after.output[0])
         after.signal(me)
         me.wait(after)
-        me.copy(me.output[0], me.landing(inbox, after)[0])
+        me.copy(me.output[0], me.receive_buffer(inbox, after)[0])
     return builder.build()
 
 

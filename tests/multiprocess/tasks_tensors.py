@@ -1,4 +1,4 @@
-"""What ranks run to check tensors and stores of torch."""
+"""Tasks of the tests of tensors and stores of torch."""
 
 import numpy as np
 import torch

@@ -12,14 +12,14 @@ from tasks_plans import everything_to_everybody
 from weft.errors import ConfigError
 from weft.schedule import Builder
 from weft.tuning import tuner
-from weft.tuning.conductor import agree
+from weft.tuning.coordinator import agree
 from weft.tuning.probe import BUDGET_S
 from weft.tuning.probe import probe as make_profile
-from weft.tuning.profile import Row
+from weft.tuning.profile import ProfileRow
 
-_PATIENCE = 20
+_TIMEOUT = 20
 """Machines that run tests are busy."""
-PLAN = tuner.Plan(collectives=("all-reduce", "broadcast"), bytes_max=64 << 10, calibration_s=0.2, case_s=0.002)
+PLAN = tuner.TuningPlan(collectives=("all-reduce", "broadcast"), bytes_max=64 << 10, calibration_s=0.2, case_s=0.002)
 
 
 def agree_on_what_rank_0_says(group):
@@ -32,8 +32,8 @@ def tune(group):
     return tuned.profile.to_json(), [one.measured_s for one in tuned.chosen["all-reduce"]]
 
 
-def tune_own(group):
-    """Tuned with a schedule of the user's own, which is right, and with one that cannot be tried."""
+def tune_user_schedules(group):
+    """Tuned with a user schedule, which is right, and with one that cannot be tried."""
     everyone = range(group.size)
     tuned = tuner.tune(group.new_group(everyone, schedules={"mine": everything_to_everybody(group.size)}), PLAN)
     cannot = group.new_group(everyone, schedules={"theirs": from_1(group.size)})
@@ -49,21 +49,21 @@ def tune_own(group):
 def from_1(ranks):
     """A broadcast from rank 1."""
     builder = Builder("broadcast", ranks, root=1)
-    inbox = builder.add_landing(width=1)
+    inbox = builder.add_receive_buffer(width=1)
     root = builder.programs[1]
     for me in builder.programs:
         if me is not root:
-            root.copy(me.landing(inbox, root)[0], root.output[0])
+            root.copy(me.receive_buffer(inbox, root)[0], root.output[0])
             root.signal(me)
             me.wait(root)
-            me.copy(me.output[0], me.landing(inbox, root)[0])
+            me.copy(me.output[0], me.receive_buffer(inbox, root)[0])
     return builder.build()
 
 
 def run_by_profile(group, directory):
     """A group with a profile that names what no default would: its plans, and that it computes."""
     profile = tuner.Profile(
-        tuner.topology_of(group), {}, {"all-reduce": [Row(4096, "ring"), Row(None, "two-shot", 65536, 1)]}
+        tuner.topology_of(group), {}, {"all-reduce": [ProfileRow(4096, "ring"), ProfileRow(None, "two-shot", 65536, 1)]}
     )
     path = Path(directory, "profile.json")
     if group.rank == 0:
@@ -78,7 +78,9 @@ def run_by_profile(group, directory):
 
 
 def probe(group):
-    """The group that a probe makes: what its plans are, how long the probe took, and that it computes."""
+    """The group that a probe makes: what its plans are, how long the probe took, and that it
+    computes.
+    """
     group.barrier()
     begin = time.perf_counter()
     profile = make_profile(group)
@@ -89,4 +91,4 @@ def probe(group):
     names = [child.plan("all-reduce", size).name for size in (1 << 10, 64 << 10, 4 << 20)]
     why = child.plan("all-reduce", 64 << 10).why
     child.close()
-    return names, seconds <= _PATIENCE * BUDGET_S, set(values.tolist()), why
+    return names, seconds <= _TIMEOUT * BUDGET_S, set(values.tolist()), why

@@ -1,9 +1,9 @@
-"""Persistent worker processes, one per rank, that run tasks on a group.
+"""Worker groups: persistent processes, one per rank, for tasks on a group.
 
-A team is spawned once per number of ranks and transport, and kept for all tests that want such a one. Tasks are
-functions `task(group, ...)` of the modules `tasks_*.py`, sent by name over pipes. Every command has a deadline; when a
-team misses one, or a worker dies, the stacks of its workers go to stderr, all of them are killed, and the next test
-gets a new team.
+A team is spawned once per number of ranks and transport, and kept for all tests that want such a
+one. Tasks are functions `task(group, ...)` of the modules `tasks_*.py`, sent by name over pipes.
+Every command has a deadline; when a team misses one, or a worker dies, the stacks of its workers go
+to stderr, all of them are killed, and the next test gets a new team.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TeamFailure(AssertionError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Failure:
+class TaskFailure:
     """How a task failed on a rank."""
 
     kind: str
@@ -51,7 +51,7 @@ class Team:
         self._pipes: list[Connection] = []
         for _ in range(size):
             self._spawn(environment or {})
-        self._address = f"127.0.0.1:{free_ports(1)[0]}"
+        self._address = f"127.0.0.1:{free_port()}"
         self.command_each("join", [(rank, size, transport, self._address) for rank in range(size)])
 
     @property
@@ -66,14 +66,14 @@ class Team:
     def run(self, task: Callable[..., Any], *arguments: Any, deadline: float = DEADLINE_SECONDS) -> list[Any]:
         """What `task(group, *arguments)` returns on each rank. Any failure fails the test."""
         results = self.outcomes(task, *arguments, deadline=deadline)
-        failures = [(rank, r) for rank, r in enumerate(results) if isinstance(r, Failure)]
+        failures = [(rank, r) for rank, r in enumerate(results) if isinstance(r, TaskFailure)]
         if failures:
             self.kill()
             raise TeamFailure("\n".join(f"rank {rank}: {f.trace}" for rank, f in failures))
         return results
 
     def outcomes(self, task: Callable[..., Any], *arguments: Any, deadline: float = DEADLINE_SECONDS) -> list[Any]:
-        """As `run`, with a `Failure` in the place of the result of a rank that raised."""
+        """As `run`, with a `TaskFailure` in the place of the result of a rank that raised."""
         command = (task.__module__, task.__qualname__, arguments)
         return self.command_each("run", [command] * self.size, deadline)
 
@@ -162,7 +162,9 @@ class Team:
 
 
 class Teams:
-    """Teams by number of ranks and transport. At most one is alive, so that workers do not compete for cores."""
+    """Teams by number of ranks and transport. At most one is alive, so that workers do not compete
+    for cores.
+    """
 
     def __init__(self) -> None:
         self._key: tuple[int, str] | None = None
@@ -182,3 +184,8 @@ class Teams:
             team.stop()
         elif team is not None:
             team.kill()
+
+
+def free_port() -> int:
+    """A port on which nobody listens."""
+    return free_ports(1)[0]

@@ -1,4 +1,4 @@
-"""Steps that may be taken over: ranks that are stopped at any moment, and ranks that die as helpers or as owners."""
+"""Tests of claimed steps: ranks stopped at any moment, and death of helpers and owners."""
 
 import random
 import signal

@@ -1,4 +1,4 @@
-"""Every collective, for every element type and operation, against a reference; the same bits on all ranks."""
+"""Tests of all collectives, element types and operations: reference, bitwise equality of ranks."""
 
 import secrets
 

@@ -1,11 +1,11 @@
-"""What goes wrong is told as what it is, in time, on every rank that is left."""
+"""Tests of failures: the correct error, in time, on every surviving rank."""
 
 import signal
 import time
 
 import pytest
 import tasks_failures as tasks
-from team import Failure
+from team import TaskFailure
 
 on_every_transport = pytest.mark.parametrize("transport", ["shm", "tcp"])
 
@@ -67,7 +67,7 @@ def test_different_calls_are_told(broken):
     texts = [answer for answer in answers if isinstance(answer, str)]
     assert texts, answers
     assert any("5" in text and "6" in text for text in texts)
-    assert not any(isinstance(answer, Failure) and answer.kind == "Timeout" for answer in answers)
+    assert not any(isinstance(answer, TaskFailure) and answer.kind == "Timeout" for answer in answers)
 
 
 @on_every_transport

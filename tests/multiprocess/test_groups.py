@@ -1,4 +1,4 @@
-"""Messages, handles, sub-groups and memory of all kinds."""
+"""Tests of messages, handles, sub-groups and kinds of memory."""
 
 import pytest
 import tasks_groups as tasks

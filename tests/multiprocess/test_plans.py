@@ -1,4 +1,4 @@
-"""What ranks run by: forced, profiled, reproducible, of one's own; alike on all ranks."""
+"""Tests of algorithm selection on all ranks: forced, profiled, reproducible, user schedules."""
 
 import os
 import subprocess
@@ -39,13 +39,13 @@ def test_replayed(team, transport, tmp_path):
 @with_transports
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_own_schedule(team):
-    team.run(tasks.own_schedule)
+    team.run(tasks.user_schedule)
 
 
 @with_transports
 @pytest.mark.parametrize("ranks", [3])
-def test_own_schedule_in_place(team, transport):
-    told = team.run(tasks.own_schedule_in_place)
+def test_user_schedule_in_place(team, transport):
+    told = team.run(tasks.user_schedule_in_place)
     says = {"shm": "needs symmetric memory", "tcp": "needs symmetric memory and all ranks on one host"}
     assert all(says[transport] in refusal for refusal in told), told
 
@@ -53,13 +53,13 @@ def test_own_schedule_in_place(team, transport):
 @with_transports
 @pytest.mark.parametrize("ranks", [3])
 def test_own_schedule_replayed(team, transport, tmp_path):
-    team.run(tasks.own_schedule_replayed, transport, f"127.0.0.1:{free_port()}", str(tmp_path / "plan.json"))
+    team.run(tasks.user_schedule_replayed, transport, f"127.0.0.1:{free_port()}", str(tmp_path / "plan.json"))
 
 
 @with_transports
 @pytest.mark.parametrize("ranks", [3])
 def test_own_schedules_refused(team):
-    told = team.run(tasks.own_schedules_refused)
+    told = team.run(tasks.user_schedules_refused)
     assert told == [told[0]] * team.size
     expected = {
         "another number of ranks": "'mine' has 4 programs, but the group has 3 ranks",

@@ -1,4 +1,4 @@
-"""The tuner on running groups: all ranks agree, and a later group runs by what was chosen."""
+"""Tests of the tuner on running groups: agreement of ranks, and use of the profile later."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_rank_gets_the_same_profile(team):
 @on_every_transport
 @pytest.mark.parametrize("ranks", [2])
 def test_a_schedule_of_ones_own_is_tried_at_every_size(team):
-    outcomes = team.run(tasks.tune_own)
+    outcomes = team.run(tasks.tune_user_schedules)
     assert outcomes == [outcomes[0]] * team.size
     text, chosen, told = outcomes[0]
     assert all(algorithm == "mine" or "mine" in why for algorithm, why in chosen)
@@ -80,7 +80,7 @@ TUNE = [sys.executable, "-m", "weft.cli", "tune"]
     ("text", "says"),
     [
         (None, "cannot be read: No such file"),
-        ("collective all-reduce", 'the schedule "mine": line 1'),
+        ("format 2\ncollective all-reduce", 'the schedule "mine": line 2'),
         (everything_to_everybody(3).text, 'the schedule "mine" has 3 programs, but the group has 2 ranks'),
     ],
 )

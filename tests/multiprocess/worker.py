@@ -1,4 +1,4 @@
-"""What a worker process of a team runs: takes commands from a pipe until it closes."""
+"""Main loop of a worker process: commands from a pipe until it closes."""
 
 import ctypes
 import faulthandler
@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from team import Failure
+from team import TaskFailure
 
 import weft
 
@@ -33,7 +33,7 @@ class Worker:
         try:
             return getattr(self, verb)(*arguments)
         except BaseException as error:
-            return Failure(type(error).__name__, str(error), traceback.format_exc())
+            return TaskFailure(type(error).__name__, str(error), traceback.format_exc())
 
 
 def main():

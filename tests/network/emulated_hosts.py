@@ -1,4 +1,4 @@
-"""Running commands on emulated hosts, for the tests."""
+"""Test helpers for the execution of commands on emulated hosts."""
 
 import os
 import subprocess
@@ -17,7 +17,9 @@ def hosts_command(*options: str, command: Sequence[str]) -> list[str]:
 def run_hosts(
     *options: str, command: Sequence[str], deadline_s: float = DEADLINE_S
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `command` on emulated hosts. Past the deadline the launcher is killed, and the hosts with it."""
+    """Runs `command` on emulated hosts. Past the deadline the launcher is killed, and the hosts
+    with it.
+    """
     return subprocess.run(
         hosts_command(*options, command=command),
         capture_output=True,

@@ -1,4 +1,4 @@
-"""`weft hosts`: what a command finds on an emulated host, and that nothing is left behind."""
+"""Tests of `weft hosts`: environment of a command on an emulated host, and complete cleanup."""
 
 import signal
 import subprocess
@@ -94,7 +94,8 @@ def test_line_has_its_rate(hosts: int, gbps: float) -> None:
     done = run_hosts("--hosts", str(hosts), "--gbps", str(gbps), command=python(script))
     assert done.returncode == 0, done.stderr
     mbps = float(printed(done)[0][0])
-    # Headers take 5 %; a machine that is busy with other things may be slower, never faster than the line.
+    # Headers take 5 %; a machine that is busy with other things may be slower, never faster than
+    # the line.
     assert 0.5 * gbps * 1000 < mbps < 1.0 * gbps * 1000
 
 

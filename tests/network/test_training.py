@@ -1,4 +1,4 @@
-"""Training between emulated hosts: the demo's script, as `weft hosts` starts it."""
+"""Test of training between emulated hosts: the demo's script under `weft hosts`."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ from weft import demo
 
 SCRIPT = Path(demo.__file__).with_name("train_digits.py")
 
-# Runs the script given as argument, which ends by leaving the process group, and says just before that which shared
-# memory of weft is mapped.
+# Runs the script given as argument, which ends by leaving the process group, and says just before
+# that which shared memory of weft is mapped.
 RUN_AND_REPORT = """
 import json, re, runpy, sys
 import torch.distributed as dist

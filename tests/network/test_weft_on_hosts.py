@@ -1,4 +1,4 @@
-"""weft between emulated hosts: what is connected how, and what happens when a host or a line is lost."""
+"""Tests of weft between emulated hosts: transports, and loss of a host or a link."""
 
 import json
 import os
@@ -67,7 +67,7 @@ except weft.PeerLost as error:
 
 
 def test_host_that_dies_is_named_by_all_others() -> None:
-    with Launcher("--hosts", "3", "--ranks-per-host", "2", command=python(UNTIL_FAILURE)) as launcher:
+    with HostLauncher("--hosts", "3", "--ranks-per-host", "2", command=python(UNTIL_FAILURE)) as launcher:
         launcher.wait_for_lines(6)
         died = time.monotonic()
         os.kill(launcher.host_pids()[1], signal.SIGKILL)
@@ -79,7 +79,7 @@ def test_host_that_dies_is_named_by_all_others() -> None:
 
 
 def test_host_whose_line_is_cut_is_lost_after_the_peer_timeout() -> None:
-    with Launcher("--hosts", "3", command=python(UNTIL_FAILURE)) as launcher:
+    with HostLauncher("--hosts", "3", command=python(UNTIL_FAILURE)) as launcher:
         launcher.wait_for_lines(3)
         cut = time.monotonic()
         launcher.on_switch("ip", "link", "set", "port2", "down")
@@ -93,7 +93,7 @@ def test_host_whose_line_is_cut_is_lost_after_the_peer_timeout() -> None:
 def test_line_that_is_cut_for_a_moment_is_nobodys_loss() -> None:
     script = UNTIL_FAILURE.replace("while True", "for _ in range(300)").replace("peer_timeout=2", "peer_timeout=8")
     script += "\nprint(json.dumps({'lost': None, 'at': time.monotonic()}))\ngroup.close()\n"
-    with Launcher("--hosts", "2", "--gbps", "1", command=python(script)) as launcher:
+    with HostLauncher("--hosts", "2", "--gbps", "1", command=python(script)) as launcher:
         launcher.wait_for_lines(2)
         launcher.on_switch("ip", "link", "set", "port1", "down")
         time.sleep(0.5)  # the length of the cut, not a wait for anything
@@ -101,7 +101,7 @@ def test_line_that_is_cut_for_a_moment_is_nobodys_loss() -> None:
         assert [report["lost"] for report in launcher.failures(2)] == [None, None]
 
 
-class Launcher:
+class HostLauncher:
     """`weft hosts` at work, killed at the end of the block."""
 
     def __init__(self, *options: str, command: list[str]) -> None:
@@ -109,7 +109,7 @@ class Launcher:
             hosts_command(*options, command=command), stdout=subprocess.PIPE, stderr=sys.stderr, text=True
         )
 
-    def __enter__(self) -> "Launcher":
+    def __enter__(self) -> "HostLauncher":
         return self
 
     def __exit__(self, *_: object) -> None:

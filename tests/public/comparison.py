@@ -1,4 +1,4 @@
-"""Compares what came of a suite with weft and with Gloo."""
+"""Comparison of a suite's outcomes with weft and with Gloo."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from outcomes import FAILED, PASSED, SKIPPED, TIMEOUT, Outcome
+from outcomes import FAILED, PASSED, SKIPPED, TIMEOUT, TestOutcome
 
 REASONS = Path(__file__).with_name("reasons.toml")
 _BAD = (FAILED, TIMEOUT)
@@ -25,8 +25,8 @@ class Difference:
 
 
 @dataclasses.dataclass(frozen=True)
-class Compared:
-    """The counts and differences of one suite. Only tests that make a group with the backend count."""
+class ComparedSuite:
+    """Counts and differences of one suite. Only tests that make a group with the backend count."""
 
     name: str
     what: str
@@ -36,7 +36,9 @@ class Compared:
     passed_gloo: int
     failed_both: int
     failed_early: int
-    """How many tests, or modules at their import, failed with weft before they made a group; they do not count."""
+    """How many tests, or modules at their import, failed with weft before they made a group; they
+    do not count.
+    """
     only_weft_fails: list[Difference]
     only_gloo_fails: list[str]
 
@@ -55,14 +57,14 @@ class Compared:
         return "\n".join(lines)
 
 
-def compare(name: str, what: str, weft: Sequence[Outcome], gloo: Sequence[Outcome]) -> Compared:
+def compare(name: str, what: str, weft: Sequence[TestOutcome], gloo: Sequence[TestOutcome]) -> ComparedSuite:
     """Joins the rows of both backends by the tests' names."""
     with_weft, with_gloo = ({row.test: row for row in rows} for rows in (weft, gloo))
     ran = [test for test in with_weft | with_gloo if _ran(test, with_weft, with_gloo)]
     bad_weft = [test for test in ran if _status(with_weft, test) in _BAD]
     bad_gloo = [test for test in ran if _status(with_gloo, test) in _BAD]
     reasons = _reasons(name)
-    return Compared(
+    return ComparedSuite(
         name,
         what,
         len(ran),
@@ -75,7 +77,7 @@ def compare(name: str, what: str, weft: Sequence[Outcome], gloo: Sequence[Outcom
     )
 
 
-def record(compared: Sequence[Compared], file: Path) -> None:
+def record(compared: Sequence[ComparedSuite], file: Path) -> None:
     """Puts results into the file, in place of earlier ones of the same suites."""
     before = json.loads(file.read_text()) if file.exists() else []
     after = {suite["name"]: suite for suite in before}
@@ -83,12 +85,12 @@ def record(compared: Sequence[Compared], file: Path) -> None:
     file.write_text(json.dumps(list(after.values()), indent=2) + "\n")
 
 
-def _ran(test: str, weft: dict[str, Outcome], gloo: dict[str, Outcome]) -> bool:
+def _ran(test: str, weft: dict[str, TestOutcome], gloo: dict[str, TestOutcome]) -> bool:
     rows = [rows[test] for rows in (weft, gloo) if test in rows]
     return any(row.groups for row in rows) and any(row.status != SKIPPED for row in rows)
 
 
-def _status(rows: dict[str, Outcome], test: str) -> str:
+def _status(rows: dict[str, TestOutcome], test: str) -> str:
     return rows[test].status if test in rows else SKIPPED
 
 

@@ -1,4 +1,4 @@
-"""How suites run: unittest modules, scripts under torchrun, pytest under xdist."""
+"""Runners by kind of suite: unittest modules, scripts under torchrun, pytest under xdist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from outcomes import FAILED, PASSED, SKIPPED, TIMEOUT, Outcome
+from outcomes import FAILED, PASSED, SKIPPED, TIMEOUT, TestOutcome
 from substitute import weft_as_gloo
 
 HERE = Path(__file__).parent
@@ -24,7 +24,7 @@ PYTEST_RANKS = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class SuiteRun:
     """One run of a suite with one backend."""
 
     backend: str
@@ -48,10 +48,10 @@ class Run:
         }
 
 
-def unit_tests(modules: Sequence[str], checkout: Path | None = None) -> Callable[[Run], list[Outcome]]:
+def unit_tests(modules: Sequence[str], checkout: Path | None = None) -> Callable[[SuiteRun], list[TestOutcome]]:
     """Runs the tests of some modules, which may be in a checkout, by unit_tests.py."""
 
-    def run(run: Run) -> list[Outcome]:
+    def run(run: SuiteRun) -> list[TestOutcome]:
         results = run.directory / "rows.jsonl"
         results.unlink(missing_ok=True)
         command = [sys.executable, str(HERE / "unit_tests.py"), *modules, f"--results={results}"]
@@ -65,25 +65,25 @@ def unit_tests(modules: Sequence[str], checkout: Path | None = None) -> Callable
         )
         _, text = _output(command, environment, None, run.directory / "log")
         if not results.exists():
-            return [Outcome(modules[0], FAILED, text, 0, 0.0)]
-        return [Outcome(**json.loads(line)) for line in results.read_text().splitlines()]
+            return [TestOutcome(modules[0], FAILED, text, 0, 0.0)]
+        return [TestOutcome(**json.loads(line)) for line in results.read_text().splitlines()]
 
     return run
 
 
-def scripts(modules: Sequence[str]) -> Callable[[Run], list[Outcome]]:
+def scripts(modules: Sequence[str]) -> Callable[[SuiteRun], list[TestOutcome]]:
     """Runs each module as a script on some ranks: it fails if a rank does."""
 
-    def run(run: Run) -> list[Outcome]:
+    def run(run: SuiteRun) -> list[TestOutcome]:
         return [_script(module, run) for module in modules if re.search(run.only, module)]
 
     return run
 
 
-def pytest_each(checkout: Path, tests: str) -> Callable[[Run], list[Outcome]]:
+def pytest_each(checkout: Path, tests: str) -> Callable[[SuiteRun], list[TestOutcome]]:
     """Runs the tests marked `distributed` on every worker of pytest-xdist, which are the ranks."""
 
-    def run(run: Run) -> list[Outcome]:
+    def run(run: SuiteRun) -> list[TestOutcome]:
         report = run.directory / "report.xml"
         report.unlink(missing_ok=True)
         count = run.directory / "count"
@@ -96,13 +96,13 @@ def pytest_each(checkout: Path, tests: str) -> Callable[[Run], list[Outcome]]:
         environment = run.environment(WORLD_SIZE=str(PYTEST_RANKS), CUDA_VISIBLE_DEVICES="", PYTHONPATH=str(checkout))
         _, text = _output(command, environment, 60 * run.limit, run.directory / "log", checkout)
         if not report.exists():
-            return [Outcome(tests, FAILED, text, count.stat().st_size, time.monotonic() - began)]
+            return [TestOutcome(tests, FAILED, text, count.stat().st_size, time.monotonic() - began)]
         return list(_of_report(report, count.stat().st_size))
 
     return run
 
 
-def _script(module: str, run: Run) -> Outcome:
+def _script(module: str, run: SuiteRun) -> TestOutcome:
     count = run.directory / "count"
     count.write_bytes(b"")
     began = time.monotonic()
@@ -111,12 +111,12 @@ def _script(module: str, run: Run) -> Outcome:
     status, text = _output([*command, "-m", module], environment, run.limit, run.directory / f"{module}.log")
     verdict = {None: TIMEOUT, 0: PASSED}.get(status, FAILED)
     detail = "" if verdict == PASSED else text
-    return Outcome(module, verdict, detail, count.stat().st_size, round(time.monotonic() - began, 2))
+    return TestOutcome(module, verdict, detail, count.stat().st_size, round(time.monotonic() - began, 2))
 
 
-def _of_report(report: Path, groups: int) -> list[Outcome]:
+def _of_report(report: Path, groups: int) -> list[TestOutcome]:
     """One outcome per test: of the ranks' reports of it, the worst."""
-    worst: dict[str, Outcome] = {}
+    worst: dict[str, TestOutcome] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         name = f"{case.get('classname')}.{case.get('name')}"
         status, detail = PASSED, ""
@@ -126,7 +126,7 @@ def _of_report(report: Path, groups: int) -> list[Outcome]:
                 status, detail = meaning, f"{element.get('message')}\n{element.text}"[-_KEPT_CHARACTERS:]
         before = worst.get(name)
         if before is None or _SEVERITY[status] > _SEVERITY[before.status]:
-            worst[name] = Outcome(name, status, detail, groups, round(float(case.get("time", 0)), 2))
+            worst[name] = TestOutcome(name, status, detail, groups, round(float(case.get("time", 0)), 2))
     return list(worst.values())
 
 
@@ -136,7 +136,9 @@ _SEVERITY = {SKIPPED: 0, PASSED: 1, FAILED: 2}
 def _output(
     command: Sequence[str], environment: dict[str, str], limit: float | None, log: Path, directory: Path | None = None
 ) -> tuple[int | None, str]:
-    """The exit status, None after the time limit, and what was printed. Ends everything that was started."""
+    """The exit status, None after the time limit, and what was printed. Ends everything that was
+    started.
+    """
     with log.open("w") as output:
         process = subprocess.Popen(
             command, env=environment, cwd=directory, stdout=output, stderr=output, start_new_session=True
@@ -153,7 +155,9 @@ def _output(
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """Asks politely, because torchrun then ends its workers, which no signal to its process group reaches."""
+    """Asks politely, because torchrun then ends its workers, which no signal to its process group
+    reaches.
+    """
     process.send_signal(signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(40)

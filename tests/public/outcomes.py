@@ -1,4 +1,4 @@
-"""What came of a test."""
+"""Outcome of a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIMEOUT = "timeout"
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class TestOutcome:
     """One run of a test with one backend."""
 
     test: str

@@ -1,8 +1,8 @@
-"""Runs public suites of tests with weft in Gloo's place, and with Gloo, and tells the differences.
+"""Runner of public test suites with weft in place of Gloo and with Gloo, and their differences.
 
-`make test-public-suites` runs it. With TORCH_TESTS (the directory `test` of torch's repository) or IGNITE (ignite's
-repository) in the environment, it runs these suites too. It fails if a test fails only with weft and reasons.toml has
-no reason for it.
+`make test-public-suites` runs it. With TORCH_TESTS (the directory `test` of torch's repository) or
+IGNITE (ignite's repository) in the environment, it runs these suites too. It fails if a test fails
+only with weft and reasons.toml has no reason for it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import comparison
 import suites
-from kinds import Run
-from outcomes import Outcome
+from kinds import SuiteRun
+from outcomes import TestOutcome
 
 RECORDED = Path(__file__).parents[2] / "tools" / "pages" / "torch_suites.json"
 BACKENDS = ("weft", "gloo")
@@ -53,18 +53,18 @@ def there() -> list[suites.Suite]:
     return found
 
 
-def run(suite: suites.Suite, arguments: argparse.Namespace) -> comparison.Compared:
+def run(suite: suites.Suite, arguments: argparse.Namespace) -> comparison.ComparedSuite:
     """Runs a suite with both backends, and says what came of it."""
-    rows: dict[str, list[Outcome]] = {}
+    rows: dict[str, list[TestOutcome]] = {}
     for backend in BACKENDS:
         directory = (arguments.directory / suite.name / backend).resolve()
         file = directory / "rows.json"
         if arguments.again:
-            rows[backend] = [Outcome(**row) for row in json.loads(file.read_text())]
+            rows[backend] = [TestOutcome(**row) for row in json.loads(file.read_text())]
             continue
         directory.mkdir(parents=True, exist_ok=True)
         print(f"{suite.name}: running with {backend}", flush=True)
-        rows[backend] = suite.run(Run(backend, directory, arguments.only, arguments.limit))
+        rows[backend] = suite.run(SuiteRun(backend, directory, arguments.only, arguments.limit))
         file.write_text(json.dumps([row.as_row() for row in rows[backend]], indent=1))
     compared = comparison.compare(suite.name, suite.what, rows["weft"], rows["gloo"])
     print(compared.report(), flush=True)

@@ -1,4 +1,4 @@
-"""The public suites of tests that can run on a torch.distributed backend for CPUs."""
+"""Public test suites for CPU backends of torch.distributed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from importlib import metadata
 from pathlib import Path
 
 import kinds
-from outcomes import Outcome
+from outcomes import TestOutcome
 
-_Run = Callable[[kinds.Run], list[Outcome]]
+_Run = Callable[[kinds.SuiteRun], list[TestOutcome]]
 
 
 @dataclasses.dataclass(frozen=True)

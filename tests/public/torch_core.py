@@ -1,4 +1,4 @@
-"""torch's core suite of torch.distributed, which ships inside torch without the class that runs it."""
+"""torch's core suite of torch.distributed, with the test class missing from the package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from substitute.weft_as_gloo import INSTEAD_OF_GLOO
 from torch.testing._internal.distributed import distributed_test
 
 if os.environ[INSTEAD_OF_GLOO] != "gloo":
-    # The suite expects the profiler to show events named "gloo:..." from the backends of these lists only.
+    # The suite expects the profiler to show events named "gloo:..." from the backends of these
+    # lists only.
     distributed_test.PROFILING_SUPPORTED_BACKENDS.remove("gloo")
     distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.remove("gloo")
 

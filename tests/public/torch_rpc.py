@@ -1,4 +1,4 @@
-"""DDP within torch.distributed.rpc's autograd: ships inside torch without the class that runs it."""
+"""torch's DDP suite under distributed autograd, with the classes missing from the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the unittest tests of some modules, each test in a process of its own: the part of run.py that imports torch."""
+"""Runner of unittest modules, one process per test: the part of run.py that imports torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch.multiprocessing
-from outcomes import FAILED, PASSED, SKIPPED, TIMEOUT, Outcome
+from outcomes import FAILED, PASSED, SKIPPED, TIMEOUT, TestOutcome
 from substitute.weft_as_gloo import COUNT
 from torch.testing._internal.common_distributed import MultiProcessTestCase
 
@@ -44,11 +44,11 @@ def main() -> None:
                 os._exit(0)
             _, status = os.waitpid(process, 0)
             if status:
-                ended = Outcome(f"{module} (ended)", FAILED, f"the process ended with status {status}", 0, 0.0)
+                ended = TestOutcome(f"{module} (ended)", FAILED, f"the process ended with status {status}", 0, 0.0)
                 print(json.dumps(ended.as_row()), file=results, flush=True)
 
 
-def outcomes(module: str, only: str, limit: float) -> Iterator[Outcome]:
+def outcomes(module: str, only: str, limit: float) -> Iterator[TestOutcome]:
     """Runs the tests of a module; one failure if it cannot be imported."""
     try:
         specification = importlib.util.find_spec(module)
@@ -57,7 +57,7 @@ def outcomes(module: str, only: str, limit: float) -> Iterator[Outcome]:
         found = [test for test in tests(importlib.import_module(module)) if re.search(only, test.id())]
     except BaseException as error:
         skipped = isinstance(error, unittest.SkipTest | SystemExit)
-        yield Outcome(f"{module} (import)", SKIPPED if skipped else FAILED, traceback.format_exc()[-6000:], 0, 0.0)
+        yield TestOutcome(f"{module} (import)", SKIPPED if skipped else FAILED, traceback.format_exc()[-6000:], 0, 0.0)
         return
     for test in found:
         yield run_alone(test, limit)
@@ -74,7 +74,7 @@ def tests(module: ModuleType) -> Iterator[unittest.TestCase]:
             pending = [*item, *pending]
 
 
-def run_alone(test: unittest.TestCase, limit: float) -> Outcome:
+def run_alone(test: unittest.TestCase, limit: float) -> TestOutcome:
     """Runs a test in a forked process, and ends all that it started."""
     with tempfile.TemporaryDirectory(prefix="weft-public-") as directory:
         began = time.monotonic()
@@ -93,7 +93,7 @@ def run_alone(test: unittest.TestCase, limit: float) -> Outcome:
             status, detail = json.loads(verdict.read_text())
         if status in (FAILED, TIMEOUT):
             detail = f"{detail}\n{log.read_text(errors='replace')[-6000:]}"
-        return Outcome(test.id(), status, detail.strip(), count.stat().st_size, round(time.monotonic() - began, 2))
+        return TestOutcome(test.id(), status, detail.strip(), count.stat().st_size, round(time.monotonic() - began, 2))
 
 
 def _run_here(test: unittest.TestCase, count: Path, verdict: Path, log: Path) -> None:

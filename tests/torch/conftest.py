@@ -1,4 +1,4 @@
-"""Ranks for the tests of the torch backend: processes that stay, so that torch is imported once."""
+"""Fixtures of the torch backend's tests: persistent ranks, for a single import of torch."""
 
 from __future__ import annotations
 

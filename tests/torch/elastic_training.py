@@ -1,4 +1,4 @@
-"""What torchrun starts in the test of elastic restarts: one rank is killed once, and training goes on from a file."""
+"""Training script of the elastic restart test: one rank killed once, restart from a checkpoint."""
 
 from __future__ import annotations
 

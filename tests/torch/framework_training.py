@@ -1,4 +1,4 @@
-"""What torchrun starts in the tests of training frameworks: each trains one small network over weft."""
+"""Training scripts of the framework tests: one small network over weft for each framework."""
 
 from __future__ import annotations
 

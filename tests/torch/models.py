@@ -1,4 +1,4 @@
-"""The networks with which backends are compared."""
+"""Networks for the comparison of backends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weft.torch.SyncBatchNorm` on several ranks against torch's BatchNorm on all ranks' samples in one process."""
+"""Tests of `weft.torch.SyncBatchNorm` against torch's BatchNorm on all samples in one process."""
 
 from __future__ import annotations
 

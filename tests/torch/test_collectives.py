@@ -1,4 +1,4 @@
-"""Every collective operation through torch.distributed, against what it should give."""
+"""Tests of every collective through torch.distributed against expected results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ OPERATIONS = {
 
 
 def values(rank: int, length: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """What a rank contributes: small whole numbers, so that every order of summation gives the same."""
+    """What a rank contributes: small whole numbers, so that every order of summation gives the
+    same.
+    """
     return ((torch.arange(length) * (rank + 3)) % 4 + 1).to(dtype)
 
 

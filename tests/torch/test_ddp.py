@@ -1,4 +1,4 @@
-"""DistributedDataParallel over weft, against the same over Gloo."""
+"""Tests of DistributedDataParallel over weft against Gloo."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ def hook_job(rank: int, size: int, hook: str, static_graph: bool) -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     torch.manual_seed(1)
-    # Several buckets: PowerSGD's callbacks start operations, which must come in the same order on every rank.
+    # Several buckets: PowerSGD's callbacks start operations, which must come in the same order on
+    # every rank.
     model = DistributedDataParallel(MODELS["mlp"](), bucket_cap_mb=0.02, static_graph=static_graph)
     if hook == "powersgd":
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=3)
@@ -116,7 +117,9 @@ def hook_job(rank: int, size: int, hook: str, static_graph: bool) -> None:
 
 
 def loader_job(_rank: int, size: int) -> None:
-    """Data is loaded by forked processes, which leave the group alone; also when they end while it works."""
+    """Data is loaded by forked processes, which leave the group alone; also when they end while it
+    works.
+    """
     multiprocessing.current_process()._config["daemon"] = False  # daemons may not have children
     data = torch.utils.data.TensorDataset(torch.arange(64.0).view(64, 1))
     sampler = torch.utils.data.DistributedSampler(data, shuffle=False)

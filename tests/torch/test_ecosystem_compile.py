@@ -1,4 +1,4 @@
-"""Functional collectives, torch.compile over them, the profiler's names, and TORCH_DISTRIBUTED_DEBUG."""
+"""Tests of functional collectives, torch.compile, profiler names and TORCH_DISTRIBUTED_DEBUG."""
 
 from __future__ import annotations
 
@@ -145,7 +145,9 @@ def profiler_job(rank: int, size: int) -> None:
 
 
 def detailed_group(size: int) -> dist.ProcessGroup:
-    """A group as under TORCH_DISTRIBUTED_DEBUG=DETAIL, where torch checks every call with a group of Gloo's."""
+    """A group as under TORCH_DISTRIBUTED_DEBUG=DETAIL, where torch checks every call with a group
+    of Gloo's.
+    """
     level = dist.get_debug_level()
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     try:

@@ -1,4 +1,4 @@
-"""What DDP users combine it with: every option, on weft and on Gloo from the same seeds."""
+"""Tests of DDP options and extensions, on weft and on Gloo from the same seeds."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def test_ddp_mixed_precision_is_refused_by_torch(workers) -> None:
 
 
 def compared_job(rank: int, size: int, scenario: str) -> None:
-    """Trains over weft and over Gloo: the same parameters on all ranks, and as Gloo's up to rounding."""
+    """Trains over weft and over Gloo: the same parameters on all ranks, and as Gloo's up to
+    rounding.
+    """
     everybody = list(range(size))
     ours = SCENARIOS[scenario](rank, dist.group.WORLD)
     theirs = SCENARIOS[scenario](rank, dist.new_group(everybody, backend="gloo"))
@@ -185,7 +187,8 @@ def compression(name: str) -> Callable[[int, dist.ProcessGroup], dict[str, Tenso
 def power_sgd(rank: int, group: dist.ProcessGroup) -> dict[str, Tensor]:
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
-    # One bucket, for Gloo: it depends on chance in which order the callbacks of several buckets start operations.
+    # One bucket, for Gloo: it depends on chance in which order the callbacks of several buckets
+    # start operations.
     model = wrapped(group)
     state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=2, start_powerSGD_iter=2)
     model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)

@@ -1,4 +1,4 @@
-"""torchrun restarts a job of which a rank was killed, and training completes."""
+"""Test of an elastic restart by torchrun after the death of a rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lightning, Accelerate and Transformers' Trainer train a small network over weft: `make test-ecosystem`."""
+"""Tests of Lightning, Accelerate and Transformers' Trainer over weft: `make test-ecosystem`."""
 
 from __future__ import annotations
 

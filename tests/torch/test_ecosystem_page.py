@@ -1,4 +1,4 @@
-"""docs/torch.md is current, and its table and the tests belong together."""
+"""Tests of docs/torch.md: currency, and agreement of its table with the tests."""
 
 from __future__ import annotations
 

@@ -139,7 +139,9 @@ def fully_shard_mixed_job(rank: int, size: int) -> None:
 
 
 def operations_of(group: dist.ProcessGroup) -> tuple[int, int]:
-    """How many operations of the group ran on symmetric memory as such, and how many there were in all."""
+    """How many operations of the group ran on symmetric memory as such, and how many there were in
+    all.
+    """
     return weft.torch.symmetric_operations(group), group._get_sequence_number_for_group()
 
 
@@ -151,7 +153,9 @@ def wide_network() -> nn.Module:
 
 
 def train_wide(rank: int, symmetric: bool, mesh: DeviceMesh, **options: object) -> tuple[list[Tensor], nn.Module]:
-    """Losses of some steps, of which the last accumulates the gradients of two passes; and the model."""
+    """Losses of some steps, of which the last accumulates the gradients of two passes; and the
+    model.
+    """
     from torch.distributed.fsdp import FSDPModule, fully_shard
 
     model = wide_network()
@@ -176,7 +180,9 @@ def train_wide(rank: int, symmetric: bool, mesh: DeviceMesh, **options: object) 
 
 
 def check_same_training(rank: int, mesh: DeviceMesh, shards: dist.ProcessGroup, **options: object) -> None:
-    """Trains with and without symmetric memory: every operation takes its path, and all results have the same bits."""
+    """Trains with and without symmetric memory: every operation takes its path, and all results
+    have the same bits.
+    """
     losses, model = train_wide(rank, False, mesh, **options)
     before, started = operations_of(shards)
     assert before == 0

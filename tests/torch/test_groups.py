@@ -1,4 +1,4 @@
-"""Process groups: sub-groups, names, how they are found, how they end."""
+"""Tests of process groups: sub-groups, names, discovery, end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 import weft
-from weft.schedule import Call, plan
+from weft.schedule import CallShape, plan
 
 DEADLINE_SECONDS = 60.0
 
@@ -58,6 +58,13 @@ def test_dead_rank_during_backward(workers) -> None:
         assert "rank 2" in message
 
 
+def test_dead_rank_of_some(workers) -> None:
+    for message in workers.run(4, death_of_some_job, survivors=3):
+        if message:
+            assert "(ranks 1, 3 of the world)" in message
+            assert "rank 3 of the world" in message
+
+
 def test_autoload() -> None:
     """The backend works in a program that never imports weft."""
     program = (
@@ -77,7 +84,7 @@ def configured_schedule_job(rank: int, size: int) -> None:
     """An algorithm of one's own is forced by configuration; a smaller group does without."""
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         path = Path(directory, "mine.txt")
-        plan("two-shot", Call("all-reduce", ranks=size)).schedule.save(path)
+        plan("two-shot", CallShape("all-reduce", ranks=size)).schedule.save(path)
         patch.setenv("WEFT_SCHEDULES", f"mine={path}")
         patch.setenv("WEFT_ALGORITHM", "all-reduce=mine")
         groups = [dist.new_group(list(range(ranks))) for ranks in (size, 2)]
@@ -201,6 +208,21 @@ def death_job(rank: int, _size: int) -> str:
         for _ in range(1000):
             dist.all_reduce(torch.ones(10))
     assert type(failure.value).__name__ == "PeerLost"
+    return str(failure.value)
+
+
+def death_of_some_job(rank: int, _size: int) -> str:
+    """Rank 1 of a group of two dies, rank 3 of the world: the other is told both numbers."""
+    some = dist.new_group([1, 3])
+    dist.all_reduce(torch.ones(10))
+    if rank == 3:
+        dist.all_reduce(torch.ones(10), group=some)
+        os._exit(1)
+    if rank != 1:
+        return ""
+    with pytest.raises(weft.PeerLost) as failure:
+        for _ in range(1000):
+            dist.all_reduce(torch.ones(10), group=some)
     return str(failure.value)
 
 

@@ -1,4 +1,4 @@
-"""What torch offers for finding out why a job does not go on."""
+"""Tests of torch's diagnostics of stalled jobs: monitored barrier, debug mode, timeouts."""
 
 from __future__ import annotations
 

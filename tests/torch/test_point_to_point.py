@@ -1,4 +1,4 @@
-"""Messages between two ranks through torch.distributed."""
+"""Tests of point-to-point messages through torch.distributed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions of sparse tensors, and of types that are computed with in parts."""
+"""Tests of reductions of sparse, complex and boolean tensors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def test_different_shapes(workers) -> None:
 
 
 def sparse(rank: int, values: int, dtype: torch.dtype = torch.float32, tail: tuple[int, ...] = ()) -> torch.Tensor:
-    """A tensor with a different number of values on every rank, some of them at the same place twice."""
+    """A tensor with a different number of values on every rank, some of them at the same place
+    twice.
+    """
     indices = torch.stack([torch.arange(values) * (rank + 1) % 7, torch.arange(values) % 3])
     numbers = (torch.arange(values) + rank + 1).to(dtype).reshape(-1, *(1 for _ in tail)).expand(-1, *tail)
     return torch.sparse_coo_tensor(indices, numbers.contiguous(), (7, 3, *tail))

@@ -1,4 +1,4 @@
-"""Tensors in symmetric memory: `weft.torch.empty_symmetric`, and what FSDP borrows from the backend."""
+"""Tests of symmetric memory: `weft.torch.empty_symmetric`, and FSDP's use of the backend."""
 
 from __future__ import annotations
 
@@ -124,7 +124,9 @@ def shapes_job(_rank: int, size: int) -> None:
 
 
 def parts_job(rank: int, size: int) -> None:
-    """Which parts of tensors in symmetric memory take its path, and which give the right result without."""
+    """Which parts of tensors in symmetric memory take its path, and which give the right result
+    without.
+    """
     x, others = empty_symmetric(4 * ROWS, COLUMNS), empty_symmetric(4 * ROWS, COLUMNS)
     for place, expected in ((x[ROWS : 2 * ROWS], 1), (x[rank * ROWS : (rank + 1) * ROWS], 0), (x[:, 1:], 0)):
         place.fill_(rank + 1)
@@ -177,7 +179,9 @@ def different_sizes_job(rank: int, _size: int) -> None:
 
 
 def mapped(nbytes: int) -> int:
-    """How many pieces of symmetric memory of this size this process maps: others may be on their way out."""
+    """How many pieces of symmetric memory of this size this process maps: others may be on their
+    way out.
+    """
     lines = Path("/proc/self/maps").read_text().splitlines()
     spans = [line.split()[0].split("-") for line in lines if "weft-symmetric" in line]
     lengths = [int(end, 16) - int(begin, 16) for begin, end in spans]
@@ -261,7 +265,9 @@ def alone_job(_rank: int, _size: int) -> None:
 
 
 def detail_job(rank: int, size: int) -> None:
-    """Under TORCH_DISTRIBUTED_DEBUG=DETAIL, which from torch 2.14 on wraps the backend and hides what it lends."""
+    """Under TORCH_DISTRIBUTED_DEBUG=DETAIL, which from torch 2.14 on wraps the backend and hides
+    what it lends.
+    """
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     try:
         group = dist.new_group(list(range(size)))

@@ -1,4 +1,4 @@
-"""Which adapter serves which torch, and what the older one refuses."""
+"""Tests of the adapters by torch version, and of the older one's limits."""
 
 from __future__ import annotations
 

@@ -107,7 +107,9 @@ def callback_job(_rank: int, size: int) -> None:
 
 
 def blocking_callback_job(rank: int, size: int) -> None:
-    """A callback may wait for another operation, as PowerSGD's does, also through that operation's future."""
+    """A callback may wait for another operation, as PowerSGD's does, also through that operation's
+    future.
+    """
 
     def then_more(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
         tensor = done.value()[0] + rank
@@ -119,7 +121,9 @@ def blocking_callback_job(rank: int, size: int) -> None:
 
 
 def nested_callbacks_job(_rank: int, size: int) -> None:
-    """Callbacks of many operations, each of which waits for one that was started before, on the same group."""
+    """Callbacks of many operations, each of which waits for one that was started before, on the
+    same group.
+    """
     pairs = [[dist.all_reduce(torch.ones(100), async_op=True) for _ in range(2)] for _ in range(12)]
     chained = [
         first.get_future().then(lambda done, other=second: done.value()[0] + other.get_future().wait()[0])
@@ -142,7 +146,9 @@ def thread_job(rank: int, _size: int) -> None:
 
 
 def hook_job(_rank: int, size: int) -> None:
-    """Gradient hooks that start operations and wait for their futures, in the middle of a backward pass."""
+    """Gradient hooks that start operations and wait for their futures, in the middle of a backward
+    pass.
+    """
     weights = [torch.ones(4, requires_grad=True) for _ in range(3)]
 
     def summed(gradient: torch.Tensor) -> torch.Tensor:
@@ -192,7 +198,9 @@ def timeout_job(rank: int, _size: int) -> None:
 
 
 def failure_job(rank: int, size: int) -> None:
-    """What went wrong is told by every way to ask, with weft's type; a future's own wait has torch's, and the text."""
+    """What went wrong is told by every way to ask, with weft's type; a future's own wait has
+    torch's, and the text.
+    """
     group = dist.new_group(list(range(size)), timeout=timedelta(seconds=0.3))
     if rank == 0:
         work = dist.all_reduce(torch.ones(3), group=group, async_op=True)

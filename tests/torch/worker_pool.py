@@ -17,7 +17,8 @@ from typing import Any
 
 DEADLINE_SECONDS = 60.0
 
-# Workers are forked from a server that has imported torch, which takes seconds each time; DDP imports torch._dynamo.
+# Workers are forked from a server that has imported torch, which takes seconds each time; DDP
+# imports torch._dynamo.
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["torch.distributed", "torch._dynamo", "worker_pool"])
 
@@ -33,10 +34,12 @@ class WorkerPool:
     def run(
         self, size: int, job: Callable[..., Any], *arguments: Any, backend: str = "weft", survivors: int | None = None
     ) -> list[Any]:
-        """Runs `job(rank, size, *arguments)` in a process group of `size` ranks; what it returns on each rank.
+        """Runs `job(rank, size, *arguments)` in a process group of `size` ranks; what it returns on
+        each rank.
 
-        `job` is a function of a test module, and asserts on its own. With `survivors`, the ranks from that number on
-        are expected to die; otherwise a rank that fails, dies or takes too long makes the test fail.
+        `job` is a function of a test module, and asserts on its own. With `survivors`, the ranks
+        from that number on are expected to die; otherwise a rank that fails, dies or takes too long
+        makes the test fail.
         """
         self._start(size)
         self._jobs += 1

@@ -1,4 +1,4 @@
-"""What the page of algorithms tells is what the verifier counts."""
+"""Tests of the page of algorithms: its formulas against the verifier's counts."""
 
 import math
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tools.pages.algorithms import files
-from weft.schedule import Algorithm, Call, Formula, algorithms, plan
+from weft.schedule import Algorithm, CallShape, Formula, algorithms, plan
 
 ROWS = [(algorithm, formula) for algorithm in algorithms() for formula in algorithm.about.formulas]
 MINUS = "\N{MINUS SIGN}"
@@ -28,7 +28,7 @@ def evaluated(formula: str, ranks: int) -> float | None:
 @pytest.mark.parametrize(("algorithm", "formula"), ROWS, ids=lambda x: getattr(x, "name", getattr(x, "memory", None)))
 def test_formulas_say_what_the_verifier_counts(algorithm: Algorithm, formula: Formula, ranks: int) -> None:
     memory = "ordinary" if formula.memory == "any" else formula.memory
-    planned = plan(algorithm.full_name, Call(algorithm.collective, ranks, memory=memory))
+    planned = plan(algorithm.full_name, CallShape(algorithm.collective, ranks, memory=memory))
     assert planned.report is not None
     counted = {
         "steps": planned.report.latency_steps,

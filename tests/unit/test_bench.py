@@ -1,4 +1,4 @@
-"""Benchmarks: sizes, rows, results that must come out, the board that ranks share, and small runs."""
+"""Tests of benchmarks: sizes, rows, expected results, the shared control block, and small runs."""
 
 import dataclasses
 import json
@@ -10,8 +10,8 @@ import pytest
 
 import weft
 from weft import _weft, config
-from weft.bench import collectives, conductor, launch, peers, rows
-from weft.bench.rows import Row
+from weft.bench import collectives, coordinator, launch, peers, rows
+from weft.bench.rows import BenchRow
 from weft.bench.sizes import parse_sizes, show_bytes
 from weft.cli import parser
 
@@ -42,7 +42,7 @@ def test_show_bytes_is_exact() -> None:
     ]  # fmt: skip
 
 
-ROW = Row(
+ROW = BenchRow(
     collective="all-reduce", transport="shm", memory="ordinary", dtype="float32", ranks=2, hosts=1, gbps=None,
     bytes=4, library="weft", version="0", samples=3, min_us=1.0, median_us=2.0, p95_us=3.0, algbw_gbs=0.002,
     busbw_gbs=0.002, verified=True,
@@ -71,19 +71,19 @@ def test_summary_is_of_the_rounds() -> None:
     assert ROW.spread == 0.0
 
 
-def _floor(library: str, memory: str, median_us: float) -> Row:
+def _floor(library: str, memory: str, median_us: float) -> BenchRow:
     return dataclasses.replace(ROW, library=library, memory=memory, median_us=median_us, kind="floor")
 
 
 def test_libraries_are_compared_with_the_floor_below_them() -> None:
     ours = dataclasses.replace(ROW, kind="weft")
     floors = [_floor("flags", "round trip", 0.25), _floor("add", "1 core", 1.5), _floor("add", "2 cores", 1.0)]
-    compared = conductor.compared([ours, *floors])
+    compared = coordinator.compared([ours, *floors])
     assert (compared[0].floor, compared[0].floor_us, compared[0].of_floor) == ("add + flags", 1.25, 0.625)
     assert compared[1:] == floors
-    compared = conductor.compared([ours, ROW, *floors, _floor("floor", "prototype", 1.0)])
+    compared = coordinator.compared([ours, ROW, *floors, _floor("floor", "prototype", 1.0)])
     assert [(row.floor, row.of_floor) for row in compared[:2]] == [("prototype", 0.5)] * 2
-    assert conductor.compared([ours, ROW]) == [ours, ROW]
+    assert coordinator.compared([ours, ROW]) == [ours, ROW]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
@@ -116,7 +116,7 @@ def test_expected_results_agree_with_numpy(ranks: int) -> None:
 
 
 def test_board_finds_the_slowest_rank(tmp_path: Path) -> None:
-    path = tmp_path / "board"
+    path = tmp_path / "control-block"
     children = [_child(path, rank) for rank in range(3)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
     assert codes == [0, 0, 0]
@@ -129,11 +129,11 @@ def _child(path: Path, rank: int) -> int:
     if pid != 0:
         return pid
     try:
-        board = _weft.Board(str(path), rank, 3, spin=False)
+        control_block = _weft.ControlBlock(str(path), rank, 3, spin=False)
         memory = np.zeros(5, np.float32)
         seen = []
         timed = _weft.Timed.callable(lambda: seen.append(memory.tolist()))
-        times = board.time(timed, memory.ctypes.data, memory.nbytes, np.float32([rank, 9]).tobytes(), 20)
+        times = control_block.time(timed, memory.ctypes.data, memory.nbytes, np.float32([rank, 9]).tobytes(), 20)
         assert len(times) == len(seen) == 20 and min(times) > 0
         assert seen[-1] == [rank, 9, rank, 9, rank]
         (path.parent / str(rank)).write_text(json.dumps(times))
@@ -143,15 +143,15 @@ def _child(path: Path, rank: int) -> int:
 
 
 def test_board_tells_what_went_wrong(tmp_path: Path) -> None:
-    board = _weft.Board(str(tmp_path / "board"), 0, 1, spin=True)
+    control_block = _weft.ControlBlock(str(tmp_path / "control-block"), 0, 1, spin=True)
     memory = np.zeros(1)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        board.time(_weft.Timed.callable(lambda: 1 // 0), memory.ctypes.data, 8, b"12345678", 1)
+        control_block.time(_weft.Timed.callable(lambda: 1 // 0), memory.ctypes.data, 8, b"12345678", 1)
     with pytest.raises(weft.ArgumentError, match="pattern of 0 bytes"):
-        board.time(_weft.Timed.callable(list), memory.ctypes.data, 8, b"", 1)
+        control_block.time(_weft.Timed.callable(list), memory.ctypes.data, 8, b"", 1)
 
 
-def _bench(arguments: str, path: Path) -> list[Row]:
+def _bench(arguments: str, path: Path) -> list[BenchRow]:
     parsed = parser().parse_args(f"bench {arguments} --seconds 0.01 --json {path}".split())
     assert parsed.run(parsed) == 0
     return rows.read(path)
@@ -202,7 +202,7 @@ def test_libraries_themselves(
 
 
 @pytest.mark.parametrize("peer", peers.PEERS, ids=lambda peer: peer.name)
-def test_peers_that_are_installed(peer: peers.Peer, tmp_path: Path) -> None:
+def test_peers_that_are_installed(peer: peers.PeerLibrary, tmp_path: Path) -> None:
     if not peer.shim_path.exists():
         pytest.skip(f"{peer.name} is not installed: weft bench --install-peers")
     for collective in peer.collectives:

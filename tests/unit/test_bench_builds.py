@@ -1,4 +1,4 @@
-"""Comparing builds: ratios of neighbours, the control's bound, and verdicts on groups and cells."""
+"""Tests of build comparison: paired ratios, the control's bound, verdicts on groups and cells."""
 
 import math
 import random
@@ -6,18 +6,20 @@ import random
 import pytest
 
 from benches.builds import instructions, report, settings, verdict
-from benches.builds.instructions import Count
-from benches.builds.measuring import Row
-from benches.builds.settings import Cell, Group
+from benches.builds.instructions import InstructionCount
+from benches.builds.measuring import BuildRow
+from benches.builds.settings import BuildCell, CellGroup
 from benches.builds.verdict import CellVerdict
 
-GROUP = Group(2, "shm", "rust", "ordinary")
-CELL = Cell(GROUP, 4)
+GROUP = CellGroup(2, "shm", "rust", "ordinary")
+CELL = BuildCell(GROUP, 4)
 
 
-def _row(cell: Cell, generator: random.Random, slower: float = 1.0, spread: float = 0.03, rounds: int = 27) -> Row:
+def _row(
+    cell: BuildCell, generator: random.Random, slower: float = 1.0, spread: float = 0.03, rounds: int = 27
+) -> BuildRow:
     """A cell whose times vary by chance, on a machine whose speed differs from round to round."""
-    row = Row(cell)
+    row = BuildRow(cell)
     for _ in range(rounds):
         speed = generator.choice([1.0, 3.0])
         for name, times in row.us.items():
@@ -26,7 +28,7 @@ def _row(cell: Cell, generator: random.Random, slower: float = 1.0, spread: floa
     return row
 
 
-def _rows(seed: int, slower: dict[Cell, float]) -> list[Row]:
+def _rows(seed: int, slower: dict[BuildCell, float]) -> list[BuildRow]:
     generator = random.Random(seed)
     return [_row(cell, generator, slower.get(cell, 1.0)) for cell in settings.FULL.cells()]
 
@@ -38,7 +40,7 @@ def test_the_grid_is_what_was_asked_for() -> None:
 
 
 def test_ratios_are_of_one_round() -> None:
-    row = Row(CELL, {"old": [1.0, 8.0], "new": [4.0, 4.0], "control": [4.0, 2.0]})
+    row = BuildRow(CELL, {"old": [1.0, 8.0], "new": [4.0, 4.0], "control": [4.0, 2.0]})
     assert verdict.new_ratios(row) == [2.0, 1.0]
     assert verdict.control_ratios(row) == [4.0, 0.25]
 
@@ -48,7 +50,7 @@ def test_quantile(fraction: float, value: float) -> None:
     assert verdict.quantile([float(number) for number in range(100, 0, -1)], fraction) == value
 
 
-def _judged(seed: int, slower: dict[Cell, float]) -> list[CellVerdict]:
+def _judged(seed: int, slower: dict[BuildCell, float]) -> list[CellVerdict]:
     """As the command does it."""
     verdicts = verdict.cells(_rows(seed, slower))
     doubtful = verdict.doubtful(verdicts)
@@ -80,15 +82,15 @@ def test_a_group_that_has_become_slower_is_missed_though_hardly_a_cell_is(seed: 
 
 def test_a_noisy_cell_has_a_wide_bound() -> None:
     generator = random.Random(1)
-    rows = [_row(Cell(GROUP, 4 * number), generator) for number in range(1, 101)]
-    noisy = _row(Cell(GROUP, 4096), generator, spread=0.5)
+    rows = [_row(BuildCell(GROUP, 4 * number), generator) for number in range(1, 101)]
+    noisy = _row(BuildCell(GROUP, 4096), generator, spread=0.5)
     verdicts = verdict.cells([*rows, noisy])
     assert verdicts[-1].bound - 1 > 3 * max(one.bound - 1 for one in verdicts[:-1][:10])
 
 
 def test_table_names_cells_beyond_their_bound() -> None:
     beyond = CellVerdict(CELL, new=1.2, control=1.0, bound=1.1, again=1.3)
-    by_chance = CellVerdict(Cell(GROUP, 16), new=1.2, control=1.0, bound=1.1, again=1.0)
+    by_chance = CellVerdict(BuildCell(GROUP, 16), new=1.2, control=1.0, bound=1.1, again=1.0)
     lines = report.table([beyond, by_chance]).splitlines()
     assert lines[1].split() == [
         *("2", "ranks,", "shm,", "rust,", "ordinary", "1.200", "1.140", "1.000"),
@@ -102,4 +104,4 @@ def test_table_names_cells_beyond_their_bound() -> None:
 @pytest.mark.parametrize(("new", "met"), [(1020, "met"), (1021, "MISSED")])
 def test_instructions_may_grow_by_two_percent(new: int, met: str) -> None:
     assert instructions.GROWTH_MAX == 1.02
-    assert report.instructions_table([Count(GROUP, 1000, new)]).endswith(f"  {met}")
+    assert report.instructions_table([InstructionCount(GROUP, 1000, new)]).endswith(f"  {met}")

@@ -1,4 +1,4 @@
-"""The gate: intervals, ratios of neighbours, its table, and what is written."""
+"""Tests of the gate: intervals, paired ratios, its table, and its output files."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import torch
 from benches import record
 from benches.gate import report
 from benches.gate.networks import NETWORKS
-from benches.gate.rows import CONTENDERS, Block, Row, median_interval
+from benches.gate.rows import CONTENDERS, GateRow, PairedBlock, median_interval
 from weft import diagnosis
 from weft.diagnosis import Finding
 
@@ -33,23 +33,24 @@ def test_interval_is_between_the_order_statistics_of_the_sign_test(count: int, i
 
 def test_block_is_the_slowest_ranks_time_and_the_mean_processor_time() -> None:
     answers = [{"seconds": 0.2, "processor_s": 0.1}, {"seconds": 0.3, "processor_s": 0.2}]
-    assert Block.of(answers, steps=10) == Block(step_ms=30.0, processor_ms=15.0)
+    assert PairedBlock.of(answers, steps=10) == PairedBlock(step_ms=30.0, processor_ms=15.0)
 
 
-def _row(weft_ms: list[float], gloo_ms: list[float], network: str = "LeNet-5", agrees: bool = True) -> Row:
+def _row(weft_ms: list[float], gloo_ms: list[float], network: str = "LeNet-5", agrees: bool = True) -> GateRow:
     blocks = zip(weft_ms, gloo_ms, strict=True)
     rounds = [
-        dict(zip(CONTENDERS, (Block(weft, 4.0), Block(gloo, 8.0), Block(1.0, 1.0)), strict=True))
+        dict(zip(CONTENDERS, (PairedBlock(weft, 4.0), PairedBlock(gloo, 8.0), PairedBlock(1.0, 1.0)), strict=True))
         for weft, gloo in blocks
     ]
-    return Row(
+    return GateRow(
         setting="1 host", ranks=2, hosts=1, gbps=None, network=network, parameters=5, agrees=agrees, steps=3,
         rounds=rounds,
     )  # fmt: skip
 
 
 def test_ratio_is_of_neighbours_in_time() -> None:
-    # The machine becomes ten times as slow between rounds; weft takes half of Gloo's time in every one.
+    # The machine becomes ten times as slow between rounds; weft takes half of Gloo's time in every
+    # one.
     row = _row([1.0, 10.0, 10.0], [2.0, 20.0, 20.0])
     assert row.ratio == 0.5
     assert row.interval == (0.5, 0.5)

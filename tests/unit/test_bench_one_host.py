@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from benches.one_host import plot, report, settings, targets
-from benches.one_host.targets import K, M, Verdict
+from benches.one_host.targets import K, M, TargetVerdict
 from weft.bench import launch, pipeline
-from weft.bench.rows import Row
+from weft.bench.rows import BenchRow
 
-ROW = Row(
+ROW = BenchRow(
     collective="all-reduce", transport="shm", memory="ordinary", dtype="float32", ranks=2, hosts=1, gbps=None,
     bytes=4, library="mpich", version="0", samples=3, min_us=1.0, median_us=3.0, p95_us=3.0, algbw_gbs=0.002,
     busbw_gbs=0.002, verified=True,
 )  # fmt: skip
 
 
-def _row(library: str, memory: str, median_us: float, size: int = 4, ranks: int = 2) -> Row:
+def _row(library: str, memory: str, median_us: float, size: int = 4, ranks: int = 2) -> BenchRow:
     kind = {"weft": "weft", "floor": "floor", "flags": "floor"}.get(library, "peer")
     return dataclasses.replace(
         ROW, library=library, memory=memory, median_us=median_us, bytes=size, ranks=ranks, kind=kind
@@ -94,7 +94,7 @@ def test_verdicts_on_the_pipeline_experiment() -> None:
 
 
 def test_reports(tmp_path: Path) -> None:
-    good = Verdict("one", 4, "weft symmetric", 1.0, "mpich", 20.0, 20.0, 1.5, at_most=False, met=True)
+    good = TargetVerdict("one", 4, "weft symmetric", 1.0, "mpich", 20.0, 20.0, 1.5, at_most=False, met=True)
     bad = dataclasses.replace(good, bytes=1 << 20, at_most=True, met=False)
     text = report.table([good, bad])
     assert "one: 1 of 2 met" in text and "all: 1 of 2 targets met" in text
@@ -109,7 +109,7 @@ def test_reports(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("effort", [settings.quick(), settings.full()])
-def test_efforts_are_enough_for_the_targets(effort: settings.Effort) -> None:
+def test_efforts_are_enough_for_the_targets(effort: settings.OneHostEffort) -> None:
     assert [setting.ranks for setting in effort.libraries] == [2, 4, 8]
     assert effort.rounds >= 5
     assert all(setting.peers for setting in (*effort.libraries, effort.torch))

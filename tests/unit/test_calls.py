@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from weft import calls
-from weft.calls import Seat
+from weft.calls import RankInGroup
 from weft.errors import ArgumentError, UnsupportedError
 from weft.ops import PremulSum
 
-SEAT = Seat(1, 3)
+MEMBER = RankInGroup(1, 3)
 
 
 def check(call, **expected):
@@ -54,7 +54,7 @@ def test_premultiplied_sum():
 
 def test_input_that_shares_memory_with_the_output_is_copied():
     whole = np.arange(6, dtype=np.int64)
-    call = calls.all_gather_into(SEAT, whole, whole[2:4])
+    call = calls.all_gather_into(MEMBER, whole, whole[2:4])
     assert call.request.stated()["output"] == address(whole)
     assert call.request.stated()["input"] not in range(address(whole), address(whole) + whole.nbytes)
     assert call.source.owner.view(np.int64).tolist() == [2, 3]
@@ -63,80 +63,82 @@ def test_input_that_shares_memory_with_the_output_is_copied():
 def test_reduce_leaves_other_ranks_arrays_alone():
     x = np.ones(4)
     x.flags.writeable = False
-    assert check(calls.reduce(SEAT, x, 0, "sum", None), root=0, output=address(x)).finish() is None
-    check_refused(ArgumentError, "x is read-only", calls.reduce, SEAT, x, 1, "sum", None)
+    assert check(calls.reduce(MEMBER, x, 0, "sum", None), root=0, output=address(x)).finish() is None
+    check_refused(ArgumentError, "x is read-only", calls.reduce, MEMBER, x, 1, "sum", None)
 
 
 def test_broadcast_reads_at_the_root_and_writes_elsewhere():
     x = np.ones(4)
     x.flags.writeable = False
-    assert calls.broadcast(SEAT, x, 1).finish() is x
-    check_refused(ArgumentError, "x is read-only", calls.broadcast, SEAT, x, 0)
+    assert calls.broadcast(MEMBER, x, 1).finish() is x
+    check_refused(ArgumentError, "x is read-only", calls.broadcast, MEMBER, x, 0)
 
 
 def test_types_that_are_only_moved_travel_as_bytes():
-    check(calls.broadcast(SEAT, np.ones(4, np.complex64), 1), dtype="uint8", counts=32)
+    check(calls.broadcast(MEMBER, np.ones(4, np.complex64), 1), dtype="uint8", counts=32)
     rows = np.zeros((2, 3), np.complex64)
-    check(calls.all_gather_v(SEAT, np.zeros((6, 3), np.complex64), rows, [1, 2, 3]), counts=[24, 48, 72])
+    check(calls.all_gather_v(MEMBER, np.zeros((6, 3), np.complex64), rows, [1, 2, 3]), counts=[24, 48, 72])
 
 
 def test_all_gather_makes_its_result():
-    call = calls.all_gather(SEAT, np.ones((2, 4), np.int8))
+    call = calls.all_gather(MEMBER, np.ones((2, 4), np.int8))
     assert check(call, counts=8).finish().shape == (3, 2, 4)
 
 
 def test_counts_are_in_rows():
-    call = calls.all_gather_v(SEAT, np.zeros((6, 5)), np.zeros((2, 5)), [1, 2, 3])
+    call = calls.all_gather_v(MEMBER, np.zeros((6, 5)), np.zeros((2, 5)), [1, 2, 3])
     check(call, counts=[5, 10, 15], collective="all-gather")
-    call = calls.reduce_scatter_v(SEAT, np.zeros((2, 5)), np.zeros((6, 5)), [1, 2, 3], "sum")
+    call = calls.reduce_scatter_v(MEMBER, np.zeros((2, 5)), np.zeros((6, 5)), [1, 2, 3], "sum")
     check(call, counts=[5, 10, 15], collective="reduce-scatter")
-    call = calls.all_to_all(SEAT, np.zeros((4, 2)), np.zeros((6, 2)), [1, 2, 3], [2, 2, 0])
+    call = calls.all_to_all(MEMBER, np.zeros((4, 2)), np.zeros((6, 2)), [1, 2, 3], [2, 2, 0])
     check(call, counts=([2, 4, 6], [4, 4, 0]))
 
 
 def test_equal_shares():
-    check(calls.reduce_scatter(SEAT, np.zeros(4), np.zeros((3, 4)), "sum"), counts=4)
-    check(calls.all_to_all(SEAT, np.zeros(6), np.zeros(6), None, None), counts=2)
+    check(calls.reduce_scatter(MEMBER, np.zeros(4), np.zeros((3, 4)), "sum"), counts=4)
+    check(calls.all_to_all(MEMBER, np.zeros(6), np.zeros(6), None, None), counts=2)
 
 
 def test_gather_and_scatter_use_one_array_elsewhere():
     x = np.zeros(4)
-    check(calls.gather(SEAT, x, 0, None), input=address(x), output=0, counts=4, result=None)
-    check(calls.scatter(SEAT, x, None, 0), input=0, output=address(x), counts=4, root=0)
-    assert calls.gather(SEAT, x, 1, None).finish().shape == (3, 4)
-    assert calls.gather_v(SEAT, x, [1, 4, 2], 1, None).finish().shape == (7,)
-    check(calls.scatter_v(SEAT, x, np.zeros(7), [1, 4, 2], 1), counts=[1, 4, 2])
+    check(calls.gather(MEMBER, x, 0, None), input=address(x), output=0, counts=4, result=None)
+    check(calls.scatter(MEMBER, x, None, 0), input=0, output=address(x), counts=4, root=0)
+    assert calls.gather(MEMBER, x, 1, None).finish().shape == (3, 4)
+    assert calls.gather_v(MEMBER, x, [1, 4, 2], 1, None).finish().shape == (7,)
+    check(calls.scatter_v(MEMBER, x, np.zeros(7), [1, 4, 2], 1), counts=[1, 4, 2])
 
 
 def test_wrong_arguments_are_told_with_what_is_allowed():
     x, out = np.zeros(4), np.zeros(12)
     check_refused(ArgumentError, "op='mean' is not allowed: expected one of sum", calls.all_reduce, x, "mean", None)
-    check_refused(ArgumentError, "root=3 is not allowed: expected a rank from 0 to 2", calls.broadcast, SEAT, x, 3)
+    check_refused(ArgumentError, "root=3 is not allowed: expected a rank from 0 to 2", calls.broadcast, MEMBER, x, 3)
     check_refused(ArgumentError, "out has shape (2, 2)", calls.all_reduce, x, "sum", np.zeros((2, 2)))
     check_refused(
-        ArgumentError, "out has 4 elements: expected 12, 3 ranks x 4 of x", calls.all_gather_into, SEAT, x, x.copy()
+        ArgumentError, "out has 4 elements: expected 12, 3 ranks x 4 of x", calls.all_gather_into, MEMBER, x, x.copy()
     )
     check_refused(
         ArgumentError,
         "out has elements of type float32: expected float64, as in x",
         calls.all_gather_into,
-        SEAT,
+        MEMBER,
         out.astype(np.float32),
         x,
     )
-    check_refused(ArgumentError, "x has 4 elements: expected 12", calls.reduce_scatter, SEAT, x.copy(), x, "sum")
-    check_refused(ArgumentError, "which 3 ranks cannot share equally", calls.all_to_all, SEAT, x.copy(), x, None, None)
-    check_refused(ArgumentError, "expected both", calls.all_to_all, SEAT, out, x, [1, 2, 1], None)
-    check_refused(ArgumentError, "to itself but receives 3", calls.all_to_all, SEAT, out, x, [1, 2, 1], [4, 3, 5])
-    check_refused(ArgumentError, "counts=[1, -1, 4]", calls.all_gather_v, SEAT, out, x, [1, -1, 4])
-    check_refused(ArgumentError, "expected 3 numbers", calls.all_gather_v, SEAT, out, x, [4, 8])
-    check_refused(ArgumentError, "x has 4 rows: expected 5, counts[1]", calls.all_gather_v, SEAT, out, x, [4, 5, 3])
-    check_refused(ArgumentError, "x is None at the root", calls.scatter, SEAT, x, None, 1)
+    check_refused(ArgumentError, "x has 4 elements: expected 12", calls.reduce_scatter, MEMBER, x.copy(), x, "sum")
+    check_refused(
+        ArgumentError, "which 3 ranks cannot share equally", calls.all_to_all, MEMBER, x.copy(), x, None, None
+    )
+    check_refused(ArgumentError, "expected both", calls.all_to_all, MEMBER, out, x, [1, 2, 1], None)
+    check_refused(ArgumentError, "to itself but receives 3", calls.all_to_all, MEMBER, out, x, [1, 2, 1], [4, 3, 5])
+    check_refused(ArgumentError, "counts=[1, -1, 4]", calls.all_gather_v, MEMBER, out, x, [1, -1, 4])
+    check_refused(ArgumentError, "expected 3 numbers", calls.all_gather_v, MEMBER, out, x, [4, 8])
+    check_refused(ArgumentError, "x has 4 rows: expected 5, counts[1]", calls.all_gather_v, MEMBER, out, x, [4, 5, 3])
+    check_refused(ArgumentError, "x is None at the root", calls.scatter, MEMBER, x, None, 1)
     check_refused(
         ArgumentError,
         "the same beyond the first dimension",
         calls.all_gather_v,
-        SEAT,
+        MEMBER,
         np.zeros((6, 3)),
         np.zeros((2, 2)),
         [1, 2, 3],

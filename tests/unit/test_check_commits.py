@@ -1,4 +1,4 @@
-"""The check of commit messages: what breaks the rules, and clones that it can and cannot check."""
+"""Tests of the commit message check: rule violations, and clones with and without the base."""
 
 import os
 import subprocess

@@ -9,7 +9,7 @@ from weft.cli import demo, parser
 from weft.demo import comparison
 
 
-def record(path: Path, backend: str, parameters: list[float]) -> comparison.Run:
+def record(path: Path, backend: str, parameters: list[float]) -> comparison.TrainingRun:
     path.write_text(
         json.dumps(
             {
@@ -24,10 +24,12 @@ def record(path: Path, backend: str, parameters: list[float]) -> comparison.Run:
             }
         )
     )
-    return comparison.Run.read(path)
+    return comparison.TrainingRun.read(path)
 
 
-def pair(directory: Path, one: list[float], other: list[float]) -> tuple[comparison.Run, comparison.Run]:
+def pair(
+    directory: Path, one: list[float], other: list[float]
+) -> tuple[comparison.TrainingRun, comparison.TrainingRun]:
     return record(directory / "weft.json", "weft", one), record(directory / "gloo.json", "gloo", other)
 
 

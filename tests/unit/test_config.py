@@ -1,4 +1,4 @@
-"""Settings: arguments win over variables, which win over defaults; what is wrong is told with what is allowed."""
+"""Tests of settings: precedence of arguments, variables and defaults, and error messages."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ import pytest
 
 import weft
 from tools.pages import configuration
-from weft import choice, config, parsing
+from weft import config, parsing, selection
 from weft.errors import ConfigError
-from weft.schedule import Call, plan
+from weft.schedule import CallShape, plan
 
 
 def check(expected, variables=None, **arguments):
@@ -80,7 +80,7 @@ def test_choices_as_text():
 
 def test_domains_are_found_declared_or_ignored():
     def declared(arguments, variables):
-        return choice.native_options(config.load(arguments, variables).of(config.GroupOptions), 1).get("domains")
+        return selection.native_options(config.load(arguments, variables).of(config.GroupOptions), 1).get("domains")
 
     assert declared({}, {}) is None
     assert declared({"domains": "auto"}, {"WEFT_DOMAINS": "0,1"}) is None
@@ -90,11 +90,11 @@ def test_domains_are_found_declared_or_ignored():
 
 def test_a_group_of_some_ranks_does_without_schedules_for_all(tmp_path):
     for ranks in (2, 4):
-        plan("ring", Call("all-reduce", ranks)).schedule.save(tmp_path / f"{ranks}.txt")
+        plan("ring", CallShape("all-reduce", ranks)).schedule.save(tmp_path / f"{ranks}.txt")
     (tmp_path / "wrong.txt").write_text("collective nothing")
     files = {name: tmp_path / f"{name}.txt" for name in ("2", "4", "wrong")}
     forced = {"all-reduce": "4", "broadcast": "binomial", "reduce": "wrong"}
-    kept = choice.of_some_ranks(config.load({"schedules": files, "algorithm": forced}, {}), 2)
+    kept = selection.of_some_ranks(config.load({"schedules": files, "algorithm": forced}, {}), 2)
     assert list(kept["schedules"]) == ["2", "wrong"]
     assert kept["algorithm"] == {"broadcast": "binomial", "reduce": "wrong"}
 

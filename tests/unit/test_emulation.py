@@ -1,10 +1,10 @@
-"""The parts of emulated hosts that need no root."""
+"""Tests of the parts of host emulation without need of root."""
 
 import os
 
 import pytest
 
-from weft.emulation import EmulationError, Launch, Network, launch
+from weft.emulation import EmulatedNetwork, EmulationError, HostLaunch, launch
 from weft.emulation.output import PrefixedOutput, split_lines
 
 
@@ -37,7 +37,7 @@ def test_output_is_prefixed_line_by_line() -> None:
 
 
 def test_variables_are_torchruns() -> None:
-    what = Launch(network=Network(hosts=2), command=["true"], ranks_per_host=3)
+    what = HostLaunch(network=EmulatedNetwork(hosts=2), command=["true"], ranks_per_host=3)
     assert what.variables(host=1, local_rank=2) == {
         "RANK": "5",
         "WORLD_SIZE": "6",
@@ -53,12 +53,12 @@ def test_variables_are_torchruns() -> None:
 def test_everybody_but_root_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(EmulationError, match="needs root: run it with sudo"):
-        launch(Launch(network=Network(hosts=1), command=["true"]))
+        launch(HostLaunch(network=EmulatedNetwork(hosts=1), command=["true"]))
 
 
 def test_headers_take_part_of_what_an_idle_line_lets_pass() -> None:
-    line = Network(hosts=2, gbps=1.0)
+    line = EmulatedNetwork(hosts=2, gbps=1.0)
     frames = line.burst_bytes / 1514
     # Ethernet, IP, TCP with timestamps.
     assert line.burst_payload_bytes == pytest.approx(line.burst_bytes - frames * (14 + 20 + 32))
-    assert Network(hosts=2).burst_payload_bytes == 0
+    assert EmulatedNetwork(hosts=2).burst_payload_bytes == 0

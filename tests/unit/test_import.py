@@ -1,4 +1,4 @@
-"""What `import weft` loads, in an interpreter of its own."""
+"""Tests of the modules loaded by `import weft`, in a separate interpreter."""
 
 import json
 import subprocess

@@ -1,7 +1,7 @@
-"""Layers: what imports what, as ARCHITECTURE.md draws it.
+"""Tests of the layers: imports against the drawings of ARCHITECTURE.md.
 
-The page has two drawings, of the crates and of the runtime's folders. Every import must go along a path of
-arrows, every arrow must be an import, and there is no circle.
+The page has two drawings, of the crates and of the runtime's folders. Every import must go along a
+path of arrows, every arrow must be an import, and there is no circle.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What control groups allow, read from made-up file systems."""
+"""Tests of control group limits, on synthetic file systems."""
 
 from pathlib import Path
 

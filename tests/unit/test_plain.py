@@ -1,4 +1,4 @@
-"""Blocking calls on plain arrays go a short way; all others, and every mistake, go the long one with its messages."""
+"""Tests of the fast path of blocking calls on plain arrays, and of the slow path with errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""`weft plan` shows every algorithm's schedule, and what it prints is what `weft verify` reads."""
+"""Tests of `weft plan`: every algorithm's schedule, and its output as input of `weft verify`."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import weft
 from weft import _weft
 from weft.cli import main
-from weft.schedule import Algorithm, Call, Schedule, algorithms, plan
+from weft.schedule import Algorithm, CallShape, Schedule, algorithms, plan
 
 NAMES = [(algorithm.collective, algorithm.name) for algorithm in algorithms()]
 
@@ -19,7 +19,7 @@ def hosts_for(algorithm: Algorithm) -> list[int] | None:
 
 @pytest.mark.parametrize("algorithm", algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
 def test_every_schedule_is_verified_and_survives_its_text(algorithm: Algorithm) -> None:
-    planned = plan(algorithm.name, Call(algorithm.collective, ranks=5, hosts=hosts_for(algorithm)))
+    planned = plan(algorithm.name, CallShape(algorithm.collective, ranks=5, hosts=hosts_for(algorithm)))
     assert planned.problem is None
     assert planned.refusal is None
     mapped = "none" if algorithm.mapped == "none" else "scratch"
@@ -143,19 +143,19 @@ def test_no_question_ends_the_process(question: str) -> None:
         _weft.plan(question)
 
 
-def own_files(directory: Path) -> list[str]:
-    """Options for schedules of one's own: one that is right for two ranks, and one that is wrong."""
-    two_shot = plan("two-shot", Call("all-reduce", ranks=2)).schedule
+def schedule_files(directory: Path) -> list[str]:
+    """Options for user schedules: one that is right for two ranks, and one that is wrong."""
+    two_shot = plan("two-shot", CallShape("all-reduce", ranks=2)).schedule
     (directory / "mine.txt").write_text(two_shot.text)
     (directory / "wrong.txt").write_text(two_shot.text.replace("signal", "wait"))
     return [f"--schedule={name}={directory}/{name}.txt" for name in ("mine", "wrong")]
 
 
 def test_schedules_of_ones_own_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = own_files(tmp_path)
+    files = schedule_files(tmp_path)
     assert main(["plan", "--list", *files]) == 0
     lines = capsys.readouterr().out.splitlines()
-    own = lines[lines.index("schedules of your own") :]
+    own = lines[lines.index("user schedules") :]
     assert own[1] == "  mine   all-reduce of 2 ranks (reproducible)"
     assert own[2].startswith("  wrong  not verified: ")
     assert main(["plan", "--list", "--collective", "reduce", files[0]]) == 0
@@ -170,7 +170,7 @@ def test_schedules_of_ones_own_are_listed(tmp_path: Path, capsys: pytest.Capture
 def test_schedules_of_ones_own_are_listed_by_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own_files(tmp_path)
+    schedule_files(tmp_path)
     monkeypatch.setenv("WEFT_SCHEDULES", f"mine={tmp_path}/mine.txt")
     assert main(["plan", "--list"]) == 0
     assert "  mine  all-reduce of 2 ranks" in capsys.readouterr().out
@@ -180,7 +180,7 @@ def test_schedules_of_ones_own_are_listed_by_configuration(
 
 
 def test_schedules_of_ones_own_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = own_files(tmp_path)
+    files = schedule_files(tmp_path)
     explain = ["plan", "--explain", "--gbps", "10", "--hosts", "2"]
     assert main([*explain, "mine", "--ranks", "2", *files]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""The builder writes the text form that the verifier reads; `weft verify` says what it says."""
+"""Tests of the schedule builder, its text form, and the output of `weft verify`."""
 
 import json
 from fractions import Fraction
@@ -13,18 +13,18 @@ from weft.schedule import Builder, Schedule
 
 def one_shot(ranks: int) -> Schedule:
     builder = Builder("all-reduce", ranks)
-    inbox = builder.add_landing(width=1)
+    inbox = builder.add_receive_buffer(width=1)
     for me in builder.programs:
         peers = [me.after(distance) for distance in range(1, ranks)]
         if peers:
-            me.copy([peer.landing(inbox, me)[0] for peer in peers], me.output[0])
+            me.copy([peer.receive_buffer(inbox, me)[0] for peer in peers], me.output[0])
         for peer in peers:
             me.signal(peer)
         for peer in peers:
             me.wait(peer)
-        parts = [me.output[0] if rank is me else me.landing(inbox, rank)[0] for rank in builder.programs]
+        parts = [me.output[0] if rank is me else me.receive_buffer(inbox, rank)[0] for rank in builder.programs]
         if peers:
-            me.reduce(me.output[0], parts, last=True)
+            me.reduce(me.output[0], parts, final=True)
     return builder.build()
 
 
@@ -62,13 +62,13 @@ def test_mapped_memory_is_read_only_where_it_is_mapped(chunks: int | list[Fracti
 
 def test_blocks_of_sizes_that_the_call_brings() -> None:
     builder = Builder("gather", ranks=2, chunks="blocks", root=0)
-    inbox = builder.add_landing(width=1)
+    inbox = builder.add_receive_buffer(width=1)
     root, leaf = builder.programs
     root.copy(root.output[0], root.input[0])
-    leaf.copy(root.landing(inbox, leaf)[1], leaf.input[1])
+    leaf.copy(root.receive_buffer(inbox, leaf)[1], leaf.input[1])
     leaf.signal(root)
     root.wait(leaf)
-    root.copy(root.output[1], root.landing(inbox, leaf)[1])
+    root.copy(root.output[1], root.receive_buffer(inbox, leaf)[1])
     assert builder.build().verify().sent == (None, None)
 
 
@@ -80,7 +80,7 @@ def test_claimed_steps_have_the_same_number_in_every_program() -> None:
         me.wait(peer)
         for owner in builder.programs:
             both = [rank.output[owner.rank] for rank in builder.programs]
-            me.reduce(both, both, last=True, claim=[owner, owner.after(1)])
+            me.reduce(both, both, final=True, claim=[owner, owner.after(1)])
         me.signal(peer)
         me.wait(peer)
     schedule = builder.build()
@@ -92,8 +92,10 @@ def test_claimed_steps_have_the_same_number_in_every_program() -> None:
 def test_encodings_are_named() -> None:
     builder = Builder("barrier", ranks=2)
     me, peer = builder.programs
-    me.copy(peer.landing(builder.add_landing(1), me)[0].encoded("bf16"), me.scratch(builder.add_scratch(1))[0])
-    assert "copy 1.landing(0:0)[0]:bf16 <- scratch(0)[0]" in builder.build().text
+    me.copy(
+        peer.receive_buffer(builder.add_receive_buffer(1), me)[0].encoded("bf16"), me.scratch(builder.add_scratch(1))[0]
+    )
+    assert "copy 1.receive(0:0)[0]:bf16 <- scratch(0)[0]" in builder.build().text
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
@@ -127,7 +129,7 @@ def test_wrong_slices_name_what_is_allowed() -> None:
         with pytest.raises(weft.ArgumentError, match="ascending, from 0 to 4"):
             me.output[chunks]
     with pytest.raises(weft.ArgumentError, match="from 1 to 4"):
-        builder.add_landing(5)
+        builder.add_receive_buffer(5)
     with pytest.raises(weft.ArgumentError, match="one of f32, f16, bf16, fp8"):
         me.output[0].encoded("f64")
 

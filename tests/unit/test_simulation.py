@@ -1,4 +1,4 @@
-"""`weft simulate`, `weft plan --explain` and `--draw`: tables, pictures, and what they refuse."""
+"""Tests of `weft simulate`, `weft plan --explain` and `--draw`: tables, drawings, errors."""
 
 import json
 import xml.etree.ElementTree
@@ -11,12 +11,11 @@ import weft
 from weft import _weft, config
 from weft.cli import main, options
 from weft.cli.times import show_time
-from weft.drawing import Event, Gantt, draw
-from weft.schedule import Call, Schedule, algorithms, plan
-from weft.simulation import Machine, Row, Straggler, Switch, candidates, crossovers, gantt, simulate
+from weft.drawing import Gantt, GanttEvent, draw
+from weft.schedule import CallShape, Schedule, algorithms, plan
+from weft.simulation import Machine, SimulatedRow, Straggler, Switch, candidates, crossovers, gantt, simulate
 from weft.simulation.curves import scaling_ranks
-from weft.tuning.profile import Profile, Topology, hardware
-from weft.tuning.profile import Row as TableRow
+from weft.tuning.profile import Profile, ProfileRow, ProfileTopology, hardware
 
 NETWORK = Machine(ranks=4, hosts=4, gbps=10, latency_us=20)
 
@@ -45,14 +44,14 @@ def test_times_follow_the_machine(event_driven: bool) -> None:
     assert seconds(narrow) > 2 * base
 
 
-def test_own_schedules_are_played_like_built_in_ones() -> None:
-    schedule = plan("ring", Call("all-reduce", ranks=4, hosts=4)).schedule
+def test_user_schedules_are_simulated_like_built_in_ones() -> None:
+    schedule = plan("ring", CallShape("all-reduce", ranks=4, hosts=4)).schedule
     built_in, own = simulate(NETWORK, [4096], algorithms=["ring"], schedules={"own": schedule}, event_driven=True)
     assert own.times_s == pytest.approx(built_in.times_s)
 
 
 def test_own_schedules_are_simulated_and_drawn(tmp_path: Path) -> None:
-    schedule = plan("binomial", Call("broadcast", ranks=4, hosts=4, root=3)).schedule
+    schedule = plan("binomial", CallShape("broadcast", ranks=4, hosts=4, root=3)).schedule
     short, long = schedule.simulate(NETWORK, [4096, 1 << 20])
     assert short < long
     schedule.draw(tmp_path / "own.svg", NETWORK, name="own")
@@ -62,15 +61,15 @@ def test_own_schedules_are_simulated_and_drawn(tmp_path: Path) -> None:
 
 
 def test_wrong_schedules_are_not_played() -> None:
-    text = plan("ring", Call("all-reduce", ranks=4, hosts=4)).schedule.text.replace(" last", "", 1)
+    text = plan("ring", CallShape("all-reduce", ranks=4, hosts=4)).schedule.text.replace(" final", "", 1)
     with pytest.raises(weft.ArgumentError, match='schedule "own": rank 0'):
         simulate(NETWORK, [4096], schedules={"own": Schedule(text)})
 
 
 def test_crossovers_are_found_between_sizes() -> None:
-    def ask(sizes: Any, names: Any) -> list[Row]:
+    def ask(sizes: Any, names: Any) -> list[SimulatedRow]:
         known = {"few steps": (1.0, 1.0), "few bytes": (1001.0, 0.5)}
-        return [Row(n, "", None, tuple(known[n][0] + known[n][1] * size for size in sizes)) for n in names]
+        return [SimulatedRow(n, "", None, tuple(known[n][0] + known[n][1] * size for size in sizes)) for n in names]
 
     found = crossovers(ask, ["few bytes", "few steps"], [4, 1 << 20])
     assert [crossover.algorithm for crossover in found] == ["few steps", "few bytes"]
@@ -97,11 +96,11 @@ def test_simulate_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_simulate_command_plays_no_more_than_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "simulate --ranks 16 --hosts 4 --sizes 1M --algorithms ring,direct --event-driven --no-scaling"
     assert main(arguments.split()) == 0
-    assert "not played:" not in capsys.readouterr().out
+    assert "not simulated:" not in capsys.readouterr().out
     assert main([*arguments.split(), "--max-steps", "100"]) == 0
-    played, closed_form = capsys.readouterr().out.split("closed form:")
-    assert "no algorithm fits" in played
-    refusal = next(line for line in closed_form.splitlines() if line.startswith("  ring the job is not played"))
+    simulated, closed_form = capsys.readouterr().out.split("closed form:")
+    assert "no algorithm fits" in simulated
+    refusal = next(line for line in closed_form.splitlines() if line.startswith("  ring the job is not simulated"))
     assert "more than the 100 that are allowed" in refusal
     assert "--max-steps" in refusal
 
@@ -114,7 +113,7 @@ def test_ranks_have_the_memory_that_an_algorithm_needs() -> None:
     assert lacking.assumption is not None
     assert "more temporary memory" in lacking.assumption
     # Real groups have no more than they have.
-    call = Call("all-reduce", ranks=10_000, hosts=10_000)
+    call = CallShape("all-reduce", ranks=10_000, hosts=10_000)
     refused = candidates(many, 1 << 20, call, ["halving-doubling"])[0]
     assert "temporary memory" in (refused.refusal or "")
 
@@ -123,13 +122,13 @@ def test_simulate_command_json(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "simulate --ranks 8 --hosts 3,5 --sizes 4K,64K --algorithms ring,slice-reduce --event-driven --json"
     assert main(arguments.split()) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert set(answer) == {"machine", "collective", "sizes", "closed_form", "played", "crossovers", "scaling"}
+    assert set(answer) == {"machine", "collective", "sizes", "closed_form", "simulated", "crossovers", "scaling"}
     assert answer["sizes"] == [4096, 65536]
     ring, slice_reduce = answer["closed_form"]
     assert (ring["algorithm"], ring["refusal"], len(ring["times_s"])) == ("ring", None, 2)
     assert slice_reduce["times_s"] == []
     assert "2 hosts" in slice_reduce["refusal"]
-    assert [row["algorithm"] for row in answer["played"]] == ["ring", "slice-reduce"]
+    assert [row["algorithm"] for row in answer["simulated"]] == ["ring", "slice-reduce"]
     assert answer["crossovers"] == [{"from_bytes": 4096, "algorithm": "ring"}]
     assert answer["scaling"][-1]["ranks"] == 100_000
 
@@ -137,7 +136,7 @@ def test_simulate_command_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_simulate_command_with_an_own_schedule_and_a_measured_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan("ring", Call("all-reduce", ranks=2, hosts=2)).schedule.save(tmp_path / "own.txt")
+    plan("ring", CallShape("all-reduce", ranks=2, hosts=2)).schedule.save(tmp_path / "own.txt")
     (tmp_path / "machine.json").write_text(json.dumps({"machine": {"network": {"latency_s": 1.0}}}))
     arguments = ["simulate", "--ranks", "2", "--hosts", "2", "--sizes", "4K", "--algorithms", "direct", "--json"]
     files = ["--schedule", str(tmp_path / "own.txt"), "--machine", str(tmp_path / "machine.json")]
@@ -189,7 +188,7 @@ def test_no_question_ends_the_process(question: str) -> None:
 
 
 def test_explanation(capsys: pytest.CaptureFixture[str]) -> None:
-    found = candidates(Machine(ranks=8, hosts=2), 4 << 20, Call("all-reduce", ranks=8, hosts=2))
+    found = candidates(Machine(ranks=8, hosts=2), 4 << 20, CallShape("all-reduce", ranks=8, hosts=2))
     usable = [candidate for candidate in found if candidate.time_s is not None]
     assert usable == sorted(usable, key=lambda candidate: candidate.time_s or 0.0)
     assert {candidate.algorithm for candidate in found} >= {row.name for row in algorithms("all-reduce")} - {
@@ -209,8 +208,8 @@ def test_explanation_with_a_profile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    topology = Topology(ranks=3, ranks_per_host=[2, 1], transports=["shm", "tcp"], hardware=hardware())
-    rows = [TableRow(65536, "two-shot"), TableRow(None, "ring")]
+    topology = ProfileTopology(ranks=3, ranks_per_host=[2, 1], transports=["shm", "tcp"], hardware=hardware())
+    rows = [ProfileRow(65536, "two-shot"), ProfileRow(None, "ring")]
     profile = Profile(topology, {"network": {"latency_s": 1.0}}, {"all-reduce": rows})
     profile.save(config.profiles_directory() / topology.file_name)
     arguments = ["plan", "--explain", "--ranks", "3", "--hosts", "2", "--size", "1M"]
@@ -235,12 +234,12 @@ def test_pictures_show_every_rank_step_and_transfer(tmp_path: Path) -> None:
     assert elements.count(("rect", "reduce")) == 3 * 2 + 1
     texts = [element.text for element in picture.iter() if element.tag.endswith("}text")]
     assert {"rank 0", "rank 1", "rank 2", "reduce", "µs"} <= set(texts)
-    again = gantt(Machine(ranks=3, hosts=3), 64 << 10, Call("all-reduce", ranks=3, hosts=3), "ring")
+    again = gantt(Machine(ranks=3, hosts=3), 64 << 10, CallShape("all-reduce", ranks=3, hosts=3), "ring")
     assert again == path.read_text()
 
 
 def test_pictures_escape_what_they_are_given() -> None:
-    event = Event(rank=0, kind="copy", label="<0>", text='a "b" <c>', start=0.0, end=1e-6, tile=0)
+    event = GanttEvent(rank=0, kind="copy", label="<0>", text='a "b" <c>', start=0.0, end=1e-6, tile=0)
     picture = xml.etree.ElementTree.fromstring(draw(Gantt("a & b", 1, [event])))
     texts = [element.text for element in picture.iter()]
     assert "a & b" in texts
@@ -248,7 +247,7 @@ def test_pictures_escape_what_they_are_given() -> None:
 
 
 def test_waits_of_several_tiles_lie_below_each_other() -> None:
-    waits = [Event(0, "wait", "", "", 0.0, 2e-6, peer=0, tile=tile) for tile in range(3)]
+    waits = [GanttEvent(0, "wait", "", "", 0.0, 2e-6, peer=0, tile=tile) for tile in range(3)]
     picture = xml.etree.ElementTree.fromstring(draw(Gantt("waits", 1, waits)))
     tops = [element.get("y") for element in picture.iter() if element.get("class") == "wait"]
     assert len(tops) == len(set(tops)) == 4

@@ -1,4 +1,4 @@
-"""NumPy arrays and DLPack tensors: where they lie, staging of what is not contiguous, and what is refused."""
+"""Tests of NumPy arrays and DLPack tensors: memory location, staging, and errors."""
 
 import datetime
 

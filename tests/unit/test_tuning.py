@@ -1,4 +1,4 @@
-"""Profiles, choices and fits: everything of the tuner that needs no group."""
+"""Tests of profiles, choices and fits: the parts of the tuner without a group."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 from weft.errors import ConfigError
-from weft.tuning import choice, tuner
-from weft.tuning.choice import Candidate, Case
+from weft.tuning import selection, tuner
 from weft.tuning.fit import fit
-from weft.tuning.model import Model, Shape
-from weft.tuning.profile import Profile, Row, Topology, candidates
+from weft.tuning.model import MachineShape, Model
+from weft.tuning.profile import Profile, ProfileRow, ProfileTopology, candidates
+from weft.tuning.selection import Candidate, Case
 
-TOPOLOGY = Topology(ranks=4, ranks_per_host=[2, 2], transports=["shm", "tcp"], hardware="a processor, 2 cores")
-TABLE = {"all-reduce": [Row(8192, "direct"), Row(1 << 20, "two-shot", 65536, 2), Row(None, "ring")]}
+TOPOLOGY = ProfileTopology(ranks=4, ranks_per_host=[2, 2], transports=["shm", "tcp"], hardware="a processor, 2 cores")
+TABLE = {
+    "all-reduce": [ProfileRow(8192, "direct"), ProfileRow(1 << 20, "two-shot", 65536, 2), ProfileRow(None, "ring")]
+}
 PROFILE = Profile(TOPOLOGY, {"hosts": [2, 2]}, TABLE)
 
 
@@ -43,14 +45,14 @@ def test_a_profile_says_nothing_of_other_collectives():
 
 def test_only_what_runs_is_in_the_hash():
     other_model = Profile(TOPOLOGY, {"hosts": [4]}, TABLE)
-    other_table = Profile(TOPOLOGY, PROFILE.machine, {"all-reduce": [Row(None, "ring")]})
+    other_table = Profile(TOPOLOGY, PROFILE.machine, {"all-reduce": [ProfileRow(None, "ring")]})
     assert other_model.hash == PROFILE.hash
     assert other_table.hash != PROFILE.hash
 
 
 def test_schedules_of_ones_own_are_kept_and_are_in_the_hash(tmp_path):
     def with_schedules(schedules: Mapping[str, str]) -> Profile:
-        return Profile(TOPOLOGY, {}, {"all-reduce": [Row(None, "mine")]}, schedules)
+        return Profile(TOPOLOGY, {}, {"all-reduce": [ProfileRow(None, "mine")]}, schedules)
 
     profile = with_schedules({"mine": "collective all-reduce"})
     profile.save(tmp_path / "profile.json")
@@ -100,9 +102,9 @@ def test_a_profile_that_cannot_be_read_is_named(tmp_path):
 def test_candidates_are_for_the_same_ranks_and_hardware(tmp_path):
     for topology in (
         TOPOLOGY,
-        Topology(4, [4], ["shm"], "a processor, 2 cores"),
-        Topology(8, [4, 4], ["shm", "tcp"], "a processor, 2 cores"),
-        Topology(4, [2, 2], ["shm", "tcp"], "another processor, 2 cores"),
+        ProfileTopology(4, [4], ["shm"], "a processor, 2 cores"),
+        ProfileTopology(8, [4, 4], ["shm", "tcp"], "a processor, 2 cores"),
+        ProfileTopology(4, [2, 2], ["shm", "tcp"], "another processor, 2 cores"),
     ):
         Profile(topology, {}, TABLE).save(tmp_path / topology.file_name)
     found = candidates(tmp_path, 4, "a processor, 2 cores")
@@ -113,7 +115,7 @@ def test_no_directory_has_no_candidates(tmp_path):
     assert candidates(tmp_path / "missing", 4, "a processor, 2 cores") == []
 
 
-class Network:
+class FakeNetwork:
     """Times of three algorithms: a start and a rate each."""
 
     LINES: Mapping[str, tuple[float, float]] = {"few": (1e-6, 4e-9), "middle": (3e-6, 2e-9), "many": (100e-6, 1e-9)}
@@ -135,13 +137,13 @@ class Network:
         return start + rate * case[1]
 
 
-FAMILY = [Candidate(name) for name in Network.LINES]
+FAMILY = [Candidate(name) for name in FakeNetwork.LINES]
 SIZES = [256 * 4**power for power in range(8)]
 
 
 def test_each_size_gets_what_is_fastest_there():
-    network = Network()
-    chosen = choice.choose(FAMILY, SIZES, network.price, network.price, network.measure)
+    network = FakeNetwork()
+    chosen = selection.choose(FAMILY, SIZES, network.price, network.price, network.measure)
     for one in chosen:
         fastest = min(FAMILY, key=lambda candidate, size=one.bytes: network.price([(candidate, size)])[0])
         assert one.candidate == fastest
@@ -149,8 +151,8 @@ def test_each_size_gets_what_is_fastest_there():
 
 
 def test_ranges_end_where_the_times_cross():
-    network = Network()
-    table = choice.rows(choice.choose(FAMILY, SIZES, network.price, network.price, network.measure))
+    network = FakeNetwork()
+    table = selection.rows(selection.choose(FAMILY, SIZES, network.price, network.price, network.measure))
     assert [row.algorithm for row in table] == ["few", "middle", "many"]
     assert table[-1].up_to_bytes is None
     # The lines cross at 1,000 and at 97,000 bytes; ranges end at a size or between it and the next.
@@ -158,34 +160,34 @@ def test_ranges_end_where_the_times_cross():
 
 
 def test_measurement_decides_against_a_prediction():
-    wrong_about_middle = {**Network.LINES, "middle": (50e-6, 2e-9)}
-    network = Network(wrong_about_middle)
-    chosen = choice.choose(FAMILY, SIZES, network.price, network.price, network.measure)
+    wrong_about_middle = {**FakeNetwork.LINES, "middle": (50e-6, 2e-9)}
+    network = FakeNetwork(wrong_about_middle)
+    chosen = selection.choose(FAMILY, SIZES, network.price, network.price, network.measure)
     at_1024 = next(one for one in chosen if one.bytes == 1024)
     assert at_1024.candidate.algorithm == "few"
     assert "measured" in at_1024.why
 
 
 def test_what_is_clearly_slower_is_not_measured():
-    network = Network()
-    choice.choose(FAMILY, SIZES, network.price, network.price, network.measure)
+    network = FakeNetwork()
+    selection.choose(FAMILY, SIZES, network.price, network.price, network.measure)
     assert (Candidate("many"), SIZES[0]) not in network.measured
 
 
 def test_what_cannot_be_measured_is_chosen_by_price():
-    network = Network()
-    chosen = choice.choose(FAMILY, SIZES, network.price, network.price, lambda _: {})
-    assert [row.algorithm for row in choice.rows(chosen)] == ["few", "middle", "many"]
+    network = FakeNetwork()
+    chosen = selection.choose(FAMILY, SIZES, network.price, network.price, lambda _: {})
+    assert [row.algorithm for row in selection.rows(chosen)] == ["few", "middle", "many"]
     assert all(one.measured_s is None for one in chosen)
 
 
 def test_what_is_asked_for_is_measured_at_every_size_and_may_win():
-    lines = {**Network.LINES, "mine": (1.0, 1.0)}
+    lines = {**FakeNetwork.LINES, "mine": (1.0, 1.0)}
     for real, wins in (({**lines, "mine": (1e-6, 1e-10)}, True), (lines, False)):
-        network = Network(real)
+        network = FakeNetwork(real)
         network.LINES = lines
         mine = Candidate("mine")
-        chosen = choice.choose(FAMILY, SIZES, network.price, network.price, network.measure, [mine])
+        chosen = selection.choose(FAMILY, SIZES, network.price, network.price, network.measure, [mine])
         assert {(mine, size) for size in SIZES} <= set(network.measured)
         for one in chosen:
             assert (one.candidate == mine) == wins
@@ -194,37 +196,37 @@ def test_what_is_asked_for_is_measured_at_every_size_and_may_win():
 
 def test_what_the_model_is_blind_to_is_measured_too():
     # Priced as slow, and fast for real.
-    network = Network({**Network.LINES, "many": (1e-7, 1e-10)})
+    network = FakeNetwork({**FakeNetwork.LINES, "many": (1e-7, 1e-10)})
     many = Candidate("many")
-    chosen = choice.choose(FAMILY, SIZES, network.price, network.price, network.measure, blind=[many])
+    chosen = selection.choose(FAMILY, SIZES, network.price, network.price, network.measure, blind=[many])
     assert {(many, size) for size in SIZES} <= set(network.measured)
     assert {one.candidate for one in chosen} == {many}
 
 
 def test_only_algorithms_with_components_for_domains_are_tried_blindly():
-    shape = Shape((5,), cores=2, domains=((0, 0, 2, 2, 2),))
+    shape = MachineShape((5,), cores=2, domains=((0, 0, 2, 2, 2),))
     names = tuner.domains_family("all-reduce", shape)
     assert "multi-rail(slice-reduce, slice-reduce)" in names
     assert all("(" in name for name in names)
-    assert tuner.domains_family("all-reduce", Shape((5,), cores=2)) == []
+    assert tuner.domains_family("all-reduce", MachineShape((5,), cores=2)) == []
     cases = [("all-reduce", Candidate("multi-rail(slice-reduce, slice-reduce)"), 1 << 20)]
     model = Model.typical(shape)
-    assert model.play(cases) != Model.typical(Shape((5,), cores=2)).play(cases)
+    assert model.simulation(cases) != Model.typical(MachineShape((5,), cores=2)).simulation(cases)
     assert model.closed_form(cases)[0] > 0
 
 
 def test_another_tile_is_taken_only_if_it_is_measured_faster():
     small = Candidate("many", tile_bytes=4096)
 
-    def tilings(_: choice.Chosen) -> list[Candidate]:
+    def tilings(_: selection.ChosenCandidate) -> list[Candidate]:
         return [small]
 
-    def play(cases: Sequence[Case]) -> list[float]:
+    def simulation(cases: Sequence[Case]) -> list[float]:
         return [0.5 if candidate == small else 1.0 for candidate, _ in cases]
 
-    chosen = [choice.Chosen(None, Candidate("many"), 1 << 20, 1.0, 1.0, "because")]
-    taken = choice.tiled(chosen, tilings, play, lambda cases: dict(zip(cases, play(cases), strict=True)))
-    left = choice.tiled(chosen, tilings, play, lambda cases: dict.fromkeys(cases, 1.0))
+    chosen = [selection.ChosenCandidate(None, Candidate("many"), 1 << 20, 1.0, 1.0, "because")]
+    taken = selection.tiled(chosen, tilings, simulation, lambda cases: dict(zip(cases, simulation(cases), strict=True)))
+    left = selection.tiled(chosen, tilings, simulation, lambda cases: dict.fromkeys(cases, 1.0))
     assert [one.candidate for one in taken] == [small]
     assert left == chosen
 

@@ -1,4 +1,4 @@
-"""What the type checker says of calls: what is refused at run time is refused there too."""
+"""Tests of type checking: rejection by the type checker of calls rejected at run time."""
 
 import typing
 

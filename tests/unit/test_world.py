@@ -1,4 +1,4 @@
-"""Groups within one process: threads that are ranks, and calls that are refused before anybody is asked."""
+"""Tests of groups within one process: threads as ranks, and calls rejected before communication."""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor

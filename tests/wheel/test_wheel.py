@@ -1,4 +1,4 @@
-"""The wheel in build/wheels: what it holds, and the demo from it without the repository."""
+"""Tests of the wheel in build/wheels: contents, and the demo without the repository."""
 
 import subprocess
 import sys

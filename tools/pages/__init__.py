@@ -1,1 +1,1 @@
-"""The generated pages of docs/: `python -m tools.pages docs` writes all of them."""
+"""Generated pages of docs/, all written by `python -m tools.pages docs`."""

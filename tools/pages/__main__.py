@@ -1,4 +1,4 @@
-"""`python -m tools.pages DIRECTORY`: writes every generated page."""
+"""The command `python -m tools.pages DIRECTORY`: output of every generated page."""
 
 from __future__ import annotations
 

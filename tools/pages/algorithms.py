@@ -1,7 +1,7 @@
 """docs/algorithms.md and its drawings.
 
 What it says of an algorithm stands in the algorithm's own file in crates/algorithms; what it counts
-is counted by the verifier, and what it draws is played by the simulator.
+is counted by the verifier, and what it draws is simulated by the simulator.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from weft.schedule import Algorithm, Call, Formula, Report, algorithms, plan
+from tools.pages.filling import filled
+from weft.schedule import Algorithm, CallShape, Formula, Report, algorithms, plan
 from weft.simulation import Machine, gantt
 
 __all__ = ["files", "write"]
@@ -43,7 +44,7 @@ bytes count and the steps do not.
 
 Three kinds of memory matter:
 
-- **ordinary**: what a peer sends arrives in landing memory of weft's own pool and is copied or reduced from there;
+- **ordinary**: what a peer sends arrives in receive buffers of weft's own pool and is copied or reduced from there;
 - **ordinary, one host**: ranks that share memory also read each other's scratch memory in the pool;
 - **symmetric**: all ranks reach each other's input and output, nothing is staged. A peer may write into an output
   only after its owner has entered the operation; where an algorithm does not know this anyway, one more step tells
@@ -68,11 +69,11 @@ above combines every element in the order of ranks, in one pass, in which 16-bit
 rounded once: the canonical tree, whose bits depend neither on the algorithm nor on where the ranks are. Others round
 after each of several passes.
 
-## Schedules of your own
+## User schedules
 
 A schedule that you write, with `weft.schedule.Builder` or as text, runs, simulates and tunes like these: `weft verify
 FILE` checks it, `weft simulate --schedule FILE` predicts its times, `group.use_schedule` runs it, and options,
-configuration and `weft tune` may name it: see [tuning.md](tuning.md). `examples/own_algorithm.py` adds one in under 40
+configuration and `weft tune` may name it: see [tuning.md](tuning.md). `examples/user_algorithm.py` adds one in under 40
 lines. It is for one collective, root and number of ranks; it needs symmetric memory if it reaches the input or output
 of other ranks, and is reproducible if the verifier finds the canonical tree in it, which `weft verify` tells.
 
@@ -83,10 +84,10 @@ it and the other end know.
 
 ## The drawings
 
-Each shows four ranks and a message of 64 KiB, as `weft plan NAME --draw FILE` plays it: on four hosts with 100 Gbit/s
-and a latency of 5 µs, on two hosts of two ranks where the algorithm is composed, or on one host where it needs that.
-Bars are what the ranks' threads do, with the numbers of the chunks; below them, in grey, is where they wait; arrows
-are messages.
+Each shows four ranks and a message of 64 KiB, as `weft plan NAME --draw FILE` simulates it: on four hosts with 100
+Gbit/s and a latency of 5 µs, on two hosts of two ranks where the algorithm is composed, or on one host where it
+needs that. Bars are what the ranks' threads do, with the numbers of the chunks; below them, in grey, is where they
+wait; arrows are messages.
 """
 
 
@@ -95,7 +96,7 @@ def files() -> Iterator[tuple[str, str]]:
     family = algorithms()
     for algorithm in family:
         yield f"{DRAWINGS}/{_file_name(algorithm)}", _drawing(algorithm)
-    yield PAGE, _page(family)
+    yield PAGE, filled(_page(family))
 
 
 def write(directory: Path) -> None:
@@ -200,7 +201,7 @@ def _counted(report: Report) -> str:
 
 def _report(algorithm: Algorithm, ranks: int, memory: str) -> Report:
     hosts = _hosts(algorithm, ranks, RANKS_OF_A_HOST)
-    planned = plan(algorithm.full_name, Call(algorithm.collective, ranks, hosts=hosts, memory=memory))
+    planned = plan(algorithm.full_name, CallShape(algorithm.collective, ranks, hosts=hosts, memory=memory))
     if planned.report is None:
         raise RuntimeError(f"{algorithm.collective} {algorithm.full_name} on {ranks} ranks: {planned.problem}")
     return planned.report
@@ -222,5 +223,5 @@ def _drawing(algorithm: Algorithm) -> str:
     hosts = 1 if algorithm.mapped == "all" else DRAWN_RANKS
     if _composed(algorithm):
         hosts = 2
-    call = Call(algorithm.collective, DRAWN_RANKS, hosts=hosts)
+    call = CallShape(algorithm.collective, DRAWN_RANKS, hosts=hosts)
     return gantt(Machine(DRAWN_RANKS, hosts), DRAWN_BYTES, call, algorithm.full_name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from tools.pages.filling import filled
 from weft.cli import COMMANDS, fill_parser
 
 _WIDTH = 100
@@ -30,4 +31,4 @@ def page() -> str:
         fill_parser(command, parser)
         parser.formatter_class = _FixedWidth
         sections.append(f"\n## `weft {command.name}`: {command.summary}\n\n```text\n{parser.format_help()}```\n")
-    return _HEAD + "".join(sections)
+    return filled(_HEAD + "".join(sections))

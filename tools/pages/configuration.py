@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tools.pages.filling import filled
 from weft.config import SETTINGS, Setting
 from weft.launchers import LAUNCHERS
 
@@ -44,7 +45,7 @@ def page() -> str:
     """The page's text."""
     settings = "".join(_section(setting) for setting in SETTINGS)
     rows = "".join(f"| {a.name} | `{a.rank}` | `{a.world_size}` | `{a.local_rank}` |\n" for a in LAUNCHERS)
-    return _HEAD + settings + _PLACE + rows + _MEETING
+    return filled(_HEAD + settings + _PLACE + rows + _MEETING)
 
 
 def _section(setting: Setting) -> str:

@@ -1,7 +1,8 @@
-"""docs/torch.md: the backend, what of torch works over it, and how to come from elsewhere."""
+"""docs/torch.md: the backend, supported features of torch, and migration from other backends."""
 
 from __future__ import annotations
 
+from tools.pages.filling import filled
 from tools.pages.torch_features import FEATURES, Feature
 from tools.pages.torch_suites import section
 
@@ -190,7 +191,8 @@ $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo
 def page() -> str:
     """The page's text."""
     rows = "".join(_row(feature) for feature in FEATURES)
-    return f"{_HEAD}| area | feature | works | tests |\n|---|---|---|---|\n{rows}{section()}{_AFTER_TABLE}"
+    table = f"| area | feature | works | tests |\n|---|---|---|---|\n{rows}"
+    return filled(f"{_HEAD}{table}{section()}{_AFTER_TABLE}")
 
 
 def _row(feature: Feature) -> str:

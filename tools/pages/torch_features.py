@@ -1,4 +1,4 @@
-"""What of torch works over weft, and which tests show it: the table of docs/torch.md."""
+"""Features of torch over weft, with their tests: the table of docs/torch.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of public suites of tests over weft: a section of docs/torch.md."""
+"""Results of public test suites over weft: a section of docs/torch.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-//! What people are told about an algorithm: `docs/algorithms.md` is made from it.
+//! Descriptions of algorithms for readers, the source of `docs/algorithms.md`.
 
-use crate::{Formula, Memory};
+use crate::{Formula, MemoryClass};
 
 /// Prose, in Markdown.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ pub struct About {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FormulaText {
     /// In which memory. `None`: in any.
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryClass>,
     /// The longest chain of signals.
     pub steps: String,
     /// What the busiest rank writes to others' memory, or over the network; empty for nothing.
@@ -30,7 +30,7 @@ pub struct FormulaText {
 }
 
 impl FormulaText {
-    pub(crate) fn new(memory: Option<Memory>, [steps, sent, read]: [String; 3]) -> Self {
+    pub(crate) fn new(memory: Option<MemoryClass>, [steps, sent, read]: [String; 3]) -> Self {
         FormulaText {
             memory,
             steps,
@@ -40,15 +40,15 @@ impl FormulaText {
     }
 
     /// One line for both kinds of memory, or one for each if they differ.
-    pub(crate) fn in_any_memory(formula: impl Fn(Memory) -> Formula) -> Vec<Self> {
-        let memories = [Memory::Ordinary, Memory::Symmetric];
+    pub(crate) fn in_any_memory(formula: impl Fn(MemoryClass) -> Formula) -> Vec<Self> {
+        let memories = [MemoryClass::Ordinary, MemoryClass::Symmetric];
         let [ordinary, symmetric] = memories.map(|memory| formula(memory).told());
         if ordinary == symmetric {
             return vec![FormulaText::new(None, ordinary)];
         }
         vec![
-            FormulaText::new(Some(Memory::Ordinary), ordinary),
-            FormulaText::new(Some(Memory::Symmetric), symmetric),
+            FormulaText::new(Some(MemoryClass::Ordinary), ordinary),
+            FormulaText::new(Some(MemoryClass::Symmetric), symmetric),
         ]
     }
 }

@@ -1,4 +1,5 @@
-//! Writes one rank's program down: counts signals, names slices, stages where memory is not shared.
+//! Builder of one rank's program: counting of signals, naming of slices, and staging where memory
+//! is not shared.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,12 +7,12 @@ use std::ops::Range;
 use weft_schedule::{Buffer, Encoding, Grid, Rank, Schedule, Slice, Step};
 
 use crate::compose::Entries;
-use crate::{Memory, Request};
+use crate::{MemoryClass, ScheduleRequest};
 
 /// An entry of temporary memory.
 ///
-/// In one as wide as the message chunk 0 lies at the start. In a narrower one it is the chunk that [`Area::starting_at`] says, or else
-/// whichever a slice begins with.
+/// In one as wide as the message chunk 0 lies at the start. In a narrower one it is the chunk that
+/// [`Area::starting_at`] says, or else whichever a slice begins with.
 #[derive(Clone, Copy)]
 pub(crate) struct Area {
     entry: u32,
@@ -38,24 +39,24 @@ pub(crate) fn block(rank: Rank) -> Range<u32> {
 }
 
 /// A program in the making.
-pub(crate) struct Builder {
+pub(crate) struct ProgramBuilder {
     schedule: Schedule,
-    memory: Memory,
+    memory: MemoryClass,
     /// By peer.
     signals_sent: HashMap<Rank, u32>,
     signals_awaited: HashMap<Rank, u32>,
 }
 
-impl Builder {
-    pub(crate) fn new(request: &Request, grid: Grid) -> Self {
-        Builder {
+impl ProgramBuilder {
+    pub(crate) fn new(request: &ScheduleRequest, grid: Grid) -> Self {
+        ProgramBuilder {
             schedule: Schedule {
                 collective: request.collective,
                 ranks: request.ranks,
                 rank: request.rank,
                 grid,
                 scratch: Vec::new(),
-                landing: Vec::new(),
+                receive: Vec::new(),
                 steps: Vec::new(),
             },
             memory: request.memory,
@@ -65,10 +66,10 @@ impl Builder {
     }
 
     /// For a program that is put together from parts, which need these entries of temporary memory.
-    pub(crate) fn composed(request: &Request, grid: Grid, entries: Entries) -> Self {
-        let mut builder = Builder::new(request, grid);
+    pub(crate) fn composed(request: &ScheduleRequest, grid: Grid, entries: Entries) -> Self {
+        let mut builder = ProgramBuilder::new(request, grid);
         builder.schedule.scratch = entries.scratch;
-        builder.schedule.landing = entries.landing;
+        builder.schedule.receive = entries.receive;
         builder
     }
 
@@ -88,7 +89,7 @@ impl Builder {
     }
 
     pub(crate) fn symmetric(&self) -> bool {
-        self.memory == Memory::Symmetric
+        self.memory == MemoryClass::Symmetric
     }
 
     pub(crate) fn rank(&self) -> Rank {
@@ -109,14 +110,15 @@ impl Builder {
         (self.rank() + self.ranks() - distance) % self.ranks()
     }
 
-    /// All other ranks, beginning behind this one: at every moment each rank talks to a different one.
+    /// All other ranks, beginning behind this one: at every moment each rank talks to a different
+    /// one.
     pub(crate) fn peers(&self) -> Vec<Rank> {
         (1..self.ranks())
             .map(|distance| self.after(distance))
             .collect()
     }
 
-    /// All other ranks in the order in which their [`Builder::peers`] come to this one.
+    /// All other ranks in the order in which their [`ProgramBuilder::peers`] come to this one.
     pub(crate) fn sources(&self) -> Vec<Rank> {
         (1..self.ranks())
             .map(|distance| self.before(distance))
@@ -128,7 +130,8 @@ impl Builder {
         0..self.schedule.grid.chunks()
     }
 
-    /// All chunks but one rank's block, where the grid has one chunk per rank: the ranges before and behind it.
+    /// All chunks but one rank's block, where the grid has one chunk per rank: the ranges before
+    /// and behind it.
     pub(crate) fn all_but(&self, rank: Rank) -> Vec<Range<u32>> {
         let ranges = [0..rank, rank + 1..self.ranks()];
         ranges
@@ -137,11 +140,12 @@ impl Builder {
             .collect()
     }
 
-    /// All ranks' contributions, ordered by rank, so that everybody rounds alike: `own` and what `of_peer` names.
+    /// All ranks' contributions, ordered by rank, so that everybody rounds alike: `own` and what
+    /// `of_peer` names.
     pub(crate) fn in_rank_order(
         &self,
         own: Slice,
-        of_peer: impl Fn(&Builder, Rank) -> Slice,
+        of_peer: impl Fn(&ProgramBuilder, Rank) -> Slice,
     ) -> Vec<Slice> {
         (0..self.ranks())
             .map(|rank| match rank == self.rank() {
@@ -158,9 +162,9 @@ impl Builder {
     }
 
     /// Adds an entry of `width` chunks to the temporary memory of each ordered pair of ranks.
-    pub(crate) fn add_landing(&mut self, width: u32) -> Area {
-        self.schedule.landing.push(width);
-        self.area(self.schedule.landing.len(), width)
+    pub(crate) fn add_receive_buffer(&mut self, width: u32) -> Area {
+        self.schedule.receive.push(width);
+        self.area(self.schedule.receive.len(), width)
     }
 
     fn area(&self, entries: usize, width: u32) -> Area {
@@ -170,10 +174,10 @@ impl Builder {
         }
     }
 
-    /// Adds what [`Builder::deliver`] and [`Builder::accept`] stage in: `width` chunks of landing memory, or nothing
-    /// where peers write into the output itself.
+    /// Adds what [`ProgramBuilder::deliver`] and [`ProgramBuilder::accept`] stage in: `width`
+    /// chunks of a receive buffer, or nothing where peers write into the output itself.
     pub(crate) fn add_staging(&mut self, width: u32) -> Option<Area> {
-        (!self.symmetric()).then(|| self.add_landing(width))
+        (!self.symmetric()).then(|| self.add_receive_buffer(width))
     }
 
     /// A rank's `Input`.
@@ -212,12 +216,12 @@ impl Builder {
 
     /// Where a peer's puts land here.
     pub(crate) fn inbox(&self, from: Rank, area: Area, chunks: Range<u32>) -> Slice {
-        landing(self.rank(), from, area, chunks)
+        receive(self.rank(), from, area, chunks)
     }
 
     /// Where this rank's puts land at a peer.
     pub(crate) fn outbox(&self, to: Rank, area: Area, chunks: Range<u32>) -> Slice {
-        landing(to, self.rank(), area, chunks)
+        receive(to, self.rank(), area, chunks)
     }
 
     /// Where this rank writes what shall become `chunks` of a peer's output.
@@ -230,7 +234,8 @@ impl Builder {
 
     /// Sends `src`, which shall become `chunks` of a peer's output.
     ///
-    /// With symmetric memory the peer must be known to have entered: see [`Builder::await_open`].
+    /// With symmetric memory the peer must be known to have entered: see
+    /// [`ProgramBuilder::await_open`].
     pub(crate) fn deliver(
         &mut self,
         to: Rank,
@@ -259,7 +264,7 @@ impl Builder {
         }
     }
 
-    /// Waits for a peer's [`Builder::open_to`].
+    /// Waits for a peer's [`ProgramBuilder::open_to`].
     pub(crate) fn await_open(&mut self, peer: Rank) {
         if self.symmetric() {
             self.wait(peer);
@@ -281,15 +286,15 @@ impl Builder {
     }
 
     /// Combines the last contributions that were missing.
-    pub(crate) fn reduce_last(&mut self, dsts: Vec<Slice>, srcs: Vec<Slice>) {
+    pub(crate) fn reduce_final(&mut self, dsts: Vec<Slice>, srcs: Vec<Slice>) {
         self.push_reduce(dsts, srcs, true);
     }
 
-    fn push_reduce(&mut self, dsts: Vec<Slice>, srcs: Vec<Slice>, last: bool) {
+    fn push_reduce(&mut self, dsts: Vec<Slice>, srcs: Vec<Slice>, is_final: bool) {
         self.schedule.steps.push(Step::Reduce {
             dsts,
             srcs,
-            last,
+            is_final,
             claim: None,
         });
     }
@@ -326,8 +331,8 @@ fn next(counter: &mut u32) -> u32 {
     *counter - 1
 }
 
-fn landing(at: Rank, from: Rank, area: Area, chunks: Range<u32>) -> Slice {
-    let buffer = Buffer::Landing {
+fn receive(at: Rank, from: Rank, area: Area, chunks: Range<u32>) -> Slice {
+    let buffer = Buffer::Receive {
         from,
         entry: area.entry,
         base: area.base(&chunks),

@@ -1,12 +1,15 @@
-//! Puts the schedule of some of the ranks, for a window of the message, into the program of all.
+//! Composition of schedules: embedding of the schedule of some ranks, for a window of the message,
+//! in the program of all ranks.
 //!
-//! Ranks are renamed, chunks become ranges of a finer grid, entries of temporary memory follow those of other parts, and signals are
-//! counted anew. The verifier proves each result as it proves any other schedule.
+//! Ranks are renamed, chunks become ranges of a finer grid, entries of temporary memory follow
+//! those of other parts, and signals are counted anew. The verifier proves each result as it proves
+//! any other schedule.
 //!
-//! [Note: In place] A part's `Input` and `Output` both become the whole program's `Output`. So a reduce-scatter leaves its block where
-//! its input was, and an all-gather starts from there. That is right as long as a part neither reads its input after it
-//! wrote its output, nor writes its output while a peer may read the same chunk of its input: true of all those
-//! that are components here.
+//! [Note: In place] A part's `Input` and `Output` both become the whole program's `Output`. So a
+//! reduce-scatter leaves its block where its input was, and an all-gather starts from there. That
+//! is right as long as a part neither reads its input after it wrote its output, nor writes its
+//! output while a peer may read the same chunk of its input: true of all those that are components
+//! here.
 
 use std::collections::HashMap;
 
@@ -15,7 +18,7 @@ use weft_schedule::{Buffer, Rank, Schedule, Slice, Step};
 use crate::cuts::Starts;
 
 /// Where a part stands in the program that it is embedded in.
-pub(crate) struct Place<'a> {
+pub(crate) struct EmbeddingSite<'a> {
     /// Which rank a rank within the part is.
     pub(crate) rank_of: &'a dyn Fn(Rank) -> Rank,
     /// By chunk of the part: its first chunk in the whole grid.
@@ -32,7 +35,7 @@ pub(crate) struct Place<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Offset {
     pub(crate) scratch: u32,
-    pub(crate) landing: u32,
+    pub(crate) receive: u32,
 }
 
 /// What the user memory of a part's own rank becomes.
@@ -50,8 +53,9 @@ impl OwnMemory {
     };
 }
 
-/// The part's steps in the coordinates of the whole program. The numbers of signals are still the part's.
-pub(crate) fn embed(part: &Schedule, place: &Place<'_>) -> Vec<Step> {
+/// The part's steps in the coordinates of the whole program. The numbers of signals are still the
+/// part's.
+pub(crate) fn embed(part: &Schedule, place: &EmbeddingSite<'_>) -> Vec<Step> {
     let embedding = Embedding {
         rank: part.rank,
         place,
@@ -64,9 +68,11 @@ pub(crate) fn embed(part: &Schedule, place: &Place<'_>) -> Vec<Step> {
 
 /// The steps of several programs in turns, so that none waits for the end of another.
 ///
-/// The programs must be one and the same but for names, on every rank, however many of them a rank has. Then no rank waits in vain: let
-/// T order the steps of the one program on all its ranks as they can happen. Whether along a rank's program or from a signal to
-/// its wait, the pair of T and the program's index grows. And two ranks meet the signals of all programs that they share in the same order.
+/// The programs must be one and the same but for names, on every rank, however many of them a rank
+/// has. Then no rank waits in vain: let T order the steps of the one program on all its ranks as
+/// they can happen. Whether along a rank's program or from a signal to its wait, the pair of T and
+/// the program's index grows. And two ranks meet the signals of all programs that they share in the
+/// same order.
 pub(crate) fn interleave(programs: Vec<Vec<Step>>) -> Vec<Step> {
     in_turns(
         programs
@@ -75,11 +81,12 @@ pub(crate) fn interleave(programs: Vec<Vec<Step>>) -> Vec<Step> {
     )
 }
 
-/// The rounds of two programs in turns: a round begins with a wait for the rank that is waited for most.
+/// The rounds of two programs in turns: a round begins with a wait for the rank that is waited for
+/// most.
 ///
-/// Every rank must have both programs, the same on all but for names, with signals that are awaited in later rounds, except those that
-/// come first; and no pair of ranks may have signals in both. So no rank waits in vain, and no chain of signals gets longer than
-/// in the longer program alone.
+/// Every rank must have both programs, the same on all but for names, with signals that are awaited
+/// in later rounds, except those that come first; and no pair of ranks may have signals in both. So
+/// no rank waits in vain, and no chain of signals gets longer than in the longer program alone.
 pub(crate) fn side_by_side(one: Vec<Step>, other: Vec<Step>) -> Vec<Step> {
     in_turns([rounds(one), rounds(other)].map(Vec::into_iter))
 }
@@ -124,14 +131,14 @@ fn in_turns(programs: impl IntoIterator<Item = impl Iterator<Item = Vec<Step>>>)
 #[derive(Default)]
 pub(crate) struct Entries {
     pub(crate) scratch: Vec<u32>,
-    pub(crate) landing: Vec<u32>,
+    pub(crate) receive: Vec<u32>,
 }
 
 impl Entries {
     /// Makes room for a part. Parts at the same place share it.
     pub(crate) fn hold(&mut self, part: &Schedule, starts: &Starts, at: Offset) {
         hold(&mut self.scratch, &part.scratch, starts, at.scratch);
-        hold(&mut self.landing, &part.landing, starts, at.landing);
+        hold(&mut self.receive, &part.receive, starts, at.receive);
     }
 
     /// Adds an entry to every rank's own temporary memory, and returns its number.
@@ -158,7 +165,7 @@ fn hold(widths: &mut Vec<u32>, part: &[u32], starts: &Starts, at: u32) {
 struct Embedding<'a> {
     /// The part's own rank, within the part.
     rank: Rank,
-    place: &'a Place<'a>,
+    place: &'a EmbeddingSite<'a>,
 }
 
 impl Embedding<'_> {
@@ -179,14 +186,14 @@ impl Embedding<'_> {
             Step::Reduce {
                 dsts,
                 srcs,
-                last,
+                is_final,
                 claim,
             } => {
                 assert!(claim.is_none(), "no component has claimable steps");
                 Some(Step::Reduce {
                     dsts: dsts.iter().map(|dst| self.written(dst)).collect(),
                     srcs: srcs.iter().map(|src| self.read(src)).collect(),
-                    last: *last && self.place.complete,
+                    is_final: *is_final && self.place.complete,
                     claim: None,
                 })
             }
@@ -219,9 +226,9 @@ impl Embedding<'_> {
                 entry: place.at.scratch + entry,
                 base: start(base),
             },
-            Buffer::Landing { from, entry, base } => Buffer::Landing {
+            Buffer::Receive { from, entry, base } => Buffer::Receive {
                 from: (place.rank_of)(from),
-                entry: place.at.landing + entry,
+                entry: place.at.receive + entry,
                 base: start(base),
             },
         };

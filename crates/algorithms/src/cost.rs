@@ -1,28 +1,31 @@
-//! What an algorithm costs, in closed form: instantly, for any number of ranks.
+//! Costs of algorithms in closed form, for any number of ranks.
 
 use weft_schedule::Rank;
 
 use crate::formula::Rounds;
-use crate::{Memory, Request};
+use crate::{MemoryClass, ScheduleRequest};
 
 /// Rounds that look alike.
 ///
-/// A *share* is a part of the whole message. Every figure is that of the rank for which it is greatest over the whole
-/// operation, so that the sums over all phases are what the verifier counts; a root and its leaves may thus stand in one phase.
-/// Shares that vary from round to round are averages.
+/// A *share* is a part of the whole message. Every figure is that of the rank for which it is
+/// greatest over the whole operation, so that the sums over all phases are what the verifier
+/// counts; a root and its leaves may thus stand in one phase. Shares that vary from round to round
+/// are averages.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Phase {
     /// Latency steps: signals, one waited for after the other.
     pub rounds: u32,
-    /// Messages that a rank sends per round. What it writes to its peers' mapped memory counts as well.
+    /// Messages that a rank sends per round. What it writes to its peers' mapped memory counts as
+    /// well.
     pub messages: u32,
     /// The share that one of these messages carries.
     pub share: f64,
-    /// The share that a rank receives per round. Links carry both directions at once, so what matters is the greater of this and
-    /// [`Phase::sent`].
+    /// The share that a rank receives per round. Links carry both directions at once, so what
+    /// matters is the greater of this and [`Phase::sent`].
     pub received: f64,
-    /// The share that passes the border of an outermost unit of the topology (a host, say) per round, sent or read by all its
-    /// ranks together: of the unit for which that is most, in the direction in which it is more.
+    /// The share that passes the border of an outermost unit of the topology (a host, say) per
+    /// round, sent or read by all its ranks together: of the unit for which that is most, in the
+    /// direction in which it is more.
     pub crossing: f64,
     /// The share that a rank reads from its peers' mapped memory per round.
     pub read: f64,
@@ -38,7 +41,8 @@ impl Phase {
         f64::from(self.messages) * self.share
     }
 
-    /// The rounds of this phase one by one, over which so many messages sent and received, and all that `total` reduces and copies, are spread.
+    /// The rounds of this phase one by one, over which so many messages sent and received, and all
+    /// that `total` reduces and copies, are spread.
     pub(crate) fn spread(&self, messages: u32, received: u32, total: Phase) -> Vec<Phase> {
         let part = |number: u32, round: u32| {
             number / self.rounds + u32::from(round < number % self.rounds)
@@ -56,7 +60,8 @@ impl Phase {
             .collect()
     }
 
-    /// This phase and another one at once, in the rounds of this one; there are as many of the other.
+    /// This phase and another one at once, in the rounds of this one; there are as many of the
+    /// other.
     pub(crate) fn along_with(&self, other: &Phase) -> Phase {
         let messages = self.messages + other.messages;
         Phase {
@@ -99,8 +104,9 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The cost of these phases, where there is more than one rank; one rank alone does not communicate.
-    pub(crate) fn of(request: &Request, phases: impl IntoIterator<Item = Phase>) -> Cost {
+    /// The cost of these phases, where there is more than one rank; one rank alone does not
+    /// communicate.
+    pub(crate) fn of(request: &ScheduleRequest, phases: impl IntoIterator<Item = Phase>) -> Cost {
         let phases = phases.into_iter();
         Cost {
             phases: phases
@@ -109,10 +115,11 @@ impl Cost {
         }
     }
 
-    /// The cost of an algorithm in which ranks do different things, from the phases of each rank: as many, with the same rounds.
-    /// Every figure is taken from a rank for which its sum is greatest.
+    /// The cost of an algorithm in which ranks do different things, from the phases of each rank:
+    /// as many, with the same rounds. Every figure is taken from a rank for which its sum is
+    /// greatest.
     pub(crate) fn of_busiest(
-        request: &Request,
+        request: &ScheduleRequest,
         ranks: impl IntoIterator<Item = Vec<Phase>>,
     ) -> Cost {
         let mut ranks = ranks.into_iter().map(|phases| Cost::of(request, phases));
@@ -170,7 +177,7 @@ const FIGURES: [Figure; 5] = [
 ];
 
 /// What the closed forms have in common.
-impl Request<'_> {
+impl ScheduleRequest<'_> {
     /// The share of one block, where the message has one per rank.
     pub(crate) fn block_share(&self) -> f64 {
         1.0 / f64::from(self.ranks)
@@ -183,7 +190,7 @@ impl Request<'_> {
 
     /// Whether ranks reach each other's input and output.
     pub(crate) fn symmetric(&self) -> bool {
-        self.memory == Memory::Symmetric
+        self.memory == MemoryClass::Symmetric
     }
 
     /// This share where what comes from peers is staged, none where it is not.
@@ -200,7 +207,7 @@ impl Request<'_> {
         Phase::signals(self.entries())
     }
 
-    /// As [`Request::entry`], as a formula.
+    /// As [`ScheduleRequest::entry`], as a formula.
     pub(crate) fn entering(&self) -> Rounds {
         Rounds::signals(self.entries())
     }

@@ -1,20 +1,23 @@
-//! How many messages pass the border of the busiest outermost unit of a topology.
+//! Number of messages that cross the border of the busiest outermost unit of a topology.
 //!
 //! Where no unit is known there is no border.
 
 use weft_schedule::Rank;
 
-use crate::Request;
+use crate::ScheduleRequest;
 
 /// Of messages from and to these ranks, those that pass the busiest border in its busier direction.
-pub(crate) fn of(request: &Request, messages: impl IntoIterator<Item = (Rank, Rank)>) -> f64 {
+pub(crate) fn of(
+    request: &ScheduleRequest,
+    messages: impl IntoIterator<Item = (Rank, Rank)>,
+) -> f64 {
     let messages = messages.into_iter();
     of_blocks(request, messages.map(|(from, to)| (from, to, 1)))
 }
 
 /// As [`of`], in blocks: each message has that many.
 pub(crate) fn of_blocks(
-    request: &Request,
+    request: &ScheduleRequest,
     messages: impl IntoIterator<Item = (Rank, Rank, u64)>,
 ) -> f64 {
     let Some(level) = request.topology.hosts_level() else {
@@ -34,14 +37,14 @@ pub(crate) fn of_blocks(
 }
 
 /// As [`of`], where every rank sends to the one this far behind it.
-pub(crate) fn shift(request: &Request, distance: u32) -> f64 {
+pub(crate) fn shift(request: &ScheduleRequest, distance: u32) -> f64 {
     let ranks = request.ranks;
     let messages = (0..ranks).map(|rank| (rank, (rank + distance) % ranks));
     of(request, messages)
 }
 
 /// As [`of`], where every rank sends to every other.
-pub(crate) fn all_pairs(request: &Request) -> f64 {
+pub(crate) fn all_pairs(request: &ScheduleRequest) -> f64 {
     let Some(level) = request.topology.hosts_level() else {
         return 0.0;
     };
@@ -54,7 +57,7 @@ pub(crate) fn all_pairs(request: &Request) -> f64 {
 }
 
 /// As [`of`], where every rank sends to some others.
-pub(crate) fn to_some(request: &Request, receivers: &[Rank]) -> f64 {
+pub(crate) fn to_some(request: &ScheduleRequest, receivers: &[Rank]) -> f64 {
     let Some(level) = request.topology.hosts_level() else {
         return 0.0;
     };

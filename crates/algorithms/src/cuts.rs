@@ -1,4 +1,5 @@
-//! Grids with the cuts of several parts: exact shares of the message, and where a part's chunks begin among them.
+//! Grids with the cuts of several parts: exact shares of the message, and the start of a part's
+//! chunks among them.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -6,10 +7,10 @@ use std::ops::Range;
 use weft_schedule::{Fraction, Grid};
 
 /// From which share of the message to which.
-pub(crate) type Window = Range<Fraction>;
+pub(crate) type ShareRange = Range<Fraction>;
 
 /// The whole message.
-pub(crate) const WHOLE: Window = share(0, 1)..share(1, 1);
+pub(crate) const WHOLE: ShareRange = share(0, 1)..share(1, 1);
 
 /// The share `numerator / denominator`.
 pub(crate) const fn share(numerator: u32, denominator: u32) -> Fraction {
@@ -37,8 +38,8 @@ pub(crate) enum Starts {
 
 impl Cuts {
     /// All cuts that these grids have when each is laid over its window.
-    pub(crate) fn of<'a>(grids: impl IntoIterator<Item = (&'a Grid, Window)>) -> Self {
-        let grids: Vec<(&Grid, Window)> = grids.into_iter().collect();
+    pub(crate) fn of<'a>(grids: impl IntoIterator<Item = (&'a Grid, ShareRange)>) -> Self {
+        let grids: Vec<(&Grid, ShareRange)> = grids.into_iter().collect();
         if let Some(chunks) = even_chunks(&grids) {
             return Cuts::Even(chunks);
         }
@@ -81,8 +82,9 @@ impl Cuts {
         }
     }
 
-    /// Where each chunk of a grid begins that is laid over a window. The cuts must be those of this grid among others.
-    pub(crate) fn starts(&self, grid: &Grid, window: &Window) -> Starts {
+    /// Where each chunk of a grid begins that is laid over a window. The cuts must be those of this
+    /// grid among others.
+    pub(crate) fn starts(&self, grid: &Grid, window: &ShareRange) -> Starts {
         match (self, grid) {
             (Cuts::Even(_), Grid::Equal(chunks) | Grid::Blocks(chunks)) => {
                 let [first, end] = [window.start, window.end].map(|cut| self.index_of(cut));
@@ -134,9 +136,10 @@ impl Starts {
     }
 }
 
-/// The number of chunks if all cuts together are evenly spaced, and that can be told without listing them: the cuts of all
-/// grids are at multiples of the finest spacing, and where it is used covers everything.
-fn even_chunks(grids: &[(&Grid, Window)]) -> Option<u32> {
+/// The number of chunks if all cuts together are evenly spaced, and that can be told without
+/// listing them: the cuts of all grids are at multiples of the finest spacing, and where it is used
+/// covers everything.
+fn even_chunks(grids: &[(&Grid, ShareRange)]) -> Option<u32> {
     let mut denominator = 1;
     let mut spacings = Vec::with_capacity(grids.len());
     for (grid, window) in grids {
@@ -178,7 +181,7 @@ fn reduced(numerator: u128, denominator: u128) -> (u128, u128) {
 }
 
 /// The cuts of a grid when it covers a window of the message.
-fn laid_over<'a>(grid: &'a Grid, window: &'a Window) -> impl Iterator<Item = Fraction> + 'a {
+fn laid_over<'a>(grid: &'a Grid, window: &'a ShareRange) -> impl Iterator<Item = Fraction> + 'a {
     (0..=grid.chunks()).map(move |index| {
         let cut = match grid {
             Grid::Equal(chunks) | Grid::Blocks(chunks) => share(index, *chunks),
@@ -189,7 +192,7 @@ fn laid_over<'a>(grid: &'a Grid, window: &'a Window) -> impl Iterator<Item = Fra
 }
 
 /// The share of the message at this share of a window.
-pub(crate) fn within(window: &Window, cut: Fraction) -> Fraction {
+pub(crate) fn within(window: &ShareRange, cut: Fraction) -> Fraction {
     let parts = |fraction: Fraction| {
         (
             u128::from(fraction.numerator),
@@ -209,8 +212,9 @@ pub(crate) fn within(window: &Window, cut: Fraction) -> Fraction {
     )
 }
 
-/// A fraction whose terms fit 32 bits. Where cuts of many sizes are nested so deeply that none is exact, the next one below
-/// does as well: it moves a boundary between two ranks' shares by less than a billionth of the message.
+/// A fraction whose terms fit 32 bits. Where cuts of many sizes are nested so deeply that none is
+/// exact, the next one below does as well: it moves a boundary between two ranks' shares by less
+/// than a billionth of the message.
 fn nearest(numerator: u128, denominator: u128) -> Fraction {
     let fits = |value: u128| u32::try_from(value).ok();
     if let (Some(numerator), Some(denominator)) = (fits(numerator), fits(denominator)) {

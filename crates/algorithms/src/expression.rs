@@ -1,4 +1,4 @@
-//! Expressions in the number of ranks: exact values, and how people read them.
+//! Expressions in the number of ranks: exact values and readable text.
 
 use std::ops::{Add, Div, Mul, Sub};
 

@@ -1,11 +1,11 @@
-//! Formulas of cost: each states once what is priced, checked, and printed for people.
+//! Cost formulas: the common source of prices, checks and printed text.
 
 use std::fmt;
 use std::ops::Add;
 
 use crate::cost::{Cost, Phase};
 use crate::expression::{Expr, RANKS};
-use crate::{Request, Textbook, Volume};
+use crate::{ScheduleRequest, Textbook, Volume};
 
 /// Rounds that look alike, in formulas. What each figure means is said at [`Phase`].
 #[derive(Clone, Copy, Default)]
@@ -207,7 +207,7 @@ impl Formula {
     }
 
     /// The price of its phases.
-    pub(crate) fn cost(&self, request: &Request) -> Cost {
+    pub(crate) fn cost(&self, request: &ScheduleRequest) -> Cost {
         if request.ranks == 1 {
             return Cost::default();
         }

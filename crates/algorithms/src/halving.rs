@@ -1,16 +1,17 @@
-//! Recursive halving of a group, for any number of ranks: what reduce-scatter does downwards and all-gather upwards.
+//! Recursive halving of a group of any number of ranks, downwards for reduce-scatter and upwards
+//! for all-gather.
 //!
-//! A range of ranks is divided into a lower and an upper half, each of which is divided further. Each rank has a partner at its own
-//! position in the other half. Where the lower half has one rank more, its last rank faces the first one of the upper half, which has two partners
-//! then.
+//! A range of ranks is divided into a lower and an upper half, each of which is divided further.
+//! Each rank has a partner at its own position in the other half. Where the lower half has one rank
+//! more, its last rank faces the first one of the upper half, which has two partners then.
 
 use std::ops::Range;
 
 use weft_schedule::Rank;
 
-use crate::builder::{Area, Builder};
+use crate::builder::{Area, ProgramBuilder};
 use crate::cost::{Cost, Phase};
-use crate::{Request, crossing};
+use crate::{ScheduleRequest, crossing};
 
 /// One division of a range, as a rank of it sees it.
 #[derive(Clone)]
@@ -61,16 +62,17 @@ pub(crate) fn divisions(ranks: u32, rank: Rank) -> Vec<Division> {
     divisions
 }
 
-/// Tells the ranks that will write into this one's output that they may. They are those of [`gather_up`].
-pub(crate) fn open_up(b: &mut Builder) {
+/// Tells the ranks that will write into this one's output that they may. They are those of
+/// [`gather_up`].
+pub(crate) fn open_up(b: &mut ProgramBuilder) {
     for division in divisions(b.ranks(), b.rank()) {
         b.open_to(division.facing);
     }
 }
 
-/// Brings every rank's block, which is in its output, to all ranks. Where peers write into outputs they have been told that they may by
-/// `opened`, or otherwise.
-pub(crate) fn gather_up(b: &mut Builder, staging: Option<Area>, opened: bool) {
+/// Brings every rank's block, which is in its output, to all ranks. Where peers write into outputs
+/// they have been told that they may by `opened`, or otherwise.
+pub(crate) fn gather_up(b: &mut ProgramBuilder, staging: Option<Area>, opened: bool) {
     for division in divisions(b.ranks(), b.rank()).into_iter().rev() {
         for &peer in &division.faced_by {
             if opened {
@@ -92,8 +94,9 @@ fn depth(ranks: u32) -> u32 {
     ranks.next_power_of_two().ilog2()
 }
 
-/// The cost where each rank sends the blocks of the other half to the rank that it faces, downwards: first division first.
-pub(crate) fn cost_down(request: &Request) -> Cost {
+/// The cost where each rank sends the blocks of the other half to the rank that it faces,
+/// downwards: first division first.
+pub(crate) fn cost_down(request: &ScheduleRequest) -> Cost {
     let crossings = crossings(request, |rank, division| {
         vec![(rank, division.facing, division.other.len() as u64)]
     });
@@ -112,8 +115,9 @@ pub(crate) fn cost_down(request: &Request) -> Cost {
     })
 }
 
-/// The cost where each rank sends the blocks of its own half to those that face it, upwards: last division first.
-pub(crate) fn cost_up(request: &Request) -> Cost {
+/// The cost where each rank sends the blocks of its own half to those that face it, upwards: last
+/// division first.
+pub(crate) fn cost_up(request: &ScheduleRequest) -> Cost {
     let crossings = crossings(request, |rank, division| {
         let blocks = division.own.len() as u64;
         let peers = division.faced_by.iter();
@@ -134,7 +138,7 @@ pub(crate) fn cost_up(request: &Request) -> Cost {
     cost
 }
 
-fn cost(request: &Request, crossings: &[f64], phase: impl Fn(&Division) -> Phase) -> Cost {
+fn cost(request: &ScheduleRequest, crossings: &[f64], phase: impl Fn(&Division) -> Phase) -> Cost {
     let of_rank = |rank| {
         let divisions = divisions(request.ranks, rank);
         let phases = crossings.iter().enumerate().map(|(level, crossing)| Phase {
@@ -152,9 +156,10 @@ fn cost(request: &Request, crossings: &[f64], phase: impl Fn(&Division) -> Phase
     cost
 }
 
-/// The share of the message that passes the busiest border in each division. `sent` lists from whom to whom how many blocks go.
+/// The share of the message that passes the busiest border in each division. `sent` lists from whom
+/// to whom how many blocks go.
 fn crossings(
-    request: &Request,
+    request: &ScheduleRequest,
     sent: impl Fn(Rank, &Division) -> Vec<(Rank, Rank, u64)>,
 ) -> Vec<f64> {
     let mut messages = vec![Vec::new(); depth(request.ranks) as usize];
@@ -169,9 +174,10 @@ fn crossings(
         .collect()
 }
 
-/// The longest chain of signals of a recursive halving or doubling: ⌈log2 p⌉, or one less up to 81/64 of a power of two (counted in the test).
-/// Where few ranks take part in the last division, those who wait for it are not waited for in the one above: they are the last of their
-/// halves, which face ranks that have two partners.
+/// The longest chain of signals of a recursive halving or doubling: ⌈log2 p⌉, or one less up to
+/// 81/64 of a power of two (counted in the test). Where few ranks take part in the last division,
+/// those who wait for it are not waited for in the one above: they are the last of their halves,
+/// which face ranks that have two partners.
 pub(crate) fn steps(ranks: u32) -> u32 {
     let floor_log = ranks.ilog2();
     floor_log + u32::from(64 * u64::from(ranks) > 81 << floor_log)
@@ -181,7 +187,8 @@ pub(crate) fn steps(ranks: u32) -> u32 {
 mod tests {
     use super::{divisions, steps};
 
-    /// By the recursion on the two halves: when a rank has everything, it has its own half's and, a step later, what it waits for.
+    /// By the recursion on the two halves: when a rank has everything, it has its own half's and, a
+    /// step later, what it waits for.
     fn chain(ranks: u32) -> Vec<u32> {
         if ranks == 1 {
             return vec![0];

@@ -1,39 +1,45 @@
-//! Collectives in three phases: inside the units of the topology, among owners in different units, and inside again.
+//! Collectives in three phases: inside the units of the topology, among owners in different units,
+//! and inside again.
 //!
-//! In every unit each share of the message has one owner. Inside a unit, contributions come together at the owners; the owners
-//! of one share, one of each unit, carry out the collective among themselves; and inside, results spread from them. What
-//! happens among the owners may be done in the same way over the next level of units.
+//! In every unit each share of the message has one owner. Inside a unit, contributions come
+//! together at the owners; the owners of one share, one of each unit, carry out the collective
+//! among themselves; and inside, results spread from them. What happens among the owners may be
+//! done in the same way over the next level of units.
 //!
-//! Units need not be equal. Where each rank of a unit owns a slice, units of 3 and of 5 ranks have cuts at thirds and at
-//! fifths: every segment between two cuts has one owner in each unit. A rank that owns several segments takes turns between them.
+//! Units need not be equal. Where each rank of a unit owns a slice, units of 3 and of 5 ranks have
+//! cuts at thirds and at fifths: every segment between two cuts has one owner in each unit. A rank
+//! that owns several segments takes turns between them.
 
 use weft_schedule::{Buffer, Collective, Rank, Schedule, Step};
 
-use crate::builder::Builder;
-use crate::compose::{Entries, Offset, OwnMemory, Place, embed, interleave};
-use crate::cuts::{Cuts, WHOLE, Window, within};
+use crate::builder::ProgramBuilder;
+use crate::compose::{EmbeddingSite, Entries, Offset, OwnMemory, embed, interleave};
+use crate::cuts::{Cuts, ShareRange, WHOLE, within};
 use crate::units::{Owners, Units};
-use crate::{Algorithm, Memory, Part, Reach, Request, Sizes, Symmetry, Topology, find};
+use crate::{
+    Algorithm, MemoryClass, Part, Reach, ScheduleRequest, Sizes, Symmetry, Topology, find,
+};
 
 /// A component for the inside of units: its phases before and after the owners' exchange.
 #[derive(Debug)]
-pub struct Inner {
+pub struct InsideComponent {
     /// Its name among an algorithm's components.
     pub name: &'static str,
-    /// The algorithm by which contributions come together at the owners, if the collective combines.
+    /// The algorithm by which contributions come together at the owners, if the collective
+    /// combines.
     pub(crate) inward: Option<&'static Algorithm>,
     /// The algorithm by which results spread from the owners, if all ranks get them.
     pub(crate) outward: Option<&'static Algorithm>,
 }
 
-impl Inner {
+impl InsideComponent {
     /// For collectives that combine and spread.
     pub(crate) const fn both(
         name: &'static str,
         inward: &'static Algorithm,
         outward: &'static Algorithm,
     ) -> Self {
-        Inner {
+        InsideComponent {
             name,
             inward: Some(inward),
             outward: Some(outward),
@@ -58,7 +64,7 @@ impl Inner {
 
     /// For collectives whose result stays at the root.
     pub(crate) const fn inward(name: &'static str, inward: &'static Algorithm) -> Self {
-        Inner {
+        InsideComponent {
             name,
             inward: Some(inward),
             outward: None,
@@ -67,7 +73,7 @@ impl Inner {
 
     /// For collectives that combine nothing.
     pub(crate) const fn outward(name: &'static str, outward: &'static Algorithm) -> Self {
-        Inner {
+        InsideComponent {
             name,
             inward: None,
             outward: Some(outward),
@@ -81,21 +87,22 @@ pub(crate) struct Scheme {
     /// Who owns what.
     pub(crate) owners: Owners,
     /// The components that there are for the inside of units.
-    pub(crate) inner: &'static [Inner],
+    pub(crate) inner: &'static [InsideComponent],
 }
 
-/// Makes one rank's program: a component for each level of units, then the algorithm among the outermost owners.
+/// Makes one rank's program: a component for each level of units, then the algorithm among the
+/// outermost owners.
 ///
 /// Levels that the topology does not have are left out.
-pub(crate) fn build(request: &Request, scheme: Scheme) -> Schedule {
+pub(crate) fn build(request: &ScheduleRequest, scheme: Scheme) -> Schedule {
     match request.parts {
         [] => panic!("a composed {} needs components", request.collective),
-        [top] => (algorithm(request.collective, *top).build)(&Request {
+        [top] => (algorithm(request.collective, *top).build)(&ScheduleRequest {
             parts: &[],
             ..*request
         }),
         [_, outer @ ..] if request.topology.depth() == 0 => build(
-            &Request {
+            &ScheduleRequest {
                 parts: outer,
                 ..*request
             },
@@ -105,15 +112,15 @@ pub(crate) fn build(request: &Request, scheme: Scheme) -> Schedule {
     }
 }
 
-fn build_level(request: &Request, scheme: Scheme) -> Schedule {
-    let level = Level::new(request, scheme, WHOLE, Offset::default());
+fn build_level(request: &ScheduleRequest, scheme: Scheme) -> Schedule {
+    let level = HierarchyLevel::new(request, scheme, WHOLE, Offset::default());
     let cuts = Cuts::of(level.grids());
     let mut entries = Entries::default();
     level.hold(&cuts, &mut entries);
     // Other ranks than the root keep their vectors, so their units' sums need a place.
     let sums = matches!(request.collective, Collective::Reduce { .. })
         .then(|| entries.add_scratch(cuts.chunks()));
-    let mut b = Builder::composed(request, cuts.grid(), entries);
+    let mut b = ProgramBuilder::composed(request, cuts.grid(), entries);
     for phase in level.phases(&cuts, sums) {
         b.append(phase);
     }
@@ -132,26 +139,26 @@ pub(crate) fn algorithm(collective: Collective, part: Part) -> &'static Algorith
 
 impl Scheme {
     /// The component that the first part names.
-    pub(crate) fn component(self, part: Part) -> &'static Inner {
-        let named = |inner: &&Inner| part == Part::Algorithm(inner.name);
+    pub(crate) fn component(self, part: Part) -> &'static InsideComponent {
+        let named = |inner: &&InsideComponent| part == Part::Algorithm(inner.name);
         let found = self.inner.iter().find(named);
         found.unwrap_or_else(|| panic!("{part} is no component for the inside of units"))
     }
 }
 
 /// One level of units, as one of its ranks sees it.
-pub(crate) struct Level<'a> {
+pub(crate) struct HierarchyLevel<'a> {
     units: Units<'a>,
-    window: Window,
-    inward: Option<Inside>,
-    outward: Option<Inside>,
+    window: ShareRange,
+    inward: Option<InsidePhase>,
+    outward: Option<InsidePhase>,
     middle: Option<Middle>,
     collective: Collective,
     at: Offset,
 }
 
 /// What happens inside units before or after the owners' exchange.
-struct Inside {
+struct InsidePhase {
     own: Option<Schedule>,
     /// One rank's program for each size of units, for what is the same on all ranks.
     of_sizes: Vec<Schedule>,
@@ -163,16 +170,22 @@ struct Middle {
     schedule: Schedule,
 }
 
-impl<'a> Level<'a> {
-    /// The innermost level of the request's topology, for a window of the message. Its entries of temporary memory begin at `at`.
-    pub(crate) fn new(request: &Request<'a>, scheme: Scheme, window: Window, at: Offset) -> Self {
+impl<'a> HierarchyLevel<'a> {
+    /// The innermost level of the request's topology, for a window of the message. Its entries of
+    /// temporary memory begin at `at`.
+    pub(crate) fn new(
+        request: &ScheduleRequest<'a>,
+        scheme: Scheme,
+        window: ShareRange,
+        at: Offset,
+    ) -> Self {
         let units = Units::new(request, scheme.owners);
         let component = scheme.component(request.parts[0]);
         let inside = |algorithm: Option<&'static Algorithm>, inward: bool| {
             let algorithm = algorithm?;
             let build = |size: u32, rank: Rank, leader: u32| {
                 let collective = scheme.owners.inside(inward, leader);
-                (algorithm.build)(&Request {
+                (algorithm.build)(&ScheduleRequest {
                     collective,
                     ranks: size,
                     rank,
@@ -184,7 +197,7 @@ impl<'a> Level<'a> {
             };
             let own = (units.size() > 1).then(|| build(units.size(), units.member, units.leader()));
             let sizes = units.sizes().filter(|size| *size > 1);
-            Some(Inside {
+            Some(InsidePhase {
                 own,
                 of_sizes: sizes.map(|size| build(size, 0, 0)).collect(),
             })
@@ -194,7 +207,7 @@ impl<'a> Level<'a> {
             inside(component.outward, false),
         );
         let middle = (units.count() > 1).then(|| {
-            let outer = Request {
+            let outer = ScheduleRequest {
                 collective: units.among_owners(request.collective),
                 ranks: units.count(),
                 rank: units.own,
@@ -207,7 +220,7 @@ impl<'a> Level<'a> {
                 schedule: build(&outer, scheme),
             }
         });
-        Level {
+        HierarchyLevel {
             units,
             window,
             inward,
@@ -219,7 +232,7 @@ impl<'a> Level<'a> {
     }
 
     /// Every part's grid, and the window that it covers.
-    pub(crate) fn grids(&self) -> impl Iterator<Item = (&weft_schedule::Grid, Window)> {
+    pub(crate) fn grids(&self) -> impl Iterator<Item = (&weft_schedule::Grid, ShareRange)> {
         let inside = self.insides().flat_map(|inside| &inside.of_sizes);
         let inside = inside.map(|schedule| (&schedule.grid, self.window.clone()));
         let middle = self.middle.iter().flat_map(|middle| {
@@ -249,18 +262,18 @@ impl<'a> Level<'a> {
     pub(crate) fn end(&self) -> Offset {
         let inside = self.outward_at().behind(&self.outward);
         let among = match &self.middle {
-            Some(Middle { schedule }) => [schedule.scratch.len(), schedule.landing.len()],
+            Some(Middle { schedule }) => [schedule.scratch.len(), schedule.receive.len()],
             None => [0, 0],
         };
-        let [scratch, landing] = among.map(|entries| entries as u32 * self.units.segments_of_one);
+        let [scratch, receive] = among.map(|entries| entries as u32 * self.units.segments_of_one);
         Offset {
             scratch: inside.scratch + scratch,
-            landing: inside.landing.max(self.at.landing + landing),
+            receive: inside.receive.max(self.at.receive + receive),
         }
     }
 
-    /// The programs of the three phases. `sums` is the scratch entry for what a unit's leader has combined, if that has to be kept
-    /// apart from its own vector.
+    /// The programs of the three phases. `sums` is the scratch entry for what a unit's leader has
+    /// combined, if that has to be kept apart from its own vector.
     pub(crate) fn phases(&self, cuts: &Cuts, sums: Option<u32>) -> [Vec<Step>; 3] {
         let kept = match (self.collective, sums) {
             (Collective::Reduce { root }, Some(entry))
@@ -292,7 +305,7 @@ impl<'a> Level<'a> {
 
     fn inside(
         &self,
-        inside: Option<&Inside>,
+        inside: Option<&InsidePhase>,
         cuts: &Cuts,
         at: Offset,
         own: OwnMemory,
@@ -300,7 +313,7 @@ impl<'a> Level<'a> {
         let Some(schedule) = inside.and_then(|inside| inside.own.as_ref()) else {
             return Vec::new();
         };
-        let place = Place {
+        let place = EmbeddingSite {
             rank_of: &|member| self.units.members()[member as usize],
             starts: &cuts.starts(&schedule.grid, &self.window),
             at,
@@ -316,7 +329,7 @@ impl<'a> Level<'a> {
         };
         let programs = self.units.owned_segments().map(|index| {
             let window = self.segment(index);
-            let place = Place {
+            let place = EmbeddingSite {
                 rank_of: &|unit| self.units.owner_in(unit, index),
                 starts: &cuts.starts(&schedule.grid, &window),
                 at: self.middle_at(index),
@@ -328,15 +341,15 @@ impl<'a> Level<'a> {
         interleave(programs.collect())
     }
 
-    fn insides(&self) -> impl Iterator<Item = &Inside> {
+    fn insides(&self) -> impl Iterator<Item = &InsidePhase> {
         self.inward.iter().chain(&self.outward)
     }
 
-    fn segments(&self) -> impl Iterator<Item = Window> {
+    fn segments(&self) -> impl Iterator<Item = ShareRange> {
         (0..self.units.segments()).map(|index| self.segment(index))
     }
 
-    fn segment(&self, index: usize) -> Window {
+    fn segment(&self, index: usize) -> ShareRange {
         let segment = self.units.segment(index);
         within(&self.window, segment.start)..within(&self.window, segment.end)
     }
@@ -345,8 +358,9 @@ impl<'a> Level<'a> {
         self.at.behind(&self.inward)
     }
 
-    /// Where a segment's entries begin. Its owners share no pair of ranks with what happens inside units, so landing entries
-    /// serve both. A rank's segments follow each other, and take different places.
+    /// Where a segment's entries begin. Its owners share no pair of ranks with what happens inside
+    /// units, so receive entries serve both. A rank's segments follow each other, and take
+    /// different places.
     fn middle_at(&self, segment: usize) -> Offset {
         let Some(Middle { schedule }) = &self.middle else {
             return self.at;
@@ -355,28 +369,29 @@ impl<'a> Level<'a> {
         let behind = self.outward_at().behind(&self.outward);
         Offset {
             scratch: behind.scratch + turn * schedule.scratch.len() as u32,
-            landing: self.at.landing + turn * schedule.landing.len() as u32,
+            receive: self.at.receive + turn * schedule.receive.len() as u32,
         }
     }
 }
 
 impl Offset {
     /// Where the entries of the next part begin.
-    fn behind(self, inside: &Option<Inside>) -> Offset {
+    fn behind(self, inside: &Option<InsidePhase>) -> Offset {
         let schedules = || inside.iter().flat_map(|inside| &inside.of_sizes);
         let scratch = schedules().map(|schedule| schedule.scratch.len()).max();
-        let landing = schedules().map(|schedule| schedule.landing.len()).max();
+        let receive = schedules().map(|schedule| schedule.receive.len()).max();
         Offset {
             scratch: self.scratch + scratch.unwrap_or_default() as u32,
-            landing: self.landing + landing.unwrap_or_default() as u32,
+            receive: self.receive + receive.unwrap_or_default() as u32,
         }
     }
 }
 
-/// The memory that parts run on. What a unit's leader combines for another rank's sake is no user memory, which peers could reach.
-pub(crate) fn memory(request: &Request) -> Memory {
+/// The memory that parts run on. What a unit's leader combines for another rank's sake is no user
+/// memory, which peers could reach.
+pub(crate) fn memory(request: &ScheduleRequest) -> MemoryClass {
     match request.collective {
-        Collective::Reduce { .. } => Memory::Ordinary,
+        Collective::Reduce { .. } => MemoryClass::Ordinary,
         _ => request.memory,
     }
 }

@@ -1,8 +1,9 @@
-//! What a collective in phases costs: its components' costs, each at its share of the message.
+//! Cost of a collective in phases: the costs of its components, each at its share of the message.
 //!
-//! Inside a unit, ranks differ: a leader sends where others receive, and units differ in size. There are few ranks in a unit, so
-//! what each of them moves is counted in the components' programs; per figure, the rank that moves most in all phases together
-//! gives the figures of every phase. Rounds are those of the largest unit.
+//! Inside a unit, ranks differ: a leader sends where others receive, and units differ in size.
+//! There are few ranks in a unit, so what each of them moves is counted in the components'
+//! programs; per figure, the rank that moves most in all phases together gives the figures of every
+//! phase. Rounds are those of the largest unit.
 
 use weft_schedule::{Rank, Schedule};
 
@@ -11,18 +12,18 @@ use crate::hierarchy::{Scheme, algorithm, memory};
 use crate::latency::shortened;
 use crate::moved::Moved;
 use crate::units::Units;
-use crate::{Algorithm, Request, Sizes, Topology, latency};
+use crate::{Algorithm, ScheduleRequest, Sizes, Topology, latency};
 
 /// The cost of what [`hierarchy::build`](crate::hierarchy::build) makes.
-pub(crate) fn cost(request: &Request, scheme: Scheme) -> Cost {
+pub(crate) fn cost(request: &ScheduleRequest, scheme: Scheme) -> Cost {
     match request.parts {
         [] => panic!("a composed {} needs components", request.collective),
-        [top] => algorithm(request.collective, *top).cost(&Request {
+        [top] => algorithm(request.collective, *top).cost(&ScheduleRequest {
             parts: &[],
             ..*request
         }),
         [_, outer @ ..] if request.topology.depth() == 0 => cost(
-            &Request {
+            &ScheduleRequest {
                 parts: outer,
                 ..*request
             },
@@ -32,14 +33,16 @@ pub(crate) fn cost(request: &Request, scheme: Scheme) -> Cost {
     }
 }
 
-fn level_cost(request: &Request, scheme: Scheme) -> Cost {
+fn level_cost(request: &ScheduleRequest, scheme: Scheme) -> Cost {
     let units = Units::new(request, scheme.owners);
     let component = scheme.component(request.parts[0]);
-    let [inward, outward] = [(component.inward, true), (component.outward, false)]
-        .map(|(algorithm, inward)| Some(Inside::new(request, scheme, &units, algorithm?, inward)));
+    let [inward, outward] =
+        [(component.inward, true), (component.outward, false)].map(|(algorithm, inward)| {
+            Some(InsideCost::new(request, scheme, &units, algorithm?, inward))
+        });
     let middle = (units.count() > 1).then(|| {
         cost(
-            &Request {
+            &ScheduleRequest {
                 collective: units.among_owners(request.collective),
                 ranks: units.count(),
                 rank: 0,
@@ -59,7 +62,7 @@ fn level_cost(request: &Request, scheme: Scheme) -> Cost {
     for (index, size) in units.sizes().enumerate() {
         for member in 0..size as usize {
             let owned = units.owned_share(size, member as u32);
-            let moved = |inside: &Option<Inside>| match inside {
+            let moved = |inside: &Option<InsideCost>| match inside {
                 Some(inside) => inside.moved[index][member],
                 None => Moved::default(),
             };
@@ -93,7 +96,7 @@ fn level_cost(request: &Request, scheme: Scheme) -> Cost {
 }
 
 /// What happens inside units, before or after the owners' exchange.
-struct Inside {
+struct InsideCost {
     /// In the largest unit.
     cost: Cost,
     /// By size of units, then by member.
@@ -102,22 +105,22 @@ struct Inside {
     programs: Vec<Schedule>,
 }
 
-impl Inside {
+impl InsideCost {
     fn new(
-        request: &Request,
+        request: &ScheduleRequest,
         scheme: Scheme,
         units: &Units,
         algorithm: &Algorithm,
         inward: bool,
     ) -> Self {
-        let mut inside = Inside {
+        let mut inside = InsideCost {
             cost: Cost::default(),
             moved: Vec::new(),
             programs: Vec::new(),
         };
         for size in units.sizes() {
             let topology = Topology::flat(size);
-            let part = Request {
+            let part = ScheduleRequest {
                 collective: scheme.owners.inside(inward, 0),
                 ranks: size,
                 rank: 0,
@@ -127,7 +130,7 @@ impl Inside {
                 parts: &[],
             };
             inside.cost = algorithm.cost(&part);
-            let program = |rank: Rank| (algorithm.build)(&Request { rank, ..part });
+            let program = |rank: Rank| (algorithm.build)(&ScheduleRequest { rank, ..part });
             inside.programs = (0..size).map(program).collect();
             inside.moved.push(match size {
                 1 => vec![Moved::default()],
@@ -146,14 +149,14 @@ fn rounds(cost: &Cost) -> u32 {
     cost.phases.iter().map(|phase| phase.rounds).sum()
 }
 
-/// Leaves out rounds that take place beside others: what ranks tell each other after the owners have all that they need, and
-/// before the owners know the results, such as that they have entered.
+/// Leaves out rounds that take place beside others: what ranks tell each other after the owners
+/// have all that they need, and before the owners know the results, such as that they have entered.
 fn overlapped(
     units: &Units,
-    mut inward: Option<Inside>,
+    mut inward: Option<InsideCost>,
     middle: &Cost,
-    mut outward: Option<Inside>,
-) -> [Option<Inside>; 2] {
+    mut outward: Option<InsideCost>,
+) -> [Option<InsideCost>; 2] {
     let largest = units.sizes().max().unwrap_or_default();
     let owners = || (0..largest).filter(|member| units.owned_share(largest, *member) > 0.0);
     let mut begun = vec![0; largest as usize];

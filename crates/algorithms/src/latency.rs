@@ -1,4 +1,4 @@
-//! How long the chains of signals get, as the verifier counts latency steps, and phases with fewer rounds.
+//! Lengths of signal chains, in the verifier's latency steps, and phases with fewer rounds.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,8 @@ use weft_schedule::{Schedule, Step};
 
 use crate::cost::Phase;
 
-/// By rank: the longest chain of signals at the end of these programs, if ranks begin at the ends of chains as long as `begins`.
+/// By rank: the longest chain of signals at the end of these programs, if ranks begin at the ends
+/// of chains as long as `begins`.
 pub(crate) fn ends(programs: &[Schedule], begins: Vec<u32>) -> Vec<u32> {
     let mut lengths = begins;
     let mut next = vec![0; programs.len()];
@@ -36,7 +37,8 @@ pub(crate) fn ends(programs: &[Schedule], begins: Vec<u32>) -> Vec<u32> {
     lengths
 }
 
-/// The phases with so many rounds less at the beginning; what was moved in them is moved in the next.
+/// The phases with so many rounds less at the beginning; what was moved in them is moved in the
+/// next.
 pub(crate) fn shortened(phases: Vec<Phase>, mut saved: u32) -> Vec<Phase> {
     let mut shortened: Vec<Phase> = Vec::with_capacity(phases.len());
     let mut rest = phases.into_iter();
@@ -88,7 +90,7 @@ fn with_moved(phase: Phase, moved: &Phase) -> Phase {
 #[cfg(test)]
 mod tests {
     use super::ends;
-    use crate::{Memory, Request, Sizes, Topology, find};
+    use crate::{MemoryClass, ScheduleRequest, Sizes, Topology, find};
     use weft_schedule::Collective;
 
     #[test]
@@ -96,11 +98,11 @@ mod tests {
         let topology = Topology::flat(4);
         let programs: Vec<_> = (0..4)
             .map(|rank| {
-                (find("broadcast", "binomial").unwrap().build)(&Request {
+                (find("broadcast", "binomial").unwrap().build)(&ScheduleRequest {
                     collective: Collective::Broadcast { root: 0 },
                     ranks: 4,
                     rank,
-                    memory: Memory::Symmetric,
+                    memory: MemoryClass::Symmetric,
                     sizes: Sizes::Equal,
                     topology: &topology,
                     parts: &[],

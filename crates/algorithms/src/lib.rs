@@ -1,7 +1,9 @@
-//! Collective algorithms as pure functions from a [`Request`] to a [`Schedule`](weft_schedule::Schedule).
+//! Collective algorithms as pure functions from a [`ScheduleRequest`] to a
+//! [`Schedule`](weft_schedule::Schedule).
 //!
-//! One file per algorithm, and one line in its collective's `mod.rs`, from which the [`registry`] is made. Nothing here does I/O, owns
-//! memory or knows a transport. `docs/algorithms.md` tells the steps, the bytes and the latency of each.
+//! One file per algorithm, and one line in its collective's `mod.rs`, from which the [`registry`]
+//! is made. Nothing here does I/O, owns memory or knows a transport. `docs/algorithms.md` tells the
+//! steps, the bytes and the latency of each.
 #![forbid(unsafe_code)]
 
 mod about;
@@ -43,10 +45,10 @@ mod units;
 pub use about::{About, FormulaText};
 pub use cost::{Cost, Phase};
 pub use formula::Formula;
-pub use hierarchy::Inner;
+pub use hierarchy::InsideComponent;
 pub use refusal::{Conditions, Refusal};
 pub use registry::{Algorithm, Costs, Parts, Reach, Requirements, Symmetry, find, registry};
-pub use request::{Memory, Request, Sizes};
+pub use request::{MemoryClass, ScheduleRequest, Sizes};
 pub use selection::{Part, Selection, family, select};
 pub use shifts::Shifts;
 pub use textbook::{Textbook, Volume};

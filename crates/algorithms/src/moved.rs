@@ -1,4 +1,4 @@
-//! What each rank moves, and costs with other figures.
+//! Data moved by each rank, as shares of the message, and costs with these figures.
 
 use weft_schedule::{Grid, Schedule, Slice, Step};
 
@@ -25,7 +25,8 @@ impl Moved {
         }
     }
 
-    /// By the ranks of a component's programs. What is copied from the input to the output is already there.
+    /// By the ranks of a component's programs. What is copied from the input to the output is
+    /// already there.
     pub(crate) fn by_rank(programs: &[Schedule]) -> Vec<Self> {
         let mut moved = vec![Moved::default(); programs.len()];
         for program in programs {

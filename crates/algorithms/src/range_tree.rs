@@ -1,6 +1,8 @@
-//! Trees in which the ranks below a rank are neighbours (Chan, Heimlich, Purkayastha and van de Geijn 2007 call them minimum spanning trees).
+//! Trees in which the ranks below a rank are neighbours (Chan, Heimlich, Purkayastha and van de
+//! Geijn 2007 call them minimum spanning trees).
 //!
-//! The range of all ranks is halved. The root stays in the larger half; the rank of the other half that is nearest to it leads that one; and so on in both.
+//! The range of all ranks is halved. The root stays in the larger half; the rank of the other half
+//! that is nearest to it leads that one; and so on in both.
 
 use std::ops::Range;
 
@@ -8,10 +10,10 @@ use weft_schedule::Rank;
 
 use crate::cost::Phase;
 use crate::expression::Expr;
-use crate::{Request, crossing};
+use crate::{ScheduleRequest, crossing};
 
 /// A rank's place in the tree.
-pub(crate) struct Place {
+pub(crate) struct TreePosition {
     /// The rank above, or `None` at the root.
     pub(crate) parent: Option<Rank>,
     /// The rank and all below it.
@@ -20,12 +22,12 @@ pub(crate) struct Place {
     pub(crate) children: Vec<(Rank, Range<Rank>)>,
 }
 
-impl Place {
+impl TreePosition {
     /// Where a rank stands in the tree with this root.
-    pub(crate) fn of(ranks: u32, root: Rank, rank: Rank) -> Place {
+    pub(crate) fn of(ranks: u32, root: Rank, rank: Rank) -> TreePosition {
         let mut leader = root;
         let mut undivided = 0..ranks;
-        let mut place = Place {
+        let mut place = TreePosition {
             parent: None,
             range: 0..ranks,
             children: Vec::new(),
@@ -43,7 +45,7 @@ impl Place {
             if rank == leader {
                 place.children.push((other_leader, other));
             } else if other.contains(&rank) {
-                place = Place {
+                place = TreePosition {
                     parent: Some(leader),
                     range: other.clone(),
                     children: Vec::new(),
@@ -60,18 +62,19 @@ pub(crate) fn depth(ranks: u32) -> u32 {
     ranks.ilog2()
 }
 
-/// The share of the message that passes the busiest border when every rank's block goes along the tree, in either direction.
-pub(crate) fn crossing(request: &Request, root: Rank) -> f64 {
+/// The share of the message that passes the busiest border when every rank's block goes along the
+/// tree, in either direction.
+pub(crate) fn crossing(request: &ScheduleRequest, root: Rank) -> f64 {
     let edges = (0..request.ranks).filter_map(|rank| {
-        let place = Place::of(request.ranks, root, rank);
+        let place = TreePosition::of(request.ranks, root, rank);
         Some((place.parent?, rank, place.range.len() as u64))
     });
     crossing::of_blocks(request, edges) * request.block_share()
 }
 
-/// The rounds in which the root's blocks are handed down the tree, all ranks' but its own through its hands. A rank copies so much of
-/// the message beside.
-pub(crate) fn scattering(request: &Request, copied: f64) -> Vec<Phase> {
+/// The rounds in which the root's blocks are handed down the tree, all ranks' but its own through
+/// its hands. A rank copies so much of the message beside.
+pub(crate) fn scattering(request: &ScheduleRequest, copied: f64) -> Vec<Phase> {
     let rounds = depth(request.ranks);
     let children = request.ranks.next_power_of_two().ilog2();
     let level = Phase {
@@ -86,8 +89,8 @@ pub(crate) fn scattering(request: &Request, copied: f64) -> Vec<Phase> {
     phases
 }
 
-/// The share of the message that passes all edges when a range of ranks is halved again and again, and one half's blocks go to or come
-/// from the other.
+/// The share of the message that passes all edges when a range of ranks is halved again and again,
+/// and one half's blocks go to or come from the other.
 pub(crate) fn along_ranges(ranks: u32) -> Expr {
     fn blocks(ranks: u64) -> u64 {
         match ranks {
@@ -100,22 +103,22 @@ pub(crate) fn along_ranges(ranks: u32) -> Expr {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, depth};
+    use super::{TreePosition, depth};
 
     #[test]
     fn parents_and_children_agree() {
         for ranks in 1..40 {
             for root in 0..ranks {
                 for rank in 0..ranks {
-                    let place = Place::of(ranks, root, rank);
+                    let place = TreePosition::of(ranks, root, rank);
                     let mut covered = 1;
                     for (child, range) in &place.children {
-                        let below = Place::of(ranks, root, *child);
+                        let below = TreePosition::of(ranks, root, *child);
                         assert_eq!((below.parent, &below.range), (Some(rank), range));
                         covered += range.len();
                     }
                     assert_eq!(covered, place.range.len());
-                    let above = |rank: &u32| Place::of(ranks, root, *rank).parent;
+                    let above = |rank: &u32| TreePosition::of(ranks, root, *rank).parent;
                     let way = std::iter::successors(Some(rank), above);
                     assert!(
                         way.count() as u32 <= depth(ranks) + 1,

@@ -1,8 +1,9 @@
-//! The rule for whether an algorithm can carry out a call in a group.
+//! Conditions under which an algorithm can carry out a call in a group, and the reasons for a
+//! refusal.
 
 use std::fmt;
 
-use crate::{Memory, Reach, Requirements, Selection, Sizes, Topology};
+use crate::{MemoryClass, Reach, Requirements, Selection, Sizes, Topology};
 
 /// What a group and a call offer and ask, as far as algorithms differ in what they need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,7 +11,7 @@ pub struct Conditions {
     /// Whose temporary memory every rank maps.
     pub mapped: Reach,
     /// Where the caller's buffers lie.
-    pub memory: Memory,
+    pub memory: MemoryClass,
     /// Whether blocks are of equal size.
     pub sizes: Sizes,
     /// Whether every element's contributions must be combined by one reduction in the order of
@@ -23,7 +24,7 @@ impl Conditions {
     pub fn ordinary(mapped: Reach) -> Self {
         Conditions {
             mapped,
-            memory: Memory::Ordinary,
+            memory: MemoryClass::Ordinary,
             sizes: Sizes::Equal,
             reproducible: false,
         }
@@ -75,7 +76,7 @@ impl Reach {
 impl Requirements {
     /// Why they are not met, if so.
     pub fn refusal(&self, conditions: Conditions) -> Option<Refusal> {
-        if self.symmetric && conditions.memory == Memory::Ordinary {
+        if self.symmetric && conditions.memory == MemoryClass::Ordinary {
             return Some(Refusal::SymmetricMemory);
         }
         if self.mapped > conditions.mapped {
@@ -145,7 +146,7 @@ mod tests {
             symmetric.refusal(conditions),
             Some(Refusal::SymmetricMemory)
         );
-        conditions.memory = Memory::Symmetric;
+        conditions.memory = MemoryClass::Symmetric;
         assert_eq!(symmetric.refusal(conditions), None);
     }
 

@@ -1,12 +1,12 @@
-//! The table of all algorithms: each collective's `mod.rs` lists its own.
+//! The table of all algorithms, assembled from the lists in the `mod.rs` of each collective.
 
 use weft_schedule::{Collective, Schedule};
 
 use crate::hierarchy::Scheme;
 use crate::{
-    About, Cost, Formula, FormulaText, Inner, Owners, Request, Sizes, Textbook, Topology,
-    all_gather, all_reduce, all_to_all, barrier, broadcast, gather, hierarchy_cost, reduce,
-    reduce_scatter, scatter,
+    About, Cost, Formula, FormulaText, InsideComponent, Owners, ScheduleRequest, Sizes, Textbook,
+    Topology, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, hierarchy_cost,
+    reduce, reduce_scatter, scatter,
 };
 
 /// Whose memory a rank must be able to read.
@@ -29,13 +29,15 @@ pub enum Parts {
     Count {
         /// Of what.
         of: &'static str,
-        /// By multiples of how many ranks programs are alike, in the sense of [`Symmetry::Rotation`], if they are.
-        alike: fn(&Request) -> Option<u32>,
+        /// By multiples of how many ranks programs are alike, in the sense of
+        /// [`Symmetry::Rotation`], if they are.
+        alike: fn(&ScheduleRequest) -> Option<u32>,
     },
-    /// A component for each level of units, innermost first, then an algorithm of the same collective for the outermost owners.
+    /// A component for each level of units, innermost first, then an algorithm of the same
+    /// collective for the outermost owners.
     Levels {
         /// The components for the inside of units; the first is the default.
-        inner: &'static [Inner],
+        inner: &'static [InsideComponent],
         /// The default for the outermost owners.
         top: &'static str,
         /// Which ranks of a unit take part in what is between units.
@@ -43,17 +45,19 @@ pub enum Parts {
     },
 }
 
-/// Which ranks' programs are the same but for names: another rank for each rank, other chunks, of the same share of the message, for
-/// the chunks of a slice.
+/// Which ranks' programs are the same but for names: another rank for each rank, other chunks, of
+/// the same share of the message, for the chunks of a slice.
 ///
-/// The order of a reduction's sources does not count, nor whether a range is split where chunk numbers wrap.
+/// The order of a reduction's sources does not count, nor whether a range is split where chunk
+/// numbers wrap.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Symmetry {
     /// None in particular.
     None,
     /// Rank r's program is that of rank 0 with r added to every rank, modulo their number.
     Rotation,
-    /// Where the number of ranks is a power of two: rank r's program is that of rank 0 with r xor-ed to every rank.
+    /// Where the number of ranks is a power of two: rank r's program is that of rank 0 with r
+    /// xor-ed to every rank.
     Exclusive,
 }
 
@@ -66,7 +70,8 @@ pub struct Requirements {
     pub symmetric: bool,
     /// Blocks may have a size per rank: [`Sizes::PerRank`](crate::Sizes::PerRank).
     pub per_rank_sizes: bool,
-    /// Every element's contributions are combined by one reduction in the order of ranks, whatever the topology: the canonical tree.
+    /// Every element's contributions are combined by one reduction in the order of ranks, whatever
+    /// the topology: the canonical tree.
     pub reproducible: bool,
     /// What is to be chosen about it.
     pub parts: Parts,
@@ -112,10 +117,13 @@ impl Requirements {
 #[derive(Clone, Copy, Debug)]
 pub enum Costs {
     /// What its formula says, phase by phase.
-    Phases(fn(&Request) -> Formula),
+    Phases(fn(&ScheduleRequest) -> Formula),
     /// Who is the busiest depends on the number of ranks: the phases are counted, and the formula
     /// tells their sums.
-    Counted(fn(&Request) -> Cost, fn(&Request) -> Formula),
+    Counted(
+        fn(&ScheduleRequest) -> Cost,
+        fn(&ScheduleRequest) -> Formula,
+    ),
     /// What its components cost, of which people are told the steps, what is sent, and what is
     /// read.
     Parts([&'static str; 3]),
@@ -138,13 +146,13 @@ pub struct Algorithm {
     pub symmetry: Symmetry,
     /// What it costs.
     pub costs: Costs,
-    /// Makes one rank's program. The request must keep the invariants of [`Request`].
-    pub build: fn(&Request) -> Schedule,
+    /// Makes one rank's program. The request must keep the invariants of [`ScheduleRequest`].
+    pub build: fn(&ScheduleRequest) -> Schedule,
 }
 
 impl Algorithm {
     /// What it costs, to be priced. Which rank the request names does not matter.
-    pub fn cost(&self, request: &Request) -> Cost {
+    pub fn cost(&self, request: &ScheduleRequest) -> Cost {
         match (self.costs, self.requires.parts) {
             (Costs::Phases(formula), _) => formula(request).cost(request),
             (Costs::Counted(cost, _), _) => cost(request),
@@ -157,7 +165,7 @@ impl Algorithm {
 
     /// What it costs according to its source. `None` if it has levels: see
     /// [`Selection::textbook`](crate::Selection::textbook).
-    pub fn textbook(&self, request: &Request) -> Option<Textbook> {
+    pub fn textbook(&self, request: &ScheduleRequest) -> Option<Textbook> {
         match self.costs {
             Costs::Parts(_) => None,
             _ if request.ranks == 1 => Some(Textbook::NOTHING),
@@ -177,8 +185,8 @@ impl Algorithm {
     fn formulas_of(&self, ranks: u32) -> Vec<FormulaText> {
         let topology = Topology::flat(ranks);
         let collective = Collective::named(self.collective, 0);
-        let in_memory = |formula: fn(&Request) -> Formula, memory| {
-            formula(&Request {
+        let in_memory = |formula: fn(&ScheduleRequest) -> Formula, memory| {
+            formula(&ScheduleRequest {
                 collective: collective.expect("collectives are registered by their names"),
                 ranks,
                 rank: 0,
@@ -197,8 +205,8 @@ impl Algorithm {
     }
 }
 
-/// Registers the algorithms of one collective, one line each: the line declares the algorithm's module, and puts its `ALGORITHM` into
-/// the collective's table.
+/// Registers the algorithms of one collective, one line each: the line declares the algorithm's
+/// module, and puts its `ALGORITHM` into the collective's table.
 macro_rules! algorithms {
     ($($name:ident,)+) => {
         $(pub(crate) mod $name;)+

@@ -1,4 +1,4 @@
-//! What a schedule is asked for.
+//! The request for a schedule: collective, rank, memory class, block sizes, topology and parts.
 
 use weft_schedule::{Collective, Grid, Rank};
 
@@ -6,7 +6,7 @@ use crate::{Part, Topology};
 
 /// Which memory the caller's buffers lie in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Memory {
+pub enum MemoryClass {
     /// Only their own rank reaches them: what comes from a peer is staged.
     Ordinary,
     /// All ranks map each other's `Input` and `Output`.
@@ -18,17 +18,18 @@ pub enum Memory {
 pub enum Sizes {
     /// The message is divided evenly.
     Equal,
-    /// Each rank's block has a size of its own, known when the operation is called (the "v" collectives).
+    /// Each rank's block has a size of its own, known when the operation is called (the "v"
+    /// collectives).
     PerRank,
 }
 
 /// The parameters of a schedule.
 ///
-/// Invariants: `rank` and the root, if any, are below `ranks`; `collective` is the one that the algorithm is
-/// registered for; `sizes` is [`Sizes::Equal`] unless the algorithm supports per-rank sizes; `topology` is one of `ranks`
-/// ranks; `parts` are what the algorithm takes.
+/// Invariants: `rank` and the root, if any, are below `ranks`; `collective` is the one that the
+/// algorithm is registered for; `sizes` is [`Sizes::Equal`] unless the algorithm supports per-rank
+/// sizes; `topology` is one of `ranks` ranks; `parts` are what the algorithm takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request<'a> {
+pub struct ScheduleRequest<'a> {
     /// What is to be achieved.
     pub collective: Collective,
     /// The number of ranks in the group.
@@ -36,20 +37,22 @@ pub struct Request<'a> {
     /// Whose program is wanted.
     pub rank: Rank,
     /// Where the caller's buffers lie.
-    pub memory: Memory,
+    pub memory: MemoryClass,
     /// Whether blocks are of equal size.
     pub sizes: Sizes,
     /// Which ranks are close to each other.
     pub topology: &'a Topology,
-    /// What is chosen about the algorithm where it leaves a choice: see [`Selection`](crate::Selection).
+    /// What is chosen about the algorithm where it leaves a choice: see
+    /// [`Selection`](crate::Selection).
     pub parts: &'a [Part],
 }
 
-impl Request<'_> {
+impl ScheduleRequest<'_> {
     /// The root of a rooted collective.
     ///
     /// # Panics
-    /// If the collective has no root, against the invariant that an algorithm is asked only for its own collective.
+    /// If the collective has no root, against the invariant that an algorithm is asked only for its
+    /// own collective.
     pub(crate) fn root(&self) -> Rank {
         let root = self.collective.root();
         root.unwrap_or_else(|| panic!("{} has no root", self.collective))

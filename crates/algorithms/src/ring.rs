@@ -1,32 +1,38 @@
-//! What ring algorithms share: the landing memory between neighbours, and results that travel around the ring.
+//! Common parts of ring algorithms: the receive buffers between neighbours, and the circulation of
+//! results around the ring.
 
-use crate::builder::{Area, Builder, block};
+use crate::builder::{Area, ProgramBuilder, block};
 
-/// Up to this many ranks, every block of a tile has a place of its own in the landing memory of its way around a ring.
+/// Up to this many ranks, every block of a tile has a place of its own in the receive buffer of its
+/// way around a ring.
 const ROOMY: u32 = 8;
-/// So many places are acknowledged at once where there are more ranks: an acknowledgement costs a message.
+/// So many places are acknowledged at once where there are more ranks: an acknowledgement costs a
+/// message.
 const HALF: u32 = 4;
 /// The number of places where there are more ranks. They are used in turn.
 const PLACES: u32 = 2 * HALF;
 
 /// Where the left neighbour's puts land, step by step.
 ///
-/// With a place for every step, or for every block when what comes in a step was computed from what came a whole turn before, a place
-/// is known to be free when it is used again. Otherwise the right neighbour tells when it has consumed what lay in one half of the
-/// places, while the other half is filled. So its acknowledgement is there before it is waited for, and adds no step.
-pub(crate) struct Window {
+/// With a place for every step, or for every block when what comes in a step was computed from what
+/// came a whole turn before, a place is known to be free when it is used again. Otherwise the right
+/// neighbour tells when it has consumed what lay in one half of the places, while the other half is
+/// filled. So its acknowledgement is there before it is waited for, and adds no step.
+pub(crate) struct ReceiveWindow {
     places: Vec<Area>,
     steps: u32,
     acknowledged: bool,
 }
 
-impl Window {
+impl ReceiveWindow {
     /// A window for so many steps per tile.
-    pub(crate) fn new(b: &mut Builder, steps: u32) -> Self {
+    pub(crate) fn new(b: &mut ProgramBuilder, steps: u32) -> Self {
         let roomy = b.ranks() <= ROOMY;
         let places = if roomy { b.ranks() } else { PLACES };
-        Window {
-            places: (0..places.min(steps)).map(|_| b.add_landing(1)).collect(),
+        ReceiveWindow {
+            places: (0..places.min(steps))
+                .map(|_| b.add_receive_buffer(1))
+                .collect(),
             steps,
             acknowledged: !roomy,
         }
@@ -37,15 +43,17 @@ impl Window {
         self.places[step as usize % self.places.len()]
     }
 
-    /// Makes sure that the right neighbour has consumed what lay where the put of a step is to land. For every step, in order.
-    pub(crate) fn reserve(&self, b: &mut Builder, step: u32) {
+    /// Makes sure that the right neighbour has consumed what lay where the put of a step is to
+    /// land. For every step, in order.
+    pub(crate) fn reserve(&self, b: &mut ProgramBuilder, step: u32) {
         if self.acknowledged && step >= PLACES && step.is_multiple_of(HALF) {
             b.wait(b.after(1));
         }
     }
 
-    /// Tells the left neighbour that the puts up to this step are consumed, if it waits for that. For every step, in order.
-    pub(crate) fn release(&self, b: &mut Builder, step: u32) {
+    /// Tells the left neighbour that the puts up to this step are consumed, if it waits for that.
+    /// For every step, in order.
+    pub(crate) fn release(&self, b: &mut ProgramBuilder, step: u32) {
         let next = step + 1;
         if self.acknowledged && next.is_multiple_of(HALF) && next + HALF < self.steps {
             b.signal(b.before(1));
@@ -55,10 +63,11 @@ impl Window {
 
 /// Brings every rank's block to all ranks, once each rank has sent its own to the next one.
 ///
-/// In step k rank r takes block r - 1 - k from rank r - 1 and passes it on, unless it has come all the way round. `window`, of which
-/// these are the last steps, is where the blocks land; there each is forwarded and copied out in one pass. A block that arrives in the
-/// output itself is forwarded from there.
-pub(crate) fn pass_around(b: &mut Builder, window: Option<&Window>) {
+/// In step k rank r takes block r - 1 - k from rank r - 1 and passes it on, unless it has come all
+/// the way round. `window`, of which these are the last steps, is where the blocks land; there each
+/// is forwarded and copied out in one pass. A block that arrives in the output itself is forwarded
+/// from there.
+pub(crate) fn pass_around(b: &mut ProgramBuilder, window: Option<&ReceiveWindow>) {
     let (left, right) = (b.before(1), b.after(1));
     let turn = b.ranks() - 1;
     for step in 0..turn {

@@ -1,12 +1,12 @@
-//! What a user's name for an algorithm means, and which choices there are for a group.
+//! Algorithm names given by users, their parsing, and the family of choices for a group.
 
 use std::fmt;
 
 use weft_schedule::Schedule;
 
 use crate::{
-    Algorithm, Conditions, Cost, Inner, Memory, Parts, Reach, Request, Requirements, Symmetry,
-    Topology, find, registry,
+    Algorithm, Conditions, Cost, InsideComponent, MemoryClass, Parts, Reach, Requirements,
+    ScheduleRequest, Symmetry, Topology, find, registry,
 };
 
 /// One choice that an algorithm leaves open.
@@ -18,16 +18,19 @@ pub enum Part {
     Count(u32),
 }
 
-/// An algorithm with its components chosen: what a name such as `ring` or `multi-rail(slice-reduce, ring)` stands for.
+/// An algorithm with its components chosen: what a name such as `ring` or
+/// `multi-rail(slice-reduce, ring)` stands for.
 #[derive(Clone, Debug)]
 pub struct Selection {
     /// The algorithm.
     pub algorithm: &'static Algorithm,
-    /// Its components in the order in which the name lists them; none for an algorithm that is not composed.
+    /// Its components in the order in which the name lists them; none for an algorithm that is not
+    /// composed.
     pub parts: Vec<Part>,
 }
 
-/// The selection of this name for the collective of this name. Components that the name leaves out are the defaults.
+/// The selection of this name for the collective of this name. Components that the name leaves out
+/// are the defaults.
 ///
 /// # Errors
 /// There is no such algorithm, or it takes no such components. The message names what is allowed.
@@ -57,7 +60,7 @@ pub fn select(collective: &str, name: &str) -> Result<Selection, String> {
 /// The components for the levels of units and for the outermost owners.
 fn levels(
     collective: &str,
-    inner: &'static [Inner],
+    inner: &'static [InsideComponent],
     arguments: &[&str],
 ) -> Result<Vec<Part>, String> {
     let Some((top, levels)) = arguments
@@ -120,9 +123,10 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 /// Every sensible choice for a group of this topology.
 ///
-/// Composed algorithms are left out where no unit has two ranks or all are in one. Every level of units gets the same component; levels
-/// inside hosts are used or left out, from the innermost on. The ranks of different innermost units, or of different hosts where
-/// these are known, are taken to map no memory of each other.
+/// Composed algorithms are left out where no unit has two ranks or all are in one. Every level of
+/// units gets the same component; levels inside hosts are used or left out, from the innermost on.
+/// The ranks of different innermost units, or of different hosts where these are known, are taken
+/// to map no memory of each other.
 pub fn family(collective: &str, topology: &Topology) -> Vec<Selection> {
     of_collective(collective)
         .flat_map(|algorithm| match algorithm.requires.parts {
@@ -141,7 +145,7 @@ pub fn family(collective: &str, topology: &Topology) -> Vec<Selection> {
 
 fn composed(
     algorithm: &'static Algorithm,
-    inner: &'static [Inner],
+    inner: &'static [InsideComponent],
     topology: &Topology,
 ) -> Vec<Selection> {
     let mapped = match topology.is_one_host() {
@@ -149,7 +153,7 @@ fn composed(
         false => Reach::Unit,
     };
     let conditions = Conditions {
-        memory: Memory::Symmetric,
+        memory: MemoryClass::Symmetric,
         ..Conditions::ordinary(mapped)
     };
     let mut selections = Vec::new();
@@ -176,13 +180,14 @@ impl Selection {
         }
     }
 
-    /// What it needs and can do, its components included, in groups of which no level is known to lie inside hosts.
+    /// What it needs and can do, its components included, in groups of which no level is known to
+    /// lie inside hosts.
     pub fn requires(&self) -> Requirements {
         self.requires_inside(0)
     }
 
-    /// What it needs and can do in a group of this topology. Ranks of one host map each other's memory, so there [`Reach::Unit`]
-    /// means the host.
+    /// What it needs and can do in a group of this topology. Ranks of one host map each other's
+    /// memory, so there [`Reach::Unit`] means the host.
     pub fn requires_in(&self, topology: &Topology) -> Requirements {
         self.requires_inside(topology.seen_by(self.levels()).levels_inside_hosts())
     }
@@ -196,11 +201,12 @@ impl Selection {
     }
 
     /// The component for the innermost units, if there are levels.
-    pub(crate) fn innermost(&self) -> Option<&'static Inner> {
+    pub(crate) fn innermost(&self) -> Option<&'static InsideComponent> {
         let Parts::Levels { inner, .. } = self.algorithm.requires.parts else {
             return None;
         };
-        let named = |inner: &&Inner| self.parts.first() == Some(&Part::Algorithm(inner.name));
+        let named =
+            |inner: &&InsideComponent| self.parts.first() == Some(&Part::Algorithm(inner.name));
         inner.iter().find(named)
     }
 
@@ -229,18 +235,19 @@ impl Selection {
         }
     }
 
-    /// Makes one rank's program. The request must keep the invariants of [`Request`]; its `parts` do not matter.
-    pub fn build(&self, request: &Request) -> Schedule {
+    /// Makes one rank's program. The request must keep the invariants of [`ScheduleRequest`]; its
+    /// `parts` do not matter.
+    pub fn build(&self, request: &ScheduleRequest) -> Schedule {
         self.asked(request, self.algorithm.build)
     }
 
     /// What it costs. Which rank the request names, and its `parts`, do not matter.
-    pub fn cost(&self, request: &Request) -> Cost {
+    pub fn cost(&self, request: &ScheduleRequest) -> Cost {
         self.asked(request, |request| self.algorithm.cost(request))
     }
 
     /// Which ranks' programs are alike.
-    pub fn symmetry(&self, _request: &Request) -> Symmetry {
+    pub fn symmetry(&self, _request: &ScheduleRequest) -> Symmetry {
         self.algorithm.symmetry
     }
 
@@ -251,8 +258,12 @@ impl Selection {
     }
 
     /// Asks the algorithm, with what it sees of the topology.
-    pub(crate) fn asked<T>(&self, request: &Request, algorithm: impl Fn(&Request) -> T) -> T {
-        algorithm(&Request {
+    pub(crate) fn asked<T>(
+        &self,
+        request: &ScheduleRequest,
+        algorithm: impl Fn(&ScheduleRequest) -> T,
+    ) -> T {
+        algorithm(&ScheduleRequest {
             parts: &self.parts,
             topology: &request.topology.seen_by(self.levels()),
             ..*request

@@ -1,10 +1,12 @@
-//! Which ranks do the same, for whoever plays few ranks in place of all.
+//! Symmetry of ranks: ranks whose programs are equal up to renaming, for the simulation of few
+//! ranks in place of all.
 
-use crate::{Inner, Parts, Request, Selection, Symmetry};
+use crate::{InsideComponent, Parts, ScheduleRequest, Selection, Symmetry};
 
 /// Which ranks' programs are the same but for names, in the sense of [`Symmetry`].
 ///
-/// Two kinds of shifts, which may be combined: of all ranks by a multiple of some number, and of every unit's ranks among themselves.
+/// Two kinds of shifts, which may be combined: of all ranks by a multiple of some number, and of
+/// every unit's ranks among themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shifts {
     /// What shifts by multiples of [`Shifts::apart`] ranks do.
@@ -42,9 +44,10 @@ impl Shifts {
 }
 
 impl Selection {
-    /// Which ranks' programs are alike in a group of this topology. Units of one size with consecutive ranks are, as far as their
-    /// owners are; and the ranks of a unit are, if each owns a slice.
-    pub fn shifts(&self, request: &Request) -> Shifts {
+    /// Which ranks' programs are alike in a group of this topology. Units of one size with
+    /// consecutive ranks are, as far as their owners are; and the ranks of a unit are, if each owns
+    /// a slice.
+    pub fn shifts(&self, request: &ScheduleRequest) -> Shifts {
         match self.algorithm.requires.parts {
             Parts::None => Shifts::of_all(self.algorithm.symmetry, 1),
             Parts::Count { alike, .. } => Shifts::rotation(self.asked(request, alike)),
@@ -52,7 +55,7 @@ impl Selection {
         }
     }
 
-    fn shifts_of_units(&self, request: &Request) -> Shifts {
+    fn shifts_of_units(&self, request: &ScheduleRequest) -> Shifts {
         let seen = request.topology.seen_by(self.levels());
         let mut topology = seen.as_ref();
         let (Some(top), Some(outermost)) = (self.top(), topology.even_unit()) else {
@@ -62,7 +65,7 @@ impl Selection {
         for _ in 0..self.levels().min(topology.depth()) {
             topology = topology.outer();
         }
-        let owners = Request {
+        let owners = ScheduleRequest {
             ranks: topology.ranks(),
             topology,
             parts: &[],
@@ -77,7 +80,9 @@ impl Selection {
             Parts::Levels { .. } => Shifts::NONE,
         };
         Shifts {
-            inside: self.innermost().map_or(Symmetry::None, Inner::symmetry),
+            inside: self
+                .innermost()
+                .map_or(Symmetry::None, InsideComponent::symmetry),
             unit,
             ..among
         }

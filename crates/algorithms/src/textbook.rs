@@ -1,8 +1,9 @@
-//! What the literature says an algorithm costs, in the literature's terms.
+//! Costs of algorithms according to the literature, in its terms.
 //!
-//! `p` ranks and a message of `n`; literature that gives each rank `m` in an all-gather means `n / p`. Rounds of the literature are steps
-//! here, with two differences: a step counts only if it waits for the one before, where a round of a tree also counts a parent's
-//! second message; and with symmetric memory a rank may have to be told first that its peer has entered.
+//! `p` ranks and a message of `n`; literature that gives each rank `m` in an all-gather means
+//! `n / p`. Rounds of the literature are steps here, with two differences: a step counts only if it
+//! waits for the one before, where a round of a tree also counts a parent's second message; and
+//! with symmetric memory a rank may have to be told first that its peer has entered.
 //!
 //! The figures are those of the algorithm's [`Formula`](crate::Formula). The tests compare them
 //! with what the verifier counts, and print the table of all of them.

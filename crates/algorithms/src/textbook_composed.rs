@@ -1,25 +1,28 @@
-//! What composed algorithms cost according to their sources, from the lines of their parts.
+//! Costs of composed algorithms according to their sources, from the costs of their parts.
 //!
-//! [Note: Dimensions] In units of a ranks, of which there are h, a message of n: the inside of units costs what its component costs for
-//! a ranks and n. Where every rank owns a slice (Cho et al. 2019: "dimensions"), each then takes part in what is between units for h
-//! ranks and n / a; where a leader owns everything (Jia et al. 2018), only leaders do, for h ranks and n. Steps add up, and so does
-//! what all ranks send. With units of several sizes everybody waits for the largest, and slices differ in size: the formulas give what all
-//! ranks send together, and bound steps and what one of them sends.
+//! [Note: Dimensions] In units of a ranks, of which there are h, a message of n: the inside of
+//! units costs what its component costs for a ranks and n. Where every rank owns a slice (Cho et
+//! al. 2019: "dimensions"), each then takes part in what is between units for h ranks and n / a;
+//! where a leader owns everything (Jia et al. 2018), only leaders do, for h ranks and n. Steps add
+//! up, and so does what all ranks send. With units of several sizes everybody waits for the
+//! largest, and slices differ in size: the formulas give what all ranks send together, and bound
+//! steps and what one of them sends.
 
 use weft_schedule::Share;
 
 use crate::hierarchy::{algorithm, memory};
 use crate::units::{Owners, Units};
 use crate::{
-    Algorithm, Inner, Memory, Part, Parts, Request, Selection, Sizes, Textbook, Topology, Volume,
+    Algorithm, InsideComponent, MemoryClass, Part, Parts, ScheduleRequest, Selection, Sizes,
+    Textbook, Topology, Volume,
 };
 
 impl Selection {
-    /// What it costs according to its source in a group of several ranks. `None` for what is composed, in symmetric memory: there the
-    /// parts tell each other of their entries at once.
-    pub fn textbook(&self, request: &Request) -> Option<Textbook> {
+    /// What it costs according to its source in a group of several ranks. `None` for what is
+    /// composed, in symmetric memory: there the parts tell each other of their entries at once.
+    pub fn textbook(&self, request: &ScheduleRequest) -> Option<Textbook> {
         match self.algorithm.requires.parts {
-            Parts::Levels { .. } if request.memory == Memory::Symmetric => None,
+            Parts::Levels { .. } if request.memory == MemoryClass::Symmetric => None,
             Parts::Levels { inner, owners, .. } => Some(self.asked(request, |request| {
                 Levels { inner, owners }.textbook(request)
             })),
@@ -32,21 +35,21 @@ impl Selection {
 
 /// How an algorithm is composed.
 struct Levels {
-    inner: &'static [Inner],
+    inner: &'static [InsideComponent],
     owners: Owners,
 }
 
 impl Levels {
-    fn textbook(&self, request: &Request) -> Textbook {
+    fn textbook(&self, request: &ScheduleRequest) -> Textbook {
         match request.parts {
             [top @ Part::Algorithm(_)] => alone(
                 algorithm(request.collective, *top),
-                &Request {
+                &ScheduleRequest {
                     parts: &[],
                     ..*request
                 },
             ),
-            [_, outer @ ..] if request.topology.depth() == 0 => self.textbook(&Request {
+            [_, outer @ ..] if request.topology.depth() == 0 => self.textbook(&ScheduleRequest {
                 parts: outer,
                 ..*request
             }),
@@ -55,12 +58,12 @@ impl Levels {
         }
     }
 
-    fn level(&self, request: &Request, inside: Part, outer: &[Part]) -> Textbook {
+    fn level(&self, request: &ScheduleRequest, inside: Part, outer: &[Part]) -> Textbook {
         let units = Units::new(request, self.owners);
-        let named = |inner: &&Inner| inside == Part::Algorithm(inner.name);
+        let named = |inner: &&InsideComponent| inside == Part::Algorithm(inner.name);
         let component = self.inner.iter().find(named);
         let phase = |algorithm: Option<&Algorithm>, inward, ranks| {
-            let inside = Request {
+            let inside = ScheduleRequest {
                 collective: self.owners.inside(inward, 0),
                 ranks,
                 rank: 0,
@@ -73,7 +76,7 @@ impl Levels {
         };
         let between = match units.count() {
             1 => Textbook::NOTHING,
-            ranks => self.textbook(&Request {
+            ranks => self.textbook(&ScheduleRequest {
                 collective: units.among_owners(request.collective),
                 ranks,
                 rank: 0,
@@ -129,7 +132,7 @@ impl Levels {
 const NONE: Share = Volume::NOTHING.most;
 
 /// What an algorithm without levels costs.
-fn alone(algorithm: &Algorithm, request: &Request) -> Textbook {
+fn alone(algorithm: &Algorithm, request: &ScheduleRequest) -> Textbook {
     let textbook = algorithm.textbook(request);
     textbook.expect("components have no levels")
 }

@@ -1,4 +1,4 @@
-//! Which ranks are close to each other.
+//! Topology of a group: levels of units of ranks that are close to each other.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -9,8 +9,9 @@ use weft_schedule::Rank;
 
 /// The ranks of a group in nested units, innermost first: NUMA nodes, hosts, racks.
 ///
-/// The innermost levels may be known to lie inside hosts: see [`Topology::domains`]. A choice that names fewer components
-/// than there are levels is meant for the outer ones, and such levels are left out for it.
+/// The innermost levels may be known to lie inside hosts: see [`Topology::domains`]. A choice that
+/// names fewer components than there are levels is meant for the outer ones, and such levels are
+/// left out for it.
 ///
 /// Invariant: ranks that share a unit share one at every level further out.
 #[derive(Clone, Debug)]
@@ -18,9 +19,11 @@ pub struct Topology {
     ranks: u32,
     /// By level, then by rank: the lowest rank of the rank's unit.
     levels: Vec<Vec<Rank>>,
-    /// So many of the innermost levels are known to lie inside hosts: all of them, if there is one host.
+    /// So many of the innermost levels are known to lie inside hosts: all of them, if there is one
+    /// host.
     inside: usize,
-    /// Worked out when the first rank's program needs it: for all ranks together it takes no longer than for one.
+    /// Worked out when the first rank's program needs it: for all ranks together it takes no longer
+    /// than for one.
     innermost: OnceLock<Arc<Innermost>>,
 }
 
@@ -66,10 +69,11 @@ impl Topology {
         )
     }
 
-    /// Levels inside hosts, innermost first, then the hosts. Ranks of one host with the same number share a domain.
+    /// Levels inside hosts, innermost first, then the hosts. Ranks of one host with the same number
+    /// share a domain.
     ///
-    /// Levels that divide no host, or leave every rank alone, tell nothing and are left out; so is the level of the hosts, if there are
-    /// domains on one host.
+    /// Levels that divide no host, or leave every rank alone, tell nothing and are left out; so is
+    /// the level of the hosts, if there are domains on one host.
     ///
     /// # Errors
     /// As [`Topology::levels`].
@@ -110,7 +114,8 @@ impl Topology {
     /// Any number of levels, innermost first; at each, ranks with the same number share a unit.
     ///
     /// # Errors
-    /// There is no level, levels differ in their number of ranks, or a unit is not within one unit of the next level.
+    /// There is no level, levels differ in their number of ranks, or a unit is not within one unit
+    /// of the next level.
     pub fn levels(unit_of_rank: Vec<Vec<u32>>) -> Result<Self, String> {
         let Some(innermost) = unit_of_rank.first() else {
             return Err("a topology of levels needs at least one".to_owned());
@@ -156,8 +161,8 @@ impl Topology {
         self.inside
     }
 
-    /// What a choice with components for so many levels sees: without the innermost levels that it has none for, as far as they lie
-    /// inside hosts.
+    /// What a choice with components for so many levels sees: without the innermost levels that it
+    /// has none for, as far as they lie inside hosts.
     pub fn seen_by(&self, levels: usize) -> Cow<'_, Topology> {
         match self.inside.min(self.levels.len().saturating_sub(levels)) {
             0 => Cow::Borrowed(self),
@@ -192,7 +197,8 @@ impl Topology {
         self.levels.iter().any(|level| among.contains(&lone(level)))
     }
 
-    /// The size of the outermost units, if at every level all units are of one size and their ranks are consecutive.
+    /// The size of the outermost units, if at every level all units are of one size and their ranks
+    /// are consecutive.
     pub(crate) fn even_unit(&self) -> Option<u32> {
         let units = self.levels.iter().map(|level| {
             let unit = level.iter().take_while(|lowest| **lowest == 0).count() as u32;
@@ -217,14 +223,15 @@ impl Topology {
         self.levels[level][rank as usize]
     }
 
-    /// The innermost units as [`Topology::units`] lists them, and every size that they have, ascending. There must be a level.
+    /// The innermost units as [`Topology::units`] lists them, and every size that they have,
+    /// ascending. There must be a level.
     pub(crate) fn innermost_units(&self) -> (&[Vec<Rank>], &[u32]) {
         let innermost = self.innermost();
         (&innermost.units, &innermost.sizes)
     }
 
-    /// The topology of the innermost units, each counted as one rank. There must be a level. Behind the last one, every rank is a
-    /// unit of its own; or none is known, inside a host.
+    /// The topology of the innermost units, each counted as one rank. There must be a level. Behind
+    /// the last one, every rank is a unit of its own; or none is known, inside a host.
     pub(crate) fn outer(&self) -> &Topology {
         &self.innermost().outer
     }

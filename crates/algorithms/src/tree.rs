@@ -4,9 +4,10 @@ use weft_schedule::Rank;
 
 use crate::expression::{CEIL_LOG, FLOOR_LOG};
 use crate::formula::Rounds;
-use crate::{Request, crossing};
+use crate::{ScheduleRequest, crossing};
 
-/// The binomial tree over all ranks, counted from the root: the parent of a rank is what remains when its lowest bit is cleared.
+/// The binomial tree over all ranks, counted from the root: the parent of a rank is what remains
+/// when its lowest bit is cleared.
 #[derive(Clone, Copy)]
 pub(crate) struct Binomial {
     pub(crate) ranks: u32,
@@ -32,9 +33,9 @@ impl Binomial {
         children
     }
 
-    /// The rounds of a whole message that goes down the tree: the root has a child for each bit of the greatest position, so one
-    /// more than rounds unless the number of ranks is a power of two.
-    pub(crate) fn phases(self, request: &Request) -> [Rounds; 2] {
+    /// The rounds of a whole message that goes down the tree: the root has a child for each bit of
+    /// the greatest position, so one more than rounds unless the number of ranks is a power of two.
+    pub(crate) fn phases(self, request: &ScheduleRequest) -> [Rounds; 2] {
         let edges = (0..self.ranks).filter_map(|rank| Some((self.parent(rank)?, rank)));
         let crossing = crossing::of(request, edges) / f64::from(self.ranks.ilog2());
         let rest = Rounds::signals(FLOOR_LOG - 1)

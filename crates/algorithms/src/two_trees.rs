@@ -1,16 +1,18 @@
-//! Two binary trees over the same ranks, in which every rank is an inner node of one at most (Sanders, Speck and Träff 2009).
+//! Two binary trees over the same ranks, in which every rank is an inner node of one at most
+//! (Sanders, Speck and Träff 2009).
 //!
-//! In a tree the positions 1, 2 ... are in order: everything to the left of a position is before it. The height of a position is the number of
-//! times that 2 divides it, so odd positions are leaves. The two trees place the ranks so that odd and even ones exchange roles: by mirroring
+//! In a tree the positions 1, 2 ... are in order: everything to the left of a position is before
+//! it. The height of a position is the number of times that 2 divides it, so odd positions are
+//! leaves. The two trees place the ranks so that odd and even ones exchange roles: by mirroring
 //! where their number is even, by shifting them where it is odd.
 
 use std::collections::BTreeSet;
 
 use weft_schedule::Rank;
 
-use crate::builder::{Area, Builder, block};
+use crate::builder::{Area, ProgramBuilder, block};
 use crate::cost::Phase;
-use crate::{Request, crossing};
+use crate::{ScheduleRequest, crossing};
 
 /// Two trees over all ranks, for a half of the message each.
 #[derive(Clone, Copy)]
@@ -57,7 +59,8 @@ impl Halves {
         above.map(|node| self.rank(node)).or(self.root)
     }
 
-    /// The ranks below in a tree that are before and behind it in the order of the tree. The root is before everybody.
+    /// The ranks below in a tree that are before and behind it in the order of the tree. The root
+    /// is before everybody.
     pub(crate) fn children(self, tree: u32, rank: Rank) -> [Option<Rank>; 2] {
         if self.root == Some(rank) {
             return [None, Some(self.rank(self.trees().top(tree)))];
@@ -66,8 +69,9 @@ impl Halves {
         below.map(|node| node.map(|node| self.rank(node)))
     }
 
-    /// The trees in the order in which a rank is to go up: first the one in which it is a leaf, which has nothing to wait for. Downwards, where
-    /// a leaf has nothing to hand on, the order is the other way round. The root keeps the order of who is a leaf of both.
+    /// The trees in the order in which a rank is to go up: first the one in which it is a leaf,
+    /// which has nothing to wait for. Downwards, where a leaf has nothing to hand on, the order is
+    /// the other way round. The root keeps the order of who is a leaf of both.
     pub(crate) fn upwards(self, rank: Rank) -> [u32; 2] {
         let inner_of_second = self.root != Some(rank) && self.children(1, rank) != [None, None];
         let inner = u32::from(inner_of_second);
@@ -80,7 +84,7 @@ impl Halves {
     }
 
     /// The rounds of going up or down.
-    pub(crate) fn rounds(self, request: &Request) -> Phase {
+    pub(crate) fn rounds(self, request: &ScheduleRequest) -> Phase {
         let edges = (0..2).flat_map(|tree| {
             let edge = move |rank| Some((rank, self.parent(tree, rank)?));
             (0..self.ranks).filter_map(edge)
@@ -103,13 +107,13 @@ impl Halves {
     }
 }
 
-/// Combines a half of the message with what comes from below in its tree and sends it up, or completes it at the top. Sums go to
-/// `partial`, or to the output if there is none.
+/// Combines a half of the message with what comes from below in its tree and sends it up, or
+/// completes it at the top. Sums go to `partial`, or to the output if there is none.
 pub(crate) fn go_up(
-    b: &mut Builder,
+    b: &mut ProgramBuilder,
     halves: Halves,
     tree: u32,
-    landing: Area,
+    receive: Area,
     partial: Option<Area>,
 ) {
     let half = block(tree);
@@ -118,11 +122,11 @@ pub(crate) fn go_up(
     for child in [before, behind].into_iter().flatten() {
         b.wait(child);
     }
-    let landed = |child| b.inbox(child, landing, half.clone());
+    let landed = |child| b.inbox(child, receive, half.clone());
     let all = [before.map(landed), Some(own.clone()), behind.map(landed)];
     let srcs: Vec<_> = all.into_iter().flatten().collect();
     let Some(parent) = halves.parent(tree, b.rank()) else {
-        b.reduce_last(vec![own], srcs);
+        b.reduce_final(vec![own], srcs);
         return;
     };
     let mut sent = own;
@@ -132,13 +136,14 @@ pub(crate) fn go_up(
         }
         b.reduce(sent.clone(), srcs);
     }
-    b.copy(vec![b.outbox(parent, landing, half)], sent);
+    b.copy(vec![b.outbox(parent, receive, half)], sent);
     b.signal(parent);
 }
 
-/// Takes a half of the message from above in its tree and hands it down. `open`: peers tell first that they may be written to.
+/// Takes a half of the message from above in its tree and hands it down. `open`: peers tell first
+/// that they may be written to.
 pub(crate) fn come_down(
-    b: &mut Builder,
+    b: &mut ProgramBuilder,
     halves: Halves,
     tree: u32,
     results: Option<Area>,

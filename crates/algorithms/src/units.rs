@@ -1,9 +1,9 @@
-//! The units of one level, and which rank of each owns which share of the message.
+//! The units of one level, and the ownership of the shares of the message inside them.
 
 use weft_schedule::{Collective, Fraction, Grid, Rank};
 
-use crate::Request;
-use crate::cuts::{Cuts, WHOLE, Window};
+use crate::ScheduleRequest;
+use crate::cuts::{Cuts, ShareRange, WHOLE};
 
 /// Who owns what inside a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct Units<'a> {
 
 impl<'a> Units<'a> {
     /// The innermost units of the request's topology, which must have a level.
-    pub(crate) fn new(request: &Request<'a>, owners: Owners) -> Self {
+    pub(crate) fn new(request: &ScheduleRequest<'a>, owners: Owners) -> Self {
         let (units, sizes) = request.topology.innermost_units();
         let place = |rank: Rank| {
             let lowest = request.topology.unit_of(0, rank);
@@ -137,7 +137,7 @@ impl<'a> Units<'a> {
     }
 
     /// A segment.
-    pub(crate) fn segment(&self, index: usize) -> Window {
+    pub(crate) fn segment(&self, index: usize) -> ShareRange {
         self.cuts[index]..self.cuts[index + 1]
     }
 

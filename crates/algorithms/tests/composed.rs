@@ -1,11 +1,12 @@
-//! Composed algorithms are right for every topology, and cost what their closed forms say.
+//! Tests of composed algorithms on every topology: results, and costs against their closed forms.
 
 mod family;
 
 use family::request;
 use proptest::prelude::*;
 use weft_algorithms::{
-    Memory, Part, Parts, Reach, Request, Selection, Topology, Volume, family, registry, select,
+    MemoryClass, Part, Parts, Reach, ScheduleRequest, Selection, Topology, Volume, family,
+    registry, select,
 };
 use weft_schedule::{
     Collective, Grid, Mapped, Report, Schedule, Share, Traffic, VerifyOptions, verify,
@@ -16,33 +17,35 @@ fn hosts(ranks: u32, per_host: u32) -> Vec<u32> {
     (0..ranks).map(|rank| rank / per_host).collect()
 }
 
-/// What the verifier assumes: ranks of different innermost units map nothing, unless memory is symmetric or the choice needs more.
-fn options(selection: &Selection, topology: &Topology, memory: Memory) -> VerifyOptions {
+/// What the verifier assumes: ranks of different innermost units map nothing, unless memory is
+/// symmetric or the choice needs more.
+fn options(selection: &Selection, topology: &Topology, memory: MemoryClass) -> VerifyOptions {
     let needed = selection.requires().mapped;
     let mapped = match (memory, needed) {
-        (Memory::Symmetric, _) => Mapped::All,
-        (Memory::Ordinary, Reach::None) => Mapped::None,
-        (Memory::Ordinary, _) => Mapped::Scratch,
+        (MemoryClass::Symmetric, _) => Mapped::All,
+        (MemoryClass::Ordinary, Reach::None) => Mapped::None,
+        (MemoryClass::Ordinary, _) => Mapped::Scratch,
     };
-    let apart = memory == Memory::Ordinary && needed < Reach::All && topology.depth() > 0;
+    let apart = memory == MemoryClass::Ordinary && needed < Reach::All && topology.depth() > 0;
     let units = (0..topology.ranks()).map(|rank| topology.unit_of(0, rank));
     let options = VerifyOptions {
         hosts: apart.then_some(()).map(|()| units.collect()),
         ..VerifyOptions::mapped(mapped)
     };
-    // One tile speaks for all, says the verifier; up to here the reuse of slots is played nevertheless.
+    // One tile speaks for all, says the verifier; up to here the reuse of slots is executed
+    // nevertheless.
     match topology.ranks() {
         ..=9 => options,
         _ => options.one_tile(),
     }
 }
 
-fn programs(selection: &Selection, asked: &Request<'_>) -> Vec<Schedule> {
-    let of = |rank| selection.build(&Request { rank, ..*asked });
+fn programs(selection: &Selection, asked: &ScheduleRequest<'_>) -> Vec<Schedule> {
+    let of = |rank| selection.build(&ScheduleRequest { rank, ..*asked });
     (0..asked.ranks).map(of).collect()
 }
 
-fn verified(selection: &Selection, asked: &Request<'_>) -> (Report, Vec<Schedule>) {
+fn verified(selection: &Selection, asked: &ScheduleRequest<'_>) -> (Report, Vec<Schedule>) {
     let programs = programs(selection, asked);
     let options = options(selection, asked.topology, asked.memory);
     let report = verify(&programs, &options)
@@ -66,8 +69,14 @@ fn collectives(root: u32) -> [(&'static str, Collective); 3] {
     ]
 }
 
-/// Checks that the phases of the closed form sum up to what the programs do; where units differ in size, that they do no more.
-fn check_cost(selection: &Selection, asked: &Request<'_>, report: &Report, programs: &[Schedule]) {
+/// Checks that the phases of the closed form sum up to what the programs do; where units differ in
+/// size, that they do no more.
+fn check_cost(
+    selection: &Selection,
+    asked: &ScheduleRequest<'_>,
+    report: &Report,
+    programs: &[Schedule],
+) {
     let name = format!("{} {asked:?}", selection.name());
     let cost = selection.cost(asked);
     let sizes = || asked.topology.units(0).into_iter().map(|unit| unit.len());
@@ -99,7 +108,7 @@ fn check_cost(selection: &Selection, asked: &Request<'_>, report: &Report, progr
     }
 }
 
-fn check(selection: &Selection, asked: &Request<'_>) {
+fn check(selection: &Selection, asked: &ScheduleRequest<'_>) {
     let (report, programs) = verified(selection, asked);
     if asked.ranks > 1 {
         check_cost(selection, asked, &report, &programs);
@@ -112,7 +121,7 @@ fn check_hosts(ranks: impl Iterator<Item = u32> + Clone, one_in: usize) {
         for ranks in ranks.clone() {
             let topology = Topology::hosts(&hosts(ranks, per_host));
             for (name, collective) in collectives(ranks / 2) {
-                let memories = [Memory::Ordinary, Memory::Symmetric];
+                let memories = [MemoryClass::Ordinary, MemoryClass::Symmetric];
                 let choices = composed(name, &topology).into_iter();
                 let choices =
                     choices.flat_map(|choice| memories.map(|memory| (choice.clone(), memory)));
@@ -195,7 +204,7 @@ proptest! {
         topology in topologies(),
         selection in selections(),
         root in any::<prop::sample::Index>(),
-        memory in prop::sample::select(&[Memory::Ordinary, Memory::Symmetric]),
+        memory in prop::sample::select(&[MemoryClass::Ordinary, MemoryClass::Symmetric]),
     ) {
         let root = root.index(topology.ranks() as usize) as u32;
         let collective = collectives(root)
@@ -207,11 +216,12 @@ proptest! {
     }
 }
 
-/// Simulators build single ranks of large groups: that must not take more than what the rank itself does.
+/// Simulators build single ranks of large groups: that must not take more than what the rank itself
+/// does.
 #[test]
 fn one_rank_of_a_hundred_thousand() {
     let topology = Topology::hosts(&hosts(100_000, 8));
-    let asked = request(Collective::AllReduce, Memory::Ordinary, &topology);
+    let asked = request(Collective::AllReduce, MemoryClass::Ordinary, &topology);
     for (name, exchanges) in [
         ("multi-rail(slice-reduce, ring)", 2 * 12_499),
         ("leaders(slice-reduce, ring)", 2 * 12_499),
@@ -249,7 +259,7 @@ fn volume(by_rank: &[Traffic], grid: &Grid) -> Volume {
 }
 
 /// Compares what the verifier counts with what the sources say.
-fn check_textbook(selection: &Selection, asked: &Request<'_>, even: bool) {
+fn check_textbook(selection: &Selection, asked: &ScheduleRequest<'_>, even: bool) {
     let name = format!("{} {asked:?}", selection.name());
     let textbook = selection.textbook(asked).expect("memory is ordinary");
     let (report, programs) = verified(selection, asked);
@@ -258,7 +268,8 @@ fn check_textbook(selection: &Selection, asked: &Request<'_>, even: bool) {
     let steps = u64::from(report.latency_steps);
     if even {
         assert_eq!((sent, read), (textbook.sent, textbook.read), "{name}");
-        // Ranks that read each other's memory say at last that they are done: that passes beside the first rounds of what follows.
+        // Ranks that read each other's memory say at last that they are done: that passes beside
+        // the first rounds of what follows.
         let overlap = ["slice-reduce", "mapped"];
         let overlaps = overlap.iter().any(|part| selection.name().contains(part));
         assert!(
@@ -285,7 +296,7 @@ fn check_textbooks(hosts: &[u32], even: bool) {
     let topology = Topology::hosts(hosts);
     for (name, collective) in collectives(0) {
         for selection in composed(name, &topology) {
-            let request = request(collective, Memory::Ordinary, &topology);
+            let request = request(collective, MemoryClass::Ordinary, &topology);
             check_textbook(&selection, &request, even);
         }
     }

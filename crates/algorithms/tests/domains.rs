@@ -1,15 +1,16 @@
-//! Levels inside hosts: composed algorithms are right there, cross hosts no more than before, and are left out where a name has
-//! no component for them.
+//! Tests of levels inside hosts: results of composed algorithms, traffic between hosts, and names
+//! without components for such levels.
 
 mod family;
 
 use family::request;
 use weft_algorithms::{
-    Memory, Parts, Reach, Request, Selection, Topology, family as choices, select,
+    MemoryClass, Parts, Reach, ScheduleRequest, Selection, Topology, family as choices, select,
 };
 use weft_schedule::{Collective, Mapped, Schedule, VerifyOptions, verify};
 
-/// Domains and hosts, by rank: equal and unequal ones, on one host and on several, one and two levels.
+/// Domains and hosts, by rank: equal and unequal ones, on one host and on several, one and two
+/// levels.
 fn topologies() -> Vec<Topology> {
     let one_host = |levels: &[&[u32]]| {
         let levels: Vec<Vec<u32>> = levels.iter().map(|level| level.to_vec()).collect();
@@ -37,15 +38,15 @@ fn hosts(topology: &Topology) -> Vec<u32> {
     (0..topology.ranks()).map(host).collect()
 }
 
-fn check(selection: &Selection, asked: &Request<'_>) {
+fn check(selection: &Selection, asked: &ScheduleRequest<'_>) {
     let programs: Vec<Schedule> = (0..asked.ranks)
-        .map(|rank| selection.build(&Request { rank, ..*asked }))
+        .map(|rank| selection.build(&ScheduleRequest { rank, ..*asked }))
         .collect();
     let options = VerifyOptions {
-        hosts: (asked.memory == Memory::Ordinary).then(|| hosts(asked.topology)),
+        hosts: (asked.memory == MemoryClass::Ordinary).then(|| hosts(asked.topology)),
         ..VerifyOptions::mapped(match asked.memory {
-            Memory::Ordinary => Mapped::Scratch,
-            Memory::Symmetric => Mapped::All,
+            MemoryClass::Ordinary => Mapped::Scratch,
+            MemoryClass::Symmetric => Mapped::All,
         })
     };
     let report = verify(&programs, &options)
@@ -78,9 +79,9 @@ fn every_choice_is_right_on_every_kind_of_memory() {
                 deepest = deepest.max(selection.parts.len() - 1);
                 let requires = selection.requires_in(&topology);
                 assert!(requires.mapped < Reach::All || !several_hosts);
-                for memory in [Memory::Ordinary, Memory::Symmetric] {
-                    let applies = memory == Memory::Ordinary || !several_hosts;
-                    if applies && (memory == Memory::Symmetric || !requires.symmetric) {
+                for memory in [MemoryClass::Ordinary, MemoryClass::Symmetric] {
+                    let applies = memory == MemoryClass::Ordinary || !several_hosts;
+                    if applies && (memory == MemoryClass::Symmetric || !requires.symmetric) {
                         check(&selection, &request(collective, memory, &topology));
                     }
                 }
@@ -104,16 +105,24 @@ fn a_name_without_components_for_domains_means_the_hosts() {
     ] {
         let selection = select("all-reduce", name).unwrap();
         let of = |topology: &Topology| {
-            let asked = request(Collective::AllReduce, Memory::Ordinary, topology);
-            selection.build(&Request { rank: 3, ..asked })
+            let asked = request(Collective::AllReduce, MemoryClass::Ordinary, topology);
+            selection.build(&ScheduleRequest { rank: 3, ..asked })
         };
         assert_eq!(of(&found), of(&plain), "{name}");
         assert_eq!(
             selection
-                .shifts(&request(Collective::AllReduce, Memory::Ordinary, &found))
+                .shifts(&request(
+                    Collective::AllReduce,
+                    MemoryClass::Ordinary,
+                    &found
+                ))
                 .apart,
             selection
-                .shifts(&request(Collective::AllReduce, Memory::Ordinary, &plain))
+                .shifts(&request(
+                    Collective::AllReduce,
+                    MemoryClass::Ordinary,
+                    &plain
+                ))
                 .apart
         );
     }
@@ -127,7 +136,11 @@ fn a_name_without_components_for_domains_means_the_hosts() {
 fn nothing_crosses_between_the_domains_of_one_host() {
     let found = Topology::domains(&[vec![0, 0, 1, 1]], &[0; 4]).unwrap();
     for selection in choices("all-reduce", &found) {
-        let cost = selection.cost(&request(Collective::AllReduce, Memory::Ordinary, &found));
+        let cost = selection.cost(&request(
+            Collective::AllReduce,
+            MemoryClass::Ordinary,
+            &found,
+        ));
         let crossing = cost.sum(|phase| phase.crossing);
         assert_eq!(crossing, 0.0, "{}", selection.name());
     }

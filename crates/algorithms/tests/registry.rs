@@ -1,8 +1,8 @@
-//! The registry is consistent, and documented.
+//! Tests of the registry: consistency and documentation.
 
 use std::collections::HashSet;
 
-use weft_algorithms::{Memory, find, registry};
+use weft_algorithms::{MemoryClass, find, registry};
 
 const DOCUMENTATION: &str = include_str!("../../../docs/algorithms.md");
 
@@ -56,8 +56,8 @@ fn the_page_has_the_formulas() {
         for formula in algorithm.formulas() {
             let memory = match formula.memory {
                 None => "",
-                Some(Memory::Ordinary) => "ordinary",
-                Some(Memory::Symmetric) => "symmetric",
+                Some(MemoryClass::Ordinary) => "ordinary",
+                Some(MemoryClass::Symmetric) => "symmetric",
             };
             let cells = [memory, &formula.steps, &formula.sent, &formula.read].join(" | ");
             let row = rows.next().unwrap_or_default();

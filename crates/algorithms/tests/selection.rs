@@ -1,4 +1,4 @@
-//! Names of choices are understood, and wrong ones are answered with what is allowed.
+//! Tests of names of choices: parsing, and the allowed values in the errors of wrong names.
 
 use weft_algorithms::{Topology, family, registry, select};
 use weft_schedule::Collective;

@@ -1,6 +1,7 @@
-//! The programs of four ranks on two hosts, in full: a refactoring leaves every one unchanged.
+//! Snapshots of the full programs of four ranks on two hosts, as a check that refactoring leaves
+//! them unchanged.
 
-use weft_algorithms::{Memory, Request, Sizes, Topology, registry, select};
+use weft_algorithms::{MemoryClass, ScheduleRequest, Sizes, Topology, registry, select};
 use weft_schedule::{Collective, Schedule, print};
 
 const RANKS: u32 = 4;
@@ -14,7 +15,7 @@ fn programs() {
         let text_in = |memory| {
             let programs: Vec<Schedule> = (0..RANKS)
                 .map(|rank| {
-                    selection.build(&Request {
+                    selection.build(&ScheduleRequest {
                         collective: Collective::named(algorithm.collective, ROOT).unwrap(),
                         ranks: RANKS,
                         rank,
@@ -27,7 +28,10 @@ fn programs() {
                 .collect();
             print(&programs)
         };
-        let (ordinary, symmetric) = (text_in(Memory::Ordinary), text_in(Memory::Symmetric));
+        let (ordinary, symmetric) = (
+            text_in(MemoryClass::Ordinary),
+            text_in(MemoryClass::Symmetric),
+        );
         let text = if ordinary == symmetric {
             format!("# Any memory.\n{ordinary}")
         } else {

@@ -1,29 +1,31 @@
-//! The symmetry that an algorithm declares holds: a simulator may play one rank for all.
+//! Tests of the symmetry that an algorithm declares, by which a simulator may simulate one rank for
+//! all.
 
 mod family;
 
 use family::{collectives, flat, programs, request};
-use weft_algorithms::{Memory, Parts, Request, Shifts, Symmetry, Topology, family};
+use weft_algorithms::{MemoryClass, Parts, ScheduleRequest, Shifts, Symmetry, Topology, family};
 use weft_schedule::{Buffer, Grid, Rank, Schedule, Slice, Step};
 
-/// A slice without the numbers of its chunks: whose, which buffer, which share of the message in billionths.
-type Shape = (Rank, &'static str, Option<Rank>, Option<u32>, u64);
+/// A slice without the numbers of its chunks: whose, which buffer, which share of the message in
+/// billionths.
+type SliceShape = (Rank, &'static str, Option<Rank>, Option<u32>, u64);
 
 /// A step without the numbers of chunks.
 #[derive(PartialEq, Eq, Debug)]
 enum Outline {
-    Copy(Vec<Shape>, Shape),
-    Reduce(Vec<Shape>, Vec<Shape>, bool),
+    Copy(Vec<SliceShape>, SliceShape),
+    Reduce(Vec<SliceShape>, Vec<SliceShape>, bool),
     Signal(Rank, u32),
     Wait(Rank, u32),
 }
 
-fn shape(slice: &Slice, grid: &Grid, rename: &dyn Fn(Rank) -> Rank) -> Shape {
+fn shape(slice: &Slice, grid: &Grid, rename: &dyn Fn(Rank) -> Rank) -> SliceShape {
     let (name, from, entry) = match slice.buffer {
         Buffer::Input => ("input", None, None),
         Buffer::Output => ("output", None, None),
         Buffer::Scratch { entry, .. } => ("scratch", None, Some(entry)),
-        Buffer::Landing { from, entry, .. } => ("landing", Some(rename(from)), Some(entry)),
+        Buffer::Receive { from, entry, .. } => ("receive", Some(rename(from)), Some(entry)),
     };
     let at = |chunk: u32| match grid.bounds(chunk, 1_000_000_000) {
         Some(bounds) => bounds.start,
@@ -33,12 +35,13 @@ fn shape(slice: &Slice, grid: &Grid, rename: &dyn Fn(Rank) -> Rank) -> Shape {
     (rename(slice.rank), name, from, entry, share)
 }
 
-/// What a program does under other names. Copies that follow each other between the same buffers are one, as if ranges wrapped.
+/// What a program does under other names. Copies that follow each other between the same buffers
+/// are one, as if ranges wrapped.
 fn outline(program: &Schedule, rename: &dyn Fn(Rank) -> Rank) -> Vec<Outline> {
     let mut outlines: Vec<Outline> = Vec::new();
     for step in &program.steps {
         let sorted = |slices: &[Slice]| {
-            let mut shapes: Vec<Shape> = slices
+            let mut shapes: Vec<SliceShape> = slices
                 .iter()
                 .map(|slice| shape(slice, &program.grid, rename))
                 .collect();
@@ -50,8 +53,11 @@ fn outline(program: &Schedule, rename: &dyn Fn(Rank) -> Rank) -> Vec<Outline> {
                 Outline::Copy(sorted(dsts), shape(src, &program.grid, rename))
             }
             Step::Reduce {
-                dsts, srcs, last, ..
-            } => Outline::Reduce(sorted(dsts), sorted(srcs), *last),
+                dsts,
+                srcs,
+                is_final,
+                ..
+            } => Outline::Reduce(sorted(dsts), sorted(srcs), *is_final),
             Step::Signal { to, id } => Outline::Signal(rename(*to), *id),
             Step::Wait { from, id } => Outline::Wait(rename(*from), *id),
         };
@@ -68,7 +74,7 @@ fn outline(program: &Schedule, rename: &dyn Fn(Rank) -> Rank) -> Vec<Outline> {
 
 /// Leaves out what is due to rounding.
 fn round(outline: &mut Outline) {
-    let shapes: Vec<&mut Shape> = match outline {
+    let shapes: Vec<&mut SliceShape> = match outline {
         Outline::Copy(dsts, src) => dsts.iter_mut().chain([src]).collect(),
         Outline::Reduce(dsts, srcs, _) => dsts.iter_mut().chain(srcs).collect(),
         Outline::Signal(..) | Outline::Wait(..) => return,
@@ -83,7 +89,7 @@ fn join(former: &mut Outline, next: &Outline) -> bool {
     let (Outline::Copy(dsts, src), Outline::Copy(next_dsts, next_src)) = (former, next) else {
         return false;
     };
-    let place = |shape: &Shape| (shape.0, shape.1, shape.2, shape.3);
+    let place = |shape: &SliceShape| (shape.0, shape.1, shape.2, shape.3);
     let same =
         place(src) == place(next_src) && dsts.iter().map(place).eq(next_dsts.iter().map(place));
     if same {
@@ -102,7 +108,7 @@ fn join(former: &mut Outline, next: &Outline) -> bool {
 fn declared_symmetry_holds() {
     for algorithm in flat() {
         for ranks in 1..=17 {
-            for memory in [Memory::Ordinary, Memory::Symmetric] {
+            for memory in [MemoryClass::Ordinary, MemoryClass::Symmetric] {
                 let topology = Topology::flat(ranks);
                 let collective = collectives(algorithm.collective, ranks)[0];
                 let programs = programs(algorithm, request(collective, memory, &topology));
@@ -145,9 +151,9 @@ fn units_are_alike_where_a_choice_says_so() {
             if matches!(selection.algorithm.requires.parts, Parts::None) {
                 continue;
             }
-            for memory in [Memory::Ordinary, Memory::Symmetric] {
+            for memory in [MemoryClass::Ordinary, MemoryClass::Symmetric] {
                 let asked = request(collectives("all-reduce", ranks)[0], memory, &topology);
-                let of = |rank| selection.build(&Request { rank, ..asked });
+                let of = |rank| selection.build(&ScheduleRequest { rank, ..asked });
                 let shifts = selection.shifts(&asked);
                 for rank in 0..ranks {
                     check_shifts(&shifts, ranks, rank, &of, &selection.name());

@@ -1,13 +1,14 @@
-//! The textbook: what every algorithm costs according to its source, as one table to read.
+//! The table of the textbook: the cost of every algorithm according to its source.
 //!
-//! That the verifier counts the same is checked where it counts: `verified.rs`, and `composed.rs` for what has parts.
+//! That the verifier counts the same is checked where it counts: `verified.rs`, and `composed.rs`
+//! for what has parts.
 
 mod family;
 
 use std::fmt::Write;
 
 use family::{collectives, flat, request};
-use weft_algorithms::{Algorithm, Costs, Memory, Parts, Textbook, Topology, registry, select};
+use weft_algorithms::{Algorithm, Costs, MemoryClass, Parts, Textbook, Topology, registry, select};
 use weft_schedule::Share;
 
 const RANKS: [u32; 7] = [2, 3, 4, 7, 8, 16, 64];
@@ -39,7 +40,7 @@ fn row(what: &str, textbook: &Textbook) -> String {
     format!("  {what:>2} {steps:>5} {sent:>12} {all_sent:>12} {read:>12} {all_read:>12}\n")
 }
 
-fn rows(algorithm: &Algorithm, memory: Memory) -> String {
+fn rows(algorithm: &Algorithm, memory: MemoryClass) -> String {
     let row = |ranks: u32| {
         let topology = Topology::flat(ranks);
         let collective = collectives(algorithm.collective, ranks)[0];
@@ -66,7 +67,7 @@ fn table() {
         )
         .unwrap();
         let [ordinary, symmetric] =
-            [Memory::Ordinary, Memory::Symmetric].map(|memory| rows(algorithm, memory));
+            [MemoryClass::Ordinary, MemoryClass::Symmetric].map(|memory| rows(algorithm, memory));
         table += &ordinary;
         if symmetric != ordinary {
             writeln!(table, "  in symmetric memory\n{}", symmetric.trim_end()).unwrap();
@@ -79,7 +80,8 @@ fn table() {
 /// Ranks of each host.
 const HOSTS: [&[u32]; 5] = [&[2, 2], &[4, 4, 4], &[8; 4], &[4; 16], &[3, 2, 2]];
 
-/// In ordinary memory, by hosts. Where these differ in size, steps and what is sent most are bounds.
+/// In ordinary memory, by hosts. Where these differ in size, steps and what is sent most are
+/// bounds.
 #[test]
 fn table_of_composed_algorithms() {
     let choices = [
@@ -101,7 +103,7 @@ fn table_of_composed_algorithms() {
             let host_of_rank = of_host.flat_map(|(host, size)| vec![host; *size as usize]);
             let topology = Topology::hosts(&host_of_rank.collect::<Vec<u32>>());
             let collective = collectives(name, 1)[0];
-            let asked = request(collective, Memory::Ordinary, &topology);
+            let asked = request(collective, MemoryClass::Ordinary, &topology);
             selection.textbook(&asked).unwrap()
         };
         let quote = selection.algorithm.about.quote;

@@ -1,11 +1,13 @@
-//! Every algorithm is right, also where tiles and operations follow each other in the same memory, and costs what the literature and
-//! its own closed form say.
+//! Verification of every algorithm: results, also with reuse of memory by successive tiles and
+//! operations, and costs against the literature and the closed forms.
 
 mod family;
 
-use family::{Work, collectives, flat, options, programs, request, share, work};
+use family::{RankWork, collectives, flat, options, programs, request, share, work};
 use proptest::prelude::*;
-use weft_algorithms::{Algorithm, Cost, Memory, Request, Sizes, Textbook, Topology, Volume};
+use weft_algorithms::{
+    Algorithm, Cost, MemoryClass, ScheduleRequest, Sizes, Textbook, Topology, Volume,
+};
 use weft_schedule::{Grid, Report, Schedule, Traffic, verify};
 
 /// The canonical tree: all contributions in one reduction, in the order of ranks.
@@ -16,13 +18,13 @@ fn canonical_tree(ranks: u32) -> String {
 
 /// What the textbook has a formula for.
 #[derive(PartialEq, Eq, Debug)]
-struct Figures {
+struct TextbookFigures {
     steps: u64,
     sent: Volume,
     read: Volume,
 }
 
-fn counted(report: &Report, grid: &Grid) -> Figures {
+fn counted(report: &Report, grid: &Grid) -> TextbookFigures {
     let moved = |by_rank: &[Traffic]| {
         let chunks = || by_rank.iter().map(Traffic::chunks);
         Volume {
@@ -30,25 +32,25 @@ fn counted(report: &Report, grid: &Grid) -> Figures {
             total: share(chunks().sum(), grid),
         }
     };
-    Figures {
+    TextbookFigures {
         steps: report.latency_steps.into(),
         sent: moved(&report.sent),
         read: moved(&report.read),
     }
 }
 
-fn expected(algorithm: &Algorithm, request: &Request) -> Figures {
+fn expected(algorithm: &Algorithm, request: &ScheduleRequest) -> TextbookFigures {
     let textbook = algorithm.textbook(request);
     let Textbook { steps, sent, read } =
         textbook.expect("an algorithm without parts has a formula");
-    Figures { steps, sent, read }
+    TextbookFigures { steps, sent, read }
 }
 
 /// Checks that the phases of the closed form sum up to what the programs do.
 fn check_cost(cost: &Cost, steps: u32, programs: &[Schedule], topology: &Topology, what: &str) {
     let chunks = f64::from(programs[0].grid.chunks());
     let (by_rank, messages) = work(programs);
-    let most = |of: fn(&Work) -> u64| by_rank.iter().map(of).max().unwrap_or_default() as f64;
+    let most = |of: fn(&RankWork) -> u64| by_rank.iter().map(of).max().unwrap_or_default() as f64;
     let rounds: u32 = cost.phases.iter().map(|phase| phase.rounds).sum();
     assert_eq!(rounds, steps, "{what}: rounds");
     let sums = [
@@ -84,7 +86,8 @@ fn check_cost(cost: &Cost, steps: u32, programs: &[Schedule], topology: &Topolog
     check_crossing(cost, &messages, chunks, topology, what);
 }
 
-/// Checks what passes the busiest border. Different phases may be busiest at different borders and in different directions.
+/// Checks what passes the busiest border. Different phases may be busiest at different borders and
+/// in different directions.
 fn check_crossing(
     cost: &Cost,
     messages: &[(u32, u32, u64)],
@@ -110,7 +113,7 @@ fn check_crossing(
     );
 }
 
-fn check(algorithm: &Algorithm, request: Request) {
+fn check(algorithm: &Algorithm, request: ScheduleRequest) {
     let what = format!("{} {request:?}", algorithm.name);
     let programs = programs(algorithm, request);
     let report = verify(&programs, &options(algorithm, request))
@@ -158,10 +161,10 @@ fn check_all(ranks: impl Iterator<Item = u32> + Clone, roots: usize) {
             let apart = collectives.len().div_ceil(roots);
             for collective in collectives.into_iter().step_by(apart) {
                 assert_eq!(collective.name(), algorithm.collective);
-                for memory in [Memory::Ordinary, Memory::Symmetric] {
+                for memory in [MemoryClass::Ordinary, MemoryClass::Symmetric] {
                     for &sizes in sizes(algorithm) {
                         let request = request(collective, memory, &topology);
-                        check(algorithm, Request { sizes, ..request });
+                        check(algorithm, ScheduleRequest { sizes, ..request });
                     }
                 }
             }
@@ -200,7 +203,7 @@ proptest! {
         algorithm in prop::sample::select(flat().collect::<Vec<_>>()),
         ranks in 34_u32..100,
         root in any::<prop::sample::Index>(),
-        memory in prop::sample::select(&[Memory::Ordinary, Memory::Symmetric]),
+        memory in prop::sample::select(&[MemoryClass::Ordinary, MemoryClass::Symmetric]),
     ) {
         let collective = *root.get(&collectives(algorithm.collective, ranks));
         check(algorithm, request(collective, memory, &hosts(ranks)));

@@ -1,8 +1,8 @@
-//! Floors of memory: what copying and adding take, without anybody to talk to.
+//! Memory floors: the times of copying and adding without communication.
 
 use weft_kernels::{DType, Finish, ReduceOp};
 
-use crate::Operation;
+use crate::TimedOperation;
 
 /// Copies bytes of this process.
 pub struct Copy {
@@ -24,7 +24,7 @@ impl Copy {
     }
 }
 
-impl Operation for Copy {
+impl TimedOperation for Copy {
     fn call(&mut self) -> Result<(), String> {
         // SAFETY: the promise made to `new`.
         unsafe { weft_kernels::copy(&[self.dst], self.src, self.bytes) };
@@ -59,7 +59,7 @@ impl Add {
     }
 }
 
-impl Operation for Add {
+impl TimedOperation for Add {
     fn call(&mut self) -> Result<(), String> {
         // SAFETY: the promise made to `new`.
         unsafe {

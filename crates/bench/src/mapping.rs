@@ -1,4 +1,5 @@
-//! A file that several processes map: the one thing that all measuring processes share, whatever library they load.
+//! A file mapped by several processes, the one thing that all measuring processes share across
+//! libraries.
 
 use std::fs::File;
 use std::io;
@@ -9,22 +10,23 @@ use std::sync::atomic::AtomicU64;
 
 /// A file, mapped for reading and writing by everybody who opens it.
 ///
-/// Invariants: the mapping covers `len` bytes, begins on a page, and stays where it is until the value is dropped. Nobody
-/// shortens the file meanwhile.
+/// Invariants: the mapping covers `len` bytes, begins on a page, and stays where it is until the
+/// value is dropped. Nobody shortens the file meanwhile.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping is valid for all threads; what lies in it is reached by atomics, or by raw pointers whose users answer
-// for it.
+// SAFETY: the mapping is valid for all threads; what lies in it is reached by atomics, or by raw
+// pointers whose users answer for it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps a file, and makes it at least `len` bytes long. Whoever comes first makes it; new bytes are zero.
+    /// Maps a file, and makes it at least `len` bytes long. Whoever comes first makes it; new bytes
+    /// are zero.
     pub fn open(path: &Path, len: usize) -> io::Result<Self> {
         let file = File::options()
             .read(true)
@@ -74,7 +76,8 @@ impl Mapping {
             offset.is_multiple_of(8) && offset + 8 <= self.len,
             "{offset}"
         );
-        // SAFETY: aligned, and within the mapping, which lives as long as `self`; this memory is only used atomically.
+        // SAFETY: aligned, and within the mapping, which lives as long as `self`; this memory is
+        // only used atomically.
         unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }
     }
 }

@@ -1,4 +1,4 @@
-//! What can be timed.
+//! Operations to be timed: weft's collectives and messages, and functions of other libraries.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weft_runtime::{Call, Error, Group, Waited, Work};
 
 /// One operation, ready to be called again and again on the same memory.
-pub trait Operation: Send {
+pub trait TimedOperation: Send {
     /// Does it once, to the end.
     fn call(&mut self) -> Result<(), String>;
 }
@@ -27,7 +27,7 @@ impl GroupCall {
     }
 }
 
-impl Operation for GroupCall {
+impl TimedOperation for GroupCall {
     fn call(&mut self) -> Result<(), String> {
         // SAFETY: the promise made to `new`.
         ended(unsafe { self.group.issue(self.call.clone(), false) })
@@ -51,7 +51,8 @@ impl PingPong {
     /// Blocking calls. The lower rank of two sends first.
     ///
     /// # Safety
-    /// As long as this is called, `sent` can be read and `received` written for so many bytes, and nobody else touches them.
+    /// As long as this is called, `sent` can be read and `received` written for so many bytes, and
+    /// nobody else touches them.
     pub unsafe fn new(
         group: Arc<Group>,
         partner: Option<u32>,
@@ -83,7 +84,7 @@ impl PingPong {
     }
 }
 
-impl Operation for PingPong {
+impl TimedOperation for PingPong {
     fn call(&mut self) -> Result<(), String> {
         match self.partner {
             Some(partner) if partner > self.group.rank() => {
@@ -108,7 +109,8 @@ fn ended(issued: Result<Work, Error>) -> Result<(), String> {
     }
 }
 
-/// A collective of another library, behind a C function: from, to, number of elements; 0 if it went well.
+/// A collective of another library, behind a C function: from, to, number of elements; 0 if it went
+/// well.
 pub type Function = unsafe extern "C" fn(*const u8, *mut u8, usize) -> c_int;
 
 /// A call of a [`Function`].
@@ -126,7 +128,8 @@ impl LibraryCall {
     /// A blocking call.
     ///
     /// # Safety
-    /// As long as this is called, the function may be called with these arguments on the calling thread.
+    /// As long as this is called, the function may be called with these arguments on the calling
+    /// thread.
     pub unsafe fn new(function: Function, input: *const u8, output: *mut u8, count: usize) -> Self {
         Self {
             function,
@@ -137,7 +140,7 @@ impl LibraryCall {
     }
 }
 
-impl Operation for LibraryCall {
+impl TimedOperation for LibraryCall {
     fn call(&mut self) -> Result<(), String> {
         // SAFETY: the promise made to `new`.
         match unsafe { (self.function)(self.input, self.output, self.count) } {

@@ -1,5 +1,5 @@
-//! The bare prototype: the least that an all-reduce of two ranks on symmetric memory can be. A library does all that it does
-//! on top: it is the floor to be compared with.
+//! Bare prototype of an all-reduce of two ranks on symmetric memory: the floor for comparison,
+//! without the work that a library adds.
 
 use std::io;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_kernels::{DType, Finish, ReduceOp};
 
-use crate::Operation;
-use crate::board::{FLAG_BYTES, LOOKS, await_flag};
+use crate::TimedOperation;
+use crate::control_block::{FLAG_BYTES, LOOKS, await_flag};
 use crate::mapping::Mapping;
 
 const PAGE: usize = 4096;
@@ -23,7 +23,8 @@ pub struct Prototype {
 }
 
 impl Prototype {
-    /// Opens the memory that both share, in a file that pairs may use one after another. `rank` is 0 or 1.
+    /// Opens the memory that both share, in a file that pairs may use one after another. `rank` is
+    /// 0 or 1.
     ///
     /// # Errors
     /// The file cannot be mapped, or there is no such rank.
@@ -66,7 +67,7 @@ impl Prototype {
     }
 }
 
-impl Operation for Prototype {
+impl TimedOperation for Prototype {
     fn call(&mut self) -> Result<(), String> {
         let half = self.elements / 2;
         let (first, count) = match self.rank {
@@ -77,8 +78,9 @@ impl Operation for Prototype {
         let both = [0, 1].map(|rank| self.buffer_of(rank).wrapping_add(offset));
         let sources = both.map(|buffer| buffer.cast_const());
         self.meet();
-        // SAFETY: the halves lie within the mapping. Both ranks have entered, none has left: of these elements the other
-        // one reads and writes nothing, and rewrites them only after the second meeting.
+        // SAFETY: the halves lie within the mapping. Both ranks have entered, none has left: of
+        // these elements the other one reads and writes nothing, and rewrites them only after the
+        // second meeting.
         unsafe {
             weft_kernels::reduce(
                 self.dtype,

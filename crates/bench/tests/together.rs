@@ -1,10 +1,10 @@
-//! Boards and prototypes between threads, as processes use them.
+//! Tests of the control block, the prototype and the floors between threads in place of processes.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use weft_bench::{Add, Board, Copy, LibraryCall, Operation, Prototype, Rewrite};
+use weft_bench::{Add, ControlBlock, Copy, LibraryCall, Prototype, Rewrite, TimedOperation};
 use weft_kernels::DType;
 
 /// A file name of its own, gone at the end.
@@ -32,7 +32,7 @@ struct Counted<'a> {
     calls: usize,
 }
 
-impl Operation for Counted<'_> {
+impl TimedOperation for Counted<'_> {
     fn call(&mut self) -> Result<(), String> {
         self.calls += 1;
         let arrived = self.arrived.fetch_add(1, Ordering::SeqCst) + 1;
@@ -55,14 +55,14 @@ fn rewrite(memory: &mut [f32], value: f32) -> Rewrite {
 
 #[test]
 fn calls_start_together_and_the_slowest_counts() {
-    let file = Scratch::new("board");
+    let file = Scratch::new("control-block");
     let arrived = AtomicUsize::new(0);
     let ranks = 3;
     let times = thread::scope(|scope| {
         let rank = |rank| {
             let (file, arrived) = (&file.0, &arrived);
             scope.spawn(move || {
-                let board = Board::open(file, rank, ranks, false).unwrap();
+                let control_block = ControlBlock::open(file, rank, ranks, false).unwrap();
                 let mut memory = vec![0.0; 100];
                 let what = rewrite(&mut memory, rank as f32);
                 let mut operation = Counted {
@@ -71,7 +71,7 @@ fn calls_start_together_and_the_slowest_counts() {
                     calls: 0,
                 };
                 // SAFETY: the memory is this thread's.
-                let times = unsafe { board.time(&mut operation, &what, 200) }.unwrap();
+                let times = unsafe { control_block.time(&mut operation, &what, 200) }.unwrap();
                 assert!(memory.iter().all(|value| *value == rank as f32));
                 times
             })
@@ -95,9 +95,9 @@ fn round_trips_take_time() {
         for rank in 0..2 {
             let file = &file.0;
             scope.spawn(move || {
-                let board = Board::open(file, rank, 2, false).unwrap();
-                assert!(board.round_trip(100) > 0.0);
-                assert!(board.round_trip(100) > 0.0);
+                let control_block = ControlBlock::open(file, rank, 2, false).unwrap();
+                assert!(control_block.round_trip(100) > 0.0);
+                assert!(control_block.round_trip(100) > 0.0);
             });
         }
     });
@@ -120,7 +120,7 @@ fn the_prototype_adds() {
 }
 
 fn adds(file: &Path, start: &Path, rank: usize, elements: usize) {
-    let board = Board::open(start, rank, 2, false).unwrap();
+    let control_block = ControlBlock::open(start, rank, 2, false).unwrap();
     let mut prototype = Prototype::open(file, rank, DType::F32, elements).unwrap();
     let buffer = prototype.buffer();
     let what = Rewrite {
@@ -129,7 +129,7 @@ fn adds(file: &Path, start: &Path, rank: usize, elements: usize) {
         pattern: (1.0 + rank as f32).to_ne_bytes().into(),
     };
     // SAFETY: the buffer is this rank's.
-    unsafe { board.time(&mut prototype, &what, 20) }.unwrap();
+    unsafe { control_block.time(&mut prototype, &what, 20) }.unwrap();
     // SAFETY: the buffer has so many elements, and nobody writes any more.
     let sums = unsafe { std::slice::from_raw_parts(buffer.cast::<f32>(), elements) };
     assert!(sums.iter().all(|sum| *sum == 3.0));

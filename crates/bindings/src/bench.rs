@@ -1,4 +1,4 @@
-//! The classes `Board` and `Timed`, for `weft bench`.
+//! Python classes for `weft bench`: the control block and timed operations.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,25 +7,25 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use weft_bench::{
-    Add, Copy, Function, GroupCall, LibraryCall, Operation, PingPong, Prototype, Rewrite,
+    Add, Copy, Function, GroupCall, LibraryCall, PingPong, Prototype, Rewrite, TimedOperation,
 };
 
 use crate::call::dtype;
 use crate::error::argument_error;
 use crate::group::Group;
-use crate::request::{How, Request};
+use crate::request::{CallKeywords, Request};
 
 /// The page that measuring processes share.
 #[pyclass(frozen, module = "weft._weft")]
-pub(crate) struct Board {
-    inner: weft_bench::Board,
+pub(crate) struct ControlBlock {
+    inner: weft_bench::ControlBlock,
 }
 
 #[pymethods]
-impl Board {
+impl ControlBlock {
     #[new]
     fn new(path: PathBuf, rank: usize, ranks: usize, spin: bool) -> PyResult<Self> {
-        let inner = weft_bench::Board::open(&path, rank, ranks, spin)?;
+        let inner = weft_bench::ControlBlock::open(&path, rank, ranks, spin)?;
         Ok(Self { inner })
     }
 
@@ -33,7 +33,8 @@ impl Board {
     #[classattr]
     const SAMPLES_MAX: usize = weft_bench::SAMPLES_MAX;
 
-    /// The slowest rank's seconds of each of so many calls. Before each, `pattern` is written all over the memory.
+    /// The slowest rank's seconds of each of so many calls. Before each, `pattern` is written all
+    /// over the memory.
     fn time(
         &self,
         py: Python<'_>,
@@ -76,7 +77,7 @@ unsafe impl Send for Start {}
 /// Something that can be timed.
 #[pyclass(frozen, module = "weft._weft")]
 pub(crate) struct Timed {
-    inner: Mutex<Box<dyn Operation>>,
+    inner: Mutex<Box<dyn TimedOperation>>,
     /// Where the memory begins that the operation brings along.
     pointer: usize,
     /// Who owns the memory that it does not bring.
@@ -84,7 +85,7 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    fn new(operation: impl Operation + 'static, hold: Py<PyAny>) -> Self {
+    fn new(operation: impl TimedOperation + 'static, hold: Py<PyAny>) -> Self {
         Self {
             inner: Mutex::new(Box::new(operation)),
             pointer: 0,
@@ -105,8 +106,9 @@ impl Timed {
         hold: Py<PyAny>,
         how: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let call = request.call(How::of(py, request.collective, None, how)?);
-        // SAFETY: Python's side gives addresses of memory that `hold` owns and that has the sizes which the call says.
+        let call = request.call(CallKeywords::of(py, request.collective, None, how)?);
+        // SAFETY: Python's side gives addresses of memory that `hold` owns and that has the sizes
+        // which the call says.
         let operation = unsafe { GroupCall::new(Arc::clone(&group.inner), call) };
         Ok(Self::new(operation, hold))
     }
@@ -205,7 +207,7 @@ impl Timed {
 /// A Python function, timed with what it takes to call it.
 struct Callable(Py<PyAny>);
 
-impl Operation for Callable {
+impl TimedOperation for Callable {
     fn call(&mut self) -> Result<(), String> {
         Python::attach(|py| self.0.call0(py).map(drop)).map_err(|error| error.to_string())
     }

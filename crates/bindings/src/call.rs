@@ -1,4 +1,4 @@
-//! Names and numbers from Python as the runtime's types, and what is legal of them.
+//! Conversion of names and numbers from Python to the runtime's types, and their checks.
 
 use pyo3::prelude::*;
 use weft_kernels::DType;

@@ -1,4 +1,4 @@
-//! Reads DLPack capsules, of the first version of the protocol and of the second.
+//! Reader of DLPack capsules, of the first version of the protocol and of the second.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -134,12 +134,14 @@ fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<(Tensor, bool)> {
                 format!("DLPack version {major} is not known; the newest known is {MAJOR_MAX}");
             return Err(PyBufferError::new_err(text));
         }
-        // SAFETY: a capsule of this name, not consumed yet, holds such a structure of a major version checked above.
+        // SAFETY: a capsule of this name, not consumed yet, holds such a structure of a major
+        // version checked above.
         let versioned = unsafe { pointer.read() };
         return Ok((versioned.tensor, versioned.flags & FLAG_READ_ONLY != 0));
     }
     let pointer: NonNull<Tensor> = capsule.pointer_checked(Some(UNVERSIONED))?.cast();
-    // SAFETY: a capsule of this name, not consumed yet, holds a `DLManagedTensor`, which begins with the tensor.
+    // SAFETY: a capsule of this name, not consumed yet, holds a `DLManagedTensor`, which begins
+    // with the tensor.
     let tensor = unsafe { pointer.read() };
     Ok((tensor, false))
 }

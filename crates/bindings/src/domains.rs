@@ -1,7 +1,7 @@
-//! The function `domains`: the parts of this host, and in which of them this process lies.
+//! The function `domains`: the domains of this host, and those that contain this process.
 
 use pyo3::prelude::*;
-use weft_runtime::{Domain, Parts};
+use weft_runtime::{Domain, HostParts};
 
 /// What the operating system reports.
 #[pyclass(frozen, get_all, module = "weft._weft")]
@@ -19,7 +19,7 @@ pub(crate) struct HostDomains {
 /// Looks them up.
 #[pyfunction]
 pub(crate) fn domains(py: Python<'_>) -> HostDomains {
-    let (parts, domain) = py.detach(|| (Parts::of_this_host(), Domain::of_this_process()));
+    let (parts, domain) = py.detach(|| (HostParts::of_this_host(), Domain::of_this_process()));
     HostDomains {
         caches: parts.caches,
         nodes: parts.nodes,

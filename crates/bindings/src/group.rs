@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use weft_runtime::{Error, Memory, PrefixStore};
+use weft_runtime::{Error, MemoryClass, PrefixStore};
 
 use crate::call::{self, collective, dtype};
-use crate::choice::{Explanation, OwnSchedule};
 use crate::endpoint::Endpoint;
 use crate::error::{checked, exception};
 use crate::interrupt::{Cancellation, interruptible, optional_duration};
 use crate::options::Options;
 use crate::plain::{PlainCall, PlainMessage};
-use crate::request::{How, Request};
+use crate::request::{CallKeywords, Request};
+use crate::selection::{Explanation, UserSchedule};
 use crate::store;
 use crate::symmetric::Symmetric;
 use crate::work::Work;
@@ -36,7 +36,7 @@ impl Group {
         &self,
         py: Python<'_>,
         request: &Request,
-        how: How,
+        how: CallKeywords,
         background: bool,
     ) -> PyResult<weft_runtime::Work> {
         let call = request.call(how);
@@ -53,7 +53,7 @@ impl Group {
 impl Group {
     /// Meets the other ranks through the store.
     #[staticmethod]
-    #[pyo3(signature = (*, endpoint, store, rank, size, name, prefix, cancel, **options))]
+    #[pyo3(signature = (*, endpoint, store, rank, size, name, prefix, cancel, global_ranks = None, **options))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn create(
         py: Python<'_>,
@@ -64,11 +64,12 @@ impl Group {
         name: String,
         prefix: &str,
         cancel: &Cancellation,
+        global_ranks: Option<Vec<u32>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let endpoint = endpoint.inner.clone();
         let store = store::of_python(store);
-        let options = Options::of(options)?.of_group(py, name)?;
+        let options = Options::of(options)?.of_group(py, name, global_ranks)?;
         let inner = interruptible(py, cancel, |flag| {
             let store = PrefixStore::new(prefix, &*store);
             weft_runtime::Group::create(endpoint, &store, rank, size, options, flag)
@@ -99,7 +100,8 @@ impl Group {
         self.inner.hosts()
     }
 
-    /// Levels of domains inside hosts, innermost first: for every rank, the lowest rank of its domain.
+    /// Levels of domains inside hosts, innermost first: for every rank, the lowest rank of its
+    /// domain.
     fn domains(&self, py: Python<'_>) -> PyResult<Vec<Vec<u32>>> {
         checked(py, py.detach(|| self.inner.domains()))
     }
@@ -126,7 +128,7 @@ impl Group {
         timeout: Option<f64>,
         how: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Work> {
-        let how = How::of(py, request.collective, timeout, how)?;
+        let how = CallKeywords::of(py, request.collective, timeout, how)?;
         let started = self.start(py, request, how, background);
         started.map(|work| Work::new(work, Some(hold)))
     }
@@ -141,7 +143,7 @@ impl Group {
         timeout: Option<f64>,
         how: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
-        let how = How::of(py, request.collective, timeout, how)?;
+        let how = CallKeywords::of(py, request.collective, timeout, how)?;
         let work = self.start(py, request, how, false)?;
         ended(py, work, || Ok(hold.clone().unbind()))
     }
@@ -168,7 +170,7 @@ impl Group {
         let Some(plain) = PlainCall::new(collective, op, source, target, size) else {
             return Ok(false);
         };
-        let work = self.start(py, &plain.request, How::default(), false)?;
+        let work = self.start(py, &plain.request, CallKeywords::default(), false)?;
         ended(py, work, || {
             let arrays = (source.cloned(), target.cloned());
             Ok(arrays.into_pyobject(py)?.into_any().unbind())
@@ -176,7 +178,8 @@ impl Group {
         Ok(true)
     }
 
-    /// Sends a plain array to a rank, if it can be done like this, and tells whether it was: see [Note: The short way].
+    /// Sends a plain array to a rank, if it can be done like this, and tells whether it was: see
+    /// [Note: The short way].
     fn send_plain(
         &self,
         py: Python<'_>,
@@ -201,7 +204,8 @@ impl Group {
         Ok(true)
     }
 
-    /// Receives into a plain array from a rank, or from any, if it can be done like this: then from whom.
+    /// Receives into a plain array from a rank, or from any, if it can be done like this: then from
+    /// whom.
     fn receive_plain(
         &self,
         py: Python<'_>,
@@ -305,8 +309,8 @@ impl Group {
         let collective = self::collective(py, collective, 0)?;
         let dtype = self::dtype(py, dtype)?;
         let memory = match symmetric {
-            true => Memory::Symmetric,
-            false => Memory::Ordinary,
+            true => MemoryClass::Symmetric,
+            false => MemoryClass::Ordinary,
         };
         let explained = py.detach(|| self.inner.explain(collective, nbytes, dtype, memory));
         checked(py, explained).map(Explanation::from)
@@ -325,9 +329,9 @@ impl Group {
     }
 
     /// The user's own schedules that the group knows.
-    fn schedules(&self, py: Python<'_>) -> PyResult<Vec<OwnSchedule>> {
+    fn schedules(&self, py: Python<'_>) -> PyResult<Vec<UserSchedule>> {
         let known = checked(py, py.detach(|| self.inner.schedules()))?;
-        Ok(known.into_iter().map(OwnSchedule::from).collect())
+        Ok(known.into_iter().map(UserSchedule::from).collect())
     }
 
     /// Memory that the ranks of this host reach directly.

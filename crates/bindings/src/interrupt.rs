@@ -1,4 +1,5 @@
-//! Calls that block for long: the interpreter lock is released, and Ctrl-C or another thread ends them.
+//! Long blocking calls: release of the interpreter lock, and interruption by Ctrl-C or another
+//! thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,8 +35,9 @@ impl Cancellation {
     }
 }
 
-/// Runs `blocking` on a thread of its own without the interpreter lock. A signal whose Python handler raises sets the flag
-/// that `blocking` is given, and is raised here once `blocking` has come back.
+/// Runs `blocking` on a thread of its own without the interpreter lock. A signal whose Python
+/// handler raises sets the flag that `blocking` is given, and is raised here once `blocking` has
+/// come back.
 pub(crate) fn interruptible<T: Send>(
     py: Python<'_>,
     cancel: &Cancellation,

@@ -1,10 +1,10 @@
-//! The Python module `weft._weft`: converts arguments, releases the interpreter lock, maps errors. No logic.
+//! The Python module `weft._weft`: argument conversion, release of the interpreter lock, and error
+//! mapping, without further logic.
 
 use pyo3::prelude::*;
 
 mod bench;
 mod call;
-mod choice;
 mod dlpack;
 mod domains;
 mod endpoint;
@@ -15,6 +15,7 @@ mod options;
 mod plain;
 mod planner;
 mod request;
+mod selection;
 mod store;
 mod symmetric;
 mod work;
@@ -25,11 +26,11 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(call::element_types, module)?)?;
     module.add_function(wrap_pyfunction!(call::operations, module)?)?;
-    module.add_class::<bench::Board>()?;
+    module.add_class::<bench::ControlBlock>()?;
     module.add_class::<bench::Timed>()?;
     module.add_class::<dlpack::DlpackTensor>()?;
-    module.add_class::<choice::Explanation>()?;
-    module.add_class::<choice::OwnSchedule>()?;
+    module.add_class::<selection::Explanation>()?;
+    module.add_class::<selection::UserSchedule>()?;
     module.add_class::<domains::HostDomains>()?;
     module.add_function(wrap_pyfunction!(domains::domains, module)?)?;
     module.add_class::<endpoint::Endpoint>()?;

@@ -1,5 +1,4 @@
-//! The options of a group, as Python gives them: declared once, for groups of all ranks and for
-//! groups split off.
+//! Group options from Python, declared once for groups of all ranks and for split groups.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use weft_runtime::{Domain, GroupOptions, Policy, Schedules, SplitOptions, Terms};
 
-use crate::choice::{ProfileArgument, profiles};
 use crate::interrupt::optional_duration;
+use crate::selection::{ProfileArgument, profiles};
 
 /// What is given; what is missing is as by default, or as in the group that is split.
 #[derive(Default)]
@@ -46,11 +45,17 @@ impl Options {
     }
 
     /// For a group of all ranks.
-    pub(crate) fn of_group(self, py: Python<'_>, name: String) -> PyResult<GroupOptions> {
+    pub(crate) fn of_group(
+        self,
+        py: Python<'_>,
+        name: String,
+        global_ranks: Option<Vec<u32>>,
+    ) -> PyResult<GroupOptions> {
         let default = GroupOptions::default();
         Ok(GroupOptions {
             timeout: optional_duration(py, self.timeout)?.unwrap_or(default.timeout),
             name,
+            global_ranks,
             terms: Terms {
                 policy: Policy {
                     algorithms: self.algorithm.unwrap_or_default(),

@@ -1,4 +1,5 @@
-//! Plain arrays: NumPy's own, contiguous, whose memory and element type the buffer protocol gives away as they are.
+//! Plain arrays: contiguous NumPy arrays with memory and element type exposed by the buffer
+//! protocol.
 //!
 //! [Note: The short way] Most calls are blocking ones on plain arrays, without a keyword. For these
 //! the binding looks up the memory itself, so that nothing is made on Python's side, where a

@@ -1,4 +1,4 @@
-//! The planner's questions as functions of JSON, answered without the interpreter lock.
+//! Planner requests as functions of JSON, executed without the interpreter lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -53,7 +53,7 @@ fn algorithms(py: Python<'_>) -> PyResult<String> {
 fn answered<Q, A>(
     py: Python<'_>,
     request: &str,
-    answer: impl FnOnce(&Q) -> Result<A, weft_planner::Error> + Send,
+    answer: impl FnOnce(&Q) -> Result<A, weft_planner::PlannerError> + Send,
 ) -> PyResult<String>
 where
     Q: DeserializeOwned,

@@ -1,5 +1,5 @@
-//! Collective calls as Python states them: one request for every adapter, and the keywords that all
-//! collectives take.
+//! Collective calls from Python: one request for every adapter, and the keywords common to all
+//! collectives.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -89,7 +89,7 @@ impl Request {
 
 impl Request {
     /// As the runtime takes it.
-    pub(crate) fn call(&self, how: How) -> Call {
+    pub(crate) fn call(&self, how: CallKeywords) -> Call {
         Call {
             collective: self.collective,
             dtype: self.dtype,
@@ -137,15 +137,15 @@ fn operation(py: Python<'_>, op: Option<&Bound<'_, PyAny>>, dtype: DType) -> PyR
 
 /// How a call is carried out: the keywords that every collective takes.
 #[derive(Default)]
-pub(crate) struct How {
+pub(crate) struct CallKeywords {
     priority: i32,
     timeout: Option<std::time::Duration>,
     algorithm: Option<String>,
     tiling: Tiling,
 }
 
-impl How {
-    /// The keywords of [`How::of`].
+impl CallKeywords {
+    /// The keywords of [`CallKeywords::of`].
     const KEYWORDS: &str = "priority, timeout, algorithm, tile_bytes, tiles_in_flight";
 
     /// What the keywords of a call say.

@@ -1,4 +1,4 @@
-//! Stores: those of the runtime as Python classes, and those of Python as the runtime sees them.
+//! Stores: the runtime's stores as Python classes, and Python stores as stores of the runtime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,8 @@ use weft_runtime::{Error, Store, TcpStoreServer};
 use crate::error::checked;
 use crate::interrupt::{Cancellation, duration, interruptible};
 
-/// How long a store written in Python may keep `get`, before the runtime looks whether it shall give up.
+/// How long a store written in Python may keep `get`, before the runtime looks whether it shall
+/// give up.
 const SLICE: Duration = Duration::from_millis(40);
 
 /// A store within one process.
@@ -87,7 +88,8 @@ impl TcpStore {
     }
 }
 
-/// Serves at this address; at all addresses where it is not one of this host's own, as in a cluster that forwards ports.
+/// Serves at this address; at all addresses where it is not one of this host's own, as in a cluster
+/// that forwards ports.
 fn start_server(host: &str, port: u16) -> Result<TcpStoreServer, Error> {
     let server = TcpStoreServer::start(&join(host, port));
     server.or_else(|error| TcpStoreServer::start(&join("::", port)).map_err(|_| error))

@@ -22,7 +22,8 @@ impl Work {
 
 #[pymethods]
 impl Work {
-    /// Waits; False if the operation is still under way after `timeout` seconds. Raises if it failed.
+    /// Waits; False if the operation is still under way after `timeout` seconds. Raises if it
+    /// failed.
     #[pyo3(signature = (timeout=None))]
     pub(crate) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let timeout = optional_duration(py, timeout)?;
@@ -54,8 +55,8 @@ impl Work {
 }
 
 impl Drop for Work {
-    /// Whoever drops the handle of an operation that is under way, after Ctrl-C for example, does not stop it: its memory
-    /// stays until it has ended.
+    /// Whoever drops the handle of an operation that is under way, after Ctrl-C for example, does
+    /// not stop it: its memory stays until it has ended.
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take()
             && !self.inner.is_done()

@@ -1,12 +1,12 @@
-//! Prints how fast each kernel is on this machine, for tuning:
+//! Throughput of each kernel on this machine, for tuning:
 //! `cargo run --release --example throughput -p weft-kernels [BYTES]`.
 //!
-//! Rates count the bytes of one destination, so that 10 GB/s of a sum of four read 40 and write 10. The default of 64
-//! KiB per vector stays in the second-level cache.
+//! Rates count the bytes of one destination, so that 10 GB/s of a sum of four read 40 and write 10.
+//! The default of 64 KiB per vector stays in the second-level cache.
 
 use std::time::{Duration, Instant};
 
-use weft_kernels::{DType, Finish, Level, ReduceOp, copy};
+use weft_kernels::{DType, Finish, IsaLevel, ReduceOp, copy};
 
 /// How long each kernel is measured.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -33,7 +33,14 @@ impl Vectors {
     }
 
     /// Sums the first `srcs` vectors into the last `dsts` ones.
-    fn sum(&mut self, level: Level, dtype: DType, op: ReduceOp, srcs: usize, dsts: usize) -> f64 {
+    fn sum(
+        &mut self,
+        level: IsaLevel,
+        dtype: DType,
+        op: ReduceOp,
+        srcs: usize,
+        dsts: usize,
+    ) -> f64 {
         let pointers = self.pointers();
         let sources: Vec<*const u8> = pointers[..srcs]
             .iter()
@@ -42,18 +49,19 @@ impl Vectors {
         let destinations = &pointers[pointers.len() - dsts..];
         let elements = self.bytes / dtype.size();
         let finish = Finish::Keep;
-        // SAFETY: vectors of as many elements, a destination is a source or separate, and the level is available.
+        // SAFETY: vectors of as many elements, a destination is a source or separate, and the level
+        // is available.
         self.rate(|| unsafe { level.reduce(dtype, op, destinations, &sources, elements, finish) })
     }
 
-    fn convert(&mut self, level: Level, from: DType, to: DType) -> f64 {
+    fn convert(&mut self, level: IsaLevel, from: DType, to: DType) -> f64 {
         let pointers = self.pointers();
         let elements = self.bytes / from.size().max(to.size());
         // SAFETY: the vectors have room for as many elements, and the level is available.
         self.rate(|| unsafe { level.convert(from, to, &pointers[1..2], pointers[0], elements) })
     }
 
-    fn scale(&mut self, level: Level, dtype: DType) -> f64 {
+    fn scale(&mut self, level: IsaLevel, dtype: DType) -> f64 {
         let pointers = self.pointers();
         let elements = self.bytes / dtype.size();
         // SAFETY: vectors of as many elements, and the level is available.
@@ -80,8 +88,8 @@ impl Vectors {
     }
 }
 
-fn row(name: &str, rate: impl FnMut(&Level) -> f64) {
-    let rates: String = Level::available()
+fn row(name: &str, rate: impl FnMut(&IsaLevel) -> f64) {
+    let rates: String = IsaLevel::available()
         .iter()
         .map(rate)
         .map(|rate| format!("{rate:>10.2}"))
@@ -94,7 +102,7 @@ fn main() {
         .nth(1)
         .map_or(64 * 1024, |text| text.parse().expect("a number of bytes"));
     let mut vectors = Vectors::new(9, bytes);
-    let levels: String = Level::available()
+    let levels: String = IsaLevel::available()
         .iter()
         .map(|level| format!("{:>10}", level.name()))
         .collect();

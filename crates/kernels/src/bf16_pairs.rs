@@ -1,8 +1,8 @@
 //! Blocks of bfloat16 as pairs.
 //!
-//! A block holds its elements of even index in its first half and those of odd index in its second: then each `u32` of memory gives
-//! one of each by a shift and a mask, and vectors need no shuffling. Kernels that treat all elements alike do not see the
-//! difference.
+//! A block holds its elements of even index in its first half and those of odd index in its second:
+//! then each `u32` of memory gives one of each by a shift and a mask, and vectors need no
+//! shuffling. Kernels that treat all elements alike do not see the difference.
 
 use crate::half_float::rounded_bf16;
 

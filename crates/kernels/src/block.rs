@@ -1,7 +1,8 @@
 //! Blocks: the short runs of elements that kernels keep in registers.
 //!
-//! A kernel reads a block of every source before it writes that block to any destination. That is what lets a
-//! destination be a source, and it spares the compiler the question whether they overlap.
+//! A kernel reads a block of every source before it writes that block to any destination. That is
+//! what lets a destination be a source, and it spares the compiler the question whether they
+//! overlap.
 
 /// Reads a block of elements of any alignment.
 ///
@@ -30,7 +31,8 @@ pub(crate) unsafe fn read_with<S: Copy, T, const W: usize>(
     }
 }
 
-/// Writes a block, each element through `narrow`, to every destination at this byte offset, whatever the alignment.
+/// Writes a block, each element through `narrow`, to every destination at this byte offset,
+/// whatever the alignment.
 ///
 /// # Safety
 /// `W` elements of type `D` can be written at `offset` of each of `dsts`.

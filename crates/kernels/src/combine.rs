@@ -1,4 +1,4 @@
-//! How two values become one.
+//! Element-wise combination of two values by each reduction operation.
 
 /// An operation on values of type `T`.
 pub(crate) trait Combine<T> {

@@ -6,10 +6,11 @@ use crate::block::{block_elements, read_with, write_with};
 use crate::element::{Element, F16};
 use crate::half_float::{bf16_to_f32, f32_to_bf16, f64_to_f32_odd};
 use crate::level::Isa;
-use crate::sweep::{Kernel, Sweep};
-use crate::{DType, Level, copy};
+use crate::sweep::{BlockKernel, Sweep};
+use crate::{DType, IsaLevel, copy};
 
-/// Converts elements between floating-point types, rounding once, to nearest even, and writes them to every destination.
+/// Converts elements between floating-point types, rounding once, to nearest even, and writes them
+/// to every destination.
 ///
 /// Between equal types, of whatever kind, it copies.
 ///
@@ -17,23 +18,23 @@ use crate::{DType, Level, copy};
 /// If the types differ and are not both floating-point types.
 ///
 /// # Safety
-/// `src` can be read for `elements` elements of `from`, and every one of `dsts` written for as many of `to`. A destination does
-/// not overlap `src`, or begins where it does and has no larger elements; destinations do not overlap each other, and
-/// where one begins at `src` there is no other. Nobody else writes to any of this memory, or reads what is
-/// written, meanwhile.
+/// `src` can be read for `elements` elements of `from`, and every one of `dsts` written for as many
+/// of `to`. A destination does not overlap `src`, or begins where it does and has no larger
+/// elements; destinations do not overlap each other, and where one begins at `src` there is no
+/// other. Nobody else writes to any of this memory, or reads what is written, meanwhile.
 pub unsafe fn convert(from: DType, to: DType, dsts: &[*mut u8], src: *const u8, elements: usize) {
     // SAFETY: the caller's promise; the best level is an available one.
-    unsafe { Level::best().convert(from, to, dsts, src, elements) }
+    unsafe { IsaLevel::best().convert(from, to, dsts, src, elements) }
 }
 
-impl Level {
+impl IsaLevel {
     /// [`convert`](crate::convert()) at this level.
     ///
     /// # Panics
     /// As there.
     ///
     /// # Safety
-    /// As there, and this level is among [`Level::available`].
+    /// As there, and this level is among [`IsaLevel::available`].
     pub unsafe fn convert(
         self,
         from: DType,
@@ -50,7 +51,7 @@ impl Level {
             from.is_float() && to.is_float(),
             "no conversion from {from} to {to}"
         );
-        let call = Call {
+        let call = ConvertCall {
             level: self,
             dsts,
             src,
@@ -72,17 +73,17 @@ impl Level {
 }
 
 /// A conversion whose types are not yet known to the compiler.
-struct Call<'a> {
-    level: Level,
+struct ConvertCall<'a> {
+    level: IsaLevel,
     dsts: &'a [*mut u8],
     src: *const u8,
     elements: usize,
 }
 
-impl Call<'_> {
+impl ConvertCall<'_> {
     /// # Safety
-    /// That of [`Level::convert`].
-    unsafe fn to<S: Source>(self, to: DType) {
+    /// That of [`IsaLevel::convert`].
+    unsafe fn to<S: ConvertSource>(self, to: DType) {
         match to {
             // SAFETY: the caller's promise.
             DType::F64 => unsafe { self.run::<S, WideF64>() },
@@ -96,8 +97,8 @@ impl Call<'_> {
     }
 
     /// # Safety
-    /// That of [`Level::convert`].
-    unsafe fn run<S: Source, T: Target>(self) {
+    /// That of [`IsaLevel::convert`].
+    unsafe fn run<S: ConvertSource, T: ConvertTarget>(self) {
         let kernel = Conversion::<S, T> { types: PhantomData };
         let sweep = Sweep::<_, { block_elements(8) }> {
             dsts: self.dsts,
@@ -111,7 +112,7 @@ impl Call<'_> {
 }
 
 /// What can be read as `f32`, exactly or at least so that the target is rounded rightly.
-trait Source {
+trait ConvertSource {
     /// Bytes in memory.
     const SIZE: usize;
 
@@ -121,7 +122,7 @@ trait Source {
 }
 
 /// What can be written from `f32`.
-trait Target {
+trait ConvertTarget {
     /// Bytes in memory.
     const SIZE: usize;
 
@@ -132,7 +133,7 @@ trait Target {
 
 macro_rules! source_and_target {
     ($($element:ty),*) => {$(
-        impl Source for $element {
+        impl ConvertSource for $element {
             const SIZE: usize = <$element as Element>::SIZE;
 
             #[inline(always)]
@@ -142,7 +143,7 @@ macro_rules! source_and_target {
             }
         }
 
-        impl Target for $element {
+        impl ConvertTarget for $element {
             const SIZE: usize = <$element as Element>::SIZE;
 
             #[inline(always)]
@@ -159,7 +160,7 @@ source_and_target!(f32, F16);
 /// A bfloat16 in memory, in a block in order.
 struct Bf16InOrder;
 
-impl Source for Bf16InOrder {
+impl ConvertSource for Bf16InOrder {
     const SIZE: usize = 2;
 
     #[inline(always)]
@@ -169,7 +170,7 @@ impl Source for Bf16InOrder {
     }
 }
 
-impl Target for Bf16InOrder {
+impl ConvertTarget for Bf16InOrder {
     const SIZE: usize = 2;
 
     #[inline(always)]
@@ -182,7 +183,7 @@ impl Target for Bf16InOrder {
 /// An `f64` in memory that becomes the nearest `f32`.
 struct NearestF32;
 
-impl Source for NearestF32 {
+impl ConvertSource for NearestF32 {
     const SIZE: usize = 8;
 
     #[inline(always)]
@@ -195,7 +196,7 @@ impl Source for NearestF32 {
 /// An `f64` in memory that becomes a 16-bit float.
 struct OddF32;
 
-impl Source for OddF32 {
+impl ConvertSource for OddF32 {
     const SIZE: usize = 8;
 
     #[inline(always)]
@@ -208,7 +209,7 @@ impl Source for OddF32 {
 /// An `f64` in memory that a smaller float becomes.
 struct WideF64;
 
-impl Target for WideF64 {
+impl ConvertTarget for WideF64 {
     const SIZE: usize = 8;
 
     #[inline(always)]
@@ -224,7 +225,7 @@ struct Conversion<S, T> {
     types: PhantomData<(S, T)>,
 }
 
-impl<S: Source, T: Target, const W: usize> Kernel<W> for Conversion<S, T> {
+impl<S: ConvertSource, T: ConvertTarget, const W: usize> BlockKernel<W> for Conversion<S, T> {
     const READ: usize = S::SIZE;
     const WRITE: usize = T::SIZE;
 

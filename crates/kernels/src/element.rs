@@ -1,4 +1,4 @@
-//! Element types as the kernels see them: how they are stored, what they are combined as.
+//! Element types of the kernels: storage type and arithmetic type.
 
 use crate::bf16_pairs;
 use crate::block::{read, read_with, write_with};
@@ -35,13 +35,13 @@ pub(crate) trait Element {
 /// A type of elements whose sums have averages.
 pub(crate) trait Number: Element {
     /// What sums are multiplied or divided by.
-    type Share: Copy;
+    type Divisor: Copy;
 
-    /// The share of one of this many contributions.
-    fn share(contributions: u32) -> Self::Share;
+    /// The divisor of one of this many contributions.
+    fn divisor(contributions: u32) -> Self::Divisor;
 
     /// The average for a sum.
-    fn average(sum: Self::Wide, share: Self::Share) -> Self::Wide;
+    fn average(sum: Self::Wide, divisor: Self::Divisor) -> Self::Wide;
 }
 
 macro_rules! float_element {
@@ -77,16 +77,16 @@ macro_rules! float_element {
         }
 
         impl Number for $float {
-            type Share = $float;
+            type Divisor = $float;
 
             #[inline(always)]
-            fn share(contributions: u32) -> $float {
+            fn divisor(contributions: u32) -> $float {
                 (1.0 / f64::from(contributions)) as $float
             }
 
             #[inline(always)]
-            fn average(sum: $float, share: $float) -> $float {
-                sum * share
+            fn average(sum: $float, divisor: $float) -> $float {
+                sum * divisor
             }
         }
     };
@@ -95,8 +95,8 @@ macro_rules! float_element {
 float_element!(f64);
 float_element!(f32);
 
-// Divided as `f64`, where it is exact: a quotient of 32-bit integers that is no integer is further from the next one than
-// its rounding error. That vectorises, as a division of integers does not.
+// Divided as `f64`, where it is exact: a quotient of 32-bit integers that is no integer is further
+// from the next one than its rounding error. That vectorises, as a division of integers does not.
 macro_rules! integer_element {
     ($($integer:ty, divided as $quotient:ty;)*) => {$(
         impl Element for $integer {
@@ -122,16 +122,16 @@ macro_rules! integer_element {
         }
 
         impl Number for $integer {
-            type Share = $quotient;
+            type Divisor = $quotient;
 
             #[inline(always)]
-            fn share(contributions: u32) -> $quotient {
+            fn divisor(contributions: u32) -> $quotient {
                 contributions.into()
             }
 
             #[inline(always)]
-            fn average(sum: $integer, share: $quotient) -> $integer {
-                (<$quotient>::from(sum) / share) as $integer
+            fn average(sum: $integer, divisor: $quotient) -> $integer {
+                (<$quotient>::from(sum) / divisor) as $integer
             }
         }
     )*};
@@ -157,16 +157,16 @@ pub(crate) struct Bf16;
 macro_rules! half_number {
     ($half:ty) => {
         impl Number for $half {
-            type Share = f32;
+            type Divisor = f32;
 
             #[inline(always)]
-            fn share(contributions: u32) -> f32 {
-                f32::share(contributions)
+            fn divisor(contributions: u32) -> f32 {
+                f32::divisor(contributions)
             }
 
             #[inline(always)]
-            fn average(sum: f32, share: f32) -> f32 {
-                f32::average(sum, share)
+            fn average(sum: f32, divisor: f32) -> f32 {
+                f32::average(sum, divisor)
             }
         }
     };

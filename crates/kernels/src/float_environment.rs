@@ -1,10 +1,11 @@
-//! Arithmetic by the standard's defaults, whatever the calling thread's settings.
+//! Floating-point environment: the standard's defaults, independent of the calling thread's
+//! settings.
 
 /// Keeps rounding to nearest, and subnormal numbers as they are, while it lives.
 ///
-/// Programs switch the flushing of subnormal numbers on for threads (torch has a function for it) or for the whole process
-/// (libraries compiled with fast mathematics do, when they are loaded). It must not change what ranks compute: the
-/// ranks would disagree.
+/// Programs switch the flushing of subnormal numbers on for threads (torch has a function for it)
+/// or for the whole process (libraries compiled with fast mathematics do, when they are loaded). It
+/// must not change what ranks compute: the ranks would disagree.
 pub(crate) struct FloatEnvironment {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     restore: Option<u32>,
@@ -57,8 +58,9 @@ fn load_control() -> u32 {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 fn store_control(control: u32) {
-    // SAFETY: the value is the default or was read from the register. No arithmetic moves across, because the
-    // instruction may touch memory as far as the compiler knows, and kernels compute from memory to memory.
+    // SAFETY: the value is the default or was read from the register. No arithmetic moves across,
+    // because the instruction may touch memory as far as the compiler knows, and kernels compute
+    // from memory to memory.
     unsafe {
         std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack, preserves_flags))
     };

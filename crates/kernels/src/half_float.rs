@@ -1,4 +1,5 @@
-//! 16-bit floats in ordinary arithmetic, without branches, so that compilers vectorise it.
+//! Conversion of 16-bit floats by ordinary arithmetic without branches, in a form that compilers
+//! vectorise.
 
 /// The quiet NaN that is written for every NaN.
 const F16_NAN: u16 = 0x7e00;
@@ -43,7 +44,8 @@ pub(crate) fn f32_to_f16(value: f32) -> u16 {
     const SMALLEST_NORMAL: u32 = 113 << 23;
     let bits = value.to_bits();
     let magnitude = bits & !SIGN;
-    // The distance of neighbours near 0.5 is that of subnormal binary16 numbers: the addition rounds.
+    // The distance of neighbours near 0.5 is that of subnormal binary16 numbers: the addition
+    // rounds.
     let subnormal = (f32::from_bits(magnitude) + 0.5)
         .to_bits()
         .wrapping_sub(0.5f32.to_bits());
@@ -87,7 +89,8 @@ pub(crate) fn rounded_bf16(value: f32) -> u32 {
     }
 }
 
-/// An `f32` that rounds to the same 16-bit float as `value` does: rounding to nearest twice would not.
+/// An `f32` that rounds to the same 16-bit float as `value` does: rounding to nearest twice would
+/// not.
 ///
 /// It is `value` rounded to odd: cut towards zero, the last bit set if anything was cut.
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! Levels of instructions, and running a kernel at one of them.
+//! Instruction-set levels, and the execution of a kernel at one of them.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use crate::x86::{Avx2, Avx512};
 
 /// A level of instructions that every kernel is compiled for. Results are the same on all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Level {
+pub enum IsaLevel {
     /// What every processor of this architecture has.
     Portable,
     /// AVX2 and F16C.
@@ -22,16 +22,16 @@ pub enum Level {
     Avx512,
 }
 
-impl Level {
+impl IsaLevel {
     /// The levels that this processor has, the best one last.
-    pub fn available() -> &'static [Level] {
-        static AVAILABLE: OnceLock<Vec<Level>> = OnceLock::new();
+    pub fn available() -> &'static [IsaLevel] {
+        static AVAILABLE: OnceLock<Vec<IsaLevel>> = OnceLock::new();
         AVAILABLE.get_or_init(detect)
     }
 
     /// The best level that this processor has.
-    pub fn best() -> Level {
-        *Level::available()
+    pub fn best() -> IsaLevel {
+        *IsaLevel::available()
             .last()
             .expect("the portable level is always there")
     }
@@ -39,11 +39,11 @@ impl Level {
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
-            Level::Portable => "portable",
+            IsaLevel::Portable => "portable",
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => "AVX2",
+            IsaLevel::Avx2 => "AVX2",
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => "AVX-512",
+            IsaLevel::Avx512 => "AVX-512",
         }
     }
 
@@ -51,46 +51,46 @@ impl Level {
     ///
     /// # Safety
     /// This processor has this level, and the pointers of the job are good for what it does.
-    pub(crate) unsafe fn run(self, job: impl Job) {
+    pub(crate) unsafe fn run(self, job: impl KernelJob) {
         let _guard = FloatEnvironment::set_default();
         match self {
             // SAFETY: the caller's promise.
-            Level::Portable => unsafe { job.run::<Portable>() },
+            IsaLevel::Portable => unsafe { job.run::<Portable>() },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the caller's promise.
-            Level::Avx2 => unsafe { Avx2::run(job) },
+            IsaLevel::Avx2 => unsafe { Avx2::run(job) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the caller's promise.
-            Level::Avx512 => unsafe { Avx512::run(job) },
+            IsaLevel::Avx512 => unsafe { Avx512::run(job) },
         }
     }
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for IsaLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn detect() -> Vec<Level> {
-    vec![Level::Portable]
+fn detect() -> Vec<IsaLevel> {
+    vec![IsaLevel::Portable]
 }
 
 #[cfg(target_arch = "x86_64")]
-fn detect() -> Vec<Level> {
-    let mut levels = vec![Level::Portable];
+fn detect() -> Vec<IsaLevel> {
+    let mut levels = vec![IsaLevel::Portable];
     if Avx2::detected() {
-        levels.push(Level::Avx2);
+        levels.push(IsaLevel::Avx2);
         if Avx512::detected() {
-            levels.push(Level::Avx512);
+            levels.push(IsaLevel::Avx512);
         }
     }
     levels
 }
 
 /// A kernel with its arguments.
-pub(crate) trait Job {
+pub(crate) trait KernelJob {
     /// Does it. Always inlined, into a function that may use the instructions of `I`.
     ///
     /// # Safety

@@ -1,13 +1,15 @@
-//! What weft does to elements: n-way reduce, copy to many, convert and scale.
+//! Element kernels: n-way reduction, copy to several destinations, conversion and scaling.
 //!
-//! Every kernel exists once, as a loop over blocks, and is compiled for each [`Level`] of instructions; the best level of
-//! this machine is chosen at run time. The result never depends on the level, nor on how a message is cut into calls:
+//! Every kernel exists once, as a loop over blocks, and is compiled for each [`IsaLevel`] of
+//! instructions; the best level of this machine is chosen at run time. The result never depends on
+//! the level, nor on how a message is cut into calls:
 //!
 //! - sources are combined strictly in the order given;
 //! - no multiplication is fused with an addition;
 //! - 16-bit floats are combined as `f32` and rounded once, to nearest even, at the end of the call;
-//! - what is not a number is written as the one quiet NaN of its type, because the payload that hardware leaves in a sum
-//!   of two NaNs depends on the order of operands, which compilers change freely;
+//! - what is not a number is written as the one quiet NaN of its type, because the payload that
+//!   hardware leaves in a sum of two NaNs depends on the order of operands, which compilers change
+//!   freely;
 //! - subnormal numbers count, even where the calling thread has told the processor to flush them.
 //!
 //! Pointers need no alignment, and counts no divisibility.
@@ -32,7 +34,7 @@ mod x86;
 pub use convert::convert;
 pub use copy::copy;
 pub use dtype::DType;
-pub use level::Level;
+pub use level::IsaLevel;
 pub use op::{Finish, ReduceOp, supports, supports_average};
 pub use reduce::reduce;
 pub use scale::scale;

@@ -67,7 +67,8 @@ pub enum Finish {
     Keep,
     /// A sum becomes the average of this many contributions (at least 1).
     ///
-    /// Floats are multiplied by the reciprocal, rounded to the type that they are combined in. Integers are divided, towards zero.
+    /// Floats are multiplied by the reciprocal, rounded to the type that they are combined in.
+    /// Integers are divided, towards zero.
     Average(u32),
 }
 

@@ -7,21 +7,21 @@ use crate::block::block_elements;
 use crate::combine::{And, Combine, Max, Min, Or, Product, Sum, Xor};
 use crate::element::{Bf16, Bool, Element, F16, Number};
 use crate::level::Isa;
-use crate::sweep::{Kernel, Sweep};
-use crate::{DType, Finish, Level, ReduceOp, copy, supports};
+use crate::sweep::{BlockKernel, Sweep};
+use crate::{DType, Finish, IsaLevel, ReduceOp, copy, supports};
 
 /// Combines the sources in the order given and writes the result to every destination, in one pass.
 ///
 /// With one source and [`Finish::Keep`] it copies.
 ///
 /// # Panics
-/// If there is no source, if not [`supports`]`(dtype, op)`, or if an average is asked for of something else than a sum of
-/// numbers.
+/// If there is no source, if not [`supports`]`(dtype, op)`, or if an average is asked for of
+/// something else than a sum of numbers.
 ///
 /// # Safety
-/// Every source can be read and every destination written for `elements` elements of `dtype`. A destination is one of
-/// the sources exactly or overlaps none; destinations do not overlap each other. Nobody else writes to any of
-/// this memory, or reads what is written, meanwhile.
+/// Every source can be read and every destination written for `elements` elements of `dtype`. A
+/// destination is one of the sources exactly or overlaps none; destinations do not overlap each
+/// other. Nobody else writes to any of this memory, or reads what is written, meanwhile.
 pub unsafe fn reduce(
     dtype: DType,
     op: ReduceOp,
@@ -31,17 +31,17 @@ pub unsafe fn reduce(
     finish: Finish,
 ) {
     // SAFETY: the caller's promise; the best level is an available one.
-    unsafe { Level::best().reduce(dtype, op, dsts, srcs, elements, finish) }
+    unsafe { IsaLevel::best().reduce(dtype, op, dsts, srcs, elements, finish) }
 }
 
-impl Level {
+impl IsaLevel {
     /// [`reduce`](crate::reduce()) at this level.
     ///
     /// # Panics
     /// As there.
     ///
     /// # Safety
-    /// As there, and this level is among [`Level::available`].
+    /// As there, and this level is among [`IsaLevel::available`].
     pub unsafe fn reduce(
         self,
         dtype: DType,
@@ -56,7 +56,7 @@ impl Level {
             // SAFETY: the caller's promise.
             return unsafe { copy(dsts, *src, elements * dtype.size()) };
         }
-        let call = Call {
+        let call = ReduceCall {
             level: self,
             dsts,
             srcs,
@@ -84,17 +84,17 @@ fn check(dtype: DType, op: ReduceOp, srcs: &[*const u8], finish: Finish) {
 }
 
 /// A reduction whose types are not yet known to the compiler.
-struct Call<'a> {
-    level: Level,
+struct ReduceCall<'a> {
+    level: IsaLevel,
     dsts: &'a [*mut u8],
     srcs: &'a [*const u8],
     elements: usize,
     finish: Finish,
 }
 
-impl Call<'_> {
+impl ReduceCall<'_> {
     /// # Safety
-    /// That of [`Level::reduce`].
+    /// That of [`IsaLevel::reduce`].
     unsafe fn dispatch(self, dtype: DType, op: ReduceOp) {
         if matches!(op, ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor)
             && dtype != DType::Bool
@@ -133,7 +133,7 @@ impl Call<'_> {
     }
 
     /// # Safety
-    /// That of [`Level::reduce`].
+    /// That of [`IsaLevel::reduce`].
     unsafe fn numbers<E: Number, const W: usize>(self, op: ReduceOp)
     where
         Sum: Combine<E::Wide>,
@@ -145,11 +145,11 @@ impl Call<'_> {
             // SAFETY: the caller's promise.
             ReduceOp::Sum => unsafe { self.sum::<E, W>() },
             // SAFETY: the caller's promise.
-            ReduceOp::Product => unsafe { self.run::<E, Product, W>(Keep) },
+            ReduceOp::Product => unsafe { self.run::<E, Product, W>(Unchanged) },
             // SAFETY: the caller's promise.
-            ReduceOp::Min => unsafe { self.run::<E, Min, W>(Keep) },
+            ReduceOp::Min => unsafe { self.run::<E, Min, W>(Unchanged) },
             // SAFETY: the caller's promise.
-            ReduceOp::Max => unsafe { self.run::<E, Max, W>(Keep) },
+            ReduceOp::Max => unsafe { self.run::<E, Max, W>(Unchanged) },
             ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor => {
                 unreachable!("handled as bytes")
             }
@@ -159,55 +159,55 @@ impl Call<'_> {
     /// Bitwise operations are the same on elements of any size.
     ///
     /// # Safety
-    /// That of [`Level::reduce`].
+    /// That of [`IsaLevel::reduce`].
     unsafe fn bits(mut self, size: usize, op: ReduceOp) {
         self.elements *= size;
         match op {
             // SAFETY: the caller's promise.
-            ReduceOp::BitAnd => unsafe { self.run::<u8, And, { block_elements(1) }>(Keep) },
+            ReduceOp::BitAnd => unsafe { self.run::<u8, And, { block_elements(1) }>(Unchanged) },
             // SAFETY: the caller's promise.
-            ReduceOp::BitOr => unsafe { self.run::<u8, Or, { block_elements(1) }>(Keep) },
+            ReduceOp::BitOr => unsafe { self.run::<u8, Or, { block_elements(1) }>(Unchanged) },
             // SAFETY: the caller's promise.
-            _ => unsafe { self.run::<u8, Xor, { block_elements(1) }>(Keep) },
+            _ => unsafe { self.run::<u8, Xor, { block_elements(1) }>(Unchanged) },
         }
     }
 
     /// # Safety
-    /// That of [`Level::reduce`].
+    /// That of [`IsaLevel::reduce`].
     unsafe fn booleans(self, op: ReduceOp) {
         match op {
             ReduceOp::Product | ReduceOp::Min | ReduceOp::BitAnd => {
                 // SAFETY: the caller's promise.
-                unsafe { self.run::<Bool, And, { block_elements(1) }>(Keep) }
+                unsafe { self.run::<Bool, And, { block_elements(1) }>(Unchanged) }
             }
             ReduceOp::Sum | ReduceOp::Max | ReduceOp::BitOr => {
                 // SAFETY: the caller's promise.
-                unsafe { self.run::<Bool, Or, { block_elements(1) }>(Keep) }
+                unsafe { self.run::<Bool, Or, { block_elements(1) }>(Unchanged) }
             }
             // SAFETY: the caller's promise.
-            ReduceOp::BitXor => unsafe { self.run::<Bool, Xor, { block_elements(1) }>(Keep) },
+            ReduceOp::BitXor => unsafe { self.run::<Bool, Xor, { block_elements(1) }>(Unchanged) },
         }
     }
 
     /// # Safety
-    /// That of [`Level::reduce`].
+    /// That of [`IsaLevel::reduce`].
     unsafe fn sum<E: Number, const W: usize>(self)
     where
         Sum: Combine<E::Wide>,
     {
         match self.finish {
             // SAFETY: the caller's promise.
-            Finish::Keep => unsafe { self.run::<E, Sum, W>(Keep) },
+            Finish::Keep => unsafe { self.run::<E, Sum, W>(Unchanged) },
             // SAFETY: the caller's promise.
             Finish::Average(contributions) => unsafe {
-                self.run::<E, Sum, W>(Average::<E>(E::share(contributions)))
+                self.run::<E, Sum, W>(Average::<E>(E::divisor(contributions)))
             },
         }
     }
 
     /// # Safety
-    /// That of [`Level::reduce`].
-    unsafe fn run<E: Element, O: Combine<E::Wide>, const W: usize>(self, end: impl End<E>) {
+    /// That of [`IsaLevel::reduce`].
+    unsafe fn run<E: Element, O: Combine<E::Wide>, const W: usize>(self, end: impl Postprocess<E>) {
         let kernel = Reduction {
             end,
             types: PhantomData::<(E, O)>,
@@ -224,22 +224,22 @@ impl Call<'_> {
 }
 
 /// What becomes of combined elements.
-trait End<E: Element> {
+trait Postprocess<E: Element> {
     fn apply<const W: usize>(&self, block: &mut [E::Wide; W]);
 }
 
 /// Nothing.
-struct Keep;
+struct Unchanged;
 
-impl<E: Element> End<E> for Keep {
+impl<E: Element> Postprocess<E> for Unchanged {
     #[inline(always)]
     fn apply<const W: usize>(&self, _: &mut [E::Wide; W]) {}
 }
 
 /// An average.
-struct Average<E: Number>(E::Share);
+struct Average<E: Number>(E::Divisor);
 
-impl<E: Number> End<E> for Average<E> {
+impl<E: Number> Postprocess<E> for Average<E> {
     #[inline(always)]
     fn apply<const W: usize>(&self, block: &mut [E::Wide; W]) {
         for x in block {
@@ -254,7 +254,9 @@ struct Reduction<E, O, F> {
     types: PhantomData<(E, O)>,
 }
 
-impl<E: Element, O: Combine<E::Wide>, F: End<E>, const W: usize> Kernel<W> for Reduction<E, O, F> {
+impl<E: Element, O: Combine<E::Wide>, F: Postprocess<E>, const W: usize> BlockKernel<W>
+    for Reduction<E, O, F>
+{
     const READ: usize = E::SIZE;
     const WRITE: usize = E::SIZE;
 
@@ -270,7 +272,8 @@ impl<E: Element, O: Combine<E::Wide>, F: End<E>, const W: usize> Kernel<W> for R
         // SAFETY: the caller's promise.
         unsafe { E::load::<I, W>(first, &mut sum) };
         for src in srcs {
-            // No instruction: it keeps the compiler from vectorising this loop, of few turns, in place of those within.
+            // No instruction: it keeps the compiler from vectorising this loop, of few turns, in
+            // place of those within.
             compiler_fence(Ordering::Acquire);
             let mut next = [E::Wide::default(); W];
             // SAFETY: the caller's promise.

@@ -5,27 +5,28 @@ use std::marker::PhantomData;
 use crate::block::block_elements;
 use crate::element::{Bf16, Bool, Element, F16};
 use crate::level::Isa;
-use crate::sweep::{Kernel, Sweep};
-use crate::{DType, Level};
+use crate::sweep::{BlockKernel, Sweep};
+use crate::{DType, IsaLevel};
 
 /// Writes every element times `factor`.
 ///
-/// Floats multiply by the factor rounded to `f64` for `f64`, to `f32` for the others. Integers are multiplied as `f64`, cut towards zero, and
-/// limited to their range. A boolean stays, or becomes false where `factor` is zero.
+/// Floats multiply by the factor rounded to `f64` for `f64`, to `f32` for the others. Integers are
+/// multiplied as `f64`, cut towards zero, and limited to their range. A boolean stays, or becomes
+/// false where `factor` is zero.
 ///
 /// # Safety
-/// `src` can be read and `dst` written for `elements` elements. They are the same or do not overlap. Nobody else writes to any of
-/// this memory, or reads what is written, meanwhile.
+/// `src` can be read and `dst` written for `elements` elements. They are the same or do not
+/// overlap. Nobody else writes to any of this memory, or reads what is written, meanwhile.
 pub unsafe fn scale(dtype: DType, dst: *mut u8, src: *const u8, elements: usize, factor: f64) {
     // SAFETY: the caller's promise; the best level is an available one.
-    unsafe { Level::best().scale(dtype, dst, src, elements, factor) }
+    unsafe { IsaLevel::best().scale(dtype, dst, src, elements, factor) }
 }
 
-impl Level {
+impl IsaLevel {
     /// [`scale`](crate::scale()) at this level.
     ///
     /// # Safety
-    /// As there, and this level is among [`Level::available`].
+    /// As there, and this level is among [`IsaLevel::available`].
     pub unsafe fn scale(
         self,
         dtype: DType,
@@ -34,7 +35,7 @@ impl Level {
         elements: usize,
         factor: f64,
     ) {
-        let call = Call {
+        let call = ScaleCall {
             level: self,
             dst,
             src,
@@ -73,17 +74,17 @@ impl Level {
 }
 
 /// A scaling whose element type is not yet known to the compiler.
-struct Call {
-    level: Level,
+struct ScaleCall {
+    level: IsaLevel,
     dst: *mut u8,
     src: *const u8,
     elements: usize,
     factor: f64,
 }
 
-impl Call {
+impl ScaleCall {
     /// # Safety
-    /// That of [`Level::scale`].
+    /// That of [`IsaLevel::scale`].
     unsafe fn run<E: Element, const W: usize>(self) {
         let kernel = Scaling::<E> {
             factor: self.factor,
@@ -106,7 +107,7 @@ struct Scaling<E> {
     element: PhantomData<E>,
 }
 
-impl<E: Element, const W: usize> Kernel<W> for Scaling<E> {
+impl<E: Element, const W: usize> BlockKernel<W> for Scaling<E> {
     const READ: usize = E::SIZE;
     const WRITE: usize = E::SIZE;
 

@@ -1,18 +1,19 @@
-//! Running over a message block by block.
+//! Iteration over a message block by block.
 
 use std::ops::Range;
 
 use crate::block::Room;
-use crate::level::{Isa, Job};
+use crate::level::{Isa, KernelJob};
 
 /// What is done to one block of `W` elements.
-pub(crate) trait Kernel<const W: usize> {
+pub(crate) trait BlockKernel<const W: usize> {
     /// Bytes of an element in a source.
     const READ: usize;
     /// Bytes of an element in a destination.
     const WRITE: usize;
 
-    /// Reads a block of every source, then writes one at this byte offset of every destination. Always inlined.
+    /// Reads a block of every source, then writes one at this byte offset of every destination.
+    /// Always inlined.
     ///
     /// # Safety
     /// A block can be read and written there, and the processor has the instructions of `I`.
@@ -26,7 +27,8 @@ pub(crate) trait Kernel<const W: usize> {
 
 /// Applies a kernel to whole vectors, `W` elements at a time.
 ///
-/// As a [`Job`] it requires that every source can be read and every destination written for `elements` elements.
+/// As a [`KernelJob`] it requires that every source can be read and every destination written for
+/// `elements` elements.
 pub(crate) struct Sweep<'a, K, const W: usize> {
     pub(crate) dsts: &'a [*mut u8],
     pub(crate) srcs: &'a [*const u8],
@@ -34,7 +36,7 @@ pub(crate) struct Sweep<'a, K, const W: usize> {
     pub(crate) kernel: K,
 }
 
-impl<K: Kernel<W>, const W: usize> Job for Sweep<'_, K, W> {
+impl<K: BlockKernel<W>, const W: usize> KernelJob for Sweep<'_, K, W> {
     #[inline(always)]
     unsafe fn run<I: Isa>(self) {
         let whole = self.elements / W * W;
@@ -53,11 +55,11 @@ impl<K: Kernel<W>, const W: usize> Job for Sweep<'_, K, W> {
     }
 }
 
-impl<K: Kernel<W>, const W: usize> Sweep<'_, K, W> {
+impl<K: BlockKernel<W>, const W: usize> Sweep<'_, K, W> {
     /// Does less than a block, by way of memory that has room for a whole one.
     ///
     /// # Safety
-    /// That of [`Job::run`].
+    /// That of [`KernelJob::run`].
     #[inline(always)]
     unsafe fn part<I: Isa>(&self, elements: Range<usize>) {
         let (mut incoming, mut outgoing) = (Room::new(), Room::new());

@@ -1,10 +1,10 @@
-//! AVX2 and AVX-512.
+//! Instruction-set levels of x86-64: AVX2 and AVX-512.
 
 use std::arch::x86_64::*;
 
 use crate::block::write_with;
 use crate::half_float::canonical;
-use crate::level::{Isa, Job};
+use crate::level::{Isa, KernelJob};
 
 /// AVX2 and F16C.
 pub(crate) struct Avx2;
@@ -20,7 +20,7 @@ impl Avx2 {
     /// # Safety
     /// [`Avx2::detected`], and the job's own requirements.
     #[target_feature(enable = "avx2,f16c")]
-    pub(crate) unsafe fn run<J: Job>(job: J) {
+    pub(crate) unsafe fn run<J: KernelJob>(job: J) {
         // SAFETY: the caller's promise.
         unsafe { job.run::<Avx2>() }
     }
@@ -69,7 +69,7 @@ impl Avx512 {
     /// # Safety
     /// [`Avx512::detected`] and [`Avx2::detected`], and the job's own requirements.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c")]
-    pub(crate) unsafe fn run<J: Job>(job: J) {
+    pub(crate) unsafe fn run<J: KernelJob>(job: J) {
         // SAFETY: the caller's promise.
         unsafe { job.run::<Avx512>() }
     }

@@ -1,10 +1,11 @@
-//! Copies, conversions and scaling against the oracle, at every level of instructions that this processor has.
+//! Copies, conversions and scaling against the oracle, at every level of instructions that this
+//! processor has.
 
 mod oracle;
 
-use oracle::{Guarded, Number, decode, dtypes, elements, encode};
+use oracle::{GuardedBuffer, OracleNumber, decode, dtypes, elements, encode};
 use proptest::prelude::*;
-use weft_kernels::{DType, Level, convert, copy, scale};
+use weft_kernels::{DType, IsaLevel, convert, copy, scale};
 
 fn floats() -> impl Strategy<Value = DType> {
     dtypes().prop_filter("a float", |dtype| dtype.is_float())
@@ -24,12 +25,12 @@ fn check_convert(from: DType, to: DType, src: &[u8], misalignment: usize, copies
     } else {
         values.flat_map(|number| encode(to, number)).collect()
     };
-    for level in Level::available() {
-        let mut source = Guarded::new(src, misalignment);
+    for level in IsaLevel::available() {
+        let mut source = GuardedBuffer::new(src, misalignment);
         let mut results: Vec<_> = (0..copies)
-            .map(|i| Guarded::new(&vec![0; expected.len()], i))
+            .map(|i| GuardedBuffer::new(&vec![0; expected.len()], i))
             .collect();
-        let dsts: Vec<*mut u8> = results.iter_mut().map(Guarded::pointer).collect();
+        let dsts: Vec<*mut u8> = results.iter_mut().map(GuardedBuffer::pointer).collect();
         // SAFETY: as many elements of each type, nothing overlaps, and the level is available.
         unsafe { level.convert(from, to, &dsts, source.pointer(), src.len() / from.size()) };
         assert!(
@@ -52,19 +53,23 @@ fn check_convert(from: DType, to: DType, src: &[u8], misalignment: usize, copies
 fn check_scale(dtype: DType, src: &[u8], misalignment: usize, factor: f64) {
     let scaled = |bytes: &[u8]| {
         let number = match decode(dtype, bytes) {
-            Number::Float(value) if dtype == DType::F64 => Number::Float(value * factor),
-            Number::Float(value) => Number::Float((value as f32 * factor as f32).into()),
-            Number::Integer(value) if dtype == DType::Bool => {
-                Number::Integer(i128::from(value as f64 * factor != 0.0))
+            OracleNumber::Float(value) if dtype == DType::F64 => {
+                OracleNumber::Float(value * factor)
             }
-            Number::Integer(value) => limited(dtype, value as f64 * factor),
+            OracleNumber::Float(value) => {
+                OracleNumber::Float((value as f32 * factor as f32).into())
+            }
+            OracleNumber::Integer(value) if dtype == DType::Bool => {
+                OracleNumber::Integer(i128::from(value as f64 * factor != 0.0))
+            }
+            OracleNumber::Integer(value) => limited(dtype, value as f64 * factor),
         };
         encode(dtype, number)
     };
     let expected: Vec<u8> = src.chunks_exact(dtype.size()).flat_map(scaled).collect();
-    for level in Level::available() {
-        let mut source = Guarded::new(src, misalignment);
-        let mut result = Guarded::new(&vec![0; src.len()], 1);
+    for level in IsaLevel::available() {
+        let mut source = GuardedBuffer::new(src, misalignment);
+        let mut result = GuardedBuffer::new(&vec![0; src.len()], 1);
         let from = source.pointer();
         // SAFETY: both of this many elements, and the level is available.
         unsafe {
@@ -84,7 +89,7 @@ fn check_scale(dtype: DType, src: &[u8], misalignment: usize, factor: f64) {
 }
 
 /// Cuts towards zero, within the range of the type.
-fn limited(dtype: DType, value: f64) -> Number {
+fn limited(dtype: DType, value: f64) -> OracleNumber {
     let bits = 8 * dtype.size() as u32;
     let signed = matches!(dtype, DType::I64 | DType::I32 | DType::I16 | DType::I8);
     let (least, most) = if signed {
@@ -92,7 +97,7 @@ fn limited(dtype: DType, value: f64) -> Number {
     } else {
         (0, (1i128 << bits) - 1)
     };
-    Number::Integer((value as i128).clamp(least, most))
+    OracleNumber::Integer((value as i128).clamp(least, most))
 }
 
 proptest! {
@@ -121,9 +126,9 @@ proptest! {
     #[test]
     fn copies_to_all(bytes in 0usize..40_000, misalignment in 0usize..64, copies in 0usize..4, onto_itself: bool) {
         let content: Vec<u8> = (0..bytes).map(|i| (i * 31 + i / 251) as u8).collect();
-        let mut source = Guarded::new(&content, misalignment);
-        let mut results: Vec<_> = (0..copies).map(|i| Guarded::new(&vec![0; bytes], i)).collect();
-        let mut dsts: Vec<*mut u8> = results.iter_mut().map(Guarded::pointer).collect();
+        let mut source = GuardedBuffer::new(&content, misalignment);
+        let mut results: Vec<_> = (0..copies).map(|i| GuardedBuffer::new(&vec![0; bytes], i)).collect();
+        let mut dsts: Vec<*mut u8> = results.iter_mut().map(GuardedBuffer::pointer).collect();
         let src = source.pointer();
         dsts.extend(onto_itself.then_some(src));
         // SAFETY: all of this many bytes, separate but for the source itself.

@@ -2,13 +2,13 @@
 
 mod oracle;
 
-use oracle::{Guarded, Number, decode, dtypes, elements, reduced};
+use oracle::{GuardedBuffer, OracleNumber, decode, dtypes, elements, reduced};
 use proptest::prelude::*;
-use weft_kernels::{DType, Finish, Level, ReduceOp, supports, supports_average};
+use weft_kernels::{DType, Finish, IsaLevel, ReduceOp, supports, supports_average};
 
 /// A reduction to try.
 #[derive(Clone, Debug)]
-struct Case {
+struct ReduceCase {
     dtype: DType,
     op: ReduceOp,
     finish: Finish,
@@ -19,17 +19,17 @@ struct Case {
 }
 
 /// Runs the case at this level; returns what each destination holds.
-fn run(case: &Case, level: Level) -> Vec<Vec<u8>> {
+fn run(case: &ReduceCase, level: IsaLevel) -> Vec<Vec<u8>> {
     let mut sources: Vec<_> = case
         .srcs
         .iter()
-        .map(|src| Guarded::new(src, case.misalignment))
+        .map(|src| GuardedBuffer::new(src, case.misalignment))
         .collect();
     let blank = vec![0xee; case.srcs[0].len()];
     let mut separate: Vec<_> = (0..case.dsts.len())
-        .map(|i| Guarded::new(&blank, i + case.misalignment / 2))
+        .map(|i| GuardedBuffer::new(&blank, i + case.misalignment / 2))
         .collect();
-    let pointers: Vec<*mut u8> = sources.iter_mut().map(Guarded::pointer).collect();
+    let pointers: Vec<*mut u8> = sources.iter_mut().map(GuardedBuffer::pointer).collect();
     let dsts: Vec<*mut u8> = case
         .dsts
         .iter()
@@ -41,7 +41,8 @@ fn run(case: &Case, level: Level) -> Vec<Vec<u8>> {
         .map(|pointer| pointer.cast_const())
         .collect();
     let count = blank.len() / case.dtype.size();
-    // SAFETY: all of the same length; destinations are sources or separate, and the level is available.
+    // SAFETY: all of the same length; destinations are sources or separate, and the level is
+    // available.
     unsafe { level.reduce(case.dtype, case.op, &dsts, &srcs, count, case.finish) };
     for (i, (source, before)) in sources.iter().zip(&case.srcs).enumerate() {
         let unchanged = source.bytes() == before;
@@ -50,15 +51,15 @@ fn run(case: &Case, level: Level) -> Vec<Vec<u8>> {
             "source {i} was written"
         );
     }
-    let holds = |(alias, own): (&Option<usize>, &Guarded)| {
+    let holds = |(alias, own): (&Option<usize>, &GuardedBuffer)| {
         alias.map_or(own, |i| &sources[i]).bytes().to_vec()
     };
     case.dsts.iter().zip(&separate).map(holds).collect()
 }
 
-fn check(case: &Case) {
+fn check(case: &ReduceCase) {
     let expected = reduced(case.dtype, case.op, &case.srcs, case.finish);
-    for level in Level::available() {
+    for level in IsaLevel::available() {
         for (i, result) in run(case, *level).iter().enumerate() {
             assert_eq!(result, &expected, "{level}, destination {i}");
         }
@@ -85,7 +86,7 @@ fn destinations(srcs: usize) -> impl Strategy<Value = Vec<Option<usize>>> {
     })
 }
 
-fn cases() -> impl Strategy<Value = Case> {
+fn cases() -> impl Strategy<Value = ReduceCase> {
     let operation = (dtypes(), prop::sample::select(ReduceOp::ALL.to_vec()));
     let operation = operation.prop_filter("supported", |(dtype, op)| supports(*dtype, *op));
     (operation, 1usize..8, 0usize..700).prop_flat_map(|((dtype, op), srcs, count)| {
@@ -96,7 +97,7 @@ fn cases() -> impl Strategy<Value = Case> {
             destinations(srcs),
             0usize..64,
         )
-            .prop_map(move |(finish, srcs, dsts, misalignment)| Case {
+            .prop_map(move |(finish, srcs, dsts, misalignment)| ReduceCase {
                 dtype,
                 op,
                 finish,
@@ -132,7 +133,7 @@ fn every_type_and_operation_at_every_length() {
                 };
                 let srcs: Vec<Vec<u8>> = (0..3).map(pattern).collect();
                 let dsts = vec![Some(1), None];
-                check(&Case {
+                check(&ReduceCase {
                     dtype,
                     op,
                     finish: Finish::Keep,
@@ -159,11 +160,11 @@ fn sums_are_close_to_exact_sums() {
         let ranks = 33;
         let encoded = |rank| {
             (0..500)
-                .flat_map(|i| oracle::encode(dtype, Number::Float(value(rank, i))))
+                .flat_map(|i| oracle::encode(dtype, OracleNumber::Float(value(rank, i))))
                 .collect()
         };
         let srcs: Vec<Vec<u8>> = (0..ranks).map(encoded).collect();
-        let case = Case {
+        let case = ReduceCase {
             dtype,
             op: ReduceOp::Sum,
             finish: Finish::Keep,
@@ -171,12 +172,12 @@ fn sums_are_close_to_exact_sums() {
             dsts: vec![None],
             misalignment: 0,
         };
-        let result = &run(&case, Level::best())[0];
+        let result = &run(&case, IsaLevel::best())[0];
         for i in 0..500 {
             let at = i * dtype.size()..(i + 1) * dtype.size();
             let float = |bytes: &[u8]| match decode(dtype, bytes) {
-                Number::Float(value) => value,
-                Number::Integer(_) => unreachable!("a float"),
+                OracleNumber::Float(value) => value,
+                OracleNumber::Integer(_) => unreachable!("a float"),
             };
             let exact: f64 = case.srcs.iter().map(|src| float(&src[at.clone()])).sum();
             let magnitude: f64 = case
@@ -200,7 +201,7 @@ fn sixteen_bit_sums_round_once() {
     let ones: Vec<u8> = half::f16::from_f32(1.0).to_le_bytes().to_vec();
     let large: Vec<u8> = half::f16::from_f32(2048.0).to_le_bytes().to_vec();
     let srcs = vec![large, ones.clone(), ones.clone(), ones.clone(), ones];
-    let case = Case {
+    let case = ReduceCase {
         dtype: DType::F16,
         op: ReduceOp::Sum,
         finish: Finish::Keep,
@@ -209,13 +210,13 @@ fn sixteen_bit_sums_round_once() {
         misalignment: 0,
     };
     let expected = half::f16::from_f32(2052.0).to_le_bytes().to_vec();
-    assert_eq!(run(&case, Level::best()), [expected]);
+    assert_eq!(run(&case, IsaLevel::best()), [expected]);
 }
 
 #[test]
 #[should_panic(expected = "bitxor is not for float32")]
 fn bitwise_floats_are_refused() {
-    let case = Case {
+    let case = ReduceCase {
         dtype: DType::F32,
         op: ReduceOp::BitXor,
         finish: Finish::Keep,
@@ -223,7 +224,7 @@ fn bitwise_floats_are_refused() {
         dsts: vec![None],
         misalignment: 0,
     };
-    run(&case, Level::Portable);
+    run(&case, IsaLevel::Portable);
 }
 
 /// Programs may have told the processor to flush subnormal numbers to zero.
@@ -235,7 +236,7 @@ fn subnormal_numbers_count_though_the_thread_flushes_them() {
             .flat_map(|i: u64| i.to_le_bytes()[..dtype.size()].to_vec())
             .collect();
         let srcs = vec![subnormals; 3];
-        let case = Case {
+        let case = ReduceCase {
             dtype,
             op: ReduceOp::Sum,
             finish: Finish::Keep,
@@ -250,7 +251,7 @@ fn subnormal_numbers_count_though_the_thread_flushes_them() {
             unsafe {
                 std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack))
             };
-            Level::available()
+            IsaLevel::available()
                 .iter()
                 .map(|level| run(&case, *level))
                 .collect::<Vec<_>>()

@@ -1,9 +1,9 @@
 //! The table of algorithms.
 
 use serde::Serialize;
-use weft_algorithms::{Algorithm, FormulaText, Memory, Reach, Requirements, registry, select};
+use weft_algorithms::{Algorithm, FormulaText, MemoryClass, Reach, Requirements, registry, select};
 
-use crate::Error;
+use crate::PlannerError;
 
 /// What an algorithm is called, needs and can do.
 #[derive(Clone, Debug, Serialize)]
@@ -69,8 +69,8 @@ impl AlgorithmAbout {
         let formula = |formula: FormulaText| AlgorithmFormula {
             memory: match formula.memory {
                 None => "any",
-                Some(Memory::Ordinary) => "ordinary",
-                Some(Memory::Symmetric) => "symmetric",
+                Some(MemoryClass::Ordinary) => "ordinary",
+                Some(MemoryClass::Symmetric) => "symmetric",
             },
             steps: formula.steps,
             sent: formula.sent,
@@ -104,9 +104,10 @@ impl AlgorithmNeeds {
 ///
 /// # Errors
 /// None, unless the table contradicts itself.
-pub fn algorithms() -> Result<Vec<AlgorithmInfo>, Error> {
+pub fn algorithms() -> Result<Vec<AlgorithmInfo>, PlannerError> {
     let info = |algorithm: &Algorithm| {
-        let selection = select(algorithm.collective, algorithm.name).map_err(Error::Algorithm)?;
+        let selection =
+            select(algorithm.collective, algorithm.name).map_err(PlannerError::Algorithm)?;
         Ok(AlgorithmInfo {
             collective: algorithm.collective,
             name: algorithm.name,

@@ -1,12 +1,13 @@
-//! The call and group that a schedule or a simulation is asked for.
+//! The call and the group of a planner request, and their checks.
 
 use serde::Deserialize;
 use weft_algorithms::{
-    Conditions, Memory, Reach, Refusal, Request, Requirements, Selection, Sizes, Topology,
+    Conditions, MemoryClass, Reach, Refusal, Requirements, ScheduleRequest, Selection, Sizes,
+    Topology,
 };
 use weft_schedule::{Collective, Mapped, Rank, Schedule};
 
-use crate::Error;
+use crate::PlannerError;
 use crate::placement::{Domains, Hosts};
 
 /// A call of a group that need not exist.
@@ -25,15 +26,15 @@ pub struct CallRequest {
     pub domains: Option<Domains>,
     /// Where the caller's buffers lie.
     #[serde(with = "MemoryName")]
-    pub memory: Memory,
+    pub memory: MemoryClass,
     /// Whether blocks are of equal size.
     #[serde(with = "SizesName")]
     pub sizes: Sizes,
 }
 
-/// [`Memory`] as requests write it.
+/// [`MemoryClass`] as requests write it.
 #[derive(Deserialize)]
-#[serde(remote = "Memory", rename_all = "kebab-case")]
+#[serde(remote = "MemoryClass", rename_all = "kebab-case")]
 enum MemoryName {
     Ordinary,
     Symmetric,
@@ -55,7 +56,7 @@ pub(crate) struct CheckedCall {
     pub(crate) hosts: Vec<u32>,
     /// The number of ranks on each host.
     pub(crate) ranks_of_hosts: Vec<u32>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: MemoryClass,
     sizes: Sizes,
     pub(crate) topology: Topology,
 }
@@ -65,22 +66,22 @@ impl CallRequest {
     ///
     /// # Errors
     /// What makes no sense, with what is allowed.
-    pub(crate) fn checked(&self, ranks_max: u32) -> Result<CheckedCall, Error> {
+    pub(crate) fn checked(&self, ranks_max: u32) -> Result<CheckedCall, PlannerError> {
         let ranks = self.ranks;
         if ranks == 0 || ranks > ranks_max {
-            return Err(Error::Ranks { ranks, ranks_max });
+            return Err(PlannerError::Ranks { ranks, ranks_max });
         }
         let placement = self.hosts.as_ref().unwrap_or(&Hosts::Number(1));
         let hosts = placement.of_ranks(ranks)?;
         let ranks_of_hosts = placement.sizes(ranks)?;
-        if self.memory == Memory::Symmetric && ranks_of_hosts.len() > 1 {
+        if self.memory == MemoryClass::Symmetric && ranks_of_hosts.len() > 1 {
             let hosts = ranks_of_hosts.len();
-            return Err(Error::SymmetricMemory { hosts });
+            return Err(PlannerError::SymmetricMemory { hosts });
         }
         let topology = match &self.domains {
             None => Topology::hosts(&hosts),
             Some(domains) => Topology::domains(&[domains.of_ranks(&ranks_of_hosts)?], &hosts)
-                .map_err(Error::Domains)?,
+                .map_err(PlannerError::Domains)?,
         };
         Ok(CheckedCall {
             collective: collective(&self.collective, self.root, ranks)?,
@@ -97,7 +98,7 @@ impl CallRequest {
 impl CheckedCall {
     /// The programs of all ranks.
     pub(crate) fn build(&self, selection: &Selection) -> Vec<Schedule> {
-        let request = |rank| Request {
+        let request = |rank| ScheduleRequest {
             collective: self.collective,
             ranks: self.ranks,
             rank,
@@ -135,23 +136,27 @@ impl CheckedCall {
     /// What the verifier may assume that the ranks of a host map of each other.
     pub(crate) fn verified_mapping(&self, requires: Requirements) -> Mapped {
         match (self.memory, requires.mapped) {
-            (Memory::Symmetric, _) => Mapped::All,
-            (Memory::Ordinary, Reach::None) => Mapped::None,
-            (Memory::Ordinary, Reach::Unit | Reach::All) => Mapped::Scratch,
+            (MemoryClass::Symmetric, _) => Mapped::All,
+            (MemoryClass::Ordinary, Reach::None) => Mapped::None,
+            (MemoryClass::Ordinary, Reach::Unit | Reach::All) => Mapped::Scratch,
         }
     }
 }
 
 /// The collective of this name and root; rank 0 is the root, if it is left out.
-pub(crate) fn collective(name: &str, root: Option<Rank>, ranks: u32) -> Result<Collective, Error> {
+pub(crate) fn collective(
+    name: &str,
+    root: Option<Rank>,
+    ranks: u32,
+) -> Result<Collective, PlannerError> {
     let found = Collective::named(name, root.unwrap_or(0));
-    let found = found.ok_or_else(|| Error::Collective(name.to_owned()))?;
+    let found = found.ok_or_else(|| PlannerError::Collective(name.to_owned()))?;
     match (found.root(), root) {
-        (None, Some(root)) => Err(Error::NoRoot {
+        (None, Some(root)) => Err(PlannerError::NoRoot {
             collective: found.name(),
             root,
         }),
-        (Some(rank), _) if rank >= ranks => Err(Error::Rank {
+        (Some(rank), _) if rank >= ranks => Err(PlannerError::Rank {
             field: "root",
             rank,
             ranks,

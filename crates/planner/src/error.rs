@@ -1,4 +1,4 @@
-//! Requests that make no sense: what was asked, and what is allowed.
+//! Errors of invalid requests: the value given, and the allowed values.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use weft_schedule::Rank;
 
 /// Why a request is not answered.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Error {
+pub enum PlannerError {
     /// There is no collective of this name.
     Collective(String),
     /// A collective without a root has got one.
@@ -118,28 +118,30 @@ pub enum Error {
         /// The algorithm.
         algorithm: String,
         /// The simulator's reason.
-        error: weft_simulate::Error,
+        error: weft_simulate::SimulationError,
     },
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for PlannerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Collective(name) => {
+            PlannerError::Collective(name) => {
                 write!(
                     f,
                     "collective={name:?}: one of {}",
                     collectives().join(", ")
                 )
             }
-            Error::NoRoot { collective, root } => {
+            PlannerError::NoRoot { collective, root } => {
                 write!(f, "root={root}: {collective} has none, so leave it out")
             }
-            Error::Rank { field, rank, ranks } => {
+            PlannerError::Rank { field, rank, ranks } => {
                 write!(f, "{field}={rank}: from 0 to {}", ranks - 1)
             }
-            Error::Ranks { ranks, ranks_max } => write!(f, "ranks={ranks}: from 1 to {ranks_max}"),
-            Error::Units {
+            PlannerError::Ranks { ranks, ranks_max } => {
+                write!(f, "ranks={ranks}: from 1 to {ranks_max}")
+            }
+            PlannerError::Units {
                 units,
                 number,
                 ranks,
@@ -149,7 +151,7 @@ impl fmt::Display for Error {
                     "{units}: {number} {units} for {ranks} ranks: give 1 to {ranks}"
                 )
             }
-            Error::UnitSizes {
+            PlannerError::UnitSizes {
                 units,
                 sizes,
                 ranks,
@@ -157,16 +159,16 @@ impl fmt::Display for Error {
                 f,
                 "{units}: {units} of {sizes:?} ranks for {ranks} ranks: each has at least 1, all together {ranks}"
             ),
-            Error::SharedDomain { ranks: [a, b] } => {
+            PlannerError::SharedDomain { ranks: [a, b] } => {
                 write!(f, "domains: ranks {a} and {b} share one, but no host")
             }
-            Error::Domains(why) => write!(f, "domains: {why}"),
-            Error::SymmetricMemory { hosts } => write!(
+            PlannerError::Domains(why) => write!(f, "domains: {why}"),
+            PlannerError::SymmetricMemory { hosts } => write!(
                 f,
                 "memory=\"symmetric\" on {hosts} hosts: symmetric memory is shared by the ranks of one host"
             ),
-            Error::Algorithm(why) | Error::Machine(why) => f.write_str(why),
-            Error::Sizes {
+            PlannerError::Algorithm(why) | PlannerError::Machine(why) => f.write_str(why),
+            PlannerError::Sizes {
                 collective,
                 algorithm,
             } => {
@@ -176,7 +178,7 @@ impl fmt::Display for Error {
                     Refusal::EqualSizes
                 )
             }
-            Error::Bytes {
+            PlannerError::Bytes {
                 bytes,
                 element_bytes,
             } => {
@@ -185,20 +187,22 @@ impl fmt::Display for Error {
                     "bytes={bytes}: at least {element_bytes}, the size of an element"
                 )
             }
-            Error::MachineField { field, known } => {
+            PlannerError::MachineField { field, known } => {
                 write!(f, "there is no {field}; there are: {known}")
             }
-            Error::MachinePart { part, value, known } => {
+            PlannerError::MachinePart { part, value, known } => {
                 write!(f, "{part}={value}: expected an object with some of {known}")
             }
-            Error::Schedule { name, why } => write!(f, "schedule {name}: {why}"),
-            Error::Index { what, index, count } => write!(f, "{what} {index}: there are {count}"),
-            Error::Job { algorithm, error } => write!(f, "{algorithm}: {error}"),
+            PlannerError::Schedule { name, why } => write!(f, "schedule {name}: {why}"),
+            PlannerError::Index { what, index, count } => {
+                write!(f, "{what} {index}: there are {count}")
+            }
+            PlannerError::Job { algorithm, error } => write!(f, "{algorithm}: {error}"),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for PlannerError {}
 
 /// The names of all collectives.
 fn collectives() -> Vec<&'static str> {

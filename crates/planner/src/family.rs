@@ -4,7 +4,7 @@ use serde::Deserialize;
 use weft_algorithms::{Conditions, Reach, Topology};
 use weft_schedule::Collective;
 
-use crate::Error;
+use crate::PlannerError;
 
 /// Asks which algorithms there are for a group and a collective.
 #[derive(Clone, Debug, Deserialize)]
@@ -23,15 +23,15 @@ pub struct FamilyRequest {
 ///
 /// # Errors
 /// There is no such collective, or the domains are none of these hosts.
-pub fn family(request: &FamilyRequest) -> Result<Vec<String>, Error> {
+pub fn family(request: &FamilyRequest) -> Result<Vec<String>, PlannerError> {
     if Collective::named(&request.collective, 0).is_none() {
-        return Err(Error::Collective(request.collective.clone()));
+        return Err(PlannerError::Collective(request.collective.clone()));
     }
     let hosts = &request.ranks_per_host;
     let host_of_rank = (hosts.iter().zip(0..))
         .flat_map(|(ranks, host)| std::iter::repeat_n(host, *ranks as usize));
     let topology = Topology::domains(&request.domains, &host_of_rank.collect::<Vec<u32>>())
-        .map_err(Error::Domains)?;
+        .map_err(PlannerError::Domains)?;
     let conditions = Conditions::ordinary(Reach::across(hosts.len()));
     Ok(weft_algorithms::family(&request.collective, &topology)
         .iter()

@@ -1,9 +1,9 @@
-//! Answers to what the tools ask of algorithms, schedules and machines.
+//! Planner: answers to requests of the tools about algorithms, schedules and machines.
 //!
 //! [`algorithms`] lists what there is, [`family`] what a group can use; [`plan`] makes a schedule,
 //! [`verify`] checks schedules in text form; [`simulate`] tells what calls take on a machine, and
-//! [`price`] does so for many jobs and machines. Requests and answers are types that serde reads and
-//! writes. Nothing here does I/O or knows the time.
+//! [`price`] does so for many jobs and machines. Requests and answers are types that serde reads
+//! and writes. Nothing here does I/O or knows the time.
 //!
 //! ```
 //! use weft_planner::{FamilyRequest, family};
@@ -16,7 +16,7 @@
 //! let names = family(&two_hosts)?;
 //! assert!(names.contains(&"multi-rail(slice-reduce, ring)".to_owned()));
 //! assert!(!names.contains(&"slice-reduce".to_owned()));
-//! # Ok::<(), weft_planner::Error>(())
+//! # Ok::<(), weft_planner::PlannerError>(())
 //! ```
 #![forbid(unsafe_code)]
 
@@ -34,11 +34,11 @@ mod verify;
 
 pub use algorithms::{AlgorithmAbout, AlgorithmFormula, AlgorithmInfo, AlgorithmNeeds, algorithms};
 pub use call::CallRequest;
-pub use error::Error;
+pub use error::PlannerError;
 pub use family::{FamilyRequest, family};
 pub use placement::{Domains, Hosts};
 pub use plan::{PlanAnswer, PlanRequest, plan};
 pub use price::{JobRequest, PriceAnswer, PriceMethod, PriceRequest, price};
 pub use simulate::{NamedSchedule, SimulateAnswer, SimulateRequest, Simulated, simulate};
 pub use trace::TraceEvent;
-pub use verify::{Findings, Problem, Verdict, VerifyRequest, verify};
+pub use verify::{Findings, ProblemReport, Verification, VerifyRequest, verify};

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use weft_schedule::Rank;
 
-use crate::Error;
+use crate::PlannerError;
 
 /// How ranks are spread over hosts: consecutive ranks share one.
 #[derive(Clone, Debug, Deserialize)]
@@ -40,7 +40,7 @@ impl Hosts {
     ///
     /// # Errors
     /// What is wrong with the hosts for so many ranks.
-    pub(crate) fn of_ranks(&self, ranks: u32) -> Result<Vec<u32>, Error> {
+    pub(crate) fn of_ranks(&self, ranks: u32) -> Result<Vec<u32>, PlannerError> {
         self.units_of_ranks("hosts", ranks)
     }
 
@@ -48,20 +48,20 @@ impl Hosts {
     ///
     /// # Errors
     /// As [`Hosts::of_ranks`].
-    pub(crate) fn sizes(&self, ranks: u32) -> Result<Vec<u32>, Error> {
+    pub(crate) fn sizes(&self, ranks: u32) -> Result<Vec<u32>, PlannerError> {
         self.sizes_of("hosts", ranks)
     }
 
-    fn units_of_ranks(&self, units: &'static str, ranks: u32) -> Result<Vec<u32>, Error> {
+    fn units_of_ranks(&self, units: &'static str, ranks: u32) -> Result<Vec<u32>, PlannerError> {
         let sizes = self.sizes_of(units, ranks)?;
         Ok((sizes.iter().zip(0..))
             .flat_map(|(size, unit)| std::iter::repeat_n(unit, *size as usize))
             .collect())
     }
 
-    fn sizes_of(&self, units: &'static str, ranks: u32) -> Result<Vec<u32>, Error> {
+    fn sizes_of(&self, units: &'static str, ranks: u32) -> Result<Vec<u32>, PlannerError> {
         match self {
-            Hosts::Number(number) if *number == 0 || *number > ranks => Err(Error::Units {
+            Hosts::Number(number) if *number == 0 || *number > ranks => Err(PlannerError::Units {
                 units,
                 number: *number,
                 ranks,
@@ -73,7 +73,7 @@ impl Hosts {
                 let total: u64 = sizes.iter().map(|size| u64::from(*size)).sum();
                 if total != u64::from(ranks) || sizes.contains(&0) {
                     let sizes = sizes.clone();
-                    return Err(Error::UnitSizes {
+                    return Err(PlannerError::UnitSizes {
                         units,
                         sizes,
                         ranks,
@@ -95,10 +95,10 @@ impl Domains {
     ///
     /// # Errors
     /// What is wrong with the domains for hosts with so many ranks.
-    pub(crate) fn of_ranks(&self, ranks_of_hosts: &[u32]) -> Result<Vec<u32>, Error> {
+    pub(crate) fn of_ranks(&self, ranks_of_hosts: &[u32]) -> Result<Vec<u32>, PlannerError> {
         if let Hosts::Number(_) = self.0 {
             let of_host = |ranks: &u32| self.0.units_of_ranks("domains", *ranks);
-            let of_hosts: Result<Vec<Vec<u32>>, Error> =
+            let of_hosts: Result<Vec<Vec<u32>>, PlannerError> =
                 ranks_of_hosts.iter().map(of_host).collect();
             return Ok(of_hosts?.concat());
         }
@@ -112,7 +112,7 @@ impl Domains {
         for first in firsts.filter(|first| (*first as usize) < domains.len()) {
             if domains[first as usize - 1] == domains[first as usize] {
                 let ranks = [first - 1, first];
-                return Err(Error::SharedDomain { ranks });
+                return Err(PlannerError::SharedDomain { ranks });
             }
         }
         Ok(domains)

@@ -1,12 +1,12 @@
-//! The schedule of an algorithm for a group, and what the verifier says of it.
+//! The schedule of an algorithm for a group, and the verifier's findings about it.
 
 use serde::{Deserialize, Serialize};
 use weft_algorithms::{Reach, Refusal, select};
 use weft_schedule::{Rank, print};
 
 use crate::algorithms::AlgorithmNeeds;
-use crate::verify::{Verdict, verdict};
-use crate::{CallRequest, Error};
+use crate::verify::{Verification, verdict};
+use crate::{CallRequest, PlannerError};
 
 /// A schedule of this many ranks is verified within a minute.
 const RANKS_MAX: u32 = 1024;
@@ -42,7 +42,7 @@ pub struct PlanAnswer {
     pub refusal: Option<String>,
     /// What the verifier says.
     #[serde(flatten)]
-    pub verdict: Verdict,
+    pub verdict: Verification,
     /// The schedule in text form.
     pub text: String,
 }
@@ -51,13 +51,13 @@ pub struct PlanAnswer {
 ///
 /// # Errors
 /// There is no such algorithm, call or rank.
-pub fn plan(request: &PlanRequest) -> Result<PlanAnswer, Error> {
+pub fn plan(request: &PlanRequest) -> Result<PlanAnswer, PlannerError> {
     let call = request.call.checked(RANKS_MAX)?;
     let collective = call.collective.name();
-    let selection = select(collective, &request.algorithm).map_err(Error::Algorithm)?;
+    let selection = select(collective, &request.algorithm).map_err(PlannerError::Algorithm)?;
     // What needs more memory than the group maps has a schedule all the same; see `refusal`.
     if call.refusal(&selection, Reach::All) == Some(Refusal::EqualSizes) {
-        return Err(Error::Sizes {
+        return Err(PlannerError::Sizes {
             collective,
             algorithm: selection.name(),
         });
@@ -66,7 +66,7 @@ pub fn plan(request: &PlanRequest) -> Result<PlanAnswer, Error> {
     let shown = match request.rank {
         None => schedules.as_slice(),
         Some(rank) => {
-            let none = Error::Rank {
+            let none = PlannerError::Rank {
                 field: "rank",
                 rank,
                 ranks: call.ranks,

@@ -1,11 +1,11 @@
 //! The seconds that jobs take on machines, by the simulator.
 
 use serde::{Deserialize, Serialize};
-use weft_algorithms::{Memory, Topology, select};
+use weft_algorithms::{MemoryClass, Topology, select};
 use weft_schedule::{Schedule, parse};
-use weft_simulate::{Job, Machine, PlayOptions, Source, closed_form, play};
+use weft_simulate::{Job, Machine, ProgramSource, SimulationOptions, closed_form, simulate};
 
-use crate::Error;
+use crate::PlannerError;
 use crate::call::collective;
 
 /// Asks what jobs take, each on one of the machines.
@@ -19,7 +19,7 @@ pub struct PriceRequest {
     /// Levels of domains inside the hosts of every machine.
     #[serde(default)]
     pub domains: Vec<Vec<u32>>,
-    /// Users' own schedules, in text form.
+    /// User schedules, in text form.
     #[serde(default)]
     pub schedules: Vec<String>,
     /// How it is told.
@@ -37,7 +37,7 @@ pub struct JobRequest {
     /// The algorithm's name, with or without its parts.
     pub algorithm: String,
     /// Where its text stands among the schedules, if it is one of the user's own. Those are always
-    /// played.
+    /// simulated.
     pub schedule: Option<usize>,
     /// The size of the message.
     pub bytes: u64,
@@ -55,8 +55,8 @@ pub struct JobRequest {
 pub enum PriceMethod {
     /// By a formula.
     ClosedForm,
-    /// By playing every step.
-    Play,
+    /// By simulating every step.
+    EventDriven,
 }
 
 /// What jobs take.
@@ -70,28 +70,28 @@ pub struct PriceAnswer {
 ///
 /// # Errors
 /// A machine, job or schedule makes no sense, or a job cannot run on its machine.
-pub fn price(request: &PriceRequest) -> Result<PriceAnswer, Error> {
+pub fn price(request: &PriceRequest) -> Result<PriceAnswer, PlannerError> {
     let texts = request.schedules.iter().enumerate();
-    let own: Result<Vec<Vec<Schedule>>, Error> = texts
+    let own: Result<Vec<Vec<Schedule>>, PlannerError> = texts
         .map(|(index, text)| {
-            parse(text).map_err(|error| Error::Schedule {
+            parse(text).map_err(|error| PlannerError::Schedule {
                 name: index.to_string(),
                 why: error.to_string(),
             })
         })
         .collect();
     let own = own?;
-    let seconds: Result<Vec<f64>, Error> = (request.jobs.iter())
+    let seconds: Result<Vec<f64>, PlannerError> = (request.jobs.iter())
         .map(|job| {
             let machine = indexed("machine", &request.machines, job.machine)?;
             let topology = topology(machine, &request.domains)?;
             let selection;
             let source = match job.schedule {
-                Some(index) => Source::Schedules(indexed("schedule", &own, index)?),
+                Some(index) => ProgramSource::Schedules(indexed("schedule", &own, index)?),
                 None => {
                     selection =
-                        select(&job.collective, &job.algorithm).map_err(Error::Algorithm)?;
-                    Source::Selection(&selection)
+                        select(&job.collective, &job.algorithm).map_err(PlannerError::Algorithm)?;
+                    ProgramSource::Selection(&selection)
                 }
             };
             job.seconds(machine, &topology, source, request.method)
@@ -100,8 +100,8 @@ pub fn price(request: &PriceRequest) -> Result<PriceAnswer, Error> {
     Ok(PriceAnswer { seconds: seconds? })
 }
 
-fn indexed<'a, T>(what: &'static str, all: &'a [T], index: usize) -> Result<&'a T, Error> {
-    all.get(index).ok_or(Error::Index {
+fn indexed<'a, T>(what: &'static str, all: &'a [T], index: usize) -> Result<&'a T, PlannerError> {
+    all.get(index).ok_or(PlannerError::Index {
         what,
         index,
         count: all.len(),
@@ -109,8 +109,8 @@ fn indexed<'a, T>(what: &'static str, all: &'a [T], index: usize) -> Result<&'a 
 }
 
 /// A machine's hosts, and these domains inside them.
-fn topology(machine: &Machine, domains: &[Vec<u32>]) -> Result<Topology, Error> {
-    Topology::domains(domains, &machine.host_of_rank()).map_err(Error::Domains)
+fn topology(machine: &Machine, domains: &[Vec<u32>]) -> Result<Topology, PlannerError> {
+    Topology::domains(domains, &machine.host_of_rank()).map_err(PlannerError::Domains)
 }
 
 impl JobRequest {
@@ -118,15 +118,15 @@ impl JobRequest {
         &self,
         machine: &Machine,
         topology: &Topology,
-        source: Source<'_>,
+        source: ProgramSource<'_>,
         method: PriceMethod,
-    ) -> Result<f64, Error> {
+    ) -> Result<f64, PlannerError> {
         let ranks = machine.ranks();
         let collective = collective(&self.collective, None, ranks)?;
         let standard = Job::new(source, collective, self.bytes, ranks);
         let job = Job {
             element_bytes: self.element_bytes,
-            memory: Memory::Ordinary,
+            memory: MemoryClass::Ordinary,
             topology: Some(topology),
             tile_bytes: self.tile_bytes,
             tiles_in_flight: self.tiles_in_flight.unwrap_or(standard.tiles_in_flight),
@@ -134,11 +134,12 @@ impl JobRequest {
         };
         let seconds = match method {
             PriceMethod::ClosedForm if self.schedule.is_none() => closed_form(machine, &job),
-            PriceMethod::ClosedForm | PriceMethod::Play => {
-                play(machine, &job, &PlayOptions::default()).map(|played| played.seconds)
+            PriceMethod::ClosedForm | PriceMethod::EventDriven => {
+                simulate(machine, &job, &SimulationOptions::default())
+                    .map(|simulated| simulated.seconds)
             }
         };
-        seconds.map_err(|error| Error::Job {
+        seconds.map_err(|error| PlannerError::Job {
             algorithm: self.algorithm.clone(),
             error,
         })

@@ -2,15 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use weft_algorithms::{Memory, Selection, family, select};
+use weft_algorithms::{MemoryClass, Selection, family, select};
 use weft_schedule::{Mapped, Schedule, TileLimits, parse};
-use weft_simulate::{Job, Machine, PlayOptions, PlaySymmetry, Played, Source, closed_form, play};
+use weft_simulate::{
+    Job, Machine, ProgramSource, SimulationOptions, SimulationResult, SimulationSymmetry,
+    closed_form,
+};
 
 use crate::call::CheckedCall;
 use crate::machine::machine;
 use crate::trace::{TraceEvent, events};
 use crate::verify::verdict;
-use crate::{CallRequest, Error};
+use crate::{CallRequest, PlannerError};
 
 /// Twice as many ranks as are promised.
 const RANKS_MAX: u32 = 200_000;
@@ -27,7 +30,7 @@ pub struct SimulateRequest {
     pub machine: Value,
     /// All that make sense, if it is left out.
     pub algorithms: Option<Vec<String>>,
-    /// Schedules of the user's own.
+    /// User schedules.
     #[serde(default)]
     pub schedules: Vec<NamedSchedule>,
     /// The sizes of messages.
@@ -36,16 +39,16 @@ pub struct SimulateRequest {
     pub tile_bytes: Option<u64>,
     /// How many tiles a rank has under way; as many as the executor, if it is left out.
     pub tiles_in_flight: Option<u32>,
-    /// Whether algorithms are played; schedules always are.
+    /// Whether algorithms are simulated; schedules always are.
     #[serde(default)]
     pub event_driven: bool,
-    /// How many steps may be played; as many as there are, if it is left out.
+    /// How many steps may be simulated; as many as there are, if it is left out.
     pub work_max: Option<u64>,
     /// Whether what needs more temporary memory than the executor has is told for ranks that have
     /// enough.
     #[serde(default)]
     pub enough_memory: bool,
-    /// Whether it is told what happens in a play.
+    /// Whether it is told what happens in a simulation.
     #[serde(default)]
     pub trace: bool,
 }
@@ -80,7 +83,7 @@ pub struct Simulated {
     pub assumption: Option<String>,
     /// By size: when the last rank was done.
     pub times_s: Vec<f64>,
-    /// Whether every rank was played, or some stood for all; empty for closed forms.
+    /// Whether every rank was simulated, or some stood for all; empty for closed forms.
     pub mode: String,
     /// What happened, if that was asked for.
     pub events: Vec<TraceEvent>,
@@ -90,11 +93,11 @@ pub struct Simulated {
 ///
 /// # Errors
 /// The call or the machine makes no sense, there is no such algorithm, or a schedule is wrong.
-pub fn simulate(request: &SimulateRequest) -> Result<SimulateAnswer, Error> {
+pub fn simulate(request: &SimulateRequest) -> Result<SimulateAnswer, PlannerError> {
     let call = request.call.checked(RANKS_MAX)?;
     let machine = machine(&request.machine, &call.ranks_of_hosts)?;
     if let Some(bytes) = request.bytes.iter().find(|bytes| **bytes < ELEMENT_BYTES) {
-        return Err(Error::Bytes {
+        return Err(PlannerError::Bytes {
             bytes: *bytes,
             element_bytes: ELEMENT_BYTES,
         });
@@ -106,28 +109,28 @@ pub fn simulate(request: &SimulateRequest) -> Result<SimulateAnswer, Error> {
             .map(|name| select(collective, name))
             .collect(),
     };
-    let study = Study {
+    let study = CheckedSimulation {
         request,
         call: &call,
         machine: &machine,
     };
-    let selections = selections.map_err(Error::Algorithm)?;
+    let selections = selections.map_err(PlannerError::Algorithm)?;
     let rows = selections
         .iter()
         .map(|selection| Ok(study.selection(selection)));
     let own = request.schedules.iter().map(|named| study.schedule(named));
-    let rows: Result<Vec<Simulated>, Error> = rows.chain(own).collect();
+    let rows: Result<Vec<Simulated>, PlannerError> = rows.chain(own).collect();
     Ok(SimulateAnswer { rows: rows? })
 }
 
 /// A request that makes sense.
-struct Study<'a> {
+struct CheckedSimulation<'a> {
     request: &'a SimulateRequest,
     call: &'a CheckedCall,
     machine: &'a Machine,
 }
 
-impl Study<'_> {
+impl CheckedSimulation<'_> {
     fn selection(&self, selection: &Selection) -> Simulated {
         let mut row = Simulated {
             algorithm: selection.name(),
@@ -141,21 +144,21 @@ impl Study<'_> {
                 true => self.call.build(selection),
                 false => Vec::new(),
             };
-            self.fill(&mut row, Source::Selection(selection), &schedules);
+            self.fill(&mut row, ProgramSource::Selection(selection), &schedules);
         }
         row
     }
 
-    /// Schedules are verified before they are played.
-    fn schedule(&self, named: &NamedSchedule) -> Result<Simulated, Error> {
-        let refused = |why: String| Error::Schedule {
+    /// Schedules are verified before they are simulated.
+    fn schedule(&self, named: &NamedSchedule) -> Result<Simulated, PlannerError> {
+        let refused = |why: String| PlannerError::Schedule {
             name: format!("{:?}", named.name),
             why,
         };
         let schedules = parse(&named.text).map_err(|error| refused(error.to_string()))?;
         let mapped = match self.call.memory {
-            Memory::Symmetric => Mapped::All,
-            Memory::Ordinary => Mapped::Scratch,
+            MemoryClass::Symmetric => Mapped::All,
+            MemoryClass::Ordinary => Mapped::Scratch,
         };
         let verdict = verdict(&schedules, mapped, Some(self.call.hosts.clone()));
         if let Some(problem) = verdict.problem {
@@ -165,39 +168,39 @@ impl Study<'_> {
             algorithm: named.name.clone(),
             ..Simulated::default()
         };
-        self.fill(&mut row, Source::Schedules(&schedules), &schedules);
+        self.fill(&mut row, ProgramSource::Schedules(&schedules), &schedules);
         Ok(row)
     }
 
     /// Adds the times, or why there are none.
-    fn fill(&self, row: &mut Simulated, source: Source<'_>, schedules: &[Schedule]) {
+    fn fill(&self, row: &mut Simulated, source: ProgramSource<'_>, schedules: &[Schedule]) {
         for bytes in &self.request.bytes {
             let mut job = self.job(source, *bytes);
             let mut found = self.time(&job);
             if self.request.enough_memory
-                && let Err(weft_simulate::Error::TemporaryMemory { .. }) = found
+                && let Err(weft_simulate::SimulationError::TemporaryMemory { .. }) = found
             {
                 let executor = TileLimits::of_group(self.call.ranks);
                 row.assumption = Some(assumption(*bytes, executor));
                 job.limits = Some(TileLimits {
-                    landing_bytes: u64::MAX,
+                    receive_bytes: u64::MAX,
                     scratch_bytes: u64::MAX,
                     ..executor
                 });
                 found = self.time(&job);
             }
             match found {
-                Ok((seconds, played)) => {
+                Ok((seconds, simulated)) => {
                     row.times_s.push(seconds);
-                    if let Some(played) = played {
-                        row.mode = played.mode.to_string();
+                    if let Some(simulated) = simulated {
+                        row.mode = simulated.mode.to_string();
                         row.events
-                            .extend(events(&played.trace, schedules, &self.call.hosts));
+                            .extend(events(&simulated.trace, schedules, &self.call.hosts));
                     }
                 }
                 Err(error) => {
                     row.refusal = Some(match error {
-                        weft_simulate::Error::Work { .. } => {
+                        weft_simulate::SimulationError::Work { .. } => {
                             format!("{error}; work_max, or --max-steps, allows more")
                         }
                         error => error.to_string(),
@@ -209,31 +212,39 @@ impl Study<'_> {
         }
     }
 
-    fn time(&self, job: &Job<'_>) -> Result<(f64, Option<Played>), weft_simulate::Error> {
-        let plays = self.request.event_driven
+    fn time(
+        &self,
+        job: &Job<'_>,
+    ) -> Result<(f64, Option<SimulationResult>), weft_simulate::SimulationError> {
+        let by_events = self.request.event_driven
             || self.request.trace
-            || matches!(job.source, Source::Schedules(_));
-        match plays {
+            || matches!(job.source, ProgramSource::Schedules(_));
+        match by_events {
             false => closed_form(self.machine, job).map(|seconds| (seconds, None)),
-            true => self.play(job).map(|played| (played.seconds, Some(played))),
+            true => self
+                .event_driven(job)
+                .map(|simulated| (simulated.seconds, Some(simulated))),
         }
     }
 
-    fn play(&self, job: &Job<'_>) -> Result<Played, weft_simulate::Error> {
+    fn event_driven(
+        &self,
+        job: &Job<'_>,
+    ) -> Result<SimulationResult, weft_simulate::SimulationError> {
         // Everybody is wanted in a picture.
         let symmetry = match self.request.trace {
-            true => PlaySymmetry::Off,
-            false => PlaySymmetry::Auto,
+            true => SimulationSymmetry::Off,
+            false => SimulationSymmetry::Auto,
         };
-        let options = PlayOptions {
+        let options = SimulationOptions {
             symmetry,
             trace: self.request.trace,
             work_max: self.request.work_max,
         };
-        play(self.machine, job, &options)
+        weft_simulate::simulate(self.machine, job, &options)
     }
 
-    fn job<'b>(&'b self, source: Source<'b>, bytes: u64) -> Job<'b> {
+    fn job<'b>(&'b self, source: ProgramSource<'b>, bytes: u64) -> Job<'b> {
         let job = Job::new(source, self.call.collective, bytes, self.call.ranks);
         Job {
             element_bytes: ELEMENT_BYTES,
@@ -250,6 +261,6 @@ impl Study<'_> {
 fn assumption(bytes: u64, executor: TileLimits) -> String {
     format!(
         "has more temporary memory for {bytes} bytes than the {} bytes from each peer and {} of its own that a tile of such a group has",
-        executor.landing_bytes, executor.scratch_bytes
+        executor.receive_bytes, executor.scratch_bytes
     )
 }

@@ -1,8 +1,8 @@
-//! The events of a play, for drawings.
+//! The events of a simulation, for drawings.
 
 use serde::Serialize;
 use weft_schedule::{Rank, Schedule, Slice, Step, print};
-use weft_simulate::{Event, What};
+use weft_simulate::{TraceSpan, What};
 
 /// Something that took time.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -27,9 +27,13 @@ pub struct TraceEvent {
 }
 
 /// A trace with the steps of these schedules, those of all ranks. `hosts` are those of the ranks.
-pub(crate) fn events(trace: &[Event], schedules: &[Schedule], hosts: &[u32]) -> Vec<TraceEvent> {
+pub(crate) fn events(
+    trace: &[TraceSpan],
+    schedules: &[Schedule],
+    hosts: &[u32],
+) -> Vec<TraceEvent> {
     let texts: Vec<Vec<String>> = schedules.iter().map(steps).collect();
-    let event = |event: &Event| {
+    let event = |event: &TraceSpan| {
         let rank = event.rank as usize;
         let index = event.step.map(|step| step as usize);
         let step = index.and_then(|index| schedules.get(rank)?.steps.get(index));
@@ -55,7 +59,7 @@ fn steps(schedule: &Schedule) -> Vec<String> {
     program.skip(1).map(|line| line.trim().to_owned()).collect()
 }
 
-fn kind(event: &Event, step: Option<&Step>, hosts: &[u32]) -> &'static str {
+fn kind(event: &TraceSpan, step: Option<&Step>, hosts: &[u32]) -> &'static str {
     let host = |rank: Rank| hosts.get(rank as usize);
     let of_peer = |slice: &Slice| slice.rank != event.rank && host(slice.rank) == host(event.rank);
     match event.what {

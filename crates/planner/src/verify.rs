@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use weft_schedule::{Grid, Mapped, Report, Schedule, Traffic, VerifyError, VerifyOptions, parse};
 
-use crate::{Error, Hosts};
+use crate::{Hosts, PlannerError};
 
-/// Up to so many ranks several tiles and operations are played; above, one tile, which says the
+/// Up to so many ranks several tiles and operations are simulated; above, one tile, which says the
 /// same.
 const RANKS_OF_SEVERAL_TILES: usize = 9;
 
@@ -33,18 +33,18 @@ enum MappedName {
 
 /// What was found out.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Verdict {
+pub struct Verification {
     /// Whether the schedules are right.
     pub verified: bool,
     /// Why not, if they are wrong.
-    pub problem: Option<Problem>,
+    pub problem: Option<ProblemReport>,
     /// What they cost and compute, if they are right.
     pub report: Option<Findings>,
 }
 
 /// Why schedules are refused, and where.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Problem {
+pub struct ProblemReport {
     /// The whole message.
     pub message: String,
     /// The rank, if it is known.
@@ -88,10 +88,10 @@ pub struct Findings {
 ///
 /// # Errors
 /// There are no such hosts for their ranks.
-pub fn verify(request: &VerifyRequest) -> Result<Verdict, Error> {
+pub fn verify(request: &VerifyRequest) -> Result<Verification, PlannerError> {
     let schedules = match parse(&request.text) {
         Ok(schedules) => schedules,
-        Err(error) => return Ok(Verdict::unreadable(&error)),
+        Err(error) => return Ok(Verification::unreadable(&error)),
     };
     let ranks = schedules.len() as u32;
     let hosts = request.hosts.as_ref().map(|hosts| hosts.of_ranks(ranks));
@@ -99,7 +99,11 @@ pub fn verify(request: &VerifyRequest) -> Result<Verdict, Error> {
 }
 
 /// What the verifier says of the schedules of all ranks.
-pub(crate) fn verdict(schedules: &[Schedule], mapped: Mapped, hosts: Option<Vec<u32>>) -> Verdict {
+pub(crate) fn verdict(
+    schedules: &[Schedule],
+    mapped: Mapped,
+    hosts: Option<Vec<u32>>,
+) -> Verification {
     let options = VerifyOptions {
         hosts,
         ..VerifyOptions::mapped(mapped)
@@ -109,38 +113,38 @@ pub(crate) fn verdict(schedules: &[Schedule], mapped: Mapped, hosts: Option<Vec<
         _ => options.one_tile(),
     };
     match weft_schedule::verify(schedules, &options) {
-        Ok(report) => Verdict {
+        Ok(report) => Verification {
             verified: true,
             problem: None,
             report: Some(Findings::of(&schedules[0], &report)),
         },
-        Err(error) => Verdict::refused(&error),
+        Err(error) => Verification::refused(&error),
     }
 }
 
-impl Verdict {
+impl Verification {
     fn refused(error: &VerifyError) -> Self {
-        Verdict::wrong(Problem {
+        Verification::wrong(ProblemReport {
             message: error.to_string(),
             rank: error.rank,
             tile: error.tile,
             step: error.step,
             chunk: error.chunk,
-            ..Problem::default()
+            ..ProblemReport::default()
         })
     }
 
     fn unreadable(error: &weft_schedule::ParseError) -> Self {
-        Verdict::wrong(Problem {
+        Verification::wrong(ProblemReport {
             message: error.to_string(),
             line: Some(error.line),
             column: Some(error.column),
-            ..Problem::default()
+            ..ProblemReport::default()
         })
     }
 
-    fn wrong(problem: Problem) -> Self {
-        Verdict {
+    fn wrong(problem: ProblemReport) -> Self {
+        Verification {
             verified: false,
             problem: Some(problem),
             report: None,

@@ -1,4 +1,4 @@
-//! Every question is answered right on small cases.
+//! Tests of the planner's answers to every request, on small cases.
 
 use serde_json::{Value, json};
 use weft_planner::{Findings, PlanAnswer, algorithms, family, plan, price, simulate, verify};
@@ -150,12 +150,12 @@ fn prices_follow_the_job_and_the_method() {
         let request = json!({"machines": [machine(&[1; 4])], "jobs": jobs, "schedules": [own], "method": method});
         ask(price, request).unwrap().seconds
     };
-    let [ring, mine, root] = seconds("play").try_into().unwrap();
+    let [ring, mine, root] = seconds("event-driven").try_into().unwrap();
     assert!((ring - mine).abs() < 1e-9 * ring, "{ring} {mine}");
     assert!(ring < root);
-    let [formula, played, _] = seconds("closed-form").try_into().unwrap();
+    let [formula, simulated, _] = seconds("closed-form").try_into().unwrap();
     assert!(formula != ring && (0.5..2.0).contains(&(formula / ring)));
-    assert_eq!(played, mine);
+    assert_eq!(simulated, mine);
 }
 
 #[test]

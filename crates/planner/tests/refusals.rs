@@ -1,4 +1,4 @@
-//! Requests that make no sense are refused by messages that name the value and what is allowed.
+//! Tests of refusals: error messages that name the invalid value and the allowed values.
 
 use serde_json::{Value, json};
 use weft_planner::{family, plan, price, simulate, verify};

@@ -1,5 +1,5 @@
-//! The time of one small all-reduce between two ranks of this process, without Python:
-//! `cargo run --release --example latency -p weft-runtime [shm|tcp|loopback]`
+//! Latency of one small all-reduce between two ranks of this process, without Python:
+//! `cargo run --release --example latency -p weft-runtime [shm|tcp|loopback]`.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What can go wrong in a group, told as what it is, with a hint about what to do.
+//! Errors of a group, with hints about their remedies.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weft_transport::LinkError;
 
-/// Longer reasons for an abort are cut on their way to other ranks, so that they fit into a message.
+/// Longer reasons for an abort are cut on their way to other ranks, so that they fit into a
+/// message.
 const REASON_CHARACTERS: usize = 4096;
 
 /// Why an operation, a group or an endpoint failed.
@@ -34,7 +35,8 @@ pub enum Error {
     Desync {
         /// Where: "as operation 3 of group ...".
         place: String,
-        /// What they called, by their numbers in the group that the ranks met in, in ascending order.
+        /// What they called, by their numbers in the group that the ranks met in, in ascending
+        /// order.
         calls: [(u32, String); 2],
     },
     /// The group was aborted, or the attempt cancelled.

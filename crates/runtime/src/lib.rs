@@ -2,8 +2,8 @@
 //! messages, progress, and groups.
 //!
 //! Folders are layers, from what users call down to what the others stand on: `group`, `progress`,
-//! `execution` and `point_to_point`, `selection`, `program`, `channel`, `bootstrap`, `memory`, `call`.
-//! Each imports only those below it; `tests/layering.rs` checks that.
+//! `execution` and `point_to_point`, `selection`, `program`, `channel`, `bootstrap`, `memory`,
+//! `call`. Each imports only those below it; `tests/layering.rs` checks that.
 
 mod bootstrap;
 mod call;
@@ -18,13 +18,13 @@ mod progress;
 mod selection;
 
 pub use bootstrap::{
-    Address, Domain, Endpoint, EndpointOptions, Meeting, Member, MemoryStore, Parts, Policy,
-    PrefixStore, Profile, Row, Schedules, Store, Table, TcpStore, TcpStoreServer, Terms,
-    TransportAddress, TransportChoice, meet,
+    Domain, Endpoint, EndpointAddress, EndpointOptions, HostParts, Meeting, Member, MemoryStore,
+    Policy, PrefixStore, Profile, ProfileRow, ProfileTable, Schedules, Store, TcpStore,
+    TcpStoreServer, Terms, TransportAddress, TransportChoice, meet,
 };
 pub use call::{Call, Counts, Op, Tiling};
 pub use error::Error;
 pub use group::{Group, GroupOptions, SplitOptions, Symmetric, Waited, Work};
 pub use memory::{Pool, PoolRange};
-pub use selection::{Explanation, OwnSchedule};
-pub use weft_algorithms::Memory;
+pub use selection::{Explanation, UserScheduleText};
+pub use weft_algorithms::MemoryClass;

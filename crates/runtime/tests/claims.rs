@@ -1,4 +1,4 @@
-//! Claimable steps: whoever executes them, the results are the same to the bit.
+//! Tests of claimable steps: bit-identical results for every executing rank.
 
 mod ranks;
 
@@ -10,14 +10,15 @@ use ranks::asked::{ALL_REDUCE, by, programs_for};
 use ranks::case::Case;
 use ranks::judge::check;
 use ranks::{Ranks, Rng, fresh_seed};
-use weft_algorithms::Memory;
+use weft_algorithms::MemoryClass;
 use weft_kernels::DType;
 use weft_runtime::{Group, Op, Symmetric, Tiling, TransportChoice};
 use weft_schedule::{Claim, Schedule, Step, parse};
 
-/// Ranks 0 and 1 add, then rank 2's part comes in. Rank 1 may be helped with the first sum by rank 0, and waits for
-/// rank 2 before it.
+/// Ranks 0 and 1 add, then rank 2's part comes in. Rank 1 may be helped with the first sum by rank
+/// 0, and waits for rank 2 before it.
 const LATE: &str = "
+format 2
 collective all-reduce
 ranks 3
 grid equal 1
@@ -36,7 +37,7 @@ rank 1
   wait 0 #0
   wait 2 #0
   reduce 1.scratch(0)[0] <- 0.scratch(0)[0] + 1.scratch(0)[0] claim 0 by 1, 0
-  reduce 0.scratch(0)[0], output[0], 2.scratch(0)[0] <- scratch(0)[0] + 2.scratch(0)[0] last
+  reduce 0.scratch(0)[0], output[0], 2.scratch(0)[0] <- scratch(0)[0] + 2.scratch(0)[0] final
   signal 0 #1
   signal 2 #0
 rank 2
@@ -102,9 +103,10 @@ fn a_step_without_a_word_is_executed_by_its_owner() {
     check(&case, &outputs);
 }
 
-/// Slice-reduce whose every step may be executed by every rank: the owner's first, the others' where a rank would wait.
+/// Slice-reduce whose every step may be executed by every rank: the owner's first, the others'
+/// where a rank would wait.
 fn shared_slices(ranks: u32) -> Vec<Schedule> {
-    let plain = programs_for(Memory::Symmetric, "slice-reduce", ALL_REDUCE, ranks);
+    let plain = programs_for(MemoryClass::Symmetric, "slice-reduce", ALL_REDUCE, ranks);
     let claimable = |owner: u32| {
         let reduces = |step: &&Step| matches!(step, Step::Reduce { .. });
         let mut step = plain[owner as usize].steps.iter().find(reduces).cloned();

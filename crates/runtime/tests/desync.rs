@@ -1,4 +1,5 @@
-//! Ranks that disagree are told about what, by the numbers that the ranks met with, and alike on all ranks.
+//! Tests of desync errors: the differences that they name, and rank numbers that are equal on all
+//! ranks.
 
 mod ranks;
 
@@ -142,7 +143,8 @@ fn a_lost_rank_is_named_by_both_its_numbers() {
     assert!(text.contains("it is rank 2 of test"), "{text}");
 }
 
-/// What every rank is told whose members of a new group are these, where the other ranks have other lists.
+/// What every rank is told whose members of a new group are these, where the other ranks have other
+/// lists.
 fn disagree(transport: TransportChoice, lists: &[&[u32]]) -> Vec<Option<Error>> {
     let (since, told) = (Instant::now(), Barrier::new(lists.len()));
     let errors = Ranks::run(transport, lists.len() as u32, |group| {

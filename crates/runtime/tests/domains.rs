@@ -1,11 +1,12 @@
-//! Domains inside hosts: what they make possible, and what they change.
+//! Tests of domains inside hosts: the algorithms that they enable, and the choices that they
+//! change.
 
 mod ranks;
 
 use ranks::asked::{ALL_REDUCE, by, forced, name_of, profile, row, run, until_all_have_met};
 use ranks::{Ranks, Setup};
 use weft_kernels::DType;
-use weft_runtime::{Group, Memory, Profile, SplitOptions, TransportChoice};
+use weft_runtime::{Group, MemoryClass, Profile, SplitOptions, TransportChoice};
 
 #[test]
 fn domains_make_composed_algorithms_possible_on_one_host() {
@@ -13,7 +14,7 @@ fn domains_make_composed_algorithms_possible_on_one_host() {
     let plain = Setup::from(TransportChoice::Shm);
     let setup = plain.clone().with_domains(&[&[0, 0, 1, 1, 1]]);
     let told = |group: &Group| {
-        let explained = group.explain(ALL_REDUCE, 1 << 20, DType::F32, Memory::Ordinary);
+        let explained = group.explain(ALL_REDUCE, 1 << 20, DType::F32, MemoryClass::Ordinary);
         let output = run(group, &by(name, 5000)).unwrap();
         let some = group.split(&[0, 2, 3], "some", SplitOptions::default());
         let of_some = some.unwrap().map(|group| group.domains().unwrap());
@@ -47,7 +48,7 @@ fn a_plan_depends_on_the_domains_that_its_name_has_components_for() {
         let mut setup = setup.clone().with_domains(&[domains]);
         setup.terms.policy.algorithms = forced(&[("all-reduce", name)]).algorithms;
         let explain = |group: &Group| {
-            let explained = group.explain(ALL_REDUCE, 1 << 20, DType::F32, Memory::Ordinary);
+            let explained = group.explain(ALL_REDUCE, 1 << 20, DType::F32, MemoryClass::Ordinary);
             explained.unwrap().hash
         };
         Ranks::run(setup, 4, explain)[0]

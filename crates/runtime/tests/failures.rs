@@ -1,4 +1,4 @@
-//! What goes wrong is told as what it is, on every rank, and nobody is left waiting.
+//! Tests of failures: precise errors on every rank, and no rank left waiting.
 
 mod ranks;
 

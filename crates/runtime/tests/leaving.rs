@@ -1,4 +1,4 @@
-//! A rank may leave as soon as it has its group.
+//! Tests of ranks that leave immediately after the creation of their group.
 
 mod ranks;
 

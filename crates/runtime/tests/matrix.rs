@@ -1,11 +1,11 @@
-//! Every algorithm for real: over every transport, with every element type and operation, many sizes, in place and
-//! not, on ordinary and symmetric memory. Bit-identical on all ranks.
+//! Test matrix of all algorithms: every transport, element type and operation, many sizes, in place
+//! and not, on ordinary and symmetric memory, with bit-identical results on all ranks.
 
 mod ranks;
 
 use ranks::arena::{Arena, perform};
-use ranks::case::{Blocks, Case};
-use ranks::choices::{Choice, choices, refused};
+use ranks::case::{BlockCounts, Case};
+use ranks::choices::{ForcedChoice, choices, refused};
 use ranks::judge::{judged, named};
 use ranks::{Ranks, Rng, Setup, fresh_seed, numbers};
 use weft_kernels::DType;
@@ -31,7 +31,7 @@ const THOROUGH: u32 = 4;
 struct Cases {
     setup: Setup,
     ranks: u32,
-    choices: Vec<Choice>,
+    choices: Vec<ForcedChoice>,
     rng: Rng,
     cases: Vec<Case>,
 }
@@ -54,13 +54,13 @@ impl Cases {
     }
 
     /// The next of the variants of a case, with fresh data.
-    fn add(&mut self, algorithm: &Choice, collective: Collective, what: (DType, Op, usize)) {
+    fn add(&mut self, algorithm: &ForcedChoice, collective: Collective, what: (DType, Op, usize)) {
         self.add_variant(algorithm, collective, what, self.cases.len());
     }
 
     fn add_variant(
         &mut self,
-        algorithm: &Choice,
+        algorithm: &ForcedChoice,
         collective: Collective,
         (dtype, op, count): (DType, Op, usize),
         variant: usize,
@@ -73,7 +73,7 @@ impl Cases {
             tiling,
             dtype,
             op,
-            blocks: Blocks::Equal(count),
+            blocks: BlockCounts::Equal(count),
             in_place,
             symmetric: variant / 2 % 2 == 1,
             priority: 0,
@@ -107,7 +107,7 @@ impl Cases {
     }
 
     /// Two of each collective.
-    fn first_choices(&self) -> Vec<Choice> {
+    fn first_choices(&self) -> Vec<ForcedChoice> {
         let first = self.choices.iter().filter(|choice| choice.place < 2);
         first.cloned().collect()
     }
@@ -119,8 +119,8 @@ impl Cases {
         }
     }
 
-    /// The first algorithms of a collective with every type and every operation that is defined for it, the others with
-    /// some.
+    /// The first algorithms of a collective with every type and every operation that is defined for
+    /// it, the others with some.
     fn elements(&mut self) {
         let mapped = self.setup.all_mapped(self.ranks);
         let counts: &[usize] = match self.ranks <= THOROUGH && mapped {
@@ -201,8 +201,8 @@ impl Cases {
         }
     }
 
-    /// Blocks of up to so many elements; some are empty.
-    fn uneven(&mut self, collective: Collective, largest: usize) -> Blocks {
+    /// BlockCounts of up to so many elements; some are empty.
+    fn uneven(&mut self, collective: Collective, largest: usize) -> BlockCounts {
         let ranks = self.ranks as usize;
         let mut list = || -> Vec<usize> {
             (0..ranks)
@@ -214,8 +214,8 @@ impl Cases {
                 .collect()
         };
         match collective {
-            Collective::AllToAll => Blocks::PerPair((0..ranks).map(|_| list()).collect()),
-            _ => Blocks::PerRank(list()),
+            Collective::AllToAll => BlockCounts::PerPair((0..ranks).map(|_| list()).collect()),
+            _ => BlockCounts::PerRank(list()),
         }
     }
 }
@@ -347,7 +347,8 @@ fn several_hosts_of_more() {
     }
 }
 
-/// Units that users tell, where memory says nothing of them: within one host, across hosts, on several levels.
+/// Units that users tell, where memory says nothing of them: within one host, across hosts, on
+/// several levels.
 #[test]
 fn declared_units() {
     let pairs: &[u32] = &[0, 0, 1, 1, 2, 2];
@@ -363,7 +364,8 @@ fn declared_units() {
     check(Setup::on_hosts(outer), &[inner, outer]);
 }
 
-/// Domains inside hosts that users tell: as few as make a difference, unequal ones, on several levels, and on several hosts.
+/// Domains inside hosts that users tell: as few as make a difference, unequal ones, on several
+/// levels, and on several hosts.
 #[test]
 fn declared_domains() {
     let check = |setup: Setup, levels: &[&[u32]]| {

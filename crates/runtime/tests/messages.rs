@@ -1,4 +1,4 @@
-//! Messages from one rank to another.
+//! Tests of point-to-point messages between ranks.
 
 mod ranks;
 
@@ -58,8 +58,9 @@ fn messages_of_all_sizes_find_their_receivers() {
     }
 }
 
-/// What one rank sends to another: sizes on all sides of what travels with its envelope, and few tags, so that order counts.
-fn letters(seed: u64, from: u32, to: u32) -> Vec<(u64, Vec<u8>)> {
+/// What one rank sends to another: sizes on all sides of what travels with its envelope, and few
+/// tags, so that order counts.
+fn sent_messages(seed: u64, from: u32, to: u32) -> Vec<(u64, Vec<u8>)> {
     let mut rng = Rng::new(seed ^ (u64::from(from) << 8 | u64::from(to)));
     let bytes = |rng: &mut Rng| match rng.below(20) {
         0 => 16_384 + rng.below(100_000),
@@ -74,20 +75,21 @@ fn letters(seed: u64, from: u32, to: u32) -> Vec<(u64, Vec<u8>)> {
         .collect()
 }
 
-/// All ranks send to all others, handled at once, later, or behind other tags; each tag of a pair keeps its order.
+/// All ranks send to all others, handled at once, later, or behind other tags; each tag of a pair
+/// keeps its order.
 fn exchange(group: &Group, seed: u64) {
     let (rank, size) = (group.rank(), group.size());
     let mut rng = Rng::new(seed ^ u64::from(rank));
     let others = (0..size).filter(|other| *other != rank);
     let mut outgoing: Vec<_> = others
         .clone()
-        .map(|to| (to, VecDeque::from(letters(seed, rank, to))))
+        .map(|to| (to, VecDeque::from(sent_messages(seed, rank, to))))
         .collect();
     let mut incoming: Vec<_> = others
         .flat_map(|from| {
-            let all = letters(seed, from, rank);
+            let all = sent_messages(seed, from, rank);
             (0..3).map(move |tag| {
-                let of_tag = all.iter().filter(move |letter| letter.0 == tag);
+                let of_tag = all.iter().filter(move |message| message.0 == tag);
                 (
                     from,
                     tag,
@@ -98,23 +100,23 @@ fn exchange(group: &Group, seed: u64) {
         .collect();
     let (mut sent, mut received) = (Vec::new(), Vec::new());
     loop {
-        outgoing.retain(|(_, letters)| !letters.is_empty());
-        incoming.retain(|(_, _, letters)| !letters.is_empty());
+        outgoing.retain(|(_, messages)| !messages.is_empty());
+        incoming.retain(|(_, _, messages)| !messages.is_empty());
         let open = outgoing.len() + incoming.len();
         if open == 0 {
             break;
         }
         let chosen = rng.below(open);
         let background = rng.below(2) == 0;
-        if let Some((to, letters)) = outgoing.get_mut(chosen) {
-            let (tag, bytes) = letters.pop_front().unwrap();
+        if let Some((to, messages)) = outgoing.get_mut(chosen) {
+            let (tag, bytes) = messages.pop_front().unwrap();
             let (start, len) = (bytes.as_ptr(), bytes.len() as u64);
             // SAFETY: the bytes are kept until the message is waited for.
             let work = unsafe { group.send(*to, tag, start, len, None, background) };
             sent.push((work.unwrap(), bytes));
         } else {
-            let (from, tag, letters) = &mut incoming[chosen - outgoing.len()];
-            let expected = letters.pop_front().unwrap();
+            let (from, tag, messages) = &mut incoming[chosen - outgoing.len()];
+            let expected = messages.pop_front().unwrap();
             let mut buffer = vec![0; expected.len()];
             let (start, len) = (buffer.as_mut_ptr(), buffer.len() as u64);
             // SAFETY: as above.

@@ -1,4 +1,5 @@
-//! In reproducible groups the bits of a sum depend on the contributions alone: not on algorithm, tiles or placement.
+//! Tests of reproducible groups: sums whose bits depend on the contributions only, not on
+//! algorithm, tiles or placement.
 
 mod ranks;
 

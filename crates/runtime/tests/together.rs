@@ -1,12 +1,13 @@
-//! Much at once: random operations in flight together, several groups from several threads, groups within groups.
+//! Tests of concurrency: random operations in flight together, several groups from several threads,
+//! and groups within groups.
 
 mod ranks;
 
 use std::time::Duration;
 
 use ranks::arena::{Arena, perform};
-use ranks::case::{Blocks, Case};
-use ranks::choices::{Choice, choices};
+use ranks::case::{BlockCounts, Case};
+use ranks::choices::{ForcedChoice, choices};
 use ranks::judge::{check, named};
 use ranks::{Ranks, Rng, Setup, fresh_seed, numbers};
 use weft_kernels::DType;
@@ -16,7 +17,7 @@ use weft_schedule::Collective;
 /// So many operations of one group are in flight at once: more than the runtime lets run.
 const WINDOW: usize = 7;
 
-fn random_case(rng: &mut Rng, ranks: u32, choices: &[Choice]) -> Case {
+fn random_case(rng: &mut Rng, ranks: u32, choices: &[ForcedChoice]) -> Case {
     let root = rng.below(ranks as usize) as u32;
     let (name, collective) = *rng.one_of(&[
         ("all-reduce", Collective::AllReduce),
@@ -33,7 +34,7 @@ fn random_case(rng: &mut Rng, ranks: u32, choices: &[Choice]) -> Case {
     let dtype = *rng.one_of(&DType::ALL);
     let op = *rng.one_of(&numbers::ops(dtype));
     let (blocks, per_rank) = random_blocks(rng, collective, ranks as usize);
-    let legal: Vec<&Choice> = choices
+    let legal: Vec<&ForcedChoice> = choices
         .iter()
         .filter(|choice| choice.collective == name)
         .filter(|choice| choice.requires.per_rank_sizes || !per_rank)
@@ -57,7 +58,7 @@ fn random_case(rng: &mut Rng, ranks: u32, choices: &[Choice]) -> Case {
 }
 
 /// The sizes, and whether they differ between ranks.
-fn random_blocks(rng: &mut Rng, collective: Collective, ranks: usize) -> (Blocks, bool) {
+fn random_blocks(rng: &mut Rng, collective: Collective, ranks: usize) -> (BlockCounts, bool) {
     let largest = *rng.one_of(&[1, 20, 20, 2000, 2000, 2000, 70_000]);
     let mut list = || {
         (0..ranks)
@@ -73,7 +74,7 @@ fn random_blocks(rng: &mut Rng, collective: Collective, ranks: usize) -> (Blocks
             | Collective::Barrier
     );
     if vector || second[0] % 3 > 0 {
-        return (Blocks::Equal(first[0]), false);
+        return (BlockCounts::Equal(first[0]), false);
     }
     match collective {
         Collective::AllToAll => {
@@ -81,14 +82,15 @@ fn random_blocks(rng: &mut Rng, collective: Collective, ranks: usize) -> (Blocks
                 let shifted = first.iter().map(|n| n * (from + 1) % (largest + 1));
                 shifted.collect()
             });
-            (Blocks::PerPair(pairs.collect()), true)
+            (BlockCounts::PerPair(pairs.collect()), true)
         }
-        _ => (Blocks::PerRank(first), true),
+        _ => (BlockCounts::PerRank(first), true),
     }
 }
 
-/// An operation as the latency path takes them, which most often has a root. Every other one names its algorithm.
-fn short_case(rng: &mut Rng, ranks: u32, choices: &[Choice]) -> Case {
+/// An operation as the latency path takes them, which most often has a root. Every other one names
+/// its algorithm.
+fn short_case(rng: &mut Rng, ranks: u32, choices: &[ForcedChoice]) -> Case {
     let root = rng.below(ranks as usize) as u32;
     // The same root again and again is what lets it run ahead.
     let root = if rng.below(4) > 0 { 0 } else { root };
@@ -104,13 +106,13 @@ fn short_case(rng: &mut Rng, ranks: u32, choices: &[Choice]) -> Case {
     let largest = *rng.one_of(&[1, 20, 500, 2000, 20_000]);
     let dtype = *rng.one_of(&[DType::F32, DType::F64, DType::U8]);
     let collective_name = collective.name();
-    let legal: Vec<&Choice> = (choices.iter())
+    let legal: Vec<&ForcedChoice> = (choices.iter())
         .filter(|choice| choice.collective == collective_name)
         .collect();
     Case {
         algorithm: (rng.below(2) == 0).then(|| rng.one_of(&legal).name.clone()),
         dtype,
-        blocks: Blocks::Equal(rng.below(largest + 1)),
+        blocks: BlockCounts::Equal(rng.below(largest + 1)),
         in_place: rng.below(2) == 0,
         symmetric: rng.below(3) == 0,
         seed: rng.next(),
@@ -127,7 +129,7 @@ fn random_cases(seed: u64, count: usize, ranks: u32, setup: &Setup) -> Vec<Case>
 }
 
 /// One rank's part in a list of operations. What it decides alone comes from `rng`.
-struct Player<'a> {
+struct RankScript<'a> {
     group: &'a Group,
     cases: &'a [Case],
     memory: Symmetric,
@@ -138,12 +140,12 @@ struct Player<'a> {
     outputs: Vec<Vec<u8>>,
 }
 
-impl<'a> Player<'a> {
+impl<'a> RankScript<'a> {
     /// Returns the outputs.
     fn play(group: &'a Group, cases: &'a [Case], rng: Rng) -> Vec<Vec<u8>> {
         let needed = cases.iter().map(|case| Arena::needed(case, group.size()));
         let part = needed.max().unwrap_or(0);
-        let mut player = Player {
+        let mut script = RankScript {
             group,
             cases,
             memory: group.symmetric((part * WINDOW) as u64).unwrap(),
@@ -153,15 +155,15 @@ impl<'a> Player<'a> {
             outputs: vec![Vec::new(); cases.len()],
         };
         for index in 0..cases.len() {
-            player.start(index);
+            script.start(index);
             if index % 16 == 7 {
-                player.exchange(index as u64);
+                script.exchange(index as u64);
             }
         }
-        while !player.flying.is_empty() {
-            player.end_any();
+        while !script.flying.is_empty() {
+            script.end_any();
         }
-        player.outputs
+        script.outputs
     }
 
     fn start(&mut self, index: usize) {
@@ -248,7 +250,7 @@ fn random_run(setup: &Setup, ranks: u32, count: usize) {
     named(&format!("{ranks} ranks, {setup:?}, seed {seed}"), || {
         let cases = random_cases(seed, count, ranks, setup);
         let outputs = Ranks::run(setup.clone(), ranks, |group| {
-            Player::play(group, &cases, Rng::new(seed + 1 + u64::from(group.rank())))
+            RankScript::play(group, &cases, Rng::new(seed + 1 + u64::from(group.rank())))
         });
         let outputs: Vec<&[Vec<u8>]> = outputs.iter().map(Vec::as_slice).collect();
         check_all(&cases, &outputs);
@@ -296,7 +298,7 @@ fn short_operations_one_after_the_other() {
                 .map(|_| short_case(&mut rng, ranks, &choices))
                 .collect();
             let outputs = Ranks::run(TransportChoice::Shm, ranks, |group| {
-                Player::play(group, &cases, Rng::new(seed + 1 + u64::from(group.rank())))
+                RankScript::play(group, &cases, Rng::new(seed + 1 + u64::from(group.rank())))
             });
             let outputs: Vec<&[Vec<u8>]> = outputs.iter().map(Vec::as_slice).collect();
             check_all(&cases, &outputs);
@@ -305,7 +307,7 @@ fn short_operations_one_after_the_other() {
 }
 
 /// One group of some ranks within a larger one, and what it does.
-struct Part {
+struct SubGroup {
     ranks: Vec<u32>,
     cases: Vec<Case>,
 }
@@ -313,9 +315,9 @@ struct Part {
 /// Every rank drives all groups that it is in at once, with a thread for each.
 fn groups_at_once(setup: &Setup, ranks: u32, parts: &[&[u32]]) {
     let seed = fresh_seed();
-    let parts: Vec<Part> = (0..)
+    let parts: Vec<SubGroup> = (0..)
         .zip(parts)
-        .map(|(i, members)| Part {
+        .map(|(i, members)| SubGroup {
             ranks: members.to_vec(),
             cases: random_cases(seed + i, 80, members.len() as u32, &setup.of_ranks(members)),
         })
@@ -344,7 +346,7 @@ fn groups_at_once(setup: &Setup, ranks: u32, parts: &[&[u32]]) {
     });
 }
 
-fn play_part(world: &Group, number: u64, part: &Part, seed: u64) -> Option<Vec<Vec<u8>>> {
+fn play_part(world: &Group, number: u64, part: &SubGroup, seed: u64) -> Option<Vec<Vec<u8>>> {
     let options = SplitOptions {
         timeout: Some(Duration::from_secs(60)),
         ..SplitOptions::default()
@@ -353,7 +355,7 @@ fn play_part(world: &Group, number: u64, part: &Part, seed: u64) -> Option<Vec<V
         .split(&part.ranks, &format!("part {number}"), options)
         .unwrap()?;
     let rng = Rng::new(seed ^ (number + 1) << 32 ^ u64::from(world.rank()));
-    Some(Player::play(&group, &part.cases, rng))
+    Some(RankScript::play(&group, &part.cases, rng))
 }
 
 #[test]

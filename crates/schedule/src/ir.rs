@@ -1,4 +1,4 @@
-//! The intermediate representation: what a schedule is made of.
+//! The intermediate representation of schedules: collectives, grids, buffers, slices and steps.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,7 +13,8 @@ pub type SignalId = u32;
 
 /// What the schedules of all ranks together achieve.
 ///
-/// Chunks are always numbered in the coordinates of the whole message, on every rank and in every buffer:
+/// Chunks are always numbered in the coordinates of the whole message, on every rank and in every
+/// buffer:
 ///
 /// | collective      | message              | `Input` of rank r | `Output` of rank r                     |
 /// |-----------------|----------------------|-------------------|----------------------------------------|
@@ -175,7 +176,8 @@ impl Fraction {
 
 /// How the message is divided into chunks. The same on every rank.
 ///
-/// Phases that divide the message differently (into 3 and into 5, say) share one grid that has all their cuts.
+/// Phases that divide the message differently (into 3 and into 5, say) share one grid that has all
+/// their cuts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Grid {
     /// This many equal chunks (at least 1).
@@ -203,20 +205,21 @@ pub enum Buffer {
     Input,
     /// The caller's destination memory.
     Output,
-    /// Temporary memory of one rank. Where the transport maps memory, peers may read it, and write it once its rank has begun the tile.
-    /// Chunk `base` lies at its start, the following chunks behind it.
+    /// Temporary memory of one rank. Where the transport maps memory, peers may read it, and write
+    /// it once its rank has begun the tile. Chunk `base` lies at its start, the following chunks
+    /// behind it.
     Scratch {
         /// Which of [`Schedule::scratch`].
         entry: u32,
         /// The chunk that lies at the start of the entry.
         base: u32,
     },
-    /// Temporary memory that one peer writes and only its own rank reads. Each ordered pair of ranks has its own.
-    /// Chunk `base` lies at its start, the following chunks behind it.
-    Landing {
+    /// Temporary memory that one peer writes and only its own rank reads. Each ordered pair of
+    /// ranks has its own. Chunk `base` lies at its start, the following chunks behind it.
+    Receive {
         /// The only rank that writes here.
         from: Rank,
-        /// Which of [`Schedule::landing`].
+        /// Which of [`Schedule::receive`].
         entry: u32,
         /// The chunk that lies at the start of the entry.
         base: u32,
@@ -254,9 +257,9 @@ pub struct Slice {
 
 /// Lets one of several ranks execute a step, so that a slow one is helped.
 ///
-/// The step stands in the program of every rank in `by`, with the same `id`. Per tile, exactly one of them executes
-/// it. The owner, `by[0]`, passes the step only when it has been executed, by whomever; the others pass
-/// it at once, having executed it or not.
+/// The step stands in the program of every rank in `by`, with the same `id`. Per tile, exactly one
+/// of them executes it. The owner, `by[0]`, passes the step only when it has been executed, by
+/// whomever; the others pass it at once, having executed it or not.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Claim {
     /// Tells the schedule's claimable steps apart.
@@ -278,15 +281,15 @@ pub enum Step {
         /// Who may execute it, where it is not this rank alone.
         claim: Option<Claim>,
     },
-    /// Combines the sources in the order given and writes the result to every destination in one pass.
-    /// A destination may also be a source.
+    /// Combines the sources in the order given and writes the result to every destination in one
+    /// pass. A destination may also be a source.
     Reduce {
         /// Where to.
         dsts: Vec<Slice>,
         /// What to combine, first to last.
         srcs: Vec<Slice>,
         /// Whether every contribution is now in: scale for the average, round.
-        last: bool,
+        is_final: bool,
         /// Who may execute it, where it is not this rank alone.
         claim: Option<Claim>,
     },
@@ -308,9 +311,10 @@ pub enum Step {
 
 /// What one rank does in one collective operation, whatever the size of the message.
 ///
-/// The executor cuts every chunk into the same number of tiles and runs the steps once per tile, several tiles at a time.
-/// Invariants (checked by the verifier, see its documentation for what they mean):
-/// - `collective`, `ranks`, `grid`, `scratch` and `landing` are the same on all ranks;
+/// The executor cuts every chunk into the same number of tiles and runs the steps once per tile,
+/// several tiles at a time. Invariants (checked by the verifier, see its documentation for what
+/// they mean):
+/// - `collective`, `ranks`, `grid`, `scratch` and `receive` are the same on all ranks;
 /// - a peer's `Input` and `Output` are touched only between its entry and its exit;
 /// - a peer's `Scratch` is no longer touched once that peer's tile has ended.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -326,7 +330,7 @@ pub struct Schedule {
     /// The widths, in chunks, of the entries of each rank's own temporary memory.
     pub scratch: Vec<u32>,
     /// The widths, in chunks, of the entries of the temporary memory of each ordered pair of ranks.
-    pub landing: Vec<u32>,
+    pub receive: Vec<u32>,
     /// The program.
     pub steps: Vec<Step>,
 }

@@ -1,8 +1,8 @@
 //! Schedules: collective operations as data.
 //!
 //! A schedule says what one rank does, as a list of four kinds of [`Step`] over chunks of symbolic
-//! size. It is built once per algorithm and group, and used for every message size. This crate holds
-//! the representation, the verifier that plays all ranks together, and the text form.
+//! size. It is built once per algorithm and group, and used for every message size. This crate
+//! holds the representation, the verifier that executes all ranks together, and the text form.
 #![forbid(unsafe_code)]
 
 mod ir;
@@ -17,6 +17,6 @@ pub use ir::{
 pub use text::{ParseError, parse, print};
 pub use tiles::{TileLimits, entry_bytes};
 pub use verify::{
-    Mapped, Place, Problem, Report, Share, Traffic, ValueProblem, VerifyError, VerifyOptions,
-    verify,
+    Mapped, Problem, Report, Share, StepLocation, Traffic, ValueProblem, VerifyError,
+    VerifyOptions, verify,
 };

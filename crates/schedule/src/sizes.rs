@@ -1,4 +1,4 @@
-//! What follows from the definitions of encodings and grids.
+//! Names and sizes of encodings, and the bounds of chunks in a grid.
 
 use std::ops::Range;
 
@@ -48,8 +48,8 @@ impl Encoding {
 }
 
 impl Grid {
-    /// The elements of a chunk in a message of `elements` elements.
-    /// `None` where the sizes are known only when the operation is called, or there is no such chunk.
+    /// The elements of a chunk in a message of `elements` elements. `None` where the sizes are
+    /// known only when the operation is called, or there is no such chunk.
     pub fn bounds(&self, chunk: u32, elements: u64) -> Option<Range<u64>> {
         match self {
             Grid::Equal(chunks) if chunk < *chunks => {

@@ -1,4 +1,4 @@
-//! How a message is cut into tiles: a pure function of what all ranks know alike.
+//! Division of a message into tiles: a pure function of values that are equal on all ranks.
 
 use crate::ir::Schedule;
 
@@ -14,7 +14,7 @@ const WIDEST_ELEMENT: u64 = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TileLimits {
     /// Bytes of temporary memory that each ordered pair of ranks has per tile under way.
-    pub landing_bytes: u64,
+    pub receive_bytes: u64,
     /// Bytes of temporary memory that each rank has per tile under way.
     pub scratch_bytes: u64,
     /// The most of one chunk that a tile takes, in bytes, so that urgent operations get their turn.
@@ -26,8 +26,9 @@ impl TileLimits {
     pub fn of_group(ranks: u32) -> Self {
         let share = (2 << 20) / u64::from(ranks.next_power_of_two());
         TileLimits {
-            landing_bytes: share.clamp(16 << 10, 256 << 10),
-            // Two tiles stay in a core's second-level cache, and are long enough for what many ranks say to each other.
+            receive_bytes: share.clamp(16 << 10, 256 << 10),
+            // Two tiles stay in a core's second-level cache, and are long enough for what many
+            // ranks say to each other.
             scratch_bytes: (u64::from(ranks) * (64 << 10)).clamp(256 << 10, 1 << 20),
             chunk_bytes: 4 << 20,
         }
@@ -54,7 +55,7 @@ impl TileLimits {
         };
         let enough = |tiles: u64| {
             let largest = largest_chunk.div_ceil(tiles);
-            fits(&schedule.landing, self.landing_bytes, largest)
+            fits(&schedule.receive, self.receive_bytes, largest)
                 && fits(&schedule.scratch, self.scratch_bytes, largest)
                 && largest * element_bytes <= self.chunk_bytes.max(element_bytes)
         };
@@ -78,7 +79,8 @@ impl TileLimits {
     }
 }
 
-/// The bytes that a temporary entry of `width` chunks takes, each of at most `largest` elements in a tile.
+/// The bytes that a temporary entry of `width` chunks takes, each of at most `largest` elements in
+/// a tile.
 pub fn entry_bytes(width: u32, largest: u64, element_bytes: u64) -> u64 {
     let widest = element_bytes.max(WIDEST_ENCODING);
     (u64::from(width) * largest * widest).next_multiple_of(ENTRY_ALIGNMENT)
@@ -89,14 +91,14 @@ mod tests {
     use super::*;
     use crate::ir::{Collective, Grid};
 
-    fn schedule(landing: Vec<u32>) -> Schedule {
+    fn schedule(receive: Vec<u32>) -> Schedule {
         Schedule {
             collective: Collective::AllReduce,
             ranks: 4,
             rank: 0,
             grid: Grid::Equal(4),
             scratch: vec![],
-            landing,
+            receive,
             steps: vec![],
         }
     }
@@ -104,13 +106,13 @@ mod tests {
     #[test]
     fn as_few_tiles_as_fit() {
         let limits = TileLimits::of_group(4);
-        assert_eq!(limits.landing_bytes, 256 << 10);
+        assert_eq!(limits.receive_bytes, 256 << 10);
         let schedule = schedule(vec![1, 1]);
         for largest in [1, 1000, 32 << 10, (32 << 10) + 1, 1_000_003] {
             let tiles = limits.tiles(&schedule, largest, 4).unwrap();
             let taken = |tiles: u64| 2 * entry_bytes(1, largest.div_ceil(tiles), 4);
-            assert!(taken(tiles) <= limits.landing_bytes);
-            assert!(tiles == 1 || taken(tiles - 1) > limits.landing_bytes);
+            assert!(taken(tiles) <= limits.receive_bytes);
+            assert!(tiles == 1 || taken(tiles - 1) > limits.receive_bytes);
         }
     }
 

@@ -1,5 +1,6 @@
-//! Changes right schedules at random. The verifier must object whenever a run with the interpreter shows that the outcome differs,
-//! whether it plays one tile or all that reuse slots.
+//! Mutation tests of the verifier: random changes of right schedules, with an error required
+//! whenever an interpreted run shows a different outcome, for one tile and for all tiles that reuse
+//! slots.
 
 mod family;
 mod interpreter;
@@ -108,7 +109,8 @@ impl Tally {
         }
     }
 
-    /// The test means something only when both happen often, and the interpreter sees most of what is wrong.
+    /// The test means something only when both happen often, and the interpreter sees most of what
+    /// is wrong.
     fn check(&self) {
         println!("{self:?}");
         assert!(self.accepted > 100, "{self:?}");

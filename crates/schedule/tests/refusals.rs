@@ -1,28 +1,30 @@
-//! What the verifier says about schedules that are wrong in one way each.
+//! Tests of the verifier's errors for schedules that are wrong in one respect each.
 
 use weft_schedule::{Mapped, VerifyOptions, parse, verify};
 
 /// Two ranks exchange their vectors and reduce them.
 const EXCHANGE: &str = "\
+format 2
 collective all-reduce
 ranks 2
 grid equal 1
-landing 1
+receive 1
 
 rank 0
-  copy 1.landing(0:0)[0] <- output[0]
+  copy 1.receive(0:0)[0] <- output[0]
   signal 1 #0
   wait 1 #0
-  reduce output[0] <- output[0] + landing(1:0)[0] last
+  reduce output[0] <- output[0] + receive(1:0)[0] final
 rank 1
-  copy 0.landing(1:0)[0] <- output[0]
+  copy 0.receive(1:0)[0] <- output[0]
   signal 0 #0
   wait 0 #0
-  reduce output[0] <- landing(0:0)[0] + output[0] last
+  reduce output[0] <- receive(0:0)[0] + output[0] final
 ";
 
 /// Two ranks reduce a slice each, in both vectors.
 const SLICES: &str = "\
+format 2
 collective all-reduce
 ranks 2
 grid equal 2
@@ -30,39 +32,41 @@ grid equal 2
 rank 0
   signal 1 #0
   wait 1 #0
-  reduce output[0], 1.output[0] <- output[0] + 1.output[0] last claim 0 by 0, 1
+  reduce output[0], 1.output[0] <- output[0] + 1.output[0] final claim 0 by 0, 1
   signal 1 #1
   wait 1 #1
 rank 1
   signal 0 #0
   wait 0 #0
-  reduce 0.output[0], output[0] <- 0.output[0] + output[0] last
-  reduce 0.output[1], output[1] <- 0.output[1] + output[1] last
+  reduce 0.output[0], output[0] <- 0.output[0] + output[0] final
+  reduce 0.output[1], output[1] <- 0.output[1] + output[1] final
   signal 0 #1
   wait 0 #1
 ";
 
 /// Three ranks; what rank 0 puts at rank 2 is announced by rank 1.
 const THROUGH_A_THIRD: &str = "\
+format 2
 collective broadcast from 0
 ranks 3
 grid equal 1
-landing 1
+receive 1
 
 rank 0
-  copy 1.landing(0:0)[0], 2.landing(0:0)[0] <- output[0]
+  copy 1.receive(0:0)[0], 2.receive(0:0)[0] <- output[0]
   signal 1 #0
 rank 1
   wait 0 #0
-  copy output[0] <- landing(0:0)[0]
+  copy output[0] <- receive(0:0)[0]
   signal 2 #0
 rank 2
   wait 1 #0
-  copy output[0] <- landing(0:0)[0]
+  copy output[0] <- receive(0:0)[0]
 ";
 
 /// Rank 0 reads what rank 1 has staged.
 const STAGED: &str = "\
+format 2
 collective broadcast from 1
 ranks 2
 grid equal 2
@@ -78,8 +82,10 @@ rank 1
   wait 0 #0
 ";
 
-/// Rank 1 stages only when rank 0 is ready, but ends its tile without knowing whether rank 0 has read.
+/// Rank 1 stages only when rank 0 is ready, but ends its tile without knowing whether rank 0 has
+/// read.
 const READY_BEFORE: &str = "\
+format 2
 collective broadcast from 1
 ranks 2
 grid equal 2
@@ -97,6 +103,7 @@ rank 1
 
 /// Both ranks write the same chunk, and nothing orders the two.
 const WRITTEN_BY_BOTH: &str = "\
+format 2
 collective broadcast from 1
 ranks 2
 grid equal 1
@@ -116,6 +123,7 @@ rank 1
 ";
 
 const BARRIER: &str = "\
+format 2
 collective barrier
 ranks 2
 grid equal 1
@@ -164,13 +172,13 @@ fn headers() {
     said += &none(&[("grid equal 1", "grid equal 0")]);
     said += &none(&[("grid equal 1", "grid cuts 0/1 1/2 1/3 1/1")]);
     said += &none(&[("grid equal 1", "grid blocks 3")]);
-    said += &none(&[("landing 1", "landing 2")]);
+    said += &none(&[("receive 1", "receive 2")]);
     said += &none(&[("rank 1", "rank 0")]);
     said += &none(&[("all-reduce", "broadcast from 2")]);
     said += &none(&[("all-reduce", "all-gather")]);
     said += &none(&[(
         "rank 1\n",
-        "collective all-reduce\nranks 2\ngrid equal 2\nlanding 1\nrank 1\n",
+        "format 2\ncollective all-reduce\nranks 2\ngrid equal 2\nreceive 1\nrank 1\n",
     )]);
     insta::assert_snapshot!(said);
 }
@@ -179,26 +187,26 @@ fn headers() {
 fn access() {
     let none = |changes: &[(&str, &str)]| refusal(EXCHANGE, Mapped::None, changes);
     let mut said = none(&[(
-        "1.landing(0:0)[0] <- output[0]",
-        "1.landing(0:0)[0] <- output[1]",
+        "1.receive(0:0)[0] <- output[0]",
+        "1.receive(0:0)[0] <- output[1]",
     )]);
-    said += &none(&[("1.landing(0:0)[0] <-", "1.landing(0:1)[0] <-")]);
-    said += &none(&[("1.landing(0:0)[0] <-", "1.landing(0:0@1)[0] <-")]);
-    said += &none(&[("1.landing(0:0)[0] <-", "1.landing(1:0)[0] <-")]);
-    said += &none(&[("1.landing(0:0)[0] <-", "landing(1:0)[0] <-")]);
-    said += &none(&[("1.landing(0:0)[0] <-", "1.output[0] <-")]);
-    said += &none(&[("1.landing(0:0)[0] <-", "2.landing(0:0)[0] <-")]);
-    said += &none(&[("copy 1.landing(0:0)[0] <-", "reduce 1.landing(0:0)[0] <-")]);
+    said += &none(&[("1.receive(0:0)[0] <-", "1.receive(0:1)[0] <-")]);
+    said += &none(&[("1.receive(0:0)[0] <-", "1.receive(0:0@1)[0] <-")]);
+    said += &none(&[("1.receive(0:0)[0] <-", "1.receive(1:0)[0] <-")]);
+    said += &none(&[("1.receive(0:0)[0] <-", "receive(1:0)[0] <-")]);
+    said += &none(&[("1.receive(0:0)[0] <-", "1.output[0] <-")]);
+    said += &none(&[("1.receive(0:0)[0] <-", "2.receive(0:0)[0] <-")]);
+    said += &none(&[("copy 1.receive(0:0)[0] <-", "reduce 1.receive(0:0)[0] <-")]);
     said += &none(&[(
-        "output[0] + landing(1:0)[0]",
-        "1.output[0] + landing(1:0)[0]",
+        "output[0] + receive(1:0)[0]",
+        "1.output[0] + receive(1:0)[0]",
     )]);
-    said += &none(&[("output[0] + landing(1:0)[0]", "input[0] + landing(1:0)[0]")]);
+    said += &none(&[("output[0] + receive(1:0)[0]", "input[0] + receive(1:0)[0]")]);
     said += &none(&[(
-        "output[0] + landing(1:0)[0]",
-        "output[0]:f32 + landing(1:0)[0]",
+        "output[0] + receive(1:0)[0]",
+        "output[0]:f32 + receive(1:0)[0]",
     )]);
-    said += &none(&[("copy 1.landing(0:0)[0] <-", "copy output[0] <-")]);
+    said += &none(&[("copy 1.receive(0:0)[0] <-", "copy output[0] <-")]);
     said += &none(&[("<- output[0]\n", "<- output[0] claim 0 by 0, 1\n")]);
     said += &refusal(STAGED, Mapped::None, &[]);
     said += &refusal(
@@ -245,8 +253,8 @@ fn order() {
         EXCHANGE,
         Mapped::Scratch,
         &[(
-            "  wait 1 #0\n  reduce output[0] <- output[0] + landing(1:0)[0] last\n",
-            "  reduce output[0] <- output[0] + landing(1:0)[0] last\n  wait 1 #0\n",
+            "  wait 1 #0\n  reduce output[0] <- output[0] + receive(1:0)[0] final\n",
+            "  reduce output[0] <- output[0] + receive(1:0)[0] final\n  wait 1 #0\n",
         )],
     );
     said += &refusal(THROUGH_A_THIRD, Mapped::None, &[]);
@@ -313,10 +321,10 @@ fn reuse_of_slots() {
         STAGED,
         &mapped,
         &[
-            ("scratch 2\n", "scratch 2\nlanding 1\n"),
+            ("scratch 2\n", "scratch 2\nreceive 1\n"),
             (
                 "  signal 1 #0\n",
-                "  signal 1 #0\n  copy 1.landing(0:0)[1] <- output[1]\n",
+                "  signal 1 #0\n  copy 1.receive(0:0)[1] <- output[1]\n",
             ),
         ],
     );
@@ -334,22 +342,22 @@ fn reuse_of_slots() {
 #[test]
 fn results() {
     let none = |changes: &[(&str, &str)]| refusal(EXCHANGE, Mapped::None, changes);
-    let mut said = none(&[("output[0] + landing(1:0)[0]", "output[0] + output[0]")]);
-    said += &none(&[("landing(1:0)[0] last", "landing(1:0)[0]")]);
-    said += &none(&[("output[0] + landing(1:0)[0]", "landing(1:0)[0]")]);
-    said += &none(&[("output[0] + landing(1:0)[0] last", "landing(1:0)[0]")]);
-    said += &none(&[("output[0] + landing(1:0)[0]", "landing(1:0)[0] + output[0]")]);
+    let mut said = none(&[("output[0] + receive(1:0)[0]", "output[0] + output[0]")]);
+    said += &none(&[("receive(1:0)[0] final", "receive(1:0)[0]")]);
+    said += &none(&[("output[0] + receive(1:0)[0]", "receive(1:0)[0]")]);
+    said += &none(&[("output[0] + receive(1:0)[0] final", "receive(1:0)[0]")]);
+    said += &none(&[("output[0] + receive(1:0)[0]", "receive(1:0)[0] + output[0]")]);
     said += &none(&[(
-        "landing(1:0)[0] last\n",
-        "landing(1:0)[0] last\n  reduce output[0] <- output[0] last\n",
+        "receive(1:0)[0] final\n",
+        "receive(1:0)[0] final\n  reduce output[0] <- output[0] final\n",
     )]);
     said += &none(&[
         (
-            "  reduce output[0] <- output[0] + landing(1:0)[0] last\n",
+            "  reduce output[0] <- output[0] + receive(1:0)[0] final\n",
             "",
         ),
         (
-            "  reduce output[0] <- landing(0:0)[0] + output[0] last\n",
+            "  reduce output[0] <- receive(0:0)[0] + output[0] final\n",
             "",
         ),
     ]);
@@ -362,13 +370,13 @@ fn results() {
         )],
     );
     said += &refusal(
-        "collective all-gather\nranks 2\ngrid equal 2\n\
+        "format 2\ncollective all-gather\nranks 2\ngrid equal 2\n\
          rank 0\n  copy output[0] <- input[0]\n  copy output[1] <- input[0]\nrank 1\n",
         Mapped::None,
         &[("output[1] <- input[0]", "output[1] <- input[1]")],
     );
     said += &refusal(
-        "collective all-to-all\nranks 2\ngrid blocks 2\nrank 0\n  copy output[0..2] <- input[0..2]\nrank 1\n",
+        "format 2\ncollective all-to-all\nranks 2\ngrid blocks 2\nrank 0\n  copy output[0..2] <- input[0..2]\nrank 1\n",
         Mapped::None,
         &[],
     );
@@ -378,10 +386,10 @@ fn results() {
 #[test]
 fn claims() {
     let slices = |changes: &[(&str, &str)]| refusal(SLICES, Mapped::All, changes);
-    let second = "reduce 0.output[0], output[0] <- 0.output[0] + output[0] last";
-    let claimed = "reduce 0.output[0], output[0] <- 0.output[0] + output[0] last claim 0 by 0, 1";
-    let reversed = "reduce output[0], 0.output[0] <- 0.output[0] + output[0] last claim 0 by 0, 1";
-    let without = "  reduce 0.output[0], output[0] <- 0.output[0] + output[0] last\n";
+    let second = "reduce 0.output[0], output[0] <- 0.output[0] + output[0] final";
+    let claimed = "reduce 0.output[0], output[0] <- 0.output[0] + output[0] final claim 0 by 0, 1";
+    let reversed = "reduce output[0], 0.output[0] <- 0.output[0] + output[0] final claim 0 by 0, 1";
+    let without = "  reduce 0.output[0], output[0] <- 0.output[0] + output[0] final\n";
     let mut said = slices(&[]);
     said += &slices(&[(second, reversed)]);
     said += &slices(&[(second, &format!("{claimed}\n  {claimed}"))]);
@@ -392,8 +400,8 @@ fn claims() {
     said += &slices(&[
         (second, claimed),
         (
-            "  wait 0 #0\n  reduce 0.output[0], output[0] <- 0.output[0] + output[0] last claim 0 by 0, 1\n",
-            "  reduce 0.output[0], output[0] <- 0.output[0] + output[0] last claim 0 by 0, 1\n  wait 0 #0\n",
+            "  wait 0 #0\n  reduce 0.output[0], output[0] <- 0.output[0] + output[0] final claim 0 by 0, 1\n",
+            "  reduce 0.output[0], output[0] <- 0.output[0] + output[0] final claim 0 by 0, 1\n  wait 0 #0\n",
         ),
     ]);
     insta::assert_snapshot!(said);

@@ -1,4 +1,4 @@
-//! The text form: what it looks like, that it is read back as it was, and that no text makes the parser panic.
+//! Tests of the text form: appearance, round trip, and a parser that never panics.
 
 mod samples;
 
@@ -36,19 +36,22 @@ fn one_schedule_is_read_back() {
 
 #[test]
 fn messages() {
-    let header = "collective barrier\nranks 2\ngrid equal 1\nrank 0\n";
+    let header = "format 2\ncollective barrier\nranks 2\ngrid equal 1\nrank 0\n";
     let texts = [
         "",
         "ranks 2",
-        "collective all-reduce from 1",
-        "collective reduce 1",
-        "collective sum",
-        "collective barrier",
-        "collective barrier\nranks two",
-        "collective barrier\nranks 99999999999",
-        "collective barrier\nranks 2\ngrid square 3",
-        "collective barrier\nranks 2\ngrid cuts",
-        "collective barrier\nranks 2\ngrid cuts 0/1 1",
+        "format 2\ncollective all-reduce from 1",
+        "format 2\ncollective reduce 1",
+        "format 2\ncollective sum",
+        "collective barrier\nranks 1\ngrid equal 1\nrank 0\n",
+        "format 3\ncollective barrier",
+        "format two",
+        "format 2\ncollective barrier",
+        "format 2\ncollective barrier\nranks two",
+        "format 2\ncollective barrier\nranks 99999999999",
+        "format 2\ncollective barrier\nranks 2\ngrid square 3",
+        "format 2\ncollective barrier\nranks 2\ngrid cuts",
+        "format 2\ncollective barrier\nranks 2\ngrid cuts 0/1 1",
         &format!("{header}  signal 1"),
         &format!("{header}  signal 1 # 0"),
         &format!("{header}  send 1 #0"),
@@ -57,8 +60,8 @@ fn messages() {
         &format!("{header}  copy output[4294967295] <- input[0]"),
         &format!("{header}  copy output[0]:f31 <- input[0]"),
         &format!("{header}  copy scratch[0] <- input[0]"),
-        &format!("{header}  copy landing(0)[0] <- input[0]"),
-        &format!("{header}  reduce output[0] <- input[0] final"),
+        &format!("{header}  copy receive(0)[0] <- input[0]"),
+        &format!("{header}  reduce output[0] <- input[0] last"),
         &format!("{header}  copy output[0] <- input[0] claim 0 of 1"),
         &format!("{header}  wait 0 #0 \u{e9}\u{1}"),
     ];
@@ -78,7 +81,7 @@ fn said(text: &str) -> String {
 
 #[test]
 fn comments_and_blank_lines() {
-    let text = "# a barrier\n\ncollective barrier # nothing moves\n ranks 1\n\tgrid equal 1\n#\n\nrank 0 #last";
+    let text = "# a barrier\n\nformat 2\ncollective barrier # nothing moves\n ranks 1\n\tgrid equal 1\n#\n\nrank 0 #last";
     assert_eq!(parse(text), Ok(samples::barrier(1)));
 }
 
@@ -88,7 +91,7 @@ prop_compose! {
             0 => Buffer::Input,
             1 => Buffer::Output,
             2 => Buffer::Scratch { entry, base },
-            _ => Buffer::Landing { from, entry, base },
+            _ => Buffer::Receive { from, entry, base },
         }
     }
 }
@@ -123,10 +126,10 @@ fn step() -> impl Strategy<Value = Step> {
             claim
         }),
         (slices(), slices(), any::<bool>(), prop::option::of(claim())).prop_map(
-            |(dsts, srcs, last, claim)| Step::Reduce {
+            |(dsts, srcs, is_final, claim)| Step::Reduce {
                 dsts,
                 srcs,
-                last,
+                is_final,
                 claim
             }
         ),
@@ -168,10 +171,10 @@ prop_compose! {
         rank in 0..3_u32,
         grid in grid(),
         scratch: Vec<u32>,
-        landing: Vec<u32>,
+        receive: Vec<u32>,
         steps in prop::collection::vec(step(), 0..6),
     ) -> Schedule {
-        Schedule { collective, ranks, rank, grid, scratch, landing, steps }
+        Schedule { collective, ranks, rank, grid, scratch, receive, steps }
     }
 }
 
@@ -188,7 +191,7 @@ fn soup() -> impl Strategy<Value = String> {
         "cuts",
         "1/2",
         "scratch",
-        "landing",
+        "receive",
         "rank",
         "copy",
         "output",
@@ -211,7 +214,7 @@ fn soup() -> impl Strategy<Value = String> {
         "99999999999",
         "claim",
         "by",
-        "last",
+        "final",
         "signal",
         "wait",
         "f32",

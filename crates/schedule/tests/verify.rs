@@ -1,4 +1,4 @@
-//! The verifier on right schedules: it accepts them, and knows what they cost and compute.
+//! Tests of the verifier on correct schedules: acceptance, costs, and results.
 
 mod samples;
 
@@ -63,7 +63,7 @@ fn one_rank_may_do_nothing() {
         Collective::Barrier,
     ];
     for collective in collectives {
-        let alone = samples::Program::new(collective, 1, 0, Grid::Equal(1)).schedule;
+        let alone = samples::SampleProgram::new(collective, 1, 0, Grid::Equal(1)).schedule;
         let report = report(&[alone], Mapped::None);
         assert_eq!((report.latency_steps, report.trees), (0, vec![]));
     }
@@ -137,7 +137,7 @@ fn shares_of_uneven_cuts_are_exact() {
     let mut schedules = samples::broadcast(2, 0);
     for schedule in &mut schedules {
         schedule.grid = grid.clone();
-        schedule.landing = vec![3];
+        schedule.receive = vec![3];
         schedule.steps.iter_mut().for_each(take_last_two_chunks);
     }
     // The first chunk is not sent, so the verifier must miss it at rank 1.

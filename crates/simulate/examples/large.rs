@@ -1,17 +1,21 @@
-//! Plays large groups, each in a process of its own, and tells time and memory: `make simulate-large`.
+//! Time and memory of simulations of large groups, each in a process of its own:
+//! `make simulate-large`.
 //!
-//! Every algorithm of every collective on 10,000 ranks, and every composed choice on 100,000. That a play takes longer than it should is
-//! told, and is no failure: it depends on the machine.
+//! Every algorithm of every collective on 10,000 ranks, and every composed choice on 100,000. That
+//! a simulation takes longer than it should is told, and is no failure: it depends on the machine.
 //!
-//! Arguments, to play one of them only: ranks, hosts, collective, algorithm, tiles.
+//! Arguments, to simulate one of them only: ranks, hosts, collective, algorithm, tiles.
 use std::error::Error;
 use std::process::Command;
 
 use weft_algorithms::{
-    Memory, Parts, Reach, Request, Selection, Sizes, Topology, family, registry, select,
+    MemoryClass, Parts, Reach, ScheduleRequest, Selection, Sizes, Topology, family, registry,
+    select,
 };
 use weft_schedule::Collective;
-use weft_simulate::{Host, Job, Link, Machine, PlayOptions, Source, closed_form, play};
+use weft_simulate::{
+    Host, Job, Machine, NetworkLink, ProgramSource, SimulationOptions, closed_form, simulate,
+};
 
 /// The size of every message, in bytes.
 const BYTES: u64 = 256 << 20;
@@ -21,7 +25,7 @@ const MIB_MAX: u64 = 8 << 10;
 /// As `weft simulate` has it unless told otherwise.
 const WORK_MAX: u64 = 50_000_000;
 
-const HEAD: &str = "| what | ranks | hosts | tiles | ms | closed form, ms | played | steps | occurrences | s | MiB |";
+const HEAD: &str = "| what | ranks | hosts | tiles | ms | closed form, ms | simulated | steps | occurrences | s | MiB |";
 
 /// Flat algorithms: ranks, and hosts unless they need one host.
 const FLAT: (u32, u32) = (10_000, 10_000);
@@ -30,9 +34,10 @@ const COMPOSED: (u32, u32) = (100_000, 12_500);
 const TILES: u64 = 16;
 
 /// Ranks, hosts, collective, algorithm, tiles.
-type Case = (u32, u32, &'static str, String, u64);
+type LargeCase = (u32, u32, &'static str, String, u64);
 
-/// What else there is to see: numbers of parts, several ranks a host, symmetry of another kind, more tiles.
+/// What else there is to see: numbers of parts, several ranks a host, symmetry of another kind,
+/// more tiles.
 #[rustfmt::skip]
 const MORE: &[(u32, u32, &str, &str, u64)] = &[
     (10_000, 10_000, "all-reduce", "torus(100)", 16),
@@ -46,7 +51,7 @@ const MORE: &[(u32, u32, &str, &str, u64)] = &[
     (16_384, 2_048, "all-reduce", "multi-rail(slice-reduce, halving-doubling)", 16),
 ];
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<LargeCase> {
     let flat = registry().filter(|a| matches!(a.requires.parts, Parts::None));
     let flat = flat.map(|algorithm| {
         let (ranks, hosts) = FLAT;
@@ -94,7 +99,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Plays one case and prints its row.
+/// Simulates one case and prints its row.
 fn one(
     ranks: u32,
     hosts: u32,
@@ -106,21 +111,26 @@ fn one(
     let name = format!("{collective} {}", selection.name());
     let collective = Collective::named(collective, 0)
         .ok_or_else(|| format!("{collective} is none of the cases"))?;
-    let machine = Machine::even(ranks, hosts, Host::default(), Link::default())?;
+    let machine = Machine::even(ranks, hosts, Host::default(), NetworkLink::default())?;
     let topology = machine.topology();
     let chunks = chunks(&selection, collective, &topology);
     let job = Job {
         limits: None,
         topology: Some(&topology),
         tile_bytes: Some(BYTES.div_ceil(4 * chunks * tiles) * 4),
-        ..Job::new(Source::Selection(&selection), collective, BYTES, ranks)
+        ..Job::new(
+            ProgramSource::Selection(&selection),
+            collective,
+            BYTES,
+            ranks,
+        )
     };
     let before = processor_s()?;
-    let options = PlayOptions {
+    let options = SimulationOptions {
         work_max: Some(WORK_MAX),
-        ..PlayOptions::default()
+        ..SimulationOptions::default()
     };
-    let played = play(&machine, &job, &options);
+    let simulated = simulate(&machine, &job, &options);
     let taken_s = processor_s()? - before;
     let peak_mib = peak_mib()?;
     let over = match taken_s > SECONDS_MAX || peak_mib > MIB_MAX {
@@ -128,15 +138,15 @@ fn one(
         false => "",
     };
     let cost = format!("{taken_s:.1}{over} | {peak_mib}");
-    match played {
-        Ok(played) => println!(
+    match simulated {
+        Ok(simulated) => println!(
             "| {name} | {ranks} | {hosts} | {} | {:.3} | {:.3} | {} | {} | {} | {cost} |",
-            played.tiles,
-            played.seconds * 1e3,
+            simulated.tiles,
+            simulated.seconds * 1e3,
             closed_form(&machine, &job)? * 1e3,
-            played.mode,
-            played.work,
-            played.occurrences,
+            simulated.mode,
+            simulated.work,
+            simulated.events,
         ),
         Err(refusal) => {
             println!(
@@ -148,11 +158,11 @@ fn one(
 }
 
 fn chunks(selection: &Selection, collective: Collective, topology: &Topology) -> u64 {
-    let request = Request {
+    let request = ScheduleRequest {
         collective,
         ranks: topology.ranks(),
         rank: 0,
-        memory: Memory::Ordinary,
+        memory: MemoryClass::Ordinary,
         sizes: Sizes::Equal,
         topology,
         parts: &[],

@@ -1,16 +1,17 @@
-//! What threads do.
+//! Actions of the simulated threads.
 
-use crate::agenda::Occurrence;
-use crate::play::Play;
-use crate::program::{Action, Instruction, NO_SIGNAL};
-use crate::thread::{Doing, Message, Note, Phase, Tile, flag_value};
+use crate::event_queue::Event;
+use crate::program::{Action, NO_SIGNAL, SimulatedInstruction};
+use crate::simulation::Simulation;
+use crate::thread::{Doing, Note, SimulatedMessage, SimulatedTile, ThreadPhase, flag_value};
 use crate::trace::What;
 
-/// Puts of up to so many bytes are copied and go out at the end of the thread's pass, as in the TCP transport.
+/// Puts of up to so many bytes are copied and go out at the end of the thread's pass, as in the TCP
+/// transport.
 const COPIED_BYTES_MAX: f64 = 2048.0;
 
 /// What becomes of an instruction.
-enum Outcome {
+enum InstructionOutcome {
     /// It is done.
     Done,
     /// It takes the thread's time.
@@ -19,7 +20,7 @@ enum Outcome {
     Blocked,
 }
 
-impl Play<'_> {
+impl Simulation<'_> {
     /// Takes a thread as far as it goes without time passing.
     pub(crate) fn advance(&mut self, rank: u32) {
         let thread = &mut self.threads[rank as usize];
@@ -27,16 +28,16 @@ impl Play<'_> {
         if thread.doing != Doing::Nothing {
             return;
         }
-        if thread.phase == Phase::Asleep {
-            thread.phase = Phase::Receive;
+        if thread.phase == ThreadPhase::Asleep {
+            thread.phase = ThreadPhase::Receive;
             thread.progressed = false;
         }
         loop {
             let busy = match self.threads[rank as usize].phase {
-                Phase::Asleep => return,
-                Phase::Receive => self.receive(rank),
-                Phase::Tile(position) => self.tile(rank, position),
-                Phase::Flush => self.flush(rank),
+                ThreadPhase::Asleep => return,
+                ThreadPhase::Receive => self.receive(rank),
+                ThreadPhase::Tile(position) => self.tile(rank, position),
+                ThreadPhase::Flush => self.flush(rank),
             };
             if busy {
                 return;
@@ -49,7 +50,7 @@ impl Play<'_> {
         let thread = &mut self.threads[rank as usize];
         if let Some(message) = thread.inbox.pop_front() {
             thread.progressed = true;
-            let Message {
+            let SimulatedMessage {
                 pair, bytes, rides, ..
             } = self.messages[message as usize];
             let link = self.network.link(self.is_loopback(pair));
@@ -59,14 +60,14 @@ impl Play<'_> {
             return true;
         }
         self.start_tiles(rank);
-        self.threads[rank as usize].phase = Phase::Tile(0);
+        self.threads[rank as usize].phase = ThreadPhase::Tile(0);
         false
     }
 
     fn start_tiles(&mut self, rank: u32) {
         let thread = &mut self.threads[rank as usize];
         while thread.tiles.len() < self.tiles_in_flight && thread.next < self.tiles {
-            let targets = &thread.program.landing_targets;
+            let targets = &thread.program.receive_targets;
             // The tile that used the slot before must have ended there.
             let needed = (thread.next + 1).saturating_sub(self.slots);
             while let Some(target) = targets.get(thread.admitted)
@@ -78,7 +79,7 @@ impl Play<'_> {
                 return;
             }
             thread.admitted = 0;
-            thread.tiles.push_back(Tile {
+            thread.tiles.push_back(SimulatedTile {
                 index: thread.next,
                 next: 0,
                 waiting: None,
@@ -96,24 +97,31 @@ impl Play<'_> {
             return false;
         };
         let Some(&instruction) = thread.program.instructions.get(tile.next as usize) else {
-            thread.phase = Phase::Tile(position + 1);
+            thread.phase = ThreadPhase::Tile(position + 1);
             return false;
         };
         match self.execute(rank, position, instruction) {
-            Outcome::Busy => return true,
-            Outcome::Done => self.pass_instruction(rank),
-            Outcome::Blocked => self.threads[rank as usize].phase = Phase::Tile(position + 1),
+            InstructionOutcome::Busy => return true,
+            InstructionOutcome::Done => self.pass_instruction(rank),
+            InstructionOutcome::Blocked => {
+                self.threads[rank as usize].phase = ThreadPhase::Tile(position + 1)
+            }
         }
         false
     }
 
-    fn execute(&mut self, rank: u32, position: u32, instruction: Instruction) -> Outcome {
+    fn execute(
+        &mut self,
+        rank: u32,
+        position: u32,
+        instruction: SimulatedInstruction,
+    ) -> InstructionOutcome {
         let thread = &mut self.threads[rank as usize];
         let step_s = self.machine.host.step_s;
         match instruction.action {
             Action::Work { seconds, traffic } => {
                 self.work(rank, Doing::Instruction, seconds, traffic);
-                Outcome::Busy
+                InstructionOutcome::Busy
             }
             Action::Wait { from, id } => {
                 let tile = &mut thread.tiles[position as usize];
@@ -125,16 +133,16 @@ impl Play<'_> {
                     if let Some(start) = since {
                         self.trace_wait(rank, pair, instruction.step, start, tile);
                     }
-                    return Outcome::Done;
+                    return InstructionOutcome::Done;
                 }
                 if self.trace.is_some() && tile.waiting.is_none() {
                     tile.waiting = Some(self.now);
                 }
-                Outcome::Blocked
+                InstructionOutcome::Blocked
             }
             Action::Signal { .. } => {
                 self.work(rank, Doing::Instruction, step_s, 0.0);
-                Outcome::Busy
+                InstructionOutcome::Busy
             }
             Action::Put { to, bytes, .. } => {
                 let pair = thread.pairs + to;
@@ -143,12 +151,12 @@ impl Play<'_> {
                     let link = self.network.link(self.is_loopback(pair));
                     let held = self.pairs[pair as usize].held;
                     if held > 0.0 && held + bytes > link.buffer_bytes as f64 {
-                        return Outcome::Blocked;
+                        return InstructionOutcome::Blocked;
                     }
                     seconds += link.send_overhead_s + bytes * link.send_s_per_byte;
                 }
                 self.work(rank, Doing::Instruction, seconds, 0.0);
-                Outcome::Busy
+                InstructionOutcome::Busy
             }
         }
     }
@@ -156,11 +164,11 @@ impl Play<'_> {
     /// The current tile's next instruction has taken its time.
     fn instruction_ended(&mut self, rank: u32) {
         let thread = &self.threads[rank as usize];
-        let Phase::Tile(position) = thread.phase else {
+        let ThreadPhase::Tile(position) = thread.phase else {
             unreachable!("instructions are executed in this phase only");
         };
         let tile = &thread.tiles[position as usize];
-        let Instruction { action, step } = thread.program.instructions[tile.next as usize];
+        let SimulatedInstruction { action, step } = thread.program.instructions[tile.next as usize];
         let (index, pairs) = (tile.index, thread.pairs);
         let origin = Some((index, step));
         match action {
@@ -190,13 +198,14 @@ impl Play<'_> {
 
     fn pass_instruction(&mut self, rank: u32) {
         let thread = &mut self.threads[rank as usize];
-        if let Phase::Tile(position) = thread.phase {
+        if let ThreadPhase::Tile(position) = thread.phase {
             thread.tiles[position as usize].next += 1;
             thread.progressed = true;
         }
     }
 
-    /// Ends the tiles that are done, in order, and tells those who write to this rank's landing memory.
+    /// Ends the tiles that are done, in order, and tells those who write to this rank's receive
+    /// buffer.
     fn end_tiles(&mut self, rank: u32) {
         let thread = &mut self.threads[rank as usize];
         let before = thread.ended;
@@ -205,24 +214,25 @@ impl Play<'_> {
             thread.tiles.pop_front();
             thread.ended += 1;
         }
-        thread.phase = Phase::Flush;
+        thread.phase = ThreadPhase::Flush;
         let ended = thread.ended;
         if ended == before {
             return;
         }
         thread.progressed = true;
-        for index in 0..self.threads[rank as usize].program.landing_sources.len() {
+        for index in 0..self.threads[rank as usize].program.receive_sources.len() {
             let thread = &self.threads[rank as usize];
-            let pair = thread.pairs + thread.program.landing_sources[index];
+            let pair = thread.pairs + thread.program.receive_sources[index];
             self.tell(rank, pair, Note::Credit(ended), None);
         }
     }
 
-    /// Sends the next queued message. When there is none, begins another pass if anything was done in this one, or sleeps.
+    /// Sends the next queued message. When there is none, begins another pass if anything was done
+    /// in this one, or sleeps.
     fn flush(&mut self, rank: u32) -> bool {
         let thread = &mut self.threads[rank as usize];
         if let Some(message) = thread.outbox.pop_front() {
-            let Message {
+            let SimulatedMessage {
                 pair, bytes, rides, ..
             } = self.messages[message as usize];
             let link = self.network.link(self.is_loopback(pair));
@@ -236,7 +246,11 @@ impl Play<'_> {
             thread.finished = Some(self.now);
         }
         let again = std::mem::take(&mut thread.progressed) || !thread.inbox.is_empty();
-        thread.phase = if again { Phase::Receive } else { Phase::Asleep };
+        thread.phase = if again {
+            ThreadPhase::Receive
+        } else {
+            ThreadPhase::Asleep
+        };
         false
     }
 
@@ -255,9 +269,7 @@ impl Play<'_> {
                 }
                 shares.add_flow(self.now, processor.bundle, seconds, owner);
             }
-            _ => self
-                .agenda
-                .note(self.now + seconds, Occurrence::Thread(rank)),
+            _ => self.events.note(self.now + seconds, Event::Thread(rank)),
         }
     }
 
@@ -268,14 +280,14 @@ impl Play<'_> {
             Doing::Elsewhere | Doing::Nothing => {}
             Doing::Instruction => self.instruction_ended(rank),
             Doing::TakeIn(message) => {
-                let Message { pair, origin, .. } = self.messages[message as usize];
+                let SimulatedMessage { pair, origin, .. } = self.messages[message as usize];
                 if let Some(mirror) = self.pairs[pair as usize].mirror {
                     self.trace_thread(rank, What::Receive, mirror, origin);
                 }
                 self.take_note(message);
             }
             Doing::Send(message) => {
-                let Message { pair, origin, .. } = self.messages[message as usize];
+                let SimulatedMessage { pair, origin, .. } = self.messages[message as usize];
                 self.trace_thread(rank, What::Send, pair, origin);
                 let last = &mut self.pairs[pair as usize].queued;
                 if *last == Some(message) {

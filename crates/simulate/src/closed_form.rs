@@ -1,7 +1,8 @@
-//! The closed form: what a job takes if nothing gets into anything's way that the algorithm does not mean to.
+//! The closed form: the time of a job without contention beyond that of the algorithm itself.
 //!
-//! [Note: The formula] An algorithm's phases say what the busiest rank does per round. For one tile, with m the bytes of a message,
-//! x the bytes that leave a host per round and k, j the messages sent and received, a round takes
+//! [Note: The formula] An algorithm's phases say what the busiest rank does per round. For one
+//! tile, with m the bytes of a message, x the bytes that leave a host per round and k, j the
+//! messages sent and received, a round takes
 //!
 //! ```text
 //! thread = k (o_s + m O_s) + j (o_r + m O_r) + reduced γ + read π
@@ -9,9 +10,10 @@
 //! round  = thread + max(wire, copied β) + L
 //! ```
 //!
-//! with the overheads o and O per message and byte, the latency L, the rate B of a host and C of a connection, and γ, β and π per byte that
-//! is combined, copied, and read from a peer. Inside a host a message is a copy, and L is the time of a signal; where only some
-//! messages leave their host, both are weighted accordingly. With T tiles of which S are under way at once, the busiest
+//! with the overheads o and O per message and byte, the latency L, the rate B of a host and C of a
+//! connection, and γ, β and π per byte that is combined, copied, and read from a peer. Inside a
+//! host a message is a copy, and L is the time of a signal; where only some messages leave their
+//! host, both are weighted accordingly. With T tiles of which S are under way at once, the busiest
 //! of thread and wire sets the pace, or the chain of rounds if S tiles do not fill it:
 //!
 //! ```text
@@ -21,11 +23,11 @@
 use weft_algorithms::{Phase, Symmetry};
 use weft_schedule::Collective;
 
-use crate::{Error, Job, Link, Machine, Source};
+use crate::{Job, Machine, NetworkLink, ProgramSource, SimulationError};
 
 /// What one tile takes.
 #[derive(Clone, Copy, Default)]
-struct Tile {
+struct TileTime {
     /// From its start to its end.
     chain: f64,
     /// Of that, what the busiest thread does.
@@ -36,23 +38,25 @@ struct Tile {
     hidden: f64,
 }
 
-/// The seconds that a job takes, by a formula: at once, for any number of ranks, without contention but for what
-/// the algorithm itself brings about. Ranks that are slow or late count as the slowest of all.
+/// The seconds that a job takes, by a formula: at once, for any number of ranks, without contention
+/// but for what the algorithm itself brings about. Ranks that are slow or late count as the slowest
+/// of all.
 ///
 /// # Errors
-/// The machine or the job makes no sense, or the source is no algorithm of weft's: others have no closed form.
-pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, Error> {
+/// The machine or the job makes no sense, or the source is no algorithm of weft's: others have no
+/// closed form.
+pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, SimulationError> {
     let topology = job.checked(machine)?;
-    let Source::Selection(selection) = job.source else {
-        return Err(Error::Job(
-            "explicit schedules have no closed form; play them".to_owned(),
+    let ProgramSource::Selection(selection) = job.source else {
+        return Err(SimulationError::Job(
+            "explicit schedules have no closed form; simulate them event by event".to_owned(),
         ));
     };
     let request = job.request(0, &topology);
     let cost = selection.cost(&request);
     let tiles = job.tiles(&selection.build(&request))?;
     let alike = selection.symmetry(&request) != Symmetry::None;
-    let figures = Figures {
+    let figures = TileFigures {
         senders: if alike {
             f64::from(machine.hosts.iter().copied().max().unwrap_or(1))
         } else {
@@ -60,9 +64,9 @@ pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, Error> {
         },
         in_place: job.collective != Collective::ReduceScatter,
         signals_near: cost.phases.iter().any(|phase| phase.read > 0.0),
-        ..Figures::new(machine, job.bytes as f64 / tiles as f64)
+        ..TileFigures::new(machine, job.bytes as f64 / tiles as f64)
     };
-    let (mut tile, mut last) = (Tile::default(), Tile::default());
+    let (mut tile, mut last) = (TileTime::default(), TileTime::default());
     for phase in &cost.phases {
         let round = figures.round(phase);
         let rounds = f64::from(phase.rounds);
@@ -79,13 +83,14 @@ pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, Error> {
 }
 
 /// A machine's figures for messages of one tile.
-struct Figures<'a> {
+struct TileFigures<'a> {
     machine: &'a Machine,
     /// Bytes of the message in one tile.
     bytes: f64,
     /// How many ranks of a host send at once: all where ranks are alike, else perhaps one.
     senders: f64,
-    /// Whether signals without bytes stay within their host: they do around what is read from mapped memory.
+    /// Whether signals without bytes stay within their host: they do around what is read from
+    /// mapped memory.
     signals_near: bool,
     /// Whether results stand where a contribution stood.
     in_place: bool,
@@ -97,13 +102,13 @@ struct Figures<'a> {
     bytes_per_s: f64,
 }
 
-impl<'a> Figures<'a> {
+impl<'a> TileFigures<'a> {
     fn new(machine: &'a Machine, bytes: f64) -> Self {
         let late = machine.stragglers.iter().map(|straggler| straggler.late_s);
         let hosts = machine.hosts.len() as u32;
         let between = machine.switches.iter().filter(|s| s.hosts < hosts);
         let tightest = (between.clone()).map(|switch| switch.oversubscription);
-        Figures {
+        TileFigures {
             machine,
             bytes,
             senders: 1.0,
@@ -117,7 +122,7 @@ impl<'a> Figures<'a> {
     }
 
     /// The link that a phase's messages go over. `None`: memory.
-    fn link(&self, crosses: bool) -> Option<&'a Link> {
+    fn link(&self, crosses: bool) -> Option<&'a NetworkLink> {
         if crosses {
             Some(&self.machine.network)
         } else {
@@ -136,9 +141,10 @@ impl<'a> Figures<'a> {
     }
 
     /// What one round of a phase takes.
-    fn round(&self, phase: &Phase) -> Tile {
+    fn round(&self, phase: &Phase) -> TileTime {
         let host = &self.machine.host;
-        // What is reduced in place is at hand; otherwise there are, as a rule, two sources for what is written.
+        // What is reduced in place is at hand; otherwise there are, as a rule, two sources for what
+        // is written.
         let written = if self.in_place { 0.0 } else { 0.5 };
         let combine = host.read_s_per_byte + written * host.write_s_per_byte;
         let copy = host.read_s_per_byte + host.write_s_per_byte;
@@ -154,13 +160,14 @@ impl<'a> Figures<'a> {
         let thread = self.slowdown * (own + mixed(near.thread, across.thread));
         // What is copied is what came last, while the next is on its way.
         let wire = mixed(near.wire, across.wire);
-        // Of several messages that are sent at once the last to arrive counts, of one after the other each does.
+        // Of several messages that are sent at once the last to arrive counts, of one after the
+        // other each does.
         let latency = if far > 0.0 && f64::from(phase.messages) > 1.0 {
             across.chain
         } else {
             mixed(near.chain, across.chain)
         };
-        Tile {
+        TileTime {
             chain: thread + wire.max(copying) + latency,
             thread: thread + copying,
             wire,
@@ -180,13 +187,14 @@ impl<'a> Figures<'a> {
         (phase.crossing / all).min(1.0)
     }
 
-    /// What the messages of a round take if all leave their host, or if none does; its chain is latency only.
-    fn travel(&self, phase: &Phase, across: bool) -> Tile {
+    /// What the messages of a round take if all leave their host, or if none does; its chain is
+    /// latency only.
+    fn travel(&self, phase: &Phase, across: bool) -> TileTime {
         let host = &self.machine.host;
         let (sent, received) = (phase.sent() * self.bytes, phase.received * self.bytes);
         let Some(link) = self.link(across) else {
             let write = host.read_s_per_byte + host.write_s_per_byte + host.peer_s_per_byte;
-            return Tile {
+            return TileTime {
                 chain: host.signal_s,
                 // Each is a copy and a signal.
                 thread: 2.0 * f64::from(phase.messages) * host.step_s
@@ -213,7 +221,7 @@ impl<'a> Figures<'a> {
             (sent.max(received), link.bytes_per_s, 0.0)
         };
         let flow = phase.share * self.bytes / link.flow_bytes_per_s();
-        Tile {
+        TileTime {
             chain: link.latency_s + switches,
             thread: sends * link.send_overhead_s
                 + sent * link.send_s_per_byte

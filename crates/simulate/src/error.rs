@@ -1,4 +1,4 @@
-//! What can be wrong.
+//! Errors of simulations.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use weft_schedule::Rank;
 
 /// Why something cannot be simulated.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Error {
+pub enum SimulationError {
     /// A figure of the machine makes no sense.
     Machine(String),
     /// The job makes no sense, or not on this machine.
@@ -19,23 +19,23 @@ pub enum Error {
         /// Chunks of temporary memory that a tile needs.
         chunks: u64,
         /// What a tile has for each peer, in bytes.
-        landing_bytes: u64,
+        receive_bytes: u64,
         /// What a tile has of its own, in bytes.
         scratch_bytes: u64,
     },
-    /// Playing it would take more than is allowed.
+    /// Simulating it would take more than is allowed.
     Work {
-        /// The steps that would have to be played, about, and what takes as long as they do.
+        /// The steps that would have to be simulated, about, and what takes as long as they do.
         steps: u64,
         /// Of that, how many times the rate of a flow would be computed: many where hosts talk to
         /// several others each, through which many talk.
         rates: u64,
         /// How many tiles these are.
         tiles: u64,
-        /// How many steps may be played.
+        /// How many steps may be simulated.
         limit: u64,
     },
-    /// The programs of the ranks that would have to be played do not fit into memory.
+    /// The programs of the ranks that would have to be simulated do not fit into memory.
     Steps {
         /// Their steps, about.
         steps: u64,
@@ -53,21 +53,21 @@ pub enum Error {
     },
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for SimulationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Machine(what) => write!(f, "the machine cannot be simulated: {what}"),
-            Error::Job(what) => write!(f, "the job cannot be simulated: {what}"),
-            Error::Refused(refusal) => write!(f, "the algorithm {refusal}"),
-            Error::TemporaryMemory {
+            SimulationError::Machine(what) => write!(f, "the machine cannot be simulated: {what}"),
+            SimulationError::Job(what) => write!(f, "the job cannot be simulated: {what}"),
+            SimulationError::Refused(refusal) => write!(f, "the algorithm {refusal}"),
+            SimulationError::TemporaryMemory {
                 chunks,
-                landing_bytes,
+                receive_bytes,
                 scratch_bytes,
             } => write!(
                 f,
-                "the job cannot be simulated: the temporary memory of {chunks} chunks does not fit into the limits of a tile ({landing_bytes} bytes from each peer, {scratch_bytes} of its own)"
+                "the job cannot be simulated: the temporary memory of {chunks} chunks does not fit into the limits of a tile ({receive_bytes} bytes from each peer, {scratch_bytes} of its own)"
             ),
-            Error::Work {
+            SimulationError::Work {
                 steps,
                 rates,
                 tiles,
@@ -75,7 +75,7 @@ impl fmt::Display for Error {
             } => {
                 write!(
                     f,
-                    "the job is not played: it has about {steps} steps in {tiles} tiles"
+                    "the job is not simulated: it has about {steps} steps in {tiles} tiles"
                 )?;
                 if *rates > 0 {
                     write!(
@@ -88,11 +88,11 @@ impl fmt::Display for Error {
                     ", more than the {limit} that are allowed; larger tiles or fewer ranks have fewer, and the closed form has none"
                 )
             }
-            Error::Steps { steps, limit } => write!(
+            SimulationError::Steps { steps, limit } => write!(
                 f,
                 "the job cannot be simulated: its ranks have some {steps} steps, and memory is reckoned for {limit}; the closed form, fewer ranks, or ranks that are all alike in speed take less"
             ),
-            Error::Stuck { rank, step, tile } => write!(
+            SimulationError::Stuck { rank, step, tile } => write!(
                 f,
                 "rank {rank} waits for ever at step {step} of tile {tile}: the schedule is wrong; verify it"
             ),
@@ -100,4 +100,4 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for SimulationError {}

@@ -1,18 +1,20 @@
-//! What is to be simulated.
+//! The job to be simulated: one call of a collective on all ranks.
 
 use std::borrow::Cow;
 
-use weft_algorithms::{Conditions, Memory, Request, Selection, Shifts, Sizes, Topology};
+use weft_algorithms::{
+    Conditions, MemoryClass, ScheduleRequest, Selection, Shifts, Sizes, Topology,
+};
 use weft_schedule::{Collective, Encoding, Grid, Rank, Schedule, TileLimits};
 
-use crate::{Error, Machine};
+use crate::{Machine, SimulationError};
 
 /// The tiles that the executor has under way at once.
 const TILES_IN_FLIGHT: u32 = 2;
 
 /// Where the programs come from.
 #[derive(Clone, Copy, Debug)]
-pub enum Source<'a> {
+pub enum ProgramSource<'a> {
     /// One of weft's algorithms.
     Selection(&'a Selection),
     /// All ranks' schedules, in order.
@@ -23,7 +25,7 @@ pub enum Source<'a> {
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
     /// What runs.
-    pub source: Source<'a>,
+    pub source: ProgramSource<'a>,
     /// What is achieved. Explicit schedules say that themselves; it must be the same.
     pub collective: Collective,
     /// The size of the message, in bytes: all blocks together where it consists of blocks.
@@ -31,26 +33,29 @@ pub struct Job<'a> {
     /// The size of an element, in bytes.
     pub element_bytes: u64,
     /// Where the caller's buffers lie.
-    pub memory: Memory,
+    pub memory: MemoryClass,
     /// Which ranks the algorithm takes to be close to each other. `None`: those that share a host.
     pub topology: Option<&'a Topology>,
-    /// The part of the largest chunk that one tile takes, in bytes. `None`: as much as `limits` allows.
+    /// The part of the largest chunk that one tile takes, in bytes. `None`: as much as `limits`
+    /// allows.
     pub tile_bytes: Option<u64>,
     /// How many tiles a rank has under way at once, at least 1.
     pub tiles_in_flight: u32,
-    /// What else bounds a tile. `None`: nothing, as if ranks had as much temporary memory as they like.
+    /// What else bounds a tile. `None`: nothing, as if ranks had as much temporary memory as they
+    /// like.
     pub limits: Option<TileLimits>,
 }
 
 impl<'a> Job<'a> {
-    /// A call with ordinary memory and 4-byte elements, cut as the executor of a group of so many ranks would.
-    pub fn new(source: Source<'a>, collective: Collective, bytes: u64, ranks: u32) -> Self {
+    /// A call with ordinary memory and 4-byte elements, cut as the executor of a group of so many
+    /// ranks would.
+    pub fn new(source: ProgramSource<'a>, collective: Collective, bytes: u64, ranks: u32) -> Self {
         Job {
             source,
             collective,
             bytes,
             element_bytes: 4,
-            memory: Memory::Ordinary,
+            memory: MemoryClass::Ordinary,
             topology: None,
             tile_bytes: None,
             tiles_in_flight: TILES_IN_FLIGHT,
@@ -60,9 +65,9 @@ impl<'a> Job<'a> {
 
     /// Checks what can be checked without a schedule, and returns the topology that the algorithm
     /// sees.
-    pub(crate) fn checked(&self, machine: &Machine) -> Result<Cow<'a, Topology>, Error> {
+    pub(crate) fn checked(&self, machine: &Machine) -> Result<Cow<'a, Topology>, SimulationError> {
         machine.check()?;
-        let wrong = |what: String| Err(Error::Job(what));
+        let wrong = |what: String| Err(SimulationError::Job(what));
         let ranks = machine.ranks();
         if self.element_bytes == 0 || self.tiles_in_flight == 0 || self.tile_bytes == Some(0) {
             return wrong(
@@ -79,7 +84,7 @@ impl<'a> Job<'a> {
             None => Cow::Owned(machine.topology()),
         };
         match self.source {
-            Source::Schedules(schedules) => {
+            ProgramSource::Schedules(schedules) => {
                 let of_rank = |(rank, s): (usize, &Schedule)| {
                     s.rank as usize == rank && s.ranks == ranks && s.collective == self.collective
                 };
@@ -91,7 +96,7 @@ impl<'a> Job<'a> {
                     ));
                 }
             }
-            Source::Selection(selection) => {
+            ProgramSource::Selection(selection) => {
                 let name = self.collective.name();
                 if selection.algorithm.collective != name {
                     return wrong(format!(
@@ -110,7 +115,7 @@ impl<'a> Job<'a> {
                     ..Conditions::ordinary(machine.mapped())
                 };
                 if let Some(refusal) = selection.refusal(&topology, conditions) {
-                    return Err(Error::Refused(refusal));
+                    return Err(SimulationError::Refused(refusal));
                 }
             }
         }
@@ -118,8 +123,8 @@ impl<'a> Job<'a> {
     }
 
     /// The request for a rank's program.
-    pub(crate) fn request<'b>(&self, rank: Rank, topology: &'b Topology) -> Request<'b> {
-        Request {
+    pub(crate) fn request<'b>(&self, rank: Rank, topology: &'b Topology) -> ScheduleRequest<'b> {
+        ScheduleRequest {
             collective: self.collective,
             ranks: topology.ranks(),
             rank,
@@ -133,13 +138,13 @@ impl<'a> Job<'a> {
     /// Which ranks' programs are alike.
     pub(crate) fn shifts(&self, topology: &Topology) -> Shifts {
         match self.source {
-            Source::Selection(selection) => selection.shifts(&self.request(0, topology)),
-            Source::Schedules(_) => Shifts::NONE,
+            ProgramSource::Selection(selection) => selection.shifts(&self.request(0, topology)),
+            ProgramSource::Schedules(_) => Shifts::NONE,
         }
     }
 
     /// The number of tiles that the executor cuts the message into.
-    pub(crate) fn tiles(&self, schedule: &Schedule) -> Result<u64, Error> {
+    pub(crate) fn tiles(&self, schedule: &Schedule) -> Result<u64, SimulationError> {
         let elements = match self.collective {
             Collective::Barrier => 0,
             _ => self.bytes / self.element_bytes,
@@ -153,7 +158,7 @@ impl<'a> Job<'a> {
             }
         };
         let unbounded = TileLimits {
-            landing_bytes: u64::MAX,
+            receive_bytes: u64::MAX,
             scratch_bytes: u64::MAX,
             chunk_bytes: u64::MAX,
         };
@@ -161,17 +166,17 @@ impl<'a> Job<'a> {
         limits.chunk_bytes = limits.chunk_bytes.min(self.tile_bytes.unwrap_or(u64::MAX));
         limits
             .tiles(schedule, largest, self.element_bytes)
-            .ok_or_else(|| Error::TemporaryMemory {
-                chunks: (schedule.landing.iter().chain(&schedule.scratch))
+            .ok_or_else(|| SimulationError::TemporaryMemory {
+                chunks: (schedule.receive.iter().chain(&schedule.scratch))
                     .map(|width| u64::from(*width))
                     .sum(),
-                landing_bytes: limits.landing_bytes,
+                receive_bytes: limits.receive_bytes,
                 scratch_bytes: limits.scratch_bytes,
             })
     }
 
-    /// The bytes of these chunks in a tile. Real-valued: what is cut unevenly because elements cannot be cut differs by less than
-    /// one element per chunk.
+    /// The bytes of these chunks in a tile. Real-valued: what is cut unevenly because elements
+    /// cannot be cut differs by less than one element per chunk.
     pub(crate) fn slice_bytes(
         &self,
         grid: &Grid,

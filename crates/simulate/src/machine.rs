@@ -1,10 +1,10 @@
-//! What the ranks run on.
+//! The model of a machine: hosts, links, switches and stragglers.
 
 use serde::{Deserialize, Serialize};
 use weft_algorithms::{Reach, Topology};
 use weft_schedule::Rank;
 
-use crate::Error;
+use crate::SimulationError;
 
 /// A machine: hosts full of ranks, a network between them, and how fast everything is.
 ///
@@ -16,11 +16,13 @@ pub struct Machine {
     /// What every host can do.
     pub host: Host,
     /// What connects the hosts.
-    pub network: Link,
-    /// Switches that units of hosts hang on, innermost (racks) first. A level that is not listed blocks nothing.
+    pub network: NetworkLink,
+    /// Switches that units of hosts hang on, innermost (racks) first. A level that is not listed
+    /// blocks nothing.
     #[serde(default)]
     pub switches: Vec<Switch>,
-    /// The number of cores that all hosts share, where they are emulated on one machine; a host's own number then means nothing.
+    /// The number of cores that all hosts share, where they are emulated on one machine; a host's
+    /// own number then means nothing.
     #[serde(default)]
     pub shared_cores: Option<u32>,
     /// How different the ranks are.
@@ -40,23 +42,26 @@ pub struct Host {
     pub read_s_per_byte: f64,
     /// Seconds per byte that a copy or a reduction writes.
     pub write_s_per_byte: f64,
-    /// Seconds that each byte takes beyond that, if it lies in another rank's memory or was written by another rank of the host.
+    /// Seconds that each byte takes beyond that, if it lies in another rank's memory or was written
+    /// by another rank of the host.
     pub peer_s_per_byte: f64,
-    /// What all ranks together read and write, in bytes per second. `None`: so much that nobody waits for it.
+    /// What all ranks together read and write, in bytes per second. `None`: so much that nobody
+    /// waits for it.
     #[serde(default)]
     pub memory_bytes_per_s: Option<f64>,
     /// Seconds from a signal to a peer on the host until the peer has seen it.
     pub signal_s: f64,
     /// Seconds that the executor takes for an instruction, beside its bytes.
     pub step_s: f64,
-    /// How ranks of the host that do not map each other's memory are connected. `None`: they map it.
+    /// How ranks of the host that do not map each other's memory are connected. `None`: they map
+    /// it.
     #[serde(default)]
-    pub loopback: Option<Link>,
+    pub loopback: Option<NetworkLink>,
 }
 
 /// How messages travel, in the terms of LogGP. Both directions carry the full rate at once.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Link {
+pub struct NetworkLink {
     /// Seconds from when a message's last byte is sent until the receiver can see it.
     pub latency_s: f64,
     /// Seconds of the sender's thread per message.
@@ -71,8 +76,8 @@ pub struct Link {
     pub receive_s_per_byte: f64,
     /// What a host sends, and what it receives, in bytes per second, all its ranks together.
     pub bytes_per_s: f64,
-    /// What a host's line lets pass at once after it has been idle, in bytes, before it keeps to its rate: see `buckets`. The
-    /// closed form knows nothing of it.
+    /// What a host's line lets pass at once after it has been idle, in bytes, before it keeps to
+    /// its rate: see `buckets`. The closed form knows nothing of it.
     #[serde(default)]
     pub burst_bytes: f64,
     /// What one connection carries at most, in bytes per second.
@@ -88,7 +93,8 @@ pub struct Link {
 pub struct Switch {
     /// The number of hosts below one of them; the last one may have fewer.
     pub hosts: u32,
-    /// What the hosts below can send together, divided by what the switch carries upwards. 1 or less: nobody waits for it.
+    /// What the hosts below can send together, divided by what the switch carries upwards. 1 or
+    /// less: nobody waits for it.
     pub oversubscription: f64,
     /// Seconds that a message takes longer that passes from below one of them to below another.
     #[serde(default)]
@@ -98,7 +104,8 @@ pub struct Switch {
 /// Differences in speed that nobody chose.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Variation {
-    /// A rank's thread takes up to this share longer than what the machine says: evenly distributed, the same for a rank at all times.
+    /// A rank's thread takes up to this share longer than what the machine says: evenly
+    /// distributed, the same for a rank at all times.
     pub slowdown_max: f64,
     /// Tells one draw from another.
     pub seed: u64,
@@ -136,10 +143,10 @@ impl Default for Host {
     }
 }
 
-impl Default for Link {
+impl Default for NetworkLink {
     /// Ethernet of 100 Gbit/s with a latency of 5 us.
     fn default() -> Self {
-        Link {
+        NetworkLink {
             latency_s: 5e-6,
             send_overhead_s: 1e-6,
             receive_overhead_s: 1e-6,
@@ -154,13 +161,19 @@ impl Default for Link {
 }
 
 impl Machine {
-    /// So many ranks spread over so many hosts as evenly as possible, the first hosts having one more where it does not come out even.
+    /// So many ranks spread over so many hosts as evenly as possible, the first hosts having one
+    /// more where it does not come out even.
     ///
     /// # Errors
     /// There are no ranks, or not as many ranks as hosts.
-    pub fn even(ranks: u32, hosts: u32, host: Host, network: Link) -> Result<Machine, Error> {
+    pub fn even(
+        ranks: u32,
+        hosts: u32,
+        host: Host,
+        network: NetworkLink,
+    ) -> Result<Machine, SimulationError> {
         if hosts == 0 || ranks < hosts {
-            return Err(Error::Machine(format!(
+            return Err(SimulationError::Machine(format!(
                 "{ranks} ranks on {hosts} hosts: every host needs a rank"
             )));
         }
@@ -207,8 +220,8 @@ impl Machine {
     ///
     /// # Errors
     /// One does not; the message names it.
-    pub fn check(&self) -> Result<(), Error> {
-        let wrong = |what: String| Err(Error::Machine(what));
+    pub fn check(&self) -> Result<(), SimulationError> {
+        let wrong = |what: String| Err(SimulationError::Machine(what));
         if self.hosts.is_empty() || self.hosts.contains(&0) {
             return wrong("there must be hosts, each with at least 1 rank".to_owned());
         }
@@ -281,9 +294,9 @@ impl Machine {
 }
 
 impl Host {
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), SimulationError> {
         if self.cores == 0 {
-            return Err(Error::Machine(
+            return Err(SimulationError::Machine(
                 "host.cores is 0; it must be at least 1".to_owned(),
             ));
         }
@@ -301,8 +314,8 @@ impl Host {
     }
 }
 
-impl Link {
-    fn check(&self, name: &str) -> Result<(), Error> {
+impl NetworkLink {
+    fn check(&self, name: &str) -> Result<(), SimulationError> {
         let field = |field: &str| format!("{name}.{field}");
         not_negative(&field("latency_s"), self.latency_s)?;
         not_negative(&field("send_overhead_s"), self.send_overhead_s)?;
@@ -323,20 +336,20 @@ impl Link {
     }
 }
 
-fn not_negative(name: &str, value: f64) -> Result<(), Error> {
+fn not_negative(name: &str, value: f64) -> Result<(), SimulationError> {
     if value >= 0.0 && value.is_finite() {
         return Ok(());
     }
-    Err(Error::Machine(format!(
+    Err(SimulationError::Machine(format!(
         "{name} is {value}; it must be 0 or more"
     )))
 }
 
-fn positive(name: &str, value: f64) -> Result<(), Error> {
+fn positive(name: &str, value: f64) -> Result<(), SimulationError> {
     if value > 0.0 && value.is_finite() {
         return Ok(());
     }
-    Err(Error::Machine(format!(
+    Err(SimulationError::Machine(format!(
         "{name} is {value}; it must be more than 0"
     )))
 }

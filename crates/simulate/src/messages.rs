@@ -1,21 +1,21 @@
-//! What becomes of messages: queued by a thread, carried by a connection, seen by the receiver.
+//! The path of messages: queued by a thread, carried by a connection, seen by the receiver.
 
-use crate::agenda::Occurrence;
-use crate::network::Way;
-use crate::play::Play;
-use crate::thread::{Message, MessageId, Note, PairId, tile_of};
+use crate::event_queue::Event;
+use crate::network::MessagePath;
+use crate::simulation::Simulation;
+use crate::thread::{MessageId, Note, PairId, SimulatedMessage, tile_of};
 use crate::trace::What;
 
-impl Play<'_> {
+impl Simulation<'_> {
     /// Sends something without bytes.
     pub(crate) fn tell(&mut self, rank: u32, pair: PairId, note: Note, origin: Option<(u64, u32)>) {
         match self.pairs[pair as usize].way {
-            Way::Memory => {
+            MessagePath::Memory => {
                 let message = self.message(pair, note, 0.0, origin);
                 let time = self.now + self.machine.host.signal_s;
-                self.agenda.note(time, Occurrence::Arrival(message));
+                self.events.note(time, Event::Arrival(message));
             }
-            Way::Link { .. } => self.queue(rank, pair, note, 0.0, origin),
+            MessagePath::Link { .. } => self.queue(rank, pair, note, 0.0, origin),
         }
     }
 
@@ -65,7 +65,7 @@ impl Play<'_> {
         bytes: f64,
         origin: Option<(u64, u32)>,
     ) -> MessageId {
-        let message = Message {
+        let message = SimulatedMessage {
             pair,
             note,
             rides: false,
@@ -87,7 +87,7 @@ impl Play<'_> {
 
     /// Hands a message to its connection.
     pub(crate) fn hand_over(&mut self, message: MessageId) {
-        let Message { pair, bytes, .. } = self.messages[message as usize];
+        let SimulatedMessage { pair, bytes, .. } = self.messages[message as usize];
         self.messages[message as usize].start = self.now;
         let connection = &mut self.pairs[pair as usize];
         connection.held += bytes;
@@ -101,7 +101,7 @@ impl Play<'_> {
     fn leave(&mut self, pair: PairId) {
         let connection = &mut self.pairs[pair as usize];
         let way = connection.way;
-        let Way::Link { latency_s, .. } = way else {
+        let MessagePath::Link { latency_s, .. } = way else {
             unreachable!("messages with bytes go over links");
         };
         while let Some(message) = connection.queue.pop_front() {
@@ -111,15 +111,15 @@ impl Play<'_> {
                 self.network.begin(self.now, way, bytes, pair);
                 return;
             }
-            self.agenda
-                .note(self.now + latency_s, Occurrence::Arrival(message));
+            self.events
+                .note(self.now + latency_s, Event::Arrival(message));
         }
     }
 
     /// The message that was leaving a connection has left.
     pub(crate) fn left(&mut self, pair: PairId) {
         let connection = &mut self.pairs[pair as usize];
-        let Way::Link { latency_s, .. } = connection.way else {
+        let MessagePath::Link { latency_s, .. } = connection.way else {
             unreachable!("flows belong to links");
         };
         if let Some(message) = connection.leaving.take() {
@@ -128,8 +128,8 @@ impl Play<'_> {
             if connection.queue.is_empty() {
                 connection.held = 0.0;
             }
-            self.agenda
-                .note(self.now + latency_s, Occurrence::Arrival(message));
+            self.events
+                .note(self.now + latency_s, Event::Arrival(message));
         }
         self.leave(pair);
         let sender = self.pairs[pair as usize].sender;
@@ -138,7 +138,7 @@ impl Play<'_> {
 
     /// A message can be seen by its receiver. What came through memory needs no taking in.
     pub(crate) fn arrive(&mut self, message: MessageId) {
-        let Message {
+        let SimulatedMessage {
             pair,
             start,
             origin,
@@ -156,8 +156,8 @@ impl Play<'_> {
             self.trace_transfer(what, pair, start, origin);
         }
         match self.pairs[pair as usize].way {
-            Way::Memory => self.take_note(message),
-            Way::Link { .. } => {
+            MessagePath::Memory => self.take_note(message),
+            MessagePath::Link { .. } => {
                 let mirror = self.pairs[pair as usize].mirror;
                 let turn = mirror.map_or(u32::MAX, |mirror| self.pairs[mirror as usize].turn);
                 self.arrivals.push((receiver, turn, message));
@@ -168,7 +168,7 @@ impl Play<'_> {
 
     /// The receiver learns what a message tells.
     pub(crate) fn take_note(&mut self, message: MessageId) {
-        let Message { pair, note, .. } = self.messages[message as usize];
+        let SimulatedMessage { pair, note, .. } = self.messages[message as usize];
         self.unused.push(message);
         let Some(mirror) = self.pairs[pair as usize].mirror else {
             return;
@@ -190,7 +190,7 @@ impl Play<'_> {
     pub(crate) fn is_loopback(&self, pair: PairId) -> bool {
         matches!(
             self.pairs[pair as usize].way,
-            Way::Link { loopback: true, .. }
+            MessagePath::Link { loopback: true, .. }
         )
     }
 }

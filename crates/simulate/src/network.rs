@@ -1,18 +1,19 @@
-//! What flows pass: paths through hosts and switches, and what processors and memory of a host give its ranks.
+//! The resources of flows: paths through hosts and switches, and the processors and memory that the
+//! ranks of a host share.
 
 use std::collections::{BTreeSet, HashMap};
 
 use weft_schedule::Rank;
 
-use crate::buckets::Buckets;
 use crate::orbits::Orbits;
-use crate::program::Program;
+use crate::program::SimulatedProgram;
 use crate::share::{BundleId, Ending, ResourceId, Shares};
-use crate::{Link, Machine};
+use crate::token_buckets::TokenBuckets;
+use crate::{Machine, NetworkLink};
 
 /// Where a message goes by.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Way {
+pub(crate) enum MessagePath {
     /// Through memory that both map.
     Memory,
     /// Over a link, as part of this bundle.
@@ -24,13 +25,13 @@ pub(crate) enum Way {
 }
 
 /// The part of the machine that the representatives see, as resources.
-pub(crate) struct Network<'a> {
+pub(crate) struct SimulatedNetwork<'a> {
     machine: &'a Machine,
     orbits: Orbits,
     host_of_rank: &'a [u32],
     implied: Implied,
     pub(crate) shares: Shares,
-    buckets: Buckets,
+    token_buckets: TokenBuckets,
     bundles: HashMap<Vec<ResourceId>, BundleId>,
     hosts: Vec<HostResources>,
     /// By level of switches, then by unit: up and down.
@@ -46,7 +47,7 @@ struct HostResources {
     memory: Option<ResourceId>,
 }
 
-impl<'a> Network<'a> {
+impl<'a> SimulatedNetwork<'a> {
     /// The resources of all links but those that are implied.
     pub(crate) fn new(
         machine: &'a Machine,
@@ -54,10 +55,10 @@ impl<'a> Network<'a> {
         host_of_rank: &'a [u32],
         implied: Implied,
     ) -> Self {
-        let (mut shares, mut buckets) = (Shares::default(), Buckets::default());
+        let (mut shares, mut token_buckets) = (Shares::default(), TokenBuckets::default());
         let last = host_of_rank[orbits.rank(orbits.representatives() - 1) as usize];
-        let played = &machine.hosts[..=last as usize];
-        // Of what ranks share that are not played, those that are have their part.
+        let simulated = &machine.hosts[..=last as usize];
+        // Of what ranks share that are not simulated, those that are have their part.
         let part = orbits.part(machine.hosts[0]);
         let shared = (machine.shared_cores).map(|cores| {
             let ranks = machine.ranks();
@@ -65,7 +66,7 @@ impl<'a> Network<'a> {
         });
         let link = &machine.network;
         let mut line = |shares: &mut Shares| {
-            buckets.add_line(shares, link.bytes_per_s * part, link.burst_bytes * part)
+            token_buckets.add_line(shares, link.bytes_per_s * part, link.burst_bytes * part)
         };
         let host = |ranks: &u32| HostResources {
             sends: line(&mut shares),
@@ -78,9 +79,9 @@ impl<'a> Network<'a> {
             }),
             memory: (machine.host.memory_bytes_per_s).map(|rate| shares.add_resource(rate * part)),
         };
-        let hosts = played.iter().map(host).collect();
+        let hosts = simulated.iter().map(host).collect();
         let level = |switch: &crate::Switch| {
-            let units = played.chunks(switch.hosts as usize);
+            let units = simulated.chunks(switch.hosts as usize);
             let unit = |hosts: &[u32]| {
                 let below = hosts.len() as f64 * machine.network.bytes_per_s;
                 let capacity = below * part / switch.oversubscription;
@@ -89,13 +90,13 @@ impl<'a> Network<'a> {
             units.map(unit).collect()
         };
         let switches = machine.switches.iter().map(level).collect();
-        Network {
+        SimulatedNetwork {
             machine,
             orbits,
             host_of_rank,
             implied,
             shares,
-            buckets,
+            token_buckets,
             bundles: HashMap::new(),
             hosts,
             switches,
@@ -103,16 +104,16 @@ impl<'a> Network<'a> {
     }
 
     /// The way from a representative to any rank.
-    pub(crate) fn way(&mut self, from: Rank, to: Rank) -> Way {
+    pub(crate) fn way(&mut self, from: Rank, to: Rank) -> MessagePath {
         let host = |rank: Rank| self.host_of_rank[rank as usize];
         let (near, far) = (host(from), host(to));
         if near == far {
             let Some(link) = &self.machine.host.loopback else {
-                return Way::Memory;
+                return MessagePath::Memory;
             };
             let loopback = self.hosts[near as usize].loopback;
             let path = loopback.into_iter().collect();
-            return Way::Link {
+            return MessagePath::Link {
                 bundle: self.bundle(path, link.flow_bytes_per_s()),
                 latency_s: link.latency_s,
                 loopback: true,
@@ -136,7 +137,7 @@ impl<'a> Network<'a> {
                 path.extend([unit(near)[0], unit(image)[1]]);
             }
         }
-        Way::Link {
+        MessagePath::Link {
             bundle: self.bundle(path, self.machine.network.flow_bytes_per_s()),
             latency_s,
             loopback: false,
@@ -144,8 +145,8 @@ impl<'a> Network<'a> {
     }
 
     /// Begins a flow of a pair of ranks, which has no other one.
-    pub(crate) fn begin(&mut self, now: f64, way: Way, bytes: f64, pair: u32) {
-        let Way::Link { bundle, .. } = way else {
+    pub(crate) fn begin(&mut self, now: f64, way: MessagePath, bytes: f64, pair: u32) {
+        let MessagePath::Link { bundle, .. } = way else {
             unreachable!("flows go over links");
         };
         self.shares.add_flow(now, bundle, bytes, pair);
@@ -153,9 +154,9 @@ impl<'a> Network<'a> {
 
     /// Computes rates anew where anything has changed. Says when to do so again at the latest.
     pub(crate) fn settle(&mut self, now: f64, tell: &mut dyn FnMut(Ending)) -> Option<f64> {
-        self.buckets.turn(now, &mut self.shares);
+        self.token_buckets.turn(now, &mut self.shares);
         self.shares.settle(now, tell);
-        self.buckets.next_turn(&self.shares)
+        self.token_buckets.next_turn(&self.shares)
     }
 
     /// How many rates are computed when a message passes every path: whatever begins or ends on a
@@ -176,8 +177,8 @@ impl<'a> Network<'a> {
         *(self.bundles.entry(path)).or_insert_with(|| shares.add_bundle(&uses, rate_max))
     }
 
-    /// What the work of a representative's thread takes part in, where it shares anything with others: its cores first, and
-    /// the place of the memory in the path, if any.
+    /// What the work of a representative's thread takes part in, where it shares anything with
+    /// others: its cores first, and the place of the memory in the path, if any.
     pub(crate) fn processor(&mut self, rank: Rank) -> Option<Processor> {
         let host = self.hosts[self.host_of_rank[rank as usize] as usize];
         let cores = host.cores.map(|id| (id, 1.0));
@@ -191,7 +192,7 @@ impl<'a> Network<'a> {
     }
 
     /// The figures of a link.
-    pub(crate) fn link(&self, loopback: bool) -> &'a Link {
+    pub(crate) fn link(&self, loopback: bool) -> &'a NetworkLink {
         match &self.machine.host.loopback {
             Some(link) if loopback => link,
             _ => &self.machine.network,
@@ -216,8 +217,8 @@ pub(crate) struct Implied {
 }
 
 impl Implied {
-    /// Those of a machine whose hosts are all played.
-    pub(crate) fn of(orbits: Orbits, host_of_rank: &[u32], programs: &[Program]) -> Self {
+    /// Those of a machine whose hosts are all simulated.
+    pub(crate) fn of(orbits: Orbits, host_of_rank: &[u32], programs: &[SimulatedProgram]) -> Self {
         let mut peers: Vec<BTreeSet<u32>> = Vec::new();
         for (index, program) in (0..).zip(programs) {
             let near = host_of_rank[orbits.rank(index) as usize];

@@ -1,16 +1,19 @@
-//! Which ranks stand for all: the symmetry of an algorithm together with that of the machine.
+//! Representative ranks: the common symmetry of an algorithm and of the machine.
 //!
-//! [Note: Representatives] Let a shift (a rotation by k, or an exclusive or with k, of all ranks, or of the ranks of every host among
-//! themselves) map every host to a host, every switch to a switch, and the program of each rank to the program of its image. Then it maps
-//! every play to a play. As the play is unique, all images of a rank do the same at the same times, so one rank of each orbit is enough:
-//! here the first of each *crew*, the ranks of a host that shifts inside hosts take to each other, in the first *section*, which is a host
-//! or what hangs on the outermost switch that matters.
-//! What a representative is sent comes from some rank outside; at that very time the image of that rank in the first section sends the
-//! image of the message. So each message of a representative to a peer is delivered to the representative of the peer, as coming from
-//! the image of the sender under the shift that takes the peer there. The same holds for flows: on the resources of the
-//! first section there is, for each flow that leaves it, the image of one that enters it, at the same rate. And where only some of the
-//! ranks that share a resource are played, as many of the others' flows have the same rate at all times: the same rates come out if
-//! those that are played have their part of the resource to themselves.
+//! [Note: Representatives] Let a shift (a rotation by k, or an exclusive or with k, of all ranks,
+//! or of the ranks of every host among themselves) map every host to a host, every switch to a
+//! switch, and the program of each rank to the program of its image. Then it maps every simulation
+//! to a simulation. As the simulation is unique, all images of a rank do the same at the same
+//! times, so one rank of each orbit is enough: here the first of each *crew*, the ranks of a host
+//! that shifts inside hosts take to each other, in the first *section*, which is a host or what
+//! hangs on the outermost switch that matters. What a representative is sent comes from some rank
+//! outside; at that very time the image of that rank in the first section sends the image of the
+//! message. So each message of a representative to a peer is delivered to the representative of the
+//! peer, as coming from the image of the sender under the shift that takes the peer there. The same
+//! holds for flows: on the resources of the first section there is, for each flow that leaves it,
+//! the image of one that enters it, at the same rate. And where only some of the ranks that share a
+//! resource are simulated, as many of the others' flows have the same rate at all times: the same
+//! rates come out if those that are simulated have their part of the resource to themselves.
 
 use weft_algorithms::{Shifts, Symmetry};
 use weft_schedule::Rank;
@@ -123,22 +126,23 @@ impl Orbits {
         }
     }
 
-    /// How many ranks are played.
+    /// How many ranks are simulated.
     pub(crate) fn representatives(&self) -> u32 {
         self.section / self.crew
     }
 
-    /// Whether some ranks are not played.
+    /// Whether some ranks are not simulated.
     pub(crate) fn shorten(&self) -> bool {
         self.representatives() < self.ranks
     }
 
-    /// Whether every host is played, by one rank at least.
+    /// Whether every host is simulated, by one rank at least.
     pub(crate) fn every_host(&self) -> bool {
         self.section == self.ranks
     }
 
-    /// The part of the ranks that share a resource that is played, of resources that so many ranks share.
+    /// The part of the ranks that share a resource that is simulated, of resources that so many
+    /// ranks share.
     pub(crate) fn part(&self, sharing: u32) -> f64 {
         f64::from(self.representatives()) / f64::from(self.section.max(sharing))
     }
@@ -153,7 +157,8 @@ impl Orbits {
         representative * self.crew
     }
 
-    /// As whom the representative of `peer` sees the representative `rank`, when that one talks to `peer`.
+    /// As whom the representative of `peer` sees the representative `rank`, when that one talks to
+    /// `peer`.
     pub(crate) fn image(&self, rank: Rank, peer: Rank) -> Rank {
         let (section, place) = (peer - peer % self.section, peer % self.crew);
         let rank = self.of_sections.back(rank, section, self.ranks);
@@ -165,10 +170,10 @@ impl Orbits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Host, Link, Switch};
+    use crate::{Host, NetworkLink, Switch};
 
     fn machine(ranks: u32, hosts: u32) -> Machine {
-        Machine::even(ranks, hosts, Host::default(), Link::default()).unwrap()
+        Machine::even(ranks, hosts, Host::default(), NetworkLink::default()).unwrap()
     }
 
     fn rotation() -> Shifts {

@@ -1,18 +1,20 @@
-//! Programs as they are played: what the executor does for a schedule, in few bytes, with times instead of contents.
+//! Programs for simulation: the executor's actions for a schedule, in few bytes, with times instead
+//! of contents.
 
 use std::collections::HashSet;
 
 use weft_schedule::{Buffer, Rank, Schedule, Slice, Step};
 
-use crate::{Error, Host, Job};
+use crate::{Host, Job, SimulationError};
 
 /// No signal.
 pub(crate) const NO_SIGNAL: u32 = u32::MAX;
 
-/// One thing that a rank does. Peers are given by their place in [`Program::peers`].
+/// One thing that a rank does. Peers are given by their place in [`SimulatedProgram::peers`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Action {
-    /// Copies or reduces, for so many seconds of an undisturbed thread, reading and writing so many bytes altogether.
+    /// Copies or reduces, for so many seconds of an undisturbed thread, reading and writing so many
+    /// bytes altogether.
     Work { seconds: f64, traffic: f64 },
     /// Sends bytes over the link to a peer, and a signal behind them unless there is none.
     Put { to: u32, signal: u32, bytes: f64 },
@@ -24,37 +26,37 @@ pub(crate) enum Action {
 
 /// An action, and the first step of the schedule that it comes from.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Instruction {
+pub(crate) struct SimulatedInstruction {
     pub(crate) action: Action,
     pub(crate) step: u32,
 }
 
 /// What one rank does for every tile.
 #[derive(Default)]
-pub(crate) struct Program {
-    pub(crate) instructions: Vec<Instruction>,
+pub(crate) struct SimulatedProgram {
+    pub(crate) instructions: Vec<SimulatedInstruction>,
     /// All ranks that it exchanges anything with, ascending.
     pub(crate) peers: Vec<Rank>,
-    /// The turn of each peer, where several come at once: in the order in which the schedule mentions them, so that ranks whose programs are
-    /// alike treat their peers alike.
+    /// The turn of each peer, where several come at once: in the order in which the schedule
+    /// mentions them, so that ranks whose programs are alike treat their peers alike.
     pub(crate) turns: Vec<u32>,
-    /// The peers in whose landing memory it writes.
-    pub(crate) landing_targets: Vec<u32>,
-    /// The peers that write in its landing memory, by turns.
-    pub(crate) landing_sources: Vec<u32>,
+    /// The peers in whose receive buffers it writes.
+    pub(crate) receive_targets: Vec<u32>,
+    /// The peers that write in its receive buffer, by turns.
+    pub(crate) receive_sources: Vec<u32>,
     /// The steps that reduce. Only where a trace is wanted.
     pub(crate) reductions: Vec<u32>,
 }
 
 /// What programs are made for.
-pub(crate) struct Target<'a> {
+pub(crate) struct LoweringTarget<'a> {
     pub(crate) job: &'a Job<'a>,
     pub(crate) host: &'a Host,
     pub(crate) host_of_rank: &'a [u32],
     pub(crate) tiles: u64,
 }
 
-impl Target<'_> {
+impl LoweringTarget<'_> {
     /// Whether two ranks map each other's memory.
     fn mapped(&self, a: Rank, b: Rank) -> bool {
         let host = |rank: Rank| self.host_of_rank[rank as usize];
@@ -67,7 +69,7 @@ impl Target<'_> {
     }
 
     /// Compiles a schedule as the executor does.
-    pub(crate) fn compile(&self, schedule: &Schedule) -> Result<Program, Error> {
+    pub(crate) fn compile(&self, schedule: &Schedule) -> Result<SimulatedProgram, SimulationError> {
         let rank = schedule.rank;
         let slices = || schedule.steps.iter().flat_map(slices_of);
         let mentioned = schedule.steps.iter().flat_map(|step| {
@@ -81,31 +83,31 @@ impl Target<'_> {
         });
         let (peers, turns) = in_turn(mentioned.filter(|peer| *peer != rank));
         let targets = slices().filter_map(|slice| match slice.buffer {
-            Buffer::Landing { from, .. } if from == rank => Some(slice.rank),
+            Buffer::Receive { from, .. } if from == rank => Some(slice.rank),
             _ => None,
         });
         let sources = slices().filter_map(|slice| match slice.buffer {
-            Buffer::Landing { from, .. } if slice.rank == rank => Some(from),
+            Buffer::Receive { from, .. } if slice.rank == rank => Some(from),
             _ => None,
         });
         let (targets, sources) = (in_turn(targets).0, in_turn(sources).0);
         if let Some(stranger) = peers.iter().chain(&sources).find(|r| **r >= schedule.ranks) {
-            return Err(Error::Job(format!(
+            return Err(SimulationError::Job(format!(
                 "rank {rank}'s schedule names rank {stranger}, which there is not"
             )));
         }
-        let landing_targets = places(&peers, &targets, rank)?;
-        let mut landing_sources = places(&peers, &sources, rank)?;
-        landing_sources.sort_unstable_by_key(|place| turns[*place as usize]);
+        let receive_targets = places(&peers, &targets, rank)?;
+        let mut receive_sources = places(&peers, &sources, rank)?;
+        receive_sources.sort_unstable_by_key(|place| turns[*place as usize]);
         let mut lowering = Lowering {
             target: self,
             schedule,
-            program: Program {
-                landing_targets,
-                landing_sources,
+            program: SimulatedProgram {
+                receive_targets,
+                receive_sources,
                 peers,
                 turns,
-                ..Program::default()
+                ..SimulatedProgram::default()
             },
         };
         for (index, step) in schedule.steps.iter().enumerate() {
@@ -118,13 +120,13 @@ impl Target<'_> {
 
 /// A program in the making.
 struct Lowering<'a> {
-    target: &'a Target<'a>,
+    target: &'a LoweringTarget<'a>,
     schedule: &'a Schedule,
-    program: Program,
+    program: SimulatedProgram,
 }
 
 impl Lowering<'_> {
-    fn step(&mut self, index: u32, step: &Step) -> Result<(), Error> {
+    fn step(&mut self, index: u32, step: &Step) -> Result<(), SimulationError> {
         let rank = self.schedule.rank;
         match step {
             // Claimable steps are executed by their owner.
@@ -146,7 +148,7 @@ impl Lowering<'_> {
     }
 
     /// Puts go over links, what memory reaches is copied in one pass.
-    fn copy(&mut self, index: u32, dsts: &[Slice], src: &Slice) -> Result<(), Error> {
+    fn copy(&mut self, index: u32, dsts: &[Slice], src: &Slice) -> Result<(), SimulationError> {
         self.check_reach(index, src)?;
         let bytes = self.target.bytes(self.schedule, src);
         let rank = self.schedule.rank;
@@ -172,7 +174,12 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn reduce(&mut self, index: u32, dsts: &[Slice], srcs: &[Slice]) -> Result<(), Error> {
+    fn reduce(
+        &mut self,
+        index: u32,
+        dsts: &[Slice],
+        srcs: &[Slice],
+    ) -> Result<(), SimulationError> {
         let (mut read, mut foreign, mut written) = (0.0, 0.0, 0.0);
         for src in srcs {
             self.check_reach(index, src)?;
@@ -199,11 +206,12 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The bytes of a source that lie in another rank's memory, or that another rank of the host has written.
+    /// The bytes of a source that lie in another rank's memory, or that another rank of the host
+    /// has written.
     fn foreign(&self, src: &Slice) -> f64 {
         let rank = self.schedule.rank;
         let written_by_peer = match src.buffer {
-            Buffer::Landing { from, .. } => self.target.mapped(rank, from),
+            Buffer::Receive { from, .. } => self.target.mapped(rank, from),
             _ => false,
         };
         if src.rank != rank || written_by_peer {
@@ -213,9 +221,10 @@ impl Lowering<'_> {
         }
     }
 
-    /// Neighbouring pieces of work are one, so that it does not matter into how many steps an algorithm divides it.
+    /// Neighbouring pieces of work are one, so that it does not matter into how many steps an
+    /// algorithm divides it.
     fn work(&mut self, index: u32, more: f64, bytes: f64) {
-        if let Some(Instruction {
+        if let Some(SimulatedInstruction {
             action: Action::Work { seconds, traffic },
             ..
         }) = self.program.instructions.last_mut()
@@ -234,9 +243,10 @@ impl Lowering<'_> {
         );
     }
 
-    /// Neighbouring puts to one peer are one message: they are where an algorithm divides a range of chunks because numbers wrap.
+    /// Neighbouring puts to one peer are one message: they are where an algorithm divides a range
+    /// of chunks because numbers wrap.
     fn put(&mut self, index: u32, to: u32, more: f64) {
-        if let Some(Instruction {
+        if let Some(SimulatedInstruction {
             action:
                 Action::Put {
                     to: target,
@@ -261,7 +271,7 @@ impl Lowering<'_> {
     /// A signal behind a put to the same peer travels with it.
     fn signal(&mut self, index: u32, to: Rank, id: u32) {
         let to = self.place(to);
-        if let Some(Instruction {
+        if let Some(SimulatedInstruction {
             action: Action::Put {
                 to: target, signal, ..
             },
@@ -277,7 +287,9 @@ impl Lowering<'_> {
     }
 
     fn push(&mut self, step: u32, action: Action) {
-        self.program.instructions.push(Instruction { action, step });
+        self.program
+            .instructions
+            .push(SimulatedInstruction { action, step });
     }
 
     /// The place of a peer, which is known to be one.
@@ -285,12 +297,12 @@ impl Lowering<'_> {
         self.program.peers.partition_point(|other| *other < peer) as u32
     }
 
-    fn check_reach(&self, index: u32, slice: &Slice) -> Result<(), Error> {
+    fn check_reach(&self, index: u32, slice: &Slice) -> Result<(), SimulationError> {
         let rank = self.schedule.rank;
         if self.target.mapped(rank, slice.rank) {
             return Ok(());
         }
-        Err(Error::Job(format!(
+        Err(SimulationError::Job(format!(
             "at step {index} rank {rank} reaches into the memory of rank {}, which it does not map",
             slice.rank
         )))
@@ -319,10 +331,10 @@ fn in_turn(mentioned: impl Iterator<Item = Rank>) -> (Vec<Rank>, Vec<u32>) {
     mentions.into_iter().unzip()
 }
 
-fn places(peers: &[Rank], of: &[Rank], rank: Rank) -> Result<Vec<u32>, Error> {
+fn places(peers: &[Rank], of: &[Rank], rank: Rank) -> Result<Vec<u32>, SimulationError> {
     let place = |peer: &Rank| {
         peers.binary_search(peer).map(|place| place as u32).map_err(|_| {
-            Error::Job(format!("rank {rank}'s landing memory is written by rank {peer}, of which it does not hear"))
+            SimulationError::Job(format!("rank {rank}'s receive buffer is written by rank {peer}, of which it does not hear"))
         })
     };
     of.iter().map(place).collect()

@@ -1,8 +1,10 @@
-//! Who gets how much of what is shared: max-min fairness by progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2).
+//! Shares of resources: max-min fairness by progressive filling (Bertsekas and Gallager, Data
+//! Networks, 6.5.2).
 //!
-//! Flows with the same path get the same rate, so they are kept together, as a *bundle*: its clock counts what each of its flows
-//! has been given, and a flow ends when the clock reaches the sum at its start and its size. So a flow that joins or ends
-//! costs a logarithm, whatever the number of flows beside it.
+//! Flows with the same path get the same rate, so they are kept together, as a *bundle*: its clock
+//! counts what each of its flows has been given, and a flow ends when the clock reaches the sum at
+//! its start and its size. So a flow that joins or ends costs a logarithm, whatever the number of
+//! flows beside it.
 //!
 //! Only what a change reaches is computed anew: see [`fair`].
 
@@ -130,7 +132,8 @@ impl Shares {
         users.map(of_user).sum()
     }
 
-    /// A bundle without flows that uses these resources, each with a weight, and gives no flow more than `rate_max`.
+    /// A bundle without flows that uses these resources, each with a weight, and gives no flow more
+    /// than `rate_max`.
     pub(crate) fn add_bundle(&mut self, path: &[(ResourceId, f64)], rate_max: f64) -> BundleId {
         let uses = path.iter().map(|(resource, weight)| Use {
             resource: *resource,
@@ -153,7 +156,8 @@ impl Shares {
         self.bundles.len() as BundleId - 1
     }
 
-    /// Sets what flows of a bundle take of the resource that its path names in this place. The bundle has no flows.
+    /// Sets what flows of a bundle take of the resource that its path names in this place. The
+    /// bundle has no flows.
     pub(crate) fn set_weight(&mut self, id: BundleId, place: usize, weight: f64) {
         if self.bundles[id as usize].uses[place].weight == weight {
             return;
@@ -237,7 +241,8 @@ impl Shares {
         }
         for &id in &self.dirty {
             let bundle = &mut self.bundles[id as usize];
-            // Others have just been told, because they are in the component and their rate has changed.
+            // Others have just been told, because they are in the component and their rate has
+            // changed.
             if std::mem::take(&mut bundle.dirty) {
                 bundle.tell(id, tell);
             }

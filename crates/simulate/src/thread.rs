@@ -1,21 +1,22 @@
-//! What a rank's progress thread knows.
+//! The state of a rank's progress thread.
 
 use std::collections::VecDeque;
 
 use weft_schedule::Rank;
 
-use crate::network::{Processor, Way};
-use crate::program::Program;
+use crate::network::{MessagePath, Processor};
+use crate::program::SimulatedProgram;
 
 /// A position among all pairs of a representative and one of its peers.
 pub(crate) type PairId = u32;
 /// Names a message under way.
 pub(crate) type MessageId = u32;
 
-/// Where in a pass over all that can be done the thread is, as in the executor: takes in what has arrived, starts tiles, takes every
-/// tile as far as it goes, ends those that are done, sends what is queued; and so on until nothing moves.
+/// Where in a pass over all that can be done the thread is, as in the executor: takes in what has
+/// arrived, starts tiles, takes every tile as far as it goes, ends those that are done, sends what
+/// is queued; and so on until nothing moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
+pub(crate) enum ThreadPhase {
     Asleep,
     Receive,
     Tile(u32),
@@ -34,7 +35,7 @@ pub(crate) enum Doing {
 }
 
 /// One tile under way.
-pub(crate) struct Tile {
+pub(crate) struct SimulatedTile {
     pub(crate) index: u64,
     pub(crate) next: u32,
     /// Since when it has been waiting for a signal. Only where a trace is wanted.
@@ -43,22 +44,22 @@ pub(crate) struct Tile {
 
 /// A representative.
 pub(crate) struct Thread {
-    pub(crate) program: Program,
+    pub(crate) program: SimulatedProgram,
     /// Its pair with its first peer; the others follow.
     pub(crate) pairs: PairId,
     pub(crate) slowdown: f64,
     pub(crate) processor: Option<Processor>,
-    pub(crate) phase: Phase,
+    pub(crate) phase: ThreadPhase,
     pub(crate) doing: Doing,
     /// Since when.
     pub(crate) since: f64,
     /// Whether anything was done in this pass.
     pub(crate) progressed: bool,
     pub(crate) runnable: bool,
-    pub(crate) tiles: VecDeque<Tile>,
+    pub(crate) tiles: VecDeque<SimulatedTile>,
     /// The next tile to start.
     pub(crate) next: u64,
-    /// How many landing targets are known to have room for the next tile.
+    /// How many receive targets are known to have room for the next tile.
     pub(crate) admitted: usize,
     /// How many tiles have ended.
     pub(crate) ended: u64,
@@ -68,13 +69,13 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    pub(crate) fn new(program: Program, pairs: PairId, slowdown: f64) -> Self {
+    pub(crate) fn new(program: SimulatedProgram, pairs: PairId, slowdown: f64) -> Self {
         Thread {
             program,
             pairs,
             slowdown,
             processor: None,
-            phase: Phase::Asleep,
+            phase: ThreadPhase::Asleep,
             doing: Doing::Elsewhere,
             since: 0.0,
             progressed: false,
@@ -91,7 +92,7 @@ impl Thread {
 }
 
 /// What a representative knows of one of its peers, and the connection to it.
-pub(crate) struct Pair {
+pub(crate) struct RankPair {
     /// Whose it is.
     pub(crate) sender: u32,
     /// The peer.
@@ -100,9 +101,10 @@ pub(crate) struct Pair {
     pub(crate) receiver: u32,
     /// The peer's turn, where several come at once.
     pub(crate) turn: u32,
-    /// Which pair of that thread this one is seen as. `None` if the peer's program does not know this rank.
+    /// Which pair of that thread this one is seen as. `None` if the peer's program does not know
+    /// this rank.
     pub(crate) mirror: Option<PairId>,
-    pub(crate) way: Way,
+    pub(crate) way: MessagePath,
     /// How many tiles the peer has said to have ended.
     pub(crate) credit: u64,
     /// Bytes that were handed to the connection and have not left.
@@ -127,7 +129,7 @@ pub(crate) enum Note {
 
 /// Something that a rank tells or sends to another.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Message {
+pub(crate) struct SimulatedMessage {
     /// From where to where.
     pub(crate) pair: PairId,
     pub(crate) note: Note,

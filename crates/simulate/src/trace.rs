@@ -1,9 +1,9 @@
-//! What happened when, for drawings.
+//! Trace of events with their times, for drawings.
 
 use serde::{Deserialize, Serialize};
 use weft_schedule::Rank;
 
-use crate::play::Play;
+use crate::simulation::Simulation;
 use crate::thread::PairId;
 
 /// What takes time.
@@ -28,10 +28,11 @@ pub enum What {
 
 /// Something that took time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Event {
+pub struct TraceSpan {
     /// Whose thread or tile; of a transfer or signal, the sender.
     pub rank: Rank,
-    /// The step of its schedule. `None` where the executor does it by itself, or where one message carries several.
+    /// The step of its schedule. `None` where the executor does it by itself, or where one message
+    /// carries several.
     pub step: Option<u32>,
     /// What.
     pub what: What,
@@ -46,10 +47,10 @@ pub struct Event {
 }
 
 /// Writing down what happens.
-impl Play<'_> {
+impl Simulation<'_> {
     pub(crate) fn trace_wait(&mut self, rank: u32, pair: usize, step: u32, start: f64, tile: u64) {
         let (end, peer) = (self.now, self.pairs[pair].peer);
-        self.write(Event {
+        self.write(TraceSpan {
             rank: self.orbits.rank(rank),
             step: Some(step),
             what: What::Wait,
@@ -66,7 +67,7 @@ impl Play<'_> {
             Ok(_) => What::Reduce,
             Err(_) => What::Copy,
         };
-        self.write(Event {
+        self.write(TraceSpan {
             rank: self.orbits.rank(rank),
             step: Some(step),
             what,
@@ -85,7 +86,7 @@ impl Play<'_> {
         origin: Option<(u64, u32)>,
     ) {
         let own = what == What::Send;
-        self.write(Event {
+        self.write(TraceSpan {
             rank: self.orbits.rank(rank),
             step: origin.filter(|_| own).map(|(_, step)| step),
             what,
@@ -106,7 +107,7 @@ impl Play<'_> {
         if self.trace.is_none() {
             return;
         }
-        self.write(Event {
+        self.write(TraceSpan {
             rank: self.orbits.rank(self.pairs[pair as usize].sender),
             step: origin.map(|(_, step)| step),
             what,
@@ -117,7 +118,7 @@ impl Play<'_> {
         });
     }
 
-    fn write(&mut self, event: Event) {
+    fn write(&mut self, event: TraceSpan) {
         if let Some(trace) = &mut self.trace {
             trace.push(event);
         }

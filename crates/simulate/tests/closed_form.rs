@@ -1,21 +1,25 @@
-//! The closed form is near the event-driven play where nothing is contended.
+//! Tests of the closed form against the event-driven simulation without contention.
 
 mod common;
 
 use common::collectives;
 use weft_algorithms::{family, select};
 use weft_schedule::Collective;
-use weft_simulate::{Error, Host, Job, Link, Machine, PlayOptions, Source, closed_form, play};
+use weft_simulate::{
+    Host, Job, Machine, NetworkLink, ProgramSource, SimulationError, SimulationOptions,
+    closed_form, simulate,
+};
 
 fn machine(ranks: u32, hosts: u32) -> Machine {
-    Machine::even(ranks, hosts, Host::default(), Link::default()).unwrap()
+    Machine::even(ranks, hosts, Host::default(), NetworkLink::default()).unwrap()
 }
 
-/// What the formula says for what the play says to be 1. `None` where the machine lacks mapped memory.
+/// What the formula says for what the simulation says to be 1. `None` where the machine lacks
+/// mapped memory.
 fn ratio(machine: &Machine, job: &Job<'_>) -> Option<f64> {
-    match play(machine, job, &PlayOptions::default()) {
-        Err(Error::Refused(_)) => None,
-        played => Some(closed_form(machine, job).unwrap() / played.unwrap().seconds),
+    match simulate(machine, job, &SimulationOptions::default()) {
+        Err(SimulationError::Refused(_)) => None,
+        simulated => Some(closed_form(machine, job).unwrap() / simulated.unwrap().seconds),
     }
 }
 
@@ -26,11 +30,16 @@ fn check(ranks: u32, hosts: u32, allowed: std::ops::Range<f64>) {
         let name = collective.name();
         for selection in family(name, &machine.topology()) {
             for bytes in [4 << 10, 1 << 20, 64 << 20] {
-                let job = Job::new(Source::Selection(&selection), collective, bytes, ranks);
+                let job = Job::new(
+                    ProgramSource::Selection(&selection),
+                    collective,
+                    bytes,
+                    ranks,
+                );
                 if let Some(ratio) = ratio(&machine, &job) {
                     assert!(
                         allowed.contains(&ratio),
-                        "{name} {}, {bytes} bytes on {ranks} ranks of {hosts} hosts: {ratio:.3} of the play",
+                        "{name} {}, {bytes} bytes on {ranks} ranks of {hosts} hosts: {ratio:.3} of the simulation",
                         selection.name()
                     );
                 }
@@ -48,7 +57,8 @@ fn hosts_of_one_rank() {
 
 #[test]
 fn hosts_of_several_ranks() {
-    // The formula has every round of a tree leave its host, although the last ones do not: that counts where latency does.
+    // The formula has every round of a tree leave its host, although the last ones do not: that
+    // counts where latency does.
     check(16, 4, 0.4..2.4);
 }
 
@@ -68,7 +78,7 @@ fn rings_closely() {
             let job = Job {
                 limits: None,
                 ..Job::new(
-                    Source::Selection(&ring),
+                    ProgramSource::Selection(&ring),
                     Collective::AllReduce,
                     bytes,
                     ranks,
@@ -90,7 +100,7 @@ fn any_number_of_ranks_at_once() {
     let job = Job {
         limits: None,
         ..Job::new(
-            Source::Selection(&ring),
+            ProgramSource::Selection(&ring),
             Collective::AllReduce,
             256 << 20,
             100_000,
@@ -103,7 +113,7 @@ fn any_number_of_ranks_at_once() {
 
 #[test]
 fn explicit_schedules_have_none() {
-    let job = Job::new(Source::Schedules(&[]), Collective::Barrier, 0, 1);
+    let job = Job::new(ProgramSource::Schedules(&[]), Collective::Barrier, 0, 1);
     let error = closed_form(&machine(1, 1), &job).unwrap_err();
     assert!(
         error.to_string().contains("schedules of barrier"),

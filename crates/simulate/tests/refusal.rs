@@ -1,13 +1,17 @@
-//! The simulator refuses by the algorithms' own rule, which is what their programs reach into.
+//! Tests of the simulator's refusals, by the algorithms' own rule, against the memory that their
+//! programs reach.
 
 mod common;
 
 use common::collectives;
 use weft_algorithms::{
-    Memory, Parts, Refusal, Request, Selection, Sizes, Topology, registry, select,
+    MemoryClass, Parts, Refusal, ScheduleRequest, Selection, Sizes, Topology, registry, select,
 };
 use weft_schedule::{Collective, Schedule};
-use weft_simulate::{Error, Host, Job, Link, Machine, PlayOptions, Source, closed_form, play};
+use weft_simulate::{
+    Host, Job, Machine, NetworkLink, ProgramSource, SimulationError, SimulationOptions,
+    closed_form, simulate,
+};
 
 /// Everything with a name, and, where there are levels, compositions that read their own host's
 /// memory, and all hosts'.
@@ -33,11 +37,11 @@ fn selections(collective: Collective, levels: bool) -> Vec<Selection> {
 
 fn programs(selection: &Selection, collective: Collective, topology: &Topology) -> Vec<Schedule> {
     let build = |rank| {
-        selection.build(&Request {
+        selection.build(&ScheduleRequest {
             collective,
             ranks: topology.ranks(),
             rank,
-            memory: Memory::Ordinary,
+            memory: MemoryClass::Ordinary,
             sizes: Sizes::Equal,
             topology,
             parts: &[],
@@ -49,15 +53,15 @@ fn programs(selection: &Selection, collective: Collective, topology: &Topology) 
 /// Whether these programs, of which the rule is not asked, reach into memory that is not mapped.
 fn reaches_too_far(machine: &Machine, collective: Collective, programs: &[Schedule]) -> bool {
     let job = Job::new(
-        Source::Schedules(programs),
+        ProgramSource::Schedules(programs),
         collective,
         4096,
         machine.ranks(),
     );
-    match play(machine, &job, &PlayOptions::default()) {
-        Err(Error::Job(why)) if why.contains("does not map") => true,
-        played => {
-            played.unwrap();
+    match simulate(machine, &job, &SimulationOptions::default()) {
+        Err(SimulationError::Job(why)) if why.contains("does not map") => true,
+        simulated => {
+            simulated.unwrap();
             false
         }
     }
@@ -67,27 +71,32 @@ fn reaches_too_far(machine: &Machine, collective: Collective, programs: &[Schedu
 fn what_is_refused_reaches_into_memory_that_is_not_mapped() {
     let mut refusals = Vec::new();
     for (ranks, hosts) in [(4, 1), (6, 2), (5, 5)] {
-        let plain = Machine::even(ranks, hosts, Host::default(), Link::default()).unwrap();
+        let plain = Machine::even(ranks, hosts, Host::default(), NetworkLink::default()).unwrap();
         let mut loopback = plain.clone();
-        loopback.host.loopback = Some(Link::default());
+        loopback.host.loopback = Some(NetworkLink::default());
         let topology = plain.topology();
         for machine in [plain, loopback] {
             for collective in collectives(ranks) {
                 for selection in selections(collective, (2..ranks).contains(&hosts)) {
-                    let job = Job::new(Source::Selection(&selection), collective, 4096, ranks);
-                    let played = play(&machine, &job, &PlayOptions::default());
+                    let job = Job::new(
+                        ProgramSource::Selection(&selection),
+                        collective,
+                        4096,
+                        ranks,
+                    );
+                    let simulated = simulate(&machine, &job, &SimulationOptions::default());
                     let programs = programs(&selection, collective, &topology);
                     let far = reaches_too_far(&machine, collective, &programs);
                     let name = selection.name();
-                    match played {
-                        Err(Error::Refused(refusal)) => {
+                    match simulated {
+                        Err(SimulationError::Refused(refusal)) => {
                             assert!(far, "{collective} {name} on {:?}", machine.hosts);
                             let closed_form = closed_form(&machine, &job);
-                            assert_eq!(closed_form, Err(Error::Refused(refusal)));
+                            assert_eq!(closed_form, Err(SimulationError::Refused(refusal)));
                             refusals.push(refusal);
                         }
-                        played => {
-                            played.unwrap();
+                        simulated => {
+                            simulated.unwrap();
                             assert!(!far, "{collective} {name} on {:?}", machine.hosts);
                         }
                     }
@@ -100,10 +109,10 @@ fn what_is_refused_reaches_into_memory_that_is_not_mapped() {
 
 #[test]
 fn refusals_say_what_is_needed() {
-    let machine = Machine::even(4, 2, Host::default(), Link::default()).unwrap();
+    let machine = Machine::even(4, 2, Host::default(), NetworkLink::default()).unwrap();
     let selection = select("all-reduce", "slice-reduce").unwrap();
     let job = Job::new(
-        Source::Selection(&selection),
+        ProgramSource::Selection(&selection),
         Collective::AllReduce,
         4096,
         4,

@@ -1,15 +1,16 @@
-//! Playing representatives only, and leaving links out that others imply, gives the same times as playing all ranks with all links.
+//! Tests of simulations of representatives only, and without implied links, against simulations of
+//! all ranks and links.
 
 mod common;
 
 use std::collections::BTreeSet;
 
 use common::collectives;
-use weft_algorithms::{Memory, Request, Selection, Sizes, family, select};
+use weft_algorithms::{MemoryClass, ScheduleRequest, Selection, Sizes, family, select};
 use weft_schedule::Collective;
 use weft_simulate::{
-    Error, Host, Job, Link, Machine, Mode, PlayOptions, PlaySymmetry, Played, Source, Straggler,
-    Switch, play,
+    Host, Job, Machine, Mode, NetworkLink, ProgramSource, SimulationError, SimulationOptions,
+    SimulationResult, SimulationSymmetry, Straggler, Switch, simulate,
 };
 
 /// Tiles that a message is cut into, so that slots are used again.
@@ -17,7 +18,7 @@ const TILES: u64 = 6;
 
 /// Hosts with fast links and with everything that ranks can share.
 fn machines(ranks: u32, hosts: u32) -> [Machine; 5] {
-    let plain = Machine::even(ranks, hosts, Host::default(), Link::default()).unwrap();
+    let plain = Machine::even(ranks, hosts, Host::default(), NetworkLink::default()).unwrap();
     let mut crowded = plain.clone();
     crowded.host.cores = 2;
     crowded.host.memory_bytes_per_s = Some(12e9);
@@ -33,10 +34,10 @@ fn machines(ranks: u32, hosts: u32) -> [Machine; 5] {
     };
     switched.switches = vec![switch(2, 3.0, 1e-6), switch(4, 1.5, 2e-6)];
     let mut loopback = plain.clone();
-    loopback.host.loopback = Some(Link {
+    loopback.host.loopback = Some(NetworkLink {
         latency_s: 10e-6,
         bytes_per_s: 3e9,
-        ..Link::default()
+        ..NetworkLink::default()
     });
     let mut emulated = plain.clone();
     emulated.shared_cores = Some(3);
@@ -48,11 +49,11 @@ fn machines(ranks: u32, hosts: u32) -> [Machine; 5] {
 fn jobs<'a>(selection: &'a Selection, collective: Collective, machine: &Machine) -> [Job<'a>; 2] {
     let ranks = machine.ranks();
     let topology = machine.topology();
-    let request = Request {
+    let request = ScheduleRequest {
         collective,
         ranks,
         rank: 0,
-        memory: Memory::Ordinary,
+        memory: MemoryClass::Ordinary,
         sizes: Sizes::Equal,
         topology: &topology,
         parts: &[],
@@ -61,26 +62,32 @@ fn jobs<'a>(selection: &'a Selection, collective: Collective, machine: &Machine)
     [(800 * u64::from(ranks), 1), (960_000, TILES)].map(|(bytes, tiles)| Job {
         limits: None,
         tile_bytes: Some(bytes.div_ceil(4 * chunks * tiles) * 4),
-        ..Job::new(Source::Selection(selection), collective, bytes, ranks)
+        ..Job::new(
+            ProgramSource::Selection(selection),
+            collective,
+            bytes,
+            ranks,
+        )
     })
 }
 
-/// Plays a job in full and by representatives. `None` where the machine lacks the mapped memory that the algorithm needs.
-fn both(machine: &Machine, job: &Job<'_>) -> Option<[Played; 2]> {
+/// Simulates a job in full and by representatives. `None` where the machine lacks the mapped memory
+/// that the algorithm needs.
+fn both(machine: &Machine, job: &Job<'_>) -> Option<[SimulationResult; 2]> {
     let with = |symmetry| {
-        let options = PlayOptions {
+        let options = SimulationOptions {
             symmetry,
-            ..PlayOptions::default()
+            ..SimulationOptions::default()
         };
-        play(machine, job, &options)
+        simulate(machine, job, &options)
     };
-    match with(PlaySymmetry::Off) {
-        Err(Error::Refused(_)) => None,
-        full => Some([full.unwrap(), with(PlaySymmetry::Auto).unwrap()]),
+    match with(SimulationSymmetry::Off) {
+        Err(SimulationError::Refused(_)) => None,
+        full => Some([full.unwrap(), with(SimulationSymmetry::Auto).unwrap()]),
     }
 }
 
-/// Plays a choice on this machine both ways. Whether less had to be played the short way.
+/// Simulates a choice on this machine both ways. Whether less had to be simulated the short way.
 fn compare(machine: &Machine, collective: Collective, selection: &Selection) -> bool {
     let mut shortened = false;
     for job in jobs(selection, collective, machine) {
@@ -88,7 +95,7 @@ fn compare(machine: &Machine, collective: Collective, selection: &Selection) -> 
             continue;
         };
         assert_eq!(full.mode, Mode::Full);
-        shortened |= short.occurrences < full.occurrences;
+        shortened |= short.events < full.events;
         for (rank, (a, b)) in full.finished.iter().zip(&short.finished).enumerate() {
             assert!(
                 (a - b).abs() <= 1e-9 * a,
@@ -209,25 +216,31 @@ fn links_that_others_imply_may_be_left_out() {
     }
 }
 
-/// Where hosts talk to several others through which many talk, every message changes the rates of all others: that counts as work.
+/// Where hosts talk to several others through which many talk, every message changes the rates of
+/// all others: that counts as work.
 #[test]
 fn many_to_several_is_refused_where_many_to_one_is_played() {
     let [machine, ..] = machines(512, 512);
-    let options = PlayOptions {
+    let options = SimulationOptions {
         work_max: Some(100_000),
-        ..PlayOptions::default()
+        ..SimulationOptions::default()
     };
-    let played = |name| {
+    let simulated = |name| {
         let selection = select("all-reduce", name).unwrap();
-        let job = Job::new(Source::Selection(&selection), Collective::AllReduce, 4, 512);
-        play(&machine, &job, &options)
+        let job = Job::new(
+            ProgramSource::Selection(&selection),
+            Collective::AllReduce,
+            4,
+            512,
+        );
+        simulate(&machine, &job, &options)
     };
-    assert!(played("gather-to-root").unwrap().work < 10_000);
-    let refused = played("parameter-server(4)").unwrap_err();
+    assert!(simulated("gather-to-root").unwrap().work < 10_000);
+    let refused = simulated("parameter-server(4)").unwrap_err();
     assert!(
         matches!(
             refused,
-            Error::Work {
+            SimulationError::Work {
                 rates: 2_000_000..,
                 ..
             }
@@ -251,7 +264,12 @@ fn a_straggler_is_played_in_full() {
         late_s: 1e-3,
     });
     let ring = select("all-reduce", "ring").unwrap();
-    let job = Job::new(Source::Selection(&ring), Collective::AllReduce, 1 << 20, 4);
+    let job = Job::new(
+        ProgramSource::Selection(&ring),
+        Collective::AllReduce,
+        1 << 20,
+        4,
+    );
     let [full, short] = both(&machine, &job).unwrap();
     assert_eq!((short.mode, &short.finished), (Mode::Full, &full.finished));
     assert!(full.seconds > 1e-3);

@@ -1,4 +1,5 @@
-//! How long a signal takes to another process and back, for each way of waiting. `cargo run --release --example ping_pong`.
+//! Round-trip time of a signal to another process, for each method of waiting:
+//! `cargo run --release --example ping_pong`.
 //!
 //! The peer is this program again, with the address as its arguments.
 
@@ -101,13 +102,13 @@ fn wait(local: &Local, way: usize, value: u64) {
         }
         "futex" => {
             while !seen() {
-                local.bell.sleep(Sleep::Futex, &mut || seen(), LONG);
+                local.doorbell.sleep(Sleep::Futex, &mut || seen(), LONG);
             }
         }
         _ => EMPTY.with(|nothing| {
             while !seen() {
                 local
-                    .bell
+                    .doorbell
                     .sleep(Sleep::Descriptors(nothing.as_fd()), &mut || seen(), LONG);
             }
         }),

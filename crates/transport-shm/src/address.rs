@@ -1,4 +1,4 @@
-//! What a peer needs in order to connect.
+//! The address of an endpoint: boot identity, token and socket name.
 
 use std::io;
 
@@ -10,28 +10,28 @@ const NAME_BYTES_MAX: usize = 100;
 
 /// The boot of the kernel, the token of the endpoint, and the name of its socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Address {
+pub(crate) struct ShmAddress {
     pub(crate) boot: [u8; 16],
     pub(crate) token: [u8; 32],
     pub(crate) name: Vec<u8>,
 }
 
-impl Address {
+impl ShmAddress {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         [&[VERSION][..], &self.boot, &self.token, &self.name].concat()
     }
 
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Address, LinkError> {
-        Address::parse(bytes)
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<ShmAddress, LinkError> {
+        ShmAddress::parse(bytes)
             .ok_or_else(|| LinkError::Refused("this is not a shared-memory address".into()))
     }
 
-    fn parse(bytes: &[u8]) -> Option<Address> {
+    fn parse(bytes: &[u8]) -> Option<ShmAddress> {
         let (version, rest) = bytes.split_first()?;
         let (boot, rest) = rest.split_first_chunk()?;
         let (token, name) = rest.split_first_chunk()?;
         let well_formed = *version == VERSION && (1..=NAME_BYTES_MAX).contains(&name.len());
-        well_formed.then(|| Address {
+        well_formed.then(|| ShmAddress {
             boot: *boot,
             token: *token,
             name: name.to_vec(),
@@ -39,8 +39,8 @@ impl Address {
     }
 }
 
-/// Identifies the running kernel: processes with different boots share no memory for certain. (With equal boots they
-/// may: containers of one host are told apart by trying.)
+/// Identifies the running kernel: processes with different boots share no memory for certain. (With
+/// equal boots they may: containers of one host are told apart by trying.)
 pub(crate) fn boot_id() -> io::Result<[u8; 16]> {
     let text = std::fs::read_to_string(BOOT_ID)?;
     parse_boot_id(&text).ok_or_else(|| {
@@ -67,17 +67,20 @@ mod tests {
 
     #[test]
     fn addresses_round_trip() {
-        let address = Address {
+        let address = ShmAddress {
             boot: [3; 16],
             token: [7; 32],
             name: b"weft-x".to_vec(),
         };
-        assert_eq!(Address::from_bytes(&address.to_bytes()).unwrap(), address);
+        assert_eq!(
+            ShmAddress::from_bytes(&address.to_bytes()).unwrap(),
+            address
+        );
     }
 
     #[test]
     fn malformed_addresses_are_refused() {
-        let good = Address {
+        let good = ShmAddress {
             boot: [3; 16],
             token: [7; 32],
             name: b"weft-x".to_vec(),
@@ -85,12 +88,12 @@ mod tests {
         .to_bytes();
         for len in 0..50 {
             assert!(
-                Address::from_bytes(&good[..len.min(49)]).is_err(),
+                ShmAddress::from_bytes(&good[..len.min(49)]).is_err(),
                 "{len} bytes"
             );
         }
-        assert!(Address::from_bytes(&[good.clone(), vec![b'x'; 100]].concat()).is_err());
-        assert!(Address::from_bytes(&[&[9], &good[1..]].concat()).is_err());
+        assert!(ShmAddress::from_bytes(&[good.clone(), vec![b'x'; 100]].concat()).is_err());
+        assert!(ShmAddress::from_bytes(&[&[9], &good[1..]].concat()).is_err());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One link's ways to the peer: the mapped pool, the ring and the socket, and the order between
+//! The connection of one link: the mapped pool, the ring and the socket, and the order between
 //! them.
 //!
 //! [Note: Two streams] Messages are one sequence, of which parts lie in the ring and parts in the
@@ -18,13 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use weft_transport::fork::Descriptor;
 use weft_transport::ring::Breach;
-use weft_transport::{EndpointId, LinkError, MappedPeer, Progress, RegionKey, Segment};
+use weft_transport::{EndpointId, FlushState, LinkError, MappedPeer, RegionKey, Segment};
 
 use crate::rings::Rings;
 use crate::socket;
-use crate::watch::Watch;
-use incoming::Incoming;
-use outgoing::Outgoing;
+use crate::watch::ConnectionWatcher;
+use incoming::ShmIncoming;
+use outgoing::ShmOutgoing;
 
 /// The first byte of every packet.
 const TAG_MESSAGE: u8 = 0;
@@ -46,21 +46,21 @@ const BROKEN: u8 = 4;
 ///
 /// Puts and signals go straight into the peer's regions, unless messages wait for room in the
 /// socket: then everything queues behind them, so that it takes effect in the order of the calls.
-pub(crate) struct Connection {
+pub(crate) struct ShmConnection {
     id: EndpointId,
     /// The key under which the watching thread knows this connection.
     pub(crate) key: u64,
     peer: MappedPeer,
     process: i32,
     socket: Descriptor,
-    watch: Arc<Watch>,
+    watch: Arc<ConnectionWatcher>,
     state: AtomicU8,
     /// Whether the queue holds anything. Changed under the queue's lock; cleared after the last
     /// entry took effect.
     backlog: AtomicBool,
-    outgoing: Mutex<Outgoing>,
+    outgoing: Mutex<ShmOutgoing>,
     /// Held while messages are taken in, so that they stay in order.
-    incoming: Mutex<Incoming>,
+    incoming: Mutex<ShmIncoming>,
     /// The regions beside the pool that the peer was let map.
     granted: Mutex<BTreeSet<RegionKey>>,
     /// What the peer has done to break the link.
@@ -74,15 +74,15 @@ enum Stream {
     Socket,
 }
 
-impl Connection {
+impl ShmConnection {
     pub(crate) fn new(
         id: EndpointId,
         peer: MappedPeer,
         rings: Rings,
         socket: Descriptor,
-        watch: Arc<Watch>,
-    ) -> io::Result<Connection> {
-        Ok(Connection {
+        watch: Arc<ConnectionWatcher>,
+    ) -> io::Result<ShmConnection> {
+        Ok(ShmConnection {
             id,
             key: watch.new_key(),
             peer,
@@ -91,8 +91,8 @@ impl Connection {
             watch,
             state: AtomicU8::new(OPEN),
             backlog: AtomicBool::new(false),
-            outgoing: Mutex::new(Outgoing::new(rings.outgoing)),
-            incoming: Mutex::new(Incoming::new(rings.incoming)),
+            outgoing: Mutex::new(ShmOutgoing::new(rings.outgoing)),
+            incoming: Mutex::new(ShmIncoming::new(rings.incoming)),
             granted: Mutex::default(),
             breach: OnceLock::new(),
         })
@@ -106,7 +106,7 @@ impl Connection {
         &self.peer
     }
 
-    pub(crate) fn watch(&self) -> &Watch {
+    pub(crate) fn watch(&self) -> &ConnectionWatcher {
         &self.watch
     }
 
@@ -124,7 +124,7 @@ impl Connection {
     /// order.
     pub(crate) fn is_clear(&self) -> Result<bool, LinkError> {
         self.check_open()?;
-        Ok(!self.has_backlog() || self.flush()? == Progress::Done)
+        Ok(!self.has_backlog() || self.flush()? == FlushState::Done)
     }
 
     /// An error if the link has ended, or if this process is a forked child.

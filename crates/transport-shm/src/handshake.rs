@@ -1,4 +1,4 @@
-//! How two endpoints come to share memory.
+//! Handshake of two endpoints that come to share memory.
 //!
 //! ```text
 //! dialler                                  listener
@@ -8,8 +8,9 @@
 //! offer + pool + event + rings          ->
 //!                                       <- ready
 //! ```
-//! Each packet begins with a tag. A hello without the listener's token is answered by hanging up. Each side maps what it
-//! got and compares the label in the header of the pool with the peer's identity, which proves that the mapping works.
+//! Each packet begins with a tag. A hello without the listener's token is answered by hanging up.
+//! Each side maps what it got and compares the label in the header of the pool with the peer's
+//! identity, which proves that the mapping works.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -32,12 +33,12 @@ const TAG_READY: u8 = 5;
 const CANCEL_CHECK: Duration = Duration::from_millis(20);
 
 /// How long each side waits for the other's next packet, and when it stops waiting.
-pub(crate) struct Patience<'a> {
+pub(crate) struct HandshakeDeadline<'a> {
     pub(crate) deadline: Instant,
     pub(crate) cancel: &'a AtomicBool,
 }
 
-impl Patience<'_> {
+impl HandshakeDeadline<'_> {
     /// How long to wait before looking again.
     pub(crate) fn slice(&self, what: &str) -> Result<Duration, LinkError> {
         if self.cancel.load(Ordering::Relaxed) {
@@ -66,15 +67,15 @@ pub(crate) fn dial(
     local: &Local,
     peer: EndpointId,
     token: &[u8; 32],
-    patience: &Patience<'_>,
+    deadline: &HandshakeDeadline<'_>,
 ) -> Result<Option<(MappedPeer, Rings)>, LinkError> {
-    let hello = Hello {
+    let hello = ShmHello {
         token: *token,
         from: local.id,
         to: peer,
     };
     send(socket, TAG_HELLO, &hello.to_bytes(), &[])?;
-    let answer = receive(socket, patience, "the peer's answer to a connection")?;
+    let answer = receive(socket, deadline, "the peer's answer to a connection")?;
     if answer.tag == TAG_YIELD {
         return Ok(None);
     }
@@ -83,7 +84,7 @@ pub(crate) fn dial(
     let rings = Rings::create().map_err(refused)?;
     let [pool, event] = offered(local);
     send(socket, TAG_OFFER, &[], &[pool, event, rings.descriptor()])?;
-    receive(socket, patience, "the peer's mapping of shared memory")?.expect(TAG_READY)?;
+    receive(socket, deadline, "the peer's mapping of shared memory")?.expect(TAG_READY)?;
     Ok(Some((mapped, rings)))
 }
 
@@ -92,10 +93,10 @@ pub(crate) fn answer(
     socket: BorrowedFd<'_>,
     local: &Local,
     accept: impl FnOnce(EndpointId) -> bool,
-    patience: &Patience<'_>,
+    deadline: &HandshakeDeadline<'_>,
 ) -> Result<Option<(EndpointId, MappedPeer, Rings)>, LinkError> {
-    let packet = receive(socket, patience, "a hello")?.expect(TAG_HELLO)?;
-    let Some(hello) = Hello::from_bytes(&packet.bytes) else {
+    let packet = receive(socket, deadline, "a hello")?.expect(TAG_HELLO)?;
+    let Some(hello) = ShmHello::from_bytes(&packet.bytes) else {
         return Ok(None);
     };
     if !hello.is_for(local) {
@@ -106,7 +107,7 @@ pub(crate) fn answer(
         return Ok(None);
     }
     send(socket, TAG_ACCEPT, &[], &offered(local))?;
-    let offer = receive(socket, patience, "the peer's offer of shared memory")?;
+    let offer = receive(socket, deadline, "the peer's offer of shared memory")?;
     let [pool, event, rings] = offer.expect(TAG_OFFER)?.descriptors()?;
     let mapped = map(hello.from, pool, event)?;
     let rings = Rings::map(rings).map_err(refused)?;
@@ -114,25 +115,25 @@ pub(crate) fn answer(
     Ok(Some((hello.from, mapped, rings)))
 }
 
-struct Hello {
+struct ShmHello {
     token: [u8; 32],
     from: EndpointId,
     to: EndpointId,
 }
 
-impl Hello {
+impl ShmHello {
     fn to_bytes(&self) -> Vec<u8> {
         let (from, to) = (self.from.0.to_le_bytes(), self.to.0.to_le_bytes());
         [&MAGIC[..], &self.token, &from, &to].concat()
     }
 
-    fn from_bytes(bytes: &[u8]) -> Option<Hello> {
+    fn from_bytes(bytes: &[u8]) -> Option<ShmHello> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let (token, rest) = rest.split_first_chunk()?;
         let (from, rest) = rest.split_first_chunk()?;
         let to = rest.try_into().ok()?;
         let [from, to] = [*from, to].map(|bytes| EndpointId(u128::from_le_bytes(bytes)));
-        Some(Hello {
+        Some(ShmHello {
             token: *token,
             from,
             to,
@@ -190,7 +191,7 @@ fn refused(error: io::Error) -> LinkError {
 }
 
 fn offered(local: &Local) -> [BorrowedFd<'_>; 2] {
-    [local.pool.descriptor(), local.bell.descriptor()]
+    [local.pool.descriptor(), local.doorbell.descriptor()]
 }
 
 fn halves(id: EndpointId) -> [u64; 2] {
@@ -212,10 +213,10 @@ fn send(
 
 fn receive(
     socket: BorrowedFd<'_>,
-    patience: &Patience<'_>,
+    deadline: &HandshakeDeadline<'_>,
     what: &str,
 ) -> Result<Packet, LinkError> {
-    while !socket::wait(socket, patience.slice(what)?)? {}
+    while !socket::wait(socket, deadline.slice(what)?)? {}
     let mut bytes = Vec::new();
     let descriptors = match socket::receive(socket, &mut bytes) {
         Ok(descriptors) => descriptors,

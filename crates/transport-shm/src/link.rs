@@ -5,22 +5,22 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use weft_transport::{
-    AtomicOp, Capabilities, EndpointId, Inbox, Iovec, IovecMut, Kind, Link, LinkError, MappedPeer,
-    Progress, RegionKey, Regions, Segment, Signal, Submission, Ticket,
+    AtomicOp, Capabilities, EndpointId, FlushState, Inbox, Iovec, IovecMut, Link, LinkError,
+    MappedPeer, RegionKey, Regions, Segment, Signal, Submission, Ticket, TransportKind,
 };
 
-use crate::connection::Connection;
+use crate::connection::ShmConnection;
 
 /// Ends its connection when it is dropped: with a goodbye if it was closed before, else like a
 /// death.
 pub(crate) struct ShmLink {
-    connection: Arc<Connection>,
+    connection: Arc<ShmConnection>,
     /// What this endpoint exposes.
     regions: Arc<Regions>,
 }
 
 impl ShmLink {
-    pub(crate) fn new(connection: Connection, regions: Arc<Regions>) -> Result<Self, LinkError> {
+    pub(crate) fn new(connection: ShmConnection, regions: Arc<Regions>) -> Result<Self, LinkError> {
         let connection = Arc::new(connection);
         connection.watch().add(&connection)?;
         Ok(ShmLink {
@@ -31,8 +31,8 @@ impl ShmLink {
 }
 
 impl Link for ShmLink {
-    fn kind(&self) -> Kind {
-        Kind::Shm
+    fn kind(&self) -> TransportKind {
+        TransportKind::Shm
     }
 
     fn peer(&self) -> EndpointId {
@@ -125,21 +125,21 @@ impl Link for ShmLink {
     }
 
     #[inline]
-    fn mail(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
+    fn polled_message(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
         self.connection.check_open()?;
-        self.connection.mail(pieces)
+        self.connection.polled_message(pieces)
     }
 
     #[inline]
-    fn has_mail(&self) -> bool {
-        self.connection.has_mail()
+    fn has_polled_message(&self) -> bool {
+        self.connection.has_polled_message()
     }
 
-    fn take_mail(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
-        self.connection.take_mail(inbox)
+    fn take_polled_message(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+        self.connection.take_polled_message(inbox)
     }
 
-    fn flush(&self) -> Result<Progress, LinkError> {
+    fn flush(&self) -> Result<FlushState, LinkError> {
         self.connection.check_open()?;
         self.connection.flush()
     }

@@ -1,4 +1,5 @@
-//! The memory of a connection's two rings, one for each direction: a segment that the dialler makes.
+//! The memory of a connection's two rings, one for each direction, in a segment made by the
+//! dialling side.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -8,9 +9,11 @@ use std::sync::atomic::AtomicU64;
 use weft_transport::Segment;
 use weft_transport::ring::Circle;
 
-/// A power of two: some of the longest messages that travel with their envelope, and little enough for a core's own cache.
+/// A power of two: some of the longest messages that travel with their envelope, and little enough
+/// for a core's own cache.
 pub(crate) const RING_BYTES: u64 = 64 * 1024;
-/// What lies before the circle: the reader's word, alone in its cache line and in the one that is fetched with it.
+/// What lies before the circle: the reader's word, alone in its cache line and in the one that is
+/// fetched with it.
 const BEFORE: u64 = 128;
 const DIRECTIONS: u64 = 2;
 
@@ -90,8 +93,9 @@ impl Circle for Ring {
     #[inline]
     fn write(&self, place: u64, bytes: &[u8]) {
         let at = self.at(place, bytes.len() as u64);
-        // SAFETY: `at` checked that so many bytes of the mapping are there. Nobody holds a reference to them, and the ring's protocol
-        // leaves them to the writer: should the peer break it, it reads nonsense.
+        // SAFETY: `at` checked that so many bytes of the mapping are there. Nobody holds a
+        // reference to them, and the ring's protocol leaves them to the writer: should the peer
+        // break it, it reads nonsense.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
     }
 
@@ -100,8 +104,9 @@ impl Circle for Ring {
         let (from, len) = (self.at(place, len), len as usize);
         into.reserve(len);
         let room = into.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: `at` checked that so many bytes of the mapping are there, and `reserve` made room for them. The ring's protocol
-        // leaves them to the reader: should the peer break it, nonsense is copied.
+        // SAFETY: `at` checked that so many bytes of the mapping are there, and `reserve` made room
+        // for them. The ring's protocol leaves them to the reader: should the peer break it,
+        // nonsense is copied.
         unsafe { std::ptr::copy_nonoverlapping(from, room, len) };
         // SAFETY: these bytes were just written.
         unsafe { into.set_len(into.len() + len) };

@@ -1,4 +1,5 @@
-//! Unix sockets that keep packet boundaries (`SOCK_SEQPACKET`), with names in the abstract namespace. No call blocks but [`wait`].
+//! Unix sockets that keep packet boundaries (`SOCK_SEQPACKET`), with names in the abstract
+//! namespace. No call blocks but [`wait`].
 
 use std::io::{self, IoSlice};
 use std::mem::{MaybeUninit, size_of};
@@ -17,7 +18,7 @@ const FLAGS: i32 = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLO
 const BACKLOG: i32 = 1024;
 
 /// Room for the control data of [`DESCRIPTORS_MAX`] descriptors, aligned as the kernel wants it.
-type Control = [u64; 16];
+type ControlBuffer = [u64; 16];
 
 /// A socket that listens under this name.
 pub(crate) fn listen(name: &[u8]) -> io::Result<Descriptor> {
@@ -30,7 +31,8 @@ pub(crate) fn listen(name: &[u8]) -> io::Result<Descriptor> {
     Ok(socket)
 }
 
-/// Starts a connection to the socket of this name. `WouldBlock`: the listener's backlog is full, try again with a new call.
+/// Starts a connection to the socket of this name. `WouldBlock`: the listener's backlog is full,
+/// try again with a new call.
 pub(crate) fn connect(name: &[u8]) -> io::Result<Descriptor> {
     let socket = open()?;
     let (address, len) = abstract_address(name)?;
@@ -79,7 +81,7 @@ pub(crate) fn send(
         ));
     }
     let mut slices = parts.map(IoSlice::new);
-    let mut control: Control = [0; 16];
+    let mut control: ControlBuffer = [0; 16];
     let mut header = empty_header();
     header.msg_iov = slices.as_mut_ptr().cast();
     header.msg_iovlen = slices.len() as _;
@@ -97,7 +99,8 @@ pub(crate) fn send(
     }
 }
 
-/// Receives one packet into the buffer, whose contents it replaces. No bytes: the other end is closed.
+/// Receives one packet into the buffer, whose contents it replaces. No bytes: the other end is
+/// closed.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Vec<OwnedFd>> {
     buffer.clear();
     buffer.reserve(PACKET_BYTES_MAX);
@@ -106,15 +109,16 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Resul
         iov_base: room.as_mut_ptr().cast(),
         iov_len: room.len(),
     };
-    let mut control: Control = [0; 16];
+    let mut control: ControlBuffer = [0; 16];
     let mut header = empty_header();
     header.msg_iov = &mut slice;
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
-    header.msg_controllen = size_of::<Control>() as _;
+    header.msg_controllen = size_of::<ControlBuffer>() as _;
     let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
     let len = loop {
-        // SAFETY: the header points to writable memory of the lengths it says, which outlives the call.
+        // SAFETY: the header points to writable memory of the lengths it says, which outlives the
+        // call.
         let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) };
         match outcome(len) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -158,7 +162,8 @@ fn open() -> io::Result<Descriptor> {
     })
 }
 
-/// A name that begins with a zero byte is in the abstract namespace: it has no file, and ends with its socket.
+/// A name that begins with a zero byte is in the abstract namespace: it has no file, and ends with
+/// its socket.
 fn abstract_address(name: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     // SAFETY: all zeros is a valid address structure.
     let mut address: libc::sockaddr_un = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -183,7 +188,7 @@ fn empty_header() -> libc::msghdr {
 
 fn write_descriptors(
     header: &mut libc::msghdr,
-    control: &mut Control,
+    control: &mut ControlBuffer,
     descriptors: &[BorrowedFd<'_>],
 ) {
     let bytes = size_of_val(descriptors) as u32;
@@ -192,7 +197,8 @@ fn write_descriptors(
     header.msg_controllen = unsafe { libc::CMSG_SPACE(bytes) } as _;
     // SAFETY: the header's control data is long enough for one entry.
     let entry = unsafe { libc::CMSG_FIRSTHDR(header) };
-    // SAFETY: `entry` points to the beginning of `control`, which is writable, long enough and aligned.
+    // SAFETY: `entry` points to the beginning of `control`, which is writable, long enough and
+    // aligned.
     let entry = unsafe { &mut *entry };
     entry.cmsg_level = libc::SOL_SOCKET;
     entry.cmsg_type = libc::SCM_RIGHTS;
@@ -200,7 +206,8 @@ fn write_descriptors(
     entry.cmsg_len = unsafe { libc::CMSG_LEN(bytes) } as _;
     // SAFETY: the data follow the entry's header, within `control`.
     let data = unsafe { libc::CMSG_DATA(entry) };
-    // SAFETY: a borrowed descriptor is its number in memory, and `control` has room for all of them.
+    // SAFETY: a borrowed descriptor is its number in memory, and `control` has room for all of
+    // them.
     unsafe { std::ptr::copy_nonoverlapping(descriptors.as_ptr().cast(), data, bytes as usize) };
 }
 

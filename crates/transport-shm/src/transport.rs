@@ -1,4 +1,4 @@
-//! Making links.
+//! The shared-memory transport: listening, dialling, and creation of links.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -7,22 +7,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_transport::{
-    Capabilities, EndpointId, Kind, Link, LinkError, LinkEvents, Local, MappedPeer, RegionKey,
-    Regions, Segment, Transport,
+    Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, MappedPeer, RegionKey, Regions,
+    Segment, Transport, TransportKind,
     fork::{self, Descriptor},
     random,
 };
 
-use crate::address::{self, Address};
-use crate::connection::Connection;
-use crate::handshake::{self, Patience};
+use crate::address::{self, ShmAddress};
+use crate::connection::ShmConnection;
+use crate::handshake::{self, HandshakeDeadline};
 use crate::link::ShmLink;
 use crate::rings::Rings;
 use crate::socket;
-use crate::watch::Watch;
+use crate::watch::ConnectionWatcher;
 
-/// How long somebody who knocked at the listener may keep it waiting.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+/// How long somebody who has connected to the listener may keep it waiting.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long to wait when the listener's backlog is full.
 const CONNECT_RETRY: Duration = Duration::from_millis(2);
@@ -32,29 +32,31 @@ const DRAIN_PERIOD: Duration = Duration::from_millis(1);
 
 /// Shares memory with the other processes of this host.
 pub struct ShmTransport {
-    shared: Arc<Shared>,
-    address: Address,
+    shared: Arc<ShmShared>,
+    address: ShmAddress,
     born: u64,
 }
 
-struct Shared {
+struct ShmShared {
     local: Local,
     regions: Arc<Regions>,
-    watch: Arc<Watch>,
+    watch: Arc<ConnectionWatcher>,
     closed: AtomicBool,
 }
 
 impl ShmTransport {
-    /// A transport for this endpoint, with a socket of a random name and a thread that watches over its links.
+    /// A transport for this endpoint, with a socket of a random name and a thread that watches over
+    /// its links.
     pub fn new(local: Local) -> io::Result<ShmTransport> {
-        let address = Address {
+        let address = ShmAddress {
             boot: address::boot_id()?,
             token: local.token,
             name: format!("weft-{:032x}", u128::from_le_bytes(random()?)).into_bytes(),
         };
         handshake::label_pool(&local);
-        let watch = Watch::start(socket::listen(&address.name)?, Arc::clone(&local.bell))?;
-        let shared = Arc::new(Shared {
+        let watch =
+            ConnectionWatcher::start(socket::listen(&address.name)?, Arc::clone(&local.doorbell))?;
+        let shared = Arc::new(ShmShared {
             regions: Regions::new(Arc::clone(&local.pool)),
             local,
             watch,
@@ -69,8 +71,8 @@ impl ShmTransport {
 }
 
 impl Transport for ShmTransport {
-    fn kind(&self) -> Kind {
-        Kind::Shm
+    fn kind(&self) -> TransportKind {
+        TransportKind::Shm
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -110,17 +112,17 @@ impl Transport for ShmTransport {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
-        let address = Address::from_bytes(address)?;
+        let address = ShmAddress::from_bytes(address)?;
         if address.boot != self.address.boot {
             return Err(LinkError::Refused("the peer runs on another host".into()));
         }
         if self.shared.closed.load(Ordering::Relaxed) {
             return Err(closed());
         }
-        let patience = Patience { deadline, cancel };
-        let socket = reach(&address.name, &patience)?;
+        let deadline = HandshakeDeadline { deadline, cancel };
+        let socket = reach(&address.name, &deadline)?;
         let local = &self.shared.local;
-        let mapped = handshake::dial(socket.as_fd(), local, peer, &address.token, &patience)?;
+        let mapped = handshake::dial(socket.as_fd(), local, peer, &address.token, &deadline)?;
         mapped
             .map(|(mapped, rings)| self.shared.link(peer, mapped, rings, socket))
             .transpose()
@@ -131,8 +133,8 @@ impl Transport for ShmTransport {
         self.shared.watch.close();
     }
 
-    fn drain(&self, patience: Duration) {
-        let until = Instant::now() + patience;
+    fn drain(&self, deadline: Duration) {
+        let until = Instant::now() + deadline;
         while self.shared.watch.is_lingering() && Instant::now() < until {
             std::thread::sleep(DRAIN_PERIOD);
         }
@@ -147,11 +149,12 @@ impl Drop for ShmTransport {
     }
 }
 
-impl Shared {
-    /// Talks to somebody who has connected. Whatever goes wrong, the dialler is told by the end of the socket.
+impl ShmShared {
+    /// Talks to somebody who has connected. Whatever goes wrong, the dialler is told by the end of
+    /// the socket.
     fn answer(&self, socket: Descriptor, events: &dyn LinkEvents) {
-        let patience = Patience {
-            deadline: Instant::now() + ANSWER_PATIENCE,
+        let deadline = HandshakeDeadline {
+            deadline: Instant::now() + ANSWER_TIMEOUT,
             cancel: &self.closed,
         };
         if !same_user(&socket) {
@@ -161,15 +164,16 @@ impl Shared {
             socket.as_fd(),
             &self.local,
             |peer| events.accept(peer),
-            &patience,
+            &deadline,
         );
         let Ok(Some((peer, mapped, rings))) = answer else {
             return;
         };
         if let Ok(link) = self.link(peer, mapped, rings, socket) {
             events.connected(link);
-            // What the peer has sent since then knocked at a time when nobody knew of the link.
-            self.local.bell.knock();
+            // What the peer has sent since then notified this endpoint when nobody knew of the
+            // link.
+            self.local.doorbell.notify();
         }
     }
 
@@ -180,7 +184,7 @@ impl Shared {
         rings: Rings,
         socket: Descriptor,
     ) -> Result<Arc<dyn Link>, LinkError> {
-        let connection = Connection::new(peer, mapped, rings, socket, Arc::clone(&self.watch))?;
+        let connection = ShmConnection::new(peer, mapped, rings, socket, Arc::clone(&self.watch))?;
         Ok(Arc::new(ShmLink::new(
             connection,
             Arc::clone(&self.regions),
@@ -189,13 +193,13 @@ impl Shared {
 }
 
 /// Connects to the socket of this name.
-fn reach(name: &[u8], patience: &Patience<'_>) -> Result<Descriptor, LinkError> {
+fn reach(name: &[u8], deadline: &HandshakeDeadline<'_>) -> Result<Descriptor, LinkError> {
     loop {
         match socket::connect(name) {
             Ok(socket) => return Ok(socket),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => {
-                    let left = patience.slice("the peer takes in no connections")?;
+                    let left = deadline.slice("the peer takes in no connections")?;
                     std::thread::sleep(left.min(CONNECT_RETRY));
                 }
                 io::ErrorKind::Interrupted => {}
@@ -211,7 +215,8 @@ fn reach(name: &[u8], patience: &Patience<'_>) -> Result<Descriptor, LinkError> 
     }
 }
 
-/// Names in the abstract namespace are open to everybody, so look who comes. The token decides; this saves reading from strangers.
+/// Names in the abstract namespace are open to everybody, so look who comes. The token decides;
+/// this saves reading from strangers.
 fn same_user(socket: &Descriptor) -> bool {
     // SAFETY: plain query.
     let own = unsafe { libc::geteuid() };

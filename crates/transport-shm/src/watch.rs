@@ -1,7 +1,8 @@
-//! The thread that watches over one transport's sockets, so that nobody has to poll them.
+//! The thread that monitors one transport's sockets in place of polling.
 //!
-//! It takes connections in, sends what waits for room in a socket, and knocks at the own bell when a peer ends: a process
-//! that sleeps on its futex sees a death as fast as a signal. Ordinary traffic does not wake it.
+//! It takes connections in, sends what waits for room in a socket, and notifies the own doorbell
+//! when a peer ends: a process that sleeps on its futex sees a death as fast as a signal. Ordinary
+//! traffic does not wake it.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use weft_transport::fork::{self, Descriptor};
-use weft_transport::{Bell, Progress};
+use weft_transport::{Doorbell, FlushState};
 
-use crate::connection::Connection;
+use crate::connection::ShmConnection;
 use crate::socket;
 
 const KEY_WAKE: u64 = 0;
@@ -26,46 +27,49 @@ const EVENTS_MAX: usize = 16;
 const ACCEPT_RETRY: Duration = Duration::from_millis(10);
 
 /// Takes a connection that has come in. Called on the watching thread, so it must not wait.
-pub(crate) type Incoming = dyn Fn(Descriptor) + Send + Sync;
+pub(crate) type OnDescriptor = dyn Fn(Descriptor) + Send + Sync;
 
 /// The watching thread's side and everybody else's.
 ///
 /// The thread runs until the transport is closed and the last connection is removed.
-pub(crate) struct Watch {
+pub(crate) struct ConnectionWatcher {
     epoll: Descriptor,
     wake: Descriptor,
-    bell: Arc<Bell>,
+    doorbell: Arc<Doorbell>,
     next_key: AtomicU64,
     born: u64,
-    watched: Mutex<Watched>,
+    watched: Mutex<WatchedConnection>,
 }
 
 #[derive(Default)]
-struct Watched {
+struct WatchedConnection {
     connections: HashMap<u64, Watching>,
-    listener: Option<(Descriptor, Option<Arc<Incoming>>)>,
+    listener: Option<(Descriptor, Option<Arc<OnDescriptor>>)>,
     stopped: bool,
 }
 
 enum Watching {
     /// Somebody holds the link.
-    Link(Weak<Connection>),
+    Link(Weak<ShmConnection>),
     /// Closed, and perhaps dropped, but the goodbye still waits for room in the socket.
-    Lingering(Arc<Connection>),
+    Lingering(Arc<ShmConnection>),
 }
 
-impl Watch {
+impl ConnectionWatcher {
     /// Starts watching over this listening socket, without taking anything in yet.
-    pub(crate) fn start(listener: Descriptor, bell: Arc<Bell>) -> io::Result<Arc<Watch>> {
-        let watch = Arc::new(Watch {
+    pub(crate) fn start(
+        listener: Descriptor,
+        doorbell: Arc<Doorbell>,
+    ) -> io::Result<Arc<ConnectionWatcher>> {
+        let watch = Arc::new(ConnectionWatcher {
             epoll: Descriptor::new(new_epoll()?)?,
             wake: Descriptor::new(new_event()?)?,
-            bell,
+            doorbell,
             next_key: AtomicU64::new(KEY_FIRST_CONNECTION),
             born: fork::generation(),
-            watched: Mutex::new(Watched {
+            watched: Mutex::new(WatchedConnection {
                 listener: Some((listener, None)),
-                ..Watched::default()
+                ..WatchedConnection::default()
             }),
         });
         let wake = watch.wake.as_raw_fd();
@@ -78,7 +82,7 @@ impl Watch {
     }
 
     /// From now on, connections that come in are taken. False if the transport is closed.
-    pub(crate) fn take_in(&self, incoming: Arc<Incoming>) -> io::Result<bool> {
+    pub(crate) fn take_in(&self, incoming: Arc<OnDescriptor>) -> io::Result<bool> {
         let mut watched = self.locked();
         let Some((listener, taker)) = &mut watched.listener else {
             return Ok(false);
@@ -95,7 +99,8 @@ impl Watch {
         if fork::generation() != self.born {
             return;
         }
-        // Dropped outside of the lock: the taker may hold the last reference to something that locks.
+        // Dropped outside of the lock: the taker may hold the last reference to something that
+        // locks.
         let listener = self.locked().listener.take();
         drop(listener);
         self.wake_up();
@@ -106,7 +111,7 @@ impl Watch {
     }
 
     /// Watches a connection until it is removed.
-    pub(crate) fn add(&self, connection: &Arc<Connection>) -> io::Result<()> {
+    pub(crate) fn add(&self, connection: &Arc<ShmConnection>) -> io::Result<()> {
         let mut watched = self.locked();
         if watched.stopped {
             return Err(io::Error::other("the transport is closed"));
@@ -119,8 +124,9 @@ impl Watch {
     }
 
     /// The link of this connection is dropped.
-    pub(crate) fn remove(&self, connection: &Connection) {
-        // A forked child has neither the thread nor the sockets, and perhaps a lock that nobody will ever open.
+    pub(crate) fn remove(&self, connection: &ShmConnection) {
+        // A forked child has neither the thread nor the sockets, and perhaps a lock that nobody
+        // will ever open.
         if fork::generation() != self.born {
             return;
         }
@@ -142,7 +148,7 @@ impl Watch {
     }
 
     /// The connections of all links there are.
-    pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
+    pub(crate) fn connections(&self) -> Vec<Arc<ShmConnection>> {
         let watched = self.locked();
         let links = watched
             .connections
@@ -161,7 +167,7 @@ impl Watch {
     }
 
     /// Keeps a closed connection until its goodbye is sent.
-    pub(crate) fn linger(&self, connection: &Arc<Connection>) {
+    pub(crate) fn linger(&self, connection: &Arc<ShmConnection>) {
         let entry = Watching::Lingering(Arc::clone(connection));
         self.locked().connections.insert(connection.key, entry);
         // It may have been sent meanwhile: then nothing else would end the lingering.
@@ -169,7 +175,7 @@ impl Watch {
     }
 
     /// Begins or ends waiting for room in the connection's socket.
-    pub(crate) fn await_room(&self, connection: &Connection, wait: bool) -> io::Result<()> {
+    pub(crate) fn await_room(&self, connection: &ShmConnection, wait: bool) -> io::Result<()> {
         let room = if wait { libc::EPOLLOUT as u32 } else { 0 };
         let raw = connection.raw_socket();
         match self.control(libc::EPOLL_CTL_MOD, raw, connection.key, PEER_ENDED | room) {
@@ -207,7 +213,7 @@ impl Watch {
                 }
                 if events & (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32 != 0 {
                     self.flush(key);
-                    self.bell.knock();
+                    self.doorbell.notify();
                 }
             }
         }
@@ -226,7 +232,8 @@ impl Watch {
                 Ok(socket) => taker(socket),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Out of descriptors, say. Those who wait are still waiting: try again, but not in a hot loop.
+                // Out of descriptors, say. Those who wait are still waiting: try again, but not in
+                // a hot loop.
                 Err(_) => return std::thread::sleep(ACCEPT_RETRY),
             }
         }
@@ -240,10 +247,10 @@ impl Watch {
             None => (None, false),
         };
         let Some(connection) = connection else { return };
-        let pending = matches!(connection.flush(), Ok(Progress::Pending));
+        let pending = matches!(connection.flush(), Ok(FlushState::Pending));
         if !pending {
             // There is room again for those who were refused.
-            self.bell.ring();
+            self.doorbell.ring();
         }
         if lingering && !pending {
             let done = self.locked().connections.remove(&key);
@@ -300,7 +307,7 @@ impl Watch {
     }
 
     /// Every change under the lock is a single step, so a poisoned lock is as good as any.
-    fn locked(&self) -> MutexGuard<'_, Watched> {
+    fn locked(&self) -> MutexGuard<'_, WatchedConnection> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

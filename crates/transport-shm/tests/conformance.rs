@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weft_transport::LinkError;
-use weft_transport::conformance::{Pair, Subject, deadline};
+use weft_transport::conformance::{LinkPair, Subject, deadline};
 use weft_transport_shm::ShmTransport;
 
 const SUBJECT: Subject = Subject {
@@ -13,11 +13,12 @@ const SUBJECT: Subject = Subject {
 
 weft_transport::conformance_tests!(SUBJECT);
 
-/// A closed link may be dropped at once: what waits for room in its socket is sent all the same, the goodbye last.
+/// A closed link may be dropped at once: what waits for room in its socket is sent all the same,
+/// the goodbye last.
 #[test]
 fn a_goodbye_behind_a_flood_outlives_its_link() {
     const COUNT: usize = 60;
-    let Pair { a, mut b } = Pair::new(&SUBJECT);
+    let LinkPair { a, mut b } = LinkPair::new(&SUBJECT);
     for _ in 0..COUNT {
         a.link.message(&[1; 64 * 1024]).unwrap();
     }

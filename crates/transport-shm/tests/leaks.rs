@@ -1,9 +1,10 @@
-//! Links leave nothing behind: no descriptor, no thread, no mapping. One test, since it counts what the whole process has.
+//! Test that links leave no descriptor, thread or mapping behind. One test, since it counts what
+//! the whole process has.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_transport::conformance::{Pair, Subject, deadline};
+use weft_transport::conformance::{LinkPair, Subject, deadline};
 use weft_transport_shm::ShmTransport;
 
 fn count(directory: &str) -> usize {
@@ -32,7 +33,7 @@ fn nothing_is_left_of_dropped_links() {
         make: |local| Arc::new(ShmTransport::new(local).unwrap()),
     };
     // The first one opens what stays open for the life of the process.
-    drop(Pair::new(&subject));
+    drop(LinkPair::new(&subject));
     let deadline = deadline();
     let settled = || census()[2] == 0 && census()[1] <= 2;
     while !settled() {
@@ -41,7 +42,7 @@ fn nothing_is_left_of_dropped_links() {
     }
     let before = census();
     for round in 0..30 {
-        let pair = Pair::new(&subject);
+        let pair = LinkPair::new(&subject);
         pair.a.link.message(&[1; 60_000]).unwrap();
         pair.a.region(60_000);
         match round % 3 {

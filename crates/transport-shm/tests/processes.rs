@@ -1,6 +1,7 @@
 //! Links between real processes: traffic, deaths, forked children, isolation.
 //!
-//! Each test starts this very program again as its peer ([`peer_process`]) and tells it over its standard input what to do.
+//! Each test starts this very program again as its peer ([`peer_process`]) and tells it over its
+//! standard input what to do.
 
 use std::io::{BufRead, Write};
 use std::process::{Child, Command, Stdio};
@@ -27,16 +28,17 @@ const DEATH_SEEN_WITHIN: Duration = Duration::from_millis(800);
 const LIFETIME_SECONDS: u32 = 60;
 
 /// An endpoint and its end of a link.
-struct Side {
+struct ProcessSide {
     local: Local,
     _transport: ShmTransport,
     link: Arc<dyn Link>,
     received: Received,
 }
 
-impl Side {
-    /// Sleeps on the futex, as a process does that has nothing but shared memory, until the condition holds.
-    fn sleep_until(&mut self, what: &str, holds: impl Fn(&Side) -> bool) {
+impl ProcessSide {
+    /// Sleeps on the futex, as a process does that has nothing but shared memory, until the
+    /// condition holds.
+    fn sleep_until(&mut self, what: &str, holds: impl Fn(&ProcessSide) -> bool) {
         let deadline = deadline();
         loop {
             if self.received.end.is_none() {
@@ -46,8 +48,8 @@ impl Side {
                 return;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let bell = Arc::clone(&self.local.bell);
-            let woken = bell.sleep(Sleep::Futex, &mut || holds(self), left);
+            let doorbell = Arc::clone(&self.local.doorbell);
+            let woken = doorbell.sleep(Sleep::Futex, &mut || holds(self), left);
             assert!(
                 woken != Woken::TimedOut,
                 "no {what}; the link: {:?}",
@@ -68,9 +70,9 @@ impl Side {
 }
 
 /// A peer process, ended when the test is over, however it ends.
-struct Peer(Child);
+struct PeerProcess(Child);
 
-impl Drop for Peer {
+impl Drop for PeerProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -78,11 +80,11 @@ impl Drop for Peer {
 }
 
 /// Starts a peer in this role, which connects to a new endpoint here.
-fn with_peer(role: &str) -> (Side, Peer) {
+fn with_peer(role: &str) -> (ProcessSide, PeerProcess) {
     let (local, transport, events) = listening();
     let peer = start(role, &local, &transport);
     let link = events.next_link();
-    let side = Side {
+    let side = ProcessSide {
         local,
         _transport: transport,
         link,
@@ -101,7 +103,7 @@ fn listening() -> (Local, ShmTransport, Arc<Events>) {
     (local, transport, events)
 }
 
-fn start(role: &str, local: &Local, transport: &ShmTransport) -> Peer {
+fn start(role: &str, local: &Local, transport: &ShmTransport) -> PeerProcess {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "peer_process", "--ignored", "--nocapture"])
         .stdin(Stdio::piped())
@@ -115,7 +117,7 @@ fn start(role: &str, local: &Local, transport: &ShmTransport) -> Peer {
         .map(|byte| format!("{byte:02x}"))
         .collect::<String>();
     writeln!(stdin, "{role} {:x} {address}", local.id.0).unwrap();
-    Peer(child)
+    PeerProcess(child)
 }
 
 /// Not a test: the peer process that the tests start.
@@ -143,7 +145,7 @@ fn peer_process() {
         .connect(id, &address, deadline(), &never)
         .unwrap()
         .unwrap();
-    let side = Side {
+    let side = ProcessSide {
         local,
         _transport: transport,
         link,
@@ -160,7 +162,7 @@ fn peer_process() {
 }
 
 /// Sends everything back, then waits to be told that it was seen.
-fn echo(mut side: Side) {
+fn echo(mut side: ProcessSide) {
     for value in 1..=ROUNDS {
         side.sleep_until("ping", |side| side.word(FLAG) == value);
         let start = side.local.pool.at(&(DATA..DATA + 64)).unwrap();
@@ -177,7 +179,7 @@ fn echo(mut side: Side) {
     side.link.close();
 }
 
-fn hold(side: &Side, message: &str) -> ! {
+fn hold(side: &ProcessSide, message: &str) -> ! {
     side.link.message(message.as_bytes()).unwrap();
     pause()
 }
@@ -202,8 +204,8 @@ fn fork_a_child() -> i32 {
     pid
 }
 
-/// Puts, signals, messages and mail without end.
-fn flood(side: &Side) {
+/// Puts, signals, messages and polled messages without end.
+fn flood(side: &ProcessSide) {
     let bytes = vec![7; 100_000];
     // SAFETY: the vector lives as long as the process.
     let source = [unsafe { Iovec::new(bytes.as_ptr(), bytes.len()) }];
@@ -216,7 +218,7 @@ fn flood(side: &Side) {
         put.unwrap();
         match value % 8 {
             0 => side.link.message(&value.to_le_bytes()).unwrap(),
-            _ => side.link.mail(&[&value.to_le_bytes()]).unwrap(),
+            _ => side.link.polled_message(&[&value.to_le_bytes()]).unwrap(),
         }
         side.link.flush().unwrap();
     }
@@ -240,7 +242,7 @@ fn try_from_elsewhere(id: EndpointId, address: &[u8]) -> i32 {
     }
 }
 
-fn until_gone(side: &mut Side) {
+fn until_gone(side: &mut ProcessSide) {
     side.sleep_until("death", |side| side.received.end.is_some());
     assert!(
         matches!(side.received.end, Some(LinkError::Gone(_))),
@@ -250,7 +252,7 @@ fn until_gone(side: &mut Side) {
 }
 
 /// Kills the peer and sees it gone in time.
-fn check_death_is_seen(side: &mut Side, peer: &mut Peer) {
+fn check_death_is_seen(side: &mut ProcessSide, peer: &mut PeerProcess) {
     let killed = Instant::now();
     peer.0.kill().unwrap();
     until_gone(side);

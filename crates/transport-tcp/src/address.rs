@@ -1,4 +1,4 @@
-//! What a peer needs in order to connect: IP addresses, a port, and the token.
+//! The address of an endpoint: IP addresses, a port, and the token.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -10,16 +10,17 @@ const ADDRESSES_MAX: usize = 16;
 
 /// Where an endpoint listens.
 ///
-/// As bytes: port (2, little-endian), token (32), then per IP address its length (4 or 16) and its bytes.
+/// As bytes: port (2, little-endian), token (32), then per IP address its length (4 or 16) and its
+/// bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Address {
+pub(crate) struct TcpAddress {
     pub(crate) port: u16,
     pub(crate) token: [u8; 32],
     /// To be tried in this order.
     pub(crate) ips: Vec<IpAddr>,
 }
 
-impl Address {
+impl TcpAddress {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.port.to_le_bytes().to_vec();
         bytes.extend(self.token);
@@ -76,8 +77,8 @@ mod tests {
             token: [u8; 32],
             ips in prop::collection::vec(any::<IpAddr>(), 1..=ADDRESSES_MAX),
         ) {
-            let address = Address { port, token, ips };
-            prop_assert_eq!(Address::decode(&address.encode()).unwrap(), address);
+            let address = TcpAddress { port, token, ips };
+            prop_assert_eq!(TcpAddress::decode(&address.encode()).unwrap(), address);
         }
 
         #[test]
@@ -86,7 +87,7 @@ mod tests {
             tail in prop::collection::vec(prop_oneof![Just(4_u8), Just(16), any::<u8>()], 0..80),
         ) {
             let bytes = [&head[..], &tail].concat();
-            if let Ok(address) = Address::decode(&bytes) {
+            if let Ok(address) = TcpAddress::decode(&bytes) {
                 prop_assert_eq!(address.encode(), bytes);
             }
         }

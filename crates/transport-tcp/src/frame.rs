@@ -1,7 +1,7 @@
-//! What travels on a connection: frames of a fixed header, some with a payload behind it.
+//! Frames on a connection: a fixed header, for some kinds followed by a payload.
 //!
-//! All numbers are little-endian. A header has exactly one form: fields that a kind does not use hold fixed values,
-//! and anything else is refused.
+//! All numbers are little-endian. A header has exactly one form: fields that a kind does not use
+//! hold fixed values, and anything else is refused.
 //!
 //! | bytes  | field                                    | put | signal | message | goodbye |
 //! |--------|------------------------------------------|-----|--------|---------|---------|

@@ -1,7 +1,8 @@
-//! The first bytes of a connection: who calls whom, and the proof of belonging to the job.
+//! The first bytes of a connection: identities of caller and peer, and the proof of membership in
+//! the job.
 //!
-//! The caller sends a hello of fixed length; the listener reads nothing more from anyone whose hello is not right, and
-//! does not answer either. To a right one it answers with a verdict.
+//! The caller sends a hello of fixed length; the listener reads nothing more from anyone whose
+//! hello is not right, and does not answer either. To a right one it answers with a verdict.
 #![forbid(unsafe_code)]
 
 use weft_transport::EndpointId;
@@ -14,7 +15,7 @@ pub(crate) const REPLY_BYTES: usize = 12;
 
 /// What a caller says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Hello {
+pub(crate) struct TcpHello {
     /// The listener's token: proves that the caller got the address from the rendezvous.
     pub(crate) token: [u8; 32],
     pub(crate) caller: EndpointId,
@@ -23,14 +24,14 @@ pub(crate) struct Hello {
 
 /// What a listener answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum HandshakeVerdict {
     /// The connection is a link from now on.
     Accept,
     /// The listener's own attempt to connect to the caller shall win.
     Yield,
 }
 
-impl Hello {
+impl TcpHello {
     pub(crate) fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -41,7 +42,8 @@ impl Hello {
         bytes
     }
 
-    /// Whether a hello of this version may begin like this: whoever says something else need not be heard out.
+    /// Whether a hello of this version may begin like this: whoever says something else need not be
+    /// heard out.
     pub(crate) fn may_begin(bytes: &[u8]) -> bool {
         let mut begin = [0; 12];
         begin[..8].copy_from_slice(&MAGIC);
@@ -61,7 +63,7 @@ impl Hello {
         let mut caller = [0; 16];
         caller.copy_from_slice(&bytes[44..60]);
         let caller = EndpointId(u128::from_le_bytes(caller));
-        let expected = Hello {
+        let expected = TcpHello {
             token: *token,
             caller,
             listener,
@@ -70,20 +72,20 @@ impl Hello {
     }
 }
 
-impl Verdict {
+impl HandshakeVerdict {
     pub(crate) fn encode(self) -> [u8; REPLY_BYTES] {
         let mut bytes = [0; REPLY_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         let code: u32 = match self {
-            Verdict::Accept => 1,
-            Verdict::Yield => 2,
+            HandshakeVerdict::Accept => 1,
+            HandshakeVerdict::Yield => 2,
         };
         bytes[8..].copy_from_slice(&code.to_le_bytes());
         bytes
     }
 
     pub(crate) fn decode(bytes: &[u8; REPLY_BYTES]) -> Option<Self> {
-        [Verdict::Accept, Verdict::Yield]
+        [HandshakeVerdict::Accept, HandshakeVerdict::Yield]
             .into_iter()
             .find(|verdict| verdict.encode() == *bytes)
     }
@@ -105,29 +107,33 @@ mod tests {
     fn only_the_right_hello_has_a_caller() {
         let [caller, listener] = [1, 2].map(EndpointId);
         let token = [7; 32];
-        let hello = Hello {
+        let hello = TcpHello {
             token,
             caller,
             listener,
         };
         let bytes = hello.encode();
-        assert_eq!(Hello::caller(&bytes, &token, listener), Some(caller));
-        assert_eq!(Hello::caller(&bytes, &token, caller), None);
-        assert!((0..=HELLO_BYTES).all(|heard| Hello::may_begin(&bytes[..heard])));
-        assert!(!Hello::may_begin(b"GET"));
-        assert_eq!(Hello::caller(&bytes, &[8; 32], listener), None);
+        assert_eq!(TcpHello::caller(&bytes, &token, listener), Some(caller));
+        assert_eq!(TcpHello::caller(&bytes, &token, caller), None);
+        assert!((0..=HELLO_BYTES).all(|heard| TcpHello::may_begin(&bytes[..heard])));
+        assert!(!TcpHello::may_begin(b"GET"));
+        assert_eq!(TcpHello::caller(&bytes, &[8; 32], listener), None);
         for at in (0..44).chain(60..HELLO_BYTES) {
             let mut wrong = bytes;
             wrong[at] ^= 1;
-            assert_eq!(Hello::caller(&wrong, &token, listener), None, "byte {at}");
+            assert_eq!(
+                TcpHello::caller(&wrong, &token, listener),
+                None,
+                "byte {at}"
+            );
         }
     }
 
     #[test]
     fn verdicts_survive_the_wire() {
-        for verdict in [Verdict::Accept, Verdict::Yield] {
-            assert_eq!(Verdict::decode(&verdict.encode()), Some(verdict));
+        for verdict in [HandshakeVerdict::Accept, HandshakeVerdict::Yield] {
+            assert_eq!(HandshakeVerdict::decode(&verdict.encode()), Some(verdict));
         }
-        assert_eq!(Verdict::decode(&[0; REPLY_BYTES]), None);
+        assert_eq!(HandshakeVerdict::decode(&[0; REPLY_BYTES]), None);
     }
 }

@@ -1,5 +1,5 @@
-//! What comes in on a link: frames are parsed, payloads go straight to their place in a region,
-//! nothing is believed.
+//! The receiving half of a link: parsing of untrusted frames, and placement of payloads in their
+//! regions.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut, Read};
@@ -13,9 +13,9 @@ use crate::frame::{Frame, HEADER_BYTES};
 
 const STAGE_BYTES: usize = 64 << 10;
 
-/// How far a call to [`Incoming::step`] came.
+/// How far a call to [`TcpIncoming::step`] came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
+pub(crate) enum ReceiveProgress {
     /// A message is complete.
     Message,
     /// So many bytes came from the connection, all there was for now.
@@ -45,10 +45,10 @@ enum Expecting {
 /// The receiving half of a link.
 ///
 /// Invariants: only what `grants` allows is written. The bytes in `stage[start..end]` have come
-/// from the connection and are not understood yet; after each step that is not [`Step::Message`],
-/// they are less than what is expected next.
+/// from the connection and are not understood yet; after each step that is not
+/// [`ReceiveProgress::Message`], they are less than what is expected next.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct TcpIncoming {
     grants: Grants,
     stage: Box<[u8]>,
     start: usize,
@@ -62,7 +62,7 @@ pub(crate) struct Incoming {
     pub(crate) goodbye: bool,
 }
 
-impl Incoming {
+impl TcpIncoming {
     pub(crate) fn new(regions: Arc<Regions>) -> Self {
         Self {
             grants: Grants::new(regions),
@@ -99,17 +99,24 @@ impl Incoming {
 
     /// Understands what has come so far, up to the end of a message; then, if that was everything,
     /// reads once more.
-    pub(crate) fn step(&mut self, connection: &mut impl Read) -> Result<Step, LinkError> {
+    pub(crate) fn step(
+        &mut self,
+        connection: &mut impl Read,
+    ) -> Result<ReceiveProgress, LinkError> {
         if self.parse()? {
-            return Ok(Step::Message);
+            return Ok(ReceiveProgress::Message);
         }
         if self.goodbye {
             return Err(LinkError::Left);
         }
         let (bytes, room) = match self.read(connection) {
             Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Step::Drained(0)),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Step::Read(0)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Ok(ReceiveProgress::Drained(0));
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                return Ok(ReceiveProgress::Read(0));
+            }
             Err(error) => return Err(LinkError::Gone(error.to_string())),
         };
         if bytes == 0 {
@@ -118,15 +125,15 @@ impl Incoming {
             ));
         }
         if self.parse()? {
-            return Ok(Step::Message);
+            return Ok(ReceiveProgress::Message);
         }
         if self.goodbye {
             return Err(LinkError::Left);
         }
         Ok(if bytes < room {
-            Step::Drained(bytes)
+            ReceiveProgress::Drained(bytes)
         } else {
-            Step::Read(bytes)
+            ReceiveProgress::Read(bytes)
         })
     }
 

@@ -1,4 +1,4 @@
-//! Which network to listen on.
+//! Selection of the network to listen on.
 
 use std::ffi::CStr;
 use std::io;
@@ -15,7 +15,8 @@ pub enum Interface {
     Default,
     /// The one that leads to this target, given as `host:port`.
     Towards(String),
-    /// This one: an interface's name, an IP address of this host, or a network such as `10.1.0.0/16`.
+    /// This one: an interface's name, an IP address of this host, or a network such as
+    /// `10.1.0.0/16`.
     Named(String),
 }
 
@@ -35,8 +36,8 @@ impl Interface {
     }
 }
 
-/// The source address of the route to the target. If that stays on this host (the target is here), peers elsewhere need
-/// another one too: the one of the default route.
+/// The source address of the route to the target. If that stays on this host (the target is here),
+/// peers elsewhere need another one too: the one of the default route.
 fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
     let targets = target.to_socket_addrs().map_err(|error| {
         LinkError::Refused(format!(
@@ -141,8 +142,8 @@ fn in_network(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
     }
 }
 
-/// The names and addresses of the interfaces that are up. Link-local IPv6 addresses are left out: they need a scope
-/// that means something on one host only.
+/// The names and addresses of the interfaces that are up. Link-local IPv6 addresses are left out:
+/// they need a scope that means something on one host only.
 fn interfaces() -> io::Result<Vec<(String, IpAddr)>> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `list` is writable and outlives the call.
@@ -173,7 +174,8 @@ fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     let family = i32::from(unsafe { address.as_ref() }?.sa_family);
     match family {
         libc::AF_INET => {
-            // SAFETY: the family says that it is one of these; the list aligns its addresses for any family.
+            // SAFETY: the family says that it is one of these; the list aligns its addresses for
+            // any family.
             let v4 = unsafe { &*address.cast::<libc::sockaddr_in>() };
             Some(Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes()).into())
         }

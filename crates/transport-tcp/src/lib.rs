@@ -1,11 +1,12 @@
 //! Links over TCP.
 //!
-//! An endpoint listens on one port, on the network that the rendezvous chooses. A connection begins with a handshake that proves
-//! that the caller got the address from the rendezvous; then it carries frames. The receiver believes nothing: it
-//! writes only where this very peer was granted a range of a region.
+//! An endpoint listens on one port, on the network that the rendezvous chooses. A connection begins
+//! with a handshake that proves that the caller got the address from the rendezvous; then it
+//! carries frames. The receiver believes nothing: it writes only where this very peer was granted a
+//! range of a region.
 
 mod address;
-mod caretaker;
+mod closing;
 mod frame;
 mod handshake;
 mod incoming;

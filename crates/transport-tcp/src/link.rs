@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_transport::{
-    Bell, Capabilities, EndpointId, INJECT_BYTES_MAX, Inbox, Iovec, Kind, Link, LinkError,
-    Liveness, Local, MESSAGE_BYTES_MAX, Progress, RegionKey, Regions, Segment, Signal, Submission,
-    Ticket,
+    Capabilities, Doorbell, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, Link,
+    LinkError, Liveness, Local, MESSAGE_BYTES_MAX, RegionKey, Regions, Segment, Signal, Submission,
+    Ticket, TransportKind,
 };
 
-use crate::caretaker;
+use crate::closing;
 use crate::frame::{self, Frame};
-use crate::incoming::{Incoming, Step};
-use crate::outgoing::Outgoing;
+use crate::incoming::{ReceiveProgress, TcpIncoming};
+use crate::outgoing::TcpOutgoing;
 use crate::socket::Socket;
 
 /// What links over TCP can do.
@@ -54,12 +54,12 @@ impl Fate {
 
 /// What the link shares with the caretaker.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct TcpConnection {
     pub(crate) socket: Socket,
     fate: Mutex<Option<Fate>>,
 }
 
-impl Connection {
+impl TcpConnection {
     /// Ends the connection because the peer's host vanished.
     pub(crate) fn vanished(&self, why: String) {
         self.end(Fate::Gone(why));
@@ -90,12 +90,12 @@ impl Connection {
 /// `turn` is held while an inbox is called.
 pub(crate) struct TcpLink {
     peer: EndpointId,
-    bell: Arc<Bell>,
-    connection: Arc<Connection>,
-    outgoing: Mutex<Outgoing>,
+    doorbell: Arc<Doorbell>,
+    connection: Arc<TcpConnection>,
+    outgoing: Mutex<TcpOutgoing>,
     /// The lowest ticket that is under way, or the next one there will be.
     first_under_way: AtomicU64,
-    incoming: Mutex<Incoming>,
+    incoming: Mutex<TcpIncoming>,
     /// Held by the thread that receives, so that messages are delivered in order.
     turn: Mutex<()>,
     closed: AtomicBool,
@@ -110,18 +110,18 @@ impl TcpLink {
         socket: Socket,
         peer_timeout: std::time::Duration,
     ) -> Arc<Self> {
-        let connection = Arc::new(Connection {
+        let connection = Arc::new(TcpConnection {
             socket,
             fate: Mutex::new(None),
         });
-        caretaker::watch(&connection, peer_timeout);
+        closing::watch(&connection, peer_timeout);
         Arc::new(Self {
             peer,
-            bell: local.bell.clone(),
+            doorbell: local.doorbell.clone(),
             connection,
             outgoing: Mutex::default(),
             first_under_way: AtomicU64::new(1),
-            incoming: Mutex::new(Incoming::new(regions.clone())),
+            incoming: Mutex::new(TcpIncoming::new(regions.clone())),
             turn: Mutex::new(()),
             closed: AtomicBool::new(false),
         })
@@ -132,7 +132,7 @@ impl TcpLink {
     fn sending<T>(
         &self,
         action: impl FnOnce(
-            &mut Outgoing,
+            &mut TcpOutgoing,
             &mut dyn FnMut(&[io::IoSlice<'_>]) -> io::Result<usize>,
         ) -> io::Result<T>,
     ) -> Result<T, LinkError> {
@@ -151,7 +151,7 @@ impl TcpLink {
         let mut incoming = lock(&self.incoming);
         loop {
             match incoming.step(&mut self.connection.socket.reader()) {
-                Ok(Step::Drained(0)) => {
+                Ok(ReceiveProgress::Drained(0)) => {
                     self.connection.end(Fate::Gone(error.to_string()));
                     break;
                 }
@@ -163,7 +163,7 @@ impl TcpLink {
             }
         }
         if std::mem::take(&mut incoming.signalled) {
-            self.bell.ring();
+            self.doorbell.ring();
         }
         match self.connection.check() {
             Err(error) => error,
@@ -181,12 +181,12 @@ impl TcpLink {
             self.connection.check()?;
             let step = incoming.step(&mut self.connection.socket.reader());
             if std::mem::take(&mut incoming.signalled) {
-                self.bell.ring();
+                self.doorbell.ring();
             }
             match step {
-                Ok(Step::Message) => {}
-                Ok(Step::Drained(_)) => return Ok(Taken::Everything),
-                Ok(Step::Read(bytes)) => {
+                Ok(ReceiveProgress::Message) => {}
+                Ok(ReceiveProgress::Drained(_)) => return Ok(Taken::Everything),
+                Ok(ReceiveProgress::Read(bytes)) => {
                     *budget = budget.saturating_sub(bytes);
                     if *budget == 0 {
                         return Ok(Taken::Everything);
@@ -215,8 +215,8 @@ fn fate_of(error: LinkError) -> Fate {
 }
 
 impl Link for TcpLink {
-    fn kind(&self) -> Kind {
-        Kind::Tcp
+    fn kind(&self) -> TransportKind {
+        TransportKind::Tcp
     }
 
     fn peer(&self) -> EndpointId {
@@ -296,7 +296,7 @@ impl Link for TcpLink {
         self.sending(|outgoing, send| outgoing.frame(&frame, bytes, send))
     }
 
-    fn flush(&self) -> Result<Progress, LinkError> {
+    fn flush(&self) -> Result<FlushState, LinkError> {
         self.sending(|outgoing, send| outgoing.flush(send))
     }
 
@@ -337,7 +337,7 @@ impl Link for TcpLink {
         };
         self.connection.end(Fate::Closed);
         if alive {
-            caretaker::say_goodbye(self.connection.clone(), std::mem::take(&mut *outgoing));
+            closing::say_goodbye(self.connection.clone(), std::mem::take(&mut *outgoing));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The listening side: takes connections in and hears their hellos, many at a time.
+//! The listening side: acceptance of connections and reading of their hellos, many at a time.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 use weft_transport::fork::Registration;
 use weft_transport::{LinkEvents, Local, Regions};
 
-use crate::handshake::{HELLO_BYTES, Hello, Verdict};
+use crate::handshake::{HELLO_BYTES, HandshakeVerdict, TcpHello};
 use crate::link::TcpLink;
 use crate::socket::{Socket, SocketOptions, poll, poll_entry};
 
 /// Whoever has not said hello by then is dropped.
-const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Strangers that may be waiting at a time. Beyond, the oldest makes room.
 const CALLERS_MAX: usize = 512;
-/// How long to leave the queue alone when the process has no descriptor left for another connection.
+/// How long to leave the queue alone when the process has no descriptor left for another
+/// connection.
 const EXHAUSTION_PAUSE: Duration = Duration::from_millis(100);
 
 /// The listening sockets of one endpoint, all with the same port.
@@ -74,7 +75,7 @@ impl Listener {
                 let sockets = self.sockets.iter();
                 watched.extend(sockets.map(|s| poll_entry(s.listener.as_raw_fd(), libc::POLLIN)));
             }
-            if poll(&mut watched, self.patience(paused_until)).is_err() || watched[0].revents != 0 {
+            if poll(&mut watched, self.timeout(paused_until)).is_err() || watched[0].revents != 0 {
                 return;
             }
             self.hear_callers();
@@ -85,7 +86,7 @@ impl Listener {
     }
 
     /// How long nothing needs to be done without an event.
-    fn patience(&self, paused_until: Instant) -> Duration {
+    fn timeout(&self, paused_until: Instant) -> Duration {
         let now = Instant::now();
         let next = self.callers.iter().map(|caller| caller.give_up).min();
         let resume = (paused_until > now).then_some(paused_until);
@@ -124,7 +125,7 @@ impl Listener {
             socket,
             hello: [0; HELLO_BYTES],
             heard: 0,
-            give_up: Instant::now() + HELLO_PATIENCE,
+            give_up: Instant::now() + HELLO_TIMEOUT,
         });
         // Its hello is often there already.
         if let Some(caller) = self.callers.pop() {
@@ -152,7 +153,7 @@ impl Listener {
                 _ => return,
             },
         }
-        if !Hello::may_begin(&caller.hello[..caller.heard]) {
+        if !TcpHello::may_begin(&caller.hello[..caller.heard]) {
             return;
         }
         if caller.heard == HELLO_BYTES {
@@ -164,17 +165,18 @@ impl Listener {
 
     fn answer(&self, caller: Caller) {
         let local = &self.local;
-        let Some(peer) = Hello::caller(&caller.hello, &local.token, local.id) else {
+        let Some(peer) = TcpHello::caller(&caller.hello, &local.token, local.id) else {
             return;
         };
         let verdict = match self.events.accept(peer) {
-            true => Verdict::Accept,
-            false => Verdict::Yield,
+            true => HandshakeVerdict::Accept,
+            false => HandshakeVerdict::Yield,
         };
         let reply = verdict.encode();
         // The first few bytes on a connection always fit.
         let sent = caller.socket.send(&[io::IoSlice::new(&reply)]);
-        if verdict == Verdict::Accept && matches!(sent, Ok(bytes) if bytes == reply.len()) {
+        if verdict == HandshakeVerdict::Accept && matches!(sent, Ok(bytes) if bytes == reply.len())
+        {
             let timeout = self.options.peer_timeout;
             let link = TcpLink::new(local, &self.regions, peer, caller.socket, timeout);
             self.events.connected(link);

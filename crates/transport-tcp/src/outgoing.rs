@@ -1,10 +1,10 @@
-//! What is on its way out of a link: small frames are copied and go out together, big puts go out
-//! of the caller's memory.
+//! The sending half of a link: small frames copied and sent together, large puts sent out of the
+//! caller's memory.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-use weft_transport::{Iovec, Progress, RegionKey, Signal, Submission, Ticket};
+use weft_transport::{FlushState, Iovec, RegionKey, Signal, Submission, Ticket};
 
 use crate::frame::{Frame, HEADER_BYTES};
 
@@ -40,7 +40,7 @@ struct Put {
 
 /// Bytes leave in this order: `ready`, then for each put its payload and what is behind it.
 #[derive(Default, Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct TcpOutgoing {
     ready: VecDeque<u8>,
     puts: VecDeque<Put>,
     tickets: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Outgoing {
     spare: VecDeque<u8>,
 }
 
-impl Outgoing {
+impl TcpOutgoing {
     /// See [`weft_transport::Link::put`]; `pieces` are not empty.
     pub(crate) fn put(
         &mut self,
@@ -127,7 +127,7 @@ impl Outgoing {
     }
 
     /// Sends what can go.
-    pub(crate) fn flush(&mut self, send: Send<'_>) -> io::Result<Progress> {
+    pub(crate) fn flush(&mut self, send: Send<'_>) -> io::Result<FlushState> {
         self.advance(send)
     }
 
@@ -148,7 +148,7 @@ impl Outgoing {
 
     /// Sends until everything is sent, the connection takes no more, or it is time to let others
     /// have a turn.
-    fn advance(&mut self, send: Send<'_>) -> io::Result<Progress> {
+    fn advance(&mut self, send: Send<'_>) -> io::Result<FlushState> {
         let mut sent = 0;
         while sent < CALL_BYTES_MAX {
             let mut slices = Slices::default();
@@ -167,8 +167,8 @@ impl Outgoing {
             }
         }
         Ok(match self.puts.is_empty() && self.ready.is_empty() {
-            true => Progress::Done,
-            false => Progress::Pending,
+            true => FlushState::Done,
+            false => FlushState::Pending,
         })
     }
 

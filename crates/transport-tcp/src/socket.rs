@@ -66,7 +66,8 @@ impl Socket {
         let _ = self.stream.shutdown(how);
     }
 
-    /// How long ago the peer's host last gave a sign of life, if it owes one: something is on its way and not acknowledged.
+    /// How long ago the peer's host last gave a sign of life, if it owes one: something is on its
+    /// way and not acknowledged.
     pub(crate) fn silence(&self) -> Option<Duration> {
         let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
         let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -78,7 +79,8 @@ impl Socket {
         if result != 0 {
             return None;
         }
-        // SAFETY: it consists of numbers only, was zeroed, and the kernel filled it as far as it knows it.
+        // SAFETY: it consists of numbers only, was zeroed, and the kernel filled it as far as it
+        // knows it.
         let info = unsafe { info.assume_init() };
         let owes = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
         owes.then(|| Duration::from_millis(info.tcpi_last_ack_recv.into()))
@@ -115,7 +117,8 @@ impl Socket {
     }
 }
 
-/// Connects a non-blocking stream. Waits until that is done, refused, past the deadline, or cancelled (noticed within 50 ms).
+/// Connects a non-blocking stream. Waits until that is done, refused, past the deadline, or
+/// cancelled (noticed within 50 ms).
 pub fn connect(
     address: SocketAddr,
     deadline: Instant,
@@ -148,11 +151,13 @@ pub fn connect(
     }
 }
 
-/// Listens, with room for all ranks of a large job to come at the same moment (the system bounds it further).
+/// Listens, with room for all ranks of a large job to come at the same moment (the system bounds it
+/// further).
 pub fn listen(address: impl ToSocketAddrs) -> io::Result<TcpListener> {
     const QUEUE: libc::c_int = 4096;
     let listener = TcpListener::bind(address)?;
-    // SAFETY: plain system call on a descriptor that we own; on a listening socket it changes the length of the queue.
+    // SAFETY: plain system call on a descriptor that we own; on a listening socket it changes the
+    // length of the queue.
     match unsafe { libc::listen(listener.as_raw_fd(), QUEUE) } {
         0 => Ok(listener),
         _ => Err(io::Error::last_os_error()),
@@ -239,7 +244,8 @@ pub(crate) fn poll(entries: &mut [libc::pollfd], timeout: Duration) -> io::Resul
     }
 }
 
-/// Makes the kernel probe an idle peer, so that one whose host vanished is known within `peer_timeout`.
+/// Makes the kernel probe an idle peer, so that one whose host vanished is known within
+/// `peer_timeout`.
 fn keep_alive(stream: &TcpStream, peer_timeout: Duration) -> io::Result<()> {
     const PROBES: u64 = 3;
     let seconds = peer_timeout.as_secs().max(2);
@@ -251,7 +257,8 @@ fn keep_alive(stream: &TcpStream, peer_timeout: Duration) -> io::Result<()> {
     set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, PROBES)
 }
 
-/// Marks the packets with the code point (RFC 4594, RFC 8622) that networks commonly know the class by.
+/// Marks the packets with the code point (RFC 4594, RFC 8622) that networks commonly know the class
+/// by.
 fn classify(stream: &TcpStream, class: TrafficClass) -> io::Result<()> {
     let code_point = match class {
         TrafficClass::BestEffort => return Ok(()),

@@ -1,4 +1,5 @@
-//! Random traffic through both halves of a link, cut anywhere, against an oracle; and hostile bytes.
+//! Tests of both halves of a link: random traffic, split anywhere, against an oracle, and hostile
+//! bytes.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read};
@@ -8,24 +9,25 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 use weft_transport::{
-    Iovec, LinkError, Progress, RegionKey, Regions, Segment, Signal, Submission, Ticket,
+    FlushState, Iovec, LinkError, RegionKey, Regions, Segment, Signal, Submission, Ticket,
 };
 
 use crate::frame::{Frame, HEADER_BYTES};
-use crate::incoming::{Incoming, Step};
-use crate::outgoing::Outgoing;
+use crate::incoming::{ReceiveProgress, TcpIncoming};
+use crate::outgoing::TcpOutgoing;
 
 const POOL: u64 = 256 << 10;
 const DATA: Range<u64> = 4096..POOL;
 const FLAGS: Range<u64> = 0..4096;
 
-/// A connection between two halves of a link in memory, which takes and gives as many bytes at a time as it likes.
-struct Wire {
+/// A connection between two halves of a link in memory, which takes and gives as many bytes at a
+/// time as it likes.
+struct MemoryWire {
     bytes: VecDeque<u8>,
     portions: Box<dyn Iterator<Item = usize>>,
 }
 
-impl Wire {
+impl MemoryWire {
     fn new(portions: Vec<usize>) -> Self {
         Self {
             bytes: VecDeque::new(),
@@ -52,7 +54,7 @@ impl Wire {
     }
 }
 
-impl Read for Wire {
+impl Read for MemoryWire {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let wanted = self.portion()?.min(buffer.len());
         match self.bytes.read(&mut buffer[..wanted])? {
@@ -77,7 +79,7 @@ impl Read for Wire {
 }
 
 #[derive(Clone, Debug)]
-enum Action {
+enum TrafficAction {
     Put {
         offset: u64,
         pieces: Vec<Vec<u8>>,
@@ -105,7 +107,7 @@ fn bytes(length: Range<usize>) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn actions() -> impl Strategy<Value = Action> {
+fn actions() -> impl Strategy<Value = TrafficAction> {
     let pieces = || {
         let piece = || prop_oneof![bytes(0..300), bytes(0..20_000)];
         prop::collection::vec(piece(), 1..5)
@@ -121,7 +123,7 @@ fn actions() -> impl Strategy<Value = Action> {
             |(offset, pieces, signal, patience)| {
                 let length: usize = pieces.iter().map(Vec::len).sum();
                 let fits = length > 0 && offset + length as u64 <= DATA.end;
-                fits.then_some(Action::Put {
+                fits.then_some(TrafficAction::Put {
                     offset,
                     pieces,
                     signal,
@@ -131,22 +133,22 @@ fn actions() -> impl Strategy<Value = Action> {
         );
     prop_oneof![
         4 => put,
-        2 => signals().prop_map(Action::Signal),
-        2 => bytes(0..3000).prop_map(Action::Message),
-        1 => Just(Action::Flush),
-        2 => Just(Action::Receive),
+        2 => signals().prop_map(TrafficAction::Signal),
+        2 => bytes(0..3000).prop_map(TrafficAction::Message),
+        1 => Just(TrafficAction::Flush),
+        2 => Just(TrafficAction::Receive),
     ]
 }
 
 /// Sender, wire and receiver, and what the receiver is to end up with.
 struct Rig {
-    outgoing: Outgoing,
-    wire: Wire,
-    incoming: Incoming,
+    outgoing: TcpOutgoing,
+    wire: MemoryWire,
+    incoming: TcpIncoming,
     pool: Arc<Segment>,
     /// In the order of the calls.
     written: Vec<Write>,
-    under_way: Vec<UnderWay>,
+    under_way: Vec<PendingPut>,
     sent: Vec<Vec<u8>>,
     received: Vec<Vec<u8>>,
 }
@@ -161,7 +163,7 @@ struct Write {
 }
 
 /// A put that is under way, with the memory that it reads.
-struct UnderWay {
+struct PendingPut {
     ticket: Ticket,
     /// Which of those written it is.
     number: usize,
@@ -172,12 +174,12 @@ struct UnderWay {
 impl Rig {
     fn new(portions: Vec<usize>) -> Self {
         let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
-        let mut incoming = Incoming::new(Regions::new(pool.clone()));
+        let mut incoming = TcpIncoming::new(Regions::new(pool.clone()));
         incoming.grant(RegionKey::POOL, FLAGS);
         incoming.grant(RegionKey::POOL, DATA);
         Self {
-            outgoing: Outgoing::default(),
-            wire: Wire::new(portions),
+            outgoing: TcpOutgoing::default(),
+            wire: MemoryWire::new(portions),
             incoming,
             pool,
             written: Vec::new(),
@@ -212,31 +214,31 @@ impl Rig {
         expected
     }
 
-    fn act(&mut self, action: &Action) {
+    fn act(&mut self, action: &TrafficAction) {
         let wire = &mut self.wire;
         let mut send = |slices: &[IoSlice<'_>]| wire.send(slices);
         match action {
-            Action::Put {
+            TrafficAction::Put {
                 offset,
                 pieces,
                 signal,
                 patience,
             } => self.put(*offset, pieces.clone(), *signal, *patience),
-            Action::Signal(signal) => {
+            TrafficAction::Signal(signal) => {
                 self.outgoing
                     .frame(&Frame::Signal(*signal), &[], &mut send)
                     .unwrap();
                 self.expect(0, Vec::new(), Some(*signal));
             }
-            Action::Message(message) => {
+            TrafficAction::Message(message) => {
                 let bytes = message.len();
                 self.outgoing
                     .frame(&Frame::Message { bytes }, message, &mut send)
                     .unwrap();
                 self.sent.push(message.clone());
             }
-            Action::Flush => drop(self.outgoing.flush(&mut send).unwrap()),
-            Action::Receive => self.receive().unwrap(),
+            TrafficAction::Flush => drop(self.outgoing.flush(&mut send).unwrap()),
+            TrafficAction::Receive => self.receive().unwrap(),
         }
         self.cancel();
     }
@@ -260,7 +262,7 @@ impl Rig {
             Submission::Done => {}
             Submission::UnderWay(ticket) => {
                 self.expect(offset, pieces.concat(), signal);
-                return self.under_way.push(UnderWay {
+                return self.under_way.push(PendingPut {
                     ticket,
                     number: self.written.len() - 1,
                     patience,
@@ -304,7 +306,7 @@ impl Rig {
             let mut send = |slices: &[IoSlice<'_>]| wire.send(slices);
             let progress = self.outgoing.flush(&mut send).unwrap();
             self.receive().unwrap();
-            if progress == Progress::Done && self.wire.bytes.is_empty() {
+            if progress == FlushState::Done && self.wire.bytes.is_empty() {
                 self.receive().unwrap();
                 return;
             }
@@ -351,14 +353,14 @@ proptest! {
         portion in 1..5000_usize,
     ) {
         let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
-        let mut incoming = Incoming::new(Regions::new(pool.clone()));
+        let mut incoming = TcpIncoming::new(Regions::new(pool.clone()));
         incoming.grant(RegionKey::POOL, 8192..12288);
         incoming.revoke(RegionKey::POOL, 8192..9000);
-        let mut wire = Wire::new(vec![portion]);
+        let mut wire = MemoryWire::new(vec![portion]);
         wire.bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         while let Ok(step) = incoming.step(&mut wire) {
             incoming.messages.clear();
-            if step == Step::Drained(0) {
+            if step == ReceiveProgress::Drained(0) {
                 break;
             }
         }
@@ -371,7 +373,7 @@ proptest! {
 #[test]
 fn a_range_revoked_in_the_middle_of_a_put_is_written_no_more() {
     let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
-    let mut incoming = Incoming::new(Regions::new(pool.clone()));
+    let mut incoming = TcpIncoming::new(Regions::new(pool.clone()));
     incoming.grant(RegionKey::POOL, DATA);
     let range = DATA.start..DATA.start + 1000;
     let (first, then) = (
@@ -384,7 +386,7 @@ fn a_range_revoked_in_the_middle_of_a_put_is_written_no_more() {
             value: 2,
         },
     );
-    let mut wire = Wire::new(vec![HEADER_BYTES, 400, 600, 2 * HEADER_BYTES]);
+    let mut wire = MemoryWire::new(vec![HEADER_BYTES, 400, 600, 2 * HEADER_BYTES]);
     let put = Frame::Put {
         region: 0,
         range: range.clone(),

@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 
 use weft_transport::fork::{self, Registration};
 use weft_transport::{
-    Capabilities, EndpointId, Kind, Link, LinkError, LinkEvents, Local, RegionKey, Regions,
-    Segment, TrafficClass, Transport,
+    Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, RegionKey, Regions, Segment,
+    TrafficClass, Transport, TransportKind,
 };
 
-use crate::address::Address;
-use crate::caretaker;
-use crate::handshake::{Hello, REPLY_BYTES, Verdict};
+use crate::address::TcpAddress;
+use crate::closing;
+use crate::handshake::{HandshakeVerdict, REPLY_BYTES, TcpHello};
 use crate::interface::Interface;
 use crate::link::{self, TcpLink};
 use crate::listener::{self, Listener, ListeningSocket};
 use crate::socket::{self, Socket, SocketOptions};
 
 /// How long to try one of several addresses of a peer before the next.
-const ADDRESS_PATIENCE: Duration = Duration::from_secs(3);
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How to set up a [`TcpTransport`].
 #[derive(Clone, Debug)]
@@ -52,11 +52,11 @@ pub struct TcpTransport {
     local: Local,
     regions: Arc<Regions>,
     options: SocketOptions,
-    address: Address,
-    state: Mutex<State>,
+    address: TcpAddress,
+    state: Mutex<ListenState>,
 }
 
-enum State {
+enum ListenState {
     /// Connections queue up in the kernel.
     Bound(Vec<ListeningSocket>),
     Listening(Listening),
@@ -77,7 +77,7 @@ impl TcpTransport {
     pub fn new(local: Local, options: TcpOptions) -> Result<Self, LinkError> {
         let ips = options.interface.addresses()?;
         let sockets = bind(&ips)?;
-        let address = Address {
+        let address = TcpAddress {
             port: sockets[0].listener.local_addr()?.port(),
             token: local.token,
             ips,
@@ -90,11 +90,11 @@ impl TcpTransport {
                 traffic_class: options.traffic_class,
             },
             address,
-            state: Mutex::new(State::Bound(sockets)),
+            state: Mutex::new(ListenState::Bound(sockets)),
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ListenState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,7 +136,7 @@ impl TcpTransport {
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
         let stream = socket::connect(at, deadline, cancel)?;
         let socket = Socket::new(stream, self.options)?;
-        let hello = Hello {
+        let hello = TcpHello {
             token,
             caller: self.local.id,
             listener: peer,
@@ -150,13 +150,13 @@ impl TcpTransport {
         }
         let mut reply = [0; REPLY_BYTES];
         socket.receive_exactly(&mut reply, deadline, cancel)?;
-        match Verdict::decode(&reply) {
-            Some(Verdict::Accept) => {
+        match HandshakeVerdict::decode(&reply) {
+            Some(HandshakeVerdict::Accept) => {
                 let timeout = self.options.peer_timeout;
                 let link = TcpLink::new(&self.local, &self.regions, peer, socket, timeout);
                 Ok(Some(link))
             }
-            Some(Verdict::Yield) => Ok(None),
+            Some(HandshakeVerdict::Yield) => Ok(None),
             None => Err(LinkError::Refused(format!(
                 "{at}: not a weft endpoint of this version"
             ))),
@@ -165,8 +165,8 @@ impl TcpTransport {
 }
 
 impl Transport for TcpTransport {
-    fn kind(&self) -> Kind {
-        Kind::Tcp
+    fn kind(&self) -> TransportKind {
+        TransportKind::Tcp
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -187,9 +187,9 @@ impl Transport for TcpTransport {
 
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
         let mut state = self.state();
-        match std::mem::replace(&mut *state, State::Closed) {
-            State::Bound(sockets) => {
-                *state = State::Listening(self.start(sockets, events)?);
+        match std::mem::replace(&mut *state, ListenState::Closed) {
+            ListenState::Bound(sockets) => {
+                *state = ListenState::Listening(self.start(sockets, events)?);
                 Ok(())
             }
             other => {
@@ -210,12 +210,12 @@ impl Transport for TcpTransport {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
-        let address = Address::decode(address)?;
+        let address = TcpAddress::decode(address)?;
         let last = address.ips.len() - 1;
         let mut failure = None;
         for (number, at) in address.sockets().enumerate() {
             let until = match number < last {
-                true => deadline.min(Instant::now() + ADDRESS_PATIENCE),
+                true => deadline.min(Instant::now() + ADDRESS_TIMEOUT),
                 false => deadline,
             };
             match self.call(peer, address.token, at, until, cancel) {
@@ -228,10 +228,11 @@ impl Transport for TcpTransport {
     }
 
     fn close(&self) {
-        let state = std::mem::replace(&mut *self.state(), State::Closed);
-        if let State::Listening(mut listening) = state {
+        let state = std::mem::replace(&mut *self.state(), ListenState::Closed);
+        if let ListenState::Listening(mut listening) = state {
             listener::stop(&mut listening.stop);
-            // The listener's own thread may be the one that closes, from within an event. A forked child has no such thread.
+            // The listener's own thread may be the one that closes, from within an event. A forked
+            // child has no such thread.
             let own = listening.thread.thread().id() == thread::current().id();
             if !own && listening.generation == fork::generation() {
                 // A panic of an event handler was reported by the thread itself.
@@ -240,8 +241,8 @@ impl Transport for TcpTransport {
         }
     }
 
-    fn drain(&self, patience: Duration) {
-        caretaker::drain(patience);
+    fn drain(&self, timeout: Duration) {
+        closing::drain(timeout);
     }
 }
 
@@ -251,8 +252,8 @@ impl Drop for TcpTransport {
     }
 }
 
-/// Binds the same port, any, on every address. With several addresses a port that is free on the first may be taken on
-/// another; then another port is tried.
+/// Binds the same port, any, on every address. With several addresses a port that is free on the
+/// first may be taken on another; then another port is tried.
 fn bind(ips: &[IpAddr]) -> Result<Vec<ListeningSocket>, LinkError> {
     const ATTEMPTS: usize = 20;
     let mut failure = None;

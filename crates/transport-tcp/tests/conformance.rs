@@ -1,4 +1,4 @@
-//! TCP passes the suite that every transport passes.
+//! The conformance suite over TCP.
 
 use std::sync::Arc;
 

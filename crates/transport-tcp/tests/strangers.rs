@@ -1,4 +1,4 @@
-//! Strangers at the port: they are dropped, and hold nobody up.
+//! Tests of unauthorised connections at the port: dropped, without delay for others.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,8 +24,8 @@ fn dial(transport: &Arc<dyn Transport>) -> TcpStream {
     let address = transport.address();
     let port = u16::from_le_bytes([address[0], address[1]]);
     let stream = TcpStream::connect(("127.0.0.1", port)).expect("the port is open");
-    let patience = Duration::from_secs(5);
-    stream.set_read_timeout(Some(patience)).expect("a timeout");
+    let timeout = Duration::from_secs(5);
+    stream.set_read_timeout(Some(timeout)).expect("a timeout");
     stream
 }
 

@@ -1,11 +1,11 @@
-//! A host that vanishes: emulated by taking down the loopback interface of a network namespace.
-//! Needs the right to make one; without it, the tests say so and pass.
+//! Tests of a vanishing host, emulated by taking down the loopback interface of a network
+//! namespace. Needs the right to make one; without it, the tests say so and pass.
 
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_transport::conformance::{Pair, Subject};
+use weft_transport::conformance::{LinkPair, Subject};
 use weft_transport::{LinkError, POOL_HEADER, RegionKey};
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
 
@@ -43,7 +43,7 @@ fn loopback(state: &str) -> bool {
     set
 }
 
-fn check_gone(pair: &mut Pair) {
+fn check_gone(pair: &mut LinkPair) {
     let started = Instant::now();
     pair.until("the link to end", |pair| {
         pair.a.received.end.is_some() && pair.b.received.end.is_some()
@@ -60,7 +60,7 @@ fn an_idle_link_notices() {
     if !enter_network() {
         return;
     }
-    let mut pair = Pair::new(&SUBJECT);
+    let mut pair = LinkPair::new(&SUBJECT);
     assert!(loopback("down"));
     check_gone(&mut pair);
 }
@@ -70,7 +70,7 @@ fn a_link_in_the_middle_of_traffic_notices() {
     if !enter_network() {
         return;
     }
-    let mut pair = Pair::new(&SUBJECT);
+    let mut pair = LinkPair::new(&SUBJECT);
     assert!(loopback("down"));
     let memory = pair.a.memory(&[&[1; 100_000]]);
     for link in [&pair.a.link, &pair.b.link] {
@@ -85,7 +85,7 @@ fn a_cut_that_is_shorter_does_no_harm() {
     if !enter_network() {
         return;
     }
-    let mut pair = Pair::new(&SUBJECT);
+    let mut pair = LinkPair::new(&SUBJECT);
     assert!(loopback("down"));
     let cut = Instant::now();
     pair.a

@@ -1,17 +1,22 @@
-//! Claims: words in shared memory by which ranks agree, turn by turn, on the one that executes a step.
+//! Claims: words in shared memory that select, turn by turn, the one rank that executes a step.
 //!
-//! A step has an *owner*, in whose pool its word lies, and *helpers*. The owner *opens* the word for a turn, which says that it has come
-//! so far and that all earlier turns of the word are over. Whoever then *takes* it, by one exchange of the word for the turn's open value,
-//! executes the step, and stores that it is *done*: with release, so that the owner, which looks with acquire, has all that was written.
-//! The owner opens the next turn only when it has found this one done, or has done it itself.
+//! A step has an *owner*, in whose pool its word lies, and *helpers*. The owner *opens* the word
+//! for a turn, which says that it has come so far and that all earlier turns of the word are over.
+//! Whoever then *takes* it, by one exchange of the word for the turn's open value, executes the
+//! step, and stores that it is *done*: with release, so that the owner, which looks with acquire,
+//! has all that was written. The owner opens the next turn only when it has found this one done, or
+//! has done it itself.
 //!
-//! Nothing is reset. A word names its turn, and the open value of a turn is stored once, so that a helper that comes late, or
-//! before the owner, finds another turn's value and cannot take anything. That is why the owner opens: if a helper could take a turn
-//! that is merely later than the word's, the owner would find its own, earlier turn overwritten, and could not tell whether it was executed.
+//! Nothing is reset. A word names its turn, and the open value of a turn is stored once, so that a
+//! helper that comes late, or before the owner, finds another turn's value and cannot take
+//! anything. That is why the owner opens: if a helper could take a turn that is merely later than
+//! the word's, the owner would find its own, earlier turn overwritten, and could not tell whether
+//! it was executed.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// The bits of a word that tell what has become of a turn: 0 while it is open, twice the claimant's rank + 1, and 1 more when done.
+/// The bits of a word that tell what has become of a turn: 0 while it is open, twice the claimant's
+/// rank + 1, and 1 more when done.
 const STATE_BITS: u32 = 20;
 /// Ranks below this can claim.
 pub const CLAIMANTS: u32 = (1 << (STATE_BITS - 1)) - 1;
@@ -61,7 +66,8 @@ pub fn look(word: &AtomicU64, turn: u64) -> Claimed {
     }
 }
 
-/// What a rank that has taken a turn stores, with release, once it has executed the step. A helper wakes the owner with it.
+/// What a rank that has taken a turn stores, with release, once it has executed the step. A helper
+/// wakes the owner with it.
 pub fn done_value(turn: u64, rank: u32) -> u64 {
     open_value(turn) | taken_bits(rank) | 1
 }

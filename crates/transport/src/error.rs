@@ -1,4 +1,4 @@
-//! What can go wrong between two endpoints.
+//! Errors of links between two endpoints.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,8 @@ pub enum LinkError {
     Gone(String),
     /// The peer said goodbye: it closed this link in an orderly way.
     Left,
-    /// The two sides do not share what the transport needs (another host, another token, a refused mapping).
+    /// The two sides do not share what the transport needs (another host, another token, a refused
+    /// mapping).
     Refused(String),
     /// Nothing came before the deadline.
     TimedOut(String),
@@ -18,7 +19,8 @@ pub enum LinkError {
     Cancelled,
     /// The peer sent something that the protocol does not allow.
     Protocol(String),
-    /// What a put was to read, or a get to write, lies in no region of this endpoint's, and the transport needs that.
+    /// What a put was to read, or a get to write, lies in no region of this endpoint's, and the
+    /// transport needs that.
     Unregistered,
     /// The transport cannot do this: see [`crate::Capabilities`].
     Unsupported(&'static str),

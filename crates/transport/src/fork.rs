@@ -1,12 +1,13 @@
-//! Keeps forked children from holding this process's descriptors.
+//! Protection of this process's descriptors from forked children.
 //!
-//! The death of a process is seen by its peers when the kernel closes its sockets. A child made by `fork` holds copies of
-//! them, and would hide the death of its parent for as long as it lives. So every descriptor is registered here, and a
-//! `pthread_atfork` handler replaces the child's copies by `/dev/null`. They are replaced rather than closed so that their
-//! numbers stay taken: what the child inherited may still drop its descriptors, and must not hit somebody else's.
+//! The death of a process is seen by its peers when the kernel closes its sockets. A child made by
+//! `fork` holds copies of them, and would hide the death of its parent for as long as it lives. So
+//! every descriptor is registered here, and a `pthread_atfork` handler replaces the child's copies
+//! by `/dev/null`. They are replaced rather than closed so that their numbers stay taken: what the
+//! child inherited may still drop its descriptors, and must not hit somebody else's.
 //!
-//! The handler runs between `fork` and whatever the child does next, so it may use nothing but async-signal-safe calls and
-//! atomics: the registry is a bitmap indexed by descriptor number.
+//! The handler runs between `fork` and whatever the child does next, so it may use nothing but
+//! async-signal-safe calls and atomics: the registry is a bitmap indexed by descriptor number.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -23,18 +24,21 @@ static NULL_DEVICE: AtomicI32 = AtomicI32::new(-1);
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static INSTALL: Once = Once::new();
 
-/// How many threads are between making a descriptor and registering it, plus [`FORK`] for each fork under way.
+/// How many threads are between making a descriptor and registering it, plus [`FORK`] for each fork
+/// under way.
 static GATE: AtomicU64 = AtomicU64::new(0);
 const FORK: u64 = 1 << 32;
 
-/// How many forks lie between this process and the one that loaded the library. What was made in another generation
-/// belongs to an ancestor: its descriptors are void here, and its shared memory must not be written.
+/// How many forks lie between this process and the one that loaded the library. What was made in
+/// another generation belongs to an ancestor: its descriptors are void here, and its shared memory
+/// must not be written.
 pub fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Runs this while no thread can fork. It is for making a descriptor and registering it: a fork in between would give the
-/// child an unregistered copy. It must not take long, must not fork, and must not do this again or drop a [`Descriptor`].
+/// Runs this while no thread can fork. It is for making a descriptor and registering it: a fork in
+/// between would give the child an unregistered copy. It must not take long, must not fork, and
+/// must not do this again or drop a [`Descriptor`].
 pub fn shielded<T>(make_and_register: impl FnOnce() -> T) -> T {
     struct Leave;
     impl Drop for Leave {
@@ -100,7 +104,8 @@ impl AsRawFd for Descriptor {
     }
 }
 
-/// Registers a descriptor that somebody else owns (a `TcpStream`, say) for as long as this value lives.
+/// Registers a descriptor that somebody else owns (a `TcpStream`, say) for as long as this value
+/// lives.
 ///
 /// It must be dropped before the descriptor is closed: in a struct, declare it above the owner.
 #[derive(Debug)]
@@ -142,7 +147,8 @@ fn install() -> io::Result<()> {
         if null < 0 {
             return;
         }
-        // SAFETY: the handlers are plain functions; the child's uses only atomics and async-signal-safe calls.
+        // SAFETY: the handlers are plain functions; the child's uses only atomics and
+        // async-signal-safe calls.
         if unsafe {
             {
                 libc::pthread_atfork(
@@ -164,7 +170,8 @@ fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs before a fork: waits until nobody is in the middle of making a descriptor, and keeps others from beginning.
+/// Runs before a fork: waits until nobody is in the middle of making a descriptor, and keeps others
+/// from beginning.
 extern "C" fn hold_makers() {
     GATE.fetch_add(FORK, Ordering::Relaxed);
     while !GATE.load(Ordering::Acquire).is_multiple_of(FORK) {

@@ -1,19 +1,21 @@
-//! What every transport provides: one-sided access to a peer's regions, and ordered messages.
+//! The interface of all transports: one-sided access to a peer's regions, and ordered messages.
 //!
-//! An *endpoint* is one participant: usually a process, in tests a thread. It exposes *regions* of memory, of which the first is its
-//! *pool*. A *link* joins two endpoints: it writes bytes into the peer's regions, followed by a *signal* (a 64-bit word stored in
-//! the peer's pool), and carries control messages. Whoever waits for a signal reads a word of its own memory, whatever the transport.
+//! An *endpoint* is one participant: usually a process, in tests a thread. It exposes *regions* of
+//! memory, of which the first is its *pool*. A *link* joins two endpoints: it writes bytes into the
+//! peer's regions, followed by a *signal* (a 64-bit word stored in the peer's pool), and carries
+//! control messages. Whoever waits for a signal reads a word of its own memory, whatever the
+//! transport.
 //!
 //! # Architecture invariant
 //! A transport knows nothing of collectives, groups or algorithms.
 
 // Under loom only the protocols are compiled: they are what the models check.
-#[cfg(not(loom))]
-mod bell;
 #[cfg_attr(loom, allow(dead_code, unreachable_pub))]
 pub mod claim;
 #[cfg(all(feature = "conformance", not(loom)))]
 pub mod conformance;
+#[cfg(not(loom))]
+mod doorbell;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
@@ -46,12 +48,12 @@ mod sync;
 
 #[cfg(not(loom))]
 pub use {
-    bell::{Bell, POOL_HEADER, POOL_LABEL, PeerBell, Sleep},
+    doorbell::{Doorbell, POOL_HEADER, POOL_LABEL, PeerDoorbell, Sleep},
     error::LinkError,
     link::{
-        AtomicOp, Capabilities, EndpointId, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut, Kind, Link,
-        LinkEvents, Liveness, MESSAGE_BYTES_MAX, Progress, Signal, Submission, Ticket,
-        TrafficClass, Transport,
+        AtomicOp, Capabilities, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut,
+        Link, LinkEvents, Liveness, MESSAGE_BYTES_MAX, Signal, Submission, Ticket, TrafficClass,
+        Transport, TransportKind,
     },
     local::Local,
     loopback::LoopbackTransport,

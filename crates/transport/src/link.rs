@@ -1,4 +1,4 @@
-//! The contract of transports: what links do with peers' regions, and what they can do at all.
+//! The contract of transports: operations of links on peers' regions, and their capabilities.
 //!
 //! *Order.* Everything sent over one link takes effect at the peer in the order of the calls: puts
 //! with their signals, signals, messages; gets and atomics read what was there when their turn
@@ -9,7 +9,7 @@
 //! a signal, or a get that was called after it.
 //!
 //! *Waking.* What arrives, what completes and what makes room again wakes the endpoint that it
-//! concerns: it rings the bell, or, on a link with [manual
+//! concerns: it rings the doorbell, or, on a link with [manual
 //! progress](Capabilities::manual_progress), makes the descriptor ready.
 //!
 //! *Cells.* An atomic is atomic among the atomics of links of one transport. A cell that is reached
@@ -42,7 +42,7 @@ impl fmt::Debug for EndpointId {
 
 /// Which transport a link belongs to: its name. What it can do is told by its [`Capabilities`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Kind {
+pub enum TransportKind {
     /// Endpoints within one process.
     Loopback,
     /// Endpoints within one process, by the rules of RDMA verbs: for tests.
@@ -53,13 +53,13 @@ pub enum Kind {
     Tcp,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for TransportKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Loopback => "loopback",
-            Kind::Strict => "strict",
-            Kind::Shm => "shm",
-            Kind::Tcp => "tcp",
+            TransportKind::Loopback => "loopback",
+            TransportKind::Strict => "strict",
+            TransportKind::Shm => "shm",
+            TransportKind::Tcp => "tcp",
         })
     }
 }
@@ -79,7 +79,7 @@ pub struct Capabilities {
     pub needs_registration: bool,
     /// Nothing moves but by calls: arrivals by [`Link::receive`], what is queued by
     /// [`Link::flush`]. Whoever sleeps watches the [descriptor](Link::descriptor). Otherwise
-    /// progress is automatic, and the bell tells of it.
+    /// progress is automatic, and the doorbell tells of it.
     pub manual_progress: bool,
     /// What the end of a link proves about the peer.
     pub liveness: Liveness,
@@ -227,7 +227,7 @@ pub enum AtomicOp {
 
 /// Whether everything that was queued is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Progress {
+pub enum FlushState {
     /// All of it.
     Done,
     /// Not all of it.
@@ -243,7 +243,7 @@ pub trait Inbox {
 /// A connection between two endpoints, usable from any thread. No call blocks.
 pub trait Link: Send + Sync {
     /// The transport.
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> TransportKind;
 
     /// What it can do: the same for all links of one kind.
     fn capabilities(&self) -> Capabilities;
@@ -313,25 +313,25 @@ pub trait Link: Send + Sync {
     fn message(&self, bytes: &[u8]) -> Result<(), LinkError>;
 
     /// Sends a message as [`Link::message`] does, of these pieces, to a peer that asks for it:
-    /// unless it sleeps on its bell, it is not told, but looks whether it [has
-    /// mail](Link::has_mail) when it waits for some.
-    fn mail(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
+    /// unless it sleeps on its doorbell, it is not told, but looks whether it [has
+    /// polled messages](Link::has_polled_message) when it waits for some.
+    fn polled_message(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
         self.message(&pieces.concat())
     }
 
-    /// Whether mail lies in memory, for [`Link::take_mail`]. Costs a load.
-    fn has_mail(&self) -> bool {
+    /// Whether polled messages lie in memory, for [`Link::take_polled_message`]. Costs a load.
+    fn has_polled_message(&self) -> bool {
         false
     }
 
-    /// Takes in the mail that lies in memory, and what was sent between. As [`Link::receive`], but
-    /// the link's end may go unnoticed.
-    fn take_mail(&self, _inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+    /// Takes in the polled messages that lie in memory, and what was sent between. As
+    /// [`Link::receive`], but the link's end may go unnoticed.
+    fn take_polled_message(&self, _inbox: &mut dyn Inbox) -> Result<(), LinkError> {
         Ok(())
     }
 
     /// Sends what is queued, puts included; `Pending` if some remains.
-    fn flush(&self) -> Result<Progress, LinkError>;
+    fn flush(&self) -> Result<FlushState, LinkError>;
 
     /// What to watch for readability (and, while [`Link::flush`] is `Pending`, for writability), if
     /// anything.
@@ -367,7 +367,7 @@ pub trait LinkEvents: Send + Sync {
 /// Makes links of one kind for one endpoint.
 pub trait Transport: Send + Sync {
     /// The kind of links that it makes.
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> TransportKind;
 
     /// What they can do.
     fn capabilities(&self) -> Capabilities;
@@ -403,5 +403,5 @@ pub trait Transport: Send + Sync {
 
     /// Waits until the goodbyes of all closed links are sent and taken, for so long at most. A
     /// process that ends at once would take them with it, and its peers would see a death.
-    fn drain(&self, _patience: Duration) {}
+    fn drain(&self, _timeout: Duration) {}
 }

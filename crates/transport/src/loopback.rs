@@ -10,13 +10,13 @@ use std::time::Instant;
 
 use crate::strict::StrictLink;
 use crate::{
-    Capabilities, EndpointId, Kind, Link, LinkError, LinkEvents, Local, MappedPeer, RegionKey,
-    Regions, Segment, Transport,
+    Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, MappedPeer, RegionKey, Regions,
+    Segment, Transport, TransportKind,
 };
 use link::LoopbackLink;
 use messages::{MessageQueue, locked};
 
-type Listeners = HashMap<(EndpointId, Kind), Listener>;
+type Listeners = HashMap<(EndpointId, TransportKind), LoopbackListener>;
 
 static LISTENERS: LazyLock<Mutex<Listeners>> = LazyLock::new(Mutex::default);
 
@@ -30,21 +30,21 @@ pub(crate) struct Participant {
 /// Joins endpoints of one process.
 pub struct LoopbackTransport {
     participant: Participant,
-    kind: Kind,
+    kind: TransportKind,
 }
 
 impl LoopbackTransport {
     /// A transport for this endpoint.
     pub fn new(local: Local) -> LoopbackTransport {
-        LoopbackTransport::of_kind(local, Kind::Loopback)
+        LoopbackTransport::of_kind(local, TransportKind::Loopback)
     }
 
     /// A transport for this endpoint by the rules of RDMA verbs. See `strict.rs`.
     pub fn strict(local: Local) -> LoopbackTransport {
-        LoopbackTransport::of_kind(local, Kind::Strict)
+        LoopbackTransport::of_kind(local, TransportKind::Strict)
     }
 
-    fn of_kind(local: Local, kind: Kind) -> LoopbackTransport {
+    fn of_kind(local: Local, kind: TransportKind) -> LoopbackTransport {
         let regions = Regions::new(Arc::clone(&local.pool));
         LoopbackTransport {
             participant: Participant { local, regions },
@@ -54,13 +54,13 @@ impl LoopbackTransport {
 }
 
 impl Transport for LoopbackTransport {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> TransportKind {
         self.kind
     }
 
     fn capabilities(&self) -> Capabilities {
         match self.kind {
-            Kind::Strict => StrictLink::CAPABILITIES,
+            TransportKind::Strict => StrictLink::CAPABILITIES,
             _ => MappedPeer::CAPABILITIES,
         }
     }
@@ -78,7 +78,7 @@ impl Transport for LoopbackTransport {
     }
 
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
-        let listener = Listener {
+        let listener = LoopbackListener {
             participant: self.participant.clone(),
             events,
         };
@@ -94,7 +94,7 @@ impl Transport for LoopbackTransport {
         _: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
         let listener = locked(&LISTENERS).get(&(peer, self.kind)).cloned();
-        let Listener {
+        let LoopbackListener {
             participant: there,
             events,
         } = listener.ok_or_else(|| {
@@ -111,7 +111,7 @@ impl Transport for LoopbackTransport {
         }
         let [ours, theirs] = pair(self.kind, here, &there)?;
         events.connected(theirs);
-        there.local.bell.knock();
+        there.local.doorbell.notify();
         Ok(Some(ours))
     }
 
@@ -127,19 +127,19 @@ impl Drop for LoopbackTransport {
 }
 
 #[derive(Clone)]
-struct Listener {
+struct LoopbackListener {
     participant: Participant,
     events: Arc<dyn LinkEvents>,
 }
 
 /// Both ends of a new link.
 fn pair(
-    kind: Kind,
+    kind: TransportKind,
     here: &Participant,
     there: &Participant,
 ) -> Result<[Arc<dyn Link>; 2], LinkError> {
     let [to_here, to_there] = [(); 2].map(|()| Arc::new(MessageQueue::default()));
-    if kind == Kind::Strict {
+    if kind == TransportKind::Strict {
         let [ours, theirs] = StrictLink::pair((here, to_here), (there, to_there));
         return Ok([Arc::new(ours), Arc::new(theirs)]);
     }

@@ -1,5 +1,5 @@
-//! A peer whose regions this process maps: puts are copies, signals are stores, gets are copies,
-//! atomics the processor's.
+//! A peer with regions mapped by this process: puts and gets as copies, signals as stores, and
+//! atomics of the processor.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::{io, ptr};
 
 use crate::regions::outside;
 use crate::{
-    AtomicOp, Capabilities, INJECT_BYTES_MAX, Iovec, IovecMut, LinkError, Liveness, PeerBell,
+    AtomicOp, Capabilities, INJECT_BYTES_MAX, Iovec, IovecMut, LinkError, Liveness, PeerDoorbell,
     RegionKey, Regions, Segment, Signal, fork,
 };
 
@@ -17,7 +17,7 @@ use crate::{
 pub struct MappedPeer {
     pool: Arc<Segment>,
     regions: Arc<Regions>,
-    bell: PeerBell,
+    doorbell: PeerDoorbell,
     born: u64,
 }
 
@@ -33,13 +33,13 @@ impl MappedPeer {
     };
 
     /// The peer with these regions, of which `pool` is the pool, and this event descriptor of its
-    /// bell.
+    /// doorbell.
     pub fn new(pool: Arc<Segment>, regions: Arc<Regions>, event: OwnedFd) -> io::Result<Self> {
-        let bell = PeerBell::new(Arc::clone(&pool), event)?;
+        let doorbell = PeerDoorbell::new(Arc::clone(&pool), event)?;
         Ok(MappedPeer {
             pool,
             regions,
-            bell,
+            doorbell,
             born: fork::generation(),
         })
     }
@@ -144,20 +144,20 @@ impl MappedPeer {
         self.check_generation()?;
         let word = self.pool.checked_word(signal.offset).ok_or_else(outside)?;
         word.store(signal.value, Ordering::Release);
-        self.bell.ring();
+        self.doorbell.ring();
         Ok(())
     }
 
     /// Wakes the peer, if it sleeps.
     #[inline]
     pub fn ring(&self) {
-        self.bell.ring();
+        self.doorbell.ring();
     }
 
     /// Asks the peer to look at its messages.
-    pub fn knock(&self) -> Result<(), LinkError> {
+    pub fn notify(&self) -> Result<(), LinkError> {
         self.check_generation()?;
-        self.bell.knock();
+        self.doorbell.notify();
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl MappedPeer {
         self.place(region, offset, len, copy)?;
         if let (Some(word), Some(signal)) = (word, signal) {
             word.store(signal.value, Ordering::Release);
-            self.bell.ring();
+            self.doorbell.ring();
         }
         Ok(())
     }

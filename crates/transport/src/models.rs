@@ -1,7 +1,8 @@
-//! Loom models of the protocols of shared memory: every interleaving, and every value that the memory model allows a load to see.
+//! Loom models of the shared-memory protocols, over every interleaving and every value that the
+//! memory model allows a load to see.
 //!
-//! A missed wake shows as a deadlock, a signal that overtakes its bytes as a data race. Run them with
-//! `RUSTFLAGS="--cfg loom" cargo test -p weft-transport --release loom`.
+//! A missed wake shows as a deadlock, a signal that overtakes its bytes as a data race. Run them
+//! with `RUSTFLAGS="--cfg loom" cargo test -p weft-transport --release loom`.
 
 mod claims;
 mod ring;
@@ -24,12 +25,12 @@ fn model(body: impl Fn() + Send + Sync + 'static) {
 
 /// What the kernel offers: waits on a word, and a counter that remembers that it was raised.
 #[derive(Default)]
-struct Kernel {
+struct ModelKernel {
     event: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Kernel {
+impl ModelKernel {
     fn futex_wait(&self, word: &AtomicU32, expected: u32) {
         let queue = self.event.lock().unwrap();
         if word.load(Ordering::Relaxed) == expected {
@@ -59,25 +60,26 @@ impl Kernel {
 /// So many flags has an endpoint, and twice as many words of bytes.
 const SLOTS: usize = 3;
 
-/// An endpoint as its peers see it: the words in its pool, bytes in its pool, and the means to wake it.
-struct Endpoint {
+/// An endpoint as its peers see it: the words in its pool, bytes in its pool, and the means to wake
+/// it.
+struct ModelEndpoint {
     state: AtomicU32,
-    knock: AtomicU32,
+    notify: AtomicU32,
     flags: [AtomicU64; SLOTS],
     bytes: [UnsafeCell<u64>; 2 * SLOTS],
     socket: Mutex<u64>,
-    kernel: Kernel,
+    kernel: ModelKernel,
 }
 
-impl Endpoint {
-    fn new() -> Arc<Endpoint> {
-        Arc::new(Endpoint {
+impl ModelEndpoint {
+    fn new() -> Arc<ModelEndpoint> {
+        Arc::new(ModelEndpoint {
             state: AtomicU32::new(AWAKE),
-            knock: AtomicU32::new(0),
+            notify: AtomicU32::new(0),
             flags: [(); SLOTS].map(|()| AtomicU64::new(0)),
             bytes: [(); 2 * SLOTS].map(|()| UnsafeCell::new(0)),
             socket: Mutex::new(0),
-            kernel: Kernel::default(),
+            kernel: ModelKernel::default(),
         })
     }
 
@@ -88,7 +90,8 @@ impl Endpoint {
     }
 
     fn write(&self, slot: usize, value: u64) {
-        // SAFETY: the model's reader looks only after it saw the signal, and loom checks that this holds.
+        // SAFETY: the model's reader looks only after it saw the signal, and loom checks that this
+        // holds.
         self.bytes[slot].with_mut(|bytes| unsafe { *bytes = value });
     }
 
@@ -107,12 +110,12 @@ impl Endpoint {
 
     fn message(&self) {
         *self.socket.lock().unwrap() += 1;
-        protocol::leave_knock(&self.knock);
+        protocol::leave_notification(&self.notify);
         self.ring();
     }
 
     fn sleep(&self, how: u32, ready: impl FnOnce() -> bool) -> Woken {
-        protocol::sleep(&self.state, &self.knock, how, ready, || {
+        protocol::sleep(&self.state, &self.notify, how, ready, || {
             match how {
                 ON_FUTEX => self.kernel.futex_wait(&self.state, ON_FUTEX),
                 _ => self.kernel.poll_and_drain(),
@@ -139,7 +142,7 @@ impl Endpoint {
 
 fn one_put_wakes(how: u32) {
     model(move || {
-        let endpoint = Endpoint::new();
+        let endpoint = ModelEndpoint::new();
         let peer = Arc::clone(&endpoint);
         let peer = thread::spawn(move || peer.put(0, 7));
         endpoint.sleep_until(how, 0, 7);
@@ -160,7 +163,7 @@ fn loom_a_put_wakes_a_polling_sleeper() {
 
 fn two_peers_wake(how: u32) {
     model(move || {
-        let endpoint = Endpoint::new();
+        let endpoint = ModelEndpoint::new();
         let peers = [0, 1].map(|slot| {
             let peer = Arc::clone(&endpoint);
             thread::spawn(move || peer.put(slot, 1))
@@ -188,7 +191,7 @@ fn loom_two_peers_wake_a_polling_sleeper() {
 /// What the first signal's wake leaves behind must not swallow the second's.
 fn a_second_signal_wakes_again(first: u32, second: u32) {
     model(move || {
-        let endpoint = Endpoint::new();
+        let endpoint = ModelEndpoint::new();
         let peer = Arc::clone(&endpoint);
         let peer = thread::spawn(move || {
             peer.signal(0, 1);
@@ -215,11 +218,12 @@ fn loom_a_sleeper_may_change_from_poll_to_futex() {
     a_second_signal_wakes_again(IN_POLL, ON_FUTEX);
 }
 
-/// The reader takes the knock before it reads the socket, so a message behind its back leaves another knock.
+/// The reader takes the notification before it reads the socket, so a message behind its back
+/// leaves another notification.
 #[test]
 fn loom_a_message_is_never_slept_over() {
     model(|| {
-        let endpoint = Endpoint::new();
+        let endpoint = ModelEndpoint::new();
         let peer = Arc::clone(&endpoint);
         let peer = thread::spawn(move || {
             peer.message();
@@ -240,12 +244,12 @@ fn loom_a_message_is_never_slept_over() {
 #[test]
 fn loom_a_timeout_leaves_nothing_behind() {
     model(|| {
-        let endpoint = Endpoint::new();
+        let endpoint = ModelEndpoint::new();
         let peer = Arc::clone(&endpoint);
         let peer = thread::spawn(move || peer.put(0, 3));
         let early = protocol::sleep(
             &endpoint.state,
-            &endpoint.knock,
+            &endpoint.notify,
             ON_FUTEX,
             || false,
             || false,
@@ -261,7 +265,7 @@ fn loom_a_timeout_leaves_nothing_behind() {
 #[test]
 fn loom_ping_pong() {
     model(|| {
-        let (here, there) = (Endpoint::new(), Endpoint::new());
+        let (here, there) = (ModelEndpoint::new(), ModelEndpoint::new());
         let (our_end, their_end) = (Arc::clone(&here), Arc::clone(&there));
         let other = thread::spawn(move || {
             their_end.sleep_until(ON_FUTEX, 0, 1);
@@ -276,10 +280,11 @@ fn loom_ping_pong() {
 
 /// Fails if a sleeper can be missed by a signaller that does this after its store.
 ///
-/// Nobody blocks here, because loom cannot unwind from a deadlock: `event` says whether the sleeper would be asleep in the end.
-fn check_signaller(wake: impl Fn(&Endpoint) + Copy + Send + Sync + 'static) {
+/// Nobody blocks here, because loom cannot unwind from a deadlock: `event` says whether the sleeper
+/// would be asleep in the end.
+fn check_signaller(wake: impl Fn(&ModelEndpoint) + Copy + Send + Sync + 'static) {
     model(move || {
-        let endpoint = Endpoint::new();
+        let endpoint = ModelEndpoint::new();
         let peer = Arc::clone(&endpoint);
         let peer = thread::spawn(move || {
             peer.flags[0].store(1, Ordering::Release);
@@ -296,7 +301,7 @@ fn check_signaller(wake: impl Fn(&Endpoint) + Copy + Send + Sync + 'static) {
     });
 }
 
-fn rouse(endpoint: &Endpoint) {
+fn wake_reader(endpoint: &ModelEndpoint) {
     *endpoint.kernel.event.lock().unwrap() = false;
 }
 
@@ -307,19 +312,20 @@ fn loom_finds_the_missing_fence() {
     check_signaller(|endpoint| {
         if endpoint.state.load(Ordering::Relaxed) != AWAKE {
             endpoint.state.swap(AWAKE, Ordering::AcqRel);
-            rouse(endpoint);
+            wake_reader(endpoint);
         }
     });
 }
 
-/// As above: a wake that does not take the announcement back comes too early for a sleeper that has looked but not blocked yet.
+/// As above: a wake that does not take the announcement back comes too early for a sleeper that has
+/// looked but not blocked yet.
 #[test]
 #[should_panic(expected = "a missed wake")]
 fn loom_finds_the_announcement_that_was_not_taken_back() {
     check_signaller(|endpoint| {
         fence(Ordering::SeqCst);
         if endpoint.state.load(Ordering::Relaxed) != AWAKE {
-            rouse(endpoint);
+            wake_reader(endpoint);
         }
     });
 }
@@ -329,16 +335,18 @@ fn loom_finds_the_announcement_that_was_not_taken_back() {
 fn loom_finds_nothing_wrong_with_the_right_protocol() {
     check_signaller(|endpoint| {
         if protocol::claim_wake(&endpoint.state) != AWAKE {
-            rouse(endpoint);
+            wake_reader(endpoint);
         }
     });
 }
 
 /// Two ranks that run three operations each, in two slots by turns.
-fn in_step(operation: impl Fn(&Endpoint, &Endpoint, usize, u64) + Copy + Send + Sync + 'static) {
+fn in_step(
+    operation: impl Fn(&ModelEndpoint, &ModelEndpoint, usize, u64) + Copy + Send + Sync + 'static,
+) {
     model(move || {
-        let ends = [Endpoint::new(), Endpoint::new()];
-        let run = move |own: Arc<Endpoint>, peer: Arc<Endpoint>| {
+        let ends = [ModelEndpoint::new(), ModelEndpoint::new()];
+        let run = move |own: Arc<ModelEndpoint>, peer: Arc<ModelEndpoint>| {
             for number in 1..=3_u64 {
                 operation(&own, &peer, number as usize % 2, number);
             }
@@ -350,7 +358,8 @@ fn in_step(operation: impl Fn(&Endpoint, &Endpoint, usize, u64) + Copy + Send + 
     });
 }
 
-/// Where every rank waits for all others before it goes on, two slots need no credit: see [Note: Inline operations] in the runtime.
+/// Where every rank waits for all others before it goes on, two slots need no credit: see
+/// [Note: Inline operations] in the runtime.
 #[test]
 fn loom_two_slots_are_enough_for_ranks_in_step() {
     in_step(|own, peer, slot, number| {
@@ -360,8 +369,9 @@ fn loom_two_slots_are_enough_for_ranks_in_step() {
     });
 }
 
-/// Slice-reduce on ordinary memory: a rank shows its contribution in memory of its own, and the peer leaves the result there. Nobody
-/// waits for the peers before the next operation, which uses the other slot.
+/// Slice-reduce on ordinary memory: a rank shows its contribution in memory of its own, and the
+/// peer leaves the result there. Nobody waits for the peers before the next operation, which uses
+/// the other slot.
 #[test]
 fn loom_results_may_lie_where_contributions_lay() {
     in_step(|own, peer, slot, number| {
@@ -377,12 +387,12 @@ fn loom_results_may_lie_where_contributions_lay() {
     });
 }
 
-/// Two ranks that run four broadcasts from the first, in slots by turns, `together` at the beginning of some. The first signal to a
-/// slot comes with a header.
+/// Two ranks that run four broadcasts from the first, in slots by turns, `together` at the
+/// beginning of some. The first signal to a slot comes with a header.
 fn from_a_root(slots: usize, together: impl Fn(u64) -> bool + Copy + Send + Sync + 'static) {
     model(move || {
-        let ends = [Endpoint::new(), Endpoint::new()];
-        let run = move |own: Arc<Endpoint>, peer: Arc<Endpoint>, is_root: bool| {
+        let ends = [ModelEndpoint::new(), ModelEndpoint::new()];
+        let run = move |own: Arc<ModelEndpoint>, peer: Arc<ModelEndpoint>, is_root: bool| {
             for number in 1..=4_u64 {
                 let (slot, entered, sent) = (number as usize % slots, 2 * number, 2 * number + 1);
                 let payload = SLOTS + slot;
@@ -411,7 +421,8 @@ fn from_a_root(slots: usize, together: impl Fn(u64) -> bool + Copy + Send + Sync
     });
 }
 
-/// Where a root hears from nobody, the ranks signal to each other in one of so many operations less one as there are slots.
+/// Where a root hears from nobody, the ranks signal to each other in one of so many operations less
+/// one as there are slots.
 #[test]
 fn loom_ranks_that_are_kept_in_step_now_and_then() {
     from_a_root(3, |number| number % 2 == 0);

@@ -1,4 +1,5 @@
-//! Regions: the memory that an endpoint exposes over one transport, and what a peer may do with it.
+//! Regions: the memory that an endpoint exposes over one transport, and the permissions of peers on
+//! it.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,12 +1,14 @@
-//! Rings: records from one endpoint to another through memory that both map. One writes, one reads, and neither ever waits.
+//! Rings: records from one endpoint to another through memory that both map, with one writer, one
+//! reader, and no waiting.
 //!
-//! The memory is a circle of bytes. A record is a header word, and its bytes rounded up to whole words; the next header follows.
-//! The writer clears the *next* header before it stores this one, with release: so a reader that has come to a header finds
-//! 0 until the record is complete, never what an earlier lap left there, and needs one cache line for a short record. The reader
-//! stores how far it has come where the writer looks when it runs out of room.
+//! The memory is a circle of bytes. A record is a header word, and its bytes rounded up to whole
+//! words; the next header follows. The writer clears the *next* header before it stores this one,
+//! with release: so a reader that has come to a header finds 0 until the record is complete, never
+//! what an earlier lap left there, and needs one cache line for a short record. The reader stores
+//! how far it has come where the writer looks when it runs out of room.
 //!
-//! A *diversion* is a record without bytes: what comes next comes another way. Room for one is always left, so that a full ring does not
-//! keep its writer waiting.
+//! A *diversion* is a record without bytes: what comes next comes another way. Room for one is
+//! always left, so that a full ring does not keep its writer waiting.
 //!
 //! Nobody trusts the other side: a length, or a position, that cannot be is an error.
 
@@ -68,7 +70,8 @@ pub enum Found {
 }
 
 impl Writer {
-    /// Writes a record of these pieces, if there is room. The caller then wakes the reader, if it sleeps.
+    /// Writes a record of these pieces, if there is room. The caller then wakes the reader, if it
+    /// sleeps.
     pub fn write(&mut self, circle: &impl Circle, pieces: &[&[u8]]) -> Result<bool, Breach> {
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         let whole = record(len);
@@ -87,7 +90,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Tells the reader that the next record comes another way. Never again before there [is room](Writer::has_room) for a reserve.
+    /// Tells the reader that the next record comes another way. Never again before there
+    /// [is room](Writer::has_room) for a reserve.
     pub fn divert(&mut self, circle: &impl Circle) {
         self.publish(circle, DIVERSION, WORD);
     }

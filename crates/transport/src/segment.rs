@@ -13,11 +13,13 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 /// A sealed, mapped memory file.
 ///
-/// Invariants: the mapping covers the file exactly, is readable and writable, and stays where it is until the value is
-/// dropped; the file is sealed against shrinking, so that no access within `len` meets the end of the file.
+/// Invariants: the mapping covers the file exactly, is readable and writable, and stays where it is
+/// until the value is dropped; the file is sealed against shrinking, so that no access within `len`
+/// meets the end of the file.
 ///
-/// Other processes write here at any moment. So the bytes are reached by atomics ([`Segment::word`]) or by raw pointers
-/// under a protocol that orders the accesses, never by references to plain memory.
+/// Other processes write here at any moment. So the bytes are reached by atomics
+/// ([`Segment::word`]) or by raw pointers under a protocol that orders the accesses, never by
+/// references to plain memory.
 #[derive(Debug)]
 pub struct Segment {
     base: NonNull<u8>,
@@ -25,13 +27,15 @@ pub struct Segment {
     descriptor: Descriptor,
 }
 
-// SAFETY: the mapping is valid for all threads; every access goes through atomics or raw pointers, whose users answer for it.
+// SAFETY: the mapping is valid for all threads; every access goes through atomics or raw pointers,
+// whose users answer for it.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Makes a new segment of zeros. Its memory is virtual until it is [reserved](Segment::reserve).
+    /// Makes a new segment of zeros. Its memory is virtual until it is
+    /// [reserved](Segment::reserve).
     ///
     /// `name` is a label for humans, seen in the process's memory map.
     pub fn create(name: &str, len: u64) -> io::Result<Segment> {
@@ -51,7 +55,8 @@ impl Segment {
         Segment::map(file)
     }
 
-    /// Maps a segment whose descriptor came from somewhere else. It must be sealed against shrinking.
+    /// Maps a segment whose descriptor came from somewhere else. It must be sealed against
+    /// shrinking.
     pub fn map(descriptor: OwnedFd) -> io::Result<Segment> {
         let raw = descriptor.as_raw_fd();
         // SAFETY: plain system call on a descriptor that we own.
@@ -116,15 +121,16 @@ impl Segment {
         if !self.contains(range) {
             return None;
         }
-        // SAFETY: the offset is at most `len`, so the pointer stays within the mapping or one past its end.
+        // SAFETY: the offset is at most `len`, so the pointer stays within the mapping or one past
+        // its end.
         Some(unsafe { self.base.add(range.start as usize) })
     }
 
     /// The 64-bit word at this offset.
     ///
     /// # Panics
-    /// If the word does not lie within the segment or the offset is not a multiple of 8. For an offset that comes from
-    /// outside, use [`Segment::checked_word`].
+    /// If the word does not lie within the segment or the offset is not a multiple of 8. For an
+    /// offset that comes from outside, use [`Segment::checked_word`].
     #[inline]
     pub fn word(&self, offset: u64) -> &AtomicU64 {
         self.checked_word(offset).unwrap_or_else(|| {
@@ -139,8 +145,8 @@ impl Segment {
     #[inline]
     pub fn checked_word(&self, offset: u64) -> Option<&AtomicU64> {
         let pointer = self.aligned(offset, 8)?;
-        // SAFETY: aligned, within the mapping, which lives as long as `self`; this memory is only used atomically while
-        // it serves as a word.
+        // SAFETY: aligned, within the mapping, which lives as long as `self`; this memory is only
+        // used atomically while it serves as a word.
         Some(unsafe { AtomicU64::from_ptr(pointer.cast().as_ptr()) })
     }
 
@@ -152,7 +158,8 @@ impl Segment {
         Some(unsafe { AtomicU32::from_ptr(pointer.cast().as_ptr()) })
     }
 
-    /// Makes sure that there is memory behind the range, whole pages of it: what cannot be had is an error here, not a signal later.
+    /// Makes sure that there is memory behind the range, whole pages of it: what cannot be had is
+    /// an error here, not a signal later.
     pub fn reserve(&self, range: Range<u64>) -> io::Result<()> {
         if !self.contains(&range) {
             return Err(invalid("the range to reserve is not in the segment"));
@@ -168,7 +175,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Gives back the memory behind the whole pages within the range. What is read there afterwards is zero.
+    /// Gives back the memory behind the whole pages within the range. What is read there afterwards
+    /// is zero.
     pub fn release(&self, range: Range<u64>) -> io::Result<()> {
         if !self.contains(&range) {
             return Err(invalid("the range to release is not in the segment"));
@@ -189,12 +197,14 @@ impl Segment {
         )
     }
 
-    /// Enters the pages of the range, a whole number of them, into this process's page tables, so that first use meets no page fault.
+    /// Enters the pages of the range, a whole number of them, into this process's page tables, so
+    /// that first use meets no page fault.
     fn fault_in(&self, range: Range<u64>) {
         let Some(start) = self.at(&range) else { return };
         let len = (range.end - range.start) as usize;
-        // SAFETY: the range lies within our mapping, and populating it changes no contents. A kernel that does not
-        // know the advice refuses it, and the pages are faulted in when they are used.
+        // SAFETY: the range lies within our mapping, and populating it changes no contents. A
+        // kernel that does not know the advice refuses it, and the pages are faulted in when they
+        // are used.
         unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) };
     }
 

@@ -1,5 +1,5 @@
-//! A loopback by the rules of RDMA verbs, which none of the other transports asks for: what keeps
-//! to the contract here keeps to it over verbs.
+//! A loopback by the rules of RDMA verbs, stricter than the other transports. Code that keeps to
+//! the contract here keeps to it over verbs.
 //!
 //! Nothing is mapped. What operations read and write of the own memory must be registered, that is
 //! exposed. A thread of its own (an adapter, so to speak) carries them out when it gets to it: it
@@ -16,12 +16,13 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
 use crate::loopback::Participant;
-use crate::loopback::messages::{End, MessageQueue, locked};
+use crate::loopback::messages::{MessageQueue, QueueEnd, locked};
 use crate::mapped::check_inject;
 use crate::regions::outside;
 use crate::{
-    AtomicOp, Capabilities, EndpointId, Grants, Inbox, Iovec, IovecMut, Kind, Link, LinkError,
-    Liveness, MESSAGE_BYTES_MAX, Progress, RegionKey, Regions, Segment, Signal, Submission, Ticket,
+    AtomicOp, Capabilities, EndpointId, FlushState, Grants, Inbox, Iovec, IovecMut, Link,
+    LinkError, Liveness, MESSAGE_BYTES_MAX, RegionKey, Regions, Segment, Signal, Submission,
+    Ticket, TransportKind,
 };
 use queue::{Payload, SendQueue, WorkRequest};
 
@@ -55,13 +56,13 @@ impl StrictLink {
         let end = |(here, incoming): &(&Participant, Arc<MessageQueue>),
                    (there, outgoing): &(&Participant, Arc<MessageQueue>),
                    [granted, grants]: [&Arc<Mutex<Grants>>; 2]| {
-            let bells = [&here.local.bell, &there.local.bell].map(Arc::clone);
+            let doorbells = [&here.local.doorbell, &there.local.doorbell].map(Arc::clone);
             StrictLink {
                 id: there.local.id,
                 regions: Arc::clone(&here.regions),
                 grants: Arc::clone(granted),
                 incoming: Arc::clone(incoming),
-                queue: SendQueue::new(bells, Arc::clone(grants), Arc::clone(outgoing)),
+                queue: SendQueue::new(doorbells, Arc::clone(grants), Arc::clone(outgoing)),
             }
         };
         [
@@ -96,8 +97,8 @@ impl StrictLink {
 }
 
 impl Link for StrictLink {
-    fn kind(&self) -> Kind {
-        Kind::Strict
+    fn kind(&self) -> TransportKind {
+        TransportKind::Strict
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -192,10 +193,10 @@ impl Link for StrictLink {
         self.post(WorkRequest::Message(bytes.to_vec()))
     }
 
-    fn flush(&self) -> Result<Progress, LinkError> {
+    fn flush(&self) -> Result<FlushState, LinkError> {
         Ok(match self.queue.is_idle() {
-            true => Progress::Done,
-            false => Progress::Pending,
+            true => FlushState::Done,
+            false => FlushState::Pending,
         })
     }
 
@@ -224,6 +225,6 @@ impl Link for StrictLink {
 
 impl Drop for StrictLink {
     fn drop(&mut self) {
-        self.queue.abandon(End::Gone);
+        self.queue.abandon(QueueEnd::Gone);
     }
 }

@@ -1,4 +1,4 @@
-//! Forked children keep none of the library's descriptors.
+//! Test that forked children keep none of the library's descriptors.
 #![cfg(not(loom))]
 
 use std::io::Read;
@@ -92,7 +92,8 @@ fn children_hold_nothing_of_their_parents() {
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
 }
 
-/// While one thread makes and registers descriptors without pause, no child finds one that it could use.
+/// While one thread makes and registers descriptors without pause, no child finds one that it could
+/// use.
 fn forks_wait_for_those_who_make_descriptors() {
     let sockets = || (3..64).filter(|&number| is_socket(number)).count() as i32;
     let unregistered = in_child(sockets);

@@ -1,4 +1,5 @@
-"""Measures collectives, weft's and other libraries' in turn, and checks every result.
+"""Benchmarks of collectives of weft and other libraries, with a check of every result.
 
-The rows that come out have the same shape in every benchmark of the project: see `weft.bench.rows.Row`.
+The rows that come out have the same shape in every benchmark of the project: see
+`weft.bench.rows.BenchRow`.
 """

@@ -1,4 +1,4 @@
-"""What can be measured, collectives and messages: what goes in, what must come out, what the wire carries."""
+"""Measurable collectives and messages: inputs, expected results, bytes on the wire."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ BARRIER = "barrier"
 
 
 @dataclass(frozen=True)
-class Collective:
-    """One collective. `elements` is the whole message's: all ranks' blocks together where there are blocks."""
+class BenchCollective:
+    """One collective.
+
+    `elements` is the whole message's: all ranks' blocks together where there are blocks.
+    """
 
     name: str
     in_place: bool
@@ -64,7 +67,10 @@ def _exchanged(ranks: int, rank: int, elements: int) -> np.ndarray:
 
 
 def partner(rank: int, ranks: int) -> int | None:
-    """With whom a rank plays ping-pong: rank 0 with 1, 2 with 3; a last one without a partner looks on."""
+    """With whom a rank plays ping-pong.
+
+    Rank 0 with 1, 2 with 3; a last one without a partner looks on.
+    """
     other = rank ^ 1
     return other if other < ranks else None
 
@@ -79,7 +85,7 @@ def _others(ranks: int) -> float:
 
 
 COLLECTIVES = (
-    Collective(
+    BenchCollective(
         name="all-reduce",
         in_place=True,
         blocks_in=True,
@@ -88,7 +94,7 @@ COLLECTIVES = (
         bus_factor=lambda ranks: 2 * _others(ranks),
         divided=False,
     ),
-    Collective(
+    BenchCollective(
         name="reduce",
         in_place=True,
         blocks_in=True,
@@ -97,7 +103,7 @@ COLLECTIVES = (
         bus_factor=lambda _: 1.0,
         divided=False,
     ),
-    Collective(
+    BenchCollective(
         name="broadcast",
         in_place=True,
         blocks_in=True,
@@ -106,7 +112,7 @@ COLLECTIVES = (
         bus_factor=lambda _: 1.0,
         divided=False,
     ),
-    Collective(
+    BenchCollective(
         name="all-gather",
         in_place=False,
         blocks_in=False,
@@ -114,7 +120,7 @@ COLLECTIVES = (
         expected=lambda _, ranks, elements: _gathered(ranks, elements),
         bus_factor=_others,
     ),
-    Collective(
+    BenchCollective(
         name="reduce-scatter",
         in_place=False,
         blocks_in=True,
@@ -122,7 +128,7 @@ COLLECTIVES = (
         expected=lambda rank, ranks, elements: _sum(ranks, elements)[_block(rank, ranks, elements)],
         bus_factor=_others,
     ),
-    Collective(
+    BenchCollective(
         name="all-to-all",
         in_place=False,
         blocks_in=True,
@@ -130,7 +136,7 @@ COLLECTIVES = (
         expected=lambda rank, ranks, elements: _exchanged(ranks, rank, elements),
         bus_factor=_others,
     ),
-    Collective(
+    BenchCollective(
         name="gather",
         in_place=False,
         blocks_in=False,
@@ -138,7 +144,7 @@ COLLECTIVES = (
         expected=lambda rank, ranks, elements: _gathered(ranks, elements) if rank == 0 else None,
         bus_factor=_others,
     ),
-    Collective(
+    BenchCollective(
         name="scatter",
         in_place=False,
         blocks_in=True,
@@ -146,7 +152,7 @@ COLLECTIVES = (
         expected=lambda rank, ranks, elements: pattern(0, elements)[_block(rank, ranks, elements)],
         bus_factor=_others,
     ),
-    Collective(
+    BenchCollective(
         name=BARRIER,
         in_place=True,
         blocks_in=True,
@@ -155,7 +161,7 @@ COLLECTIVES = (
         bus_factor=lambda _: 0.0,
         divided=False,
     ),
-    Collective(
+    BenchCollective(
         name=PING_PONG,
         in_place=False,
         blocks_in=True,
@@ -167,6 +173,6 @@ COLLECTIVES = (
 )
 
 
-def find(name: str) -> Collective:
+def find(name: str) -> BenchCollective:
     """The collective of this name."""
     return next(collective for collective in COLLECTIVES if collective.name == name)

@@ -1,4 +1,4 @@
-"""Starts the measuring processes, and conducts them."""
+"""Launch and control of the measuring processes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from weft.bench import peers, processes, teams
-from weft.bench.conductor import Conductor
-from weft.bench.processes import BenchError, Ranks
-from weft.bench.rows import Row
+from weft.bench import peers, processes, worker_groups
+from weft.bench.coordinator import BenchCoordinator
+from weft.bench.processes import BenchError, RankProcesses
+from weft.bench.rows import BenchRow
 from weft.bench.spec import RING, Spec
-from weft.bench.teams import Command
+from weft.bench.worker_groups import Command
 
 __all__ = ["BenchError", "conducted", "emulated_ports", "free_ports", "measure", "shared_directory"]
 
@@ -27,8 +27,8 @@ _PORTS_GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
 def free_ports(count: int) -> list[int]:
     """Ports of this host that nobody listens at.
 
-    They are none of those that the system gives to sockets that ask for any: one of these may take a port between its
-    choice here and its use.
+    They are none of those that the system gives to sockets that ask for any: one of these may take
+    a port between its choice here and its use.
     """
     first_given = int(_PORTS_GIVEN.read_text().split()[0])
     candidates = random.SystemRandom().sample(range(_FIRST_PORT, first_given), first_given - _FIRST_PORT)
@@ -55,27 +55,27 @@ def shared_directory() -> Iterator[str]:
         yield directory
 
 
-def measure(spec: Spec, on_size: Callable[[Sequence[Row]], None]) -> list[Row]:
-    """Runs the measuring processes, and passes on the rows of every size as soon as they are there."""
-    found: list[Row] = []
-    with conducted(spec) as conductor:
+def measure(spec: Spec, on_size: Callable[[Sequence[BenchRow]], None]) -> list[BenchRow]:
+    """Runs the measuring processes, and passes on the rows of every size as they come."""
+    found: list[BenchRow] = []
+    with conducted(spec) as coordinator:
         for size in spec.sizes:
-            rows = conductor.measure(size)
+            rows = coordinator.measure(size)
             on_size(rows)
             found += rows
     return found
 
 
 @contextlib.contextmanager
-def conducted(spec: Spec) -> Iterator[Conductor]:
+def conducted(spec: Spec) -> Iterator[BenchCoordinator]:
     """The measuring processes of a run, at work."""
     spec.save()
-    with teams.meet(spec.socket_path, _commands(spec), spec.ranks) as there:
-        yield Conductor(spec, there)
+    with worker_groups.meet(spec.socket_path, _commands(spec), spec.ranks) as there:
+        yield BenchCoordinator(spec, there)
 
 
 def _commands(spec: Spec) -> dict[str, list[Command]]:
-    """What to start, by team."""
+    """What to start, by worker group."""
     if spec.through == "torch":  # torch's backends take no arguments
         environment = {"WEFT_TRANSPORT": spec.transport, "WEFT_POOL_BYTES": str(spec.pool_bytes)}
         return {"torch": _own(spec, "torch", environment)}
@@ -88,10 +88,10 @@ def _commands(spec: Spec) -> dict[str, list[Command]]:
     return commands
 
 
-def _own(spec: Spec, team: str, environment: dict[str, str]) -> list[Command]:
+def _own(spec: Spec, group: str, environment: dict[str, str]) -> list[Command]:
     """Processes that weft's own launchers start."""
-    ranks = Ranks(
-        program=["-m", "weft.bench.worker", str(spec.path), team],
+    ranks = RankProcesses(
+        program=["-m", "weft.bench.worker", str(spec.path), group],
         ranks=spec.ranks,
         port=spec.ports[0],
         hosts=spec.hosts,

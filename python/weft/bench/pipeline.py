@@ -1,7 +1,7 @@
-"""The pipeline experiment: how a pipelined all-reduce was compared with Open MPI and with baidu's ring when it was new.
+"""The pipeline experiment: a pipelined all-reduce against Open MPI and baidu's ring.
 
-8 ranks reduce 256 MB, 10 times each; medians with their 95 % confidence intervals. No run is a rehearsal: the first one
-counts, as it does in the jitter.
+8 ranks reduce 256 MB, 10 times each; medians with their 95 % confidence intervals. No run is a
+rehearsal: the first one counts, as it does in the jitter.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import comb
 from pathlib import Path
 
 from weft.bench import launch
-from weft.bench.rows import Row
+from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
 from weft.bench.spec import MEMORIES, RING, Spec
 
@@ -50,14 +50,14 @@ def spec(
     )
 
 
-def measure(what: Spec) -> list[Row]:
+def measure(what: Spec) -> list[BenchRow]:
     """Its rows: `rounds_us` are the runs, the first one first."""
-    with launch.conducted(what) as conductor:
-        return conductor.runs(what.sizes[0])
+    with launch.conducted(what) as coordinator:
+        return coordinator.runs(what.sizes[0])
 
 
 def confidence(runs_us: Sequence[float]) -> tuple[float, float]:
-    """Between which two runs the median lies with a probability of at least 95 %, whatever the distribution.
+    """The two runs that the median lies between with a probability of at least 95 %.
 
     With fewer than six runs no two are far enough apart: then the lowest and the highest.
     """
@@ -70,7 +70,7 @@ def confidence(runs_us: Sequence[float]) -> tuple[float, float]:
     return ordered[outside], ordered[number - 1 - outside]
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[BenchRow]) -> str:
     """For people: every contender's runs, and how many times as long as weft each takes."""
     first = rows[0]
     ours = [row for row in rows if row.kind == "weft"]
@@ -91,7 +91,7 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def draw(path: Path, rows: Sequence[Row]) -> None:
+def draw(path: Path, rows: Sequence[BenchRow]) -> None:
     """A bar for every contender's median, its confidence interval, and the runs as dots."""
     import matplotlib
 

@@ -1,15 +1,15 @@
-"""Pictures of rows: time per call by message size, one panel for every number of ranks."""
+"""Plots of rows: time per call by message size, one panel per number of ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.bench.rows import Row
+from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
 
 
-def draw(path: Path, rows: Sequence[Row]) -> None:
+def draw(path: Path, rows: Sequence[BenchRow]) -> None:
     """Writes the picture; the file's suffix says in which format."""
     import matplotlib
 

@@ -1,4 +1,4 @@
-"""Starts measuring processes, one per rank, on this host or on emulated ones, and sees them to their end."""
+"""Measuring processes, one per rank, on this host or emulated ones: start, supervision, end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BenchError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Ranks:
+class RankProcesses:
     """Processes of one program."""
 
     program: Sequence[str]
@@ -35,7 +35,7 @@ class Ranks:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def run(what: Ranks) -> None:
+def run(what: RankProcesses) -> None:
     """Runs the processes to their end."""
     processes = [subprocess.Popen(command, env=env) for command, env in commands(what)]
     try:
@@ -50,8 +50,11 @@ def run(what: Ranks) -> None:
         raise BenchError(f"a measuring process ended with status {failed[0]}; its own message is above")
 
 
-def commands(what: Ranks) -> list[tuple[list[str], dict[str, str]]]:
-    """The command lines to start, each with its environment: one per rank, or one launcher of emulated hosts."""
+def commands(what: RankProcesses) -> list[tuple[list[str], dict[str, str]]]:
+    """The command lines to start, each with its environment.
+
+    One per rank, or one launcher of emulated hosts.
+    """
     program = [sys.executable, *what.program]
     common = {**config.environment(), "OMP_NUM_THREADS": "1", **what.environment}
     if what.hosts > 1:
@@ -67,7 +70,7 @@ def commands(what: Ranks) -> list[tuple[list[str], dict[str, str]]]:
 
 
 def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Ends what still runs: asks first, because a launcher of emulated hosts takes its hosts down."""
+    """Ends what still runs. Asks first: a launcher of emulated hosts takes its hosts down."""
     for process in processes:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What a benchmark yields: one row for every size and contender, the same shape in every benchmark."""
+"""Benchmark results: one row per size and contender, in the same format for every benchmark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS = ("weft", "peer", "floor")
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One contender at one size. Every sample is the slowest rank's time of one call."""
 
     collective: str
@@ -34,7 +34,9 @@ class Row:
     algbw_gbs: float
     """Message bytes per second of the median call."""
     busbw_gbs: float
-    """What a link has to carry for that, whatever the number of ranks: algorithm bandwidth times a factor."""
+    """What a link has to carry for that, whatever the number of ranks: algorithm bandwidth times a
+    factor.
+    """
     verified: bool
     kind: str = "peer"
     """One of `KINDS`; a floor is what no library can go below."""
@@ -53,22 +55,22 @@ class Row:
 
     @property
     def spread(self) -> float:
-        """How far the round that is farthest from the median is away from it, as a fraction of the median."""
+        """The greatest distance of a round from the median, as a fraction of the median."""
         if not self.median_us:
             return 0.0
         return max((abs(median / self.median_us - 1) for median in self.rounds_us), default=0.0)
 
-    def times(self, other: Row) -> float:
+    def times(self, other: BenchRow) -> float:
         """How many times as long the other contender takes: the median over the rounds of both.
 
-        A round takes everybody in turn, so that its ratio is one of neighbours in time. On a machine that changes its
-        speed between rounds, two medians may be of different speeds.
+        A round takes everybody in turn, so that its ratio is one of neighbours in time. On a
+        machine that changes its speed between rounds, two medians may be of different speeds.
         """
         if not self.rounds_us or len(self.rounds_us) != len(other.rounds_us):
             return other.median_us / self.median_us
         return float(np.median([theirs / ours for ours, theirs in zip(self.rounds_us, other.rounds_us, strict=True)]))
 
-    def above(self, floor: str, floor_us: float) -> Row:
+    def above(self, floor: str, floor_us: float) -> BenchRow:
         """The row, compared with a floor."""
         fraction = round(floor_us / self.median_us, 4) if self.median_us else None
         return dataclasses.replace(self, floor=floor, floor_us=round(floor_us, 3), of_floor=fraction)
@@ -96,13 +98,13 @@ def summary(rounds_s: Sequence[np.ndarray]) -> Summary:
     )
 
 
-def write(path: Path, rows: Sequence[Row]) -> None:
+def write(path: Path, rows: Sequence[BenchRow]) -> None:
     """Writes rows as a JSON list, one row a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(dataclasses.asdict(row)) for row in rows)
     path.write_text(f"[\n{lines}\n]\n")
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> list[BenchRow]:
     """The rows of such a file."""
-    return [Row(**row) for row in json.loads(path.read_text())]
+    return [BenchRow(**row) for row in json.loads(path.read_text())]

@@ -1,4 +1,4 @@
-"""Message sizes as people write them: `4:256M`, `1K,64K`, `4:1M:2`."""
+"""Message sizes in text form: `4:256M`, `1K,64K`, `4:1M:2`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ FACTOR = 4
 
 
 def parse_sizes(text: str) -> list[int]:
-    """The sizes in bytes: a comma-separated list of sizes and of ranges `first:last` or `first:last:factor`."""
+    """The sizes in bytes.
+
+    A comma-separated list of sizes and of ranges `first:last` or `first:last:factor`.
+    """
     sizes: list[int] = []
     for item in text.split(","):
         parts = item.split(":")

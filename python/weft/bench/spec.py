@@ -1,4 +1,4 @@
-"""What the launching process tells the measuring processes."""
+"""Specification of a run, passed from the launching process to the measuring processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ MEMORIES = ("ordinary", "symmetric")
 TRANSPORTS = ("auto", "shm", "tcp")
 THROUGH = ("library", "torch")
 RING = "weft-ring"
-"""The peer that is baidu's ring as one of weft's schedules: one tile after the other, nothing overlapped."""
+"""The peer that is baidu's ring as one of weft's schedules: one tile after the other, nothing
+overlapped.
+"""
 _POOL_BYTES_MIN = 1 << 30
 _GAP_BYTES = 4096
 
@@ -41,7 +43,7 @@ class Spec:
     floors: bool
     """Whether floors are measured too."""
     ports: list[int]
-    """Where the teams meet: one port each, weft's first."""
+    """Where the worker groups meet: one port each, weft's first."""
     directory: str
     """Where the processes meet: files that all of them see."""
 
@@ -56,9 +58,9 @@ class Spec:
         """The most shared memory that a rank of weft's may take: enough for the largest size."""
         return max(_POOL_BYTES_MIN, 6 * max(self.sizes))
 
-    def board_path(self, team: str, ranks: int) -> Path:
-        """The file of the board of some of a team's ranks."""
-        return Path(self.directory, f"board-{team}-{ranks}")
+    def control_block_path(self, group: str, ranks: int) -> Path:
+        """The file of the control block of some of a worker group's ranks."""
+        return Path(self.directory, f"control-block-{group}-{ranks}")
 
     @property
     def prototype_path(self) -> Path:
@@ -67,8 +69,8 @@ class Spec:
 
     @property
     def socket_path(self) -> Path:
-        """Where the conducting process listens."""
-        return Path(self.directory, "conductor")
+        """Where the coordinating process listens."""
+        return Path(self.directory, "coordinator")
 
     @property
     def path(self) -> Path:

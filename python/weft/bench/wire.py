@@ -1,4 +1,4 @@
-"""Lines of JSON between the conducting process and the measuring ones.
+"""Line protocol in JSON between the coordinating process and the measuring processes.
 
 Nobody spins: who has nothing to do sleeps in a read.
 """
@@ -14,7 +14,7 @@ from typing import Any
 _PIECE_BYTES = 1 << 16
 
 
-class Line:
+class MessageSocket:
     """One end of a connection."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -22,11 +22,11 @@ class Line:
         self._read = b""
 
     @staticmethod
-    def connect(path: Path) -> Line:
+    def connect(path: Path) -> MessageSocket:
         """To whoever listens at a socket file."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(str(path))
-        return Line(connection)
+        return MessageSocket(connection)
 
     def send(self, value: object) -> None:
         """Sends a value."""

@@ -1,4 +1,4 @@
-"""One measuring process: `python -m weft.bench.worker SPEC TEAM`. It does what the conducting process says."""
+"""One measuring process (`python -m weft.bench.worker SPEC GROUP`), driven by the coordinator."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 import weft
 from weft import _weft, config, machine
 from weft.bench import collectives, peers
-from weft.bench.libraries import Contender, Gloo, Operation, Shim, ThroughTorch, Weft, WeftRing, floors
+from weft.bench.libraries import Contender, Gloo, Shim, ThroughTorch, TimedOperation, Weft, WeftRing, floors
 from weft.bench.spec import RING, Spec
-from weft.bench.wire import Line
+from weft.bench.wire import MessageSocket
 from weft.emulation import kernel
 
 ROUND_TRIPS = 2000
@@ -29,33 +29,33 @@ _PATTERN_BYTES = 16 * 1024
 def main() -> None:
     """Measures what it is told to, until it is told to end."""
     kernel.die_with_parent()
-    spec, team = Spec.load(Path(sys.argv[1])), sys.argv[2]
-    with _joined(spec, team) as (rank, contenders):
-        line = Line.connect(spec.socket_path)
+    spec, group = Spec.load(Path(sys.argv[1])), sys.argv[2]
+    with _joined(spec, group) as (rank, contenders):
+        line = MessageSocket.connect(spec.socket_path)
         described = [contender.description.to_value() for contender in contenders]
-        line.send({"team": team, "rank": rank, "contenders": described})
-        desk = Desk(spec, team, rank, contenders)
+        line.send({"group": group, "rank": rank, "contenders": described})
+        process = MeasuringProcess(spec, group, rank, contenders)
         while (question := line.receive())["do"] != "end":
-            line.send(desk.answer(question))
+            line.send(process.answer(question))
         for contender in contenders:
             contender.close()
 
 
 @contextlib.contextmanager
-def _joined(spec: Spec, team: str) -> Iterator[tuple[int, list[Contender]]]:
-    """This process's rank in a team, and the contenders that it carries."""
-    if team == "torch":
+def _joined(spec: Spec, group: str) -> Iterator[tuple[int, list[Contender]]]:
+    """This process's rank in a worker group, and the contenders that it carries."""
+    if group == "torch":
         with _torch(spec) as joined:
             yield joined
-    elif team == "weft":
+    elif group == "weft":
         with _weft_itself(spec) as joined:
             yield joined
-    elif team == "gloo":
+    elif group == "gloo":
         place = config.place()
         address = f"{place.host or '127.0.0.1'}:{spec.ports[1]}"
         yield place.rank, [Gloo(place.rank, spec.ranks, address)]
     else:
-        shim = Shim(team, peers.find(team).shim_path, spec.ranks)
+        shim = Shim(group, peers.find(group).shim_path, spec.ranks)
         yield shim.rank, [shim]
 
 
@@ -79,7 +79,10 @@ def _weft_itself(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
 
 @contextlib.contextmanager
 def _torch(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
-    """Backends of torch, each in a process group of its own; weft's settings are in the environment."""
+    """Backends of torch, each in a process group of its own.
+
+    Weft's settings are in the environment.
+    """
     import torch
     import torch.distributed as dist
 
@@ -93,19 +96,19 @@ def _torch(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
     dist.destroy_process_group()
 
 
-class Desk:
+class MeasuringProcess:
     """What one measuring process knows, and how it answers."""
 
-    def __init__(self, spec: Spec, team: str, rank: int, contenders: Sequence[Contender]) -> None:
+    def __init__(self, spec: Spec, group: str, rank: int, contenders: Sequence[Contender]) -> None:
         self._spec = spec
-        self._team = team
+        self._group = group
         self._rank = rank
         self._contenders = contenders
         self._collective = collectives.find(spec.collective)
         self._dtype = np.dtype(spec.dtype)
         self._pattern = collectives.pattern(rank, _PATTERN_BYTES // self._dtype.itemsize).astype(self._dtype)
-        self._boards: dict[int, _weft.Board] = {}
-        self._operations: dict[int, Operation] = {}
+        self._control_blocks: dict[int, _weft.ControlBlock] = {}
+        self._operations: dict[int, TimedOperation] = {}
         self._elements = 0
 
     def answer(self, question: dict[str, Any]) -> Any:
@@ -140,24 +143,26 @@ class Desk:
         return np.array_equal(operation.output, expected)
 
     def _time(self, index: int, calls: int) -> dict[str, Any]:
-        """The slowest rank's seconds of every call, as rank 0 says them, and how long all of it took."""
+        """The slowest rank's seconds of every call, as rank 0 has them, and the total time."""
         begin = time.monotonic()
         samples = self._timed(index, calls)
         return {"samples": samples if self._rank == 0 else [], "seconds": time.monotonic() - begin}
 
     def _timed(self, index: int, calls: int) -> list[float]:
         description, operation = self._contenders[index].description, self._operations[index]
-        board = self._board(description.ranks)
+        control_block = self._control_block(description.ranks)
         if description.is_round_trip:
-            return [board.round_trip(ROUND_TRIPS) for _ in range(calls)]
+            return [control_block.round_trip(ROUND_TRIPS) for _ in range(calls)]
         buffer = operation.input
-        return board.time(operation.timed, buffer.ctypes.data, buffer.nbytes, self._pattern.tobytes(), calls)
+        return control_block.time(operation.timed, buffer.ctypes.data, buffer.nbytes, self._pattern.tobytes(), calls)
 
-    def _board(self, ranks: int) -> _weft.Board:
-        if ranks not in self._boards:
-            path = self._spec.board_path(self._team, ranks)
-            self._boards[ranks] = _weft.Board(str(path), self._rank, ranks, spin=ranks <= machine.usable_cores())
-        return self._boards[ranks]
+    def _control_block(self, ranks: int) -> _weft.ControlBlock:
+        if ranks not in self._control_blocks:
+            path = self._spec.control_block_path(self._group, ranks)
+            self._control_blocks[ranks] = _weft.ControlBlock(
+                str(path), self._rank, ranks, spin=ranks <= machine.usable_cores()
+            )
+        return self._control_blocks[ranks]
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(parsed.run(parsed))
     except BrokenPipeError:
-        # Whoever reads the output has had enough, as `head` has; what is buffered has nowhere to go.
+        # Whoever reads the output has had enough, as `head` has; what is buffered has nowhere to
+        # go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OF_PIPE
 

@@ -1,4 +1,4 @@
-"""`python -m weft.cli` is the `weft` command."""
+"""Entry point of `python -m weft.cli`, equivalent to the command `weft`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`weft bench`: measures a collective, weft's and other libraries' in turn."""
+"""The command `weft bench`: measurement of a collective of weft and other libraries in turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from weft.bench import launch, peers, pipeline, rows
 from weft.bench.collectives import BARRIER, COLLECTIVES
 from weft.bench.peers.install import install
-from weft.bench.rows import Row
+from weft.bench.rows import BenchRow
 from weft.bench.sizes import parse_sizes, show_bytes
 from weft.bench.spec import MEMORIES, RING, THROUGH, TRANSPORTS, Spec
 from weft.cli.command import Command
@@ -149,8 +149,8 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if all(row.verified for row in found) else 1
 
 
-def _measure(arguments: argparse.Namespace) -> list[Row]:
-    found: list[Row] = []
+def _measure(arguments: argparse.Namespace) -> list[BenchRow]:
+    found: list[BenchRow] = []
     for ranks in arguments.ranks or [max(2, arguments.hosts)]:
         with launch.shared_directory() as directory:
             spec = _spec(arguments, ranks, directory)
@@ -159,8 +159,8 @@ def _measure(arguments: argparse.Namespace) -> list[Row]:
     return found
 
 
-def _experiment(arguments: argparse.Namespace) -> list[Row]:
-    found: list[Row] = []
+def _experiment(arguments: argparse.Namespace) -> list[BenchRow]:
+    found: list[BenchRow] = []
     for ranks in arguments.ranks or [pipeline.RANKS]:
         for size in arguments.sizes or [pipeline.BYTES]:
             with launch.shared_directory() as directory:
@@ -237,13 +237,13 @@ def _title(spec: Spec) -> str:
     )
 
 
-def _show(same_size: Sequence[Row]) -> None:
+def _show(same_size: Sequence[BenchRow]) -> None:
     """Prints the rows of one size; with each of weft's the ratio to every peer."""
     for row in same_size:
         print(_line(row, same_size), flush=True)
 
 
-def _line(row: Row, same_size: Sequence[Row]) -> str:
+def _line(row: BenchRow, same_size: Sequence[BenchRow]) -> str:
     peers = [peer for peer in same_size if peer.kind == "peer"] if row.kind == "weft" else []
     ratios = "  ".join(f"{peer.library} {row.times(peer):.2f}x" for peer in peers)
     wrong = "" if row.verified else "  WRONG RESULT"

@@ -1,4 +1,4 @@
-"""What every command of `weft` consists of."""
+"""Definition of a command of `weft`."""
 
 import argparse
 import contextlib
@@ -23,7 +23,7 @@ class Command:
 
 @contextlib.contextmanager
 def ended_by_interrupt() -> Iterator[None]:
-    """Lets Ctrl-C end the process at once, though the core computes for long without a look at Python's signals."""
+    """Lets Ctrl-C end the process immediately, also while the core computes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

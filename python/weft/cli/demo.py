@@ -1,4 +1,4 @@
-"""`weft demo`: trains a small network with weft, then with Gloo, and compares the two runs."""
+"""The command `weft demo`: training of a small network with weft and with Gloo, compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from weft import config, demo
 from weft.cli.command import Command
-from weft.demo.comparison import Run, draw, notes, table
+from weft.demo.comparison import TrainingRun, draw, notes, table
 
 BACKENDS = ("weft", "gloo")
 SCRIPT = Path(demo.__file__).with_name("train_digits.py")
@@ -70,14 +70,14 @@ def _run(arguments: argparse.Namespace) -> int:
         if done.returncode != 0:
             print(f"weft demo: training with {backend} ended with status {done.returncode}", file=sys.stderr)
             return 1
-        runs.append(Run.read(record))
+        runs.append(TrainingRun.read(record))
     picture = arguments.out / "demo.png"
     draw(picture, runs)
     print(f"\n{table(runs)}\n\n{notes(*runs)}\npicture: {picture}", flush=True)
     return _judged(runs)
 
 
-def _judged(runs: list[Run]) -> int:
+def _judged(runs: list[TrainingRun]) -> int:
     poor = [run for run in runs if run.test_accuracy < ACCURACY_MIN]
     for run in poor:
         accuracy = f"{run.test_accuracy:.2%}"

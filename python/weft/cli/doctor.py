@@ -1,4 +1,4 @@
-"""`weft doctor`: says what weft finds on this machine."""
+"""The command `weft doctor`: diagnosis of this machine."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""`weft hosts`: runs a command on hosts emulated on this machine."""
+"""The command `weft hosts`: execution of a command on hosts emulated on this machine."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from weft.cli.command import Command
-from weft.emulation import EmulationError, Launch, Network, launch
+from weft.emulation import EmulatedNetwork, EmulationError, HostLaunch, launch
 
 DESCRIPTION = """\
 Runs a command on hosts that are emulated on this machine by Linux namespaces. Each host has its own
@@ -62,8 +62,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         return launch(
-            Launch(
-                network=Network(hosts=arguments.hosts, gbps=arguments.gbps),
+            HostLaunch(
+                network=EmulatedNetwork(hosts=arguments.hosts, gbps=arguments.gbps),
                 command=arguments.command,
                 ranks_per_host=arguments.ranks_per_host,
                 master_port=arguments.master_port,

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from weft import choice
+from weft import selection
 from weft.bench.sizes import parse_sizes
 from weft.errors import ArgumentError, ConfigError
 from weft.parsing import parse_bytes
@@ -25,7 +25,7 @@ __all__ = [
     "machine_of",
     "machine",
     "names",
-    "own_schedules",
+    "user_schedules",
     "size",
     "sizes",
 ]
@@ -65,24 +65,27 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
 
 
 def add_schedules(parser: argparse.ArgumentParser, what: str) -> None:
-    """`--schedule NAME=FILE`: schedules of the user's own."""
+    """`--schedule NAME=FILE`: user schedules."""
     parser.add_argument(
         "--schedule",
         type=_named_file,
         action="append",
         metavar="NAME=FILE",
-        help=f"{what} this schedule of your own, in text form, under this name (may be given several times; default: "
+        help=f"{what} this user schedule, in text form, under this name (may be given several times; default: "
         "those of WEFT_SCHEDULES)",
     )
 
 
-def own_schedules(pairs: Sequence[tuple[str, str]] | None) -> dict[str, Schedule] | None:
-    """The schedules that `--schedule` names; None without it. Raises `ConfigError` if a file cannot be read."""
+def user_schedules(pairs: Sequence[tuple[str, str]] | None) -> dict[str, Schedule] | None:
+    """The schedules that `--schedule` names.
+
+    None without it. Raises `ConfigError` if a file cannot be read.
+    """
     if pairs is None:
         return None
     if len(dict(pairs)) != len(pairs):
         raise ConfigError(f"--schedule: {', '.join(name for name, _ in pairs)}: every name once")
-    return {name: Schedule(text) for name, text in choice.schedules(dict(pairs)).items()}
+    return {name: Schedule(text) for name, text in selection.schedules(dict(pairs)).items()}
 
 
 def machine(arguments: argparse.Namespace) -> Machine:
@@ -139,7 +142,10 @@ def sizes(text: str) -> list[int]:
 
 
 def names(text: str) -> list[str]:
-    """Names separated by commas, which do not separate within parentheses: `ring, multi-rail(direct, ring)`."""
+    """Names separated by commas, which do not separate within parentheses.
+
+    `ring, multi-rail(direct, ring)`.
+    """
     found, depth, begin = [], 0, 0
     for place, character in enumerate(text):
         depth += {"(": 1, ")": -1}.get(character, 0)

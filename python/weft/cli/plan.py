@@ -1,4 +1,4 @@
-"""`weft plan`: shows the schedule of an algorithm, and which algorithms there are."""
+"""The command `weft plan`: schedule of an algorithm, and list of algorithms."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft import choice, config
+from weft import config, selection
 from weft.bench.sizes import show_bytes
 from weft.cli import options
 from weft.cli.command import Command, ended_by_interrupt
 from weft.cli.times import show_time
 from weft.cli.verify import describe
 from weft.errors import ArgumentError, ConfigError, ScheduleError
-from weft.schedule import Algorithm, Call, Planned, Schedule, algorithms, plan
-from weft.simulation import Candidate, candidates, gantt, own_candidates
+from weft.schedule import Algorithm, CallShape, Planned, Schedule, algorithms, plan
+from weft.simulation import PricedCandidate, candidates, gantt, own_candidates
 from weft.tuning.profile import Profile, hardware
 from weft.tuning.profile import candidates as profiles
 
 DESCRIPTION = """\
 Shows the schedule that an algorithm makes for a group, in text form, with what it costs: steps, bytes, order of
 reduction, and whether the verifier accepts it. `weft verify` reads what this prints. With --draw, a picture of it as it
-would run on a machine; with --explain, what every algorithm would take there, and why some cannot be taken. Schedules
-of your own (--schedule, WEFT_SCHEDULES, those of the profile) are listed and explained with them.
+would run on a machine; with --explain, what every algorithm would take there, and why some cannot be taken. User
+schedules (--schedule, WEFT_SCHEDULES, those of the profile) are listed and explained with them.
 """
 
 EPILOG = """\
@@ -117,7 +117,7 @@ def table(found: tuple[Algorithm, ...]) -> list[str]:
 
 
 def own_rows(schedules: Mapping[str, Schedule], collective: str | None) -> list[dict[str, Any]]:
-    """Schedules of the user's own, of one collective or of all, and what the verifier says of each."""
+    """User schedules, of one collective or of all, and what the verifier says of each."""
     rows: list[dict[str, Any]] = []
     for name, schedule in schedules.items():
         try:
@@ -133,7 +133,7 @@ def own_rows(schedules: Mapping[str, Schedule], collective: str | None) -> list[
 
 def own_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The same, a line for each."""
-    lines = ["", "schedules of your own"] if rows else []
+    lines = ["", "user schedules"] if rows else []
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
         about = f"not verified: {row['problem']}"
@@ -145,11 +145,11 @@ def own_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _own(arguments: argparse.Namespace) -> dict[str, Schedule]:
-    """Schedules of the user's own: those of the options, else those of the configuration."""
-    given = options.own_schedules(arguments.schedule)
+    """User schedules: those of the options, else those of the configuration."""
+    given = options.user_schedules(arguments.schedule)
     if given is not None:
         return given
-    return {name: Schedule(text) for name, text in choice.schedules(config.load().schedules).items()}
+    return {name: Schedule(text) for name, text in selection.schedules(config.load().schedules).items()}
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -208,7 +208,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _profile(arguments: argparse.Namespace) -> tuple[Path, Profile] | None:
-    """What was measured of such a group on this machine, unless the options describe another one."""
+    """Measurements of such a group on this machine, unless the options describe another one."""
     if arguments.machine is not None or arguments.gbps is not None or arguments.latency_us is not None:
         return None
     hosts = arguments.hosts or 1
@@ -223,12 +223,12 @@ def show_domains(domains: int | Sequence[int]) -> str:
     return f"{domains} in each" if isinstance(domains, int) else f"of {', '.join(map(str, domains))} ranks"
 
 
-def explanation(found: Sequence[Candidate], size: int, named: str | None) -> list[str]:
-    """Candidates as a table: the fastest first, those that cannot be taken below, with the reason."""
+def explanation(found: Sequence[PricedCandidate], size: int, named: str | None) -> list[str]:
+    """Candidates as a table: the fastest first, below those that cannot be taken, with reasons."""
     usable = [candidate for candidate in found if candidate.time_s is not None]
     refused = [candidate for candidate in found if candidate.time_s is None]
     width = max(len(candidate.algorithm) for candidate in found)
-    head = f"{show_bytes(size)}, by closed form (schedules of your own: as played)"
+    head = f"{show_bytes(size)}, by closed form (user schedules: as simulated)"
     lines = [f"{head}; latency is what would be left without bytes", ""]
     lines.append(f"  {'algorithm':<{width}} {'time':>9}  {'latency':>9}  times the fastest")
     fastest_s = min((candidate.time_s or 0.0 for candidate in usable), default=0.0) or 1.0
@@ -242,8 +242,8 @@ def explanation(found: Sequence[Candidate], size: int, named: str | None) -> lis
     return lines
 
 
-def _call(arguments: argparse.Namespace) -> Call:
-    return Call(
+def _call(arguments: argparse.Namespace) -> CallShape:
+    return CallShape(
         collective=arguments.collective or "all-reduce",
         ranks=arguments.ranks,
         root=arguments.root,

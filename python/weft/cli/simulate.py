@@ -1,4 +1,4 @@
-"""`weft simulate`: what a collective would take on machines that need not exist."""
+"""The command `weft simulate`: simulated times of collectives on hypothetical machines."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from weft.cli.command import Command, ended_by_interrupt
 from weft.cli.times import Study, crossover_lines, scaling_lines, time_table
 from weft.errors import ArgumentError
 from weft.schedule import Schedule
-from weft.simulation import Machine, Row, Straggler, Switch, crossovers, scaling, simulate
+from weft.simulation import Machine, SimulatedRow, Straggler, Switch, crossovers, scaling, simulate
 from weft.simulation.curves import scaling_ranks
 
 DESCRIPTION = """\
 Says what a collective takes on a machine of hosts and a network between them: by algorithm and size, from which size on
 which algorithm is the fastest, and how that grows with the number of ranks, up to 100,000. By closed form, which is
-instant, or with --event-driven by playing every step of every rank, flows sharing links fairly.
+instant, or with --event-driven by simulating every step of every rank, flows sharing links fairly.
 """
 
 EPILOG = """\
@@ -33,7 +33,7 @@ examples:
 
 SMALLEST_BYTES, FACTOR = 1024, 16
 MAX_STEPS = 50_000_000
-"""Of a play: they take about a minute of a core."""
+"""Of a simulation: they take about a minute of a core."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,13 +86,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory", choices=("ordinary", "symmetric"), default="ordinary", help="of the caller (default: %(default)s)"
     )
-    parser.add_argument("--event-driven", action="store_true", help="play every step, and compare with the closed form")
+    parser.add_argument(
+        "--event-driven", action="store_true", help="simulate every step, and compare with the closed form"
+    )
     parser.add_argument(
         "--max-steps",
         type=options.at_least(1),
         default=MAX_STEPS,
         metavar="N",
-        help="play only what has so many steps at most, on all ranks that are played and in all tiles (default: "
+        help="simulate only what has so many steps at most, on all ranks that are simulated and in all tiles (default: "
         "%(default)s, about a minute of a core)",
     )
     parser.add_argument("--no-scaling", action="store_true", help="leave out other numbers of ranks")
@@ -114,7 +116,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.plot:
         from weft.simulation import plot
 
-        plot.draw(arguments.plot, study.title, study.sizes, study.played or study.rows, study.scaling)
+        plot.draw(arguments.plot, study.title, study.sizes, study.simulated or study.rows, study.scaling)
         print(f"picture: {arguments.plot}", file=sys.stderr)
     return 0
 
@@ -133,19 +135,21 @@ def _study(arguments: argparse.Namespace) -> Study:
             lambda at, names: simulate(machine, at, algorithms=names, **common), usable, sizes
         )
     if arguments.event_driven:
-        playing = {**common, "event_driven": True, "work_max": arguments.max_steps}
-        study.played = [_played(row, machine, sizes, own, playing) for row in rows]
+        simulating = {**common, "event_driven": True, "work_max": arguments.max_steps}
+        study.simulated = [_simulated(row, machine, sizes, own, simulating) for row in rows]
     if not arguments.no_scaling and usable and arguments.hosts is not None:
         study.scaling = _scaling(machine, sizes[-1], usable, arguments)
     return study
 
 
-def _played(row: Row, machine: Machine, sizes: Sequence[int], own: dict[str, Schedule], playing: dict[str, Any]) -> Row:
-    """The same algorithm, played; schedules of one's own already are."""
+def _simulated(
+    row: SimulatedRow, machine: Machine, sizes: Sequence[int], own: dict[str, Schedule], simulating: dict[str, Any]
+) -> SimulatedRow:
+    """The same algorithm, simulated; user schedules already are."""
     if not row.times_s or row.algorithm in own:
         return row
-    print(f"playing {row.algorithm} ...", file=sys.stderr, flush=True)
-    return simulate(machine, sizes, algorithms=[row.algorithm], **playing)[0]
+    print(f"simulating {row.algorithm} ...", file=sys.stderr, flush=True)
+    return simulate(machine, sizes, algorithms=[row.algorithm], **simulating)[0]
 
 
 def _scaling(
@@ -197,19 +201,19 @@ def _fields(text: str, form: str) -> tuple[float, float, float]:
 
 def _report(study: Study) -> list[str]:
     lines = [study.title]
-    if study.played:
-        lines += ["", "played:", *time_table(study.sizes, study.played), "", "closed form:"]
+    if study.simulated:
+        lines += ["", "simulated:", *time_table(study.sizes, study.simulated), "", "closed form:"]
     else:
         lines += [""]
     lines += time_table(study.sizes, study.rows)
     lines += crossover_lines(study.crossovers)
     lines += scaling_lines(study)
     usable = {row.algorithm for row in study.rows if row.times_s}
-    unplayed = [row for row in study.played if row.refusal and row.algorithm in usable]
+    not_simulated = [row for row in study.simulated if row.refusal and row.algorithm in usable]
     return [
         *lines,
         *_remarks("taken as given:", [(row.algorithm, row.assumption) for row in study.rows]),
-        *_remarks("not played:", [(row.algorithm, row.refusal) for row in unplayed]),
+        *_remarks("not simulated:", [(row.algorithm, row.refusal) for row in not_simulated]),
         *_remarks("left out:", [(row.algorithm, row.refusal) for row in study.rows]),
     ]
 
@@ -225,7 +229,7 @@ def _as_json(study: Study) -> dict[str, Any]:
         "collective": study.collective,
         "sizes": study.sizes,
         "closed_form": [dataclasses.asdict(row) for row in study.rows],
-        "played": [dataclasses.asdict(row) for row in study.played],
+        "simulated": [dataclasses.asdict(row) for row in study.simulated],
         "crossovers": [dataclasses.asdict(crossover) for crossover in study.crossovers],
         "scaling": [{"ranks": ranks, "times_s": times} for ranks, times in study.scaling],
     }

@@ -1,4 +1,4 @@
-"""Simulated times as tables for people."""
+"""Text tables of simulated times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from weft.bench.sizes import show_bytes
-from weft.simulation import Crossover, Machine, Row
+from weft.simulation import Crossover, Machine, SimulatedRow
 
 __all__ = ["Study", "crossover_lines", "scaling_lines", "show_time", "time_table"]
 
@@ -20,9 +20,9 @@ class Study:
     machine: Machine
     collective: str
     sizes: list[int]
-    rows: list[Row]
+    rows: list[SimulatedRow]
     """By closed form."""
-    played: list[Row] = dataclasses.field(default_factory=list)
+    simulated: list[SimulatedRow] = dataclasses.field(default_factory=list)
     crossovers: list[Crossover] = dataclasses.field(default_factory=list)
     scaling: list[tuple[int, dict[str, float]]] = dataclasses.field(default_factory=list)
 
@@ -47,8 +47,11 @@ def _digits(value: float) -> int:
     return len(str(int(value + 0.5))) - 1
 
 
-def time_table(sizes: Sequence[int], rows: Sequence[Row]) -> list[str]:
-    """A line for every algorithm, the fastest at the largest size first; a star marks the fastest at each size."""
+def time_table(sizes: Sequence[int], rows: Sequence[SimulatedRow]) -> list[str]:
+    """A line for every algorithm, the fastest at the largest size first.
+
+    A star marks the fastest at each size.
+    """
     usable = sorted((row for row in rows if row.times_s), key=lambda row: row.times_s[-1])
     if not usable:
         return ["no algorithm fits"]
@@ -100,7 +103,7 @@ def scaling_lines(study: Study) -> list[str]:
 
 
 def _fastest_names(columns: Sequence[Mapping[str, float]]) -> list[str]:
-    """All names, those first that are the fastest somewhere; then by the time at the last number."""
+    """All names: first those that are fastest somewhere, then by the time at the last number."""
     winners = [min(times, key=lambda name: times[name]) for times in columns if times]
     last = columns[-1] if columns else {}
     rest = sorted(last, key=lambda name: last[name])

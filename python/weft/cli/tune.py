@@ -1,4 +1,4 @@
-"""`weft tune`: chooses algorithms for a group of ranks by measurement, and stores the choice."""
+"""The command `weft tune`: algorithm selection for a group by measurement, stored as a profile."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from weft.cli.command import Command
 from weft.errors import ArgumentError, ConfigError
 from weft.schedule import Schedule
 from weft.tuning import tuner
-from weft.tuning.choice import Chosen
-from weft.tuning.tuner import Plan, Tuned
+from weft.tuning.selection import ChosenCandidate
+from weft.tuning.tuner import Tuned, TuningPlan
 
 DESCRIPTION = """\
 Measures the parameters of the simulator's model on a running group, prices every algorithm of the family at every
@@ -38,7 +38,7 @@ examples:
   sudo weft hosts --hosts 4 --gbps 1 -- weft tune --quick --output four-hosts.json
 """
 
-_QUICK = Plan(collectives=("all-reduce",), bytes_min=4 << 10, bytes_max=1 << 20, calibration_s=0.5, case_s=0.005)
+_QUICK = TuningPlan(collectives=("all-reduce",), bytes_min=4 << 10, bytes_max=1 << 20, calibration_s=0.5, case_s=0.005)
 _TIMEOUT_S = 600.0
 
 
@@ -70,7 +70,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        schedules = options.own_schedules(arguments.schedule)
+        schedules = options.user_schedules(arguments.schedule)
         if config.place().launcher == "none":
             return _start_ranks(arguments)
         _tune(arguments, schedules)
@@ -95,16 +95,16 @@ def _start_ranks(arguments: argparse.Namespace) -> int:
     """Runs this same command once for every rank."""
     program = ["-m", "weft.cli", *sys.argv[1:]]
     try:
-        processes.run(processes.Ranks(program=program, ranks=arguments.ranks, port=launch.free_ports(1)[0]))
+        processes.run(processes.RankProcesses(program=program, ranks=arguments.ranks, port=launch.free_ports(1)[0]))
     except processes.BenchError as error:
         print(f"weft tune: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
-    plan = _QUICK if arguments.quick else Plan()
-    return Plan(
+def _plan(arguments: argparse.Namespace) -> TuningPlan:
+    plan = _QUICK if arguments.quick else TuningPlan()
+    return TuningPlan(
         collectives=arguments.collectives or plan.collectives,
         bytes_min=plan.bytes_min,
         bytes_max=arguments.bytes_max or plan.bytes_max,
@@ -129,7 +129,7 @@ def _print(tuned: Tuned, path: Path, *, as_json: bool) -> None:
     print(f"\nprofile {tuned.profile.hash}: {path}")
 
 
-def _lines(chosen: Sequence[Chosen]) -> list[str]:
+def _lines(chosen: Sequence[ChosenCandidate]) -> list[str]:
     lines = []
     for one in chosen:
         up_to = "any" if one.up_to_bytes is None else show_bytes(one.up_to_bytes)

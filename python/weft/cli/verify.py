@@ -1,4 +1,4 @@
-"""`weft verify`: plays a schedule's ranks together and says whether it is right."""
+"""The command `weft verify`: verification of a schedule by simulated execution of all ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.errors import ArgumentError, ScheduleError
 from weft.schedule import Report, Schedule
 
 DESCRIPTION = """\
-Reads the schedules of all ranks from a file in text form and plays them together, symbolically: every
+Reads the schedules of all ranks from a file in text form and executes them together, symbolically: every
 contribution exactly once, no race, no deadlock, every signal waited for, the same result everywhere. Says what they
 cost, or at which rank, step and chunk they are wrong, and ends with status 1 then.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Run", "draw", "largest_difference", "notes", "table"]
+__all__ = ["TrainingRun", "draw", "largest_difference", "notes", "table"]
 
 ROUNDING_DIFFERENCE_MAX = 1e-4
 """The demo's network is smooth: with sums in another order its parameters end about 1e-6 apart.
@@ -17,7 +17,7 @@ A wrong sum shows as far more than this."""
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """The record of one training run."""
 
     backend: str
@@ -30,20 +30,20 @@ class Run:
     parameters: dict[str, np.ndarray]
 
     @staticmethod
-    def read(path: Path) -> Run:
+    def read(path: Path) -> TrainingRun:
         """Reads a record."""
         record = json.loads(path.read_text())
         parameters = {name: np.array(value, np.float32) for name, value in record["parameters"].items()}
-        names = [name for name in Run.__dataclass_fields__ if name != "parameters"]
-        return Run(**{name: record[name] for name in names}, parameters=parameters)
+        names = [name for name in TrainingRun.__dataclass_fields__ if name != "parameters"]
+        return TrainingRun(**{name: record[name] for name in names}, parameters=parameters)
 
 
-def largest_difference(one: Run, other: Run) -> float:
+def largest_difference(one: TrainingRun, other: TrainingRun) -> float:
     """The largest absolute difference between two runs' final parameters."""
     return max(float(np.abs(one.parameters[name] - other.parameters[name]).max()) for name in one.parameters)
 
 
-def table(runs: Sequence[Run]) -> str:
+def table(runs: Sequence[TrainingRun]) -> str:
     """The runs side by side. Differences are to the first one."""
     heads = ["backend", "test accuracy", "samples/s", "communication", "of training", "max |difference|"]
     lines = [heads]
@@ -63,7 +63,7 @@ def table(runs: Sequence[Run]) -> str:
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
 
 
-def notes(one: Run, other: Run) -> str:
+def notes(one: TrainingRun, other: TrainingRun) -> str:
     """What the table's columns mean, and what the difference between the runs says."""
     steps = len(one.losses)
     return (
@@ -80,7 +80,7 @@ def _verdict(difference: float) -> str:
     return f"more than the {ROUNDING_DIFFERENCE_MAX:.0e} of rounding"
 
 
-def draw(path: Path, runs: Sequence[Run]) -> None:
+def draw(path: Path, runs: Sequence[TrainingRun]) -> None:
     """Draws the runs' loss curves and throughput."""
     import matplotlib
 

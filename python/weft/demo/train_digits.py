@@ -1,4 +1,4 @@
-"""Trains LeNet-5 on scikit-learn's handwritten digits, data-parallel.
+"""Data-parallel training of LeNet-5 on scikit-learn's handwritten digits.
 
     torchrun --standalone --nproc-per-node 4 -m weft.demo.train_digits --backend weft
 

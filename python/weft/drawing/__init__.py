@@ -1,5 +1,5 @@
-"""Pictures of schedules, as SVG: small, the same bytes for the same schedule, and without another library."""
+"""Drawings of schedules as SVG: compact, deterministic, without another library."""
 
-from weft.drawing.gantt import Event, Gantt, draw
+from weft.drawing.gantt import Gantt, GanttEvent, draw
 
-__all__ = ["Event", "Gantt", "draw"]
+__all__ = ["GanttEvent", "Gantt", "draw"]

@@ -1,4 +1,4 @@
-"""A Gantt picture of a schedule: a row for each rank, a bar for each step, an arrow for each signal."""
+"""Gantt chart of a schedule: a row for each rank, a bar for each step, an arrow for each signal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from weft.drawing.svg import Canvas
 
-__all__ = ["Event", "Gantt", "draw"]
+__all__ = ["GanttEvent", "Gantt", "draw"]
 
 STYLE = {
     "title": "font:bold 14px sans-serif;fill:#222",
@@ -49,8 +49,8 @@ LABELLED_ARROWS_MAX = 60
 
 
 @dataclasses.dataclass(frozen=True)
-class Event:
-    """Something that took time in a play. Times are in seconds."""
+class GanttEvent:
+    """Something that took time in a simulation. Times are in seconds."""
 
     rank: int
     kind: str
@@ -72,11 +72,14 @@ class Gantt:
 
     title: str
     ranks: int
-    events: Sequence[Event]
+    events: Sequence[GanttEvent]
 
 
 def draw(gantt: Gantt, width: int = 960) -> str:
-    """The picture, `width` pixels wide: a row for each rank with what its thread does, and which of its tiles wait."""
+    """The picture, `width` pixels wide.
+
+    A row for each rank with what its thread does, and which of its tiles wait.
+    """
     # What belongs to no tile is the executor's: the permission to use temporary memory again.
     gantt = dataclasses.replace(gantt, events=[event for event in gantt.events if event.tile is not None])
     waits = [_strips([e for e in gantt.events if e.rank == rank and e.kind == "wait"]) for rank in range(gantt.ranks)]
@@ -121,8 +124,11 @@ class _Scale:
         return [step * index for index in range(int(self.end_us / step) + 1)]
 
 
-def _strips(waits: Sequence[Event]) -> list[tuple[Event, int]]:
-    """Each wait with its place below the thread: those of several tiles at the same time lie below each other."""
+def _strips(waits: Sequence[GanttEvent]) -> list[tuple[GanttEvent, int]]:
+    """Each wait with its place below the thread.
+
+    Those of several tiles at the same time lie below each other.
+    """
     free_from: list[float] = []
     placed = []
     for event in sorted(waits, key=lambda event: (event.start, event.tile or 0)):
@@ -152,7 +158,7 @@ def _axis(canvas: Canvas, scale: _Scale, bottom: float) -> None:
     canvas.text("axis", scale.x(scale.end_us * 5e-7), bottom + 27, "µs", anchor="middle")
 
 
-def _bar(canvas: Canvas, scale: _Scale, event: Event, top: float) -> None:
+def _bar(canvas: Canvas, scale: _Scale, event: GanttEvent, top: float) -> None:
     x = scale.x(event.start)
     width = max(scale.x(event.end) - x, 1.0)
     canvas.rect(event.kind, x, top + 1, width, LANE - 2, _tip(event))
@@ -160,8 +166,11 @@ def _bar(canvas: Canvas, scale: _Scale, event: Event, top: float) -> None:
         canvas.text("label", x + width / 2, top + LANE / 2 + 3.5, event.label, anchor="middle")
 
 
-def _arrows(canvas: Canvas, scale: _Scale, arrows: Sequence[Event], tops: Sequence[float]) -> None:
-    """From the sender's row to the receiver's; what is carried stands beside the arrow, unless there are too many."""
+def _arrows(canvas: Canvas, scale: _Scale, arrows: Sequence[GanttEvent], tops: Sequence[float]) -> None:
+    """From the sender's row to the receiver's.
+
+    What is carried stands beside the arrow, unless there are too many.
+    """
     labelled = sum(event.kind == "transfer" for event in arrows) <= LABELLED_ARROWS_MAX
     labels = []
     for event in arrows:
@@ -179,6 +188,6 @@ def _arrows(canvas: Canvas, scale: _Scale, arrows: Sequence[Event], tops: Sequen
         canvas.text("carried", x, y, label, anchor="middle")
 
 
-def _tip(event: Event) -> str:
+def _tip(event: GanttEvent) -> str:
     tile = "" if event.tile is None else f", tile {event.tile}"
     return f"{event.text}\n{event.start * 1e6:.4g} to {event.end * 1e6:.4g} µs{tile}"

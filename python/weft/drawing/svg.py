@@ -1,4 +1,4 @@
-"""The few elements of SVG that the pictures consist of."""
+"""Minimal SVG writer for the drawings."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ __all__ = ["Canvas"]
 
 
 class Canvas:
-    """A picture in the making: elements lie above those that were added before. Lengths are in pixels."""
+    """A picture in the making.
+
+    Elements lie above those that were added before. Lengths are in pixels.
+    """
 
     def __init__(self, width: float, height: float, style: Mapping[str, str]) -> None:
-        """Begins a picture. `style` gives the declarations of each class of elements, as in a style sheet."""
+        """Begins a picture.
+
+        `style` gives the declarations of each class of elements, as in a style sheet.
+        """
         rules = "".join(f".{name}{{{declarations}}}" for name, declarations in style.items())
         size = f'width="{_number(width)}" height="{_number(height)}" viewBox="0 0 {_number(width)} {_number(height)}"'
         self._elements = [
@@ -44,7 +50,7 @@ class Canvas:
         self._element("path", f'class="{name}" d="{path}"', f"<title>{escape(tip)}</title>" if tip else "")
 
     def text(self, name: str, x: float, y: float, text: str, anchor: str = "start") -> None:
-        """A line of text; `anchor` (`start`, `middle` or `end`) says which part of it lies at `x`."""
+        """A line of text; `anchor` (`start`, `middle` or `end`) is what lies at `x`."""
         place = f'x="{_number(x)}" y="{_number(y)}"' + (f' text-anchor="{anchor}"' if anchor != "start" else "")
         self._element("text", f'class="{name}" {place}', escape(text, quote=False))
 
@@ -58,5 +64,5 @@ class Canvas:
 
 
 def _number(value: float) -> str:
-    """At most one digit behind the point: the same text for lengths that differ by rounding only."""
+    """At most one digit after the point: equal text for lengths that differ by rounding only."""
     return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")

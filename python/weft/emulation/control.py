@@ -7,17 +7,17 @@ from typing import Any
 _MESSAGE_BYTES_MAX = 65536
 
 
-class Control:
+class HostControl:
     """One end of the connection. Each message is one packet, so none is ever received in part."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
 
     @staticmethod
-    def pair() -> tuple["Control", "Control"]:
+    def pair() -> tuple["HostControl", "HostControl"]:
         """Both ends of a new connection."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        return Control(ours), Control(theirs)
+        return HostControl(ours), HostControl(theirs)
 
     def fileno(self) -> int:
         """The descriptor, for selectors."""

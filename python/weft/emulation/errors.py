@@ -1,4 +1,4 @@
-"""What goes wrong while hosts are emulated."""
+"""Errors of host emulation."""
 
 
 class EmulationError(RuntimeError):

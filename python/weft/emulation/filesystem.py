@@ -1,4 +1,4 @@
-"""An emulated host's own view of the file system."""
+"""Private view of the file system for an emulated host."""
 
 import os
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ PRIVATE_DIRECTORIES = ("/tmp", "/dev/shm")
 
 
 def make_private(shared: Sequence[Path], hosts_file: str) -> None:
-    """Gives the calling process's mount namespace its own `/proc`, `/tmp`, `/dev/shm` and `/etc/hosts`.
+    """Gives the process's mount namespace its own `/proc`, `/tmp`, `/dev/shm` and `/etc/hosts`.
 
     The directories in `shared` stay reachable where they lie in one that becomes private.
     """

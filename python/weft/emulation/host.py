@@ -1,4 +1,4 @@
-"""The first process of an emulated host: makes its namespaces, starts its ranks, reports their ends."""
+"""First process of an emulated host: setup of namespaces, start of ranks, reports of their exit."""
 
 import os
 import selectors
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from weft.emulation import filesystem, kernel
-from weft.emulation.control import Control
-from weft.emulation.network import Network
+from weft.emulation.control import HostControl
+from weft.emulation.network import EmulatedNetwork
 
 EXIT_CANNOT_RUN = 127
 _FORWARDED_TO_DEFAULT = (
@@ -40,17 +40,17 @@ class HostPlan:
     """Everything that a host's first process needs to know."""
 
     host: int
-    network: Network
+    network: EmulatedNetwork
     command: Sequence[str]
     ranks: Sequence[RankProcess]
     shared: Sequence[Path]
 
 
-def live_as_host(plan: HostPlan, control: Control) -> None:
+def live_as_host(plan: HostPlan, control: HostControl) -> None:
     """The life of a host. Runs as process 1 of its PID namespace; when it returns, the host ends.
 
-    Says "ready" when its network namespace exists, "configured" when everything does, and waits for the word
-    to go on each time. The end of `control` is the launcher's end, and the host's.
+    Says "ready" when its network namespace exists, "configured" when everything does, and waits for
+    the word to go on each time. The end of `control` is the launcher's end, and the host's.
     """
     kernel.die_with_parent()
     for number in _FORWARDED_TO_DEFAULT:
@@ -75,7 +75,7 @@ def live_as_host(plan: HostPlan, control: Control) -> None:
 class _Supervisor:
     """Starts the ranks, forwards signals to them, reports their ends, and collects orphans."""
 
-    def __init__(self, plan: HostPlan, control: Control) -> None:
+    def __init__(self, plan: HostPlan, control: HostControl) -> None:
         self._plan = plan
         self._control = control
         self._running: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""The few Linux calls that Python's standard library lacks."""
+"""Linux system calls missing from Python's standard library."""
 
 import ctypes
 import os
@@ -58,8 +58,8 @@ def die_with_parent() -> None:
 def take_short_turns(slice_s: float) -> None:
     """Asks the scheduler for short turns of the calling thread, and of those that it starts.
 
-    Processes that share cores then get them again sooner after they have been woken. Does nothing on processors whose
-    number for it is not known here, and where the kernel refuses: it is a wish.
+    Processes that share cores then get them again sooner after they have been woken. Does nothing
+    on processors whose number for it is not known here, and where the kernel refuses: it is a wish.
     """
     number = _SCHED_SETATTR.get(platform.machine())
     if number is None:

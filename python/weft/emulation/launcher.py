@@ -1,4 +1,4 @@
-"""Makes emulated hosts, runs a command on them, and ends when it has ended."""
+"""Launcher of emulated hosts: setup, execution of one command, teardown."""
 
 import os
 import selectors
@@ -13,10 +13,10 @@ from typing import NoReturn
 
 from weft import config
 from weft.emulation import kernel
-from weft.emulation.control import Control
+from weft.emulation.control import HostControl
 from weft.emulation.errors import EmulationError
 from weft.emulation.host import HostPlan, RankProcess, live_as_host
-from weft.emulation.network import Network
+from weft.emulation.network import EmulatedNetwork
 from weft.emulation.output import PrefixedOutput
 
 EXIT_HOST_LOST = 137
@@ -24,10 +24,10 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 @dataclass(frozen=True)
-class Launch:
+class HostLaunch:
     """What to run, and on what."""
 
-    network: Network
+    network: EmulatedNetwork
     command: Sequence[str]
     ranks_per_host: int = 1
     master_port: int = 29500
@@ -61,11 +61,11 @@ class _Host:
 
     index: int
     pid: int
-    control: Control
+    control: HostControl
     ranks: set[int]
 
 
-def launch(what: Launch) -> int:
+def launch(what: HostLaunch) -> int:
     """Runs the command on every host and returns the first failing rank's exit code, or 0.
 
     The calling process moves to a network namespace of its own for good.
@@ -80,7 +80,7 @@ def launch(what: Launch) -> int:
 class _Launcher:
     """State of one launch. Single-threaded; everything happens in `run`."""
 
-    def __init__(self, what: Launch) -> None:
+    def __init__(self, what: HostLaunch) -> None:
         self._what = what
         self._hosts: list[_Host] = []
         self._outputs: list[PrefixedOutput] = []
@@ -125,7 +125,7 @@ class _Launcher:
             raise EmulationError(f"host {host.index} could not be made: {reason}")
 
     def _fork_host(self, index: int) -> _Host:
-        ours, theirs = Control.pair()
+        ours, theirs = HostControl.pair()
         processes = [self._rank_process(index, local) for local in range(self._what.ranks_per_host)]
         plan = HostPlan(
             host=index,
@@ -158,7 +158,7 @@ class _Launcher:
         )
 
     def _attend(self) -> None:
-        """Passes on output and signals until every rank has ended and all its output has been passed on."""
+        """Passes on output and signals until every rank has ended and no output is left."""
         woken = _wake_on_signals()
         with selectors.DefaultSelector() as selector:
             selector.register(woken, selectors.EVENT_READ, self._on_signals)
@@ -220,7 +220,10 @@ class _Launcher:
         return True
 
     def _kill_hosts(self) -> None:
-        """Ends whatever still runs: with its first process, the kernel kills every process of a host."""
+        """Ends whatever still runs.
+
+        With its first process, the kernel kills every process of a host.
+        """
         for host in self._hosts:
             if host.pid:
                 with suppress(ProcessLookupError):
@@ -254,7 +257,7 @@ def _fork_into_pid_namespace() -> int:
         os.close(own)
 
 
-def _run_child(plan: HostPlan, control: Control) -> NoReturn:
+def _run_child(plan: HostPlan, control: HostControl) -> NoReturn:
     try:
         os.setsid()
         kept = {0, 1, 2, control.fileno()}

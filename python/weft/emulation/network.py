@@ -1,6 +1,7 @@
-"""The network between emulated hosts: one bridge as the switch, one veth pair per host, tbf as the line rate.
+"""Network between emulated hosts: one bridge as switch, one veth pair per host, tbf as line rate.
 
-The bridge lives in the launcher's own network namespace, which the launcher enters before it makes anything.
+The bridge lives in the launcher's own network namespace, which the launcher enters before it makes
+anything.
 """
 
 import subprocess
@@ -13,13 +14,15 @@ HOSTS_MAX = 250
 SWITCH = "switch"
 INTERFACE = "eth0"
 _FRAME_BYTES = 1514
-"""What a full frame takes of a line, Ethernet header and all. What offloading puts together counts as many frames."""
+"""What a full frame takes of a line, Ethernet header and all. What offloading puts together counts
+as many frames.
+"""
 _PAYLOAD_BYTES = 1448
 """What of it is TCP's payload, behind the headers of IP and TCP with timestamps."""
 
 
 @dataclass(frozen=True)
-class Network:
+class EmulatedNetwork:
     """How many hosts there are and how fast each one's line is, in both directions."""
 
     hosts: int

@@ -1,4 +1,4 @@
-"""Passing on what ranks print, line by line, each with the name of its host and rank in front."""
+"""Forwarding of the ranks' output line by line, with host name and rank as prefix."""
 
 import os
 import re

@@ -1,24 +1,21 @@
-"""Schedules of one's own: written in Python or in text form, verified, then run, simulated and drawn as built-in ones.
+"""User schedules: definition in Python or text form, verification, execution, simulation, drawing.
 
     from weft.schedule import Builder
 
     builder = Builder("all-reduce", ranks=2, chunks=1)
-    inbox = builder.add_landing(width=1)
+    inbox = builder.add_receive_buffer(width=1)
     for me in builder.programs:
-        peer = me.after(1)
-        me.copy(peer.landing(inbox, me)[0], me.output[0])
-        me.signal(peer)
-        me.wait(peer)
-        both = [program.output[0] if program is me else me.landing(inbox, program)[0] for program in builder.programs]
-        me.reduce(me.output[0], both, last=True)
+        peer = me.after(1) me.copy(peer.receive_buffer(inbox, me)[0], me.output[0]) me.signal(peer)
+        me.wait(peer) both = [program.output[0] if program is me else me.receive_buffer(inbox,
+        program)[0] for program in builder.programs] me.reduce(me.output[0], both, final=True)
     schedule = builder.build()
     print(schedule.verify())
 
 There is one verifier and one simulator, those of the core: what is here only writes the text form.
 """
 
-from weft.schedule.builder import Area, Buffer, Builder, Program, Slice
-from weft.schedule.family import About, Algorithm, Call, Formula, Planned, algorithms, plan
+from weft.schedule.builder import Area, Buffer, Builder, RankProgram, Slice
+from weft.schedule.family import About, Algorithm, CallShape, Formula, Planned, algorithms, plan
 from weft.schedule.schedule import Report, Schedule
 
 __all__ = [
@@ -27,10 +24,10 @@ __all__ = [
     "Area",
     "Buffer",
     "Builder",
-    "Call",
+    "CallShape",
     "Formula",
     "Planned",
-    "Program",
+    "RankProgram",
     "Report",
     "Schedule",
     "Slice",

@@ -1,4 +1,4 @@
-"""Writes the programs of all ranks: names slices of memory, numbers signals."""
+"""Builder of schedules: programs of all ranks, memory slices, signal numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 from weft.errors import ArgumentError
 from weft.schedule.schedule import Schedule
 
-__all__ = ["Area", "Buffer", "Builder", "Program", "Slice"]
+__all__ = ["Area", "Buffer", "Builder", "RankProgram", "Slice"]
 
 COLLECTIVES = {
     "all-reduce": "",
@@ -35,13 +35,16 @@ class Slice:
 
     rank: int
     buffer: str
-    """As in the text form: `output`, `scratch(0)`, `landing(2:0@1)` ..."""
+    """As in the text form: `output`, `scratch(0)`, `receive(2:0@1)` ..."""
     start: int
     stop: int
     encoding: str = ""
 
     def encoded(self, encoding: str) -> Slice:
-        """The same chunks as elements of another type, one of `f32`, `f16`, `bf16`, `fp8`: temporary memory only."""
+        """The same chunks as elements of another type, one of `f32`, `f16`, `bf16`, `fp8`.
+
+        Temporary memory only.
+        """
         if encoding not in ENCODINGS:
             raise ArgumentError(f"encoding={encoding!r}: one of {', '.join(ENCODINGS)}")
         return dataclasses.replace(self, encoding=encoding)
@@ -69,7 +72,10 @@ class Area:
 
 @dataclasses.dataclass(frozen=True)
 class Buffer:
-    """A rank's memory. `buffer[2]` is chunk 2, `buffer[2:5]` are three chunks, `buffer[:]` is the whole message."""
+    """A rank's memory.
+
+    `buffer[2]` is chunk 2, `buffer[2:5]` are three chunks, `buffer[:]` is the whole message.
+    """
 
     rank: int
     chunks: int
@@ -88,8 +94,11 @@ class Buffer:
         return Slice(self.rank, self.name(start), start, stop)
 
 
-class Program:
-    """What one rank does, step by step; also how the programs of other ranks name it and its memory."""
+class RankProgram:
+    """What one rank does, step by step.
+
+    Also how the programs of other ranks name it and its memory.
+    """
 
     def __init__(self, builder: Builder, rank: int) -> None:
         self.rank = rank
@@ -99,7 +108,7 @@ class Program:
         self._waits: Counter[int] = Counter()
         self._claimed: Counter[str] = Counter()
 
-    def after(self, distance: int) -> Program:
+    def after(self, distance: int) -> RankProgram:
         """The rank `distance` after this one, around the ring; before it, if negative."""
         return self._builder.programs[(self.rank + distance) % len(self._builder.programs)]
 
@@ -110,41 +119,52 @@ class Program:
 
     @property
     def output(self) -> Buffer:
-        """The caller's destination memory; of an all-reduce or a reduction its own contribution too."""
+        """The caller's destination memory.
+
+        Of an all-reduce or a reduction its own contribution too.
+        """
         return self._buffer(lambda _: "output")
 
     def scratch(self, area: Area) -> Buffer:
         """Temporary memory that this rank writes and its peers may read where they map it."""
         return self._buffer(lambda chunk: f"scratch({area.name(chunk)})")
 
-    def landing(self, area: Area, writer: Program) -> Buffer:
+    def receive_buffer(self, area: Area, writer: RankProgram) -> Buffer:
         """Temporary memory of this rank that `writer` alone writes."""
-        return self._buffer(lambda chunk: f"landing({writer.rank}:{area.name(chunk)})")
+        return self._buffer(lambda chunk: f"receive({writer.rank}:{area.name(chunk)})")
 
-    def copy(self, to: Slice | Sequence[Slice], source: Slice, claim: Sequence[Program] = ()) -> None:
-        """Writes `source` to every destination in one pass: a put, where a destination is another rank's.
+    def copy(self, to: Slice | Sequence[Slice], source: Slice, claim: Sequence[RankProgram] = ()) -> None:
+        """Writes `source` to every destination in one pass.
 
-        A step that stands in the programs of several ranks may be executed by any one of `claim`: its owner, then
-        those who may help. They do so while they would wait at what follows the step in their programs and can do
-        nothing else, if the owner has not got to it yet. The first 64 such steps of a schedule can be helped with.
+        A put, where a destination is another rank's.
+
+        A step that stands in the programs of several ranks may be executed by any one of `claim`:
+        its owner, then those who may help. They do so while they would wait at what follows the
+        step in their programs and can do nothing else, if the owner has not got to it yet. The
+        first 64 such steps of a schedule can be helped with.
         """
         self._add("copy", to, [source], claim)
 
     def reduce(
-        self, to: Slice | Sequence[Slice], sources: Sequence[Slice], last: bool = False, claim: Sequence[Program] = ()
+        self,
+        to: Slice | Sequence[Slice],
+        sources: Sequence[Slice],
+        final: bool = False,
+        claim: Sequence[RankProgram] = (),
     ) -> None:
-        """Combines the sources in this order and writes the result to every destination in one pass.
+        """Combines the sources in this order into every destination, in one pass.
 
-        `last` says that every contribution is now in, so that averages are scaled and sums rounded.
+        `final` says that every contribution is now in, so that averages are scaled and sums
+        rounded.
         """
-        self._add("reduce", to, sources, claim, " last" if last else "")
+        self._add("reduce", to, sources, claim, " final" if final else "")
 
-    def signal(self, to: Program) -> None:
+    def signal(self, to: RankProgram) -> None:
         """Tells another rank that everything before is done."""
         self.lines.append(f"signal {to.rank} #{self._signals[to.rank]}")
         self._signals[to.rank] += 1
 
-    def wait(self, source: Program) -> None:
+    def wait(self, source: RankProgram) -> None:
         """Waits for the next signal of another rank."""
         self.lines.append(f"wait {source.rank} #{self._waits[source.rank]}")
         self._waits[source.rank] += 1
@@ -154,7 +174,7 @@ class Program:
         kind: str,
         to: Slice | Sequence[Slice],
         sources: Sequence[Slice],
-        claim: Sequence[Program],
+        claim: Sequence[RankProgram],
         suffix: str = "",
     ) -> None:
         destinations = [to] if isinstance(to, Slice) else to
@@ -190,8 +210,9 @@ class Builder:
         Args:
             collective: `all-reduce`, `broadcast` ...
             ranks: How many ranks the group has.
-            chunks: How the message is divided: into so many equal chunks, at ascending shares from 0 to 1, or
-                (`"blocks"`) into one block for every rank, whose sizes are known only in the call.
+            chunks: How the message is divided: into so many equal chunks, at ascending shares from
+                0 to 1, or (`"blocks"`) into one block for every rank, whose sizes are known only in
+                the call.
             root: The rank that sends or gets everything, where the collective has one.
         """
         if collective not in COLLECTIVES:
@@ -203,29 +224,37 @@ class Builder:
             wanted = f"a number from 0 to {ranks - 1}" if preposition else "None, as it has no root"
             raise ArgumentError(f"root={root} of collective {collective!r}: {wanted}")
         self.chunks, grid = _grid(chunks, ranks)
-        self.programs = [Program(self, rank) for rank in range(ranks)]
+        self.programs = [RankProgram(self, rank) for rank in range(ranks)]
         """One for every rank."""
-        self._head = [f"collective {collective}{preposition}{root if preposition else ''}", f"ranks {ranks}", grid]
+        self._head = [
+            "format 2",
+            f"collective {collective}{preposition}{root if preposition else ''}",
+            f"ranks {ranks}",
+            grid,
+        ]
         self._scratch: list[int] = []
-        self._landing: list[int] = []
+        self._receive: list[int] = []
         self._claims: dict[tuple[str, int], int] = {}
 
     def add_scratch(self, width: int) -> Area:
         """Adds an entry of so many chunks to the temporary memory of every rank."""
         return self._area(self._scratch, width)
 
-    def add_landing(self, width: int) -> Area:
-        """Adds an entry of so many chunks to the temporary memory of every ordered pair of ranks."""
-        return self._area(self._landing, width)
+    def add_receive_buffer(self, width: int) -> Area:
+        """Adds an entry of so many chunks to the receive buffers of every ordered pair of ranks."""
+        return self._area(self._receive, width)
 
     def claim_number(self, step: str, occurrence: int) -> int:
-        """The number of a claimable step: the same in the programs of all ranks that may execute it."""
+        """The number of a claimable step.
+
+        The same in the programs of all ranks that may execute it.
+        """
         return self._claims.setdefault((step, occurrence), len(self._claims))
 
     def build(self) -> Schedule:
         """The schedule. Whether it is right is the verifier's to say: `Schedule.verify`."""
         lines = list(self._head)
-        for name, widths in (("scratch", self._scratch), ("landing", self._landing)):
+        for name, widths in (("scratch", self._scratch), ("receive", self._receive)):
             if widths:
                 lines.append(f"{name} {' '.join(map(str, widths))}")
         lines.append("")

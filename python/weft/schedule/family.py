@@ -1,4 +1,4 @@
-"""The built-in algorithms, and their schedules for groups that need not exist."""
+"""Built-in algorithms, and their schedules for hypothetical groups."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import Any
 from weft import _weft
 from weft.schedule.schedule import Report, Schedule, plain_hosts
 
-__all__ = ["About", "Algorithm", "Call", "Formula", "Planned", "algorithms", "plan"]
+__all__ = ["About", "Algorithm", "CallShape", "Formula", "Planned", "algorithms", "plan"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Formula:
-    """What an algorithm costs, for people. `P` is the number of ranks, `N` the bytes of the whole message."""
+    """What an algorithm costs, for people.
+
+    `P` is the number of ranks, `N` the bytes of the whole message.
+    """
 
     memory: str
     """In which memory: `ordinary`, `symmetric` or `any`."""
@@ -46,11 +49,15 @@ class Algorithm:
     collective: str
     name: str
     full_name: str
-    """The name with the parts that are taken if none are named, where it has some: `leaders(binomial, ring)`."""
+    """The name with the parts that are taken if none are named, where it has some:
+    `leaders(binomial, ring)`.
+    """
     summary: str
     about: About
     mapped: str
-    """Whose temporary memory a rank reads: `none`, `unit` (that of the ranks of its own host) or `all`."""
+    """Whose temporary memory a rank reads: `none`, `unit` (that of the ranks of its own host) or
+    `all`.
+    """
     symmetric: bool
     """Whether the caller's arrays must be symmetric."""
     per_rank_sizes: bool
@@ -74,7 +81,7 @@ class Algorithm:
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
+class CallShape:
     """For which call of which group a schedule is wanted."""
 
     collective: str
@@ -88,7 +95,9 @@ class Call:
     sizes: str = "equal"
     """`equal`, or `per-rank` where blocks have a size per rank."""
     domains: int | Sequence[int] | None = None
-    """Into how many parts every host is divided, or the number of ranks in each; without it hosts are not divided."""
+    """Into how many parts every host is divided, or the number of ranks in each; without it hosts
+    are not divided.
+    """
 
     def question(self) -> dict[str, Any]:
         """As the core reads it."""
@@ -120,8 +129,10 @@ def algorithms(collective: str | None = None) -> tuple[Algorithm, ...]:
     return tuple(row for row in rows if collective in (None, row.collective))
 
 
-def plan(algorithm: str, call: Call, rank: int | None = None) -> Planned:
-    """Makes an algorithm's schedule and verifies it; with `rank`, its text has the program of that rank only.
+def plan(algorithm: str, call: CallShape, rank: int | None = None) -> Planned:
+    """Makes an algorithm's schedule and verifies it.
+
+    With `rank`, its text has the program of that rank only.
 
     Raises:
         ArgumentError: There is no such algorithm or call; says what there is.

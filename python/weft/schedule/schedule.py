@@ -1,4 +1,4 @@
-"""Schedules in text form: loaded, saved, verified."""
+"""Schedules in text form: loading, saving, verification."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft import _weft
 from weft.errors import ArgumentError, ScheduleError
 
 if TYPE_CHECKING:
-    from weft.schedule.family import Call
+    from weft.schedule.family import CallShape
     from weft.simulation import Machine
 
 __all__ = ["Report", "Schedule", "plain_hosts"]
@@ -30,7 +30,9 @@ class Report:
     latency_steps: int
     """The longest chain of signals, each sent after the one before it was waited for."""
     sent: tuple[float | None, ...]
-    """By rank: what it writes to other ranks' memory, as a share of the message; None where calls bring the sizes."""
+    """By rank: what it writes to other ranks' memory, as a share of the message; None where calls
+    bring the sizes.
+    """
     read: tuple[float | None, ...]
     """By rank: what it reads from other ranks' memory, as a share of the message."""
     trees: tuple[str, ...]
@@ -64,7 +66,8 @@ class Schedule:
         """Plays all ranks together: every contribution exactly once, no race, no deadlock.
 
         Args:
-            mapped: Which memory of their peers ranks of one host reach: `none`, `scratch`, or `all` (symmetric memory).
+            mapped: Which memory of their peers ranks of one host reach: `none`, `scratch`, or `all`
+                (symmetric memory).
             hosts: So many hosts, or the number of ranks on each; without it all ranks are on one.
 
         Raises:
@@ -77,7 +80,9 @@ class Schedule:
         return Report.of(verdict["report"])
 
     def simulate(self, machine: Machine, sizes: Sequence[int], memory: str = "ordinary") -> tuple[float, ...]:
-        """The seconds that it takes on a machine, for messages of these sizes in bytes: every step is played.
+        """The seconds that it takes on a machine, for messages of these sizes in bytes.
+
+        Every step is executed.
 
         Args:
             machine: What the ranks run on: a `weft.simulation.Machine` of as many ranks.
@@ -97,12 +102,15 @@ class Schedule:
     def draw(
         self, path: str | Path, machine: Machine, size: int = 65536, name: str = "schedule", memory: str = "ordinary"
     ) -> None:
-        """Writes a Gantt picture (SVG) of it on a machine, for a message of `size` bytes; raises as `simulate` does."""
+        """Writes a Gantt picture (SVG) of it on a machine, for a message of `size` bytes.
+
+        Raises as `simulate` does.
+        """
         from weft.simulation.pictures import gantt
 
         Path(path).write_text(gantt(machine, size, self._call(machine, memory), self, name), encoding="utf-8")
 
-    def _call(self, machine: Machine, memory: str) -> Call:
+    def _call(self, machine: Machine, memory: str) -> CallShape:
         """The call of all the machine's ranks that this carries out."""
         report = self.verify("all" if memory == "symmetric" else "scratch", machine.hosts)
         if report.ranks != machine.ranks:

@@ -1,16 +1,16 @@
-"""What calls would take on machines that need not exist: by formula, or by playing every step."""
+"""Simulated times of calls on hypothetical machines, by formula or by simulation of every step."""
 
 from weft.simulation.curves import Crossover, crossovers, scaling
-from weft.simulation.explanation import Candidate, candidates, own_candidates
+from weft.simulation.explanation import PricedCandidate, candidates, own_candidates
 from weft.simulation.machine import Machine, Straggler, Switch
 from weft.simulation.pictures import gantt
-from weft.simulation.simulator import Row, simulate
+from weft.simulation.simulator import SimulatedRow, simulate
 
 __all__ = [
-    "Candidate",
+    "PricedCandidate",
     "Crossover",
     "Machine",
-    "Row",
+    "SimulatedRow",
     "Straggler",
     "Switch",
     "candidates",

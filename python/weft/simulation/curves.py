@@ -1,4 +1,4 @@
-"""What follows from many times: which algorithm is best at which size, and how times grow with the number of ranks."""
+"""Analysis of simulated times: best algorithm by size, and scaling with the number of ranks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from weft.simulation.machine import Machine
-from weft.simulation.simulator import Row, simulate
+from weft.simulation.simulator import SimulatedRow, simulate
 
 __all__ = ["Crossover", "crossovers", "scaling"]
 
 SCALING_RANKS_MAX = 100_000
-Ask = Callable[[Sequence[int], Sequence[str]], Sequence[Row]]
+Ask = Callable[[Sequence[int], Sequence[str]], Sequence[SimulatedRow]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Crossover:
     algorithm: str
 
 
-def best(rows: Sequence[Row], index: int) -> Row | None:
+def best(rows: Sequence[SimulatedRow], index: int) -> SimulatedRow | None:
     """The fastest algorithm at a size."""
     usable = [row for row in rows if row.times_s]
     return min(usable, key=lambda row: row.times_s[index]) if usable else None
@@ -32,8 +32,8 @@ def best(rows: Sequence[Row], index: int) -> Row | None:
 def crossovers(ask: Ask, names: Sequence[str], sizes: Sequence[int]) -> list[Crossover]:
     """The fastest algorithm at the smallest size, and every change up to the largest.
 
-    `ask` gives the rows of algorithms for sizes. It is asked at every doubling; where the fastest differ, the change is
-    narrowed down to one hundredth.
+    `ask` gives the rows of algorithms for sizes. It is asked at every doubling; where the fastest
+    differ, the change is narrowed down to one hundredth.
     """
     grid = [sizes[0]]
     while grid[-1] < sizes[-1]:
@@ -50,12 +50,12 @@ def crossovers(ask: Ask, names: Sequence[str], sizes: Sequence[int]) -> list[Cro
     return found
 
 
-def _ask_pair(ask: Ask, pair: Sequence[str], size: int) -> Sequence[Row]:
+def _ask_pair(ask: Ask, pair: Sequence[str], size: int) -> Sequence[SimulatedRow]:
     return ask([size], pair)
 
 
-def _first_size(ask: Callable[[int], Sequence[Row]], below: int, size: int) -> int:
-    """The smallest size above `below` at which the second of two algorithms is the faster one, as it is at `size`."""
+def _first_size(ask: Callable[[int], Sequence[SimulatedRow]], below: int, size: int) -> int:
+    """The smallest size above `below` at which the second algorithm is faster, as at `size`."""
     while size - below > max(1, below // 100):
         middle = (below + size) // 2
         former, latter = ask(middle)
@@ -67,7 +67,10 @@ def _first_size(ask: Callable[[int], Sequence[Row]], below: int, size: int) -> i
 
 
 def scaling_ranks(machine: Machine, ranks_max: int = SCALING_RANKS_MAX) -> list[int]:
-    """Numbers of ranks from two hosts on, or from 2 ranks on one host; each about twice the one before."""
+    """Numbers of ranks from two hosts on, or from 2 ranks on one host.
+
+    Each about twice the one before.
+    """
     step = machine.ranks_per_host if machine.ranks > machine.ranks_per_host else 1
     ranks = 2 * step
     found = []
@@ -79,7 +82,7 @@ def scaling_ranks(machine: Machine, ranks_max: int = SCALING_RANKS_MAX) -> list[
 
 def scaling(
     machine: Machine, size: int, collective: str, algorithms: Sequence[str], ranks: Sequence[int], memory: str
-) -> Iterator[tuple[int, list[Row]]]:
-    """The closed forms' times of these algorithms for other numbers of ranks, with as many on a host."""
+) -> Iterator[tuple[int, list[SimulatedRow]]]:
+    """Closed-form times of these algorithms for other numbers of ranks, with as many on a host."""
     for number in ranks:
         yield number, simulate(machine.scaled(number), [size], collective, algorithms, memory=memory)

@@ -1,4 +1,4 @@
-"""Why an algorithm is chosen: what every candidate would take, and why some cannot be taken."""
+"""Explanation of an algorithm choice: times of all candidates, and reasons for exclusion."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from weft.errors import ScheduleError
-from weft.schedule import Call, Schedule
+from weft.schedule import CallShape, Schedule
 from weft.simulation.machine import Machine
-from weft.simulation.simulator import Row, simulate_call
+from weft.simulation.simulator import SimulatedRow, simulate_call
 
-__all__ = ["Candidate", "candidates", "own_candidates"]
+__all__ = ["PricedCandidate", "candidates", "own_candidates"]
 
 SMALLEST_BYTES = 4
 """At this size a call takes the time of its latency alone."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Candidate:
-    """One algorithm for a call, by closed form, or a schedule of the user's own, as played."""
+class PricedCandidate:
+    """One algorithm for a call, by closed form, or a user schedule, as simulated."""
 
     algorithm: str
     summary: str
@@ -29,25 +29,34 @@ class Candidate:
     """What of the time would be left without bytes."""
 
 
-def candidates(machine: Machine, size: int, call: Call, algorithms: Sequence[str] | None = None) -> list[Candidate]:
-    """All algorithms for a message of `size` bytes, the fastest first; those that cannot be taken last."""
+def candidates(
+    machine: Machine, size: int, call: CallShape, algorithms: Sequence[str] | None = None
+) -> list[PricedCandidate]:
+    """All algorithms for a message of `size` bytes, the fastest first.
+
+    Those that cannot be taken last.
+    """
     return _sorted(simulate_call(machine, call, [SMALLEST_BYTES, size], algorithms))
 
 
-def own_candidates(machine: Machine, size: int, call: Call, schedules: Mapping[str, Schedule]) -> list[Candidate]:
-    """The same of schedules of the user's own, by name."""
+def own_candidates(
+    machine: Machine, size: int, call: CallShape, schedules: Mapping[str, Schedule]
+) -> list[PricedCandidate]:
+    """The same of user schedules, by name."""
     refusals = {name: _refusal(schedule, call) for name, schedule in schedules.items()}
     usable = {name: schedule for name, schedule in schedules.items() if refusals[name] is None}
-    refused = [Candidate(name, _OWN, refusal, None, None) for name, refusal in refusals.items() if refusal is not None]
+    refused = [
+        PricedCandidate(name, _OWN, refusal, None, None) for name, refusal in refusals.items() if refusal is not None
+    ]
     if not usable:
         return refused
     return [*_sorted(simulate_call(machine, call, [SMALLEST_BYTES, size], [], usable)), *refused]
 
 
-_OWN = "a schedule of your own"
+_OWN = "a user schedule"
 
 
-def _refusal(schedule: Schedule, call: Call) -> str | None:
+def _refusal(schedule: Schedule, call: CallShape) -> str | None:
     """Why the call cannot take it, if so."""
     try:
         report = schedule.verify("all")
@@ -61,9 +70,9 @@ def _refusal(schedule: Schedule, call: Call) -> str | None:
     return None
 
 
-def _sorted(rows: Sequence[Row]) -> list[Candidate]:
+def _sorted(rows: Sequence[SimulatedRow]) -> list[PricedCandidate]:
     found = [
-        Candidate(
+        PricedCandidate(
             row.algorithm,
             row.summary,
             row.refusal,

@@ -1,4 +1,4 @@
-"""What the ranks run on, as the simulator takes it."""
+"""Machine description of the simulator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.schedule import Call
+from weft.schedule import CallShape
 
 __all__ = ["Machine", "Straggler", "Switch"]
 
@@ -43,7 +43,9 @@ class Machine:
     hosts: int | Sequence[int] = 1
     """So many hosts, or the number of ranks on each."""
     domains: int | Sequence[int] | None = None
-    """Into how many parts every host is divided, or the number of ranks in each; all ranks of a host are as close."""
+    """Into how many parts every host is divided, or the number of ranks in each; all ranks of a
+    host are as close.
+    """
     gbps: float | None = None
     """What a host sends, and what it receives, in Gbit/s."""
     latency_us: float | None = None
@@ -56,9 +58,9 @@ class Machine:
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """All else, where it is not as by default: the `host` and `network` of a measured machine."""
 
-    def call(self, collective: str, root: int | None = None, memory: str = "ordinary") -> Call:
+    def call(self, collective: str, root: int | None = None, memory: str = "ordinary") -> CallShape:
         """A call of all its ranks."""
-        return Call(collective, self.ranks, root, self.hosts, memory, domains=self.domains)
+        return CallShape(collective, self.ranks, root, self.hosts, memory, domains=self.domains)
 
     def question(self) -> dict[str, Any]:
         """As the core reads it."""
@@ -77,7 +79,10 @@ class Machine:
         }
 
     def scaled(self, ranks: int) -> Machine:
-        """The same with another number of ranks, and as many of them on a host as before; all ranks are alike."""
+        """The same with another number of ranks, and as many of them on a host as before.
+
+        All ranks are alike.
+        """
         per_host = self.ranks_per_host
         return dataclasses.replace(self, ranks=ranks, hosts=-(-ranks // per_host), stragglers=())
 

@@ -1,11 +1,11 @@
-"""Gantt pictures of calls as they are played."""
+"""Gantt charts of simulated calls."""
 
 from __future__ import annotations
 
 from weft.bench.sizes import show_bytes
 from weft.drawing import Gantt, draw
 from weft.errors import ArgumentError
-from weft.schedule import Call, Schedule
+from weft.schedule import CallShape, Schedule
 from weft.simulation.machine import Machine
 from weft.simulation.simulator import trace
 
@@ -15,8 +15,8 @@ RANKS_MAX = 32
 """With more ranks, nobody can read it."""
 
 
-def gantt(machine: Machine, size: int, call: Call, what: str | Schedule, name: str = "") -> str:
-    """An SVG picture of an algorithm, or of a schedule of one's own with this name, for a message of `size` bytes."""
+def gantt(machine: Machine, size: int, call: CallShape, what: str | Schedule, name: str = "") -> str:
+    """An SVG picture of an algorithm, or of a user schedule, for a message of `size` bytes."""
     if call.ranks > RANKS_MAX:
         raise ArgumentError(f"a picture of {call.ranks} ranks: at most {RANKS_MAX} can be read")
     title = name or (what if isinstance(what, str) else "schedule")

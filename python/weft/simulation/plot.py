@@ -1,4 +1,4 @@
-"""A picture of simulated times: by size, and by number of ranks."""
+"""Plot of simulated times by size and by number of ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.bench.sizes import show_bytes
-from weft.simulation.simulator import Row
+from weft.simulation.simulator import SimulatedRow
 
 __all__ = ["draw"]
 
@@ -16,7 +16,7 @@ def draw(
     path: Path,
     title: str,
     sizes: Sequence[int],
-    rows: Sequence[Row],
+    rows: Sequence[SimulatedRow],
     scaling: Sequence[tuple[int, Mapping[str, float]]],
 ) -> None:
     """Writes the picture; the file's suffix says in which format."""

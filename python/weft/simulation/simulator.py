@@ -1,4 +1,4 @@
-"""Times of calls, by algorithm and size."""
+"""Simulated times of calls, by algorithm and size."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft import _weft
-from weft.drawing import Event
+from weft.drawing import GanttEvent
 from weft.errors import ArgumentError
-from weft.schedule import Call, Schedule
+from weft.schedule import CallShape, Schedule
 from weft.simulation.machine import Machine
 
-__all__ = ["Row", "simulate", "trace"]
+__all__ = ["SimulatedRow", "simulate", "trace"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class SimulatedRow:
     """One algorithm."""
 
     algorithm: str
@@ -43,7 +43,7 @@ def simulate(
     tile_bytes: int | None = None,
     tiles_in_flight: int | None = None,
     work_max: int | None = None,
-) -> list[Row]:
+) -> list[SimulatedRow]:
     """What a collective takes on a machine, for messages of these sizes in bytes.
 
     Args:
@@ -53,14 +53,15 @@ def simulate(
         algorithms: Which, by name; all that make sense there, if left out.
         root: The root of a rooted collective; rank 0, if left out.
         memory: The caller's: `ordinary` or `symmetric`.
-        schedules: Schedules of one's own, by name; they are always played.
-        event_driven: Play every step of every rank, instead of the closed form.
+        schedules: User schedules, by name; they are always simulated.
+        event_driven: Simulate every step of every rank, instead of the closed form.
         tile_bytes: How large tiles are; as large as fits, if left out.
         tiles_in_flight: How many tiles a rank has under way at once.
-        work_max: How many steps may be played, of all ranks that are played and of all tiles: what has more is refused.
+        work_max: How many steps may be simulated, of all ranks that are simulated and of all tiles:
+            what has more is refused.
 
-    What needs more temporary memory than the executor of such a group has is told for ranks that have enough; its row
-    says so.
+    What needs more temporary memory than the executor of such a group has is told for ranks that
+    have enough; its row says so.
     """
     call = machine.call(collective, root, memory)
     options = {
@@ -75,12 +76,12 @@ def simulate(
 
 def simulate_call(
     machine: Machine,
-    call: Call,
+    call: CallShape,
     sizes: Sequence[int],
     algorithms: Sequence[str] | None = None,
     schedules: Mapping[str, Schedule] | None = None,
     options: Mapping[str, Any] | None = None,
-) -> list[Row]:
+) -> list[SimulatedRow]:
     """The same for a call of all the machine's ranks."""
     answer = _ask(
         {
@@ -93,13 +94,13 @@ def simulate_call(
         }
     )
     return [
-        Row(row["algorithm"], row["summary"], row["refusal"], tuple(row["times_s"]), row["assumption"])
+        SimulatedRow(row["algorithm"], row["summary"], row["refusal"], tuple(row["times_s"]), row["assumption"])
         for row in answer["rows"]
     ]
 
 
-def trace(machine: Machine, size: int, call: Call, what: str | Schedule) -> list[Event]:
-    """Every step of an algorithm or schedule as it is played on a machine, for a message of `size` bytes."""
+def trace(machine: Machine, size: int, call: CallShape, what: str | Schedule) -> list[GanttEvent]:
+    """Every simulated step of an algorithm or schedule, for a message of `size` bytes."""
     schedules = [{"name": "schedule", "text": what.text}] if isinstance(what, Schedule) else []
     answer = _ask(
         {
@@ -114,7 +115,7 @@ def trace(machine: Machine, size: int, call: Call, what: str | Schedule) -> list
     row = answer["rows"][0]
     if row["refusal"] is not None:
         raise ArgumentError(f"{row['algorithm']} {row['refusal']}")
-    return [Event(**event) for event in row["events"]]
+    return [GanttEvent(**event) for event in row["events"]]
 
 
 def _ask(question: dict[str, Any]) -> Any:

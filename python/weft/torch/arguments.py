@@ -1,4 +1,4 @@
-"""torch's element types, reduction operations and timeouts, in weft's words."""
+"""Conversion of torch's element types, reduction operations and timeouts to weft's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adapter for torch 2.14 and newer: a backend, to which torch's process groups hand their CPU tensors."""
+"""Adapter for torch 2.14 and newer: a backend for the CPU tensors of torch's process groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import Backend, Store
 
 from weft.torch.arguments import seconds
-from weft.torch.collectives import Collectives
+from weft.torch.collectives import TorchCollectives
 from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.patches import extend_for_backends
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["WeftBackend"]
 
 _open_backends: set[WeftBackend] = set()
-"""Backends that are not shut down. torch keeps only the C++ half of one that it wraps (TORCH_DISTRIBUTED_DEBUG)."""
+"""Backends that are not shut down. torch keeps only the C++ half of one that it wraps
+(TORCH_DISTRIBUTED_DEBUG).
+"""
 
 
-class WeftBackend(Collectives, Backend):
+class WeftBackend(TorchCollectives, Backend):
     """Collective operations over weft."""
 
-    # torch would otherwise bracket batches of operations by calls that weft does not need, and it recurses without end
-    # in batch_isend_irecv when the answer is not overridden.
+    # torch would otherwise bracket batches of operations by calls that weft does not need, and it
+    # recurses without end in batch_isend_irecv when the answer is not overridden.
     supports_coalescing = False
     supports_splitting = True
 
@@ -55,7 +57,7 @@ class WeftBackend(Collectives, Backend):
         return None if group is None else WeftBackend(group, store, options._timeout)
 
     def monitored_barrier(self, options: Any, _wait_all_ranks: bool) -> None:
-        """Ends when every rank has called it, or raises `weft.Timeout`, which names all ranks that have not."""
+        """Ends when every rank has called it, or raises `weft.Timeout` with those missing."""
         self._monitored_barrier.wait(self._options._timeout if options.timeout < timedelta(0) else options.timeout)
 
     def supports_tensor_alloc(self, device: torch.device | int) -> bool:
@@ -63,7 +65,10 @@ class WeftBackend(Collectives, Backend):
         return self.symmetric_memory.serves(device)
 
     def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:  # noqa: ARG002
-        """A vector in symmetric memory, for torch's FSDP. Every rank calls this with the same arguments."""
+        """A vector in symmetric memory, for torch's FSDP.
+
+        Every rank calls this with the same arguments.
+        """
         return self.symmetric_memory.lend(size, dtype)
 
     @property
@@ -84,7 +89,7 @@ class WeftBackend(Collectives, Backend):
         """Torch's request to count operations; they are counted from the start."""
 
     def _get_sequence_number_for_group(self) -> int:
-        """How many collective operations were started, which TORCH_DISTRIBUTED_DEBUG=DETAIL tells."""
+        """The number of collectives started, which TORCH_DISTRIBUTED_DEBUG=DETAIL tells."""
         return self._issued
 
     def shutdown(self) -> None:

@@ -1,4 +1,4 @@
-"""Batch normalization over the batches of all ranks, for CPU tensors, which torch's own `SyncBatchNorm` refuses."""
+"""Synchronized batch normalization for CPU tensors, unsupported by torch's own `SyncBatchNorm`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ _STATISTICS = torch.float64
 
 
 class SyncBatchNorm(_BatchNorm):
-    """As `torch.nn.SyncBatchNorm`, for CPU tensors: in training, mean and variance are those of all ranks' samples.
+    """As `torch.nn.SyncBatchNorm`, for CPU tensors.
 
-    Inputs have two dimensions or more, (N, C, ...); N may differ between ranks, and be 0. Every rank of the group goes
-    through the layer equally often, forwards and backwards. The gradients of `weight` and `bias` are those of this
-    rank's samples: `DistributedDataParallel` averages them with the others'. In evaluation, and in a group of one
-    rank, it is `torch.nn.BatchNorm1d`, 2d or 3d.
+    In training, mean and variance are those of all ranks' samples.
+
+    Inputs have two dimensions or more, (N, C, ...); N may differ between ranks, and be 0. Every
+    rank of the group goes through the layer equally often, forwards and backwards. The gradients of
+    `weight` and `bias` are those of this rank's samples: `DistributedDataParallel` averages them
+    with the others'. In evaluation, and in a group of one rank, it is `torch.nn.BatchNorm1d`, 2d or
+    3d.
 
     Args:
         num_features: C.
         eps: Added to the variance.
-        momentum: The weight of the newest batch in the running mean and variance; None: all batches weigh the same.
+        momentum: The weight of the newest batch in the running mean and variance; None: all batches
+            weigh the same.
         affine: Whether there are a `weight` and a `bias` to learn.
         track_running_stats: Whether there are a running mean and variance, for evaluation.
         process_group: The ranks; all if not given.
@@ -80,14 +84,15 @@ class SyncBatchNorm(_BatchNorm):
 
 
 def convert_sync_batchnorm(module: nn.Module, process_group: ProcessGroup | None = None) -> nn.Module:
-    """Replaces every `BatchNorm1d`, 2d, 3d and `torch.nn.SyncBatchNorm` in a model by weft's `SyncBatchNorm`.
+    """Replaces every `BatchNorm1d`, 2d, 3d and torch's `SyncBatchNorm` in a model by weft's.
 
-    Parameters and buffers stay the same objects. To be called before `DistributedDataParallel` gets the model.
+    Parameters and buffers stay the same objects. To be called before `DistributedDataParallel` gets
+    the model.
 
     Args:
         module: The model, which is changed; or one such layer.
-        process_group: The ranks of the new layers. If not given, those of a `torch.nn.SyncBatchNorm` stay, and others
-            get all ranks.
+        process_group: The ranks of the new layers. If not given, those of a
+            `torch.nn.SyncBatchNorm` stay, and others get all ranks.
 
     Returns:
         The model, or the new layer.
@@ -110,7 +115,7 @@ def _converted(layer: _BatchNorm, group: ProcessGroup | None) -> SyncBatchNorm:
 
 
 class _Normalization(torch.autograd.Function):
-    """Normalizes by the mean and the variance of all ranks' samples, which it returns too, and their number."""
+    """Normalizes by mean and variance of all ranks' samples; returns these and their number too."""
 
     @staticmethod
     def forward(

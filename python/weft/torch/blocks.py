@@ -1,11 +1,13 @@
-"""Blocks of symmetric memory of one size, lent again and again.
+"""Reusable blocks of symmetric memory of one size.
 
-[Note: The same block everywhere] An operation takes the symmetric path if all ranks pass the same block. But ranks stop
-using a block at different moments: garbage collection has its own time, and a user may keep a tensor on one rank only.
-So no rank chooses alone. All ranks ask for blocks in the same order, which they keep anyway, since they use
-them in operations of the same group. When no block is left of those that all ranks knew to be unused, they agree by
-a small all-reduce on which are unused everywhere by now, and lend these in turn. Only if there are none, all make
-new ones. So all ranks decide alike, no rank waits for memory, and a block in use is never lent twice.
+[Note: The same block everywhere] An operation takes the symmetric path if all ranks pass the same
+block. But ranks stop
+using a block at different moments: garbage collection has its own time, and a user may keep a
+tensor on one rank only. So no rank chooses alone. All ranks ask for blocks in the same order, which
+they keep anyway, since they use them in operations of the same group. When no block is left of
+those that all ranks knew to be unused, they agree by a small all-reduce on which are unused
+everywhere by now, and lend these in turn. Only if there are none, all make new ones. So all ranks
+decide alike, no rank waits for memory, and a block in use is never lent twice.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from torch import Tensor
 
 from weft.group import Group
 
-__all__ = ["Blocks", "as_tensor"]
+__all__ = ["BlockPool", "as_tensor"]
 
 _ALIGNMENT = 128
 _GROWTH = 4
 """New pieces of memory hold one block for so many that there are, so that there are few pieces."""
 
 
-class Blocks:
+class BlockPool:
     """All blocks of one size of one group: see [Note: The same block everywhere]."""
 
     def __init__(self, group: Group, nbytes: int) -> None:
@@ -36,7 +38,10 @@ class Blocks:
         self._unused: deque[_Block] = deque()
 
     def take(self) -> np.ndarray:
-        """The memory of a block that no rank uses; it is in use as long as the array or a tensor of it is there."""
+        """The memory of a block that no rank uses.
+
+        It is in use as long as the array or a tensor of it is there.
+        """
         if not self._unused:
             self._unused.extend(self._unused_everywhere() or self._made())
         return self._unused.popleft().lend()

@@ -1,4 +1,4 @@
-"""torch's operations in terms of a weft group: the body that the adapters to torch's base classes share.
+"""torch's operations on a weft group: the code shared by the adapters to torch's base classes.
 
 Methods have the names and arguments by which torch's C++ side calls them.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from weft import _weft
 from weft.errors import ArgumentError
-from weft.request import Call, call
+from weft.request import PreparedCall, call
 from weft.staging import Staged, check_same_type
 from weft.torch.arguments import element_type, real, reduction, seconds
 from weft.torch.counts import check_blocks, check_own_block, counts_of, equal, split
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from weft.ops import Op, PremulSum
     from weft.staging import Array
 
-__all__ = ["Collectives"]
+__all__ = ["TorchCollectives"]
 
 
-class Collectives:
+class TorchCollectives:
     """All operations of one process group.
 
-    Where torch waits at once anyway (`asyncOp` is false) the methods wait themselves and return None, which torch
-    takes as "already done".
+    Where torch waits at once anyway (`asyncOp` is false) the methods wait themselves and return
+    None, which torch takes as "already done".
     """
 
     _group: _weft.Group
@@ -81,7 +81,10 @@ class Collectives:
         return self._carry_out([_all_reduce(tensor, op) for tensor in tensors], tensors, options)
 
     def reduce(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
-        """The root's tensor becomes the reduction of all ranks' tensors; the others stay as they are."""
+        """The root's tensor becomes the reduction of all ranks' tensors.
+
+        The others stay as they are.
+        """
         tensor, root, op = single(tensors, "tensors"), options.rootRank, reduction(options.reduceOp)
         numbers = real(tensor, op)
         place = writable(numbers, keep=True) if self._rank == root else Staged(readable(numbers))
@@ -168,7 +171,10 @@ class Collectives:
     def reduce_scatter(
         self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], options: Any
     ) -> WeftWork | None:
-        """The output becomes the reduction of all ranks' input for this rank. Inputs may differ in size."""
+        """The output becomes the reduction of all ranks' input for this rank.
+
+        Inputs may differ in size.
+        """
         op = reduction(options.reduceOp)
         output = single(outputs, "output_tensors")
         block, blocks = real(output, op), [real(tensor, op) for tensor in single(inputs, "input_tensors")]
@@ -185,7 +191,10 @@ class Collectives:
         input_splits: Sequence[int],
         options: Any,
     ) -> WeftWork | None:
-        """Sends a part of the input to every rank; the output becomes what came, in the order of ranks."""
+        """Sends a part of the input to every rank.
+
+        The output becomes what came, in the order of ranks.
+        """
         receive = split(output, output_splits, "output", self._size)
         send = split(input, input_splits, "input", self._size)
         return self._carry_out([self._all_to_all(writable(output), readable(input), send, receive)], [output], options)
@@ -225,16 +234,16 @@ class Collectives:
         native = self._group.receive(sender, tag, memory.pointer, memory.nbytes, self._timeout, place)
         return self._follow([native], [place], list(tensors), self._timeout)
 
-    def _all_gather(self, place: Staged, block: Tensor, counts: int | list[int]) -> Call:
+    def _all_gather(self, place: Staged, block: Tensor, counts: int | list[int]) -> PreparedCall:
         own = self._rank if isinstance(counts, int) else None
         return call("all-gather", counts, pair(readable(block), place, own), place)
 
-    def _all_gather_list(self, blocks: Sequence[Tensor], block: Tensor, name: str) -> Call:
+    def _all_gather_list(self, blocks: Sequence[Tensor], block: Tensor, name: str) -> PreparedCall:
         counts = counts_of(blocks, name, self._size)
         check_own_block(block, "input", counts, self._rank)
         return self._all_gather(joined_writable(blocks), block, equal(counts))
 
-    def _all_to_all(self, place: Staged, whole: Array, send: list[int], receive: list[int]) -> Call:
+    def _all_to_all(self, place: Staged, whole: Array, send: list[int], receive: list[int]) -> PreparedCall:
         if send[self._rank] != receive[self._rank]:
             raise ArgumentError(
                 f"this rank sends {send[self._rank]} elements to itself but receives {receive[self._rank]}: "
@@ -248,11 +257,12 @@ class Collectives:
             raise ArgumentError(f"{name} has tensors of {counts} elements: expected all of one size")
         check_own_block(own, "tensor", counts, self._rank)
 
-    def _carry_out(self, calls: list[Call], result: Sequence[Any], options: Any) -> WeftWork | None:
+    def _carry_out(self, calls: list[PreparedCall], result: Sequence[Any], options: Any) -> WeftWork | None:
         timeout = seconds(options.timeout) or self._timeout
         self._issued += len(calls)
         if len(calls) == 1 and not options.asyncOp:
-            # A caller that waits at once does the work itself. Of several operations, it could do only one at a time.
+            # A caller that waits at once does the work itself. Of several operations, it could do
+            # only one at a time.
             self._group.run(calls[0].request, calls[0], timeout)
             calls[0].finish()
             return None
@@ -273,15 +283,17 @@ class Collectives:
         return work
 
 
-def _all_reduce(tensor: Tensor, op: Op | PremulSum) -> Call:
+def _all_reduce(tensor: Tensor, op: Op | PremulSum) -> PreparedCall:
     numbers = real(tensor, op)
     if not is_plain(numbers):
         return call("all-reduce", numbers.numel(), None, writable(numbers, keep=True), op=op)
-    # The most frequent call, with little overhead, which matters for small tensors.
-    dtype = element_type(numbers.dtype)
-    memory, count = numbers.data_ptr(), numbers.numel()
-    return Call(_weft.Request("all-reduce", dtype.name, dtype.itemsize, count, None, memory, op), numbers)
+    return PreparedCall(_plain_all_reduce(numbers, op), numbers)
 
 
-def _reduce_scatter(place: Staged, whole: Array, counts: int | list[int], op: Op | PremulSum) -> Call:
+def _plain_all_reduce(tensor: Tensor, op: Op | PremulSum) -> _weft.Request:
+    dtype = element_type(tensor.dtype)
+    return _weft.Request("all-reduce", dtype.name, dtype.itemsize, tensor.numel(), None, tensor.data_ptr(), op)
+
+
+def _reduce_scatter(place: Staged, whole: Array, counts: int | list[int], op: Op | PremulSum) -> PreparedCall:
     return call("reduce-scatter", counts, pair(whole, place), place, op=op)

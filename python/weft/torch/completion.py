@@ -1,8 +1,9 @@
-"""The threads on which futures are completed, and so on which users' callbacks run.
+"""Threads for the completion of futures, and hence for users' callbacks.
 
-[Note: Callbacks may block] A callback may wait for another operation: PowerSGD's does. So callbacks must not run on
-weft's progress thread, and a callback that blocks must not hold up the completion of other futures: every operation
-that somebody wants a future of is waited for by an idle thread, or by a new one.
+[Note: Callbacks may block] A callback may wait for another operation: PowerSGD's does. So callbacks
+must not run on weft's progress thread, and a callback that blocks must not hold up the completion
+of other futures: every operation that somebody wants a future of is waited for by an idle thread,
+or by a new one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class CompletionThreads:
         atexit.register(self._stop)
 
     def when_ended(self, operation: _weft.Work, task: Callable[[], None]) -> None:
-        """Runs `task`, which must not raise, on a thread of weft's once the operation has ended, well or badly."""
+        """Runs `task`, which must not raise, on a thread of weft's once the operation has ended."""
 
         def wait_and_run() -> None:
             with contextlib.suppress(Exception):  # whoever asks for the result gets it
@@ -56,7 +57,8 @@ class CompletionThreads:
                 self._idle += 1
 
     def _stop(self) -> None:
-        # A thread that returns from native code while the interpreter goes down would be killed in the middle of it.
+        # A thread that returns from native code while the interpreter goes down would be killed in
+        # the middle of it.
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:

@@ -1,7 +1,7 @@
-"""Where tensors lie: torch's side of `weft.staging`.
+"""Memory of tensors: torch's counterpart of `weft.staging`.
 
-Copies are made by torch, which knows of bits that say "negative" or "conjugate", and copies large tensors by several
-threads.
+Copies are made by torch, which knows of bits that say "negative" or "conjugate", and copies large
+tensors by several threads.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def readable(tensor: Tensor) -> Array:
 
 
 def writable(tensor: Tensor, *, keep: bool = False) -> Staged:
-    """`tensor` as contiguous memory to write; with `keep` it holds the tensor's elements at the start."""
+    """`tensor` as contiguous memory to write.
+
+    With `keep` it holds the tensor's elements at the start.
+    """
     if is_plain(tensor):
         return Staged(_array(tensor))
     memory = _copy(tensor) if keep else torch.empty(tensor.shape, dtype=tensor.dtype)
@@ -55,7 +58,10 @@ def writable(tensor: Tensor, *, keep: bool = False) -> Staged:
 
 
 def joined_readable(tensors: Sequence[Tensor]) -> Array:
-    """All tensors one behind the other in one piece of memory: where they lie, if they lie so, or a copy."""
+    """All tensors one behind the other in one piece of memory.
+
+    Where they lie, if they lie so, or a copy.
+    """
     there = _adjacent(tensors)
     if there is None:
         there = torch.cat([(t if is_plain(t) else _copy(t)).detach().reshape(-1) for t in tensors])
@@ -63,7 +69,7 @@ def joined_readable(tensors: Sequence[Tensor]) -> Array:
 
 
 def joined_writable(tensors: Sequence[Tensor]) -> Staged:
-    """One piece of memory to write, which then becomes the tensors' elements one behind the other."""
+    """One piece of memory to write, which then becomes the tensors' elements in their order."""
     there = _adjacent(tensors)
     if there is not None:
         return Staged(_array(there))
@@ -78,7 +84,7 @@ def joined_writable(tensors: Sequence[Tensor]) -> Staged:
 
 
 def pair(reads: Array, writes: Staged, block: int | None = None) -> Array:
-    """`reads`, or a copy of it if it shares memory with `writes`, which holds elements of the same type.
+    """`reads`, or a copy of it if it shares memory with `writes`, of the same element type.
 
     With `block`, it may lie where the block of this number lies in what is written.
     """
@@ -97,7 +103,7 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def _adjacent(tensors: Sequence[Tensor]) -> Tensor | None:
-    """A view of all tensors' memory, if they are contiguous, of one type and lie one behind the other."""
+    """A view of all tensors' memory, if they are contiguous, of one type and adjacent, in order."""
     first = tensors[0]
     storage, expected = first.untyped_storage().data_ptr(), first.data_ptr()
     for tensor in tensors:

@@ -1,4 +1,4 @@
-"""The barrier that tells which ranks are missing."""
+"""Monitored barrier, with a report of missing ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHORTEST = timedelta(milliseconds=1)
 
 
 class MonitoredBarrier:
-    """Barriers of one group that meet in the store, so that the group stays usable whoever is missing."""
+    """Barriers of one group at the store, so that the group stays usable if ranks are missing."""
 
     def __init__(self, store: Store, name: str, rank: int, size: int) -> None:
         """`name` is the group's; no other group that uses the store has or had it."""
@@ -29,7 +29,7 @@ class MonitoredBarrier:
         self._passed = 0
 
     def wait(self, timeout: timedelta) -> None:
-        """Ends when every rank has called it as often, or raises `Timeout`, which names those that have not.
+        """Ends when every rank has called it as often, or raises `Timeout` with those missing.
 
         A rank that comes too late learns so at once.
         """

@@ -1,8 +1,9 @@
-"""The adapter for torch 2.11 to 2.13: a whole process group, since those versions cannot load a backend in Python.
+"""Adapter for torch 2.11 to 2.13, without support for backends in Python: a whole process group.
 
-[Note: What torch before 2.14 cannot do] The group replaces torch's own for every device, so one group cannot have weft
-for CPU tensors and another backend for GPU tensors. torch's C++ side hands over to Python only some of the operations
-(`PyProcessGroup.hpp`); torch's Python side, which calls the methods below directly, reaches all of them.
+[Note: What torch before 2.14 cannot do] The group replaces torch's own for every device, so one
+group cannot have weft for CPU tensors and another backend for GPU tensors. torch's C++ side hands
+over to Python only some of the operations (`PyProcessGroup.hpp`); torch's Python side, which calls
+the methods below directly, reaches all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch.autograd import profiler
 from torch.distributed import ProcessGroup
 
 from weft.errors import UnsupportedError
-from weft.torch.collectives import Collectives
+from weft.torch.collectives import TorchCollectives
 from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.patches import extend_for_process_groups
@@ -39,14 +40,16 @@ _Method = Callable[..., WeftWork | None]
 
 
 class _NoBackend(UnsupportedError, RuntimeError):
-    """What torch expects to be raised where it asks for the backend of a device that the group does not serve."""
+    """The error that torch expects for the backend of a device that the group does not serve."""
 
 
 def _operation(name: str, body: _Method, default: Callable[[], Any] | None = None) -> Callable[..., WeftWork]:
-    """A method as this torch calls it: the options may be missing, and there is always a handle to wait for.
+    """A method as this torch calls it.
 
-    The body returns None for "already done", which C++ code would take for a handle. `name` is how newer versions show
-    the operation in profiles.
+    The options may be missing, and there is always a handle to wait for.
+
+    The body returns None for "already done", which C++ code would take for a handle. `name` is how
+    newer versions show the operation in profiles.
     """
     number = len(inspect.signature(body).parameters) - 1
 
@@ -67,8 +70,8 @@ def _operation(name: str, body: _Method, default: Callable[[], Any] | None = Non
     return method
 
 
-class _Operations(Collectives):
-    """The shared body, which calls its own methods and not those that the process group makes of them."""
+class _Operations(TorchCollectives):
+    """The shared body, which calls its own methods, not the process group's."""
 
     def __init__(self, group: _weft.Group, timeout: timedelta) -> None:
         self._begin(group, group.rank, group.size, timeout)
@@ -98,33 +101,35 @@ class WeftProcessGroup(ProcessGroup):
 
     # Operations, under the names of the newer and of the older of these versions.
 
-    allreduce = _operation("allreduce_", Collectives.allreduce, c10d.AllreduceOptions)
+    allreduce = _operation("allreduce_", TorchCollectives.allreduce, c10d.AllreduceOptions)
     allreduce_coalesced = _operation(
-        "allreduce_coalesced_", Collectives.allreduce_coalesced, c10d.AllreduceCoalescedOptions
+        "allreduce_coalesced_", TorchCollectives.allreduce_coalesced, c10d.AllreduceCoalescedOptions
     )
-    reduce = _operation("reduce_", Collectives.reduce, c10d.ReduceOptions)
-    broadcast = _operation("broadcast_", Collectives.broadcast, c10d.BroadcastOptions)
-    allgather = _operation("allgather_", Collectives.allgather, c10d.AllgatherOptions)
-    allgather_coalesced = _operation("allgather_coalesced_", Collectives.allgather_coalesced, c10d.AllgatherOptions)
-    all_gather_single = _operation("_allgather_base_", Collectives.all_gather_single, c10d.AllgatherOptions)
+    reduce = _operation("reduce_", TorchCollectives.reduce, c10d.ReduceOptions)
+    broadcast = _operation("broadcast_", TorchCollectives.broadcast, c10d.BroadcastOptions)
+    allgather = _operation("allgather_", TorchCollectives.allgather, c10d.AllgatherOptions)
+    allgather_coalesced = _operation(
+        "allgather_coalesced_", TorchCollectives.allgather_coalesced, c10d.AllgatherOptions
+    )
+    all_gather_single = _operation("_allgather_base_", TorchCollectives.all_gather_single, c10d.AllgatherOptions)
     all_gather_single_coalesced = _operation(
-        "allgather_into_tensor_coalesced_", Collectives.all_gather_single_coalesced, c10d.AllgatherOptions
+        "allgather_into_tensor_coalesced_", TorchCollectives.all_gather_single_coalesced, c10d.AllgatherOptions
     )
-    gather = _operation("gather_", Collectives.gather, c10d.GatherOptions)
-    scatter = _operation("scatter_", Collectives.scatter, c10d.ScatterOptions)
-    reduce_scatter = _operation("reduce_scatter_", Collectives.reduce_scatter, c10d.ReduceScatterOptions)
+    gather = _operation("gather_", TorchCollectives.gather, c10d.GatherOptions)
+    scatter = _operation("scatter_", TorchCollectives.scatter, c10d.ScatterOptions)
+    reduce_scatter = _operation("reduce_scatter_", TorchCollectives.reduce_scatter, c10d.ReduceScatterOptions)
     reduce_scatter_single = _operation(
-        "_reduce_scatter_base_", Collectives.reduce_scatter_single, c10d.ReduceScatterOptions
+        "_reduce_scatter_base_", TorchCollectives.reduce_scatter_single, c10d.ReduceScatterOptions
     )
     reduce_scatter_single_coalesced = _operation(
-        "reduce_scatter_tensor_coalesced_", Collectives.reduce_scatter_single_coalesced, c10d.ReduceScatterOptions
+        "reduce_scatter_tensor_coalesced_", TorchCollectives.reduce_scatter_single_coalesced, c10d.ReduceScatterOptions
     )
-    alltoall = _operation("alltoall_", Collectives.alltoall, c10d.AllToAllOptions)
-    all_to_all_single = _operation("alltoall_base_", Collectives.all_to_all_single, c10d.AllToAllOptions)
-    barrier = _operation("barrier", Collectives.barrier, c10d.BarrierOptions)
-    send = _operation("send", Collectives.send)
-    recv = _operation("recv_", Collectives.recv)
-    recv_anysource = _operation("recv_any_source_", Collectives.recv_anysource)
+    alltoall = _operation("alltoall_", TorchCollectives.alltoall, c10d.AllToAllOptions)
+    all_to_all_single = _operation("alltoall_base_", TorchCollectives.all_to_all_single, c10d.AllToAllOptions)
+    barrier = _operation("barrier", TorchCollectives.barrier, c10d.BarrierOptions)
+    send = _operation("send", TorchCollectives.send)
+    recv = _operation("recv_", TorchCollectives.recv)
+    recv_anysource = _operation("recv_any_source_", TorchCollectives.recv_anysource)
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -176,7 +181,10 @@ class WeftProcessGroup(ProcessGroup):
         return self.symmetric_memory.serves(device)
 
     def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:  # noqa: ARG002
-        """A vector in symmetric memory, for torch's FSDP. Every rank calls this with the same arguments."""
+        """A vector in symmetric memory, for torch's FSDP.
+
+        Every rank calls this with the same arguments.
+        """
         return self.symmetric_memory.lend(size, dtype)
 
     def _has_hooks(self) -> bool:
@@ -195,7 +203,7 @@ class WeftProcessGroup(ProcessGroup):
         self._operations.set_timeout(timeout)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:  # noqa: ARG002
-        """Ends when every rank has called it, or raises `weft.Timeout`, which names all ranks that have not."""
+        """Ends when every rank has called it, or raises `weft.Timeout` with those missing."""
         self._monitored_barrier.wait(self.options._timeout if timeout is None else timeout)
 
     def shutdown(self) -> None:

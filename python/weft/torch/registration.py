@@ -1,4 +1,4 @@
-"""Makes the name "weft" known to torch.distributed; everything else is loaded when a group is made."""
+"""Registration of the name "weft" with torch.distributed, with the rest loaded on first use."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def _create(options: Any, backend_options: object | None) -> WeftBackend | WeftP
 def _accepts_python_backends() -> bool:
     from torch._C._distributed_c10d import Backend
 
-    # Before torch 2.14 the base class has pybind11's placeholder, which only raises "No constructor defined".
+    # Before torch 2.14 the base class has pybind11's placeholder, which only raises "No constructor
+    # defined".
     return "rank" in (Backend.__init__.__doc__ or "")
 
 
@@ -55,6 +56,7 @@ def _check_accepts_python_groups() -> None:
     import torch
     from torch._C._distributed_c10d import AllreduceOptions, ProcessGroup
 
-    # Options that say whether the caller waits, and groups that can be told their name, are what the adapter needs.
+    # Options that say whether the caller waits, and groups that can be told their name, are what
+    # the adapter needs.
     if not (hasattr(AllreduceOptions, "asyncOp") and hasattr(ProcessGroup, "_set_group_desc")):
         raise UnsupportedError(f"weft needs torch 2.11 or newer, not {torch.__version__}: pip install 'torch>=2.11'")

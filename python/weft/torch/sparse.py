@@ -1,4 +1,4 @@
-"""Sparse (COO) tensors: every rank's indices and values are gathered, and summed by every rank."""
+"""All-reduce of sparse (COO) tensors: all-gather of indices and values, summation on every rank."""
 
 from __future__ import annotations
 

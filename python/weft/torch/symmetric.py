@@ -13,7 +13,7 @@ from torch.distributed import ProcessGroup, distributed_c10d
 from weft.errors import ArgumentError
 from weft.group import Group
 from weft.torch.arguments import check_reducible, is_reducible
-from weft.torch.blocks import Blocks, as_tensor
+from weft.torch.blocks import BlockPool, as_tensor
 
 if TYPE_CHECKING:
     from weft import _weft
@@ -28,28 +28,31 @@ def empty_symmetric(
 ) -> Tensor:
     """A new tensor in memory that the other ranks of the same host reach directly.
 
-    Operations of `torch.distributed` on such tensors make no staging copies. A rank may pass the whole tensor or a
-    contiguous part; all ranks of the group pass the same part of tensors of the same call. For an operation with an
-    input and an output, both lie in symmetric memory, or the input of an all-gather where it ends up in the output.
-    In other cases, or where the group's ranks are on several hosts, an operation runs as on any other tensor.
-    `symmetric_operations` tells how often they did not.
+    Operations of `torch.distributed` on such tensors make no staging copies. A rank may pass the
+    whole tensor or a contiguous part; all ranks of the group pass the same part of tensors of the
+    same call. For an operation with an input and an output, both lie in symmetric memory, or the
+    input of an all-gather where it ends up in the output. In other cases, or where the group's
+    ranks are on several hosts, an operation runs as on any other tensor. `symmetric_operations`
+    tells how often they did not.
 
-    Every rank of the group calls it with the same size and type, in the order of the group's operations. It waits for
-    the other ranks. The elements are 0 at first.
+    Every rank of the group calls it with the same size and type, in the order of the group's
+    operations. It waits for the other ranks. The elements are 0 at first.
 
-    No rank has to free anything: when all ranks' tensors are gone, views included, so is the memory. A rank that drops
-    its tensor earlier only says so to the others. A tensor may outlive its group, as any other.
+    No rank has to free anything: when all ranks' tensors are gone, views included, so is the
+    memory. A rank that drops its tensor earlier only says so to the others. A tensor may outlive
+    its group, as any other.
 
     Args:
-        size: The shape: numbers, or one sequence of numbers. `()` makes a tensor of one element without dimensions.
-        dtype: One of weft's element types (floating point except float8, integers, bool), complex64 or complex128.
-            `torch.get_default_dtype()` if not given.
-        group: The process group in which the tensor will be used; the default group if not given. Its backend for the
-            CPU is weft.
+        size: The shape: numbers, or one sequence of numbers. `()` makes a tensor of one element
+            without dimensions.
+        dtype: One of weft's element types (floating point except float8, integers, bool), complex64
+            or complex128. `torch.get_default_dtype()` if not given.
+        group: The process group in which the tensor will be used; the default group if not given.
+            Its backend for the CPU is weft.
 
     Raises:
-        weft.ArgumentError: The group's backend for the CPU is not weft, this rank is not in it, or the size has a
-            negative number.
+        weft.ArgumentError: The group's backend for the CPU is not weft, this rank is not in it, or
+            the size has a negative number.
         weft.UnsupportedError: Elements of this type cannot be reduced.
         weft.ConfigError: The ranks ask for different sizes, or there is not enough memory.
         weft.Timeout: Another rank did not make the same call in time.
@@ -77,7 +80,7 @@ class SymmetricMemory:
     def __init__(self, native: _weft.Group) -> None:
         self._group = Group(native)
         self._on_one_host = native.size > 1 and len(set(native.hosts())) == 1
-        self._blocks: dict[int, Blocks] = {}
+        self._blocks: dict[int, BlockPool] = {}
 
     @property
     def operations(self) -> int:
@@ -90,21 +93,22 @@ class SymmetricMemory:
         return as_tensor(memory, dtype).view(tuple(shape))
 
     def serves(self, device: torch.device | int) -> bool:
-        """Whether operations on this device's tensors gain from `lend`, and whoever asks can call it.
+        """Whether operations on this device's tensors gain from `lend`, and the caller can call it.
 
-        TORCH_DISTRIBUTED_DEBUG=DETAIL cannot: its C++ code passes a number, and does not hand the call to Python.
+        TORCH_DISTRIBUTED_DEBUG=DETAIL cannot: its C++ code passes a number, and does not hand the
+        call to Python.
         """
         return isinstance(device, torch.device) and device.type == _CPU.type and self._on_one_host
 
     def lend(self, elements: int, dtype: torch.dtype) -> Tensor:
-        """A vector in memory that is used again once it is gone on all ranks: see `Blocks`.
+        """A vector in memory that is used again once it is gone on all ranks: see `BlockPool`.
 
         Every rank calls this with the same arguments. The elements are arbitrary at first.
         """
         nbytes = elements * dtype.itemsize
         if nbytes == 0 or not is_reducible(dtype):
             return torch.empty(elements, dtype=dtype)
-        blocks = self._blocks.setdefault(nbytes, Blocks(self._group, nbytes))
+        blocks = self._blocks.setdefault(nbytes, BlockPool(self._group, nbytes))
         return as_tensor(blocks.take(), dtype)
 
     def close(self) -> None:

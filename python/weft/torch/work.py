@@ -1,4 +1,4 @@
-"""torch's handle on operations under way."""
+"""torch's handle of an operation in progress."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class WeftWork(Work):
     ) -> None:
         """`result` is the future's value; `finishers` run once, when all operations have ended.
 
-        `sequence` is the number of the last of these operations among those of the group, and `timeout` the seconds
-        that each may take.
+        `sequence` is the number of the last of these operations among those of the group, and
+        `timeout` the seconds that each may take.
         """
         super().__init__()
         self._sequence = sequence
@@ -50,7 +50,8 @@ class WeftWork(Work):
         self._operations = operations
         self._result = result
         self._finishers = finishers
-        # Reentrant, because a future that is complete at once takes the result while it is being made.
+        # Reentrant, because a future that is complete at once takes the result while it is being
+        # made.
         self._lock = threading.RLock()
         self._future: torch.futures.Future[Any] | None = None
 
@@ -121,16 +122,18 @@ class WeftWork(Work):
     def get_future(self) -> torch.futures.Future[Any]:
         """A future of the result.
 
-        Callbacks run on a thread of their own (see [Note: Callbacks may block]), or at once if the future is complete:
-        see [Note: Order of operations in backward]. Outside a backward pass, a callback that starts operations should
-        use a group that nobody else uses meanwhile, since every rank must start the operations of a group in one order.
+        Callbacks run on a thread of their own (see [Note: Callbacks may block]), or at once if the
+        future is complete: see [Note: Order of operations in backward]. Outside a backward pass, a
+        callback that starts operations should use a group that nobody else uses meanwhile, since
+        every rank must start the operations of a group in one order.
         """
         if in_backward():
             self._enter_backward()
         with self._lock:
             if self._future is None:
-                # An exception that is set on a future directly crashes C++ code that expects tensors in it (DDP does
-                # so). One that is raised by a callback arrives everywhere as an exception.
+                # An exception that is set on a future directly crashes C++ code that expects
+                # tensors in it (DDP does so). One that is raised by a callback arrives everywhere
+                # as an exception.
                 ended: torch.futures.Future[None] = torch.futures.Future()
                 self._future = ended.then(lambda _: self._outcome())
                 self._complete(ended)
@@ -139,14 +142,16 @@ class WeftWork(Work):
     def _enter_backward(self) -> None:
         """Sees to the order of operations, and to the type of exceptions, during a backward pass.
 
-        [Note: Order of operations in backward] DDP's communication hooks start operations in callbacks (PowerSGD does).
-        If such callbacks ran on another thread, their operations would mix with those of the next buckets differently
-        on every rank. So a future that a hook written in Python asks for is complete before it gets it: callbacks run
-        within the hook, in the order of the program. Without a hook, DDP's C++ asks, its futures are completed
-        in the background, and communication overlaps with the backward pass.
+        [Note: Order of operations in backward] DDP's communication hooks start operations in
+        callbacks (PowerSGD does). If such callbacks ran on another thread, their operations would
+        mix with those of the next buckets differently on every rank. So a future that a hook
+        written in Python asks for is complete before it gets it: callbacks run within the hook, in
+        the order of the program. Without a hook, DDP's C++ asks, its futures are completed in the
+        background, and communication overlaps with the backward pass.
 
-        DDP turns whatever it finds in a future into a RuntimeError. What the autograd engine calls at the end of the
-        pass, before DDP's own end that was registered later, raises the exception as it is.
+        DDP turns whatever it finds in a future into a RuntimeError. What the autograd engine calls
+        at the end of the pass, before DDP's own end that was registered later, raises the exception
+        as it is.
         """
         if self.in_python or not in_node():
             self.wait()

@@ -1,1 +1,1 @@
-"""Measures a group, chooses its algorithms, and keeps the choice in a profile."""
+"""Tuning of a group: measurement, algorithm selection, and its storage in a profile."""

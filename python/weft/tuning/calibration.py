@@ -1,4 +1,4 @@
-"""The measurements that the model's parameters come from: few algorithms at few sizes, which tell of all the others."""
+"""Calibration measurements for the model's parameters: few algorithms at few sizes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ _WAYS = (
     ("all-reduce", "ring"),
     ("all-reduce", "direct"),
 )
-"""Together they show latency, rate in and out of a rank and of a host, copying and combining, alone and all at once."""
+"""Together they show latency, rate in and out of a rank and of a host, copying and combining, alone
+and all at once.
+"""
 
 _BYTES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20, 64 << 20)
 _LONG_S = 0.1

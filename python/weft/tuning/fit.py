@@ -1,4 +1,4 @@
-"""Finds the parameters at which a model comes closest to measurements."""
+"""Fit of a model's parameters to measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _MOVE_MAX = 1.5
 _PULL = 0.003
 """How much a parameter that the measurements say nothing about is held where it began."""
 _TOLERATED = 0.15
-"""Deviations beyond this share count less and less: a measurement that went wrong shall not spoil the others."""
+"""Deviations beyond this share count less and less: a measurement that went wrong shall not spoil
+the others.
+"""
 _ENOUGH = 1e-3
 
 
@@ -30,7 +32,9 @@ def fit(
     trust: Sequence[float] | None = None,
     rounds: int = 12,
 ) -> dict[str, float]:
-    """The parameters, all of them positive, from `start` on: least squares of the relative deviations.
+    """The parameters, all of them positive, from `start` on.
+
+    Least squares of the relative deviations.
 
     `trust`: how much each measurement counts; all alike by default.
     """

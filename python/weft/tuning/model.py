@@ -1,4 +1,4 @@
-"""The simulator's machine as a list of positive numbers, which measurements can be fitted to."""
+"""The simulator's machine as a vector of positive numbers, for fitting to measurements."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from weft import _weft
-from weft.tuning.choice import Candidate
 from weft.tuning.fit import Parameters, fit
-from weft.tuning.profile import Topology
+from weft.tuning.profile import ProfileTopology
+from weft.tuning.selection import Candidate
 from weft.tuning.stopwatch import Measurement
 
-__all__ = ["Model", "Shape"]
+__all__ = ["Model", "MachineShape"]
 
 Case = tuple[str, Candidate, int]
 """A collective, how it is carried out, and bytes of the whole message."""
@@ -33,18 +33,21 @@ _BETWEEN_HOSTS = {
 _CALL_S = 4e-6
 _THREADS_PER_BYTE = ("send_s_per_byte", "receive_s_per_byte")
 _SCALES = {"scale_1M": 1.0, "scale_8M": 1.0, "scale_64M": 1.0}
-"""See [Note: Caches]. Before them comes 1, at 64 KiB. Between hosts the line is what larger messages wait for."""
+"""See [Note: Caches]. Before them comes 1, at 64 KiB. Between hosts the line is what larger
+messages wait for.
+"""
 _SCALE_BYTES = (64 << 10, 1 << 20, 8 << 20, 64 << 20)
 _TRUST = 3.0
 """How much more measurements of a collective tell of that collective than of others."""
 _ELEMENT_BYTES = 4
 
-# [Note: Caches] A byte takes longer the larger the message is, because less of it is found in caches. What a byte takes
-# is a parameter at a few sizes of messages, and interpolated between them.
+# [Note: Caches] A byte takes longer the larger the message is, because less of it is found in
+# caches. What a byte takes is a parameter at a few sizes of messages, and interpolated between
+# them.
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class MachineShape:
     """What of a machine is known without measuring."""
 
     ranks_per_host: tuple[int, ...]
@@ -55,12 +58,14 @@ class Shape:
     line_burst_bytes: float = 0.0
     """How much of messages an idle line saves up: emulated lines are token buckets."""
     domains: tuple[tuple[int, ...], ...] = ()
-    """Levels of domains inside hosts. The model takes all ranks of a host to be as close to each other."""
+    """Levels of domains inside hosts. The model takes all ranks of a host to be as close to each
+    other.
+    """
 
     @staticmethod
-    def of(topology: Topology, cores: int) -> Shape:
+    def of(topology: ProfileTopology, cores: int) -> MachineShape:
         """The shape of a group, with so many cores on each host."""
-        return Shape(tuple(topology.ranks_per_host), cores, domains=tuple(map(tuple, topology.domains)))
+        return MachineShape(tuple(topology.ranks_per_host), cores, domains=tuple(map(tuple, topology.domains)))
 
     @property
     def networked(self) -> bool:
@@ -72,26 +77,28 @@ class Shape:
 class Model:
     """A machine's shape and parameters: prices what runs on it."""
 
-    shape: Shape
+    shape: MachineShape
     parameters: Parameters
     schedules: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Schedules that candidates may name as their algorithm, in text form. They are always played."""
+    """Schedules that candidates may name as their algorithm, in text form. They are always
+    simulated.
+    """
 
     @staticmethod
-    def typical(shape: Shape) -> Model:
+    def typical(shape: MachineShape) -> Model:
         """A server of 2025 with 10 Gbit/s."""
         network = _BETWEEN_HOSTS if shape.networked else {}
         scales = dict(list(_SCALES.items())[: 1 if shape.networked else None])
         return Model(shape, {"call_s": _CALL_S, **_LATENCIES, **_PER_BYTE, **scales, **network})
 
     @staticmethod
-    def fitted(shape: Shape, measured: Sequence[Measurement], collective: str | None = None) -> Model:
-        """The parameters that explain measurements best, those of the collective that is to be predicted above all."""
+    def fitted(shape: MachineShape, measured: Sequence[Measurement], collective: str | None = None) -> Model:
+        """The parameters that explain measurements best, above all those of the collective."""
         cases = [(m.probe.collective, Candidate(m.probe.algorithm), m.probe.bytes) for m in measured]
         start = Model.typical(shape).parameters
 
         def predict(sets: Sequence[Parameters]) -> np.ndarray:
-            return _price([Model(shape, parameters) for parameters in sets], cases, "play")
+            return _price([Model(shape, parameters) for parameters in sets], cases, "event-driven")
 
         trust = [_TRUST if m.probe.collective == collective else 1.0 for m in measured]
         return Model(shape, fit(start, predict, [m.median_s for m in measured], trust))
@@ -122,9 +129,9 @@ class Model:
         """For JSON: the parameters, and the machine at the size where the scales begin."""
         return {"parameters": dict(self.parameters), **self.machine(_SCALE_BYTES[0])}
 
-    def play(self, cases: Sequence[Case]) -> list[float]:
+    def simulation(self, cases: Sequence[Case]) -> list[float]:
         """The times of calls by the event-driven simulator, in seconds."""
-        return list(map(float, _price([self], cases, "play")[0]))
+        return list(map(float, _price([self], cases, "event-driven")[0]))
 
     def closed_form(self, cases: Sequence[Case]) -> list[float]:
         """The times of calls by the closed form, in seconds."""

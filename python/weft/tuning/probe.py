@@ -1,4 +1,4 @@
-"""A probe at the creation of a group: a choice by a few measurements, where there is no profile."""
+"""Probe at group creation: a choice by a few measurements in the absence of a profile."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 
 from weft.group import Group
-from weft.tuning import choice, tuner
-from weft.tuning.choice import Candidate, Chosen
-from weft.tuning.conductor import agree
-from weft.tuning.model import Model, Shape
-from weft.tuning.profile import Profile, Row
+from weft.tuning import selection, tuner
+from weft.tuning.coordinator import agree
+from weft.tuning.model import MachineShape, Model
+from weft.tuning.profile import Profile, ProfileRow
+from weft.tuning.selection import Candidate, ChosenCandidate
 from weft.tuning.stopwatch import Probe, Stopwatch
 
 __all__ = ["BUDGET_S", "probe", "probed"]
@@ -48,7 +48,10 @@ def probe(group: Group) -> Profile:
 
 
 def probed(group: Group, *, has_profile: bool) -> Group:
-    """The group itself if it has a profile, as rank 0 knows; else one like it that chooses by a probe."""
+    """The group itself if it has a profile, as rank 0 knows.
+
+    Else one like it that chooses by a probe.
+    """
     if agree(group, has_profile):
         return group
     chosen = group.new_group(range(group.size), profile=probe(group))
@@ -58,14 +61,14 @@ def probed(group: Group, *, has_profile: bool) -> Group:
 
 def _choose(group: Group, barrier_s: float, broadcast_s: float, size: int) -> Profile:
     topology = tuner.topology_of(group)
-    shape = Shape.of(topology, len(os.sched_getaffinity(0)))
+    shape = MachineShape.of(topology, len(os.sched_getaffinity(0)))
     model = _model(shape, barrier_s, broadcast_s, size)
-    table: dict[str, Sequence[Row]] = {}
+    table: dict[str, Sequence[ProfileRow]] = {}
     for collective in _COLLECTIVES:
         family = [Candidate(name) for name in tuner.family(collective, shape)]
         cases = [(collective, candidate, at) for at in _SIZES for candidate in family]
         prices = dict(zip(cases, model.closed_form(cases), strict=True))
-        table[collective] = choice.rows(
+        table[collective] = selection.rows(
             [_cheapest(prices, collective, family, at, None if at == _SIZES[-1] else 4 * at) for at in _SIZES]
         )
     return Profile(topology, model.to_value(), table)
@@ -77,12 +80,12 @@ def _cheapest(
     family: Sequence[Candidate],
     size: int,
     up_to_bytes: int | None,
-) -> Chosen:
+) -> ChosenCandidate:
     best = min(family, key=lambda candidate: prices[collective, candidate, size])
-    return Chosen(up_to_bytes, best, size, prices[collective, best, size], None, "cheapest by the closed form")
+    return ChosenCandidate(up_to_bytes, best, size, prices[collective, best, size], None, "cheapest by the closed form")
 
 
-def _model(shape: Shape, barrier_s: float, broadcast_s: float, size: int) -> Model:
+def _model(shape: MachineShape, barrier_s: float, broadcast_s: float, size: int) -> Model:
     """The typical machine with the latency and the rate that were measured."""
     rounds = max(1, (sum(shape.ranks_per_host) - 1).bit_length())
     latency_s = barrier_s / rounds

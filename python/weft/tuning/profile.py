@@ -1,7 +1,7 @@
-"""Profiles: which algorithm runs at which size on which machines, as a file.
+"""Profiles: files of the selected algorithms by topology and message size.
 
-A profile is keyed by the topology that it was measured on. Rank 0 reads it when a group is made, and every rank is
-given what rank 0 has read, so that all choose alike.
+A profile is keyed by the topology that it was measured on. Rank 0 reads it when a group is made,
+and every rank is given what rank 0 has read, so that all choose alike.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 
 from weft.errors import ConfigError
 
-__all__ = ["Profile", "Row", "Topology", "candidates", "hardware"]
+__all__ = ["Profile", "ProfileRow", "ProfileTopology", "candidates", "hardware"]
 
-VERSION = 1
+VERSION = 2
 _KEY_DIGITS = 16
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
 @dataclasses.dataclass(frozen=True)
-class Topology:
+class ProfileTopology:
     """What a profile depends on. Equal topologies share a profile."""
 
     ranks: int
@@ -37,7 +37,9 @@ class Topology:
     hardware: str
     """Processor and number of cores of rank 0's host."""
     domains: list[list[int]] = dataclasses.field(default_factory=list)
-    """Levels of domains inside hosts, innermost first: for every rank, the lowest rank of its domain."""
+    """Levels of domains inside hosts, innermost first: for every rank, the lowest rank of its
+    domain.
+    """
 
     @property
     def key(self) -> str:
@@ -51,7 +53,7 @@ class Topology:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class ProfileRow:
     """One range of sizes of one collective."""
 
     up_to_bytes: int | None
@@ -67,17 +69,20 @@ class Row:
 class Profile:
     """The choice for a topology, and the model that it comes from."""
 
-    topology: Topology
+    topology: ProfileTopology
     machine: Mapping[str, Any]
     """The model's parameters, as the simulator takes them."""
-    table: Mapping[str, Sequence[Row]]
+    table: Mapping[str, Sequence[ProfileRow]]
     """By collective: rows in the order of their sizes."""
     schedules: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """The users' own schedules that rows name: all ranks' programs in text form, by name."""
+    """The user schedules that rows name: all ranks' programs in text form, by name."""
 
     @staticmethod
     def of(
-        topology: Topology, machine: Mapping[str, Any], table: Mapping[str, Sequence[Row]], known: Mapping[str, str]
+        topology: ProfileTopology,
+        machine: Mapping[str, Any],
+        table: Mapping[str, Sequence[ProfileRow]],
+        known: Mapping[str, str],
     ) -> Profile:
         """A profile with those of the `known` schedules that the table names."""
         named = {row.algorithm for rows in table.values() for row in rows}
@@ -89,7 +94,7 @@ class Profile:
         table: Any = _table_json(self.table)
         return _digest([table, dict(self.schedules)] if self.schedules else table)[:_KEY_DIGITS]
 
-    def row(self, collective: str, size_bytes: int) -> Row | None:
+    def row(self, collective: str, size_bytes: int) -> ProfileRow | None:
         """What runs for a message of this size; None where the profile says nothing."""
         for row in self.table.get(collective, ()):
             if row.up_to_bytes is None or size_bytes <= row.up_to_bytes:
@@ -114,10 +119,12 @@ class Profile:
         try:
             value = json.loads(text)
             if value["version"] != VERSION:
-                raise ConfigError(f"{source}: version {value['version']} of profiles is not known: expected {VERSION}")
-            table = {name: [Row(**row) for row in rows] for name, rows in value["table"].items()}
+                raise ConfigError(
+                    f"{source} has format version {value['version']}, expected {VERSION}: tune again, with `weft tune`"
+                )
+            table = {name: [ProfileRow(**row) for row in rows] for name, rows in value["table"].items()}
             schedules = dict(value.get("schedules", {}))
-            profile = Profile(Topology(**value["topology"]), value["machine"], table, schedules)
+            profile = Profile(ProfileTopology(**value["topology"]), value["machine"], table, schedules)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{source} is not a profile: {type(error).__name__}: {error}") from None
         profile._check(source)
@@ -137,7 +144,7 @@ class Profile:
         return Profile.from_json(text, f"profile {path}")
 
     def save(self, path: Path) -> None:
-        """Writes the file. Who reads meanwhile sees the old one or the new one, never half of it."""
+        """Writes the file. A reader meanwhile sees the old one or the new one, never half of it."""
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
         try:
@@ -170,7 +177,9 @@ def hardware() -> str:
 
 
 def candidates(directory: Path, ranks: int, hardware: str) -> list[tuple[Path, Profile]]:
-    """The profiles in a directory for so many ranks on such hosts; how the ranks are placed still tells them apart.
+    """The profiles in a directory for so many ranks on such hosts.
+
+    How the ranks are placed still tells them apart.
 
     Raises if one of them cannot be read: who has tuned does not want to run untuned without a word.
     """
@@ -178,7 +187,7 @@ def candidates(directory: Path, ranks: int, hardware: str) -> list[tuple[Path, P
     return [(path, profile) for path, profile in found if profile.topology.hardware == hardware]
 
 
-def _table_json(table: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+def _table_json(table: Mapping[str, Sequence[ProfileRow]]) -> dict[str, Any]:
     return {name: [dataclasses.asdict(row) for row in rows] for name, rows in sorted(table.items())}
 
 

@@ -1,4 +1,4 @@
-"""Times calls of collectives on a running group."""
+"""Timing of collectives on a running group."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft import calls
-from weft.calls import Seat
-from weft.collectives import How
+from weft.calls import RankInGroup
+from weft.collectives import CallKeywords
 from weft.errors import ConfigError, UnsupportedError
 from weft.group import Group
-from weft.request import Call
+from weft.request import PreparedCall
 
 __all__ = ["LONG_S", "Measurement", "Probe", "Stopwatch"]
 
@@ -28,14 +28,19 @@ class Probe:
     collective: str
     algorithm: str
     bytes: int
-    """Of the whole message; rounded down to a whole number of elements per rank where there are blocks."""
+    """Of the whole message; rounded down to a whole number of elements per rank where there are
+    blocks.
+    """
     tile_bytes: int | None = None
     tiles_in_flight: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """The times of a probe's calls. A call's time is that of the rank which took longest, from a barrier on."""
+    """The times of a probe's calls.
+
+    A call's time is that of the rank which took longest, from a barrier on.
+    """
 
     probe: Probe
     seconds: list[float]
@@ -63,13 +68,17 @@ class Stopwatch:
     def measure(self, probe: Probe, seconds: float, calls_min: int = 3, calls_max: int = 400) -> Measurement:
         """Calls until about `seconds` are spent, and within the numbers of calls.
 
-        Every call begins with a barrier, after the rank has written its whole input and output. The first call, which
-        makes the plan and grants memory, counts only if it takes long: then it is the only one.
+        Every call begins with a barrier, after the rank has written its whole input and output. The
+        first call, which makes the plan and grants memory, counts only if it takes long: then it is
+        the only one.
         """
         return self._together([probe], seconds, calls_min, calls_max)[0]
 
     def measure_all(self, probes: Sequence[Probe], seconds: float) -> list[Measurement]:
-        """Measures each as `measure` does, one call of each in turn: if the machine is slow for a while, all see it."""
+        """Measures each as `measure` does, one call of each in turn.
+
+        If the machine is slow for a while, all see it.
+        """
         return self._together(probes, seconds, calls_min=3, calls_max=400)
 
     def _together(self, probes: Sequence[Probe], seconds: float, calls_min: int, calls_max: int) -> list[Measurement]:
@@ -91,7 +100,10 @@ class Stopwatch:
         ]
 
     def runs(self, probe: Probe) -> bool:
-        """Whether the group can run it. The same on every rank, because the choice depends on what all know alike."""
+        """Whether the group can run it.
+
+        The same on every rank, because the choice depends on what all know alike.
+        """
         try:
             self._call(probe)[0]()
         except (ConfigError, UnsupportedError):
@@ -114,22 +126,22 @@ class Stopwatch:
 
     def _call(self, probe: Probe) -> tuple[Callable[[], object], Sequence[np.ndarray]]:
         """What is timed, and what is written before. Python's checks of arguments are not timed."""
-        group, seat = self._group, Seat(self._group.rank, self._group.size)
+        group, member = self._group, RankInGroup(self._group.rank, self._group.size)
         block = max(1, probe.bytes // _DTYPE.itemsize // group.size)
         whole = max(1, probe.bytes // _DTYPE.itemsize)
         message, share, target = self._input[:whole], self._input[:block], self._output[:block]
         blocks, into = self._input[: block * group.size], self._output[: block * group.size]
         root = group.rank == 0
-        prepare: dict[str, tuple[Callable[[], Call], Sequence[np.ndarray]]] = {
+        prepare: dict[str, tuple[Callable[[], PreparedCall], Sequence[np.ndarray]]] = {
             "barrier": (calls.barrier, []),
             "all-reduce": (lambda: calls.all_reduce(message, "sum", None), [message]),
-            "reduce": (lambda: calls.reduce(seat, message, 0, "sum", None), [message]),
-            "broadcast": (lambda: calls.broadcast(seat, message, 0), [message]),
-            "all-gather": (lambda: calls.all_gather_into(seat, into, share), [share, into]),
-            "reduce-scatter": (lambda: calls.reduce_scatter(seat, target, blocks, "sum"), [blocks, target]),
-            "all-to-all": (lambda: calls.all_to_all(seat, into, blocks, None, None), [blocks, into]),
-            "gather": (lambda: calls.gather(seat, share, 0, into if root else None), [share, into]),
-            "scatter": (lambda: calls.scatter(seat, target, blocks if root else None, 0), [blocks, target]),
+            "reduce": (lambda: calls.reduce(member, message, 0, "sum", None), [message]),
+            "broadcast": (lambda: calls.broadcast(member, message, 0), [message]),
+            "all-gather": (lambda: calls.all_gather_into(member, into, share), [share, into]),
+            "reduce-scatter": (lambda: calls.reduce_scatter(member, target, blocks, "sum"), [blocks, target]),
+            "all-to-all": (lambda: calls.all_to_all(member, into, blocks, None, None), [blocks, into]),
+            "gather": (lambda: calls.gather(member, share, 0, into if root else None), [share, into]),
+            "scatter": (lambda: calls.scatter(member, target, blocks if root else None, 0), [blocks, target]),
         }
         if probe.collective not in prepare:
             raise ConfigError(f"{probe.collective!r} cannot be measured: expected one of {', '.join(prepare)}")
@@ -138,7 +150,7 @@ class Stopwatch:
         return (lambda: group._run(call, **how)), written
 
 
-def _how(probe: Probe) -> How:
+def _how(probe: Probe) -> CallKeywords:
     return {
         "algorithm": probe.algorithm,
         "tile_bytes": probe.tile_bytes,

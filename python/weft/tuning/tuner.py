@@ -1,4 +1,4 @@
-"""Tunes a running group: measures the model's parameters, prices the family, checks by measurement, makes a profile."""
+"""Tuner of a running group: parameter measurement, pricing, checks by measurement, profile."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from weft import _weft
 from weft.errors import ConfigError
 from weft.group import Group
-from weft.tuning import calibration, choice
-from weft.tuning.choice import Candidate, Case, Chosen
-from weft.tuning.conductor import Conductor
-from weft.tuning.model import Model, Shape
-from weft.tuning.profile import Profile, Row, Topology, hardware
+from weft.tuning import calibration, selection
+from weft.tuning.coordinator import TuningCoordinator
+from weft.tuning.model import MachineShape, Model
+from weft.tuning.profile import Profile, ProfileRow, ProfileTopology, hardware
+from weft.tuning.selection import Candidate, Case, ChosenCandidate
 from weft.tuning.stopwatch import Probe, Stopwatch
 
-__all__ = ["COLLECTIVES", "Plan", "Tuned", "family", "topology_of", "tune"]
+__all__ = ["COLLECTIVES", "TuningPlan", "Tuned", "family", "topology_of", "tune"]
 
 COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all")
 
@@ -30,7 +30,7 @@ _TILED_BYTES_MIN = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class TuningPlan:
     """How much to do."""
 
     collectives: Sequence[str] = COLLECTIVES
@@ -54,7 +54,7 @@ class Tuned:
     """The outcome, the same on every rank."""
 
     profile: Profile
-    chosen: Mapping[str, Sequence[Chosen]]
+    chosen: Mapping[str, Sequence[ChosenCandidate]]
 
     def to_value(self) -> dict[str, Any]:
         """For JSON."""
@@ -65,15 +65,15 @@ class Tuned:
     def of_value(value: dict[str, Any]) -> Tuned:
         """From JSON."""
         chosen = {
-            name: [Chosen(**{**one, "candidate": Candidate(**one["candidate"])}) for one in ones]
+            name: [ChosenCandidate(**{**one, "candidate": Candidate(**one["candidate"])}) for one in ones]
             for name, ones in value["chosen"].items()
         }
         return Tuned(Profile.from_json(json.dumps(value["profile"])), chosen)
 
 
-def topology_of(group: Group) -> Topology:
+def topology_of(group: Group) -> ProfileTopology:
     """What the group's profile is keyed by. Rank 0's answer counts."""
-    return Topology(
+    return ProfileTopology(
         ranks=group.size,
         ranks_per_host=[group.hosts.count(host) for host in sorted(set(group.hosts))],
         transports=sorted({kind for rank in range(group.size) if (kind := group.native.transport(rank))}),
@@ -82,66 +82,69 @@ def topology_of(group: Group) -> Topology:
     )
 
 
-def tune(group: Group, plan: Plan, progress: Callable[[str], object] = lambda _: None) -> Tuned:
+def tune(group: Group, plan: TuningPlan, progress: Callable[[str], object] = lambda _: None) -> Tuned:
     """Every rank calls it with the same plan; rank 0 decides, and tells progress.
 
-    The group's schedules of the user's own are tried like weft's algorithms, and kept in the profile where they win.
+    The group's user schedules are tried like weft's algorithms, and kept in the profile where they
+    win.
 
     Raises:
         ConfigError: One of those schedules cannot be tried: says why, on every rank.
     """
     for own in group.native.schedules():
         _check_own(own, plan)
-    conductor = Conductor(group, Stopwatch(group, plan.bytes_max))
+    coordinator = TuningCoordinator(group, Stopwatch(group, plan.bytes_max))
     if group.rank != 0:
-        return Tuned.of_value(conductor.follow())
-    tuner = _Tuner(group, plan, conductor, progress)
-    return Tuned.of_value(conductor.end(tuner.run().to_value()))
+        return Tuned.of_value(coordinator.follow())
+    tuner = _Tuner(group, plan, coordinator, progress)
+    return Tuned.of_value(coordinator.end(tuner.run().to_value()))
 
 
 class _Tuner:
     """Rank 0's part."""
 
-    def __init__(self, group: Group, plan: Plan, conductor: Conductor, progress: Callable[[str], object]) -> None:
+    def __init__(
+        self, group: Group, plan: TuningPlan, coordinator: TuningCoordinator, progress: Callable[[str], object]
+    ) -> None:
         self._plan = plan
-        self._conductor = conductor
+        self._coordinator = coordinator
         self._progress = progress
         self._topology = topology_of(group)
-        self._shape = Shape.of(self._topology, len(os.sched_getaffinity(0)))
+        self._shape = MachineShape.of(self._topology, len(os.sched_getaffinity(0)))
         self._own = group.native.schedules()
 
     def run(self) -> Tuned:
         """Everything."""
         self._progress("measuring the model's parameters")
         probes = calibration.probes(min(self._plan.bytes_max, 8 << 20))
-        measured = calibration.measure(self._conductor.measure, probes, self._plan.calibration_s)
+        measured = calibration.measure(self._coordinator.measure, probes, self._plan.calibration_s)
         model = Model.fitted(self._shape, measured)
-        chosen: dict[str, list[Chosen]] = {}
+        chosen: dict[str, list[ChosenCandidate]] = {}
         for collective in self._plan.collectives:
             self._progress(f"{collective}: pricing and checking")
             fitted = Model.fitted(self._shape, measured, collective)
             chosen[collective] = self._choose(collective, fitted)
-        table: dict[str, list[Row]] = {name: choice.rows(ones) for name, ones in chosen.items()}
+        table: dict[str, list[ProfileRow]] = {name: selection.rows(ones) for name, ones in chosen.items()}
         own = {own.name: own.text for own in self._own}
         return Tuned(Profile.of(self._topology, model.to_value(), table, own), chosen)
 
-    def _choose(self, collective: str, model: Model) -> list[Chosen]:
+    def _choose(self, collective: str, model: Model) -> list[ChosenCandidate]:
         candidates = [Candidate(name) for name in family(collective, self._shape)]
         own = {own.name: own.text for own in self._own if own.collective == collective}
         model = dataclasses.replace(model, schedules=own)
         sizes = self._plan.sizes
 
-        def priced(price: Callable[[Sequence[Any]], list[float]]) -> choice.Price:
+        def priced(price: Callable[[Sequence[Any]], list[float]]) -> selection.Price:
             return lambda cases: price([(collective, candidate, size) for candidate, size in cases])
 
         def measure(cases: Sequence[Case]) -> dict[Case, float]:
             return self._measure(collective, cases)
 
-        prices = priced(model.closed_form), priced(model.play)
+        prices = priced(model.closed_form), priced(model.simulation)
         asked = [Candidate(name) for name in own]
         blind = [Candidate(name) for name in domains_family(collective, self._shape)]
-        chosen = choice.choose(candidates, sizes, *prices, measure, asked, blind)
-        return choice.tiled(chosen, _tilings, priced(model.play), measure)
+        chosen = selection.choose(candidates, sizes, *prices, measure, asked, blind)
+        return selection.tiled(chosen, _tilings, priced(model.simulation), measure)
 
     def _measure(self, collective: str, cases: Sequence[Case]) -> dict[Case, float]:
         probes = {
@@ -151,24 +154,24 @@ class _Tuner:
             )
             for candidate, size in cases
         }
-        measured = self._conductor.measure(list(probes), self._plan.case_s)
+        measured = self._coordinator.measure(list(probes), self._plan.case_s)
         return {probes[one.probe]: one.median_s for one in measured}
 
 
-def family(collective: str, shape: Shape) -> list[str]:
+def family(collective: str, shape: MachineShape) -> list[str]:
     """The names of all algorithms that such a group can run on ordinary memory."""
     question = {"collective": collective, "ranks_per_host": shape.ranks_per_host, "domains": shape.domains}
     names: list[str] = json.loads(_weft.family(json.dumps(question)))
     return names
 
 
-def domains_family(collective: str, shape: Shape) -> list[str]:
-    """Those among them that make use of the domains, of which the model does not know that they are closer."""
+def domains_family(collective: str, shape: MachineShape) -> list[str]:
+    """Those that make use of the domains, whose closeness the model does not know."""
     plain = family(collective, dataclasses.replace(shape, domains=()))
     return [name for name in family(collective, shape) if name not in plain]
 
 
-def _check_own(own: _weft.OwnSchedule, plan: Plan) -> None:
+def _check_own(own: _weft.UserSchedule, plan: TuningPlan) -> None:
     if own.collective not in plan.collectives:
         why = f"is for {own.collective}, but tuned are {', '.join(plan.collectives)}"
     elif own.root not in (None, 0):
@@ -180,7 +183,7 @@ def _check_own(own: _weft.OwnSchedule, plan: Plan) -> None:
     raise ConfigError(f"the schedule {own.name!r} {why}")
 
 
-def _tilings(one: Chosen) -> list[Candidate]:
+def _tilings(one: ChosenCandidate) -> list[Candidate]:
     """Other ways to cut messages of a size."""
     if one.bytes < _TILED_BYTES_MIN:
         return []

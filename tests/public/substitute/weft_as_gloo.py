@@ -1,7 +1,7 @@
-"""Makes `backend="gloo"` mean weft, and counts the groups that are made.
+"""Substitution of weft for `backend="gloo"`, with a count of the groups created.
 
-torch calls `install` in every process that imports torch with this directory on its path: see entry_points.txt beside
-this file. Nothing else of torch or of a suite is changed to bring weft in.
+torch calls `install` in every process that imports torch with this directory on its path: see
+entry_points.txt beside this file. Nothing else of torch or of a suite is changed to bring weft in.
 """
 
 from __future__ import annotations

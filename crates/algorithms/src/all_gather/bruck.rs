@@ -1,18 +1,21 @@
-//! Bruck's all-gather (Bruck, Ho, Kipnis, Upfal and Weathersby 1997): in step k every rank sends the blocks it has to the rank 2^k before it.
+//! Bruck's all-gather (Bruck, Ho, Kipnis, Upfal and Weathersby 1997), with sends of all present
+//! blocks to the rank 2^k before in step k.
 //!
-//! A rank always has the blocks that follow its own. ⌈log2 P⌉ steps for any number of ranks, in all of which every rank does the same; the last one
-//! sends only what is missing. Blocks lie at their place from the start, so nothing has to be rotated.
+//! A rank always has the blocks that follow its own. ⌈log2 P⌉ steps for any number of ranks, in all
+//! of which every rank does the same; the last one sends only what is missing. Blocks lie at their
+//! place from the start, so nothing has to be rotated.
 //!
-//! With a radix above two a rank sends to several ranks per step: what the paper does with as many ports as the radix less one.
+//! With a radix above two a rank sends to several ranks per step: what the paper does with as many
+//! ports as the radix less one.
 
 use std::ops::Range;
 
 use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::{Area, Builder, block};
+use crate::builder::{Area, ProgramBuilder, block};
 use crate::cost::{Cost, Phase};
 use crate::expression::{CEIL_LOG, OTHER_BLOCKS};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "bruck",
@@ -35,19 +38,20 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 
 const RADIX: u32 = 2;
 
-fn cost(request: &Request) -> Cost {
+fn cost(request: &ScheduleRequest) -> Cost {
     cost_by(request, RADIX)
 }
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     Formula::sum(CEIL_LOG + request.entries(), OTHER_BLOCKS)
 }
 
-fn build(request: &Request) -> Schedule {
+fn build(request: &ScheduleRequest) -> Schedule {
     build_by(request, RADIX)
 }
 
-/// What a rank sends in each step: how far before it the receivers are, and how many blocks each gets.
+/// What a rank sends in each step: how far before it the receivers are, and how many blocks each
+/// gets.
 fn steps(ranks: u32, radix: u32) -> impl Iterator<Item = Vec<(u32, u32)>> {
     let held = std::iter::successors(Some(1), move |held: &u32| held.checked_mul(radix));
     let held = held.take_while(move |held| *held < ranks);
@@ -61,7 +65,7 @@ fn steps(ranks: u32, radix: u32) -> impl Iterator<Item = Vec<(u32, u32)>> {
 }
 
 /// The cost with this radix.
-pub(super) fn cost_by(request: &Request, radix: u32) -> Cost {
+pub(super) fn cost_by(request: &ScheduleRequest, radix: u32) -> Cost {
     let own = request.block_share();
     let phases = steps(request.ranks, radix).enumerate().map(|(step, sent)| {
         let blocks: u32 = sent.iter().map(|(_, blocks)| blocks).sum();
@@ -80,11 +84,12 @@ pub(super) fn cost_by(request: &Request, radix: u32) -> Cost {
 }
 
 /// The program with this radix.
-pub(super) fn build_by(request: &Request, radix: u32) -> Schedule {
+pub(super) fn build_by(request: &ScheduleRequest, radix: u32) -> Schedule {
     let ranks = request.ranks;
-    let mut b = Builder::new(request, Grid::Equal(ranks));
+    let mut b = ProgramBuilder::new(request, Grid::Equal(ranks));
     let all = || steps(ranks, radix).flatten();
-    // Several blocks may wrap around the end of the message, which only an entry of its width has room for.
+    // Several blocks may wrap around the end of the message, which only an entry of its width has
+    // room for.
     let several = all().any(|(_, blocks)| blocks > 1);
     let staging = b.add_staging(if several { ranks } else { 1 });
     let own = block(b.rank());
@@ -113,7 +118,7 @@ pub(super) fn build_by(request: &Request, radix: u32) -> Schedule {
 }
 
 /// Takes what a rank sends: so many blocks from its own on.
-fn take_in(b: &mut Builder, from: Rank, blocks: u32, staging: Option<Area>) {
+fn take_in(b: &mut ProgramBuilder, from: Rank, blocks: u32, staging: Option<Area>) {
     b.wait(from);
     let Some(area) = staging else { return };
     for received in wrapped(from, blocks, b.ranks()) {

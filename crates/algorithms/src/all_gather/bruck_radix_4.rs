@@ -1,11 +1,12 @@
-//! Bruck's all-gather with three ports: a rank sends to three others in each step, and has four times as many blocks after it.
+//! Bruck's all-gather with three ports: sends to three ranks in each step, and four times as many
+//! blocks after it.
 
 use weft_schedule::Schedule;
 
 use super::bruck::{build_by, cost_by};
 use crate::cost::Cost;
 use crate::expression::{CEIL_LOG_4, OTHER_BLOCKS};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "bruck-radix-4",
@@ -29,14 +30,14 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 
 const RADIX: u32 = 4;
 
-fn cost(request: &Request) -> Cost {
+fn cost(request: &ScheduleRequest) -> Cost {
     cost_by(request, RADIX)
 }
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     Formula::sum(CEIL_LOG_4 + request.entries(), OTHER_BLOCKS)
 }
 
-fn build(request: &Request) -> Schedule {
+fn build(request: &ScheduleRequest) -> Schedule {
     build_by(request, RADIX)
 }

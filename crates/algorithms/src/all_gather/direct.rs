@@ -1,11 +1,11 @@
-//! Direct all-gather: everybody sends its block to everybody, in one pass over it.
+//! Direct all-gather: puts of every rank's block to all other ranks, in one pass over the block.
 
 use weft_schedule::Schedule;
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -23,15 +23,15 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let exchange = Rounds::exchange(1, OTHERS, BLOCK)
         .crossing(crossing::all_pairs(request) * request.block_share())
         .copying(request.staged(OTHER_BLOCKS) + BLOCK);
     Formula::of([request.entering(), exchange])
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, request.blocks());
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, request.blocks());
     let staging = b.add_staging(1);
     let own = block(b.rank());
     for source in b.sources() {

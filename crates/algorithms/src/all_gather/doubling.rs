@@ -1,14 +1,15 @@
-//! Recursive doubling: opposite ranks of two neighbouring groups exchange the blocks of their groups; then the two are one group.
+//! Recursive-doubling all-gather: exchanges between opposite ranks of two neighbouring groups,
+//! which are merged afterwards.
 //!
 //! As few bytes as the ring in ⌈log2 P⌉ steps. Any number of ranks: see `halving.rs`.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::cost::Cost;
 use crate::expression::{Expr, OTHERS};
 use crate::halving::{cost_up, gather_up, open_up, steps};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "doubling",
@@ -30,7 +31,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn cost(request: &Request) -> Cost {
+fn cost(request: &ScheduleRequest) -> Cost {
     let mut cost = cost_up(request);
     if let Some(first) = cost.phases.first_mut() {
         first.copied += request.block_share();
@@ -41,7 +42,7 @@ fn cost(request: &Request) -> Cost {
     }
 }
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let ranks = request.ranks.into();
     let steps = steps(request.ranks) + request.entries();
     Formula::sum(steps, Expr::parts(most_blocks(ranks), ranks))
@@ -72,8 +73,8 @@ fn most_blocks(p: u64) -> u64 {
         .max(twice + first(upper))
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(request.ranks));
     let staging = b.add_staging(request.ranks.div_ceil(2));
     let own = block(b.rank());
     b.copy(vec![b.output(own.clone())], b.input(own));

@@ -1,14 +1,14 @@
-//! All-gather by reading: every rank copies the blocks straight out of its peers' memory. For ranks of one host.
+//! All-gather by reads: copies of the blocks straight out of peers' memory, for ranks of one host.
 //!
-//! Symmetric memory: out of their inputs. Ordinary memory: each rank shows its block in its scratch memory.
-//! A rank ends when all have told that they read.
+//! Symmetric memory: out of their inputs. Ordinary memory: each rank shows its block in its scratch
+//! memory. A rank ends when all have told that they read.
 
 use weft_schedule::Schedule;
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{BLOCK, OTHER_BLOCKS};
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "mapped",
@@ -27,7 +27,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let show = Rounds::signals(1).copying(request.staged(BLOCK) + BLOCK);
     let collect = Rounds::signals(1)
         .crossing(crossing::all_pairs(request) * request.block_share())
@@ -35,8 +35,8 @@ fn formula(request: &Request) -> Formula {
     Formula::of([show, collect])
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, request.blocks());
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, request.blocks());
     let shown = (!b.symmetric()).then(|| b.add_scratch(1));
     let own = block(b.rank());
     if let Some(scratch) = shown {

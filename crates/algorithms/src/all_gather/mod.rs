@@ -1,4 +1,4 @@
-//! Every rank gets every rank's block.
+//! All-gather: algorithms that give every rank the blocks of all ranks.
 
 crate::registry::algorithms! {
     ring,

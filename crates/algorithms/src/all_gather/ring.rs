@@ -1,15 +1,15 @@
-//! Ring all-gather: in step k rank r sends block r - k to rank r + 1.
+//! Ring all-gather, with a send of block r - k from rank r to rank r + 1 in step k.
 //!
-//! Each rank talks to its neighbours only. With ordinary memory a block is forwarded and copied out of the
-//! landing memory in one pass.
+//! Each rank talks to its neighbours only. With ordinary memory a block is forwarded and copied out
+//! of the receive buffer in one pass.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
 use crate::formula::Rounds;
-use crate::ring::{Window, pass_around};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::ring::{ReceiveWindow, pass_around};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
@@ -29,21 +29,21 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let pass = Rounds::exchange(OTHERS, 1, BLOCK)
         .crossing(crossing::shift(request, 1) * request.block_share())
         .copying((request.staged(OTHER_BLOCKS) + BLOCK) / OTHERS);
     Formula::of([request.entering(), pass])
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(request.ranks));
     let own = block(b.rank());
     if request.ranks == 1 {
         b.copy(vec![b.output(own.clone())], b.input(own));
         return b.build();
     }
-    let window = (!b.symmetric()).then(|| Window::new(&mut b, request.ranks - 1));
+    let window = (!b.symmetric()).then(|| ReceiveWindow::new(&mut b, request.ranks - 1));
     let (left, right) = (b.before(1), b.after(1));
     b.open_to(left);
     b.await_open(right);

@@ -1,21 +1,24 @@
-//! Bidirectional ring: one half of the message travels around the ring one way, the other half the other way, at once.
+//! Bidirectional-ring all-reduce, with one half of the message in each direction around the ring at
+//! the same time.
 //!
-//! The same bytes and steps as the ring, but each step's bytes go half to the one neighbour and half to the other: faster where the two are
-//! reached by different links.
+//! The same bytes and steps as the ring, but each step's bytes go half to the one neighbour and
+//! half to the other: faster where the two are reached by different links.
 //!
-//! Staging: what comes in step k lands in place k modulo three. A neighbour that sends back what depends on step k has consumed step k
-//! - 1, so nobody needs to be told when a place is free. A pair of ranks uses the places for one direction only, unless there are but two.
+//! Staging: what comes in step k lands in place k modulo three. A neighbour that sends back what
+//! depends on step k has consumed step k
+//! - 1, so nobody needs to be told when a place is free. A pair of ranks uses the places for one
+//!   direction only, unless there are but two.
 
 use std::ops::Range;
 
 use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::{Area, Builder};
+use crate::builder::{Area, ProgramBuilder};
 use crate::expression::{BLOCK, OTHERS};
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
-/// Places in the landing memory per direction.
+/// Places in the receive buffer per direction.
 const PLACES: u32 = 3;
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -25,7 +28,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     about: About {
         how: "Two rings at once, in opposite directions, each with half of the message. Every step's bytes go \
               half to the one neighbour and half to the other. What comes in step k shows that the neighbour \
-              has consumed what was sent two steps before: three places of landing memory per direction are \
+              has consumed what was sent two steps before: three places of the receive buffer per direction are \
               enough.",
         wins: "Large messages where the two neighbours are reached by different links.",
         source: "",
@@ -37,7 +40,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let neighbours = |rank: Rank| {
         let (right, left) = (rank + 1, rank + request.ranks - 1);
         [right, left].map(|peer| (rank, peer % request.ranks))
@@ -52,30 +55,31 @@ fn formula(request: &Request) -> Formula {
 }
 
 /// One way around the ring, and the half of the message that goes it.
-struct Way {
+struct Direction {
     from: Rank,
     to: Rank,
     half: u32,
     places: Vec<Area>,
 }
 
-impl Way {
+impl Direction {
     /// Where the put of a step lands.
     fn place(&self, step: u32) -> Area {
         self.places[step as usize % self.places.len()]
     }
 
-    /// The half block that comes in a step: one further on each time, against the direction of travel.
-    fn received(&self, b: &Builder, step: u32) -> Range<u32> {
+    /// The half block that comes in a step: one further on each time, against the direction of
+    /// travel.
+    fn received(&self, b: &ProgramBuilder, step: u32) -> Range<u32> {
         self.block(b, (step + 2) % b.ranks())
     }
 
     /// The half block that is sent in a step.
-    fn sent(&self, b: &Builder, step: u32) -> Range<u32> {
+    fn sent(&self, b: &ProgramBuilder, step: u32) -> Range<u32> {
         self.block(b, (step + 1) % b.ranks())
     }
 
-    fn block(&self, b: &Builder, distance: u32) -> Range<u32> {
+    fn block(&self, b: &ProgramBuilder, distance: u32) -> Range<u32> {
         let block = match self.half {
             0 => b.before(distance),
             _ => b.after(distance),
@@ -85,8 +89,8 @@ impl Way {
     }
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(2 * request.ranks));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(2 * request.ranks));
     if request.ranks == 1 {
         return b.build();
     }
@@ -105,7 +109,7 @@ fn build(request: &Request) -> Schedule {
             let own = b.output(received.clone());
             let srcs = vec![b.inbox(way.from, way.place(step), received), own.clone()];
             if step + 1 == turn {
-                b.reduce_last(vec![own], srcs);
+                b.reduce_final(vec![own], srcs);
             } else {
                 b.reduce(own, srcs);
             }
@@ -124,10 +128,12 @@ fn build(request: &Request) -> Schedule {
     b.build()
 }
 
-fn ways(b: &mut Builder) -> [Way; 2] {
-    let places = |b: &mut Builder| -> Vec<Area> {
+fn ways(b: &mut ProgramBuilder) -> [Direction; 2] {
+    let places = |b: &mut ProgramBuilder| -> Vec<Area> {
         let steps = 2 * (b.ranks() - 1);
-        (0..PLACES.min(steps)).map(|_| b.add_landing(1)).collect()
+        (0..PLACES.min(steps))
+            .map(|_| b.add_receive_buffer(1))
+            .collect()
     };
     let (left, right) = (b.before(1), b.after(1));
     let clockwise = places(b);
@@ -135,16 +141,18 @@ fn ways(b: &mut Builder) -> [Way; 2] {
         true => places(b),
         false => clockwise.clone(),
     };
-    [(left, right, 0, clockwise), (right, left, 1, counter)].map(|(from, to, half, places)| Way {
-        from,
-        to,
-        half,
-        places,
+    [(left, right, 0, clockwise), (right, left, 1, counter)].map(|(from, to, half, places)| {
+        Direction {
+            from,
+            to,
+            half,
+            places,
+        }
     })
 }
 
 /// Takes the result that comes in a step, and sends it on unless it has come all the way round.
-fn pass_on(b: &mut Builder, way: &Way, step: u32) {
+fn pass_on(b: &mut ProgramBuilder, way: &Direction, step: u32) {
     let received = way.received(b, step);
     let staged = !b.symmetric();
     b.wait(way.from);

@@ -1,14 +1,15 @@
-//! Binomial all-reduce: along a binomial tree to rank 0, which has the result, and back.
+//! Binomial-tree all-reduce: a reduction along the tree to rank 0, and a broadcast of the result
+//! back along it.
 //!
-//! A rank combines its own vector and its whole subtrees in one pass, in the order of ranks. Downwards each edge of the tree uses the
-//! landing memory of the other direction.
+//! A rank combines its own vector and its whole subtrees in one pass, in the order of ranks.
+//! Downwards each edge of the tree uses the receive buffer of the other direction.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::expression::{CEIL_LOG, Expr, FLOOR_LOG, OTHERS};
 use crate::tree::Binomial;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -27,7 +28,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     // The root moves most: downwards it sends, upwards it receives.
     let down = tree(request).phases(request);
     let up = down.map(|phase| phase.turned().reducing((CEIL_LOG + 1) / FLOOR_LOG));
@@ -38,13 +39,13 @@ fn formula(request: &Request) -> Formula {
         .telling_sent("rank 0: {}")
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(1));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(1));
     if request.ranks == 1 {
         return b.build();
     }
-    let landing = b.add_landing(1);
-    let results = (!b.symmetric()).then_some(landing);
+    let receive = b.add_receive_buffer(1);
+    let results = (!b.symmetric()).then_some(receive);
     let vector = b.everything();
     let tree = tree(request);
     let children = tree.children(request.rank);
@@ -52,21 +53,21 @@ fn build(request: &Request) -> Schedule {
     let mut srcs = vec![own.clone()];
     for &child in &children {
         b.wait(child);
-        srcs.push(b.inbox(child, landing, vector.clone()));
+        srcs.push(b.inbox(child, receive, vector.clone()));
     }
     let mut held = own.clone();
     if let Some(parent) = tree.parent(request.rank) {
         if srcs.len() > 1 {
             b.reduce(own.clone(), srcs);
         }
-        b.copy(vec![b.outbox(parent, landing, vector.clone())], own.clone());
+        b.copy(vec![b.outbox(parent, receive, vector.clone())], own.clone());
         b.signal(parent);
         b.wait(parent);
         if let Some(area) = results {
             held = b.inbox(parent, area, vector.clone());
         }
     } else {
-        b.reduce_last(vec![own.clone()], srcs);
+        b.reduce_final(vec![own.clone()], srcs);
     }
     for child in children.into_iter().rev() {
         b.deliver(child, held.clone(), results, vector.clone());
@@ -77,7 +78,7 @@ fn build(request: &Request) -> Schedule {
     b.build()
 }
 
-fn tree(request: &Request) -> Binomial {
+fn tree(request: &ScheduleRequest) -> Binomial {
     Binomial {
         ranks: request.ranks,
         root: 0,

@@ -1,14 +1,15 @@
-//! Direct ("one-shot") all-reduce: everybody sends its vector to everybody, then reduces all of them.
+//! Direct ("one-shot") all-reduce: an exchange of the vectors between all ranks, and a reduction of
+//! all of them on every rank.
 //!
 //! One latency step, at the price of P - 1 times the message: for small messages.
 //! Every rank combines in the order of ranks, so all get the same bits.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::expression::{OTHERS, RANKS};
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -26,27 +27,27 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     Formula::of([Rounds::exchange(1, OTHERS, 1)
         .crossing(crossing::all_pairs(request))
         .reducing(RANKS)])
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(1));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(1));
     if request.ranks == 1 {
         return b.build();
     }
-    let landing = b.add_landing(1);
+    let receive = b.add_receive_buffer(1);
     let vector = b.everything();
     let peers = b.peers().into_iter();
-    let outboxes = peers.map(|peer| b.outbox(peer, landing, vector.clone()));
+    let outboxes = peers.map(|peer| b.outbox(peer, receive, vector.clone()));
     b.copy(outboxes.collect(), b.output(vector.clone()));
     b.signal_all();
     b.wait_all();
     let contributions = b.in_rank_order(b.output(vector.clone()), |b, peer| {
-        b.inbox(peer, landing, vector.clone())
+        b.inbox(peer, receive, vector.clone())
     });
-    b.reduce_last(vec![b.output(vector)], contributions);
+    b.reduce_final(vec![b.output(vector)], contributions);
     b.build()
 }

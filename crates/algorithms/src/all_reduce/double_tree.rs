@@ -1,19 +1,22 @@
-//! Double binary tree (Sanders, Speck and Träff 2009): each half of the message goes up a tree of its own to the top and back down.
+//! Double-binary-tree all-reduce (Sanders, Speck and Träff 2009), up and down a separate tree for
+//! each half of the message.
 //!
-//! Every rank is an inner node of one tree at most, so when tiles follow each other each rank sends and receives no more than twice the message, in a
-//! number of steps that grows with the logarithm of the ranks. An inner node combines what its children send with its own vector in one
-//! pass, in the order of the tree.
+//! Every rank is an inner node of one tree at most, so when tiles follow each other each rank sends
+//! and receives no more than twice the message, in a number of steps that grows with the logarithm
+//! of the ranks. An inner node combines what its children send with its own vector in one pass, in
+//! the order of the tree.
 //!
-//! One rank may be another's child in the one tree and its parent in the other, so each half has its own place in the landing memory; what comes down a
-//! tree uses the place of the opposite direction.
+//! One rank may be another's child in the one tree and its parent in the other, so each half has
+//! its own place in the receive buffer; what comes down a tree uses the place of the opposite
+//! direction.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::cost::{Cost, Phase};
 use crate::expression::{Expr, FLOOR_LOG, OTHERS};
 use crate::two_trees::{Halves, come_down, go_up};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "double-tree",
@@ -34,7 +37,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn cost(request: &Request) -> Cost {
+fn cost(request: &ScheduleRequest) -> Cost {
     let halves = Halves::unrooted(request.ranks);
     let rounds = halves.rounds(request);
     let of_role = |(parents, children): (u32, u32)| {
@@ -52,7 +55,7 @@ fn cost(request: &Request) -> Cost {
     Cost::of_busiest(request, halves.roles().into_iter().map(of_role))
 }
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     // With a top or fewer children, less.
     let halves = if request.ranks > 3 { 4 } else { request.ranks };
     Formula::sum(FLOOR_LOG * 2, Expr::parts(halves.into(), 2))
@@ -60,17 +63,17 @@ fn formula(request: &Request) -> Formula {
         .telling_sent("at most 2 N")
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(2));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(2));
     if request.ranks == 1 {
         return b.build();
     }
-    let landing = b.add_landing(2);
-    let results = (!b.symmetric()).then_some(landing);
+    let receive = b.add_receive_buffer(2);
+    let results = (!b.symmetric()).then_some(receive);
     let halves = Halves::unrooted(request.ranks);
     let upwards = halves.upwards(request.rank);
     for tree in upwards {
-        go_up(&mut b, halves, tree, landing, None);
+        go_up(&mut b, halves, tree, receive, None);
     }
     for tree in upwards.into_iter().rev() {
         come_down(&mut b, halves, tree, results, false);

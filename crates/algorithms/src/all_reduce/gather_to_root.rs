@@ -1,14 +1,15 @@
-//! Gather to root: everybody sends its vector to rank 0, which reduces all of them and sends the result to everybody.
+//! Gather-to-root all-reduce: sends of all vectors to rank 0, their reduction there, and sends of
+//! the result to all ranks.
 //!
-//! The naive way, kept as the baseline of comparisons: rank 0 moves P - 1 times the message in each direction. It combines in the
-//! order of ranks.
+//! The naive way, kept as the baseline of comparisons: rank 0 moves P - 1 times the message in each
+//! direction. It combines in the order of ranks.
 
 use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::expression::{OTHERS, RANKS};
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 const ROOT: Rank = 0;
 
@@ -29,7 +30,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let edges = request.others(ROOT).map(|rank| (rank, ROOT));
     let exchange = Rounds::signals(1).crossing(crossing::of(request, edges));
     let gather = exchange.receiving(OTHERS).reducing(RANKS);
@@ -39,26 +40,26 @@ fn formula(request: &Request) -> Formula {
         .telling_sent("rank 0: {}")
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(1));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(1));
     if request.ranks == 1 {
         return b.build();
     }
-    let landing = b.add_landing(1);
-    let results = (!b.symmetric()).then_some(landing);
+    let receive = b.add_receive_buffer(1);
+    let results = (!b.symmetric()).then_some(receive);
     let vector = b.everything();
     let own = b.output(vector.clone());
     if request.rank != ROOT {
-        b.copy(vec![b.outbox(ROOT, landing, vector.clone())], own);
+        b.copy(vec![b.outbox(ROOT, receive, vector.clone())], own);
         b.signal(ROOT);
         b.accept(ROOT, results, vector);
         return b.build();
     }
     b.wait_all();
     let srcs = b.in_rank_order(own.clone(), |b, peer| {
-        b.inbox(peer, landing, vector.clone())
+        b.inbox(peer, receive, vector.clone())
     });
-    b.reduce_last(vec![own.clone()], srcs);
+    b.reduce_final(vec![own.clone()], srcs);
     let peers = b.peers().into_iter();
     let dsts = peers.map(|peer| b.destination(peer, results, vector.clone()));
     b.copy(dsts.collect(), own);

@@ -1,23 +1,26 @@
-//! Halving-doubling (Rabenseifner), for any number of ranks by 3-2 elimination (Rabenseifner and Träff 2004).
+//! Halving-doubling (Rabenseifner), for any number of ranks by 3-2 elimination (Rabenseifner and
+//! Träff 2004).
 //!
-//! Level by level the ranks of a group pair up and divide the segment of the message that they still work on: each sends its
-//! partner the half that the partner keeps, and reduces the other. Those who keep the lower halves are a group of the next level,
-//! and so are the others. In a group of an odd number the first rank is eliminated: it sends a half to each rank of the
-//! first pair. When everybody is alone with a segment, the results go the same way back.
+//! Level by level the ranks of a group pair up and divide the segment of the message that they
+//! still work on: each sends its partner the half that the partner keeps, and reduces the other.
+//! Those who keep the lower halves are a group of the next level, and so are the others. In a group
+//! of an odd number the first rank is eliminated: it sends a half to each rank of the first pair.
+//! When everybody is alone with a segment, the results go the same way back.
 //!
-//! Partners are neighbours at the first level, where the halves are largest. A rank that was in a pair with a third one is
-//! the first of its next groups: if anybody is eliminated there, it is.
+//! Partners are neighbours at the first level, where the halves are largest. A rank that was in a
+//! pair with a third one is the first of its next groups: if anybody is eliminated there, it is.
 //!
-//! A result needs a landing place of its own: its sender does not know whether the receiver has consumed the contribution yet.
+//! A result needs a receive buffer of its own: its sender does not know whether the receiver has
+//! consumed the contribution yet.
 
 use std::ops::Range;
 
 use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::{Area, Builder};
+use crate::builder::{Area, ProgramBuilder};
 use crate::cost::{Cost, Phase};
 use crate::expression::{Expr, FLOOR_LOG};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "halving-doubling",
@@ -44,7 +47,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 
 /// A rank's place in a group at one level.
 #[derive(Clone)]
-struct Level {
+struct EliminationLevel {
     /// The number of ranks in the group.
     ranks: u32,
     /// The rank's position in the group.
@@ -53,7 +56,7 @@ struct Level {
     segment: Range<u32>,
 }
 
-impl Level {
+impl EliminationLevel {
     /// 1 if the first rank of the group is eliminated.
     fn eliminated(&self) -> u32 {
         self.ranks % 2
@@ -82,7 +85,8 @@ impl Level {
         }
     }
 
-    /// The positions with whom this rank exchanges, and which half each of them keeps; the eliminated one keeps none.
+    /// The positions with whom this rank exchanges, and which half each of them keeps; the
+    /// eliminated one keeps none.
     fn peers(&self) -> Vec<(u32, Option<u32>)> {
         if self.is_eliminated() {
             return vec![(1, Some(0)), (2, Some(1))];
@@ -98,9 +102,9 @@ impl Level {
 }
 
 /// The levels that a rank takes part in.
-fn levels(ranks: u32, rank: Rank) -> Vec<Level> {
-    let mut levels: Vec<Level> = Vec::new();
-    let mut level = Level {
+fn levels(ranks: u32, rank: Rank) -> Vec<EliminationLevel> {
+    let mut levels: Vec<EliminationLevel> = Vec::new();
+    let mut level = EliminationLevel {
         ranks,
         position: rank,
         segment: 0..1 << ranks.ilog2(),
@@ -111,7 +115,7 @@ fn levels(ranks: u32, rank: Rank) -> Vec<Level> {
             break;
         }
         let side = level.side(level.position);
-        level = Level {
+        level = EliminationLevel {
             ranks: level.ranks / 2,
             position: (level.position - level.eliminated()) / 2,
             segment: level.half(side),
@@ -121,17 +125,18 @@ fn levels(ranks: u32, rank: Rank) -> Vec<Level> {
 }
 
 /// The rank at a position of the group of the last of these levels.
-fn rank_at(levels: &[Level], position: u32) -> Rank {
+fn rank_at(levels: &[EliminationLevel], position: u32) -> Rank {
     let above = levels[..levels.len() - 1].iter().rev();
     above.fold(position, |position, level| {
         level.eliminated() + 2 * position + level.side(level.position)
     })
 }
 
-fn cost(request: &Request) -> Cost {
+fn cost(request: &ScheduleRequest) -> Cost {
     let depth = request.ranks.ilog2();
     let odd_levels = (0..depth).filter(|level| (request.ranks >> level) % 2 == 1);
-    // Those who move most are in a pair with a third rank at one level, and are eliminated at the next where anybody is.
+    // Those who move most are in a pair with a third rank at one level, and are eliminated at the
+    // next where anybody is.
     let mut candidates: Vec<Rank> = odd_levels
         .map(|level| first_with_third(request.ranks, level))
         .collect();
@@ -141,7 +146,7 @@ fn cost(request: &Request) -> Cost {
     Cost::of_busiest(request, candidates.into_iter().map(of_rank))
 }
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let [most, total] = eliminating(request.ranks.into());
     Formula::sum(FLOOR_LOG * 2, most)
         .all_send(total)
@@ -155,7 +160,7 @@ fn first_with_third(ranks: u32, level: u32) -> Rank {
 }
 
 /// The share of the message that passes the busiest border at each level, in either phase.
-fn crossings(request: &Request) -> Vec<f64> {
+fn crossings(request: &ScheduleRequest) -> Vec<f64> {
     let mut messages = vec![Vec::new(); request.ranks.ilog2() as usize];
     for rank in 0..request.ranks {
         let levels = levels(request.ranks, rank);
@@ -178,7 +183,7 @@ fn share_at(level: usize) -> f64 {
 }
 
 /// What one rank does.
-fn phases(request: &Request, levels: &[Level], crossings: &[f64]) -> Vec<Phase> {
+fn phases(request: &ScheduleRequest, levels: &[EliminationLevel], crossings: &[f64]) -> Vec<Phase> {
     let mut inward = Vec::new();
     let mut outward = Vec::new();
     for (level, crossing) in crossings.iter().enumerate() {
@@ -215,8 +220,9 @@ fn phases(request: &Request, levels: &[Level], crossings: &[f64]) -> Vec<Phase> 
 
 /// What halving-doubling with 3-2 elimination sends: the busiest rank, and all together.
 ///
-/// At a level where groups work on a segment of `s`, each rank of a pair sends s / 2, and as much when results go back. An eliminated rank sends
-/// s to a pair, each of which sends s / 2 more when results go back. It was in such a pair where somebody was eliminated before.
+/// At a level where groups work on a segment of `s`, each rank of a pair sends s / 2, and as much
+/// when results go back. An eliminated rank sends s to a pair, each of which sends s / 2 more when
+/// results go back. It was in such a pair where somebody was eliminated before.
 fn eliminating(p: u64) -> [Expr; 2] {
     let depth = u64::from(p.ilog2());
     let segments = 1_u64 << depth;
@@ -234,13 +240,13 @@ fn eliminating(p: u64) -> [Expr; 2] {
     [Expr::parts(most, segments), Expr::parts(total, 1)]
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(1 << request.ranks.ilog2()));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(1 << request.ranks.ilog2()));
     if request.ranks == 1 {
         return b.build();
     }
     let half = b.everything().len() as u32 / 2;
-    let contributions = b.add_landing(half);
+    let contributions = b.add_receive_buffer(half);
     let results = b.add_staging(half);
     let levels = levels(request.ranks, request.rank);
     for depth in 1..=levels.len() {
@@ -253,13 +259,13 @@ fn build(request: &Request) -> Schedule {
 }
 
 /// Sends what peers keep, and reduces the half that this rank keeps.
-fn reduce_level(b: &mut Builder, levels: &[Level], landing: Area) {
+fn reduce_level(b: &mut ProgramBuilder, levels: &[EliminationLevel], receive: Area) {
     let level = &levels[levels.len() - 1];
     let peers = level.peers();
     for &(position, keeps) in &peers {
         if let Some(side) = keeps {
             let (peer, sent) = (rank_at(levels, position), level.half(side));
-            b.copy(vec![b.outbox(peer, landing, sent.clone())], b.output(sent));
+            b.copy(vec![b.outbox(peer, receive, sent.clone())], b.output(sent));
             b.signal(peer);
         }
     }
@@ -272,19 +278,19 @@ fn reduce_level(b: &mut Builder, levels: &[Level], landing: Area) {
     for (position, _) in peers {
         let peer = rank_at(levels, position);
         b.wait(peer);
-        srcs.push((position, b.inbox(peer, landing, kept.clone())));
+        srcs.push((position, b.inbox(peer, receive, kept.clone())));
     }
     srcs.sort_by_key(|(position, _)| *position);
     let srcs = srcs.into_iter().map(|(_, slice)| slice).collect();
     if level.ranks <= 3 {
-        b.reduce_last(vec![own], srcs);
+        b.reduce_final(vec![own], srcs);
     } else {
         b.reduce(own, srcs);
     }
 }
 
 /// Sends the result of the half that this rank kept, and takes the others.
-fn gather_level(b: &mut Builder, levels: &[Level], results: Option<Area>) {
+fn gather_level(b: &mut ProgramBuilder, levels: &[EliminationLevel], results: Option<Area>) {
     let level = &levels[levels.len() - 1];
     let peers = level.peers().into_iter();
     let peers: Vec<_> = peers

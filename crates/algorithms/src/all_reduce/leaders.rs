@@ -1,14 +1,19 @@
-//! All-reduce by leaders: a reduce inside each unit, an all-reduce among the units' leaders, a broadcast inside.
+//! All-reduce by leaders: a reduce inside each unit, an all-reduce among the units' leaders, a
+//! broadcast inside.
 //!
-//! Fewer messages between units than any other: for small messages. Only the leaders' links are in use. Any number of levels.
+//! Fewer messages between units than any other: for small messages. Only the leaders' links are in
+//! use. Any number of levels.
 //!
-//! Source: Jia et al., "Highly scalable deep learning training system with mixed-precision: training ImageNet in four minutes", 2018.
+//! Source: Jia et al., "Highly scalable deep learning training system with mixed-precision:
+//! training ImageNet in four minutes", 2018.
 
 use weft_schedule::Schedule;
 
-use crate::hierarchy::{self, Inner, Scheme};
+use crate::hierarchy::{self, InsideComponent, Scheme};
 use crate::units::Owners;
-use crate::{About, Algorithm, Costs, Parts, Request, Requirements, Symmetry, broadcast, reduce};
+use crate::{
+    About, Algorithm, Costs, Parts, Requirements, ScheduleRequest, Symmetry, broadcast, reduce,
+};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "leaders",
@@ -43,17 +48,17 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 const SCHEME: Scheme = Scheme {
     owners: Owners::Leader,
     inner: &[
-        Inner::both(
+        InsideComponent::both(
             "binomial",
             &reduce::binomial::ALGORITHM,
             &broadcast::binomial::ALGORITHM,
         ),
-        Inner::both(
+        InsideComponent::both(
             "double-tree",
             &reduce::double_tree::ALGORITHM,
             &broadcast::double_tree::ALGORITHM,
         ),
-        Inner::both(
+        InsideComponent::both(
             "slice-reduce",
             &reduce::slice_reduce::ALGORITHM,
             &broadcast::mapped::ALGORITHM,
@@ -61,6 +66,6 @@ const SCHEME: Scheme = Scheme {
     ],
 };
 
-fn build(request: &Request) -> Schedule {
+fn build(request: &ScheduleRequest) -> Schedule {
     hierarchy::build(request, SCHEME)
 }

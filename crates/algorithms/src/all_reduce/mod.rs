@@ -1,4 +1,4 @@
-//! Every rank gets the reduction of all ranks' vectors.
+//! All-reduce: algorithms that give every rank the reduction of all ranks' vectors.
 
 crate::registry::algorithms! {
     ring,

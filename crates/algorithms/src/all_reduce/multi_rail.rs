@@ -1,18 +1,21 @@
-//! Multi-rail all-reduce: reduce-scatter inside each unit, an all-reduce per slice among its owners, all-gather inside.
+//! Multi-rail all-reduce: reduce-scatter inside each unit, an all-reduce per slice among its
+//! owners, all-gather inside.
 //!
-//! Every rank of a host carries a slice over the network, so all of a host's links ("rails") are in use, and a host
-//! sends as many bytes as if it were one rank: 2 (H - 1) / H of the message for H hosts with a ring among them.
-//! Any number of levels; units may differ in size.
+//! Every rank of a host carries a slice over the network, so all of a host's links ("rails") are in
+//! use, and a host sends as many bytes as if it were one rank: 2 (H - 1) / H of the message for H
+//! hosts with a ring among them. Any number of levels; units may differ in size.
 //!
-//! Source: Cho, Finkler, Kumar, Kung, Saxena, Sreedhar, "BlueConnect: Decomposing all-reduce for deep learning on heterogeneous
-//! network hierarchy", 2019; the form with one level is the hierarchical all-reduce of Jia et al. 2018 with every rank a master.
+//! Source: Cho, Finkler, Kumar, Kung, Saxena, Sreedhar, "BlueConnect: Decomposing all-reduce for
+//! deep learning on heterogeneous network hierarchy", 2019; the form with one level is the
+//! hierarchical all-reduce of Jia et al. 2018 with every rank a master.
 
 use weft_schedule::Schedule;
 
-use crate::hierarchy::{self, Inner, Scheme};
+use crate::hierarchy::{self, InsideComponent, Scheme};
 use crate::units::Owners;
 use crate::{
-    About, Algorithm, Costs, Parts, Request, Requirements, Symmetry, all_gather, reduce_scatter,
+    About, Algorithm, Costs, Parts, Requirements, ScheduleRequest, Symmetry, all_gather,
+    reduce_scatter,
 };
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -55,22 +58,22 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 const SCHEME: Scheme = Scheme {
     owners: Owners::Slices,
     inner: &[
-        Inner::both(
+        InsideComponent::both(
             "direct",
             &reduce_scatter::direct::ALGORITHM,
             &all_gather::direct::ALGORITHM,
         ),
-        Inner::both(
+        InsideComponent::both(
             "ring",
             &reduce_scatter::ring::ALGORITHM,
             &all_gather::ring::ALGORITHM,
         ),
-        Inner::both(
+        InsideComponent::both(
             "halving-doubling",
             &reduce_scatter::halving::ALGORITHM,
             &all_gather::doubling::ALGORITHM,
         ),
-        Inner::both(
+        InsideComponent::both(
             "slice-reduce",
             &reduce_scatter::slice_reduce::ALGORITHM,
             &all_gather::mapped::ALGORITHM,
@@ -78,6 +81,6 @@ const SCHEME: Scheme = Scheme {
     ],
 };
 
-fn build(request: &Request) -> Schedule {
+fn build(request: &ScheduleRequest) -> Schedule {
     hierarchy::build(request, SCHEME)
 }

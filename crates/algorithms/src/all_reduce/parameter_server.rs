@@ -1,19 +1,22 @@
-//! Synchronous parameter server: some ranks are servers, each for a shard of the message.
+//! Synchronous parameter server, with some ranks as servers, each for one shard of the message.
 //!
-//! Everybody pushes each shard to its server, which combines them in the order of ranks and sends the result back. As every rank of an
-//! all-reduce contributes, servers are ranks that have a vector of their own as well. With a shard on every rank it is `two-shot`.
+//! Everybody pushes each shard to its server, which combines them in the order of ranks and sends
+//! the result back. As every rank of an all-reduce contributes, servers are ranks that have a
+//! vector of their own as well. With a shard on every rank it is `two-shot`.
 //!
-//! Without a number there is one server for each innermost unit of the topology; a number of servers is spread over the units.
+//! Without a number there is one server for each innermost unit of the topology; a number of
+//! servers is spread over the units.
 //!
 //! Source: Li et al., "Scaling distributed machine learning with the parameter server", 2014.
 
 use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{Expr, OTHERS, RANKS};
 use crate::formula::Rounds;
 use crate::{
-    About, Algorithm, Costs, Formula, Part, Parts, Request, Requirements, Symmetry, crossing,
+    About, Algorithm, Costs, Formula, Part, Parts, Requirements, ScheduleRequest, Symmetry,
+    crossing,
 };
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
@@ -45,7 +48,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 };
 
 /// The servers, ascending: the first ranks of all units, then the second ones, and so on.
-fn servers(request: &Request) -> Vec<Rank> {
+fn servers(request: &ScheduleRequest) -> Vec<Rank> {
     let units = match request.topology.depth() {
         0 => vec![(0..request.ranks).collect()],
         _ => request.topology.units(0),
@@ -66,7 +69,7 @@ fn servers(request: &Request) -> Vec<Rank> {
 }
 
 /// With as many servers in every unit, units are alike.
-fn alike(request: &Request) -> Option<u32> {
+fn alike(request: &ScheduleRequest) -> Option<u32> {
     let unit = request.topology.even_unit()?;
     let servers = servers(request);
     let next = |server: &Rank| (server + unit) % request.ranks;
@@ -77,7 +80,7 @@ fn alike(request: &Request) -> Option<u32> {
 }
 
 /// The busiest ranks are servers.
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let servers = servers(request);
     let count = servers.len() as u32;
     let share = Expr::parts(1, count.into());
@@ -100,13 +103,13 @@ fn formula(request: &Request) -> Formula {
         .telling_sent("servers: N (P + k − 2) / k")
 }
 
-fn build(request: &Request) -> Schedule {
+fn build(request: &ScheduleRequest) -> Schedule {
     let servers = servers(request);
-    let mut b = Builder::new(request, Grid::Equal(servers.len() as u32));
+    let mut b = ProgramBuilder::new(request, Grid::Equal(servers.len() as u32));
     if request.ranks == 1 {
         return b.build();
     }
-    let contributions = b.add_landing(1);
+    let contributions = b.add_receive_buffer(1);
     let results = b.add_staging(1);
     // Beginning with the next server: another one in every unit.
     let mut shards: Vec<(Rank, u32)> = servers.iter().copied().zip(0..).collect();
@@ -125,7 +128,7 @@ fn build(request: &Request) -> Schedule {
         let srcs = b.in_rank_order(b.output(own.clone()), |b, peer| {
             b.inbox(peer, contributions, own.clone())
         });
-        b.reduce_last(vec![b.output(own.clone())], srcs);
+        b.reduce_final(vec![b.output(own.clone())], srcs);
         // Every peer's contribution has come, so every peer has entered.
         let peers = b.peers().into_iter();
         let dsts = peers.map(|peer| b.destination(peer, results, own.clone()));

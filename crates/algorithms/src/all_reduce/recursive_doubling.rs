@@ -1,17 +1,20 @@
-//! Recursive doubling: in each round ranks at a distance of 1, 2, 4 ... exchange all they have so far, and both reduce.
+//! Recursive-doubling all-reduce: exchanges and reductions of partial results between ranks at
+//! distances 1, 2, 4 ...
 //!
-//! Fewest rounds with one message each, at the price of the whole message in every round. Where the number of ranks is no power of
-//! two, each rank too many first hands its vector to a neighbour and gets the result from it in the end.
+//! Fewest rounds with one message each, at the price of the whole message in every round. Where the
+//! number of ranks is no power of two, each rank too many first hands its vector to a neighbour and
+//! gets the result from it in the end.
 //!
-//! Both partners combine in the same order, the lower one's partial result first, so all get the same bits. Every ordered pair
-//! of ranks exchanges one message, so all share one place in the landing memory.
+//! Both partners combine in the same order, the lower one's partial result first, so all get the
+//! same bits. Every ordered pair of ranks exchanges one message, so all share one place in the
+//! receive buffer.
 
 use weft_schedule::{Grid, Rank, Schedule};
 
-use crate::builder::{Area, Builder};
+use crate::builder::{Area, ProgramBuilder};
 use crate::cost::{Cost, Phase};
 use crate::expression::FLOOR_LOG;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "recursive-doubling",
@@ -34,24 +37,26 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-/// The greatest power of two ranks take part in the rounds; the ranks too many are the even ones of the lowest.
+/// The greatest power of two ranks take part in the rounds; the ranks too many are the even ones of
+/// the lowest.
 #[derive(Clone, Copy)]
-struct Rounds {
+struct Folding {
     count: u32,
     too_many: u32,
 }
 
-impl Rounds {
+impl Folding {
     fn of(ranks: u32) -> Self {
         let count = ranks.ilog2();
-        Rounds {
+        Folding {
             count,
             too_many: ranks - (1 << count),
         }
     }
 
-    /// Whether what a rank too many hands over can reach another one through all rounds, each of which changes one bit of the position: the
-    /// positions of their neighbours are each other's complements.
+    /// Whether what a rank too many hands over can reach another one through all rounds, each of
+    /// which changes one bit of the position: the positions of their neighbours are each other's
+    /// complements.
     fn folds_in_turn(self) -> bool {
         2 * self.too_many > 1 << self.count
     }
@@ -74,8 +79,8 @@ impl Rounds {
     }
 }
 
-fn cost(request: &Request) -> Cost {
-    let rounds = Rounds::of(request.ranks);
+fn cost(request: &ScheduleRequest) -> Cost {
+    let rounds = Folding::of(request.ranks);
     let stand_ins = (0..rounds.too_many).map(|pair| (2 * pair, 2 * pair + 1));
     let fold_in = Phase {
         crossing: crossing::of(request, stand_ins),
@@ -107,8 +112,8 @@ fn cost(request: &Request) -> Cost {
     Cost::of(request, folds.into_iter().chain(exchanges))
 }
 
-fn formula(request: &Request) -> Formula {
-    let rounds = Rounds::of(request.ranks);
+fn formula(request: &ScheduleRequest) -> Formula {
+    let rounds = Folding::of(request.ranks);
     let folds = u32::from(rounds.too_many > 0);
     let total = (request.ranks - rounds.too_many) * rounds.count + 2 * rounds.too_many;
     // Unless there are many, no chain of signals begins with what one hands over and ends with what
@@ -122,18 +127,18 @@ fn formula(request: &Request) -> Formula {
     .telling_sent("N ⌊log₂ P⌋ for powers of two, else N more")
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(1));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(1));
     if request.ranks == 1 {
         return b.build();
     }
-    let landing = b.add_landing(1);
-    let results = (!b.symmetric()).then_some(landing);
-    let rounds = Rounds::of(request.ranks);
+    let receive = b.add_receive_buffer(1);
+    let results = (!b.symmetric()).then_some(receive);
+    let rounds = Folding::of(request.ranks);
     let (rank, vector) = (b.rank(), b.everything());
     if rounds.stands_out(rank) {
         b.copy(
-            vec![b.outbox(rank + 1, landing, vector.clone())],
+            vec![b.outbox(rank + 1, receive, vector.clone())],
             b.output(vector.clone()),
         );
         b.signal(rank + 1);
@@ -143,17 +148,17 @@ fn build(request: &Request) -> Schedule {
     let stand_in = rank < 2 * rounds.too_many;
     if stand_in {
         b.wait(rank - 1);
-        combine(&mut b, rank - 1, landing, false);
+        combine(&mut b, rank - 1, receive, false);
     }
     for round in 0..rounds.count {
         let partner = rounds.partner(rank, round);
         b.copy(
-            vec![b.outbox(partner, landing, vector.clone())],
+            vec![b.outbox(partner, receive, vector.clone())],
             b.output(vector.clone()),
         );
         b.signal(partner);
         b.wait(partner);
-        combine(&mut b, partner, landing, round + 1 == rounds.count);
+        combine(&mut b, partner, receive, round + 1 == rounds.count);
     }
     if stand_in {
         b.deliver(rank - 1, b.output(vector.clone()), results, vector);
@@ -162,15 +167,15 @@ fn build(request: &Request) -> Schedule {
 }
 
 /// Combines what came from a peer with this rank's partial result, the lower rank's first.
-fn combine(b: &mut Builder, peer: Rank, landing: Area, last: bool) {
+fn combine(b: &mut ProgramBuilder, peer: Rank, receive: Area, last: bool) {
     let vector = b.everything();
     let own = b.output(vector.clone());
-    let mut srcs = vec![own.clone(), b.inbox(peer, landing, vector)];
+    let mut srcs = vec![own.clone(), b.inbox(peer, receive, vector)];
     if peer < b.rank() {
         srcs.swap(0, 1);
     }
     if last {
-        b.reduce_last(vec![own], srcs);
+        b.reduce_final(vec![own], srcs);
     } else {
         b.reduce(own, srcs);
     }

@@ -1,19 +1,21 @@
 //! Ring all-reduce (Patarasuk and Yuan 2009): reduce-scatter around the ring, then all-gather.
 //!
-//! In step k rank r sends block r - 1 - k to rank r + 1. In the first P - 1 steps it is a partial sum that
-//! the receiver adds its own block to; rank r completes block r. In the other P - 1 steps it is a result.
+//! In step k rank r sends block r - 1 - k to rank r + 1. In the first P - 1 steps it is a partial
+//! sum that the receiver adds its own block to; rank r completes block r. In the other P - 1 steps
+//! it is a result.
 //!
 //! Bandwidth is optimal: each rank sends 2 (P - 1) / P of the message.
 //!
-//! Every rank is known to have entered when the first result is sent: a partial sum that it contributed to has led to it.
+//! Every rank is known to have entered when the first result is sent: a partial sum that it
+//! contributed to has led to it.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{BLOCK, OTHERS};
 use crate::formula::Rounds;
-use crate::ring::{Window, pass_around};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::ring::{ReceiveWindow, pass_around};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
@@ -23,7 +25,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         how: "Reduce-scatter around a ring, then all-gather around the same ring. In step k rank r sends block \
               r − 1 − k to rank r + 1; in the first P − 1 steps it is a partial sum to which the receiver \
               adds its own block, then it is a result. Every rank talks to two others only. Up to eight ranks each \
-              block has its own place in landing memory, used twice: the second time it carries the block's \
+              block has its own place in the receive buffer, used twice: the second time it carries the block's \
               result, which was computed from what lay there before. More ranks use eight places in turn, and \
               a rank tells its neighbour when four of them are free.",
         wins: "Large messages over a network on few ranks: fewest bytes, no link is shared.",
@@ -37,7 +39,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let step = Rounds::exchange(OTHERS, 1, BLOCK)
         .crossing(crossing::shift(request, 1) * request.block_share());
     Formula::of([
@@ -46,16 +48,16 @@ fn formula(request: &Request) -> Formula {
     ])
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(request.ranks));
     if request.ranks == 1 {
         return b.build();
     }
     let turn = request.ranks - 1;
     // In symmetric memory results land in the output.
     let window = match b.symmetric() {
-        true => Window::new(&mut b, turn),
-        false => Window::new(&mut b, 2 * turn),
+        true => ReceiveWindow::new(&mut b, turn),
+        false => ReceiveWindow::new(&mut b, 2 * turn),
     };
     reduce_scatter(&mut b, &window);
 
@@ -71,7 +73,7 @@ fn build(request: &Request) -> Schedule {
 }
 
 /// Leaves the result of block r in rank r's output.
-fn reduce_scatter(b: &mut Builder, window: &Window) {
+fn reduce_scatter(b: &mut ProgramBuilder, window: &ReceiveWindow) {
     let (left, right) = (b.before(1), b.after(1));
     let turn = b.ranks() - 1;
     for step in 0..turn {
@@ -86,7 +88,7 @@ fn reduce_scatter(b: &mut Builder, window: &Window) {
         let own = b.output(received.clone());
         let srcs = vec![b.inbox(left, window.place(step), received), own.clone()];
         if step + 1 == turn {
-            b.reduce_last(vec![own], srcs);
+            b.reduce_final(vec![own], srcs);
         } else {
             b.reduce(own, srcs);
         }

@@ -1,17 +1,20 @@
-//! Slice-reduce: rank r reduces slice r of all ranks in one pass, reading their memory. For ranks of one host.
+//! Slice-reduce: a one-pass reduction of slice r of all ranks by rank r, by reads of their memory,
+//! for ranks of one host.
 //!
-//! Symmetric memory: the result is written to all ranks' outputs in the same pass; nothing is staged.
+//! Symmetric memory: the result is written to all ranks' outputs in the same pass; nothing is
+//! staged.
 //!
-//! Ordinary memory: the same on scratch memory, to which each rank first copies what the others will read (all but its own
-//! slice), and from which it copies the results that the others have written there. A result lies where its contribution
-//! lay, in lines that the rank that reduces has just fetched: cheaper than memory of its own, which all would have to fetch.
+//! Ordinary memory: the same on scratch memory, to which each rank first copies what the others
+//! will read (all but its own slice), and from which it copies the results that the others have
+//! written there. A result lies where its contribution lay, in lines that the rank that reduces has
+//! just fetched: cheaper than memory of its own, which all would have to fetch.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
@@ -33,7 +36,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let staged = request.staged(OTHER_BLOCKS);
     let show = Rounds::signals(1).copying(staged);
     let pass = Rounds::exchange(1, OTHERS, BLOCK)
@@ -44,8 +47,8 @@ fn formula(request: &Request) -> Formula {
     Formula::of([show, pass])
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(request.ranks));
     if request.ranks == 1 {
         return b.build();
     }
@@ -57,17 +60,17 @@ fn build(request: &Request) -> Schedule {
     b.build()
 }
 
-fn in_place(b: &mut Builder) {
+fn in_place(b: &mut ProgramBuilder) {
     let slices = || (0..b.ranks()).map(|rank| b.output_of(rank, block(b.rank())));
     let (dsts, srcs) = (slices().collect(), slices().collect());
     b.signal_all();
     b.wait_all();
-    b.reduce_last(dsts, srcs);
+    b.reduce_final(dsts, srcs);
     b.signal_all();
     b.wait_all();
 }
 
-fn staged(b: &mut Builder) {
+fn staged(b: &mut ProgramBuilder) {
     let scratch = b.add_scratch(b.ranks());
     let own = block(b.rank());
     for others in b.all_but(b.rank()) {
@@ -81,7 +84,7 @@ fn staged(b: &mut Builder) {
         })
     };
     let (dsts, srcs) = (slices(), slices());
-    b.reduce_last(dsts, srcs);
+    b.reduce_final(dsts, srcs);
     b.signal_all();
     b.wait_all();
     for others in b.all_but(b.rank()) {

@@ -1,27 +1,29 @@
 //! Two-dimensional torus all-reduce: rings along rows and columns of a grid of ranks.
 //!
-//! Reduce-scatter along rows, all-reduce along columns, all-gather along rows: fewest bytes, as the ring, in a number of steps that grows
-//! with the side of the grid and not with its area. The other half of the message goes columns first at the same time, so
-//! that both dimensions are always in use.
+//! Reduce-scatter along rows, all-reduce along columns, all-gather along rows: fewest bytes, as the
+//! ring, in a number of steps that grows with the side of the grid and not with its area. The other
+//! half of the message goes columns first at the same time, so that both dimensions are always in
+//! use.
 //!
-//! Rows are the units of the topology, if these are equal and have consecutive ranks; otherwise the grid is as square as the
-//! number of ranks allows. A prime number of ranks is one row: a ring.
+//! Rows are the units of the topology, if these are equal and have consecutive ranks; otherwise the
+//! grid is as square as the number of ranks allows. A prime number of ranks is one row: a ring.
 //!
-//! Sources: Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", 2018 (rows first); Jouppi et al.,
-//! "TPU v4: an optically reconfigurable supercomputer for machine learning", 2023 (all dimensions at once).
+//! Sources: Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash",
+//! 2018 (rows first); Jouppi et al., "TPU v4: an optically reconfigurable supercomputer for machine
+//! learning", 2023 (all dimensions at once).
 
 use weft_schedule::{Fraction, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::compose::{Entries, Offset, side_by_side};
 use crate::cost::{Cost, Phase};
 use crate::cuts::{Cuts, WHOLE, share};
 use crate::expression::{Expr, OTHER_BLOCKS, OTHERS};
-use crate::hierarchy::{Inner, Level, Scheme};
+use crate::hierarchy::{HierarchyLevel, InsideComponent, Scheme};
 use crate::units::Owners;
 use crate::{
-    About, Algorithm, Costs, Formula, Part, Parts, Request, Requirements, Symmetry, Topology,
-    all_gather, crossing, reduce_scatter,
+    About, Algorithm, Costs, Formula, Part, Parts, Requirements, ScheduleRequest, Symmetry,
+    Topology, all_gather, crossing, reduce_scatter,
 };
 
 use super::ring;
@@ -54,7 +56,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 /// Along rows, or along columns.
 const RINGS: Scheme = Scheme {
     owners: Owners::Slices,
-    inner: &[Inner::both(
+    inner: &[InsideComponent::both(
         "ring",
         &reduce_scatter::ring::ALGORITHM,
         &all_gather::ring::ALGORITHM,
@@ -64,13 +66,13 @@ const HALF: Fraction = share(1, 2);
 
 /// Rank r is in row r / columns and in column r % columns.
 #[derive(Clone, Copy)]
-struct Shape {
+struct TorusShape {
     rows: u32,
     columns: u32,
 }
 
-impl Shape {
-    fn of(request: &Request) -> Self {
+impl TorusShape {
+    fn of(request: &ScheduleRequest) -> Self {
         let ranks = request.ranks;
         let wanted = match (request.parts, request.topology.even_unit()) {
             ([Part::Count(rows)], _) => *rows,
@@ -81,7 +83,7 @@ impl Shape {
             .rev()
             .find(|rows| ranks.is_multiple_of(*rows));
         let rows = rows.unwrap_or(1);
-        Shape {
+        TorusShape {
             rows,
             columns: ranks / rows,
         }
@@ -93,17 +95,17 @@ impl Shape {
 }
 
 /// Rows are alike; in a ring, all ranks.
-fn alike(request: &Request) -> Option<u32> {
-    let shape = Shape::of(request);
+fn alike(request: &ScheduleRequest) -> Option<u32> {
+    let shape = TorusShape::of(request);
     Some(if shape.is_line() { 1 } else { shape.columns })
 }
 
-fn cost(request: &Request) -> Cost {
-    let shape = Shape::of(request);
+fn cost(request: &ScheduleRequest) -> Cost {
+    let shape = TorusShape::of(request);
     if shape.is_line() {
         return ring::ALGORITHM.cost(request);
     }
-    let Shape { rows, columns } = shape;
+    let TorusShape { rows, columns } = shape;
     let (along_row, along_column) = (0..request.ranks)
         .map(|rank| {
             let (row, column) = (rank / columns, rank % columns);
@@ -144,8 +146,8 @@ fn cost(request: &Request) -> Cost {
     Cost::of(request, phases)
 }
 
-fn formula(request: &Request) -> Formula {
-    let shape = Shape::of(request);
+fn formula(request: &ScheduleRequest) -> Formula {
+    let shape = TorusShape::of(request);
     let steps = match shape.is_line() {
         true => OTHERS * 2,
         false => Expr::from(4 * (shape.rows.max(shape.columns) - 1)),
@@ -154,8 +156,8 @@ fn formula(request: &Request) -> Formula {
         .telling_steps("4 (max(R, C) − 1), or 2 (P − 1) with one row")
 }
 
-fn build(request: &Request) -> Schedule {
-    let shape = Shape::of(request);
+fn build(request: &ScheduleRequest) -> Schedule {
+    let shape = TorusShape::of(request);
     if shape.is_line() {
         return (ring::ALGORITHM.build)(request);
     }
@@ -166,19 +168,21 @@ fn build(request: &Request) -> Schedule {
     let rows = labelled(&|rank| rank / shape.columns);
     let columns = labelled(&|rank| rank % shape.columns);
     let parts = [Part::Algorithm("ring"); 2];
-    let asked = |topology| Request {
+    let asked = |topology| ScheduleRequest {
         topology,
         parts: &parts,
         ..*request
     };
-    let rows_first = Level::new(&asked(&rows), RINGS, WHOLE.start..HALF, Offset::default());
-    let columns_first = Level::new(&asked(&columns), RINGS, HALF..WHOLE.end, rows_first.end());
+    let rows_first =
+        HierarchyLevel::new(&asked(&rows), RINGS, WHOLE.start..HALF, Offset::default());
+    let columns_first =
+        HierarchyLevel::new(&asked(&columns), RINGS, HALF..WHOLE.end, rows_first.end());
 
     let cuts = Cuts::of(rows_first.grids().chain(columns_first.grids()));
     let mut entries = Entries::default();
     rows_first.hold(&cuts, &mut entries);
     columns_first.hold(&cuts, &mut entries);
-    let mut b = Builder::composed(request, cuts.grid(), entries);
+    let mut b = ProgramBuilder::composed(request, cuts.grid(), entries);
     // In each phase one half uses rows and the other columns: they have no pair of ranks in common.
     let phases = rows_first
         .phases(&cuts, None)

@@ -3,14 +3,15 @@
 //! As few bytes as the ring in two latency steps, but every rank talks to all others at once: for
 //! medium messages. Each block is combined in the order of ranks.
 //!
-//! A result needs a landing place of its own: its sender does not know whether the receiver has consumed the contribution yet.
+//! A result needs a receive buffer of its own: its sender does not know whether the receiver has
+//! consumed the contribution yet.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "two-shot",
@@ -32,7 +33,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let exchange = Rounds::exchange(1, OTHERS, BLOCK)
         .crossing(crossing::all_pairs(request) * request.block_share());
     Formula::of([
@@ -41,12 +42,12 @@ fn formula(request: &Request) -> Formula {
     ])
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(request.ranks));
     if request.ranks == 1 {
         return b.build();
     }
-    let contributions = b.add_landing(1);
+    let contributions = b.add_receive_buffer(1);
     let results = b.add_staging(1);
     let own = block(b.rank());
 
@@ -59,7 +60,7 @@ fn build(request: &Request) -> Schedule {
     let srcs = b.in_rank_order(b.output(own.clone()), |b, peer| {
         b.inbox(peer, contributions, own.clone())
     });
-    b.reduce_last(vec![b.output(own.clone())], srcs);
+    b.reduce_final(vec![b.output(own.clone())], srcs);
 
     // Every peer's contribution has come, so every peer has entered.
     let peers = b.peers().into_iter();

@@ -1,16 +1,19 @@
-//! Bruck's all-to-all (Bruck, Ho, Kipnis, Upfal and Weathersby 1997): blocks travel by way of others, in ⌈log2 P⌉ steps.
+//! Bruck's all-to-all (Bruck, Ho, Kipnis, Upfal and Weathersby 1997), with blocks forwarded by
+//! other ranks in ⌈log2 P⌉ steps.
 //!
-//! A block has to go some distance down the ranks. In step k it goes 2^k if the distance has that bit. All blocks that a rank hands on in a step are packed into
-//! one message: about half of them all, so the bytes grow with the logarithm of the ranks. For small blocks of equal size.
+//! A block has to go some distance down the ranks. In step k it goes 2^k if the distance has that
+//! bit. All blocks that a rank hands on in a step are packed into one message: about half of them
+//! all, so the bytes grow with the logarithm of the ranks. For small blocks of equal size.
 //!
-//! In temporary memory the blocks of a step lie in the order of their distances, wherever they come from and go.
+//! In temporary memory the blocks of a step lie in the order of their distances, wherever they come
+//! from and go.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Area, Builder, block};
+use crate::builder::{Area, ProgramBuilder, block};
 use crate::cost::{Cost, Phase};
 use crate::expression::{BLOCK, CEIL_LOG};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "bruck",
@@ -47,7 +50,7 @@ fn arriving(ranks: u32, step: u32) -> u32 {
     (1 << step).min(ranks - (1 << step))
 }
 
-fn cost(request: &Request) -> Cost {
+fn cost(request: &ScheduleRequest) -> Cost {
     let share = request.block_share();
     let phases = (0..steps(request.ranks)).map(|step| {
         let period = 2 << step;
@@ -65,14 +68,14 @@ fn cost(request: &Request) -> Cost {
     Cost::of(request, phases)
 }
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let blocks = (1..request.ranks).map(|distance| distance.count_ones());
     Formula::sum(CEIL_LOG, BLOCK * blocks.sum::<u32>()).telling_sent("at most N / 2 per step")
 }
 
-fn build(request: &Request) -> Schedule {
+fn build(request: &ScheduleRequest) -> Schedule {
     let ranks = request.ranks;
-    let mut b = Builder::new(request, Grid::Equal(ranks));
+    let mut b = ProgramBuilder::new(request, Grid::Equal(ranks));
     let own = block(b.rank());
     b.copy(vec![b.output(own.clone())], b.input(own));
     if ranks == 1 {
@@ -83,24 +86,25 @@ fn build(request: &Request) -> Schedule {
         .collect();
     let width = steps.iter().map(Vec::len).max().unwrap_or_default() as u32;
     let packed = b.add_scratch(width).starting_at(0);
-    let landing = b.add_landing(width).starting_at(0);
+    let receive = b.add_receive_buffer(width).starting_at(0);
     for (step, travelling) in steps.iter().enumerate() {
         let distance = 1 << step;
-        pack(&mut b, &steps, step, packed, landing);
+        pack(&mut b, &steps, step, packed, receive);
         let (to, all) = (b.before(distance), 0..travelling.len() as u32);
         b.copy(
-            vec![b.outbox(to, landing, all.clone())],
+            vec![b.outbox(to, receive, all.clone())],
             b.scratch(packed, all),
         );
         b.signal(to);
         b.wait(b.after(distance));
-        unpack(&mut b, step as u32, landing);
+        unpack(&mut b, step as u32, receive);
     }
     b.build()
 }
 
-/// Puts the blocks that travel in a step together: from the input if it is their first, else from where their former step brought them.
-fn pack(b: &mut Builder, steps: &[Vec<u32>], step: usize, packed: Area, landing: Area) {
+/// Puts the blocks that travel in a step together: from the input if it is their first, else from
+/// where their former step brought them.
+fn pack(b: &mut ProgramBuilder, steps: &[Vec<u32>], step: usize, packed: Area, receive: Area) {
     let travelling = &steps[step];
     let former = |distance: u32| (distance & ((1 << step) - 1)).checked_ilog2();
     let mut next = 0;
@@ -122,20 +126,21 @@ fn pack(b: &mut Builder, steps: &[Vec<u32>], step: usize, packed: Area, landing:
             .count() as u32;
         let came = &steps[before as usize];
         let at = came.partition_point(|other| *other < distance) as u32;
-        let src = b.inbox(b.after(1 << before), landing, at..at + run);
+        let src = b.inbox(b.after(1 << before), receive, at..at + run);
         b.copy(vec![b.scratch(packed, next as u32..next as u32 + run)], src);
         next += run as usize;
     }
 }
 
-/// Copies the blocks that have gone all the way to the output: those of distances from 2^step on come first, each from the rank so far behind.
-fn unpack(b: &mut Builder, step: u32, landing: Area) {
+/// Copies the blocks that have gone all the way to the output: those of distances from 2^step on
+/// come first, each from the rank so far behind.
+fn unpack(b: &mut ProgramBuilder, step: u32, receive: Area) {
     let from = b.after(1 << step);
     let count = arriving(b.ranks(), step);
     let until_wrap = count.min(b.ranks() - from);
     for (at, chunk, blocks) in [(0, from, until_wrap), (until_wrap, 0, count - until_wrap)] {
         if blocks > 0 {
-            let src = b.inbox(from, landing, at..at + blocks);
+            let src = b.inbox(from, receive, at..at + blocks);
             b.copy(vec![b.output(chunk..chunk + blocks)], src);
         }
     }

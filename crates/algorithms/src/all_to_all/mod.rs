@@ -1,4 +1,4 @@
-//! Rank j gets chunk j of every rank.
+//! All-to-all: algorithms that give rank j chunk j of every rank.
 
 crate::registry::algorithms! {
     pairwise,

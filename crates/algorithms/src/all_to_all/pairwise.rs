@@ -1,13 +1,14 @@
-//! Pairwise all-to-all: in round k rank r sends to rank r + k and takes what comes from rank r - k.
+//! Pairwise all-to-all, with a send from rank r to rank r + k and a receive from rank r - k in
+//! round k.
 //!
 //! Each rank sends one block and receives one block at a time, so that no receiver is flooded.
 
 use weft_schedule::Schedule;
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "pairwise",
@@ -27,7 +28,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let crossing = crossing::all_pairs(request) * request.block_share();
     let exchange = Rounds::exchange(OTHERS, 1, BLOCK)
         .crossing(crossing / f64::from(request.ranks - 1))
@@ -35,8 +36,8 @@ fn formula(request: &Request) -> Formula {
     Formula::of([request.entering(), exchange])
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, request.blocks());
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, request.blocks());
     let staging = b.add_staging(1);
     let own = block(b.rank());
     for source in b.sources() {

@@ -1,11 +1,11 @@
-//! Direct barrier: everybody tells everybody, then waits for everybody.
+//! Direct barrier: signals from every rank to all others, then waits for the signals of all others.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::expression::OTHERS;
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -23,12 +23,12 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(_: &Request) -> Formula {
+fn formula(_: &ScheduleRequest) -> Formula {
     Formula::of([Rounds::signals(1).sending(OTHERS, 0)])
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(1));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(1));
     b.signal_all();
     b.wait_all();
     b.build()

@@ -1,14 +1,14 @@
 //! Dissemination barrier (Hensgen, Finkel, Manber 1988).
 //!
-//! In round k every rank signals the one 2^k after it. After ⌈log2 P⌉ rounds each rank has heard, by way of
-//! others, from all.
+//! In round k every rank signals the one 2^k after it. After ⌈log2 P⌉ rounds each rank has heard,
+//! by way of others, from all.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::expression::CEIL_LOG;
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "dissemination",
@@ -27,12 +27,12 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(_: &Request) -> Formula {
+fn formula(_: &ScheduleRequest) -> Formula {
     Formula::of([Rounds::signals(CEIL_LOG)])
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(1));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(1));
     let mut distance = 1;
     while distance < request.ranks {
         b.signal(b.after(distance));

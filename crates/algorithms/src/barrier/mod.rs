@@ -1,4 +1,4 @@
-//! No rank leaves before every rank has entered.
+//! Barrier: algorithms that let no rank leave before every rank has entered.
 
 crate::registry::algorithms! {
     dissemination,

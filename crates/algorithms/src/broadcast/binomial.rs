@@ -1,14 +1,14 @@
 //! Binomial-tree broadcast.
 //!
-//! A rank sends to the largest subtree first. With ordinary memory it forwards out of the landing memory before
-//! it copies to its own output.
+//! A rank sends to the largest subtree first. With ordinary memory it forwards out of the receive
+//! buffer before it copies to its own output.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::expression::{Expr, FLOOR_LOG, OTHERS};
 use crate::tree::Binomial;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -16,7 +16,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     summary: "along a binomial tree; fewest steps, any transport",
     about: About {
         how: "The binomial tree over ranks counted from the root, downwards, the largest subtree first. With \
-              ordinary memory a rank forwards out of its landing memory, then copies to its own output.",
+              ordinary memory a rank forwards out of its receive buffer, then copies to its own output.",
         wins: "Small messages on any transport: fewest steps.",
         source: "Thakur, Rabenseifner and Gropp, \"Optimization of collective communication operations in \
               MPICH\", 2005, section 4.2",
@@ -28,7 +28,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let copied = request.staged(Expr::from(1)) / FLOOR_LOG;
     let [first, rest] = tree(request)
         .phases(request)
@@ -38,8 +38,8 @@ fn formula(request: &Request) -> Formula {
         .telling_sent("root: {}")
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(1));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(1));
     let staging = b.add_staging(1);
     let vector = b.everything();
     let tree = tree(request);
@@ -62,7 +62,7 @@ fn build(request: &Request) -> Schedule {
     b.build()
 }
 
-fn tree(request: &Request) -> Binomial {
+fn tree(request: &ScheduleRequest) -> Binomial {
     Binomial {
         ranks: request.ranks,
         root: request.root(),

@@ -1,15 +1,16 @@
-//! Double-tree broadcast (Sanders, Speck and Träff 2009): each half of the message goes down a binary tree of its own, below the root.
+//! Double-tree broadcast (Sanders, Speck and Träff 2009), down a separate binary tree below the
+//! root for each half of the message.
 //!
-//! Every rank hands on in one tree at most, so when tiles follow each other each sends and receives the message once, in a number of steps
-//! that grows with the logarithm of the ranks.
+//! Every rank hands on in one tree at most, so when tiles follow each other each sends and receives
+//! the message once, in a number of steps that grows with the logarithm of the ranks.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::cost::{Cost, Phase};
 use crate::expression::{FLOOR_LOG_OTHERS, OTHERS};
 use crate::two_trees::{Halves, come_down};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "double-tree",
@@ -30,7 +31,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn cost(request: &Request) -> Cost {
+fn cost(request: &ScheduleRequest) -> Cost {
     if request.ranks == 1 {
         return Cost::default();
     }
@@ -44,12 +45,12 @@ fn cost(request: &Request) -> Cost {
     Cost::of_busiest(request, halves.roles().into_iter().map(of_role))
 }
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     Formula::sum(FLOOR_LOG_OTHERS + 1 + request.entries(), 1).all_send(OTHERS)
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(2));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(2));
     if request.ranks == 1 {
         return b.build();
     }

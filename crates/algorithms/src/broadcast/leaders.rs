@@ -1,10 +1,11 @@
-//! Broadcast by leaders: from the root among one leader of each unit, then inside. Any number of levels.
+//! Broadcast by leaders: from the root to one leader of each unit, then inside the units, for any
+//! number of levels.
 
 use weft_schedule::Schedule;
 
-use crate::hierarchy::{self, Inner, Scheme};
+use crate::hierarchy::{self, InsideComponent, Scheme};
 use crate::units::Owners;
-use crate::{About, Algorithm, Costs, Parts, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Costs, Parts, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "leaders",
@@ -36,11 +37,11 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 const SCHEME: Scheme = Scheme {
     owners: Owners::Leader,
     inner: &[
-        Inner::outward("binomial", &super::binomial::ALGORITHM),
-        Inner::outward("mapped", &super::mapped::ALGORITHM),
+        InsideComponent::outward("binomial", &super::binomial::ALGORITHM),
+        InsideComponent::outward("mapped", &super::mapped::ALGORITHM),
     ],
 };
 
-fn build(request: &Request) -> Schedule {
+fn build(request: &ScheduleRequest) -> Schedule {
     hierarchy::build(request, SCHEME)
 }

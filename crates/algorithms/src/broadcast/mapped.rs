@@ -1,14 +1,15 @@
-//! Broadcast by reading: every rank copies the vector straight out of the root's memory. For ranks of one host.
+//! Broadcast by reads: copies of the vector straight out of the root's memory, for ranks of one
+//! host.
 //!
-//! Symmetric memory: out of its output. Ordinary memory: the root shows the vector in its scratch memory.
-//! The root ends when all have told that they read.
+//! Symmetric memory: out of its output. Ordinary memory: the root shows the vector in its scratch
+//! memory. The root ends when all have told that they read.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::expression::OTHERS;
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "mapped",
@@ -27,7 +28,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let root = request.root();
     let from_root = request.others(root).map(|rank| (root, rank));
     let show = Rounds::signals(1).copying(request.staged(1));
@@ -37,8 +38,8 @@ fn formula(request: &Request) -> Formula {
     Formula::of([show, collect]).all_read(OTHERS)
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(1));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(1));
     let root = request.root();
     let vector = b.everything();
     let shown = match (!b.symmetric()).then(|| b.add_scratch(1)) {

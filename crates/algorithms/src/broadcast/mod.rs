@@ -1,4 +1,4 @@
-//! Every rank gets the root's vector.
+//! Broadcast: algorithms that give every rank the root's vector.
 
 crate::registry::algorithms! {
     binomial,

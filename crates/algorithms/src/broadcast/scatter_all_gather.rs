@@ -1,16 +1,17 @@
-//! Scatter, then all-gather (van de Geijn): the root's message is scattered over the ranks along a tree, then its blocks travel around a ring.
+//! Scatter-all-gather broadcast (van de Geijn): a scatter of the root's message along a tree, then
+//! a ring all-gather of its blocks.
 //!
-//! No rank sends more than twice the message, however many ranks there are. A block leaves a rank only after it has come there, so
-//! nothing is overwritten before it was handed on.
+//! No rank sends more than twice the message, however many ranks there are. A block leaves a rank
+//! only after it has come there, so nothing is overwritten before it was handed on.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::cost::{Cost, Phase};
 use crate::expression::{FLOOR_LOG, OTHER_BLOCKS, OTHERS};
-use crate::range_tree::{Place, along_ranges, scattering};
-use crate::ring::{Window, pass_around};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::range_tree::{TreePosition, along_ranges, scattering};
+use crate::ring::{ReceiveWindow, pass_around};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "scatter-all-gather",
@@ -31,7 +32,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn cost(request: &Request) -> Cost {
+fn cost(request: &ScheduleRequest) -> Cost {
     let (ranks, share) = (request.ranks, request.block_share());
     let scatter = scattering(request, request.staged(share));
     let pass = Phase {
@@ -43,25 +44,25 @@ fn cost(request: &Request) -> Cost {
     Cost::of(request, phases)
 }
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let steps = FLOOR_LOG + OTHERS + request.entries();
     let total = along_ranges(request.ranks) + OTHERS;
     Formula::sum(steps, OTHER_BLOCKS * 2).all_send(total)
 }
 
-fn build(request: &Request) -> Schedule {
+fn build(request: &ScheduleRequest) -> Schedule {
     let ranks = request.ranks;
-    let mut b = Builder::new(request, Grid::Equal(ranks));
+    let mut b = ProgramBuilder::new(request, Grid::Equal(ranks));
     if ranks == 1 {
         return b.build();
     }
     let scattered = b.add_staging(ranks / 2);
-    let window = (!b.symmetric()).then(|| Window::new(&mut b, ranks - 1));
-    let Place {
+    let window = (!b.symmetric()).then(|| ReceiveWindow::new(&mut b, ranks - 1));
+    let TreePosition {
         parent,
         range,
         children,
-    } = Place::of(ranks, request.root(), request.rank);
+    } = TreePosition::of(ranks, request.root(), request.rank);
     let (left, right) = (b.before(1), b.after(1));
     b.open_to(left);
     if let Some(parent) = parent {
@@ -74,7 +75,7 @@ fn build(request: &Request) -> Schedule {
     if let Some(parent) = parent {
         b.wait(parent);
     }
-    let held = |b: &Builder, chunks| match (parent, scattered) {
+    let held = |b: &ProgramBuilder, chunks| match (parent, scattered) {
         (Some(parent), Some(area)) => b.inbox(parent, area.starting_at(range.start), chunks),
         _ => b.output(chunks),
     };

@@ -1,15 +1,15 @@
-//! Binomial gather: every rank collects the blocks of the ranks below it in a tree and sends them on together.
+//! Binomial gather, with the blocks of the ranks below a rank collected there and sent on together.
 //!
-//! The ranks below a rank are its neighbours, so their blocks lie side by side: one message. Few messages for the root, at the price of
-//! handing blocks on: for small blocks of equal size.
+//! The ranks below a rank are its neighbours, so their blocks lie side by side: one message. Few
+//! messages for the root, at the price of handing blocks on: for small blocks of equal size.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{BLOCK, Expr, FLOOR_LOG, OTHER_BLOCKS};
 use crate::formula::Rounds;
-use crate::range_tree::{Place, along_ranges, crossing, depth};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
+use crate::range_tree::{TreePosition, along_ranges, crossing, depth};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -29,7 +29,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let rounds = f64::from(depth(request.ranks));
     let rest = Rounds::signals(FLOOR_LOG - 1)
         .receiving(OTHER_BLOCKS / FLOOR_LOG)
@@ -42,28 +42,28 @@ fn formula(request: &Request) -> Formula {
         .telling_sent("about N / 2 (the root receives N (P − 1) / P)")
 }
 
-fn build(request: &Request) -> Schedule {
+fn build(request: &ScheduleRequest) -> Schedule {
     let ranks = request.ranks;
-    let mut b = Builder::new(request, Grid::Equal(ranks));
+    let mut b = ProgramBuilder::new(request, Grid::Equal(ranks));
     let own = block(b.rank());
     if ranks == 1 {
         b.copy(vec![b.output(own.clone())], b.input(own));
         return b.build();
     }
-    let landing = b.add_landing(ranks / 2);
+    let receive = b.add_receive_buffer(ranks / 2);
     let collected = b.add_scratch(ranks / 2);
-    let Place {
+    let TreePosition {
         parent,
         range,
         children,
-    } = Place::of(ranks, request.root(), request.rank);
+    } = TreePosition::of(ranks, request.root(), request.rank);
     let collected = collected.starting_at(range.start);
     if let (Some(parent), true) = (parent, children.is_empty()) {
-        b.copy(vec![b.outbox(parent, landing, own.clone())], b.input(own));
+        b.copy(vec![b.outbox(parent, receive, own.clone())], b.input(own));
         b.signal(parent);
         return b.build();
     }
-    let place = |b: &Builder, chunks| match parent {
+    let place = |b: &ProgramBuilder, chunks| match parent {
         Some(_) => b.scratch(collected, chunks),
         None => b.output(chunks),
     };
@@ -71,12 +71,12 @@ fn build(request: &Request) -> Schedule {
     // The smallest subtree is the first to be complete.
     for (child, blocks) in children.into_iter().rev() {
         b.wait(child);
-        let landed = b.inbox(child, landing, blocks.clone());
+        let landed = b.inbox(child, receive, blocks.clone());
         b.copy(vec![place(&b, blocks)], landed);
     }
     if let Some(parent) = parent {
         b.copy(
-            vec![b.outbox(parent, landing, range.clone())],
+            vec![b.outbox(parent, receive, range.clone())],
             b.scratch(collected, range),
         );
         b.signal(parent);

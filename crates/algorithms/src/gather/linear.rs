@@ -1,11 +1,11 @@
-//! Linear gather: every rank sends its block to the root.
+//! Linear gather: a send of every rank's block to the root.
 
 use weft_schedule::Schedule;
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{BLOCK, OTHER_BLOCKS};
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
@@ -24,7 +24,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let root = request.root();
     let to_root = request.others(root).map(|rank| (rank, root));
     let exchange = Rounds::signals(1)
@@ -35,8 +35,8 @@ fn formula(request: &Request) -> Formula {
     Formula::of([request.entering(), exchange]).all_send(OTHER_BLOCKS)
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, request.blocks());
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, request.blocks());
     let staging = b.add_staging(1);
     let root = request.root();
     let own = block(b.rank());

@@ -1,4 +1,4 @@
-//! The root gets every rank's block.
+//! Gather: algorithms that give the root every rank's block.
 
 crate::registry::algorithms! {
     linear,

@@ -1,13 +1,14 @@
 //! Binomial-tree reduce.
 //!
-//! A rank combines its own vector and its whole subtrees in one pass, in the order of ranks counted from the root.
+//! A rank combines its own vector and its whole subtrees in one pass, in the order of ranks counted
+//! from the root.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::expression::{CEIL_LOG, FLOOR_LOG, OTHERS};
 use crate::tree::Binomial;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -28,29 +29,29 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let reduced = (CEIL_LOG + 1) / FLOOR_LOG;
     let hub_receives = tree(request).phases(request);
     let phases = hub_receives.map(|phase| phase.turned().reducing(reduced));
     Formula::of(phases).all_send(OTHERS)
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(1));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(1));
     if request.ranks == 1 {
         return b.build();
     }
-    let landing = b.add_landing(1);
+    let receive = b.add_receive_buffer(1);
     let partial = b.add_scratch(1);
     let vector = b.everything();
     let tree = tree(request);
     let mut srcs = vec![b.output(vector.clone())];
     for child in tree.children(request.rank) {
         b.wait(child);
-        srcs.push(b.inbox(child, landing, vector.clone()));
+        srcs.push(b.inbox(child, receive, vector.clone()));
     }
     let Some(parent) = tree.parent(request.rank) else {
-        b.reduce_last(vec![b.output(vector)], srcs);
+        b.reduce_final(vec![b.output(vector)], srcs);
         return b.build();
     };
     let mut subtree = b.output(vector.clone());
@@ -58,12 +59,12 @@ fn build(request: &Request) -> Schedule {
         subtree = b.scratch(partial, vector.clone());
         b.reduce(subtree.clone(), srcs);
     }
-    b.copy(vec![b.outbox(parent, landing, vector)], subtree);
+    b.copy(vec![b.outbox(parent, receive, vector)], subtree);
     b.signal(parent);
     b.build()
 }
 
-fn tree(request: &Request) -> Binomial {
+fn tree(request: &ScheduleRequest) -> Binomial {
     Binomial {
         ranks: request.ranks,
         root: request.root(),

@@ -1,11 +1,11 @@
-//! Direct reduce: everybody sends its vector to the root, which reduces once, in the order of ranks.
+//! Direct reduce: sends of all vectors to the root, and one reduction there in the order of ranks.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::expression::{OTHERS, RANKS};
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -24,7 +24,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let root = request.root();
     let to_root = request.others(root).map(|rank| (rank, root));
     let gather = Rounds::signals(1)
@@ -35,23 +35,23 @@ fn formula(request: &Request) -> Formula {
     Formula::of([gather]).all_send(OTHERS)
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(1));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(1));
     if request.ranks == 1 {
         return b.build();
     }
-    let landing = b.add_landing(1);
+    let receive = b.add_receive_buffer(1);
     let (root, vector) = (request.root(), b.everything());
     let own = b.output(vector.clone());
     if request.rank != root {
-        b.copy(vec![b.outbox(root, landing, vector)], own);
+        b.copy(vec![b.outbox(root, receive, vector)], own);
         b.signal(root);
         return b.build();
     }
     b.wait_all();
     let srcs = b.in_rank_order(own.clone(), |b, peer| {
-        b.inbox(peer, landing, vector.clone())
+        b.inbox(peer, receive, vector.clone())
     });
-    b.reduce_last(vec![own], srcs);
+    b.reduce_final(vec![own], srcs);
     b.build()
 }

@@ -1,16 +1,18 @@
-//! Double-tree reduce (Sanders, Speck and Träff 2009): each half of the message goes up a binary tree of its own to the root.
+//! Double-tree reduce (Sanders, Speck and Träff 2009), up a separate binary tree to the root for
+//! each half of the message.
 //!
-//! Every rank combines in one tree at most, so when tiles follow each other each sends and receives the message once, in a number of steps
-//! that grows with the logarithm of the ranks. An inner node combines what its children send with its own vector in one pass, in the order of
-//! ranks counted from the root.
+//! Every rank combines in one tree at most, so when tiles follow each other each sends and receives
+//! the message once, in a number of steps that grows with the logarithm of the ranks. An inner node
+//! combines what its children send with its own vector in one pass, in the order of ranks counted
+//! from the root.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::cost::{Cost, Phase};
 use crate::expression::{FLOOR_LOG_OTHERS, OTHERS};
 use crate::two_trees::{Halves, go_up};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "double-tree",
@@ -31,7 +33,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn cost(request: &Request) -> Cost {
+fn cost(request: &ScheduleRequest) -> Cost {
     if request.ranks == 1 {
         return Cost::default();
     }
@@ -49,21 +51,21 @@ fn cost(request: &Request) -> Cost {
     Cost::of_busiest(request, halves.roles().into_iter().map(of_role))
 }
 
-fn formula(_: &Request) -> Formula {
+fn formula(_: &ScheduleRequest) -> Formula {
     Formula::sum(FLOOR_LOG_OTHERS + 1, 1).all_send(OTHERS)
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(2));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(2));
     if request.ranks == 1 {
         return b.build();
     }
     let halves = Halves::rooted(request.ranks, request.root());
     // Two ranks are each other's neighbours in both trees; others in one.
-    let landing = b.add_landing(if request.ranks == 2 { 2 } else { 1 });
+    let receive = b.add_receive_buffer(if request.ranks == 2 { 2 } else { 1 });
     let partial = b.add_scratch(1);
     for tree in halves.upwards(request.rank) {
-        go_up(&mut b, halves, tree, landing, Some(partial));
+        go_up(&mut b, halves, tree, receive, Some(partial));
     }
     b.build()
 }

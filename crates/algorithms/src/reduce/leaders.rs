@@ -1,12 +1,14 @@
-//! Reduce by leaders: inside each unit to its leader, then among the leaders to the root. Any number of levels.
+//! Reduce by leaders: inside each unit to its leader, then among the leaders to the root, for any
+//! number of levels.
 //!
-//! Outputs of other ranks than the root stay as they are: a leader keeps its unit's sum in scratch memory.
+//! Outputs of other ranks than the root stay as they are: a leader keeps its unit's sum in scratch
+//! memory.
 
 use weft_schedule::Schedule;
 
-use crate::hierarchy::{self, Inner, Scheme};
+use crate::hierarchy::{self, InsideComponent, Scheme};
 use crate::units::Owners;
-use crate::{About, Algorithm, Costs, Parts, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Costs, Parts, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "leaders",
@@ -40,11 +42,11 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 const SCHEME: Scheme = Scheme {
     owners: Owners::Leader,
     inner: &[
-        Inner::inward("binomial", &super::binomial::ALGORITHM),
-        Inner::inward("slice-reduce", &super::slice_reduce::ALGORITHM),
+        InsideComponent::inward("binomial", &super::binomial::ALGORITHM),
+        InsideComponent::inward("slice-reduce", &super::slice_reduce::ALGORITHM),
     ],
 };
 
-fn build(request: &Request) -> Schedule {
+fn build(request: &ScheduleRequest) -> Schedule {
     hierarchy::build(request, SCHEME)
 }

@@ -1,4 +1,4 @@
-//! The root gets the reduction of all ranks' vectors.
+//! Reduce: algorithms that give the root the reduction of all ranks' vectors.
 
 crate::registry::algorithms! {
     binomial,

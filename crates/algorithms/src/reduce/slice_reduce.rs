@@ -1,16 +1,18 @@
-//! Slice-reduce to one root: rank r reduces slice r of all ranks in one pass, reading their memory. For ranks of one host.
+//! Slice-reduce to one root: a one-pass reduction of slice r of all ranks by rank r, by reads of
+//! their memory, for ranks of one host.
 //!
 //! Symmetric memory: each rank writes its slice of the result into the root's output.
 //!
-//! Ordinary memory: each rank first copies what the others will read to its scratch memory, where its slice of the result appears
-//! too; the root collects the slices. A rank ends when all have told that they read.
+//! Ordinary memory: each rank first copies what the others will read to its scratch memory, where
+//! its slice of the result appears too; the root collects the slices. A rank ends when all have
+//! told that they read.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{BLOCK, OTHER_BLOCKS, RANKS};
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
@@ -29,7 +31,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let (root, share) = (request.root(), request.block_share());
     let to_root = request.others(root).map(|rank| (rank, root));
     let collected = crossing::of(request, to_root) * share;
@@ -49,8 +51,8 @@ fn formula(request: &Request) -> Formula {
         .telling_read("root: {}")
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(request.ranks));
     if request.ranks == 1 {
         return b.build();
     }
@@ -62,19 +64,19 @@ fn build(request: &Request) -> Schedule {
     b.build()
 }
 
-fn in_place(b: &mut Builder, root: u32) {
+fn in_place(b: &mut ProgramBuilder, root: u32) {
     let own = block(b.rank());
     b.signal_all();
     b.wait_all();
     let srcs = b.in_rank_order(b.output(own.clone()), |b, peer| {
         b.output_of(peer, own.clone())
     });
-    b.reduce_last(vec![b.output_of(root, own)], srcs);
+    b.reduce_final(vec![b.output_of(root, own)], srcs);
     b.signal_all();
     b.wait_all();
 }
 
-fn staged(b: &mut Builder, root: u32) {
+fn staged(b: &mut ProgramBuilder, root: u32) {
     let scratch = b.add_scratch(b.ranks());
     let own = block(b.rank());
     for others in b.all_but(b.rank()) {
@@ -91,8 +93,9 @@ fn staged(b: &mut Builder, root: u32) {
     } else {
         b.scratch(scratch, own)
     };
-    b.reduce_last(vec![result], srcs);
-    // The reduction is done, hence everything that this rank reads of its peers, unless it is the root.
+    b.reduce_final(vec![result], srcs);
+    // The reduction is done, hence everything that this rank reads of its peers, unless it is the
+    // root.
     b.signal_all();
 
     if b.rank() != root {

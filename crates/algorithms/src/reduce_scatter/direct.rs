@@ -1,13 +1,15 @@
-//! Direct reduce-scatter: rank r gets block r from everybody and reduces once, in the order of ranks.
+//! Direct reduce-scatter: sends of block r from all ranks to rank r, and one reduction there in the
+//! order of ranks.
 //!
-//! Symmetric memory: it reads the blocks in its peers' inputs; a rank ends when all have told that they read.
+//! Symmetric memory: it reads the blocks in its peers' inputs; a rank ends when all have told that
+//! they read.
 
 use weft_schedule::Schedule;
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -26,7 +28,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let crossing = crossing::all_pairs(request) * request.block_share();
     if request.symmetric() {
         let pass = Rounds::signals(1).reading(OTHER_BLOCKS);
@@ -37,8 +39,8 @@ fn formula(request: &Request) -> Formula {
     Formula::of([exchange.crossing(crossing).reducing(1)])
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, request.blocks());
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, request.blocks());
     if request.ranks == 1 {
         b.copy(vec![b.output(0..1)], b.input(0..1));
     } else if b.symmetric() {
@@ -49,29 +51,29 @@ fn build(request: &Request) -> Schedule {
     b.build()
 }
 
-fn in_place(b: &mut Builder) {
+fn in_place(b: &mut ProgramBuilder) {
     let own = block(b.rank());
     b.signal_all();
     b.wait_all();
     let srcs = b.in_rank_order(b.input(own.clone()), |b, peer| {
         b.input_of(peer, own.clone())
     });
-    b.reduce_last(vec![b.output(own)], srcs);
+    b.reduce_final(vec![b.output(own)], srcs);
     b.signal_all();
     b.wait_all();
 }
 
-fn staged(b: &mut Builder) {
-    let landing = b.add_landing(1);
+fn staged(b: &mut ProgramBuilder) {
+    let receive = b.add_receive_buffer(1);
     let own = block(b.rank());
     for peer in b.peers() {
-        let dst = b.outbox(peer, landing, block(peer));
+        let dst = b.outbox(peer, receive, block(peer));
         b.copy(vec![dst], b.input(block(peer)));
         b.signal(peer);
     }
     b.wait_all();
     let srcs = b.in_rank_order(b.input(own.clone()), |b, peer| {
-        b.inbox(peer, landing, own.clone())
+        b.inbox(peer, receive, own.clone())
     });
-    b.reduce_last(vec![b.output(own)], srcs);
+    b.reduce_final(vec![b.output(own)], srcs);
 }

@@ -1,15 +1,16 @@
-//! Recursive halving: each rank sends the blocks of the other half of the ranks to its opposite there, then the same within its half.
+//! Recursive-halving reduce-scatter: an exchange of blocks between opposite ranks of two halves,
+//! then the same within each half.
 //!
-//! As few bytes as the ring in ⌈log2 P⌉ steps. Any number of ranks: see `halving.rs`. Partial sums are kept in scratch memory, since inputs
-//! are not written.
+//! As few bytes as the ring in ⌈log2 P⌉ steps. Any number of ranks: see `halving.rs`. Partial sums
+//! are kept in scratch memory, since inputs are not written.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::Builder;
+use crate::builder::ProgramBuilder;
 use crate::cost::Cost;
 use crate::expression::OTHER_BLOCKS;
 use crate::halving::{cost_down, divisions, steps};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "halving",
@@ -31,23 +32,23 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn cost(request: &Request) -> Cost {
+fn cost(request: &ScheduleRequest) -> Cost {
     cost_down(request)
 }
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     Formula::sum(steps(request.ranks), OTHER_BLOCKS)
         .telling_steps("⌈log₂ P⌉ for powers of two, else at most as many")
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(request.ranks));
     if request.ranks == 1 {
         b.copy(vec![b.output(0..1)], b.input(0..1));
         return b.build();
     }
     let half = request.ranks.div_ceil(2);
-    let landing = b.add_landing(half);
+    let receive = b.add_receive_buffer(half);
     let partial = b.add_scratch(half);
     let divisions = divisions(request.ranks, request.rank);
     let partial = partial.starting_at(divisions[0].own.start);
@@ -58,7 +59,7 @@ fn build(request: &Request) -> Schedule {
             true => b.input(sent.clone()),
             false => b.scratch(partial, sent.clone()),
         };
-        b.copy(vec![b.outbox(division.facing, landing, sent)], src);
+        b.copy(vec![b.outbox(division.facing, receive, sent)], src);
         b.signal(division.facing);
         if division.faced_by.is_empty() {
             continue;
@@ -70,12 +71,12 @@ fn build(request: &Request) -> Schedule {
         let mut srcs = vec![(b.rank(), own)];
         for peer in division.faced_by {
             b.wait(peer);
-            srcs.push((peer, b.inbox(peer, landing, kept.clone())));
+            srcs.push((peer, b.inbox(peer, receive, kept.clone())));
         }
         srcs.sort_by_key(|(rank, _)| *rank);
         let srcs = srcs.into_iter().map(|(_, slice)| slice).collect();
         if kept.len() == 1 {
-            b.reduce_last(vec![b.output(kept)], srcs);
+            b.reduce_final(vec![b.output(kept)], srcs);
         } else {
             b.reduce(b.scratch(partial, kept), srcs);
             in_input = false;

@@ -1,4 +1,4 @@
-//! Rank r gets the reduction of all ranks' block r.
+//! Reduce-scatter: algorithms that give rank r the reduction of all ranks' block r.
 
 crate::registry::algorithms! {
     ring,

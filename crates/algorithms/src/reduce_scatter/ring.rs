@@ -1,14 +1,15 @@
-//! Ring reduce-scatter: in step k rank r sends the partial sum of block r - 1 - k to rank r + 1.
+//! Ring reduce-scatter, with a send of the partial sum of block r - 1 - k from rank r to rank r + 1
+//! in step k.
 //!
 //! Inputs stay as they are: partial sums are kept in scratch memory until they are sent.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{BLOCK, OTHERS};
 use crate::formula::Rounds;
-use crate::ring::Window;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::ring::ReceiveWindow;
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
@@ -28,22 +29,22 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let pass = Rounds::exchange(OTHERS, 1, BLOCK)
         .crossing(crossing::shift(request, 1) * request.block_share())
         .reducing(BLOCK * 2);
     Formula::of([pass])
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, Grid::Equal(request.ranks));
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, Grid::Equal(request.ranks));
     if request.ranks == 1 {
         b.copy(vec![b.output(0..1)], b.input(0..1));
         return b.build();
     }
     let partial = b.add_scratch(1);
     let turn = request.ranks - 1;
-    let window = Window::new(&mut b, turn);
+    let window = ReceiveWindow::new(&mut b, turn);
     let (left, right) = (b.before(1), b.after(1));
     let mut to_send = b.input(block(left));
     for step in 0..turn {
@@ -60,7 +61,7 @@ fn build(request: &Request) -> Schedule {
         ];
         to_send = b.scratch(partial, received.clone());
         if step + 1 == turn {
-            b.reduce_last(vec![b.output(received)], srcs);
+            b.reduce_final(vec![b.output(received)], srcs);
         } else {
             b.reduce(to_send.clone(), srcs);
         }

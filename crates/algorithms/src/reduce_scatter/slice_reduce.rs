@@ -1,14 +1,15 @@
-//! Slice-reduce to blocks: rank r reduces block r of all ranks in one pass, reading their memory. For ranks of one host.
+//! Slice-reduce to blocks: a one-pass reduction of block r of all ranks by rank r, by reads of
+//! their memory, for ranks of one host.
 //!
-//! Symmetric memory: it reads its peers' inputs. Ordinary memory: each rank shows the blocks that others read in its scratch
-//! memory. A rank ends when all have told that they read.
+//! Symmetric memory: it reads its peers' inputs. Ordinary memory: each rank shows the blocks that
+//! others read in its scratch memory. A rank ends when all have told that they read.
 
 use weft_schedule::Schedule;
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::OTHER_BLOCKS;
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "slice-reduce",
@@ -27,7 +28,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let show = Rounds::signals(1).copying(request.staged(OTHER_BLOCKS));
     let reduction = Rounds::signals(1)
         .crossing(crossing::all_pairs(request) * request.block_share())
@@ -36,8 +37,8 @@ fn formula(request: &Request) -> Formula {
     Formula::of([show, reduction])
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, request.blocks());
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, request.blocks());
     let own = block(b.rank());
     if request.ranks == 1 {
         b.copy(vec![b.output(own.clone())], b.input(own));
@@ -55,7 +56,7 @@ fn build(request: &Request) -> Schedule {
         Some(scratch) => b.scratch_of(peer, scratch, own.clone()),
         None => b.input_of(peer, own.clone()),
     });
-    b.reduce_last(vec![b.output(own)], srcs);
+    b.reduce_final(vec![b.output(own)], srcs);
     b.signal_all();
     b.wait_all();
     b.build()

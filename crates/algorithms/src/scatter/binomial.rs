@@ -1,15 +1,16 @@
-//! Binomial scatter: the blocks of the ranks below a rank in a tree come to it together; it keeps its own and hands on the others.
+//! Binomial scatter, with the blocks of the ranks below a rank sent to it together and forwarded
+//! from there.
 //!
-//! The ranks below a rank are its neighbours, so their blocks lie side by side: one message, handed on out of the landing memory. For small
-//! blocks of equal size.
+//! The ranks below a rank are its neighbours, so their blocks lie side by side: one message, handed
+//! on out of the receive buffer. For small blocks of equal size.
 
 use weft_schedule::{Grid, Schedule};
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::cost::Cost;
 use crate::expression::{FLOOR_LOG, OTHER_BLOCKS};
-use crate::range_tree::{Place, along_ranges, scattering};
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry};
+use crate::range_tree::{TreePosition, along_ranges, scattering};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
@@ -17,7 +18,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     summary: "blocks are handed down a tree; few messages, any transport, for small blocks",
     about: About {
         how: "The blocks of all ranks below a rank in a tree, which are its neighbours, come to it as one \
-              message; it hands on all but its own out of the landing memory. Equal counts.",
+              message; it hands on all but its own out of the receive buffer. Equal counts.",
         wins: "Small blocks on many ranks.",
         source: "Chan, Heimlich, Purkayastha and van de Geijn, \"Collective communication: theory, \
               practice, and experience\", 2007",
@@ -29,40 +30,40 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn cost(request: &Request) -> Cost {
+fn cost(request: &ScheduleRequest) -> Cost {
     Cost::of(request, scattering(request, request.block_share()))
 }
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     Formula::sum(FLOOR_LOG, OTHER_BLOCKS)
         .all_send(along_ranges(request.ranks))
         .telling_sent("{} in ⌈log₂ P⌉ messages")
 }
 
-fn build(request: &Request) -> Schedule {
+fn build(request: &ScheduleRequest) -> Schedule {
     let ranks = request.ranks;
-    let mut b = Builder::new(request, Grid::Equal(ranks));
+    let mut b = ProgramBuilder::new(request, Grid::Equal(ranks));
     let own = block(b.rank());
     if ranks == 1 {
         b.copy(vec![b.output(own.clone())], b.input(own));
         return b.build();
     }
-    let landing = b.add_landing(ranks / 2);
-    let Place {
+    let receive = b.add_receive_buffer(ranks / 2);
+    let TreePosition {
         parent,
         range,
         children,
-    } = Place::of(ranks, request.root(), request.rank);
+    } = TreePosition::of(ranks, request.root(), request.rank);
     if let Some(parent) = parent {
         b.wait(parent);
     }
-    let held = |b: &Builder, chunks| match parent {
-        Some(parent) => b.inbox(parent, landing.starting_at(range.start), chunks),
+    let held = |b: &ProgramBuilder, chunks| match parent {
+        Some(parent) => b.inbox(parent, receive.starting_at(range.start), chunks),
         None => b.input(chunks),
     };
     for (child, blocks) in children {
         let src = held(&b, blocks.clone());
-        b.copy(vec![b.outbox(child, landing, blocks)], src);
+        b.copy(vec![b.outbox(child, receive, blocks)], src);
         b.signal(child);
     }
     let src = held(&b, own.clone());

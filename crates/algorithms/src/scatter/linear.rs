@@ -1,13 +1,14 @@
-//! Linear scatter: the root sends every rank its block.
+//! Linear scatter: a send of each rank's block from the root.
 //!
-//! Symmetric memory: the ranks read their blocks from the root's input, all at once; the root ends when all have told that they read.
+//! Symmetric memory: the ranks read their blocks from the root's input, all at once; the root ends
+//! when all have told that they read.
 
 use weft_schedule::Schedule;
 
-use crate::builder::{Builder, block};
+use crate::builder::{ProgramBuilder, block};
 use crate::expression::{BLOCK, OTHER_BLOCKS, OTHERS};
 use crate::formula::Rounds;
-use crate::{About, Algorithm, Costs, Formula, Request, Requirements, Symmetry, crossing};
+use crate::{About, Algorithm, Costs, Formula, Requirements, ScheduleRequest, Symmetry, crossing};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
@@ -26,7 +27,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-fn formula(request: &Request) -> Formula {
+fn formula(request: &ScheduleRequest) -> Formula {
     let root = request.root();
     let from_root = request.others(root).map(|rank| (root, rank));
     let pass = Rounds::signals(1)
@@ -41,8 +42,8 @@ fn formula(request: &Request) -> Formula {
         .telling_sent("root: {}")
 }
 
-fn build(request: &Request) -> Schedule {
-    let mut b = Builder::new(request, request.blocks());
+fn build(request: &ScheduleRequest) -> Schedule {
+    let mut b = ProgramBuilder::new(request, request.blocks());
     if b.symmetric() {
         in_place(&mut b, request.root());
     } else {
@@ -51,7 +52,7 @@ fn build(request: &Request) -> Schedule {
     b.build()
 }
 
-fn in_place(b: &mut Builder, root: u32) {
+fn in_place(b: &mut ProgramBuilder, root: u32) {
     let own = block(b.rank());
     if b.rank() == root {
         b.signal_all();
@@ -64,7 +65,7 @@ fn in_place(b: &mut Builder, root: u32) {
     }
 }
 
-fn staged(b: &mut Builder, root: u32) {
+fn staged(b: &mut ProgramBuilder, root: u32) {
     let staging = b.add_staging(1);
     let own = block(b.rank());
     if b.rank() != root {

@@ -1,4 +1,4 @@
-//! Rank r gets block r of the root.
+//! Scatter: algorithms that give rank r block r of the root.
 
 crate::registry::algorithms! {
     linear,

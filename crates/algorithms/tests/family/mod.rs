@@ -1,8 +1,10 @@
-//! What tests of the whole family have in common.
+//! Helpers shared by the tests of the whole family of algorithms.
 
 #![allow(dead_code, reason = "not every test needs everything")]
 
-use weft_algorithms::{Algorithm, Memory, Parts, Reach, Request, Sizes, Topology, registry};
+use weft_algorithms::{
+    Algorithm, MemoryClass, Parts, Reach, ScheduleRequest, Sizes, Topology, registry,
+};
 use weft_schedule::{Collective, Grid, Mapped, Rank, Schedule, Share, Step, VerifyOptions};
 
 /// The algorithms that have no parts.
@@ -29,8 +31,12 @@ pub(crate) fn collectives(name: &str, ranks: u32) -> Vec<Collective> {
 }
 
 /// A request for blocks of equal size.
-pub(crate) fn request(collective: Collective, memory: Memory, topology: &Topology) -> Request<'_> {
-    Request {
+pub(crate) fn request(
+    collective: Collective,
+    memory: MemoryClass,
+    topology: &Topology,
+) -> ScheduleRequest<'_> {
+    ScheduleRequest {
         collective,
         ranks: topology.ranks(),
         rank: 0,
@@ -42,20 +48,21 @@ pub(crate) fn request(collective: Collective, memory: Memory, topology: &Topolog
 }
 
 /// The programs of all ranks.
-pub(crate) fn programs(algorithm: &Algorithm, request: Request) -> Vec<Schedule> {
-    let of = |rank| (algorithm.build)(&Request { rank, ..request });
+pub(crate) fn programs(algorithm: &Algorithm, request: ScheduleRequest) -> Vec<Schedule> {
+    let of = |rank| (algorithm.build)(&ScheduleRequest { rank, ..request });
     (0..request.ranks).map(of).collect()
 }
 
 /// How to verify with the least that the algorithm may assume about the machine.
-pub(crate) fn options(algorithm: &Algorithm, request: Request) -> VerifyOptions {
+pub(crate) fn options(algorithm: &Algorithm, request: ScheduleRequest) -> VerifyOptions {
     let mapped = match request.memory {
-        Memory::Symmetric => Mapped::All,
-        Memory::Ordinary if algorithm.requires.mapped == Reach::All => Mapped::Scratch,
-        Memory::Ordinary => Mapped::None,
+        MemoryClass::Symmetric => Mapped::All,
+        MemoryClass::Ordinary if algorithm.requires.mapped == Reach::All => Mapped::Scratch,
+        MemoryClass::Ordinary => Mapped::None,
     };
     let options = VerifyOptions::mapped(mapped);
-    // One tile speaks for all, says the verifier; up to here the reuse of slots is played nevertheless.
+    // One tile speaks for all, says the verifier; up to here the reuse of slots is executed
+    // nevertheless.
     match request.ranks {
         ..=9 => options,
         _ => options.one_tile(),
@@ -69,7 +76,7 @@ pub(crate) fn share(chunks: u64, grid: &Grid) -> Share {
 
 /// What one rank does, in chunks.
 #[derive(Clone, Default)]
-pub(crate) struct Work {
+pub(crate) struct RankWork {
     /// Written to peers.
     pub(crate) sent: u64,
     /// Written by peers.
@@ -83,8 +90,8 @@ pub(crate) struct Work {
 }
 
 /// What every rank does, and between whom chunks pass.
-pub(crate) fn work(programs: &[Schedule]) -> (Vec<Work>, Vec<(Rank, Rank, u64)>) {
-    let mut work = vec![Work::default(); programs.len()];
+pub(crate) fn work(programs: &[Schedule]) -> (Vec<RankWork>, Vec<(Rank, Rank, u64)>) {
+    let mut work = vec![RankWork::default(); programs.len()];
     let mut moved = Vec::new();
     for Schedule { rank, steps, .. } in programs {
         let rank = *rank;

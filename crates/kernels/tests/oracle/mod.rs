@@ -1,4 +1,5 @@
-//! What the kernels must compute, element by element and slowly; and memory to compute in.
+//! Oracle of the kernel tests: reference results, computed element by element, and guarded memory
+//! for them.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -8,37 +9,37 @@ use weft_kernels::{DType, Finish, ReduceOp};
 
 /// An element's value.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Number {
+pub(crate) enum OracleNumber {
     /// Of a floating-point type.
     Float(f64),
     /// Of an integer type or a boolean.
     Integer(i128),
 }
 
-pub(crate) fn decode(dtype: DType, bytes: &[u8]) -> Number {
+pub(crate) fn decode(dtype: DType, bytes: &[u8]) -> OracleNumber {
     let bits = bytes
         .iter()
         .rev()
         .fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
     match dtype {
-        DType::F64 => Number::Float(f64::from_bits(bits)),
-        DType::F32 => Number::Float(f32::from_bits(bits as u32).into()),
-        DType::F16 => Number::Float(f16::from_bits(bits as u16).to_f64_const()),
-        DType::Bf16 => Number::Float(bf16::from_bits(bits as u16).to_f64_const()),
-        DType::I64 => Number::Integer((bits as i64).into()),
-        DType::I32 => Number::Integer((bits as i32).into()),
-        DType::I16 => Number::Integer((bits as i16).into()),
-        DType::I8 => Number::Integer((bits as i8).into()),
-        DType::U64 | DType::U32 | DType::U16 | DType::U8 => Number::Integer(bits.into()),
-        DType::Bool => Number::Integer((bits != 0).into()),
+        DType::F64 => OracleNumber::Float(f64::from_bits(bits)),
+        DType::F32 => OracleNumber::Float(f32::from_bits(bits as u32).into()),
+        DType::F16 => OracleNumber::Float(f16::from_bits(bits as u16).to_f64_const()),
+        DType::Bf16 => OracleNumber::Float(bf16::from_bits(bits as u16).to_f64_const()),
+        DType::I64 => OracleNumber::Integer((bits as i64).into()),
+        DType::I32 => OracleNumber::Integer((bits as i32).into()),
+        DType::I16 => OracleNumber::Integer((bits as i16).into()),
+        DType::I8 => OracleNumber::Integer((bits as i8).into()),
+        DType::U64 | DType::U32 | DType::U16 | DType::U8 => OracleNumber::Integer(bits.into()),
+        DType::Bool => OracleNumber::Integer((bits != 0).into()),
     }
 }
 
 /// Rounds once, wraps, and makes every NaN the same.
-pub(crate) fn encode(dtype: DType, number: Number) -> Vec<u8> {
+pub(crate) fn encode(dtype: DType, number: OracleNumber) -> Vec<u8> {
     let bytes = match number {
-        Number::Integer(value) => value.to_le_bytes().to_vec(),
-        Number::Float(value) => match dtype {
+        OracleNumber::Integer(value) => value.to_le_bytes().to_vec(),
+        OracleNumber::Float(value) => match dtype {
             DType::F64 if value.is_nan() => 0x7ff8_0000_0000_0000u64.to_le_bytes().to_vec(),
             DType::F32 if value.is_nan() => 0x7fc0_0000u32.to_le_bytes().to_vec(),
             DType::F16 if value.is_nan() => 0x7e00u16.to_le_bytes().to_vec(),
@@ -81,18 +82,21 @@ fn nearest(value: f64, widen: fn(u16) -> f64, infinity: u16) -> u16 {
 }
 
 /// Rounds to the type that elements are combined in.
-fn settle(dtype: DType, number: Number) -> Number {
+fn settle(dtype: DType, number: OracleNumber) -> OracleNumber {
     match number {
-        Number::Float(value) if dtype != DType::F64 => Number::Float((value as f32).into()),
-        Number::Float(_) => number,
-        Number::Integer(_) => decode(dtype, &encode(dtype, number)),
+        OracleNumber::Float(value) if dtype != DType::F64 => {
+            OracleNumber::Float((value as f32).into())
+        }
+        OracleNumber::Float(_) => number,
+        OracleNumber::Integer(_) => decode(dtype, &encode(dtype, number)),
     }
 }
 
-fn combine(dtype: DType, op: ReduceOp, a: Number, b: Number) -> Number {
+fn combine(dtype: DType, op: ReduceOp, a: OracleNumber, b: OracleNumber) -> OracleNumber {
     let combined = match (a, b) {
-        (Number::Float(a), Number::Float(b)) => Number::Float(match op {
-            // Sums and products of two f32 are exact in f64, or round in it without changing the f32.
+        (OracleNumber::Float(a), OracleNumber::Float(b)) => OracleNumber::Float(match op {
+            // Sums and products of two f32 are exact in f64, or round in it without changing the
+            // f32.
             ReduceOp::Sum => a + b,
             ReduceOp::Product => a * b,
             _ if a.is_nan() || b.is_nan() => f64::NAN,
@@ -100,7 +104,7 @@ fn combine(dtype: DType, op: ReduceOp, a: Number, b: Number) -> Number {
             ReduceOp::Max => [a, b][usize::from(b > a)],
             _ => unreachable!("bitwise operations are not for floats"),
         }),
-        (Number::Integer(a), Number::Integer(b)) => Number::Integer(match op {
+        (OracleNumber::Integer(a), OracleNumber::Integer(b)) => OracleNumber::Integer(match op {
             ReduceOp::Sum if dtype == DType::Bool => a | b,
             ReduceOp::Sum => a + b,
             // Modulo 2^128 is enough for at most 64 bits.
@@ -116,18 +120,19 @@ fn combine(dtype: DType, op: ReduceOp, a: Number, b: Number) -> Number {
     settle(dtype, combined)
 }
 
-fn finished(dtype: DType, number: Number, finish: Finish) -> Number {
+fn finished(dtype: DType, number: OracleNumber, finish: Finish) -> OracleNumber {
     let Finish::Average(contributions) = finish else {
         return number;
     };
     match number {
-        Number::Integer(sum) => Number::Integer(sum / i128::from(contributions)),
-        Number::Float(sum) => {
-            let Number::Float(share) = settle(dtype, Number::Float(1.0 / f64::from(contributions)))
+        OracleNumber::Integer(sum) => OracleNumber::Integer(sum / i128::from(contributions)),
+        OracleNumber::Float(sum) => {
+            let OracleNumber::Float(share) =
+                settle(dtype, OracleNumber::Float(1.0 / f64::from(contributions)))
             else {
                 unreachable!("a float")
             };
-            settle(dtype, Number::Float(sum * share))
+            settle(dtype, OracleNumber::Float(sum * share))
         }
     }
 }
@@ -150,21 +155,21 @@ pub(crate) fn reduced(dtype: DType, op: ReduceOp, srcs: &[Vec<u8>], finish: Fini
 }
 
 /// Bytes at an address of any alignment, with untouched bytes around them.
-pub(crate) struct Guarded {
+pub(crate) struct GuardedBuffer {
     memory: Vec<u8>,
     start: usize,
     length: usize,
 }
 
-impl Guarded {
+impl GuardedBuffer {
     const GUARD: u8 = 0xa5;
 
     /// A copy of `bytes`, this far from an aligned address.
-    pub(crate) fn new(bytes: &[u8], misalignment: usize) -> Guarded {
+    pub(crate) fn new(bytes: &[u8], misalignment: usize) -> GuardedBuffer {
         let mut memory = vec![Self::GUARD; bytes.len() + 256];
         let start = memory.as_ptr().align_offset(64) + 64 + misalignment;
         memory[start..][..bytes.len()].copy_from_slice(bytes);
-        Guarded {
+        GuardedBuffer {
             memory,
             start,
             length: bytes.len(),
@@ -190,9 +195,9 @@ pub(crate) fn elements(dtype: DType, count: usize) -> BoxedStrategy<Vec<u8>> {
     let any_bits = any::<u64>().prop_map(move |bits| bits.to_le_bytes()[..dtype.size()].to_vec());
     let small = (-9i8..10).prop_map(move |value| {
         let number = if dtype.is_float() {
-            Number::Float(value.into())
+            OracleNumber::Float(value.into())
         } else {
-            Number::Integer(value.into())
+            OracleNumber::Integer(value.into())
         };
         encode(dtype, number)
     });
@@ -209,9 +214,9 @@ pub(crate) fn elements(dtype: DType, count: usize) -> BoxedStrategy<Vec<u8>> {
     ];
     let extreme = prop::sample::select(extremes.to_vec()).prop_map(move |value| {
         let number = if dtype.is_float() {
-            Number::Float(value)
+            OracleNumber::Float(value)
         } else {
-            Number::Integer(value as i128)
+            OracleNumber::Integer(value as i128)
         };
         encode(dtype, number)
     });

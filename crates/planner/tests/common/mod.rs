@@ -1,13 +1,13 @@
-//! What the tests share.
+//! Helpers shared by the planner's tests.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use weft_planner::Error;
-use weft_simulate::{Host, Link, Machine};
+use weft_planner::PlannerError;
+use weft_simulate::{Host, Machine, NetworkLink};
 
 /// Asks a question in JSON, as the tools do. An error is its message.
 pub(crate) fn ask<Q: DeserializeOwned, A>(
-    question: impl Fn(&Q) -> Result<A, Error>,
+    question: impl Fn(&Q) -> Result<A, PlannerError>,
     request: Value,
 ) -> Result<A, String> {
     let request = serde_json::from_value(request).map_err(|error| error.to_string())?;
@@ -28,7 +28,7 @@ pub(crate) fn call(collective: &str, ranks: u32, changes: Value) -> Value {
 
 /// The default machine with so many ranks on each host.
 pub(crate) fn machine(hosts: &[u32]) -> Value {
-    let mut machine = Machine::even(1, 1, Host::default(), Link::default()).unwrap();
+    let mut machine = Machine::even(1, 1, Host::default(), NetworkLink::default()).unwrap();
     machine.hosts = hosts.to_vec();
     serde_json::to_value(machine).unwrap()
 }

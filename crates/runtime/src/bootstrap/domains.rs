@@ -1,4 +1,5 @@
-//! In which parts of its host a process runs, as the operating system reports it: under which shared cache, in which NUMA node.
+//! Domains of the host that contain a process, as reported by the operating system: the shared
+//! cache and the NUMA node.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The parts of its host that a process lies in. It lies in one if every core that it may run on does.
+/// The parts of its host that a process lies in. It lies in one if every core that it may run on
+/// does.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Domain {
     /// Its last-level cache, by the lowest core that shares it.
@@ -17,7 +19,7 @@ pub struct Domain {
 
 /// The parts that a host has, by their cores.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Parts {
+pub struct HostParts {
     /// The last-level caches, in the order of their lowest cores.
     pub caches: Vec<Vec<u32>>,
     /// The NUMA nodes with cores, in the order of their numbers.
@@ -48,20 +50,20 @@ impl Domain {
     }
 }
 
-impl Parts {
+impl HostParts {
     /// What is reported of this host.
-    pub fn of_this_host() -> Parts {
-        Parts::read(Path::new("/"))
+    pub fn of_this_host() -> HostParts {
+        HostParts::read(Path::new("/"))
     }
 
-    fn read(root: &Path) -> Parts {
+    fn read(root: &Path) -> HostParts {
         let cores = cores_at(&root.join("sys/devices/system/cpu/online"));
         let caches: BTreeSet<Vec<u32>> = (cores.iter())
             .filter_map(|core| last_level_cache(root, *core))
             .map(|cores| cores.into_iter().collect())
             .collect();
         let nodes = nodes(root).into_iter();
-        Parts {
+        HostParts {
             caches: caches.into_iter().collect(),
             nodes: nodes
                 .map(|(_, cores)| cores.into_iter().collect())
@@ -215,17 +217,17 @@ mod tests {
         assert_eq!(Domain::read(&root.0), Domain::default());
         root.allow("none");
         assert_eq!(Domain::read(&root.0), Domain::default());
-        let none = Parts {
+        let none = HostParts {
             caches: vec![],
             nodes: vec![],
         };
-        assert_eq!(Parts::read(&root.0), none);
+        assert_eq!(HostParts::read(&root.0), none);
     }
 
     #[test]
     fn a_host_has_parts() {
         let root = Root::two_nodes("parts");
-        let parts = Parts::read(&root.0);
+        let parts = HostParts::read(&root.0);
         assert_eq!(
             parts.caches,
             [vec![0, 1], vec![2, 3], vec![4, 5], vec![6, 7]]

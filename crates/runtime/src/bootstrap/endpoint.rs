@@ -1,4 +1,4 @@
-//! One participant: its pool, its bell, its transports and its links.
+//! The endpoint: its pool, its doorbell, its transports and its links.
 
 mod address;
 mod table;
@@ -9,20 +9,20 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use weft_transport::{
-    Bell, EndpointId, Kind, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Segment,
-    TrafficClass, Transport, fork,
+    Doorbell, EndpointId, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Segment,
+    TrafficClass, Transport, TransportKind, fork,
 };
 use weft_transport_shm::ShmTransport;
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
 
-pub use address::{Address, TransportAddress};
-use table::{Incoming, Table};
+pub use address::{EndpointAddress, TransportAddress};
+use table::{IncomingLinks, LinkTable};
 
 use crate::Error;
 use crate::memory::{Pool, Region};
 
 /// How long to wait at most until goodbyes are sent.
-const GOODBYE_PATIENCE: Duration = Duration::from_secs(1);
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Which transports an endpoint uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,8 +45,8 @@ pub enum TransportChoice {
 pub struct EndpointOptions {
     /// Which transports to use.
     pub transport: TransportChoice,
-    /// The network to listen on: an interface's name, an IP address, or a network such as `10.1.0.0/16`.
-    /// Without it, the one that leads to `route_to`.
+    /// The network to listen on: an interface's name, an IP address, or a network such as
+    /// `10.1.0.0/16`. Without it, the one that leads to `route_to`.
     pub interface: Option<String>,
     /// The rendezvous, as `host:port`: the network that leads there is used.
     pub route_to: Option<String>,
@@ -75,10 +75,10 @@ impl Default for EndpointOptions {
 pub struct Endpoint {
     id: EndpointId,
     pool: Arc<Pool>,
-    bell: Arc<Bell>,
+    doorbell: Arc<Doorbell>,
     transports: Vec<Arc<dyn Transport>>,
-    address: Address,
-    table: Arc<Table>,
+    address: EndpointAddress,
+    table: Arc<LinkTable>,
     /// The process (counted in forks) that it belongs to.
     generation: u64,
 }
@@ -89,8 +89,8 @@ impl Endpoint {
         Self::set_up(options, None)
     }
 
-    /// As [`Endpoint::new`]. Ranks with different labels count as being on different hosts, though they may share one: for trying
-    /// out several hosts on one.
+    /// As [`Endpoint::new`]. Ranks with different labels count as being on different hosts, though
+    /// they may share one: for trying out several hosts on one.
     pub fn with_host_label(options: EndpointOptions, host_label: &str) -> Result<Arc<Self>, Error> {
         Self::set_up(options, Some(host_label))
     }
@@ -98,7 +98,7 @@ impl Endpoint {
     fn set_up(options: EndpointOptions, host_label: Option<&str>) -> Result<Arc<Self>, Error> {
         let local = local(&options)?;
         let transports = transports(&local, &options)?;
-        let address = Address {
+        let address = EndpointAddress {
             id: local.id,
             host_name: system_text("/proc/sys/kernel/hostname")?,
             pid: std::process::id(),
@@ -108,14 +108,14 @@ impl Endpoint {
         let endpoint = Arc::new(Self {
             id: local.id,
             pool: Arc::new(Pool::new(local.pool.clone())),
-            bell: local.bell,
+            doorbell: local.doorbell,
             transports,
             address,
-            table: Arc::new(Table::new(local.id)),
+            table: Arc::new(LinkTable::new(local.id)),
             generation: fork::generation(),
         });
         for transport in &endpoint.transports {
-            let incoming = Incoming {
+            let incoming = IncomingLinks {
                 table: endpoint.table.clone(),
                 kind: transport.kind(),
             };
@@ -136,26 +136,26 @@ impl Endpoint {
     }
 
     /// What wakes this endpoint's progress.
-    pub fn bell(&self) -> &Arc<Bell> {
-        &self.bell
+    pub fn doorbell(&self) -> &Arc<Doorbell> {
+        &self.doorbell
     }
 
     /// What peers need in order to connect here.
-    pub fn address(&self) -> &Address {
+    pub fn address(&self) -> &EndpointAddress {
         &self.address
     }
 
     /// The kinds of links that it can make. The best comes first.
-    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+    pub fn kinds(&self) -> impl Iterator<Item = TransportKind> {
         self.address.kinds()
     }
 
-    /// The link of this kind to the peer; made now if there is none. Several threads that ask for the same link
-    /// get the same one.
+    /// The link of this kind to the peer; made now if there is none. Several threads that ask for
+    /// the same link get the same one.
     pub fn link(
         &self,
-        peer: &Address,
-        kind: Kind,
+        peer: &EndpointAddress,
+        kind: TransportKind,
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Arc<dyn Link>, Error> {
@@ -166,8 +166,8 @@ impl Endpoint {
     /// As [`Endpoint::link`]; the inner result says what became of the connection.
     pub(crate) fn try_link(
         &self,
-        peer: &Address,
-        kind: Kind,
+        peer: &EndpointAddress,
+        kind: TransportKind,
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Result<Arc<dyn Link>, LinkError>, Error> {
@@ -189,8 +189,8 @@ impl Endpoint {
         Region::expose(&self.transports, segment)
     }
 
-    /// Calls `on_link` for every link there is, and for every new one, whoever dialled, before anyone can use it.
-    /// `on_link` must not ask for links.
+    /// Calls `on_link` for every link there is, and for every new one, whoever dialled, before
+    /// anyone can use it. `on_link` must not ask for links.
     pub fn on_link(&self, on_link: Box<dyn Fn(Arc<dyn Link>) + Send + Sync>) {
         self.table.on_link(on_link);
     }
@@ -200,7 +200,8 @@ impl Endpoint {
         self.table.forget(peer);
     }
 
-    /// Stops listening and closes every link, and waits a little until the goodbyes are out. Idempotent. In a forked child it does nothing: everything is the parent's.
+    /// Stops listening and closes every link, and waits a little until the goodbyes are out.
+    /// Idempotent. In a forked child it does nothing: everything is the parent's.
     pub fn close(&self) {
         if self.generation != fork::generation() {
             return;
@@ -210,7 +211,7 @@ impl Endpoint {
         }
         self.table.close();
         for transport in &self.transports {
-            transport.drain(GOODBYE_PATIENCE);
+            transport.drain(GOODBYE_TIMEOUT);
         }
     }
 }
@@ -243,9 +244,9 @@ fn local(options: &EndpointOptions) -> Result<Local, Error> {
 fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Transport>>, Error> {
     let shm = || -> Result<Arc<dyn Transport>, Error> {
         let made = ShmTransport::new(local.clone());
-        Ok(Arc::new(
-            made.map_err(|e| cannot_start(Kind::Shm, &LinkError::Io(e)))?,
-        ))
+        Ok(Arc::new(made.map_err(|e| {
+            cannot_start(TransportKind::Shm, &LinkError::Io(e))
+        })?))
     };
     let tcp = || -> Result<Arc<dyn Transport>, Error> {
         let options = TcpOptions {
@@ -254,7 +255,9 @@ fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Tr
             traffic_class: options.traffic_class,
         };
         let made = TcpTransport::new(local.clone(), options);
-        Ok(Arc::new(made.map_err(|e| cannot_start(Kind::Tcp, &e))?))
+        Ok(Arc::new(
+            made.map_err(|e| cannot_start(TransportKind::Tcp, &e))?,
+        ))
     };
     match options.transport {
         TransportChoice::Auto => Ok(vec![shm()?, tcp()?]),
@@ -273,7 +276,7 @@ fn interface(options: &EndpointOptions) -> Interface {
     }
 }
 
-fn cannot_start(kind: Kind, error: &LinkError) -> Error {
+fn cannot_start(kind: TransportKind, error: &LinkError) -> Error {
     Error::Config(format!("the {kind} transport cannot start: {error}"))
 }
 

@@ -7,9 +7,9 @@ mod store;
 mod store_tcp;
 mod terms;
 
-pub use domains::{Domain, Parts};
-pub use endpoint::{Address, Endpoint, EndpointOptions, TransportAddress, TransportChoice};
+pub use domains::{Domain, HostParts};
+pub use endpoint::{Endpoint, EndpointAddress, EndpointOptions, TransportAddress, TransportChoice};
 pub use rendezvous::{Meeting, Member, meet};
 pub use store::{MemoryStore, PrefixStore, Store};
 pub use store_tcp::{TcpStore, TcpStoreServer};
-pub use terms::{Policy, Profile, Row, Schedules, Table, Terms};
+pub use terms::{Policy, Profile, ProfileRow, ProfileTable, Schedules, Terms};

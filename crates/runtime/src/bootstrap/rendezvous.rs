@@ -1,13 +1,13 @@
-//! How the ranks of a new group find each other, and which of them share memory.
+//! Rendezvous of the ranks of a new group, and detection of ranks that share memory.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use weft_transport::{Kind, LinkError};
+use weft_transport::{LinkError, TransportKind};
 
 use super::domains::Domain;
-use super::endpoint::{Address, Endpoint, TransportAddress};
+use super::endpoint::{Endpoint, EndpointAddress, TransportAddress};
 use super::store::Store;
 use super::terms::{Policy, Profile, Terms};
 use crate::Error;
@@ -19,7 +19,7 @@ const PROBE: Duration = Duration::from_secs(5);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
     /// How to connect to it.
-    pub address: Address,
+    pub address: EndpointAddress,
     /// The lowest rank that shares memory with it: itself, or one that it has a link to.
     pub host: u32,
     /// The parts of its host that it lies in.
@@ -38,7 +38,8 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// What some of the ranks, renumbered in the order given, agree on without another word. The group's identity stays as it is.
+    /// What some of the ranks, renumbered in the order given, agree on without another word. The
+    /// group's identity stays as it is.
     pub(crate) fn of_ranks(&self, ranks: &[u32]) -> Meeting {
         let host_of = |rank: &u32| self.members[*rank as usize].host;
         let members = ranks.iter().map(|rank| {
@@ -72,7 +73,7 @@ impl Meeting {
     }
 
     /// The kind of link that joins two ranks.
-    pub fn kind(&self, a: u32, b: u32) -> Kind {
+    pub fn kind(&self, a: u32, b: u32) -> TransportKind {
         self.joined_by(a, b).kind
     }
 
@@ -89,7 +90,7 @@ impl Meeting {
 
 /// What a rank publishes first.
 #[derive(Serialize, Deserialize)]
-struct Hello {
+struct RankHello {
     version: String,
     size: u32,
     group_id: u64,
@@ -103,7 +104,7 @@ struct Hello {
 struct Published {
     group_id: u64,
     profiles: Vec<Profile>,
-    addresses: Vec<Address>,
+    addresses: Vec<EndpointAddress>,
     domains: Vec<Domain>,
 }
 
@@ -117,9 +118,11 @@ struct Visit<'a> {
     cancel: &'a AtomicBool,
 }
 
-/// Meets the other ranks: publishes this endpoint's address, learns theirs, and finds out with real links who shares memory.
+/// Meets the other ranks: publishes this endpoint's address, learns theirs, and finds out with real
+/// links who shares memory.
 ///
-/// Every rank of the new group calls it with the same size and with a store that is used for this purpose only.
+/// Every rank of the new group calls it with the same size and with a store that is used for this
+/// purpose only.
 pub fn meet(
     endpoint: &Endpoint,
     store: &dyn Store,
@@ -164,7 +167,7 @@ pub fn meet(
 impl Visit<'_> {
     fn exchange_addresses(&self, terms: Terms) -> Result<Published, Error> {
         let counts = self.rank == 0;
-        let mine = Hello {
+        let mine = RankHello {
             version: env!("CARGO_PKG_VERSION").into(),
             size: self.size,
             group_id: random_group_id()?,
@@ -180,7 +183,7 @@ impl Visit<'_> {
         }
         let addresses = hellos
             .iter()
-            .map(|hello| Address::from_bytes(&hello.address));
+            .map(|hello| EndpointAddress::from_bytes(&hello.address));
         let addresses = addresses.collect::<Result<_, _>>()?;
         let domains = hellos.iter().map(|hello| hello.domain).collect();
         let first = hellos.swap_remove(0);
@@ -193,7 +196,7 @@ impl Visit<'_> {
     }
 
     /// The host of every rank. See [`Member::host`].
-    fn exchange_hosts(&self, addresses: &[Address]) -> Result<Vec<u32>, Error> {
+    fn exchange_hosts(&self, addresses: &[EndpointAddress]) -> Result<Vec<u32>, Error> {
         if addresses[0].best(true).is_none() {
             return Ok((0..self.size).collect());
         }
@@ -208,7 +211,8 @@ impl Visit<'_> {
                     .map_or(u32::MAX, u32::from_le_bytes)
             })
             .collect();
-        // Where sharing is not transitive (the host found has found another one), a rank counts as a host of its own.
+        // Where sharing is not transitive (the host found has found another one), a rank counts as
+        // a host of its own.
         let agreed = hosts.iter().enumerate().map(|(rank, &host)| {
             let settled = hosts.get(host as usize) == Some(&host);
             if settled { host } else { rank as u32 }
@@ -217,7 +221,7 @@ impl Visit<'_> {
     }
 
     /// The lowest rank that this one has a memory-sharing link to, or itself.
-    fn find_host(&self, addresses: &[Address]) -> Result<u32, Error> {
+    fn find_host(&self, addresses: &[EndpointAddress]) -> Result<u32, Error> {
         let mine = self.endpoint.address();
         let Some(TransportAddress { kind, .. }) = mine.best(true) else {
             return Ok(self.rank);
@@ -271,8 +275,8 @@ fn random_group_id() -> Result<u64, Error> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn read_hello(mine: &Hello, rank: usize, bytes: &[u8]) -> Result<Hello, Error> {
-    let hello: Hello = postcard::from_bytes(bytes).map_err(|_| {
+fn read_hello(mine: &RankHello, rank: usize, bytes: &[u8]) -> Result<RankHello, Error> {
+    let hello: RankHello = postcard::from_bytes(bytes).map_err(|_| {
         Error::Config(format!(
             "what rank {rank} published at the rendezvous cannot be read. Does it run the same version of weft?"
         ))
@@ -294,9 +298,9 @@ fn read_hello(mine: &Hello, rank: usize, bytes: &[u8]) -> Result<Hello, Error> {
 }
 
 /// An endpoint is one rank: it has no link to itself.
-fn check_endpoints(addresses: &[Address]) -> Result<(), Error> {
+fn check_endpoints(addresses: &[EndpointAddress]) -> Result<(), Error> {
     for (rank, address) in addresses.iter().enumerate() {
-        let same = |other: &Address| other.id == address.id;
+        let same = |other: &EndpointAddress| other.id == address.id;
         if let Some(first) = addresses[..rank].iter().position(same) {
             return Err(Error::Config(format!(
                 "ranks {first} and {rank} have one endpoint, in process {} on {}: threads that are ranks need an endpoint \
@@ -308,8 +312,8 @@ fn check_endpoints(addresses: &[Address]) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_transports(addresses: &[Address]) -> Result<(), Error> {
-    let names = |address: &Address| {
+fn check_transports(addresses: &[EndpointAddress]) -> Result<(), Error> {
+    let names = |address: &EndpointAddress| {
         let kinds: Vec<String> = address.kinds().map(|kind| kind.to_string()).collect();
         kinds.join("+")
     };
@@ -327,7 +331,7 @@ fn check_transports(addresses: &[Address]) -> Result<(), Error> {
 }
 
 /// Without a transport that reaches everybody, all ranks must share memory.
-fn check_reachable(addresses: &[Address], hosts: &[u32]) -> Result<(), Error> {
+fn check_reachable(addresses: &[EndpointAddress], hosts: &[u32]) -> Result<(), Error> {
     if addresses[0].best(false).is_some() {
         return Ok(());
     }

@@ -17,7 +17,8 @@ pub trait Store: Send + Sync {
 
     /// Waits until the key is set, and returns its value.
     ///
-    /// Past the deadline the error is [`Error::Timeout`]; once `cancel` is true it is [`Error::Aborted`], within 50 ms.
+    /// Past the deadline the error is [`Error::Timeout`]; once `cancel` is true it is
+    /// [`Error::Aborted`], within 50 ms.
     fn get(&self, key: &str, deadline: Instant, cancel: &AtomicBool) -> Result<Vec<u8>, Error>;
 
     /// Waits until all keys are set, and returns their values.

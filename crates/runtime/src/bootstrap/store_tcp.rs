@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use weft_transport::LinkError;
 use weft_transport::fork::{self, Registration};
-use wire::{Connection, Failure, Reply, Request};
+use wire::{StoreConnection, StoreFailure, StoreReply, StoreRequest};
 
 use super::store::{CANCEL_POLL, MemoryStore, Store, key_timeout};
 use crate::Error;
@@ -22,22 +22,22 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 /// A server that was not heard for this long is lost.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How long a call that does not wait for anybody else may take.
-const CALL_PATIENCE: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves the store until it is dropped.
 pub struct TcpStoreServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     thread: Option<JoinHandle<()>>,
     /// The process (counted in forks) that serves.
     generation: u64,
 }
 
 #[derive(Default)]
-struct Shared {
+struct ServerState {
     values: MemoryStore,
     stopping: AtomicBool,
-    clients: Mutex<HashMap<u64, Arc<Connection>>>,
+    clients: Mutex<HashMap<u64, Arc<StoreConnection>>>,
     next_client: AtomicU64,
 }
 
@@ -53,7 +53,7 @@ impl TcpStoreServer {
         let listener = weft_transport_tcp::listen(address).map_err(cannot)?;
         let registration = Registration::new(listener.as_fd()).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ServerState::default());
         let thread = {
             let shared = shared.clone();
             let builder = thread::Builder::new().name("weft-store".into());
@@ -103,14 +103,14 @@ impl Drop for TcpStoreServer {
     }
 }
 
-impl Shared {
+impl ServerState {
     fn listen(self: &Arc<Self>, listener: &TcpListener) {
         loop {
             let accepted = listener.accept();
             if self.stopping.load(Ordering::SeqCst) {
                 return;
             }
-            match accepted.and_then(|(stream, _)| Connection::new(stream, None)) {
+            match accepted.and_then(|(stream, _)| StoreConnection::new(stream, None)) {
                 Ok(client) => self.welcome(client),
                 // Out of descriptors, most likely: others may give some back.
                 Err(_) => thread::sleep(CANCEL_POLL),
@@ -118,7 +118,7 @@ impl Shared {
         }
     }
 
-    fn welcome(self: &Arc<Self>, client: Connection) {
+    fn welcome(self: &Arc<Self>, client: StoreConnection) {
         let client = Arc::new(client);
         let number = self.next_client.fetch_add(1, Ordering::Relaxed);
         lock(&self.clients).insert(number, client.clone());
@@ -137,30 +137,34 @@ impl Shared {
         }
     }
 
-    fn converse(&self, client: &Connection) -> Result<(), Failure> {
+    fn converse(&self, client: &StoreConnection) -> Result<(), StoreFailure> {
         let far = || Instant::now() + Duration::from_secs(365 * 24 * 3600);
         client.greet(Instant::now() + SILENCE_MAX, &self.stopping)?;
         loop {
             let reply = match client.receive(far(), &self.stopping)? {
-                Request::Set { key, value } => {
+                StoreRequest::Set { key, value } => {
                     // A store in memory takes everything.
                     let _ = self.values.set(&key, &value);
-                    Reply::Done
+                    StoreReply::Done
                 }
-                Request::Has { key } => Reply::Has(matches!(self.values.has(&key), Ok(true))),
-                Request::Get { keys, wait_millis } => self.collect(client, &keys, wait_millis)?,
+                StoreRequest::Has { key } => {
+                    StoreReply::Has(matches!(self.values.has(&key), Ok(true)))
+                }
+                StoreRequest::Get { keys, wait_millis } => {
+                    self.collect(client, &keys, wait_millis)?
+                }
             };
-            client.send(&reply, Instant::now() + CALL_PATIENCE, &self.stopping)?;
+            client.send(&reply, Instant::now() + CALL_TIMEOUT, &self.stopping)?;
         }
     }
 
     /// Waits for all keys, with a sign of life to the client now and then.
     fn collect(
         &self,
-        client: &Connection,
+        client: &StoreConnection,
         keys: &[String],
         wait_millis: u32,
-    ) -> Result<Reply, Failure> {
+    ) -> Result<StoreReply, StoreFailure> {
         let deadline = Instant::now() + Duration::from_millis(wait_millis.into());
         let mut values = Vec::with_capacity(keys.len().min(4096));
         while values.len() < keys.len() {
@@ -170,16 +174,16 @@ impl Shared {
                 Ok(value) => values.push(value),
                 Err(Error::Timeout { .. }) if Instant::now() < deadline => {
                     client.send(
-                        &Reply::Waiting,
-                        Instant::now() + CALL_PATIENCE,
+                        &StoreReply::Waiting,
+                        Instant::now() + CALL_TIMEOUT,
                         &self.stopping,
                     )?;
                 }
-                Err(Error::Timeout { .. }) => return Ok(Reply::Missing(key.clone())),
-                Err(_) => return Err(Failure::Ended),
+                Err(Error::Timeout { .. }) => return Ok(StoreReply::Missing(key.clone())),
+                Err(_) => return Err(StoreFailure::Ended),
             }
         }
-        Ok(Reply::Values(values))
+        Ok(StoreReply::Values(values))
     }
 }
 
@@ -188,7 +192,7 @@ impl Shared {
 /// Every call has a connection of its own while it lasts, so threads do not wait for each other.
 pub struct TcpStore {
     address: String,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<StoreConnection>>,
 }
 
 impl TcpStore {
@@ -204,7 +208,7 @@ impl TcpStore {
     }
 
     /// Tries again and again: rank 0 may not be there yet.
-    fn dial(&self, deadline: Instant, cancel: &AtomicBool) -> Result<Connection, Error> {
+    fn dial(&self, deadline: Instant, cancel: &AtomicBool) -> Result<StoreConnection, Error> {
         let started = Instant::now();
         let mut failure = "no attempt was made".to_string();
         while Instant::now() < deadline {
@@ -222,7 +226,7 @@ impl TcpStore {
         })
     }
 
-    fn dial_once(&self, deadline: Instant, cancel: &AtomicBool) -> Result<Connection, String> {
+    fn dial_once(&self, deadline: Instant, cancel: &AtomicBool) -> Result<StoreConnection, String> {
         let addresses = self.address.to_socket_addrs();
         let mut failure = "the name has no address".to_string();
         for address in addresses.map_err(|error| error.to_string())? {
@@ -238,10 +242,10 @@ impl TcpStore {
     /// One request and its reply.
     fn call(
         &self,
-        request: &Request,
+        request: &StoreRequest,
         deadline: Instant,
         cancel: &AtomicBool,
-    ) -> Result<Reply, Error> {
+    ) -> Result<StoreReply, Error> {
         let idle = lock(&self.idle).pop();
         let connection = match idle {
             Some(connection) => connection,
@@ -253,7 +257,7 @@ impl TcpStore {
                 lock(&self.idle).push(connection);
                 Ok(reply)
             }
-            Err(Failure::Cancelled) => Err(Error::cancelled()),
+            Err(StoreFailure::Cancelled) => Err(Error::cancelled()),
             Err(failure) => Err(Error::PeerLost {
                 rank: Some(0),
                 host: self.address.clone(),
@@ -267,23 +271,23 @@ fn greet(
     address: SocketAddr,
     deadline: Instant,
     cancel: &AtomicBool,
-) -> Result<Connection, LinkError> {
+) -> Result<StoreConnection, LinkError> {
     let stream = weft_transport_tcp::connect(address, deadline, cancel)?;
-    let connection = Connection::new(stream, Some(CANCEL_POLL))?;
+    let connection = StoreConnection::new(stream, Some(CANCEL_POLL))?;
     let greeted = connection.greet(deadline, cancel);
     greeted.map_err(|failure| LinkError::Refused(format!("whoever listens there {failure}")))?;
     Ok(connection)
 }
 
 fn exchange(
-    connection: &Connection,
-    request: &Request,
+    connection: &StoreConnection,
+    request: &StoreRequest,
     cancel: &AtomicBool,
-) -> Result<Reply, Failure> {
-    connection.send(request, Instant::now() + CALL_PATIENCE, cancel)?;
+) -> Result<StoreReply, StoreFailure> {
+    connection.send(request, Instant::now() + CALL_TIMEOUT, cancel)?;
     loop {
         match connection.receive(Instant::now() + SILENCE_MAX, cancel)? {
-            Reply::Waiting => {}
+            StoreReply::Waiting => {}
             reply => return Ok(reply),
         }
     }
@@ -299,13 +303,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Store for TcpStore {
     fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
-        let request = Request::Set {
+        let request = StoreRequest::Set {
             key: key.into(),
             value: value.into(),
         };
-        let deadline = Instant::now() + CALL_PATIENCE;
+        let deadline = Instant::now() + CALL_TIMEOUT;
         match self.call(&request, deadline, &AtomicBool::new(false))? {
-            Reply::Done => Ok(()),
+            StoreReply::Done => Ok(()),
             _ => Err(unexpected()),
         }
     }
@@ -323,25 +327,25 @@ impl Store for TcpStore {
     ) -> Result<Vec<Vec<u8>>, Error> {
         let started = Instant::now();
         let wait = deadline.saturating_duration_since(started).as_millis();
-        let request = Request::Get {
+        let request = StoreRequest::Get {
             keys: keys.into(),
             wait_millis: u32::try_from(wait).unwrap_or(u32::MAX),
         };
         match self.call(&request, deadline, cancel)? {
-            Reply::Values(values) if values.len() == keys.len() => Ok(values),
-            Reply::Missing(key) => Err(key_timeout(&key, started.elapsed())),
+            StoreReply::Values(values) if values.len() == keys.len() => Ok(values),
+            StoreReply::Missing(key) => Err(key_timeout(&key, started.elapsed())),
             _ => Err(unexpected()),
         }
     }
 
     fn has(&self, key: &str) -> Result<bool, Error> {
-        let deadline = Instant::now() + CALL_PATIENCE;
+        let deadline = Instant::now() + CALL_TIMEOUT;
         match self.call(
-            &Request::Has { key: key.into() },
+            &StoreRequest::Has { key: key.into() },
             deadline,
             &AtomicBool::new(false),
         )? {
-            Reply::Has(has) => Ok(has),
+            StoreReply::Has(has) => Ok(has),
             _ => Err(unexpected()),
         }
     }

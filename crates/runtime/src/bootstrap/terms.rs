@@ -11,7 +11,7 @@ use crate::call::{Tiling, mix};
 
 /// What messages of up to so many bytes run by.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct ProfileRow {
     /// The largest message that it is for, all blocks together; without a limit if none.
     pub up_to_bytes: Option<u64>,
     /// The algorithm's name, with its parts.
@@ -20,7 +20,7 @@ pub struct Row {
     pub tiling: Tiling,
 }
 
-impl Row {
+impl ProfileRow {
     /// The largest message that it is for, in bytes.
     pub(crate) fn limit(&self) -> u64 {
         self.up_to_bytes.unwrap_or(u64::MAX)
@@ -28,9 +28,9 @@ impl Row {
 }
 
 /// For collectives, by name: what runs by what, in ascending order of size.
-pub type Table = BTreeMap<String, Vec<Row>>;
+pub type ProfileTable = BTreeMap<String, Vec<ProfileRow>>;
 
-/// Users' own schedules, by name: the programs of all ranks in text form.
+/// User schedules, by name: the programs of all ranks in text form.
 pub type Schedules = BTreeMap<String, String>;
 
 /// A table that was made for ranks placed in some way.
@@ -38,15 +38,17 @@ pub type Schedules = BTreeMap<String, String>;
 pub struct Profile {
     /// Where it comes from, for messages.
     pub source: String,
-    /// For each host, in the order of their lowest ranks, the number of its ranks; empty if it suits any group.
+    /// For each host, in the order of their lowest ranks, the number of its ranks; empty if it
+    /// suits any group.
     pub ranks_per_host: Vec<u32>,
-    /// Levels of domains inside hosts: for each rank, the lowest rank of its domain; empty if it is for any.
+    /// Levels of domains inside hosts: for each rank, the lowest rank of its domain; empty if it is
+    /// for any.
     pub domains: Vec<Vec<u32>>,
     /// Whether a group that it does not suit is refused, instead of made without it.
     pub required: bool,
     /// What runs by what.
-    pub table: Table,
-    /// The users' own schedules that the table names.
+    pub table: ProfileTable,
+    /// The user schedules that the table names.
     pub schedules: Schedules,
 }
 
@@ -57,14 +59,15 @@ pub struct Policy {
     pub algorithms: BTreeMap<String, String>,
     /// Whether the bits of sums must not depend on algorithm, tile size and placement.
     pub reproducible: bool,
-    /// Levels of units, innermost first: for each level the unit of each rank, by any number. Without levels, a unit is what
-    /// shares memory.
+    /// Levels of units, innermost first: for each level the unit of each rank, by any number.
+    /// Without levels, a unit is what shares memory.
     pub levels: Vec<Vec<u32>>,
-    /// The users' own schedules that calls, `algorithms` and tables may name. A schedule is for one number of ranks.
+    /// The user schedules that calls, `algorithms` and tables may name. A schedule is for one
+    /// number of ranks.
     pub schedules: Schedules,
-    /// Levels of domains inside hosts, innermost first: for each level the domain of each rank, by any number that counts within
-    /// its host; no level, if hosts are not divided. Where nothing is said, what the operating system reports. Without meaning if
-    /// there are `levels`.
+    /// Levels of domains inside hosts, innermost first: for each level the domain of each rank, by
+    /// any number that counts within its host; no level, if hosts are not divided. Where nothing is
+    /// said, what the operating system reports. Without meaning if there are `levels`.
     pub domains: Option<Vec<Vec<u32>>>,
 }
 
@@ -79,7 +82,8 @@ impl Policy {
         }
     }
 
-    /// Refuses what another rank has been told differently, naming both. Both are as [`Policy::told`].
+    /// Refuses what another rank has been told differently, naming both. Both are as
+    /// [`Policy::told`].
     pub(crate) fn same_as(&self, mine: &Policy, rank: usize) -> Result<(), Error> {
         let differs = |what: &str, theirs: String, mine: String| {
             Err(Error::Config(format!(

@@ -207,7 +207,8 @@ impl Call {
         }
     }
 
-    /// The call as schedules see it: who is not the root of a reduction only reads, and its contribution stands in for its output.
+    /// The call as schedules see it: who is not the root of a reduction only reads, and its
+    /// contribution stands in for its output.
     pub(crate) fn for_schedules(self, rank: u32) -> Call {
         match self.collective {
             Collective::Reduce { root } if root != rank => Call {

@@ -1,4 +1,4 @@
-//! The end of an operation: what the engine and the handles of an operation share.
+//! Completion of an operation, shared by the engine and the handles of the operation.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -17,12 +17,12 @@ pub(crate) struct Completion {
     state: AtomicU8,
     /// The rank that a received message came from.
     source: AtomicU32,
-    inner: Mutex<Inner>,
+    inner: Mutex<CompletionState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Inner {
+struct CompletionState {
     error: Option<Error>,
     callbacks: Vec<Callback>,
     /// Threads that wait to be told: without any, telling would be a system call for nothing.
@@ -120,7 +120,7 @@ impl Completion {
         inner.callbacks.push(callback);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, CompletionState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

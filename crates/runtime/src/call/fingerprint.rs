@@ -1,4 +1,4 @@
-//! Fingerprints: what a rank called, in a form that travels with its signals.
+//! Fingerprints of a rank's calls, in a form that travels with its signals.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use weft_schedule::Collective;
 use super::arguments::{NAMES, knows_all_counts};
 use super::{Call, Counts, mix};
 
-/// What a rank called, in a form that travels with its signals so that ranks that call different things find out.
+/// What a rank called, in a form that travels with its signals so that ranks that call different
+/// things find out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Fingerprint {
     /// Elements; for counts that differ between ranks, nothing.
@@ -79,7 +80,8 @@ impl Fingerprint {
         (short != 0).then_some((*collective, short))
     }
 
-    /// As it travels from one rank to another: with the elements of that pair, where they are known to these two only.
+    /// As it travels from one rank to another: with the elements of that pair, where they are known
+    /// to these two only.
     pub(crate) fn between(self, call: &Call, me: u32, from: u32, to: u32) -> Self {
         let count = match (&call.counts, call.collective) {
             (Counts::PerPair { send, .. }, _) if me == from => send[to as usize],

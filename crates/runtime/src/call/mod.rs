@@ -1,4 +1,4 @@
-//! Calls: what a user asks of a collective, how ranks tell calls apart, and how their end is told.
+//! Calls: arguments, order, fingerprints, tiling, deadlines and completion.
 
 mod arguments;
 mod completion;

@@ -16,7 +16,8 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// The number of the operation that this call becomes, and its fingerprint. `plan` is 0 while it is not settled.
+    /// The number of the operation that this call becomes, and its fingerprint. `plan` is 0 while
+    /// it is not settled.
     pub(crate) fn enter(&mut self, call: &Call, plan: u16) -> (u64, Fingerprint) {
         let fingerprint = Fingerprint::new(call, self.history).with_plan(plan);
         self.history = fingerprint.extended();
@@ -52,8 +53,8 @@ impl Order {
         self.remembered.iter().copied().collect()
     }
 
-    /// The first operation at which this rank and another have called different things, and what they called,
-    /// if both know it still.
+    /// The first operation at which this rank and another have called different things, and what
+    /// they called, if both know it still.
     pub(crate) fn first_difference(
         &self,
         theirs: &[(u64, Fingerprint)],

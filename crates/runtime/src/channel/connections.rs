@@ -1,11 +1,11 @@
-//! The links and channels of a group: what the executor, addresses and messages need of it.
+//! The links and channels of a group, for the executor, addresses and messages.
 
 use std::sync::Arc;
 
 use weft_transport::{EndpointId, Link, LinkError, RegionKey, Segment};
 
-use super::layout::{LANES, Layout, SLOTS};
-use super::message::Message;
+use super::layout::{ChannelLayout, LANES, SLOTS};
+use super::message::ControlMessage;
 use crate::Error;
 use crate::bootstrap::Meeting;
 use crate::memory::{Pool, PoolRange};
@@ -38,7 +38,7 @@ pub(crate) struct Connections {
     pub(crate) group: u64,
     pub(crate) rank: u32,
     pub(crate) meeting: Meeting,
-    pub(crate) layout: Layout,
+    pub(crate) layout: ChannelLayout,
     pub(crate) links: Vec<Option<Arc<dyn Link>>>,
     pub(crate) channels: Vec<Option<Channel>>,
     /// This rank's temporary memory.
@@ -52,7 +52,7 @@ impl Connections {
         group: u64,
         rank: u32,
         meeting: Meeting,
-        layout: Layout,
+        layout: ChannelLayout,
         scratch: PoolRange,
     ) -> Self {
         let size = meeting.members.len();
@@ -118,7 +118,7 @@ impl Connections {
             false => None,
         };
         let granted = link.grant(RegionKey::POOL, local.range());
-        let grant = Message::Grant {
+        let grant = ControlMessage::Grant {
             group: self.group,
             channel: local.offset,
             scratch: self.scratch.offset,
@@ -133,7 +133,8 @@ impl Connections {
         told.map_err(|error| Error::from_link(error, Some(rank), self.host_name(rank)))
     }
 
-    /// Takes note of what a peer has granted. An offset outside its pool is a breach of the protocol.
+    /// Takes note of what a peer has granted. An offset outside its pool is a breach of the
+    /// protocol.
     pub(crate) fn granted(
         &mut self,
         rank: u32,
@@ -196,7 +197,7 @@ impl Connections {
     }
 
     /// Sends a control message to all members that there are links to.
-    pub(crate) fn tell_all(&self, message: &Message) {
+    pub(crate) fn tell_all(&self, message: &ControlMessage) {
         let bytes = message.encode();
         for link in self.links.iter().flatten() {
             // A link that fails is noticed when it is read.
@@ -205,7 +206,8 @@ impl Connections {
     }
 }
 
-/// The ranks that this one keeps control links to, so that news reach everybody: those 1, 2, 4 ... before and after it.
+/// The ranks that this one keeps control links to, so that news reach everybody: those 1, 2, 4 ...
+/// before and after it.
 pub(crate) fn control_neighbours(rank: u32, size: u32) -> Vec<u32> {
     let distances = std::iter::successors(Some(1), |d| Some(d * 2)).take_while(|d| *d < size);
     let mut ranks: Vec<u32> = distances

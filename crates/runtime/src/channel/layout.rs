@@ -1,7 +1,8 @@
-//! Where things lie in the part of a pool that one rank grants to one peer of one group.
+//! Layout of the part of a pool that one rank grants to one peer of one group.
 //!
-//! All words are written by the peer and read by the owner. Tiles are counted per lane, over all operations that ran in it, the same on
-//! every rank: tile g uses slot `g % SLOTS`. See [Note: Lanes and slots] in `operation.rs`.
+//! All words are written by the peer and read by the owner. Tiles are counted per lane, over all
+//! operations that ran in it, the same on every rank: tile g uses slot `g % SLOTS`. See
+//! [Note: Lanes and slots] in `operation.rs`.
 
 use weft_schedule::TileLimits;
 
@@ -19,35 +20,38 @@ pub(crate) const FRAGMENT_BYTES: u64 = 64 << 10;
 /// Groups of at most so many ranks have a calling-thread path: everybody signals to everybody.
 pub(crate) const INLINE_RANKS: usize = 16;
 /// What an inline operation can put for one peer, in bytes. See `inline.rs`.
-pub(crate) const INLINE_LANDING: u64 = 32 << 10;
+pub(crate) const INLINE_RECEIVE: u64 = 32 << 10;
 /// The temporary memory of a rank for one inline operation, in bytes.
 pub(crate) const INLINE_SCRATCH: u64 = 256 << 10;
-/// What lies before the payload in its slot, in bytes: flag, fingerprint, and where symmetric memory lies.
+/// What lies before the payload in its slot, in bytes: flag, fingerprint, and where symmetric
+/// memory lies.
 pub(crate) const INLINE_HEADER: usize = 40;
 /// The cache line that the header is in, in bytes: a payload that does not fit in begins behind it.
 pub(crate) const INLINE_LINE: u64 = 64;
 /// How many inline operations leave something in a channel before the next overwrites the first.
 pub(crate) const INLINE_SLOTS: u64 = 8;
-/// How many have temporary memory of their own: no peer touches it any more once the operation has ended here.
+/// How many have temporary memory of their own: no peer touches it any more once the operation has
+/// ended here.
 pub(crate) const INLINE_SCRATCHES: u64 = 2;
 /// How far apart their slots lie, in bytes.
-pub(crate) const INLINE_STRIDE: u64 = (INLINE_LINE + INLINE_LANDING).next_multiple_of(SPACING);
+pub(crate) const INLINE_STRIDE: u64 = (INLINE_LINE + INLINE_RECEIVE).next_multiple_of(SPACING);
 
-/// Words lie this far apart, in bytes, so that no two share a cache line or its prefetched neighbour.
+/// Words lie this far apart, in bytes, so that no two share a cache line or its prefetched
+/// neighbour.
 const SPACING: u64 = 128;
 
 /// The sizes that every rank of a group agrees on, as a function of its number of ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct ChannelLayout {
     /// The temporary memory per slot, and what else bounds a tile.
     pub(crate) limits: TileLimits,
     /// The slots of inline operations: none where there are too many ranks for any.
     inline_slots: u64,
 }
 
-impl Layout {
+impl ChannelLayout {
     pub(crate) fn new(ranks: u32) -> Self {
-        Layout {
+        ChannelLayout {
             limits: TileLimits::of_group(ranks),
             inline_slots: match ranks as usize <= INLINE_RANKS {
                 true => INLINE_SLOTS,
@@ -58,7 +62,7 @@ impl Layout {
 
     /// The size of a channel, in bytes.
     pub(crate) fn channel_bytes(self) -> u64 {
-        self.landing(LANES - 1, SLOTS - 1) + self.limits.landing_bytes
+        self.receive(LANES - 1, SLOTS - 1) + self.limits.receive_bytes
     }
 
     /// The size of a group's scratch memory, in bytes.
@@ -96,17 +100,19 @@ impl Layout {
         self.inline(self.inline_slots).next_multiple_of(4096) + slot as u64 * FRAGMENT_BYTES
     }
 
-    /// Where a slot's landing memory lies.
-    pub(crate) fn landing(self, lane: usize, slot: usize) -> u64 {
-        self.fragment(FRAGMENTS) + (lane * SLOTS + slot) as u64 * self.limits.landing_bytes
+    /// Where a slot's receive buffer lies.
+    pub(crate) fn receive(self, lane: usize, slot: usize) -> u64 {
+        self.fragment(FRAGMENTS) + (lane * SLOTS + slot) as u64 * self.limits.receive_bytes
     }
 
-    /// Where the temporary memory of inline operations lies in the group's scratch memory, behind those of the lanes.
+    /// Where the temporary memory of inline operations lies in the group's scratch memory, behind
+    /// those of the lanes.
     pub(crate) fn inline_scratch(self, slot: u64) -> u64 {
         self.scratch(LANES, 0) + slot * INLINE_SCRATCH
     }
 
-    /// Where the word of a claimable step lies in its owner's scratch memory, behind all slots. See `weft_transport::claim`.
+    /// Where the word of a claimable step lies in its owner's scratch memory, behind all slots. See
+    /// `weft_transport::claim`.
     pub(crate) fn claim(self, lane: usize, slot: usize, id: u32) -> u64 {
         let words = (lane * SLOTS + slot) as u64 * u64::from(CLAIMS) + u64::from(id);
         self.inline_scratch(INLINE_SCRATCHES) + words * SPACING
@@ -135,7 +141,7 @@ mod tests {
     #[test]
     fn regions_do_not_overlap() {
         for ranks in [1, 2, 3, 8, 33, 1000] {
-            let layout = Layout::new(ranks);
+            let layout = ChannelLayout::new(ranks);
             let mut words: Vec<u64> = (0..LANES)
                 .flat_map(|lane| (0..SLOTS).map(move |slot| layout.flag(lane, slot)))
                 .chain((0..LANES).map(|lane| layout.credit(lane)))
@@ -145,8 +151,8 @@ mod tests {
             assert!(words.windows(2).all(|pair| pair[0] + SPACING <= pair[1]));
             assert!(words[words.len() - 1] + SPACING <= layout.inline(0));
             assert!(layout.inline(layout.inline_slots) <= layout.fragment(0));
-            assert_eq!(layout.fragment(FRAGMENTS), layout.landing(0, 0));
-            assert!(layout.landing(LANES - 1, SLOTS - 1) < layout.channel_bytes());
+            assert_eq!(layout.fragment(FRAGMENTS), layout.receive(0, 0));
+            assert!(layout.receive(LANES - 1, SLOTS - 1) < layout.channel_bytes());
             assert_eq!(layout.claim(0, 0, CLAIMS), layout.claim(0, 1, 0));
             assert_eq!(layout.claim(0, SLOTS, 0), layout.claim(1, 0, 0));
             assert!(layout.claim(LANES - 1, SLOTS - 1, CLAIMS - 1) < layout.scratch_total());

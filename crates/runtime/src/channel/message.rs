@@ -5,12 +5,13 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::call::Fingerprint;
 
-/// More than the messages take that have to do with point-to-point messages: a number for what it is, and four others.
+/// More than the messages take that have to do with point-to-point messages: a number for what it
+/// is, and four others.
 pub(crate) const ENVELOPE_BYTES: usize = 64;
 
 /// A group that was split off: the call of one rank.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Split {
+pub(crate) struct SplitCall {
     /// The new group's identity.
     pub(crate) child: u64,
     pub(crate) name: String,
@@ -21,8 +22,9 @@ pub(crate) struct Split {
 
 /// A control message.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) enum Message {
-    /// The sender lets the receiver write into its pool at `channel`, and read its scratch memory at `scratch`.
+pub(crate) enum ControlMessage {
+    /// The sender lets the receiver write into its pool at `channel`, and read its scratch memory
+    /// at `scratch`.
     Grant {
         group: u64,
         channel: u64,
@@ -34,7 +36,8 @@ pub(crate) enum Message {
     Dead { endpoint: u128, detail: String },
     /// A group is broken. Passed on by every member that did not know.
     Broken { group: u64, error: Error },
-    /// The sender has waited for the receiver for long in this operation. Did the receiver call the same?
+    /// The sender has waited for the receiver for long in this operation. Did the receiver call the
+    /// same?
     Query {
         group: u64,
         sequence: u64,
@@ -52,7 +55,7 @@ pub(crate) enum Message {
         recent: Vec<(u64, Fingerprint)>,
     },
     /// The sender has split a group off.
-    Split { group: u64, split: Split },
+    Split { group: u64, split: SplitCall },
     /// The envelope of a short point-to-point message, whose bytes follow.
     Eager { group: u64, tag: u64 },
     /// A long one is ready to be sent.
@@ -85,41 +88,41 @@ pub(crate) enum Message {
     },
 }
 
-impl Message {
+impl ControlMessage {
     pub(crate) fn encode(&self) -> Vec<u8> {
         postcard::to_stdvec(self).expect("messages hold nothing that postcard cannot encode")
     }
 
-    /// As [`Message::encode`], of a message that has to do with a point-to-point message.
+    /// As [`ControlMessage::encode`], of a message that has to do with a point-to-point message.
     pub(crate) fn envelope<'a>(&self, buffer: &'a mut [u8; ENVELOPE_BYTES]) -> &'a [u8] {
         postcard::to_slice(self, buffer).expect("the longest of them fits")
     }
 
     /// A message, and the bytes that follow it.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<(Message, &[u8])> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(ControlMessage, &[u8])> {
         let (message, payload) = postcard::take_from_bytes(bytes).ok()?;
-        let carries = matches!(message, Message::Eager { .. });
+        let carries = matches!(message, ControlMessage::Eager { .. });
         (carries || payload.is_empty()).then_some((message, payload))
     }
 
     /// The group that the message is about, if any.
     pub(crate) fn group(&self) -> Option<u64> {
         match self {
-            Message::Dead { .. } => None,
-            Message::Grant { group, .. }
-            | Message::Detach { group }
-            | Message::Broken { group, .. }
-            | Message::Query { group, .. }
-            | Message::Different { group, .. }
-            | Message::History { group, .. }
-            | Message::Split { group, .. }
-            | Message::Eager { group, .. }
-            | Message::Offer { group, .. }
-            | Message::Ready { group, .. }
-            | Message::Refused { group, .. }
-            | Message::Unfit { group, .. }
-            | Message::Released { group, .. }
-            | Message::Symmetric { group, .. } => Some(*group),
+            ControlMessage::Dead { .. } => None,
+            ControlMessage::Grant { group, .. }
+            | ControlMessage::Detach { group }
+            | ControlMessage::Broken { group, .. }
+            | ControlMessage::Query { group, .. }
+            | ControlMessage::Different { group, .. }
+            | ControlMessage::History { group, .. }
+            | ControlMessage::Split { group, .. }
+            | ControlMessage::Eager { group, .. }
+            | ControlMessage::Offer { group, .. }
+            | ControlMessage::Ready { group, .. }
+            | ControlMessage::Refused { group, .. }
+            | ControlMessage::Unfit { group, .. }
+            | ControlMessage::Released { group, .. }
+            | ControlMessage::Symmetric { group, .. } => Some(*group),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Channels: the memory that ranks of a group grant each other, how it is laid out, and the control
-//! messages between them.
+//! Channels: the memory that ranks of a group grant each other, its layout, and the control
+//! messages between the ranks.
 
 mod connections;
 mod layout;
@@ -7,4 +7,4 @@ mod message;
 
 pub(crate) use connections::{Channel, Connections, Remote, control_neighbours};
 pub(crate) use layout::*;
-pub(crate) use message::{ENVELOPE_BYTES, Message, Split};
+pub(crate) use message::{ControlMessage, ENVELOPE_BYTES, SplitCall};

@@ -1,12 +1,15 @@
-//! Claimable steps: what ranks of one host take over from one that is behind.
+//! Claimable steps: work of a rank that is behind, executed by other ranks of its host.
 //!
-//! [Note: Helping] The owner of a claimable step opens its word when it starts a tile, and takes the step like anybody else when it
-//! gets there. A helper looks at such steps where they stand in its program, but only while it would otherwise wait at what
-//! follows them, and once nothing else of any operation can go on: so it never keeps anybody waiting for a signal of its own.
-//! It tells the owner alone that a step is done; all others learn of it by the signals that follow in the owner's program. That is what the
-//! verifier has played, with every claimant, so a helper touches the memory of those only that have entered and cannot leave yet.
+//! [Note: Helping] The owner of a claimable step opens its word when it starts a tile, and takes
+//! the step like anybody else when it gets there. A helper looks at such steps where they stand in
+//! its program, but only while it would otherwise wait at what follows them, and once nothing else
+//! of any operation can go on: so it never keeps anybody waiting for a signal of its own. It tells
+//! the owner alone that a step is done; all others learn of it by the signals that follow in the
+//! owner's program. That is what the verifier has executed, with every claimant, so a helper
+//! touches the memory of those only that have entered and cannot leave yet.
 //!
-//! A helper that dies with a step half done is noticed as any death is, by the links: the owner, which waits for it, fails with the group.
+//! A helper that dies with a step half done is noticed as any death is, by the links: the owner,
+//! which waits for it, fails with the group.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +18,7 @@ use weft_transport::claim::{self, Claimed};
 use weft_transport::{Segment, Signal};
 
 use super::executor::{Budget, Executor};
-use super::interpret::{Advance, Blocked, Driver, Failure, execute};
+use super::interpret::{Advance, Blocked, Driver, GroupFailure, execute};
 use super::tiles::TileDriver;
 use crate::channel::{Connections, slot_of};
 use crate::program::{Instruction, LocalStep, Program};
@@ -42,7 +45,7 @@ impl Executor {
         sequence: u64,
         pool: &Segment,
         budget: &mut Budget,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, GroupFailure> {
         let found = self
             .operations
             .iter_mut()
@@ -91,14 +94,14 @@ impl TileDriver<'_> {
             Claimed::By(by) if by < self.connections.size() => {
                 self.unless_left(Some(Blocked::Claimed { by }))
             }
-            odd => Err(Failure::internal(&format!(
+            odd => Err(GroupFailure::internal(&format!(
                 "a claim is {odd:?} at its owner's"
             ))),
         }
     }
 
-    /// What keeps a tile from going on that has got to steps that it may help with: the signals for which
-    /// it would wait behind them, as long as there is anything left to take.
+    /// What keeps a tile from going on that has got to steps that it may help with: the signals for
+    /// which it would wait behind them, as long as there is anything left to take.
     pub(super) fn before_help(&self, at: usize) -> Advance {
         let mut rest = self.running.plan.program.instructions[at..].iter();
         let mut left = false;
@@ -132,9 +135,9 @@ impl TileDriver<'_> {
         }
     }
 
-    /// Executes one of the steps that the tile may help with now. The owner begins with the first, so this
-    /// begins with the last.
-    fn help(&mut self) -> Result<bool, Failure> {
+    /// Executes one of the steps that the tile may help with now. The owner begins with the first,
+    /// so this begins with the last.
+    fn help(&mut self) -> Result<bool, GroupFailure> {
         let (rank, g, frame) = (self.connections.rank, self.tile.g, self.frame());
         let rest = frame.program.instructions[self.tile.next..].iter();
         let steps = rest.take_while(|instruction| self.helpable(instruction).is_some());
@@ -156,14 +159,14 @@ impl TileDriver<'_> {
         Ok(false)
     }
 
-    fn tell_owner(&self, owner: Rank, id: u32) -> Result<(), Failure> {
+    fn tell_owner(&self, owner: Rank, id: u32) -> Result<(), GroupFailure> {
         let (link, remote) = self.link(owner)?;
         let done = Signal {
             offset: remote.scratch + self.claim(id),
             value: claim::done_value(self.tile.g, self.connections.rank),
         };
         link.signal(done)
-            .map_err(|error| Failure::Link(owner, error))
+            .map_err(|error| GroupFailure::Link(owner, error))
     }
 
     fn may_be_left(&self, owner: Rank, id: u32) -> bool {

@@ -1,15 +1,15 @@
-//! The executor: the operations of a group under way, which of them may run, and their lanes.
+//! The executor: the operations of a group in flight, their admission, and their lanes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weft_algorithms::Memory;
+use weft_algorithms::MemoryClass;
 use weft_transport::Segment;
 
-use super::calling_thread::{CallingThread, Entered, Outcome};
-use super::interpret::Failure;
-use super::operation::{Agreement, Keep, Operation, Running};
+use super::calling_thread::{CallingThread, Entered, InlineOutcome};
+use super::interpret::GroupFailure;
+use super::operation::{Agreement, Operation, OperationMemory, Running};
 use crate::Error;
 use crate::call::{Call, Completion, Counts, Due, Finished, Op, Order};
 use crate::channel::{Connections, LANES, SLOTS};
@@ -57,7 +57,7 @@ struct Ready {
     decision: Arc<Decision>,
     bases: Bases,
     agreement: Option<Arc<Agreement>>,
-    keep: Option<Keep>,
+    keep: Option<OperationMemory>,
     entered: Option<Entered>,
 }
 
@@ -107,7 +107,7 @@ impl Executor {
         }
         let (rank, ranks) = (connections.rank, connections.size());
         let scaled = scaled_input(&call, rank, ranks);
-        if let Some(Keep::Scaled(copy)) = &scaled {
+        if let Some(OperationMemory::Scaled(copy)) = &scaled {
             call.input = copy.as_ptr();
             call = call.for_schedules(rank);
         }
@@ -165,7 +165,7 @@ impl Executor {
         let agreement = Agreement::new(value, completion.clone());
         let small = agreement_call(agreement.memory(), call.priority, call.timeout);
         let ready = Ready {
-            keep: Some(Keep::Agreement(agreement.clone())),
+            keep: Some(OperationMemory::Agreement(agreement.clone())),
             entered: self.enter(&small),
             ..Ready::new(&small, decision.of_agreement())
         };
@@ -180,7 +180,7 @@ impl Executor {
             None => self.order().enter(&call, 0),
         };
         let path = self.calling_thread.as_ref();
-        let inline = (ready.entered).filter(|entered| entered.outcome != Some(Outcome::Lane));
+        let inline = (ready.entered).filter(|entered| entered.outcome != Some(InlineOutcome::Lane));
         let inline = inline.zip(path.and_then(|path| path.choose(&call)));
         // What began on a calling thread comes late.
         let behind = |operation: &&Operation| operation.sequence > sequence;
@@ -231,7 +231,7 @@ impl Executor {
         budget: &mut Budget,
         now: Instant,
         finished: &mut Finished,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, GroupFailure> {
         let mut operations = self.operations.iter();
         let Some(position) = operations.position(|op| op.sequence == sequence) else {
             return Ok(false);
@@ -239,7 +239,8 @@ impl Executor {
         let progressed = match self.operations[position].inline {
             Some(_) => self.advance_inline(position, connections)?,
             None => {
-                self.admit(position, connections).map_err(Failure::Other)?
+                self.admit(position, connections)
+                    .map_err(GroupFailure::Other)?
                     && self.advance_running(position, connections, pool, budget)?
             }
         };
@@ -259,7 +260,7 @@ impl Executor {
         &mut self,
         position: usize,
         connections: &Connections,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, GroupFailure> {
         let operation = &mut self.operations[position];
         let (Some(path), Some((entered, chosen))) = (&self.calling_thread, &mut operation.inline)
         else {
@@ -270,7 +271,7 @@ impl Executor {
         }
         let choice = chosen.choice();
         operation.waiting = path.advance(&operation.call, choice, entered, &connections.left)?;
-        if entered.outcome == Some(Outcome::Lane) {
+        if entered.outcome == Some(InlineOutcome::Lane) {
             operation.inline = None;
         }
         Ok(operation.waiting.is_none())
@@ -306,7 +307,7 @@ impl Executor {
         )?;
         let first = self.lanes[lane].assigned;
         self.lanes[lane].assigned += geometry.tiles;
-        self.symmetric_operations += u64::from(plan.memory == Memory::Symmetric);
+        self.symmetric_operations += u64::from(plan.memory == MemoryClass::Symmetric);
         let operation = &mut self.operations[position];
         operation.fingerprint = operation.fingerprint.with_plan(plan.short);
         let (sequence, fingerprint) = (operation.sequence, operation.fingerprint);
@@ -323,8 +324,8 @@ impl Executor {
         Ok(true)
     }
 
-    /// Whether an operation before this one is in the same lane, or is one on the calling-thread path that
-    /// may yet need it.
+    /// Whether an operation before this one is in the same lane, or is one on the calling-thread
+    /// path that may yet need it.
     fn has_predecessor(&self, sequence: u64, lane: usize) -> bool {
         let before = |other: u64| other < sequence && other % LANES as u64 == lane as u64;
         let path = self.calling_thread.as_ref();
@@ -338,7 +339,8 @@ impl Executor {
             .any(before)
     }
 
-    /// Ends everything under way with an error. No operation begins any more on the calling-thread path.
+    /// Ends everything under way with an error. No operation begins any more on the calling-thread
+    /// path.
     pub(crate) fn fail(
         &mut self,
         connections: &Connections,
@@ -361,12 +363,12 @@ impl Executor {
     }
 }
 
-/// The input, multiplied, of a premultiplied reduction whose schedule only reads it. The others multiply
-/// in their output, tile by tile.
-fn scaled_input(call: &Call, rank: u32, ranks: u32) -> Option<Keep> {
+/// The input, multiplied, of a premultiplied reduction whose schedule only reads it. The others
+/// multiply in their output, tile by tile.
+fn scaled_input(call: &Call, rank: u32, ranks: u32) -> Option<OperationMemory> {
     let Op::PremulSum(factor) = call.op else {
         return None;
     };
     let reads_only = call.collective.reduces() && !call.brings_in(rank);
-    reads_only.then(|| Keep::Scaled(access::scaled(call, ranks, factor)))
+    reads_only.then(|| OperationMemory::Scaled(access::scaled(call, ranks, factor)))
 }

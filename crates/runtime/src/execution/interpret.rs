@@ -1,8 +1,8 @@
-//! The interpreter of compiled programs, shared by both drivers: tiles in lanes, and operations on the
-//! calling thread.
+//! The interpreter of compiled programs, shared by both drivers: tiles in lanes, and operations on
+//! the calling thread.
 //!
-//! A driver says what differs: where slots lie, how flags are numbered and fingerprints shown, what a
-//! link must carry, and who may claim a step. All of it is resolved when weft is compiled.
+//! A driver says what differs: where slots lie, how flags are numbered and fingerprints shown, what
+//! a link must carry, and who may claim a step. All of it is resolved when weft is compiled.
 
 use std::fmt;
 
@@ -58,7 +58,7 @@ impl fmt::Display for Blocked {
 
 /// What ends a group.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum GroupFailure {
     /// The link to this rank has failed.
     Link(u32, LinkError),
     /// A rank called something else.
@@ -71,18 +71,18 @@ pub(crate) enum Failure {
     Other(Error),
 }
 
-impl Failure {
+impl GroupFailure {
     pub(crate) fn internal(what: &str) -> Self {
-        Failure::Other(Error::Internal(what.into()))
+        GroupFailure::Other(Error::Internal(what.into()))
     }
 }
 
 /// What an operation waits for, or nothing once it has got on.
-pub(crate) type Advance = Result<Option<Blocked>, Failure>;
+pub(crate) type Advance = Result<Option<Blocked>, GroupFailure>;
 
 /// What a driver runs: a tile of an operation.
 #[derive(Clone, Copy)]
-pub(crate) struct Frame<'a> {
+pub(crate) struct ProgramFrame<'a> {
     pub(crate) program: &'a Program,
     pub(crate) geometry: &'a Geometry,
     pub(crate) call: &'a Call,
@@ -102,12 +102,13 @@ pub(crate) trait Driver {
 
     /// Sends an operand over a link, then signals.
     fn put(&mut self, _to: Rank, _dst: u32, _src: u32, _signal: Option<SignalId>) -> Advance {
-        Err(Failure::internal("a put where all memory is mapped"))
+        Err(GroupFailure::internal("a put where all memory is mapped"))
     }
 
-    /// Executes the step at this place of the program unless somebody else has, or leaves it to others.
+    /// Executes the step at this place of the program unless somebody else has, or leaves it to
+    /// others.
     fn claimable(&mut self, _at: usize, _claim: u32, _owner: Rank, _step: LocalStep) -> Advance {
-        Err(Failure::internal("a claimable step outside of lanes"))
+        Err(GroupFailure::internal("a claimable step outside of lanes"))
     }
 
     /// What a step within memory that this rank reaches waits for.
@@ -133,7 +134,7 @@ pub(crate) trait Driver {
 /// Executes instructions from `next` on, until one is blocked, others shall have their turn, or the
 /// program has ended.
 #[inline]
-pub(crate) fn run<D: Driver>(driver: &mut D, frame: Frame<'_>, next: &mut usize) -> Advance {
+pub(crate) fn run<D: Driver>(driver: &mut D, frame: ProgramFrame<'_>, next: &mut usize) -> Advance {
     while let Some(instruction) = frame.program.instructions.get(*next) {
         let blocked = match *instruction {
             Instruction::Wait { from, id } => driver.wait(from, id)?,
@@ -168,7 +169,7 @@ pub(crate) fn run<D: Driver>(driver: &mut D, frame: Frame<'_>, next: &mut usize)
 
 /// Executes a step within memory that this rank reaches.
 #[inline]
-pub(crate) fn execute<D: Driver>(driver: &mut D, frame: Frame<'_>, step: LocalStep) {
+pub(crate) fn execute<D: Driver>(driver: &mut D, frame: ProgramFrame<'_>, step: LocalStep) {
     const FEW: usize = 8;
     const SOME: usize = 2 * INLINE_RANKS;
     let operands = frame.program.operands(step.operands);
@@ -203,12 +204,12 @@ pub(crate) fn execute<D: Driver>(driver: &mut D, frame: Frame<'_>, step: LocalSt
 #[inline]
 fn execute_at<D: Driver>(
     driver: &D,
-    frame: Frame<'_>,
+    frame: ProgramFrame<'_>,
     step: LocalStep,
     operands: &[Operand],
     addresses: &mut [*mut u8],
 ) -> u64 {
-    let Frame {
+    let ProgramFrame {
         program,
         geometry,
         call,
@@ -232,8 +233,8 @@ fn execute_at<D: Driver>(
                 let [to, from] = [0, destinations].map(|i| operands[i].dtype(call.dtype));
                 access::convert(dsts, to, srcs[0], from, elements);
             }
-            Kernel::Reduce { last } => {
-                let finish = call.op.finish(last, shape.ranks);
+            Kernel::Reduce { is_final } => {
+                let finish = call.op.finish(is_final, shape.ranks);
                 access::reduce(call, finish, dsts, srcs, elements as usize);
             }
         }

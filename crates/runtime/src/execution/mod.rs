@@ -1,4 +1,4 @@
-//! Execution: the operations of a group under way, and the two drivers of their programs.
+//! Execution: the operations of a group in flight, and the two drivers of their programs.
 
 mod calling_thread;
 mod claims;
@@ -11,6 +11,6 @@ mod tiles;
 
 pub(crate) use calling_thread::{Attempt, CallingThread, Entered};
 pub(crate) use executor::{Budget, Executor};
-pub(crate) use interpret::Failure;
+pub(crate) use interpret::GroupFailure;
 pub(crate) use operation::Operation;
-pub(crate) use spin_policy::Patience;
+pub(crate) use spin_policy::SpinPolicy;

@@ -1,15 +1,18 @@
-//! One call under way, and its tiles.
+//! One call in flight, and its tiles.
 //!
-//! [Note: Lanes and slots] All ranks issue the operations of a group in the same order, so operation n can use lane n % LANES
-//! without a word between ranks. Within a lane operations run one after the other, each with a number of tiles that all
-//! ranks agree on, so that tile g of a lane is the same tile everywhere, and may use slot g % SLOTS of all
-//! temporary memory. A tile starts when the tile that used its slot before has ended on this rank and, where it will
-//! put something into a peer's landing memory, on that peer: peers tell by their credit words. An urgent operation never
-//! waits for the slots of a slower one as long as no more than LANES operations of the group are under way; beyond that
-//! it waits for the one that was issued LANES before it.
+//! [Note: Lanes and slots] All ranks issue the operations of a group in the same order, so
+//! operation n can use lane n % LANES without a word between ranks. Within a lane operations run
+//! one after the other, each with a number of tiles that all ranks agree on, so that tile g of a
+//! lane is the same tile everywhere, and may use slot g % SLOTS of all temporary memory. A tile
+//! starts when the tile that used its slot before has ended on this rank and, where it will put
+//! something into a peer's receive buffer, on that peer: peers tell by their credit words. An
+//! urgent operation never waits for the slots of a slower one as long as no more than LANES
+//! operations of the group are under way; beyond that it waits for the one that was issued LANES
+//! before it.
 //!
-//! [Note: Agreement] Two things can be known to one rank only: the largest block of an operation whose counts differ between
-//! ranks, and whether memory is symmetric. Then a small all-reduce goes before the operation and settles it.
+//! [Note: Agreement] Two things can be known to one rank only: the largest block of an operation
+//! whose counts differ between ranks, and whether memory is symmetric. Then a small all-reduce goes
+//! before the operation and settles it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,10 +28,10 @@ use crate::call::{Call, Completion, Due, Fingerprint};
 use crate::channel::LANES;
 use crate::memory::Bases;
 use crate::program::{Geometry, Plan};
-use crate::selection::{Chosen, Decision};
+use crate::selection::{Decision, InlineProgram};
 
-/// The values that the small all-reduce before an operation reduces with `max`: x and its complement, so that the
-/// result tells both the largest value and whether all were the same.
+/// The values that the small all-reduce before an operation reduces with `max`: x and its
+/// complement, so that the result tells both the largest value and whether all were the same.
 #[derive(Debug)]
 pub(crate) struct Agreement {
     words: [AtomicU64; 2],
@@ -105,7 +108,7 @@ pub(crate) struct Operation {
     pub(crate) due: Due,
     pub(crate) fingerprint: Fingerprint,
     /// Set for one that runs on the calling-thread path.
-    pub(crate) inline: Option<(Entered, Chosen)>,
+    pub(crate) inline: Option<(Entered, InlineProgram)>,
     pub(crate) decision: Arc<Decision>,
     pub(crate) bases: Bases,
     pub(crate) agreement: Option<Arc<Agreement>>,
@@ -118,12 +121,12 @@ pub(crate) struct Operation {
     pub(crate) last_step: Instant,
     pub(crate) last_query: Instant,
     /// Keeps memory alive that only the operation uses.
-    pub(crate) _keep: Option<Keep>,
+    pub(crate) _keep: Option<OperationMemory>,
 }
 
 /// Memory that only one operation uses.
 #[derive(Debug)]
-pub(crate) enum Keep {
+pub(crate) enum OperationMemory {
     /// What an agreement reduces.
     Agreement(#[expect(dead_code, reason = "held, not read")] Arc<Agreement>),
     /// A multiplied copy of the input.
@@ -169,8 +172,9 @@ impl Operation {
             .or(self.waiting.as_ref())
     }
 
-    /// What the ranks have agreed on: the plan, or why there is none, and the largest block where that is
-    /// not known to all. What came from the calling-thread path has no agreement: its memory is not symmetric.
+    /// What the ranks have agreed on: the plan, or why there is none, and the largest block where
+    /// that is not known to all. What came from the calling-thread path has no agreement: its
+    /// memory is not symmetric.
     pub(super) fn settle(&self) -> (Result<&Arc<Plan>, Error>, Option<u64>) {
         let ordinary = || self.decision.ordinary.as_ref().map_err(Error::clone);
         match (&self.agreement, &self.decision.symmetric) {

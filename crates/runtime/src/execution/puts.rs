@@ -1,10 +1,10 @@
-//! Puts of a tile that are under way: what they read, and what must wait for them.
+//! Puts of a tile in flight: the memory that they read, and the steps that must wait for them.
 //!
 //! [Note: Puts under way] A tile goes on behind a put. It stops where the put's source might be
 //! overwritten: before a step of its own that writes there, before its end, and, unless only this
 //! rank can write there, before it signals to anybody but the put's receiver, as the signal may be
-//! what allows another peer to write. Signals to the receiver need no such care, nor do those that it
-//! sends in turn: they are ordered behind the put.
+//! what allows another peer to write. Signals to the receiver need no such care, nor do those that
+//! it sends in turn: they are ordered behind the put.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use std::sync::Arc;
 use weft_schedule::Rank;
 use weft_transport::{Iovec, Link, Ticket};
 
-use super::interpret::{Blocked, Failure};
+use super::interpret::{Blocked, GroupFailure};
 use crate::channel::Connections;
 
 /// The puts of one tile that are under way.
 #[derive(Default, Debug)]
-pub(crate) struct Puts(Vec<UnderWay>);
+pub(crate) struct Puts(Vec<PendingPut>);
 
 #[derive(Debug)]
-struct UnderWay {
+struct PendingPut {
     to: Rank,
     ticket: Ticket,
     /// What it reads.
@@ -31,7 +31,7 @@ struct UnderWay {
 
 impl Puts {
     pub(super) fn add(&mut self, to: Rank, ticket: Ticket, source: Vec<Iovec>, private: bool) {
-        self.0.push(UnderWay {
+        self.0.push(PendingPut {
             to,
             ticket,
             source,
@@ -40,12 +40,12 @@ impl Puts {
     }
 
     /// Forgets those that are complete.
-    pub(super) fn let_go(&mut self, connections: &Connections) -> Result<(), Failure> {
+    pub(super) fn let_go(&mut self, connections: &Connections) -> Result<(), GroupFailure> {
         let mut at = 0;
         while let Some(put) = self.0.get(at) {
             let link = connections.links[put.to as usize].as_ref();
             let complete = link.map_or(Ok(true), |link| link.completed(put.ticket));
-            match complete.map_err(|error| Failure::Link(put.to, error))? {
+            match complete.map_err(|error| GroupFailure::Link(put.to, error))? {
                 true => drop(self.0.remove(at)),
                 false => at += 1,
             }
@@ -85,7 +85,7 @@ impl Puts {
         }
     }
 
-    fn before(&self, such: impl Fn(&UnderWay) -> bool) -> Option<Blocked> {
+    fn before(&self, such: impl Fn(&PendingPut) -> bool) -> Option<Blocked> {
         let put = self.0.iter().find(|put| such(put))?;
         Some(Blocked::Link { to: put.to })
     }
@@ -95,8 +95,8 @@ impl Puts {
 mod tests {
     use super::*;
 
-    /// Two puts to rank 1: of bytes 100..200 of private memory, and of 300..400 and 500..600 that peers
-    /// can write.
+    /// Two puts to rank 1: of bytes 100..200 of private memory, and of 300..400 and 500..600 that
+    /// peers can write.
     fn puts() -> Puts {
         let piece = |start: usize| {
             // SAFETY: nothing reads it here.

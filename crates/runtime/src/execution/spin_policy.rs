@@ -1,22 +1,23 @@
-//! How long to look again and again before going to sleep.
+//! Spin policy: the polling time of a thread before it sleeps.
 
-/// How patiently a thread polls before it sleeps. More ranks than cores must not spin: they would keep each other from running.
+/// How patiently a thread polls before it sleeps. More ranks than cores must not spin: they would
+/// keep each other from running.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct SpinPolicy {
     spins: u32,
     yields: u32,
 }
 
-impl Patience {
+impl SpinPolicy {
     /// For a number of threads that want to run on a number of cores.
     pub(crate) fn new(threads: usize, cores: usize) -> Self {
         if threads <= cores {
-            Patience {
+            SpinPolicy {
                 spins: 2000,
                 yields: 20,
             }
         } else {
-            Patience {
+            SpinPolicy {
                 spins: 0,
                 yields: 64,
             }

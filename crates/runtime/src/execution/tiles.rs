@@ -1,7 +1,7 @@
-//! The tile driver: runs the tiles of an operation in its lane, several at a time.
+//! The tile driver: execution of the tiles of an operation in its lane, several at a time.
 //!
-//! Slots lie in the lanes' part of channels and scratch memory; a tile starts when the slot is free here
-//! and, by credits, at the peers that it writes to.
+//! Slots lie in the lanes' part of channels and scratch memory; a tile starts when the slot is free
+//! here and, by credits, at the peers that it writes to.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use weft_schedule::{Rank, SignalId};
 use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Submission};
 
 use super::executor::{Budget, Executor};
-use super::interpret::{self, Advance, Blocked, Driver, Failure, Frame};
+use super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
 use super::operation::{Operation, Running, Tile};
 use super::puts::Puts;
 use crate::call::{Call, Fingerprint, Op};
@@ -24,7 +24,7 @@ impl Executor {
         connections: &mut Connections,
         pool: &Segment,
         budget: &mut Budget,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, GroupFailure> {
         let Some(mut running) = self.operations[position].running.take() else {
             return Ok(false);
         };
@@ -40,7 +40,7 @@ impl Executor {
         connections: &mut Connections,
         pool: &Segment,
         budget: &mut Budget,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, GroupFailure> {
         let operation = &mut self.operations[position];
         let lane = operation.lane();
         let mut progressed = start_tiles(operation, running, connections, pool)?;
@@ -74,7 +74,7 @@ fn start_tiles(
     running: &mut Running,
     connections: &mut Connections,
     pool: &Segment,
-) -> Result<bool, Failure> {
+) -> Result<bool, GroupFailure> {
     let mut started = false;
     let lane = operation.lane();
     let in_flight = running.plan.tiles_in_flight;
@@ -82,7 +82,7 @@ fn start_tiles(
         let g = running.first + running.next;
         if let Some(blocked) = cannot_start(connections, lane, g, running, pool) {
             if connections.left[blocked.rank() as usize] {
-                return Err(Failure::Link(blocked.rank(), LinkError::Left));
+                return Err(GroupFailure::Link(blocked.rank(), LinkError::Left));
             }
             if running.tiles.is_empty() {
                 operation.waiting = Some(blocked);
@@ -144,7 +144,7 @@ fn give_credit(
     lane: usize,
     ended: u64,
     running: &Running,
-) -> Result<(), Failure> {
+) -> Result<(), GroupFailure> {
     for sender in &running.plan.program.senders {
         let rank = *sender as usize;
         let (Some(link), Some(remote)) = (&connections.links[rank], connections.remote(*sender))
@@ -156,10 +156,11 @@ fn give_credit(
             value: ended,
         };
         match link.signal(signal) {
-            // A peer that has left needs no credit, nor one that has left since its link was last read.
+            // A peer that has left needs no credit, nor one that has left since its link was last
+            // read.
             Ok(()) | Err(LinkError::Left) => {}
             Err(_) if connections.left[rank] => {}
-            Err(error) => return Err(Failure::Link(*sender, error)),
+            Err(error) => return Err(GroupFailure::Link(*sender, error)),
         }
     }
     Ok(())
@@ -223,8 +224,8 @@ impl<'a> TileDriver<'a> {
         }
     }
 
-    pub(super) fn frame(&self) -> Frame<'a> {
-        Frame {
+    pub(super) fn frame(&self) -> ProgramFrame<'a> {
+        ProgramFrame {
             program: &self.running.plan.program,
             geometry: &self.running.geometry,
             call: &self.operation.call,
@@ -233,7 +234,7 @@ impl<'a> TileDriver<'a> {
     }
 
     /// Takes the tile as far as it goes. True if anything was done.
-    fn advance(&mut self) -> Result<bool, Failure> {
+    fn advance(&mut self) -> Result<bool, GroupFailure> {
         let instructions = self.running.plan.program.instructions.len();
         self.tile.blocked = None;
         self.tile.puts.let_go(self.connections)?;
@@ -277,10 +278,10 @@ impl Driver for TileDriver<'_> {
             Location::Receive { from, .. } => {
                 let channel = self.connections.channels[from as usize].as_ref();
                 let local = channel.map_or(0, |channel| channel.local.offset);
-                own(local + layout.landing(self.lane, slot))
+                own(local + layout.receive(self.lane, slot))
             }
             Location::PeerReceive { to, .. } => {
-                let within = layout.landing(self.lane, slot);
+                let within = layout.receive(self.lane, slot);
                 self.connections.peer(to, |remote| remote.channel + within)
             }
         }
@@ -306,7 +307,7 @@ impl Driver for TileDriver<'_> {
         };
         match sent {
             Ok(()) => Ok(None),
-            Err(error) => Err(Failure::Link(to, error)),
+            Err(error) => Err(GroupFailure::Link(to, error)),
         }
     }
 
@@ -314,7 +315,7 @@ impl Driver for TileDriver<'_> {
         let (link, remote) = self.link(to)?;
         let program = &self.running.plan.program;
         let (dst, src) = (program.operand(dst), program.operand(src));
-        let receive = (self.connections.layout).landing(self.lane, slot_of(self.tile.g));
+        let receive = (self.connections.layout).receive(self.lane, slot_of(self.tile.g));
         let within = receive + self.offset(dst, 0);
         let private = src.is_user() && self.running.bases.peers.is_none();
         let mut source = self.pieces(src);
@@ -337,9 +338,9 @@ impl Driver for TileDriver<'_> {
         if let Some(offset) = staging {
             source = vec![access::stage(&source, self.pool, offset)];
         }
-        let failed = |error| Failure::Link(to, error);
-        // The first signal's fingerprint goes ahead of the payload, once, so that all of it can leave
-        // together.
+        let failed = |error| GroupFailure::Link(to, error);
+        // The first signal's fingerprint goes ahead of the payload, once, so that all of it can
+        // leave together.
         if signal == Some(0) && self.tile.shown != Some(to) {
             let line = self.flag_at(remote.channel, 0).offset;
             let shown = self.show_fingerprint(to, link, line, None);
@@ -443,7 +444,7 @@ impl<'a> TileDriver<'a> {
     pub(super) fn unless_left(&self, blocked: Option<Blocked>) -> Advance {
         match blocked {
             Some(blocked) if self.connections.left[blocked.rank() as usize] => {
-                Err(Failure::Link(blocked.rank(), LinkError::Left))
+                Err(GroupFailure::Link(blocked.rank(), LinkError::Left))
             }
             blocked => Ok(blocked),
         }
@@ -458,9 +459,10 @@ impl<'a> TileDriver<'a> {
         }
     }
 
-    /// Compares what the peer has called with what this rank has. Words that the peer is overwriting just
-    /// now say nothing: it has gone on to a later tile, where it will be compared again.
-    fn check_fingerprint(&self, from: Rank) -> Result<(), Failure> {
+    /// Compares what the peer has called with what this rank has. Words that the peer is
+    /// overwriting just now say nothing: it has gone on to a later tile, where it will be compared
+    /// again.
+    fn check_fingerprint(&self, from: Rank) -> Result<(), GroupFailure> {
         let Some(channel) = &self.connections.channels[from as usize] else {
             return Ok(());
         };
@@ -472,14 +474,15 @@ impl<'a> TileDriver<'a> {
         if theirs == mine || word(4) != theirs.checksum(self.tile.g) {
             return Ok(());
         }
-        Err(Failure::Desync {
+        Err(GroupFailure::Desync {
             rank: from,
             mine,
             theirs,
         })
     }
 
-    /// What lies behind the flag of a tile's first signal to a peer: see [`Fingerprint::behind_flag`].
+    /// What lies behind the flag of a tile's first signal to a peer: see
+    /// [`Fingerprint::behind_flag`].
     fn fingerprint_words(&self, to: Rank) -> [u64; 4] {
         let (rank, operation) = (self.connections.rank, self.operation);
         let fingerprint = (operation.fingerprint).between(&operation.call, rank, rank, to);
@@ -517,9 +520,9 @@ impl<'a> TileDriver<'a> {
     }
 
     /// The link to a peer, and what that has granted.
-    pub(super) fn link(&self, to: Rank) -> Result<(&'a dyn Link, &'a Remote), Failure> {
+    pub(super) fn link(&self, to: Rank) -> Result<(&'a dyn Link, &'a Remote), GroupFailure> {
         let link = self.connections.links[to as usize].as_deref();
         let linked = link.zip(self.connections.remote(to));
-        linked.ok_or_else(|| Failure::internal(&format!("no channel to rank {to}")))
+        linked.ok_or_else(|| GroupFailure::internal(&format!("no channel to rank {to}")))
     }
 }

@@ -1,6 +1,6 @@
 //! Explanations of a group's choices.
 
-use weft_algorithms::Memory;
+use weft_algorithms::MemoryClass;
 use weft_kernels::DType;
 use weft_schedule::Collective;
 
@@ -9,13 +9,14 @@ use crate::Error;
 use crate::selection::Explanation;
 
 impl Group {
-    /// Tells what a call would run by: a message of `bytes` (all blocks together), the same count on every rank, root 0.
+    /// Tells what a call would run by: a message of `bytes` (all blocks together), the same count
+    /// on every rank, root 0.
     pub fn explain(
         &self,
         collective: Collective,
         bytes: u64,
         dtype: DType,
-        memory: Memory,
+        memory: MemoryClass,
     ) -> Result<Explanation, Error> {
         self.check_usable()?;
         self.engine.with(|state, _| {

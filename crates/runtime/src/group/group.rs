@@ -1,19 +1,19 @@
-//! Groups: what users call.
+//! The group: creation, splitting, membership, abort and closing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use weft_transport::Kind;
+use weft_transport::TransportKind;
 
 use crate::Error;
 use crate::bootstrap::{Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, meet};
 use crate::call::Completion;
-use crate::channel::{Connections, Layout, Message};
+use crate::channel::{ChannelLayout, Connections, ControlMessage};
 use crate::execution::CallingThread;
 use crate::progress::{Engine, GroupName, GroupState};
-use crate::selection::{Chooser, inherited};
+use crate::selection::{Selector, inherited};
 
 /// How to make a group.
 #[derive(Clone, Debug)]
@@ -22,7 +22,10 @@ pub struct GroupOptions {
     pub timeout: Duration,
     /// What the group is called in messages.
     pub name: String,
-    /// What is asked of the choice of algorithms, alike on all ranks, and rank 0's tables to choose by.
+    /// The ranks' numbers in the world, where the group is of some of its ranks, for messages.
+    pub global_ranks: Option<Vec<u32>>,
+    /// What is asked of the choice of algorithms, alike on all ranks, and rank 0's tables to choose
+    /// by.
     pub terms: Terms,
 }
 
@@ -31,6 +34,7 @@ impl Default for GroupOptions {
         GroupOptions {
             timeout: Duration::from_secs(300),
             name: "world".into(),
+            global_ranks: None,
             terms: Terms::default(),
         }
     }
@@ -57,7 +61,8 @@ pub struct SplitOptions {
 
 /// A list of endpoints that communicate with each other, and this endpoint's place in it.
 ///
-/// All ranks of a group issue its operations in the same order. Threads that cannot keep an order use groups of their own.
+/// All ranks of a group issue its operations in the same order. Threads that cannot keep an order
+/// use groups of their own.
 pub struct Group {
     pub(crate) engine: Arc<Engine>,
     pub(crate) meeting: Meeting,
@@ -76,9 +81,11 @@ pub struct Group {
 impl Group {
     /// Meets the other ranks through the store and makes a group with them.
     ///
-    /// Every rank calls it with the same `size` and with a store that is used for this group only. Fails with [`Error::Timeout`]
-    /// naming the missing ranks, with [`Error::Aborted`] once `cancel` is true, with [`Error::Config`] where settings differ, and with
-    /// [`Error::PeerLost`] if a rank has ended meanwhile. A rank may leave as soon as it has its group: no other's creation fails by that.
+    /// Every rank calls it with the same `size` and with a store that is used for this group only.
+    /// Fails with [`Error::Timeout`] naming the missing ranks, with [`Error::Aborted`] once
+    /// `cancel` is true, with [`Error::Config`] where settings differ, and with [`Error::PeerLost`]
+    /// if a rank has ended meanwhile. A rank may leave as soon as it has its group: no other's
+    /// creation fails by that.
     pub fn create(
         endpoint: Arc<Endpoint>,
         store: &dyn Store,
@@ -90,9 +97,10 @@ impl Group {
         let engine = engine_of(&endpoint)?;
         let deadline = Instant::now() + options.timeout;
         let terms = options.terms.clone();
-        let meeting = meet(&endpoint, store, rank, size, terms, deadline, cancel)?;
+        let name = GroupName::met(&options.name, options.global_ranks.as_deref());
+        let meeting = meet(&endpoint, store, rank, size, terms, deadline, cancel)
+            .map_err(|error| name.at_rendezvous(error))?;
         let id = meeting.group_id;
-        let name = GroupName::met(&options.name);
         let group = Self::join(engine, meeting, (id, name), rank, options, deadline, cancel)?;
         group.wait_for_neighbours(deadline, cancel)?;
         Ok(group)
@@ -115,16 +123,16 @@ impl Group {
             .members
             .iter()
             .filter(|member| machine(member) == mine);
-        engine.crowd(here.count());
-        let layout = Layout::new(size);
-        let chooser = Chooser::new(&meeting, rank, layout, &options.terms.policy)?;
+        engine.local_ranks(here.count());
+        let layout = ChannelLayout::new(size);
+        let selector = Selector::new(&meeting, rank, layout, &options.terms.policy)?;
         let scratch = engine
             .endpoint()
             .pool()
             .allocate(layout.scratch_total(), 4096)?;
         let connections = Connections::new(id, rank, meeting.clone(), layout, scratch);
         let pool = engine.endpoint().pool();
-        let state = GroupState::new(name, connections, chooser, options.timeout, pool);
+        let state = GroupState::new(name, connections, selector, options.timeout, pool);
         let calling_thread = state.executor.calling_thread.clone();
         engine.with(|s, finished| s.add_group(state, finished));
         let group = Arc::new(Group {
@@ -142,12 +150,14 @@ impl Group {
         Ok(group)
     }
 
-    /// Makes a group of some of this group's ranks, in the order given. `None` if this rank is not among them.
+    /// Makes a group of some of this group's ranks, in the order given. `None` if this rank is not
+    /// among them.
     ///
-    /// Every member calls it with the same list, name and options, and equally often. Where groups with common members are given one
-    /// name, all ranks of this group call it, in the same order: another list in the place of a call is [`Error::Config`], told by
-    /// the call or by the use of the new group. It waits for nobody: whoever
-    /// leaves before another member has split may make that fail with [`Error::PeerLost`].
+    /// Every member calls it with the same list, name and options, and equally often. Where groups
+    /// with common members are given one name, all ranks of this group call it, in the same order:
+    /// another list in the place of a call is [`Error::Config`], told by the call or by the use of
+    /// the new group. It waits for nobody: whoever leaves before another member has split may make
+    /// that fail with [`Error::PeerLost`].
     pub fn split(
         &self,
         ranks: &[u32],
@@ -191,6 +201,7 @@ impl Group {
         let options = GroupOptions {
             timeout,
             name: name.into(),
+            global_ranks: None,
             terms: Terms {
                 policy: Policy {
                     algorithms: options.algorithms.unwrap_or(inherited.algorithms),
@@ -241,7 +252,8 @@ impl Group {
             .collect()
     }
 
-    /// Levels of domains inside hosts, innermost first: for each rank, the lowest rank of its domain.
+    /// Levels of domains inside hosts, innermost first: for each rank, the lowest rank of its
+    /// domain.
     pub fn domains(&self) -> Result<Vec<Vec<u32>>, Error> {
         self.engine.with(|state, _| {
             let group = state.groups.get(&self.id).ok_or_else(closed)?;
@@ -259,11 +271,12 @@ impl Group {
     }
 
     /// How this rank reaches another; nothing for itself.
-    pub fn transport(&self, rank: u32) -> Option<Kind> {
+    pub fn transport(&self, rank: u32) -> Option<TransportKind> {
         (rank != self.rank && rank < self.size()).then(|| self.meeting.kind(self.rank, rank))
     }
 
-    /// How many steps of other ranks this rank has executed, as they were behind, since the group was made.
+    /// How many steps of other ranks this rank has executed, as they were behind, since the group
+    /// was made.
     pub fn steps_helped(&self) -> u64 {
         self.engine.with(|state, _| {
             let group = state.groups.get(&self.id);
@@ -285,7 +298,8 @@ impl Group {
             .endpoint()
             .link(address, kind, deadline, cancel)
             .map_err(|error| match error {
-                // The rendezvous has given the address and its token: who refuses now was there and has ended.
+                // The rendezvous has given the address and its token: who refuses now was there and
+                // has ended.
                 Error::PeerLost { detail, .. } | Error::Auth(detail) => Error::PeerLost {
                     rank: Some(rank),
                     host: address.host_name.clone(),
@@ -304,7 +318,8 @@ impl Group {
         })
     }
 
-    /// Ends everything under way in this group, here and on the other ranks, with [`Error::Aborted`]. From any thread.
+    /// Ends everything under way in this group, here and on the other ranks, with
+    /// [`Error::Aborted`]. From any thread.
     pub fn abort(&self, reason: &str) {
         if self.check_usable().is_err() {
             return;
@@ -350,7 +365,7 @@ impl Group {
             group.closed = true;
             group
                 .connections
-                .tell_all(&Message::Detach { group: self.id });
+                .tell_all(&ControlMessage::Detach { group: self.id });
             let gone: Vec<u32> = (0..group.size())
                 .filter(|rank| group.connections.left[*rank as usize])
                 .collect();

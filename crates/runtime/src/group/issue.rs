@@ -1,4 +1,4 @@
-//! Issuing: from a call to an operation under way.
+//! Issue of collective operations: the path from a call to an operation in flight.
 
 use std::sync::{Arc, PoisonError};
 
@@ -11,18 +11,20 @@ use crate::progress::Issued;
 impl Group {
     /// Starts a collective operation.
     ///
-    /// With `background`, the progress thread is woken to drive it; without, the caller is about to wait for it. Errors that depend on
-    /// this rank's arguments alone are returned at once, all others by [`Work::wait`].
+    /// With `background`, the progress thread is woken to drive it; without, the caller is about to
+    /// wait for it. Errors that depend on this rank's arguments alone are returned at once, all
+    /// others by [`Work::wait`].
     ///
     /// # Safety
-    /// Until the operation is over, `call.input` stays readable and unchanged and `call.output` stays writable, for the sizes
-    /// that `call.collective` and `call.counts` say, and nobody else touches `call.output`.
+    /// Until the operation is over, `call.input` stays readable and unchanged and `call.output`
+    /// stays writable, for the sizes that `call.collective` and `call.counts` say, and nobody else
+    /// touches `call.output`.
     pub unsafe fn issue(&self, call: Call, background: bool) -> Result<Work, Error> {
         self.check_usable()?;
         call.check(self.size())?;
         let call = call.for_schedules(self.rank);
         if !background && let Some(path) = &self.calling_thread {
-            match path.attempt(&call, self.engine.patience()) {
+            match path.attempt(&call, self.engine.spin()) {
                 Attempt::Done => return Ok(self.work(self.done.clone())),
                 Attempt::Entered(entered) => return self.resume(call, entered),
                 Attempt::NotNow => {}

@@ -1,7 +1,9 @@
-//! The last step of a group's creation: linking the control neighbours, and waiting until they have made the group as well.
+//! The last step of a group's creation: links to the control neighbours, and the wait until they
+//! have made the group as well.
 //!
-//! Each rank grants its neighbours memory for the group, and has its group when all of them have done so. Thus a rank that leaves then is
-//! missed by nobody's creation: what it granted is there, and those that are not its neighbours do not look for it.
+//! Each rank grants its neighbours memory for the group, and has its group when all of them have
+//! done so. Thus a rank that leaves then is missed by nobody's creation: what it granted is there,
+//! and those that are not its neighbours do not look for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -39,7 +41,7 @@ impl Group {
     fn has_granted(&self, peer: u32) -> bool {
         self.engine.with(|state, finished| {
             // What it sent may still be unread.
-            state.knocked = true;
+            state.notified = true;
             state.pass(finished);
         });
         let granted = self.of_state(|group| group.connections.remote(peer).is_some());
@@ -61,7 +63,7 @@ impl Group {
             Waited::Interrupted => Err(Error::cancelled()),
             Waited::NotYet => Err(Error::Timeout {
                 operation: format!("creation of {}", self.of_state(|group| group.name.clone())?),
-                waiting_for: self.of_state(|group| group.latecomers())?,
+                waiting_for: self.of_state(|group| group.late_ranks())?,
                 after: started.elapsed(),
             }),
         }

@@ -1,4 +1,5 @@
-//! Point-to-point messages, as users call them. See `mailbox.rs` for how they travel.
+//! Public calls for point-to-point messages. Their matching and flow are in the module
+//! `point_to_point`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,15 +7,16 @@ use std::time::Duration;
 use super::{Group, Work, closed};
 use crate::Error;
 use crate::call::{Completion, Due};
-use crate::channel::{ENVELOPE_BYTES, Message};
+use crate::channel::{ControlMessage, ENVELOPE_BYTES};
 use crate::memory::access;
-use crate::point_to_point::{Posted, Source, Target};
+use crate::point_to_point::{Posted, ReceiveTarget, SendSource};
 use crate::progress::GroupState;
 
 impl Group {
     /// Sends bytes to a rank, which receives them by the same tag.
     ///
-    /// With `background`, the progress thread is woken to drive it; without, the caller is about to wait for it.
+    /// With `background`, the progress thread is woken to drive it; without, the caller is about to
+    /// wait for it.
     ///
     /// # Safety
     /// Until the operation is over, `memory` stays readable and unchanged for `bytes` bytes.
@@ -60,41 +62,42 @@ impl Group {
             group.check()?;
             if to == self.rank {
                 let bytes = access::bytes(memory, bytes);
-                group.mailbox.whole((self.id, to), tag, bytes, finished);
+                group.matching.whole((self.id, to), tag, bytes, finished);
                 return Ok(Some(Completion::done()));
             }
             if !group.connections.is_linked(to) {
                 return Ok(None);
             }
             let id = self.id;
-            if group.mailbox.may_be_eager(to, bytes) {
-                let message = Message::Eager { group: id, tag };
-                mail(group, to, &message, access::bytes(memory, bytes))?;
+            if group.matching.may_be_eager(to, bytes) {
+                let message = ControlMessage::Eager { group: id, tag };
+                polled_message(group, to, &message, access::bytes(memory, bytes))?;
                 return Ok(Some(Completion::done()));
             }
             let completion = Completion::new();
-            let source = Source {
+            let source = SendSource {
                 memory,
                 bytes,
                 completion: completion.clone(),
                 due: Due::within(allowed),
             };
-            let offer = Message::Offer {
+            let offer = ControlMessage::Offer {
                 group: id,
                 tag,
-                id: group.mailbox.offer(to, source),
+                id: group.matching.offer(to, source),
                 bytes,
             };
-            mail(group, to, &offer, &[])?;
+            polled_message(group, to, &offer, &[])?;
             Ok(Some(completion))
         })
     }
 
-    /// Receives bytes from a rank, or from any, by tag. The sender must send exactly `bytes` bytes. `background` is as for
-    /// [`Group::send`].
+    /// Receives bytes from a rank, or from any, by tag. The sender must send exactly `bytes` bytes.
+    /// `background` is as for [`Group::send`].
     ///
     /// # Safety
-    /// Until the operation is over, `memory` stays writable for `bytes` bytes and nobody else touches it.
+    /// Until the operation is over, `memory` stays writable for `bytes` bytes and nobody else
+    /// touches it.
     pub unsafe fn receive(
         &self,
         from: Option<u32>,
@@ -110,7 +113,7 @@ impl Group {
         }
         let due = Due::within(timeout.unwrap_or(self.options.timeout));
         let completion = Completion::new();
-        let target = Target {
+        let target = ReceiveTarget {
             memory,
             bytes,
             completion: completion.clone(),
@@ -120,14 +123,14 @@ impl Group {
         self.engine.with(|state, finished| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.check()?;
-            match group.mailbox.post(self.id, posted, finished) {
-                Some((rank, Message::Unfit { .. })) if rank == self.rank => Ok(()),
-                Some((rank, answer @ Message::Unfit { .. })) => {
+            match group.matching.post(self.id, posted, finished) {
+                Some((rank, ControlMessage::Unfit { .. })) if rank == self.rank => Ok(()),
+                Some((rank, answer @ ControlMessage::Unfit { .. })) => {
                     // A sender that has left need not know.
-                    let _ = mail(group, rank, &answer, &[]);
+                    let _ = polled_message(group, rank, &answer, &[]);
                     Ok(())
                 }
-                Some((rank, answer)) => mail(group, rank, &answer, &[]),
+                Some((rank, answer)) => polled_message(group, rank, &answer, &[]),
                 None => Ok(()),
             }
         })?;
@@ -149,13 +152,18 @@ struct Envelope {
 }
 
 /// Sends a message that a rank waits for, or will ask for.
-fn mail(group: &GroupState, rank: u32, message: &Message, payload: &[u8]) -> Result<(), Error> {
+fn polled_message(
+    group: &GroupState,
+    rank: u32,
+    message: &ControlMessage,
+    payload: &[u8],
+) -> Result<(), Error> {
     let connections = &group.connections;
     let Some(link) = &connections.links[rank as usize] else {
         return Err(Error::Internal(format!("no link to rank {rank}")));
     };
     let mut buffer = [0; ENVELOPE_BYTES];
-    link.mail(&[message.envelope(&mut buffer), payload])
+    link.polled_message(&[message.envelope(&mut buffer), payload])
         .map_err(|error| Error::from_link(error, Some(rank), connections.host_name(rank)))
-        .map_err(|error| group.mailbox.explained(&error))
+        .map_err(|error| group.matching.explained(&error))
 }

@@ -1,4 +1,4 @@
-//! Groups: what users call.
+//! Groups: collectives, point-to-point messages, symmetric memory, user schedules and explanations.
 
 mod explain;
 #[expect(

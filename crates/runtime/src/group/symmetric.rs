@@ -7,11 +7,12 @@ use weft_transport::Segment;
 
 use super::{Group, closed};
 use crate::Error;
-use crate::channel::{Connections, Message};
+use crate::channel::{Connections, ControlMessage};
 use crate::memory::Region;
 use crate::progress::Engine;
 
-/// Memory that the group's ranks on this host reach directly. Dropping it lets go of it; it is freed once all ranks have.
+/// Memory that the group's ranks on this host reach directly. Dropping it lets go of it; it is
+/// freed once all ranks have.
 ///
 /// Operations on it must be over before it is dropped.
 pub struct Symmetric {
@@ -29,7 +30,7 @@ impl Drop for Symmetric {
         }
         self.engine.with(|state, _| {
             if let Some(group) = state.groups.get_mut(&self.group) {
-                group.connections.tell_all(&Message::Released {
+                group.connections.tell_all(&ControlMessage::Released {
                     group: self.group,
                     id: self.piece,
                 });
@@ -52,7 +53,8 @@ impl Symmetric {
 }
 
 impl Group {
-    /// Makes memory that the ranks on one host map together. Every rank calls it with the same size.
+    /// Makes memory that the ranks on one host map together. Every rank calls it with the same
+    /// size.
     pub fn symmetric(&self, bytes: u64) -> Result<Symmetric, Error> {
         self.check_usable()?;
         let order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +86,8 @@ impl Group {
         })
     }
 
-    /// How many operations have been carried out on symmetric memory as such, without staging, since the group was made.
+    /// How many operations have been carried out on symmetric memory as such, without staging,
+    /// since the group was made.
     pub fn symmetric_operations(&self) -> u64 {
         self.engine.with(|state, _| {
             let group = state.groups.get(&self.id);
@@ -132,7 +135,7 @@ fn announce(
         let (Some(link), Some(key)) = (link, key) else {
             continue;
         };
-        let message = Message::Symmetric {
+        let message = ControlMessage::Symmetric {
             group: connections.group,
             id: piece,
             bytes,

@@ -1,7 +1,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use weft_algorithms::{Memory, Request, Selection, Sizes, Topology, family, select};
+use weft_algorithms::{MemoryClass, ScheduleRequest, Selection, Sizes, Topology, family, select};
 use weft_kernels::DType;
 use weft_schedule::{Collective, Schedule};
 
@@ -53,7 +53,8 @@ fn call(group: &Group, collective: Collective, algorithm: Option<&str>) -> bool 
     };
     let path = group.calling_thread.as_ref().unwrap();
     let before = path.called();
-    // SAFETY: both parts of the memory have room for a block of every rank, and are kept until the operation is over.
+    // SAFETY: both parts of the memory have room for a block of every rank, and are kept until the
+    // operation is over.
     let work = unsafe { group.issue(call, false) }.unwrap();
     assert_eq!(work.wait(None, &mut || false).unwrap(), Waited::Done);
     path.called() > before
@@ -92,11 +93,11 @@ fn whatever_calls_name_runs_inline() {
 /// Every rank's program of an algorithm for all-reduce.
 fn schedules(name: &str, ranks: u32) -> Vec<Schedule> {
     let program = |rank| {
-        select("all-reduce", name).unwrap().build(&Request {
+        select("all-reduce", name).unwrap().build(&ScheduleRequest {
             collective: Collective::AllReduce,
             ranks,
             rank,
-            memory: Memory::Ordinary,
+            memory: MemoryClass::Ordinary,
             sizes: Sizes::Equal,
             topology: &Topology::flat(ranks),
             parts: &[],

@@ -1,4 +1,4 @@
-//! The handle of an operation under way.
+//! The handle of an operation in flight.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,8 @@ pub struct Work {
 impl Work {
     /// Waits until the operation is done.
     ///
-    /// The calling thread drives the operation itself where no other thread does. `interrupted` is asked about every 50 ms.
+    /// The calling thread drives the operation itself where no other thread does. `interrupted` is
+    /// asked about every 50 ms.
     pub fn wait(
         &self,
         timeout: Option<Duration>,
@@ -49,7 +50,8 @@ impl Work {
 
     /// Calls back when the operation is over; at once if it is already.
     ///
-    /// Runs on whichever thread ends the operation, often the progress thread: it must be short and must not wait.
+    /// Runs on whichever thread ends the operation, often the progress thread: it must be short and
+    /// must not wait.
     pub fn on_done(&self, callback: Box<dyn FnOnce(Result<(), Error>) + Send>) {
         self.completion.on_done(callback);
     }

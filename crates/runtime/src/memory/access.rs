@@ -2,8 +2,8 @@
 //!
 //! [Note: Who may touch what] Addresses come from a program's operands, computed from a verified
 //! schedule and from ranges that were granted. A schedule's signals order all accesses of different
-//! ranks to the same bytes (the verifier has checked it), and `Group::issue` obliges the caller to leave
-//! its buffers alone until the operation is over.
+//! ranks to the same bytes (the verifier has checked it), and `Group::issue` obliges the caller to
+//! leave its buffers alone until the operation is over.
 
 use weft_kernels::{DType, Finish};
 use weft_transport::{Iovec, Segment};
@@ -21,8 +21,9 @@ pub(crate) fn bytes<'a>(address: *const u8, bytes: u64) -> &'a [u8] {
 
 /// Memory of this rank that a put reads.
 pub(crate) fn source(address: *const u8, bytes: u64) -> Iovec {
-    // SAFETY: see [Note: Who may touch what]. While a put is under way, the executor lets nothing write
-    // to its source, and `Group::send` obliges its caller to keep a message alive and unchanged.
+    // SAFETY: see [Note: Who may touch what]. While a put is under way, the executor lets nothing
+    // write to its source, and `Group::send` obliges its caller to keep a message alive and
+    // unchanged.
     unsafe { Iovec::new(address, bytes as usize) }
 }
 
@@ -84,7 +85,8 @@ pub(crate) fn scaled(call: &Call, ranks: u32, factor: f64) -> Vec<u8> {
 /// Copies what a peer has put into the pool.
 pub(crate) fn take(pool: &Segment, offset: u64, dst: *mut u8, bytes: u64) {
     let src = pool.base().as_ptr().wrapping_add(offset as usize);
-    // SAFETY: the bytes lie in this rank's channel and were signalled; the caller has room for them.
+    // SAFETY: the bytes lie in this rank's channel and were signalled; the caller has room for
+    // them.
     unsafe { weft_kernels::copy(&[dst], src, bytes as usize) };
 }
 

@@ -1,4 +1,4 @@
-//! Hands out ranges of the endpoint's pool.
+//! Allocator of ranges of the endpoint's pool.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,10 +8,12 @@ use weft_transport::{POOL_HEADER, Segment, fork};
 
 use crate::Error;
 
-/// Ranges begin and end at multiples of this, so that freeing one gives its memory back to the system.
+/// Ranges begin and end at multiples of this, so that freeing one gives its memory back to the
+/// system.
 const PAGE: u64 = 4096;
 
-/// A range of the pool that belongs to whoever holds this value, until it is handed to [`Pool::free`].
+/// A range of the pool that belongs to whoever holds this value, until it is handed to
+/// [`Pool::free`].
 #[derive(PartialEq, Eq, Debug)]
 pub struct PoolRange {
     /// The first byte, as an offset in the pool.
@@ -29,7 +31,8 @@ impl PoolRange {
 
 /// Bounded memory that peers can be granted ranges of.
 ///
-/// Invariant: the ranges in `free` are page-aligned, not empty, disjoint, and not adjacent to one another.
+/// Invariant: the ranges in `free` are page-aligned, not empty, disjoint, and not adjacent to one
+/// another.
 #[derive(Debug)]
 pub struct Pool {
     segment: Arc<Segment>,
@@ -64,7 +67,8 @@ impl Pool {
         free.values().sum()
     }
 
-    /// Takes the first range that fits, backed by real memory, filled with zeros. `align` is a power of two.
+    /// Takes the first range that fits, backed by real memory, filled with zeros. `align` is a
+    /// power of two.
     pub fn allocate(&self, bytes: u64, align: u64) -> Result<PoolRange, Error> {
         let align = align.max(PAGE);
         let Some(rounded) = bytes.max(1).checked_next_multiple_of(PAGE) else {
@@ -84,13 +88,14 @@ impl Pool {
         Ok(range)
     }
 
-    /// Gives a range back to the pool, and its memory to the system. Not in a forked child: there, the memory is the parent's.
+    /// Gives a range back to the pool, and its memory to the system. Not in a forked child: there,
+    /// the memory is the parent's.
     pub fn free(&self, range: PoolRange) {
         if self.generation != fork::generation() {
             return;
         }
-        // A range that the system does not take back now stays usable; the next owner would find old bytes in it,
-        // so it is leaked rather than handed out again.
+        // A range that the system does not take back now stays usable; the next owner would find
+        // old bytes in it, so it is leaked rather than handed out again.
         if self.segment.release(range.range()).is_ok() {
             self.put_back(range.offset, range.bytes);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_transport::{Kind, LinkError, RegionKey, Segment, Transport};
+use weft_transport::{LinkError, RegionKey, Segment, Transport, TransportKind};
 
 /// Exposed memory, until it is dropped.
 pub(crate) struct Region(Vec<(Arc<dyn Transport>, RegionKey)>);
@@ -22,7 +22,7 @@ impl Region {
     }
 
     /// What names it over links of this kind.
-    pub(crate) fn key(&self, kind: Kind) -> Option<RegionKey> {
+    pub(crate) fn key(&self, kind: TransportKind) -> Option<RegionKey> {
         let mut keys = self.0.iter();
         let of_kind = keys.find(|(transport, _)| transport.kind() == kind);
         of_kind.map(|(_, key)| *key)

@@ -1,5 +1,5 @@
-//! Pieces of symmetric memory: which parts the ranks have announced, and where a call's memory lies
-//! in them.
+//! Pieces of symmetric memory: the parts announced by the ranks, and the location of a call's
+//! memory in them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::{Bases, Region};
 use crate::call::{Call, mix};
 
 /// One piece of symmetric memory, as this rank sees it.
-pub(crate) struct Shared {
+pub(crate) struct SymmetricPiece {
     bytes: u64,
     /// Every rank's part, as mapped here; nothing for ranks on other hosts.
     parts: Vec<Option<Arc<Segment>>>,
@@ -26,9 +26,9 @@ pub(crate) struct Shared {
     other_size: Option<u64>,
 }
 
-impl Shared {
+impl SymmetricPiece {
     fn new(bytes: u64, ranks: u32) -> Self {
-        Shared {
+        SymmetricPiece {
             bytes,
             parts: vec![None; ranks as usize],
             announced: vec![false; ranks as usize],
@@ -55,13 +55,13 @@ impl Shared {
 pub(crate) struct Pieces {
     /// How many pieces this rank has ever made. The same on all ranks between two calls.
     made: AtomicU64,
-    pieces: Mutex<HashMap<u64, Shared>>,
+    pieces: Mutex<HashMap<u64, SymmetricPiece>>,
 }
 
 /// Where a call's memory lies, if it is symmetric.
 struct Located<'a> {
-    output: (u64, &'a Shared, u64),
-    input: (u64, &'a Shared, u64),
+    output: (u64, &'a SymmetricPiece, u64),
+    input: (u64, &'a SymmetricPiece, u64),
     gathers_in_place: bool,
     input_bytes: u64,
 }
@@ -72,7 +72,7 @@ impl Pieces {
         self.made.load(Ordering::Acquire) > 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Shared>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, SymmetricPiece>> {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -88,7 +88,7 @@ impl Pieces {
         let mut pieces = self.lock();
         let shared = pieces
             .entry(piece)
-            .or_insert_with(|| Shared::new(bytes, ranks));
+            .or_insert_with(|| SymmetricPiece::new(bytes, ranks));
         if shared.bytes != bytes {
             shared.other_size = Some(shared.bytes);
         }
@@ -110,7 +110,7 @@ impl Pieces {
         let mut pieces = self.lock();
         let shared = pieces
             .entry(piece)
-            .or_insert_with(|| Shared::new(bytes, ranks));
+            .or_insert_with(|| SymmetricPiece::new(bytes, ranks));
         shared.announced[rank as usize] = true;
         if shared.bytes != bytes {
             shared.other_size = Some(bytes);
@@ -118,7 +118,8 @@ impl Pieces {
         shared.parts[rank as usize] = part.filter(|part| part.len() >= bytes);
     }
 
-    /// A rank has let go of a piece. Once all have, nobody can call anything on it any more, and it is unmapped.
+    /// A rank has let go of a piece. Once all have, nobody can call anything on it any more, and it
+    /// is unmapped.
     pub(crate) fn released(&self, rank: u32, piece: u64) {
         let mut pieces = self.lock();
         if let Some(shared) = pieces.get_mut(&piece) {
@@ -129,12 +130,13 @@ impl Pieces {
         }
     }
 
-    /// Whether all ranks have announced their parts of a piece, and another size that some rank asks for.
+    /// Whether all ranks have announced their parts of a piece, and another size that some rank
+    /// asks for.
     pub(crate) fn progress_of(&self, piece: u64) -> (bool, Option<u64>) {
         let pieces = self.lock();
         let shared = pieces.get(&piece);
         (
-            shared.is_some_and(Shared::complete),
+            shared.is_some_and(SymmetricPiece::complete),
             shared.and_then(|shared| shared.other_size),
         )
     }
@@ -151,8 +153,9 @@ impl Pieces {
         Some((place, bases))
     }
 
-    /// Which piece a call's memory lies in and where in it, as one number, and every rank's `Input` and `Output`. The number is the
-    /// same on all ranks that pass the same piece at the same place, and not 0.
+    /// Which piece a call's memory lies in and where in it, as one number, and every rank's `Input`
+    /// and `Output`. The number is the same on all ranks that pass the same piece at the same
+    /// place, and not 0.
     pub(crate) fn find(
         &self,
         call: &Call,
@@ -169,7 +172,12 @@ impl Pieces {
 }
 
 impl<'a> Located<'a> {
-    fn of(pieces: &'a HashMap<u64, Shared>, call: &Call, rank: u32, ranks: u32) -> Option<Self> {
+    fn of(
+        pieces: &'a HashMap<u64, SymmetricPiece>,
+        call: &Call,
+        rank: u32,
+        ranks: u32,
+    ) -> Option<Self> {
         let (input_bytes, output_bytes) = buffer_bytes(call, ranks);
         let own = |address: *const u8, bytes: u64| {
             pieces.iter().find_map(|(piece, shared)| {
@@ -186,7 +194,8 @@ impl<'a> Located<'a> {
             true => output,
             false => own(call.input, input_bytes)?,
         };
-        // Every rank's own block of an all-gather may lie where it ends up: at another place on each rank.
+        // Every rank's own block of an all-gather may lie where it ends up: at another place on
+        // each rank.
         let own_block = u64::from(rank) * input_bytes;
         let gathers_in_place = matches!(call.collective, Collective::AllGather)
             && (input.0, input.2) == (output.0, output.2 + own_block);
@@ -200,7 +209,7 @@ impl<'a> Located<'a> {
 
     /// A rank's `Input` and `Output`.
     fn buffers(&self, rank: usize) -> (*const u8, *mut u8) {
-        let at = |shared: &Shared, offset: u64| {
+        let at = |shared: &SymmetricPiece, offset: u64| {
             let part = shared.parts[rank].as_ref();
             part.map_or(std::ptr::null_mut(), |part| {
                 part.base().as_ptr().wrapping_add(offset as usize)

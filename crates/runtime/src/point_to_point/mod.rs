@@ -1,5 +1,5 @@
 //! Point-to-point messages: matching and flow.
 
-mod mailbox;
+mod matching;
 
-pub(crate) use mailbox::{Mailbox, Posted, Route, Source, Target};
+pub(crate) use matching::{MessageMatching, Posted, ReceiveTarget, Route, SendSource};

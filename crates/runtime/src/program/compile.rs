@@ -37,11 +37,11 @@ impl Program {
         } = compiler;
         let slices = || schedule.steps.iter().flat_map(slices_of);
         let receivers = slices().filter_map(|slice| match slice.buffer {
-            Buffer::Landing { from, .. } if from == rank => Some(slice.rank),
+            Buffer::Receive { from, .. } if from == rank => Some(slice.rank),
             _ => None,
         });
         let senders = slices().filter_map(|slice| match slice.buffer {
-            Buffer::Landing { from, .. } if slice.rank == rank => Some(from),
+            Buffer::Receive { from, .. } if slice.rank == rank => Some(from),
             _ => None,
         });
         let told = schedule.steps.iter().filter_map(|step| match step {
@@ -109,10 +109,12 @@ impl Compiler<'_> {
             Step::Reduce {
                 dsts,
                 srcs,
-                last,
+                is_final,
                 claim,
             } => {
-                let kernel = Kernel::Reduce { last: *last };
+                let kernel = Kernel::Reduce {
+                    is_final: *is_final,
+                };
                 self.local(kernel, dsts, srcs, claim.as_ref());
             }
             Step::Signal { to, id } => self.signal(*to, *id),
@@ -145,8 +147,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Who may claim a step maps all of its operands. Claims that there is no word for are not taken
-    /// over: their owner executes the step.
+    /// Who may claim a step maps all of its operands. Claims that there is no word for are not
+    /// taken over: their owner executes the step.
     fn local(&mut self, kernel: Kernel, dsts: &[Slice], srcs: &[Slice], claim: Option<&Claim>) {
         let first = self.operands.len() as u32;
         for slice in dsts.iter().chain(srcs) {
@@ -215,10 +217,10 @@ impl Compiler<'_> {
             Buffer::Input => (Location::Input(rank), block(collective.input_is_block())),
             Buffer::Output => (Location::Output(rank), block(collective.output_is_block())),
             Buffer::Scratch { entry, base } => (Location::Scratch { rank, entry }, base),
-            Buffer::Landing { from, entry, base } if rank == self.schedule.rank => {
+            Buffer::Receive { from, entry, base } if rank == self.schedule.rank => {
                 (Location::Receive { from, entry }, base)
             }
-            Buffer::Landing { entry, base, .. } => {
+            Buffer::Receive { entry, base, .. } => {
                 (Location::PeerReceive { to: rank, entry }, base)
             }
         };
@@ -232,8 +234,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Refuses what the kernels have no conversion for, and puts that would have to convert: links carry
-/// bytes as they are. Both drivers of a program take all others.
+/// Refuses what the kernels have no conversion for, and puts that would have to convert: links
+/// carry bytes as they are. Both drivers of a program take all others.
 fn check_encodings(schedule: &Schedule, reached: &dyn Fn(Rank) -> bool) -> Result<(), Error> {
     let native = |slice: &Slice| slice.encoding == Encoding::Native;
     let known = |step: &Step| match step {

@@ -1,5 +1,5 @@
-//! Geometry of one operation: which elements of the message its chunks and tiles have, and where they
-//! lie in each location.
+//! Geometry of one operation: the elements of its chunks and tiles, and their position in each
+//! location.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::instruction::{Location, Operand, Program};
 use crate::Error;
 use crate::call::{Call, Counts};
 use crate::channel::{
-    INLINE_HEADER, INLINE_LANDING, INLINE_LINE, INLINE_RANKS, INLINE_SCRATCH, Layout,
+    ChannelLayout, INLINE_HEADER, INLINE_LINE, INLINE_RANKS, INLINE_RECEIVE, INLINE_SCRATCH,
 };
 
 /// So many boundaries of chunks are computed once: divisions are what a short call would spend its
@@ -18,7 +18,8 @@ const FEW: usize = INLINE_RANKS + 1;
 
 /// How chunks map to elements and bytes.
 ///
-/// Without `tiled` it is one tile whose neighbouring chunks are contiguous, and costs no allocation.
+/// Without `tiled` it is one tile whose neighbouring chunks are contiguous, and costs no
+/// allocation.
 #[derive(Debug)]
 pub(crate) struct Geometry {
     /// The elements at which the first chunks begin.
@@ -39,8 +40,8 @@ pub(crate) struct Geometry {
 /// What a message in lanes needs besides.
 #[derive(Debug)]
 struct Tiled {
-    /// The elements at which chunks begin and the last one ends, where counts are told one by one; in the
-    /// message or what this rank receives, and in what it sends where that is another list.
+    /// The elements at which chunks begin and the last one ends, where counts are told one by one;
+    /// in the message or what this rank receives, and in what it sends where that is another list.
     told: Option<Vec<u64>>,
     told_input: Option<Vec<u64>>,
     /// Where the entries of receive buffers and of scratch memory begin.
@@ -90,12 +91,12 @@ fn grid_largest(grid: &Grid, elements: u64) -> u64 {
 
 impl Geometry {
     /// Lays out a call in tiles. `largest_chunk` is the largest chunk on any rank, where this rank
-    /// cannot know it. `tile_bytes` is the part of the largest chunk that a tile takes, if it shall be
-    /// less than fits.
+    /// cannot know it. `tile_bytes` is the part of the largest chunk that a tile takes, if it shall
+    /// be less than fits.
     pub(crate) fn tiled(
         call: &Call,
         shape: &Schedule,
-        layout: Layout,
+        layout: ChannelLayout,
         largest_chunk: Option<u64>,
         tile_bytes: Option<u64>,
     ) -> Result<Self, Error> {
@@ -136,7 +137,7 @@ impl Geometry {
         let tiled = Tiled {
             told,
             told_input,
-            receive: offsets(&shape.landing),
+            receive: offsets(&shape.receive),
             scratch: offsets(&shape.scratch),
         };
         Ok(Geometry {
@@ -211,8 +212,8 @@ impl Geometry {
         }
     }
 
-    /// The bytes from the beginning of a location's slot to a piece of an operand; for user memory, from
-    /// the rank's buffer.
+    /// The bytes from the beginning of a location's slot to a piece of an operand; for user memory,
+    /// from the rank's buffer.
     #[inline]
     pub(crate) fn offset(&self, shape: &Schedule, operand: &Operand, piece: u32, tile: u64) -> u64 {
         if let Some(tiled) = &self.tiled {
@@ -224,7 +225,7 @@ impl Geometry {
             Location::Input(_) | Location::Output(_) => bytes,
             Location::Scratch { entry, .. } => bytes + self.entries_before(&shape.scratch, entry),
             Location::Receive { entry, .. } | Location::PeerReceive { entry, .. } => {
-                bytes + self.header + self.entries_before(&shape.landing, entry)
+                bytes + self.header + self.entries_before(&shape.receive, entry)
             }
         }
     }
@@ -324,7 +325,8 @@ impl Geometry {
         (part(tile), part(tile + 1))
     }
 
-    /// The elements of the message's chunk that belong to a tile: the first, and the one behind the last.
+    /// The elements of the message's chunk that belong to a tile: the first, and the one behind the
+    /// last.
     pub(crate) fn chunk(&self, shape: &Schedule, chunk: u32, tile: u64) -> (u64, u64) {
         let told = self.tiled.as_ref().and_then(|tiled| tiled.told.as_deref());
         self.cut(told, shape, chunk, tile)
@@ -364,7 +366,7 @@ impl Program {
                 |width: &u32| (u64::from(*width) * largest * widest).next_multiple_of(INLINE_LINE);
             widths.iter().map(bytes).sum()
         };
-        total(&self.shape.landing) <= INLINE_LANDING && total(&self.shape.scratch) <= INLINE_SCRATCH
+        total(&self.shape.receive) <= INLINE_RECEIVE && total(&self.shape.scratch) <= INLINE_SCRATCH
     }
 }
 
@@ -376,14 +378,14 @@ mod tests {
     use super::*;
     use crate::call::{Op, Tiling};
 
-    fn shape(grid: Grid, landing: Vec<u32>) -> Schedule {
+    fn shape(grid: Grid, receive: Vec<u32>) -> Schedule {
         Schedule {
             collective: Collective::AllReduce,
             ranks: 4,
             rank: 0,
             grid,
             scratch: vec![],
-            landing,
+            receive,
             steps: vec![],
         }
     }
@@ -407,7 +409,7 @@ mod tests {
     fn tiles_cover_every_chunk_once() {
         for elements in [0, 1, 3, 7, 1000, 1_000_003, 50_000_017] {
             let shape = shape(Grid::Equal(4), vec![1, 1]);
-            let layout = Layout::new(4);
+            let layout = ChannelLayout::new(4);
             let geometry = Geometry::tiled(&call(elements), &shape, layout, None, None).unwrap();
             let mut next = 0;
             for chunk in 0..4 {
@@ -422,7 +424,7 @@ mod tests {
             let largest = elements.div_ceil(4).div_ceil(geometry.tiles);
             let receive = &geometry.tiled.as_ref().unwrap().receive;
             let end = receive[1] + entry_bytes(1, largest, 4);
-            assert!(end <= layout.limits.landing_bytes);
+            assert!(end <= layout.limits.receive_bytes);
         }
     }
 
@@ -431,7 +433,7 @@ mod tests {
         for chunks in [3, 16, 17, 40] {
             let grid = Grid::Equal(chunks);
             let shape = shape(grid.clone(), vec![]);
-            let layout = Layout::new(4);
+            let layout = ChannelLayout::new(4);
             let geometry = Geometry::tiled(&call(1003), &shape, layout, None, None).unwrap();
             for chunk in 0..=chunks {
                 let at = geometry.start(&shape, chunk);

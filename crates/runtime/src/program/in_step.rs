@@ -1,5 +1,5 @@
-//! Programs on the calling thread: which can run there, which keep ranks in step, and what is left of
-//! one once all ranks have entered.
+//! Programs on the calling thread: suitability, programs that keep ranks in step, and the rest of a
+//! program after all ranks have entered.
 
 use weft_schedule::Rank;
 
@@ -20,15 +20,16 @@ impl Program {
                     );
                     dsts.max(all - dsts) <= INLINE_RANKS
                 }
-                // Flag words have 16 bits for the numbers of signals, and one more may go before them.
+                // Flag words have 16 bits for the numbers of signals, and one more may go before
+                // them.
                 Instruction::Signal { id, .. } => *id < u32::from(u16::MAX) - 1,
                 Instruction::Wait { .. } => true,
                 Instruction::Put { .. } | Instruction::Claimable { .. } => false,
             })
     }
 
-    /// Whether the rank signals to every other and waits for every other. If all ranks do, none ends
-    /// before all have begun.
+    /// Whether the rank signals to every other and waits for every other. If all ranks do, none
+    /// ends before all have begun.
     pub(crate) fn is_in_step(&self) -> bool {
         let first = |instruction: &&Instruction| {
             matches!(
@@ -49,8 +50,8 @@ impl Program {
         self.instructions.iter().map_while(entry).collect()
     }
 
-    /// What is left of a rank's program if all have told each other that they have entered, by a signal
-    /// before the others. `entries` are those of every rank.
+    /// What is left of a rank's program if all have told each other that they have entered, by a
+    /// signal before the others. `entries` are those of every rank.
     pub(crate) fn after_entry(self, entries: &[Vec<Rank>]) -> Program {
         let rank = self.shape.rank;
         let entry = |from: Rank, to: Rank| entries[from as usize].contains(&to);

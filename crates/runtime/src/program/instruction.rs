@@ -1,5 +1,5 @@
-//! Compiled programs: what one rank does in a collective, with its operands resolved as far as the
-//! links of its group tell.
+//! Compiled programs: one rank's instructions in a collective, with operands resolved as far as the
+//! links of its group allow.
 
 use std::ops::Range;
 
@@ -63,8 +63,8 @@ pub(crate) enum Kernel {
     Copy,
     /// Copies the one source into another encoding.
     Convert,
-    /// Combines the sources; `last`: every contribution is now in.
-    Reduce { last: bool },
+    /// Combines the sources; `is_final`: every contribution is now in.
+    Reduce { is_final: bool },
 }
 
 /// What a rank does within memory that it reaches.
@@ -95,7 +95,8 @@ pub(crate) enum Instruction {
     Signal { to: Rank, id: SignalId },
     /// Waits for a signal.
     Wait { from: Rank, id: SignalId },
-    /// Copies or reduces, unless another of the ranks that may do so has: see `execution/claims.rs`.
+    /// Copies or reduces, unless another of the ranks that may do so has: see
+    /// `execution/claims.rs`.
     Claimable {
         claim: u32,
         owner: Rank,

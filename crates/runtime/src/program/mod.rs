@@ -1,4 +1,4 @@
-//! Programs: schedules compiled for the links of a group, and where their operands lie.
+//! Programs: schedules compiled for the links of a group, and the position of their operands.
 
 mod compile;
 mod geometry;

@@ -1,6 +1,6 @@
-//! Plans: compiled programs with what bounds their tiles and what names them.
+//! Plans: compiled programs with their memory class, tile limits and identifying hash.
 
-use weft_algorithms::Memory;
+use weft_algorithms::MemoryClass;
 
 use super::Program;
 
@@ -9,8 +9,9 @@ use super::Program;
 pub(crate) struct Plan {
     pub(crate) program: Program,
     /// The memory that it is for.
-    pub(crate) memory: Memory,
-    /// The part of a fingerprint that names it: a hash, the same on all ranks that mean the same. Never 0.
+    pub(crate) memory: MemoryClass,
+    /// The part of a fingerprint that names it: a hash, the same on all ranks that mean the same.
+    /// Never 0.
     pub(crate) short: u16,
     /// The part of the largest chunk that one tile takes, in bytes, if it shall be less than fits.
     pub(crate) tile_bytes: Option<u64>,

@@ -1,41 +1,42 @@
-//! What arrives on links, and how it reaches whom it is for.
+//! Dispatch of received messages from links to their groups, and early messages of groups not yet
+//! made.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use weft_transport::{EndpointId, Inbox, Link, LinkError};
 
-use super::state::{State, Watched};
+use super::state::{ProgressState, WatchedLink};
 use crate::call::Finished;
-use crate::channel::Message;
+use crate::channel::ControlMessage;
 
 /// Messages kept for groups that this rank has not made yet.
-const ORPHANS: usize = 4096;
+const EARLY_MESSAGES_MAX: usize = 4096;
 
 /// A way to take in what has arrived on a link.
 type Receive = fn(&(dyn Link + 'static), &mut dyn Inbox) -> Result<(), LinkError>;
 
 /// A message, and the bytes that follow it.
-pub(crate) struct Letter<'a> {
+pub(crate) struct ReceivedMessage<'a> {
     pub(crate) from: EndpointId,
-    pub(crate) message: Message,
+    pub(crate) message: ControlMessage,
     pub(crate) payload: Cow<'a, [u8]>,
 }
 
-impl Letter<'_> {
-    fn into_owned(self) -> Letter<'static> {
-        Letter {
+impl ReceivedMessage<'_> {
+    fn into_owned(self) -> ReceivedMessage<'static> {
+        ReceivedMessage {
             payload: Cow::Owned(self.payload.into_owned()),
             ..self
         }
     }
 }
 
-impl State {
+impl ProgressState {
     /// Takes in what has arrived on links.
-    pub(crate) fn receive(&mut self, knocked: bool, finished: &mut Finished) -> bool {
+    pub(crate) fn receive(&mut self, notified: bool, finished: &mut Finished) -> bool {
         let mut keys = self.poller.ready();
-        if knocked {
+        if notified {
             let knocking = self.links.iter().filter(|(_, w)| !w.manual);
             keys.extend(knocking.map(|(key, _)| *key));
             keys.sort_unstable();
@@ -44,17 +45,20 @@ impl State {
         self.take_from(&keys, <dyn Link>::receive, finished)
     }
 
-    /// Takes in the mail that lies in memory, which nobody tells of. True if there was any.
-    pub(crate) fn take_mail(&mut self, finished: &mut Finished) -> bool {
-        let has_mail = |(key, watched): (&u64, &Watched)| watched.link.has_mail().then_some(*key);
-        let keys: Vec<u64> = self.links.iter().filter_map(has_mail).collect();
-        self.take_from(&keys, <dyn Link>::take_mail, finished)
+    /// Takes in the polled messages that lie in memory, which nobody tells of. True if there was
+    /// any.
+    pub(crate) fn take_polled_message(&mut self, finished: &mut Finished) -> bool {
+        let has_polled_message = |(key, watched): (&u64, &WatchedLink)| {
+            watched.link.has_polled_message().then_some(*key)
+        };
+        let keys: Vec<u64> = self.links.iter().filter_map(has_polled_message).collect();
+        self.take_from(&keys, <dyn Link>::take_polled_message, finished)
     }
 
     /// Whether any message is awaited, or what answers one.
-    pub(crate) fn awaits_mail(&self) -> bool {
+    pub(crate) fn awaits_polled_messages(&self) -> bool {
         let mut groups = self.groups.values();
-        groups.any(|group| group.mailbox.pending() > 0)
+        groups.any(|group| group.matching.pending() > 0)
     }
 
     /// Takes in what has arrived on these links. True if anything has, or a link has ended.
@@ -74,7 +78,8 @@ impl State {
         progressed
     }
 
-    /// Takes in what has arrived on one link. Tells whether there were messages, and whether the link is good.
+    /// Takes in what has arrived on one link. Tells whether there were messages, and whether the
+    /// link is good.
     pub(crate) fn take_in(
         &mut self,
         link: &Arc<dyn Link>,
@@ -97,24 +102,24 @@ impl State {
         (delivery.delivered, result)
     }
 
-    /// Keeps a message for a group that is not made yet. Beyond a bound they are dropped: then the group will time out. Who grants
-    /// memory to a group that is closed here is told so.
-    pub(crate) fn keep(&mut self, letter: Letter<'_>) {
-        if letter
+    /// Keeps a message for a group that is not made yet. Beyond a bound they are dropped: then the
+    /// group will time out. Who grants memory to a group that is closed here is told so.
+    pub(crate) fn keep(&mut self, received: ReceivedMessage<'_>) {
+        if received
             .message
             .group()
             .is_some_and(|id| self.closed.contains(&id))
         {
-            if let (Message::Grant { group, .. }, Some(link)) =
-                (&letter.message, self.any_link_to(letter.from))
+            if let (ControlMessage::Grant { group, .. }, Some(link)) =
+                (&received.message, self.any_link_to(received.from))
             {
                 // A link that fails is noticed when it is read.
-                let _ = link.message(&Message::Detach { group: *group }.encode());
+                let _ = link.message(&ControlMessage::Detach { group: *group }.encode());
             }
             return;
         }
-        if self.orphans.len() < ORPHANS {
-            self.orphans.push(letter.into_owned());
+        if self.early_messages.len() < EARLY_MESSAGES_MAX {
+            self.early_messages.push(received.into_owned());
         }
     }
 }
@@ -122,7 +127,7 @@ impl State {
 /// Acts on the messages of one link.
 struct Delivery<'a> {
     from: EndpointId,
-    state: &'a mut State,
+    state: &'a mut ProgressState,
     finished: &'a mut Finished,
     delivered: bool,
     nonsense: bool,
@@ -130,16 +135,16 @@ struct Delivery<'a> {
 
 impl Inbox for Delivery<'_> {
     fn message(&mut self, bytes: &[u8]) {
-        let Some((message, payload)) = Message::decode(bytes) else {
+        let Some((message, payload)) = ControlMessage::decode(bytes) else {
             self.nonsense = true;
             return;
         };
         self.delivered = true;
-        let letter = Letter {
+        let received = ReceivedMessage {
             from: self.from,
             message,
             payload: Cow::Borrowed(payload),
         };
-        self.state.handle(letter, self.finished);
+        self.state.handle(received, self.finished);
     }
 }

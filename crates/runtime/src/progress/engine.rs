@@ -1,10 +1,12 @@
-//! Who drives progress: one thread at a time per endpoint, be it a caller that waits or the progress thread.
+//! The progress engine, with one driver at a time per endpoint: a waiting caller or the progress
+//! thread.
 //!
-//! [Note: Driving] Whoever holds the `driving` flag runs passes over the state until what it waits for is over, and is
-//! the only one to sleep on the bell. A blocking call takes the flag if it is free, so that a small operation
-//! never leaves the calling thread. The progress thread takes it whenever something is under way and nobody else
-//! drives; between operations it sleeps on the links' descriptors, so that news of a death travels through idle ranks too. Threads
-//! that find the flag taken park on their operation's completion.
+//! [Note: Driving] Whoever holds the `driving` flag runs passes over the state until what it waits
+//! for is over, and is the only one to sleep on the doorbell. A blocking call takes the flag if it
+//! is free, so that a small operation never leaves the calling thread. The progress thread takes it
+//! whenever something is under way and nobody else drives; between operations it sleeps on the
+//! links' descriptors, so that news of a death travels through idle ranks too. Threads that find
+//! the flag taken park on their operation's completion.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,11 +15,11 @@ use std::time::{Duration, Instant};
 use weft_transport::{Sleep, Woken, fork};
 
 use super::poller::Poller;
-use super::state::State;
+use super::state::ProgressState;
 use crate::Error;
 use crate::bootstrap::Endpoint;
 use crate::call::{Completion, Finished};
-use crate::execution::Patience;
+use crate::execution::SpinPolicy;
 
 /// How a wait ended, where the operation did not fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,10 +43,11 @@ const IDLE: Duration = Duration::from_millis(100);
 /// How long an endpoint that ends waits for peers to take what is queued for them.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Progress for one endpoint. The progress thread ends with the last group or operation that refers to it.
+/// Progress for one endpoint. The progress thread ends with the last group or operation that refers
+/// to it.
 pub(crate) struct Engine {
     endpoint: Arc<Endpoint>,
-    state: Mutex<State>,
+    state: Mutex<ProgressState>,
     /// Threads that want the state; the driver lets them have it.
     contenders: AtomicUsize,
     driving: AtomicBool,
@@ -55,9 +58,9 @@ pub(crate) struct Engine {
     kicked: Mutex<bool>,
     kick: Condvar,
     /// What the progress thread is doing: see [`Engine::hand_over`].
-    whereabouts: AtomicU8,
+    thread_state: AtomicU8,
     /// The most ranks of any group that share this machine.
-    crowd: AtomicUsize,
+    local_ranks: AtomicUsize,
     cores: usize,
     generation: u64,
 }
@@ -74,7 +77,7 @@ impl Engine {
     pub(crate) fn start(endpoint: Arc<Endpoint>) -> Result<Arc<Engine>, Error> {
         let poller = Poller::new().map_err(|e| Error::Internal(format!("epoll: {e}")))?;
         let engine = Arc::new(Engine {
-            state: Mutex::new(State::new(endpoint.clone(), poller.clone())),
+            state: Mutex::new(ProgressState::new(endpoint.clone(), poller.clone())),
             endpoint,
             contenders: AtomicUsize::new(0),
             driving: AtomicBool::new(false),
@@ -82,18 +85,18 @@ impl Engine {
             poller,
             kicked: Mutex::new(false),
             kick: Condvar::new(),
-            whereabouts: AtomicU8::new(UP),
-            crowd: AtomicUsize::new(1),
+            thread_state: AtomicU8::new(UP),
+            local_ranks: AtomicUsize::new(1),
             // Counts affinity and the cgroup's quota.
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             generation: fork::generation(),
         });
         let (newcomers, poller) = (engine.lock().newcomers.clone(), engine.poller.clone());
-        let bell = engine.endpoint.bell().clone();
+        let doorbell = engine.endpoint.doorbell().clone();
         engine.endpoint.on_link(Box::new(move |link| {
             newcomers.add(link);
             // Whether a driver sleeps, or the progress thread idles.
-            bell.ring();
+            doorbell.ring();
             poller.wake();
         }));
         let progress = Arc::downgrade(&engine);
@@ -119,7 +122,7 @@ impl Engine {
     }
 
     /// Changes the state, then ends what has ended by it.
-    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut State, &mut Finished) -> T) -> T {
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut ProgressState, &mut Finished) -> T) -> T {
         self.contenders.fetch_add(1, Ordering::Relaxed);
         let mut state = self.lock();
         self.contenders.fetch_sub(1, Ordering::Relaxed);
@@ -134,21 +137,22 @@ impl Engine {
         result
     }
 
-    /// Makes sure that somebody drives what is under way: wakes the driver if it sleeps, or the progress thread.
+    /// Makes sure that somebody drives what is under way: wakes the driver if it sleeps, or the
+    /// progress thread.
     pub(crate) fn hand_over(&self) {
         if self.pending.load(Ordering::SeqCst) == 0 {
             return;
         }
         if self.driving.load(Ordering::SeqCst) {
-            self.endpoint.bell().ring();
+            self.endpoint.doorbell().ring();
         } else {
-            self.rouse();
+            self.wake();
         }
     }
 
     /// Wakes the progress thread, wherever it sleeps.
-    fn rouse(&self) {
-        match self.whereabouts.load(Ordering::SeqCst) {
+    fn wake(&self) {
+        match self.thread_state.load(Ordering::SeqCst) {
             POLLING => self.poller.wake(),
             RESTING => {
                 *self.kicked.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -159,13 +163,13 @@ impl Engine {
     }
 
     /// How patiently a calling thread may poll.
-    pub(crate) fn patience(&self) -> Patience {
-        Patience::new(self.crowd.load(Ordering::Relaxed), self.cores)
+    pub(crate) fn spin(&self) -> SpinPolicy {
+        SpinPolicy::new(self.local_ranks.load(Ordering::Relaxed), self.cores)
     }
 
     /// Takes note that so many ranks share this machine.
-    pub(crate) fn crowd(&self, ranks: usize) {
-        self.crowd.fetch_max(ranks, Ordering::Relaxed);
+    pub(crate) fn local_ranks(&self, ranks: usize) {
+        self.local_ranks.fetch_max(ranks, Ordering::Relaxed);
     }
 
     /// Waits until an operation is over, driving progress where nobody else does.
@@ -178,18 +182,18 @@ impl Engine {
         if completion.is_over() {
             return Waited::Done;
         }
-        let mut watch = Watch::new(deadline, interrupted);
+        let mut watch = WaitConditions::new(deadline, interrupted);
         while !completion.is_over() {
             let waited = if let Some(turn) = self.take_over() {
-                let waited = self.drive(self.patience(), &|| completion.is_over(), &mut watch);
+                let waited = self.drive(self.spin(), &|| completion.is_over(), &mut watch);
                 drop(turn);
                 self.hand_over();
                 waited
             } else {
                 // The driver may be asleep, and know nothing of this operation.
-                self.endpoint.bell().ring();
+                self.endpoint.doorbell().ring();
                 let free = || !self.driving.load(Ordering::SeqCst);
-                completion.park(watch.patience(), free);
+                completion.park(watch.spin(), free);
                 watch.look()
             };
             if let Some(waited) = waited {
@@ -200,12 +204,12 @@ impl Engine {
     }
 
     /// The right to drive, if nobody has it.
-    fn take_over(&self) -> Option<Turn<'_>> {
+    fn take_over(&self) -> Option<DriverGuard<'_>> {
         let free = self
             .driving
             .compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed);
         // Lazily: a right that was never held must not be given back.
-        free.is_ok().then(|| Turn {
+        free.is_ok().then(|| DriverGuard {
             driving: &self.driving,
         })
     }
@@ -213,9 +217,9 @@ impl Engine {
     /// Runs passes until `over`, or until the watch says why to stop before.
     fn drive(
         &self,
-        patience: Patience,
+        spin: SpinPolicy,
         over: &dyn Fn() -> bool,
-        watch: &mut Watch<'_>,
+        watch: &mut WaitConditions<'_>,
     ) -> Option<Waited> {
         let (mut idle, mut passes) = (0, 0_u32);
         loop {
@@ -230,13 +234,13 @@ impl Engine {
                 return Some(waited);
             }
             idle = if progressed { 0 } else { idle + 1 };
-            if progressed || patience.pause(idle) {
+            if progressed || spin.pause(idle) {
                 continue;
             }
             if let Some(waited) = watch.look() {
                 return Some(waited);
             }
-            if self.sleep(watch.patience(), over) {
+            if self.sleep(watch.spin(), over) {
                 idle = 0;
             }
         }
@@ -267,8 +271,8 @@ impl Engine {
             progressed = self.pass();
             progressed || over()
         };
-        if self.endpoint.bell().sleep(mode, &mut ready, time) == Woken::Knocked {
-            self.lock().knocked = true;
+        if self.endpoint.doorbell().sleep(mode, &mut ready, time) == Woken::Notified {
+            self.lock().notified = true;
         }
         progressed
     }
@@ -291,7 +295,7 @@ impl Engine {
         progressed || ended
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ProgressState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -304,13 +308,13 @@ impl Engine {
         };
         if right.is_some() {
             // Meanwhile the callers compute: that is twice as many threads.
-            let threads = 2 * self.crowd.load(Ordering::Relaxed);
-            let patience = Patience::new(threads, self.cores);
+            let threads = 2 * self.local_ranks.load(Ordering::Relaxed);
+            let spin = SpinPolicy::new(threads, self.cores);
             let mut never = || false;
             self.drive(
-                patience,
+                spin,
                 &|| !self.has_work(),
-                &mut Watch::new(None, &mut never),
+                &mut WaitConditions::new(None, &mut never),
             );
         } else if self.driving.load(Ordering::SeqCst) {
             self.rest();
@@ -323,17 +327,17 @@ impl Engine {
         self.pending.load(Ordering::SeqCst) > 0
     }
 
-    /// Sleeps while nothing is under way: only the links can bring news, by their descriptors or, those that have none, by a
-    /// knock, which is looked for now and then.
+    /// Sleeps while nothing is under way: only the links can bring news, by their descriptors or,
+    /// those that have none, by a notification, which is looked for now and then.
     fn idle(&self) {
-        self.whereabouts.store(POLLING, Ordering::SeqCst);
+        self.thread_state.store(POLLING, Ordering::SeqCst);
         let events = !self.has_work() && !self.poller.wait(IDLE).is_empty();
-        self.whereabouts.store(UP, Ordering::SeqCst);
-        let knocked = self.endpoint.bell().take_knock();
-        if knocked {
-            self.lock().knocked = true;
+        self.thread_state.store(UP, Ordering::SeqCst);
+        let notified = self.endpoint.doorbell().take_notification();
+        if notified {
+            self.lock().notified = true;
         }
-        if (events || knocked)
+        if (events || notified)
             && let Some(_turn) = self.take_over()
         {
             self.pass();
@@ -343,18 +347,19 @@ impl Engine {
     /// Sleeps while somebody else drives.
     fn rest(&self) {
         let mut kicked = self.kicked.lock().unwrap_or_else(PoisonError::into_inner);
-        self.whereabouts.store(RESTING, Ordering::SeqCst);
+        self.thread_state.store(RESTING, Ordering::SeqCst);
         if !*kicked && self.driving.load(Ordering::SeqCst) {
             let waited = self.kick.wait_timeout(kicked, IDLE);
             kicked = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        self.whereabouts.store(UP, Ordering::SeqCst);
+        self.thread_state.store(UP, Ordering::SeqCst);
         *kicked = false;
     }
 }
 
 impl Drop for Engine {
-    /// Sends what is still queued, as far as the peers take it. In a forked child everything is the parent's.
+    /// Sends what is still queued, as far as the peers take it. In a forked child everything is the
+    /// parent's.
     fn drop(&mut self) {
         if self.generation != fork::generation() {
             return;
@@ -370,26 +375,26 @@ impl Drop for Engine {
 }
 
 /// The right to drive. Given back on drop, also if a pass panics.
-struct Turn<'a> {
+struct DriverGuard<'a> {
     driving: &'a AtomicBool,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for DriverGuard<'_> {
     fn drop(&mut self) {
         self.driving.store(false, Ordering::SeqCst);
     }
 }
 
 /// Whether a waiting thread should stop waiting for other reasons than the end of its operation.
-struct Watch<'a> {
+struct WaitConditions<'a> {
     deadline: Option<Instant>,
     interrupted: &'a mut dyn FnMut() -> bool,
     asked: Instant,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> WaitConditions<'a> {
     fn new(deadline: Option<Instant>, interrupted: &'a mut dyn FnMut() -> bool) -> Self {
-        Watch {
+        WaitConditions {
             deadline,
             interrupted,
             asked: Instant::now(),
@@ -397,7 +402,7 @@ impl<'a> Watch<'a> {
     }
 
     /// How long to sleep at most before looking again.
-    fn patience(&self) -> Duration {
+    fn spin(&self) -> Duration {
         let left = self
             .deadline
             .map(|deadline| deadline.saturating_duration_since(Instant::now()));

@@ -1,48 +1,49 @@
-//! What arrives besides data, and what goes wrong.
+//! Handling of control messages, and of failures: lost links, timeouts, desyncs and aborts.
 //!
-//! A death is seen as the end of a link. It floods over all links, so that ranks that have no link to the dead one learn of it
-//! as well. A timeout, a desync and an abort flood to the members of the group in the same way.
+//! A death is seen as the end of a link. It floods over all links, so that ranks that have no link
+//! to the dead one learn of it as well. A timeout, a desync and an abort flood to the members of
+//! the group in the same way.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use weft_transport::{EndpointId, Link, LinkError, Liveness, RegionKey};
 
-use super::dispatch::Letter;
-use super::state::State;
+use super::dispatch::ReceivedMessage;
+use super::state::ProgressState;
 use crate::Error;
 use crate::call::Finished;
-use crate::channel::{ENVELOPE_BYTES, Message};
-use crate::execution::Failure;
+use crate::channel::{ControlMessage, ENVELOPE_BYTES};
+use crate::execution::GroupFailure;
 
-impl State {
+impl ProgressState {
     /// Acts on a message.
-    pub(crate) fn handle(&mut self, letter: Letter<'_>, finished: &mut Finished) {
-        let Some(id) = letter.message.group() else {
-            if let Message::Dead { endpoint, detail } = letter.message {
+    pub(crate) fn handle(&mut self, received: ReceivedMessage<'_>, finished: &mut Finished) {
+        let Some(id) = received.message.group() else {
+            if let ControlMessage::Dead { endpoint, detail } = received.message {
                 self.dead(EndpointId(endpoint), &detail, finished);
             }
             return;
         };
         let Some(group) = self.groups.get_mut(&id) else {
-            return self.keep(letter);
+            return self.keep(received);
         };
-        let Some(rank) = group.connections.rank_of(letter.from) else {
+        let Some(rank) = group.connections.rank_of(received.from) else {
             // Who has listed other ranks for the group may not be among this rank's.
-            if let Message::Broken { error, .. } = letter.message {
+            if let ControlMessage::Broken { error, .. } = received.message {
                 group.told_broken(error, finished);
             }
             return;
         };
-        let result = match letter.message {
-            Message::Grant {
+        let result = match received.message {
+            ControlMessage::Grant {
                 channel, scratch, ..
             } => self.grant(id, rank, (channel, scratch)),
-            Message::Detach { .. } => {
+            ControlMessage::Detach { .. } => {
                 self.departed(id, rank);
                 Ok(())
             }
-            Message::Symmetric {
+            ControlMessage::Symmetric {
                 id: piece,
                 bytes,
                 region,
@@ -55,15 +56,15 @@ impl State {
                 (group.executor.symmetric).arrived(rank, ranks, piece, bytes, part);
                 Ok(())
             }
-            Message::Released { id: piece, .. } => {
+            ControlMessage::Released { id: piece, .. } => {
                 group.executor.symmetric.released(rank, piece);
                 Ok(())
             }
-            Message::Broken { error, .. } => {
+            ControlMessage::Broken { error, .. } => {
                 group.told_broken(error, finished);
                 Ok(())
             }
-            Message::Query {
+            ControlMessage::Query {
                 sequence,
                 fingerprint,
                 ..
@@ -71,7 +72,7 @@ impl State {
                 group.answer(rank, sequence, fingerprint);
                 Ok(())
             }
-            Message::Different {
+            ControlMessage::Different {
                 sequence,
                 fingerprint,
                 ..
@@ -79,34 +80,35 @@ impl State {
                 group.differs(sequence, rank, None, fingerprint, finished);
                 Ok(())
             }
-            Message::History { recent, .. } => {
+            ControlMessage::History { recent, .. } => {
                 group.compare(rank, &recent, finished);
                 Ok(())
             }
-            Message::Split { split, .. } => {
+            ControlMessage::Split { split, .. } => {
                 self.hear_split(id, rank, &split, finished);
                 Ok(())
             }
-            message => self.point_to_point(id, rank, message, &letter.payload, finished),
+            message => self.point_to_point(id, rank, message, &received.payload, finished),
         };
         if let Err(failure) = result {
             self.fail(id, u64::MAX, failure, finished);
         }
     }
 
-    fn grant(&mut self, id: u64, rank: u32, offsets: (u64, u64)) -> Result<(), Failure> {
+    fn grant(&mut self, id: u64, rank: u32, offsets: (u64, u64)) -> Result<(), GroupFailure> {
         self.answer_grant(id, rank)?;
         match self.groups.get_mut(&id) {
-            // Without a channel, the link has ended since: who needs it is told when it asks for it.
+            // Without a channel, the link has ended since: who needs it is told when it asks for
+            // it.
             Some(group) if group.connections.channels[rank as usize].is_some() => group
                 .granted(rank, offsets)
-                .map_err(|error| Failure::Link(rank, error)),
+                .map_err(|error| GroupFailure::Link(rank, error)),
             _ => Ok(()),
         }
     }
 
     /// A peer that grants wants a channel: makes sure that there is one in return.
-    fn answer_grant(&mut self, id: u64, rank: u32) -> Result<(), Failure> {
+    fn answer_grant(&mut self, id: u64, rank: u32) -> Result<(), GroupFailure> {
         let Some(group) = self.groups.get(&id) else {
             return Ok(());
         };
@@ -121,7 +123,7 @@ impl State {
         };
         (group.connections)
             .open_channel(self.endpoint.pool(), rank, &link)
-            .map_err(Failure::Other)
+            .map_err(GroupFailure::Other)
     }
 
     /// A link to an endpoint, of whatever kind.
@@ -134,11 +136,11 @@ impl State {
         &mut self,
         id: u64,
         rank: u32,
-        message: Message,
+        message: ControlMessage,
         payload: &[u8],
         finished: &mut Finished,
-    ) -> Result<(), Failure> {
-        let linked = |state: &State| {
+    ) -> Result<(), GroupFailure> {
+        let linked = |state: &ProgressState| {
             state
                 .groups
                 .get(&id)
@@ -151,37 +153,39 @@ impl State {
             return Ok(());
         };
         let answer = match message {
-            Message::Eager { tag, .. } => group.mailbox.whole((id, rank), tag, payload, finished),
-            Message::Offer {
+            ControlMessage::Eager { tag, .. } => {
+                group.matching.whole((id, rank), tag, payload, finished)
+            }
+            ControlMessage::Offer {
                 tag,
                 id: offer,
                 bytes,
                 ..
             } => group
-                .mailbox
+                .matching
                 .offered((id, rank), tag, (offer, bytes), finished),
-            Message::Ready { id: offer, .. } => {
-                group.mailbox.ready(rank, offer);
+            ControlMessage::Ready { id: offer, .. } => {
+                group.matching.ready(rank, offer);
                 None
             }
-            Message::Refused {
+            ControlMessage::Refused {
                 id: offer,
                 expected,
                 ..
             } => {
-                group.mailbox.refused(rank, offer, expected, finished);
+                group.matching.refused(rank, offer, expected, finished);
                 None
             }
-            Message::Unfit { sent, expected, .. } => {
-                group.mailbox.unfit(rank, sent, expected);
+            ControlMessage::Unfit { sent, expected, .. } => {
+                group.matching.unfit(rank, sent, expected);
                 None
             }
             _ => None,
         };
         match (answer, &group.connections.links[rank as usize]) {
             (Some(answer), Some(link)) => {
-                let sent = link.mail(&[answer.envelope(&mut [0; ENVELOPE_BYTES])]);
-                sent.map_err(|error| Failure::Link(rank, error))
+                let sent = link.polled_message(&[answer.envelope(&mut [0; ENVELOPE_BYTES])]);
+                sent.map_err(|error| GroupFailure::Link(rank, error))
             }
             _ => Ok(()),
         }
@@ -225,8 +229,8 @@ impl State {
         ranks.filter_map(|(id, rank)| Some((id, rank?))).collect()
     }
 
-    /// A peer does not touch its channel of a group any more. Where this rank has closed the group, the channel's memory
-    /// is free now, and the last one to depart ends the group.
+    /// A peer does not touch its channel of a group any more. Where this rank has closed the group,
+    /// the channel's memory is free now, and the last one to depart ends the group.
     fn departed(&mut self, id: u64, rank: u32) {
         let Some(group) = self.groups.get_mut(&id) else {
             return;
@@ -242,16 +246,17 @@ impl State {
         }
     }
 
-    /// Ends groups whose messages wait for a peer that has left, once all that it has sent is taken in.
-    pub(crate) fn fail_bereft(&mut self, finished: &mut Finished) {
+    /// Ends groups whose messages wait for a peer that has left, once all that it has sent is taken
+    /// in.
+    pub(crate) fn fail_where_ranks_are_missing(&mut self, finished: &mut Finished) {
         for group in self
             .groups
             .values_mut()
-            .filter(|group| group.mailbox.pending() > 0)
+            .filter(|group| group.matching.pending() > 0)
         {
-            let bereft =
-                |rank: &u32| group.connections.left[*rank as usize] && group.mailbox.needs(*rank);
-            if let Some(rank) = (0..group.size()).find(bereft) {
+            let missing =
+                |rank: &u32| group.connections.left[*rank as usize] && group.matching.needs(*rank);
+            if let Some(rank) = (0..group.size()).find(missing) {
                 let error = Error::from_link(
                     LinkError::Left,
                     Some(rank),
@@ -268,7 +273,7 @@ impl State {
             return;
         }
         self.lose(peer, detail, finished);
-        let news = Message::Dead {
+        let news = ControlMessage::Dead {
             endpoint: peer.0,
             detail: detail.into(),
         }
@@ -305,24 +310,24 @@ impl State {
         &mut self,
         id: u64,
         sequence: u64,
-        failure: Failure,
+        failure: GroupFailure,
         finished: &mut Finished,
     ) {
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
         let error = match failure {
-            Failure::Desync { rank, mine, theirs } => {
+            GroupFailure::Desync { rank, mine, theirs } => {
                 return group.differs(sequence, rank, Some(mine), theirs, finished);
             }
-            Failure::Other(error) => error,
-            Failure::Link(rank, error @ (LinkError::Gone(_) | LinkError::Protocol(_))) => {
+            GroupFailure::Other(error) => error,
+            GroupFailure::Link(rank, error @ (LinkError::Gone(_) | LinkError::Protocol(_))) => {
                 let peer = group.connections.meeting.members[rank as usize].address.id;
                 let link = group.connections.links[rank as usize].as_deref();
                 let detail = link.map_or_else(|| error.to_string(), |link| end_of(link, &error));
                 return self.dead(peer, &detail, finished);
             }
-            Failure::Link(rank, error) => {
+            GroupFailure::Link(rank, error) => {
                 Error::from_link(error, Some(rank), group.connections.host_name(rank))
             }
         };

@@ -1,10 +1,11 @@
-//! Names of groups and of their ranks, as messages say them on every rank alike.
+//! Names of groups and of their ranks, in the form that messages use on every rank.
 
 use std::fmt;
 
 use crate::Error;
 
-/// A group's name and, where it was split off, its ranks in the group that its ranks met in.
+/// A group's name and, where it is of some ranks of a larger one, their numbers there: those of the
+/// group that they met in, or of the world.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupName {
     name: String,
@@ -12,11 +13,12 @@ pub(crate) struct GroupName {
 }
 
 impl GroupName {
-    /// Of a group whose ranks have met through a store.
-    pub(crate) fn met(name: &str) -> Self {
+    /// Of a group whose ranks meet through a store; `global`: their numbers in the world, where it
+    /// is of some of its ranks.
+    pub(crate) fn met(name: &str, global: Option<&[u32]>) -> Self {
         GroupName {
             name: name.into(),
-            met: None,
+            met: global.map(|ranks| ("the world".into(), ranks.into())),
         }
     }
 
@@ -49,6 +51,16 @@ impl GroupName {
         {
             let global = self.rank(*rank);
             *detail = format!("{detail} (in {self}, where it is rank {global} of {met})");
+        }
+        error
+    }
+
+    /// An error of the rendezvous, which knows nothing of names.
+    pub(crate) fn at_rendezvous(&self, mut error: Error) -> Error {
+        if let Error::Timeout { operation, .. } = &mut error
+            && self.met.is_some()
+        {
+            *operation = format!("{operation} of {self}");
         }
         error
     }
@@ -86,12 +98,19 @@ mod tests {
 
     #[test]
     fn ranks_are_numbered_as_in_the_group_that_they_met_in() {
-        let world = GroupName::met("world");
+        let world = GroupName::met("world", None);
         let some = world.split("some", &[1, 3, 4, 5, 2]);
         let pair = some.split("pair", &[4, 0]);
         assert_eq!(world.to_string(), "group world");
         assert_eq!(some.to_string(), "group some (ranks 1, 3-5, 2 of world)");
         assert_eq!(pair.to_string(), "group pair (ranks 2, 1 of world)");
         assert_eq!((world.rank(3), pair.rank(0)), (3, 2));
+        let torch = GroupName::met("torch", Some(&[4, 6, 8]));
+        let half = torch.split("half", &[2, 0]);
+        assert_eq!(
+            torch.to_string(),
+            "group torch (ranks 4, 6, 8 of the world)"
+        );
+        assert_eq!(half.to_string(), "group half (ranks 8, 4 of the world)");
     }
 }

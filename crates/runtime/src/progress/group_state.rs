@@ -1,4 +1,4 @@
-//! What the engine keeps about one group.
+//! The progress engine's state of one group.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,28 +7,28 @@ use weft_transport::LinkError;
 
 use super::group_name::GroupName;
 use super::splits::Splits;
-use super::stalls::Suspicion;
+use super::stalls::SuspectedDesync;
 use crate::Error;
 use crate::call::{Call, Completion, Finished};
-use crate::channel::{Connections, Message, control_neighbours};
+use crate::channel::{Connections, ControlMessage, control_neighbours};
 use crate::execution::{CallingThread, Entered, Executor};
 use crate::memory::Pool;
-use crate::point_to_point::Mailbox;
-use crate::selection::{Chooser, Decision};
+use crate::point_to_point::MessageMatching;
+use crate::selection::{Decision, Selector};
 
 /// A group, as the engine sees it.
 pub(crate) struct GroupState {
     pub(crate) id: u64,
     pub(crate) name: GroupName,
     pub(crate) connections: Connections,
-    pub(crate) selector: Chooser,
+    pub(crate) selector: Selector,
     pub(crate) executor: Executor,
-    pub(crate) mailbox: Mailbox,
+    pub(crate) matching: MessageMatching,
     /// Over unless its creation waits for the control neighbours. See `group/joining.rs`.
     pub(crate) joined: Arc<Completion>,
     pub(crate) broken: Option<Error>,
     /// Set while nothing may go on.
-    pub(crate) suspicion: Option<Suspicion>,
+    pub(crate) suspicion: Option<SuspectedDesync>,
     /// The groups that were split off.
     pub(crate) splits: Splits,
     /// Set when this rank has closed the group; ranges are freed as peers detach.
@@ -47,7 +47,7 @@ impl GroupState {
     pub(crate) fn new(
         name: GroupName,
         connections: Connections,
-        selector: Chooser,
+        selector: Selector,
         timeout: Duration,
         pool: &Pool,
     ) -> Self {
@@ -68,7 +68,7 @@ impl GroupState {
             connections,
             selector,
             executor,
-            mailbox: Mailbox::default(),
+            matching: MessageMatching::default(),
             joined: Completion::done(),
             broken: None,
             suspicion: None,
@@ -114,7 +114,8 @@ impl GroupState {
         Ok(())
     }
 
-    /// The call with the algorithm's name as the catalog has it, however it was spelt, and what it runs by.
+    /// The call with the algorithm's name as the catalog has it, however it was spelt, and what it
+    /// runs by.
     fn decide(&mut self, mut call: Call) -> Result<(Call, Arc<Decision>), Error> {
         self.check()?;
         if let Some(name) = &mut call.algorithm {
@@ -124,8 +125,8 @@ impl GroupState {
         Ok((call, decision))
     }
 
-    /// The ranks that a call involves and that there is no channel to yet. One on the calling-thread path
-    /// involves everybody, as the ranks keep in step.
+    /// The ranks that a call involves and that there is no channel to yet. One on the
+    /// calling-thread path involves everybody, as the ranks keep in step.
     fn unconnected(&self, call: &Call, decision: &Decision) -> Vec<u32> {
         let missing = |rank: &u32| self.connections.channels[*rank as usize].is_none();
         if self
@@ -147,7 +148,8 @@ impl GroupState {
         involved
     }
 
-    /// Takes note of what a peer has granted. An offset outside its pool is a breach of the protocol.
+    /// Takes note of what a peer has granted. An offset outside its pool is a breach of the
+    /// protocol.
     pub(crate) fn granted(&mut self, rank: u32, offsets: (u64, u64)) -> Result<(), LinkError> {
         self.connections.granted(rank, offsets)?;
         if let Some(path) = &self.executor.calling_thread {
@@ -156,15 +158,16 @@ impl GroupState {
         Ok(())
     }
 
-    /// Ends everything under way with an error. A group that is broken stays broken, for the first reason.
+    /// Ends everything under way with an error. A group that is broken stays broken, for the first
+    /// reason.
     pub(crate) fn fail(&mut self, error: &Error, finished: &mut Finished) {
-        let error = &self.name.explained(self.mailbox.explained(error));
+        let error = &self.name.explained(self.matching.explained(error));
         self.suspicion = None;
         if self.broken.is_none() {
             self.broken = Some(error.clone());
         }
         self.executor.fail(&self.connections, error, finished);
-        (self.mailbox).fail(&self.connections.links, error, finished);
+        (self.matching).fail(&self.connections.links, error, finished);
     }
 
     /// As [`GroupState::fail`], and tells all members that can be told.
@@ -172,7 +175,7 @@ impl GroupState {
         if self.broken.is_some() {
             return;
         }
-        self.connections.tell_all(&Message::Broken {
+        self.connections.tell_all(&ControlMessage::Broken {
             group: self.id,
             error: error.told_by(self.name.rank(self.connections.rank)),
         });
@@ -185,7 +188,7 @@ impl GroupState {
             return;
         }
         let (group, error) = (self.id, &error);
-        self.connections.tell_all(&Message::Broken {
+        self.connections.tell_all(&ControlMessage::Broken {
             group,
             error: error.clone(),
         });
@@ -196,7 +199,7 @@ impl GroupState {
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let operations = self.executor.operations.iter();
         let operations = operations.map(|operation| operation.due.deadline);
-        operations.chain(self.mailbox.deadlines()).min()
+        operations.chain(self.matching.deadlines()).min()
     }
 
     /// "rank 3 on host-b", for messages.
@@ -207,7 +210,7 @@ impl GroupState {
 
     /// The number of things under way.
     pub(crate) fn pending(&self) -> usize {
-        self.executor.operations.len() + self.mailbox.pending()
+        self.executor.operations.len() + self.matching.pending()
     }
 
     /// The neighbours that have not made the group yet.
@@ -217,7 +220,7 @@ impl GroupState {
     }
 
     /// "rank 3 on host-b, rank 5 on host-c"
-    pub(crate) fn latecomers(&self) -> String {
+    pub(crate) fn late_ranks(&self) -> String {
         let names: Vec<String> = self.missing().map(|rank| self.describe(rank)).collect();
         names.join(", ")
     }

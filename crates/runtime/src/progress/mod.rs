@@ -1,5 +1,5 @@
-//! Progress: who drives the operations of an endpoint's groups, what arrives on links, and what ends
-//! groups.
+//! Progress: the driver of the operations of an endpoint's groups, dispatch of arrivals on links,
+//! and failures of groups.
 
 mod dispatch;
 mod engine;

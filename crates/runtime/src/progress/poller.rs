@@ -1,4 +1,4 @@
-//! Watches descriptors for readiness.
+//! Poller of descriptors for readiness.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -36,13 +36,15 @@ impl Poller {
     /// Ends the wait of whoever waits, or the next one.
     pub(crate) fn wake(&self) {
         let one = 1_u64.to_ne_bytes();
-        // SAFETY: the eight bytes live until the call returns. Failure means that the counter is full: it wakes all the same.
+        // SAFETY: the eight bytes live until the call returns. Failure means that the counter is
+        // full: it wakes all the same.
         let _ = unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
     fn drain(&self) {
         let mut count = [0_u8; 8];
-        // SAFETY: the array has room for the eight bytes. Failure means that somebody else was faster.
+        // SAFETY: the array has room for the eight bytes. Failure means that somebody else was
+        // faster.
         let _ = unsafe {
             libc::read(
                 self.wake.as_raw_fd(),

@@ -1,12 +1,12 @@
-//! Splits of a group: what was called under each name, here and on the ranks that were listed there.
+//! Splits of a group: the calls under each name, on this rank and on the ranks listed there.
 
 use std::collections::HashMap;
 
 use super::group_name::{GroupName, listed};
-use super::state::State;
+use super::state::ProgressState;
 use crate::Error;
 use crate::call::{Finished, mix};
-use crate::channel::{Message, Split};
+use crate::channel::{ControlMessage, SplitCall};
 
 /// So many calls are kept that other ranks have made and this one has not.
 const HEARD: usize = 1024;
@@ -14,21 +14,21 @@ const HEARD: usize = 1024;
 /// The splits of one group.
 #[derive(Default)]
 pub(crate) struct Splits {
-    /// For each name, the calls of this rank in their order, and whether they are settled: the new group is
-    /// there, so that what others tell can break it.
-    called: HashMap<String, Vec<(Split, bool)>>,
+    /// For each name, the calls of this rank in their order, and whether they are settled: the new
+    /// group is there, so that what others tell can break it.
+    called: HashMap<String, Vec<(SplitCall, bool)>>,
     /// What other ranks have called and is not settled here.
-    heard: Vec<(u32, Split)>,
+    heard: Vec<(u32, SplitCall)>,
 }
 
 impl Splits {
     /// Takes note of a call. Ranks that call alike derive the same identity from it without a word.
-    pub(crate) fn call(&mut self, group: u64, name: &str, ranks: &[u32]) -> Split {
+    pub(crate) fn call(&mut self, group: u64, name: &str, ranks: &[u32]) -> SplitCall {
         let calls = self.called.entry(name.into()).or_default();
         let same = calls.iter().filter(|(call, _)| call.ranks == ranks).count() as u64 + 1;
         let words = name.bytes().map(u64::from);
         let words = words.chain(ranks.iter().map(|rank| u64::from(*rank) << 8));
-        let split = Split {
+        let split = SplitCall {
             child: mix(words.fold(group, mix), same),
             name: name.into(),
             number: calls.len(),
@@ -39,21 +39,23 @@ impl Splits {
     }
 
     /// Settles a call. Returns what others have called in its place, and their ranks.
-    fn settle(&mut self, mine: &Split) -> Vec<(u32, Split)> {
+    fn settle(&mut self, mine: &SplitCall) -> Vec<(u32, SplitCall)> {
         let calls = self.called.get_mut(&mine.name);
         if let Some((_, settled)) = calls.and_then(|calls| calls.get_mut(mine.number)) {
             *settled = true;
         }
         let heard = std::mem::take(&mut self.heard).into_iter();
-        let same = |(_, call): &(u32, Split)| call.name == mine.name && call.number == mine.number;
+        let same =
+            |(_, call): &(u32, SplitCall)| call.name == mine.name && call.number == mine.number;
         let (mut calls, others): (Vec<_>, Vec<_>) = heard.partition(same);
         self.heard = others;
         calls.retain(|(_, call)| call.ranks != mine.ranks);
         calls
     }
 
-    /// What this rank has called in place of another's call, if it is settled and lists other ranks.
-    fn hear(&mut self, from: u32, theirs: &Split) -> Option<Split> {
+    /// What this rank has called in place of another's call, if it is settled and lists other
+    /// ranks.
+    fn hear(&mut self, from: u32, theirs: &SplitCall) -> Option<SplitCall> {
         let calls = self.called.get(&theirs.name);
         match calls.and_then(|calls| calls.get(theirs.number)) {
             Some((mine, true)) => (mine.ranks != theirs.ranks).then(|| mine.clone()),
@@ -66,16 +68,17 @@ impl Splits {
     }
 }
 
-impl State {
-    /// Tells the members of a new group how it was made, and breaks it if others have listed other ranks.
+impl ProgressState {
+    /// Tells the members of a new group how it was made, and breaks it if others have listed other
+    /// ranks.
     pub(crate) fn settle_split(
         &mut self,
         parent: u64,
-        mine: &Split,
+        mine: &SplitCall,
         finished: &mut Finished,
     ) -> Result<(), Error> {
         if let Some(child) = self.groups.get(&mine.child) {
-            child.connections.tell_all(&Message::Split {
+            child.connections.tell_all(&ControlMessage::Split {
                 group: parent,
                 split: mine.clone(),
             });
@@ -97,7 +100,7 @@ impl State {
         &mut self,
         parent: u64,
         from: u32,
-        theirs: &Split,
+        theirs: &SplitCall,
         finished: &mut Finished,
     ) {
         let group = self.groups.get_mut(&parent);
@@ -110,9 +113,9 @@ impl State {
     fn disagree(
         &mut self,
         parent: u64,
-        mine: &Split,
+        mine: &SplitCall,
         from: u32,
-        theirs: &Split,
+        theirs: &SplitCall,
         finished: &mut Finished,
     ) -> Option<Error> {
         let group = self.groups.get(&parent)?;
@@ -122,7 +125,7 @@ impl State {
             child.told_broken(error.clone(), finished);
         }
         if let Some(link) = self.any_link_to(peer) {
-            let broken = Message::Broken {
+            let broken = ControlMessage::Broken {
                 group: theirs.child,
                 error: error.clone(),
             };
@@ -134,7 +137,11 @@ impl State {
 }
 
 /// The same text on both ranks.
-fn differing_lists(parent: &GroupName, mine: (u32, &Split), theirs: (u32, &Split)) -> Error {
+fn differing_lists(
+    parent: &GroupName,
+    mine: (u32, &SplitCall),
+    theirs: (u32, &SplitCall),
+) -> Error {
     let mut calls = [mine, theirs].map(|(rank, split)| {
         let members: Vec<u32> = split.ranks.iter().map(|rank| parent.rank(*rank)).collect();
         (parent.rank(rank), listed(&members))

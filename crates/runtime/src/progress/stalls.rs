@@ -1,17 +1,17 @@
-//! What does not get on: missed deadlines, and ranks that called different things.
+//! Stalls: missed deadlines, and ranks with different calls.
 
 use std::time::{Duration, Instant};
 
 use super::group_state::GroupState;
 use crate::Error;
 use crate::call::{Fingerprint, Finished};
-use crate::channel::Message;
+use crate::channel::ControlMessage;
 
 /// A rank that waits longer than this asks whether the others made the same call.
 const QUERY_AFTER: Duration = Duration::from_secs(1);
 
 /// An earlier call of another rank differed. Nothing goes on until that rank has found which.
-pub(crate) struct Suspicion {
+pub(crate) struct SuspectedDesync {
     since: Instant,
     /// What is said if it does not find any, or does not answer.
     error: Error,
@@ -31,7 +31,7 @@ impl GroupState {
 
     /// The error of the operation or message that has missed its deadline, if any.
     fn overdue(&self, now: Instant) -> Option<Error> {
-        if let Some((operation, rank, after)) = self.mailbox.overdue(now) {
+        if let Some((operation, rank, after)) = self.matching.overdue(now) {
             let whom = rank.map_or("any rank".into(), |rank| self.describe(rank));
             return Some(Error::Timeout {
                 operation: format!("{operation} in {}", self.name),
@@ -75,7 +75,7 @@ impl GroupState {
                 continue;
             }
             operation.last_query = now;
-            let query = Message::Query {
+            let query = ControlMessage::Query {
                 group: self.id,
                 sequence: operation.sequence,
                 fingerprint: operation.fingerprint,
@@ -95,7 +95,7 @@ impl GroupState {
         if mine.history != theirs.history {
             self.send_history(rank);
         } else if !mine.agrees(theirs) {
-            let answer = Message::Different {
+            let answer = ControlMessage::Different {
                 group: self.id,
                 sequence,
                 fingerprint: mine,
@@ -107,17 +107,18 @@ impl GroupState {
     fn send_history(&self, rank: u32) {
         let recent = self.executor.order().recent();
         let group = self.id;
-        self.tell(rank, &Message::History { group, recent });
+        self.tell(rank, &ControlMessage::History { group, recent });
     }
 
-    fn tell(&self, rank: u32, message: &Message) {
+    fn tell(&self, rank: u32, message: &ControlMessage) {
         if let Some(link) = &self.connections.links[rank as usize] {
             // A link that fails is noticed when it is read.
             let _ = link.message(&message.encode());
         }
     }
 
-    /// A rank called something else in an operation, or before it: then it is asked to find out where.
+    /// A rank called something else in an operation, or before it: then it is asked to find out
+    /// where.
     pub(super) fn differs(
         &mut self,
         sequence: u64,
@@ -134,7 +135,7 @@ impl GroupState {
         } else if self.suspicion.is_none() {
             self.send_history(rank);
             let place = format!("in a call that is no longer known, and then, {place}");
-            self.suspicion = Some(Suspicion {
+            self.suspicion = Some(SuspectedDesync {
                 since: Instant::now(),
                 error: self.desync(place, rank, mine, theirs),
             });
@@ -180,7 +181,8 @@ impl GroupState {
         Error::Desync { place, calls }
     }
 
-    /// "all-reduce(10 x float32, sum) by ring": a call, and its algorithm where that is settled and known.
+    /// "all-reduce(10 x float32, sum) by ring": a call, and its algorithm where that is settled and
+    /// known.
     fn shown(&self, call: Fingerprint) -> String {
         match self.algorithm(call) {
             Some(name) => format!("{call} by {name}"),

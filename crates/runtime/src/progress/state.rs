@@ -1,18 +1,18 @@
-//! What the engine's lock protects, and one pass over it.
+//! The state under the engine's lock, and one pass over it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weft_transport::{EndpointId, Link, Progress};
+use weft_transport::{EndpointId, FlushState, Link};
 
-use super::dispatch::Letter;
+use super::dispatch::ReceivedMessage;
 use super::group_state::GroupState;
 use super::poller::Poller;
 use crate::bootstrap::Endpoint;
 use crate::call::Finished;
-use crate::execution::{Budget, Failure, Operation};
+use crate::execution::{Budget, GroupFailure, Operation};
 use crate::point_to_point::Route;
 
 /// How often deadlines and stalls are looked at.
@@ -25,7 +25,7 @@ const PASS_BYTES: u64 = 2 << 20;
 const CLOSED: usize = 1024;
 
 /// A link as the engine watches it.
-pub(crate) struct Watched {
+pub(crate) struct WatchedLink {
     pub(crate) link: Arc<dyn Link>,
     /// See [`weft_transport::Capabilities::manual_progress`].
     pub(crate) manual: bool,
@@ -53,15 +53,15 @@ impl Newcomers {
 }
 
 /// Everything that progress needs.
-pub(crate) struct State {
+pub(crate) struct ProgressState {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) groups: HashMap<u64, GroupState>,
-    pub(crate) links: HashMap<u64, Watched>,
+    pub(crate) links: HashMap<u64, WatchedLink>,
     /// Links that are ready, and not watched yet.
     pub(crate) newcomers: Arc<Newcomers>,
     next_key: u64,
     pub(crate) poller: Poller,
-    pub(crate) orphans: Vec<Letter<'static>>,
+    pub(crate) early_messages: Vec<ReceivedMessage<'static>>,
     pub(crate) known_dead: HashMap<EndpointId, String>,
     /// Groups that were closed here not long ago.
     pub(crate) closed: VecDeque<u64>,
@@ -69,23 +69,23 @@ pub(crate) struct State {
     now: Instant,
     polled: Instant,
     housekept: Instant,
-    /// A knock that ended a sleep and is not acted on yet.
-    pub(crate) knocked: bool,
+    /// A notification that ended a sleep and is not acted on yet.
+    pub(crate) notified: bool,
     /// Whether any link makes progress by calls only, so that sleeping must watch descriptors.
     pub(crate) manual_progress: bool,
 }
 
-impl State {
+impl ProgressState {
     pub(crate) fn new(endpoint: Arc<Endpoint>, poller: Poller) -> Self {
         let now = Instant::now();
-        State {
+        ProgressState {
             endpoint,
             groups: HashMap::new(),
             links: HashMap::new(),
             newcomers: Arc::default(),
             next_key: 0,
             poller,
-            orphans: Vec::new(),
+            early_messages: Vec::new(),
             known_dead: HashMap::new(),
             closed: VecDeque::new(),
             budget: Budget {
@@ -95,7 +95,7 @@ impl State {
             now,
             polled: now,
             housekept: now,
-            knocked: false,
+            notified: false,
             manual_progress: false,
         }
     }
@@ -131,11 +131,11 @@ impl State {
         if let Some(descriptor) = link.descriptor() {
             self.poller.add(descriptor, self.next_key);
         }
-        // What came before this moment has knocked already, perhaps in vain.
-        self.endpoint.bell().knock();
+        // What came before this moment has notified already, perhaps in vain.
+        self.endpoint.doorbell().notify();
         let manual = link.capabilities().manual_progress;
         self.manual_progress |= manual;
-        let watched = Watched {
+        let watched = WatchedLink {
             link,
             manual,
             writing: false,
@@ -143,20 +143,22 @@ impl State {
         self.links.insert(self.next_key, watched);
     }
 
-    /// One pass: takes in what has arrived and takes every operation as far as it goes. True if anything moved.
+    /// One pass: takes in what has arrived and takes every operation as far as it goes. True if
+    /// anything moved.
     pub(crate) fn pass(&mut self, finished: &mut Finished) -> bool {
         let mut progressed = false;
         let now = Instant::now();
         self.now = now;
         self.adopt();
-        let knocked = self.endpoint.bell().take_knock() || std::mem::take(&mut self.knocked);
+        let notified =
+            self.endpoint.doorbell().take_notification() || std::mem::take(&mut self.notified);
         self.resume(finished);
-        if knocked || self.manual_progress || now - self.polled > LINK_POLL {
+        if notified || self.manual_progress || now - self.polled > LINK_POLL {
             self.polled = now;
-            progressed |= self.receive(knocked, finished);
+            progressed |= self.receive(notified, finished);
         }
-        if self.awaits_mail() {
-            progressed |= self.take_mail(finished);
+        if self.awaits_polled_messages() {
+            progressed |= self.take_polled_message(finished);
         }
         self.budget.bytes = PASS_BYTES;
         progressed |= self.advance(finished);
@@ -183,7 +185,8 @@ impl State {
         numbers.collect()
     }
 
-    /// Executes a step of some rank that is behind, as nothing else can go on here. True if there was one.
+    /// Executes a step of some rank that is behind, as nothing else can go on here. True if there
+    /// was one.
     fn help(&mut self, finished: &mut Finished) -> bool {
         for (sequence, id) in self.in_order(Operation::may_help) {
             let Some(group) = self.groups.get_mut(&id) else {
@@ -216,12 +219,12 @@ impl State {
         let busy: Vec<(u64, u32)> = self
             .groups
             .iter()
-            .flat_map(|(id, group)| group.mailbox.busy().into_iter().map(|rank| (*id, rank)))
+            .flat_map(|(id, group)| group.matching.busy().into_iter().map(|rank| (*id, rank)))
             .collect();
         for (id, rank) in busy {
             progressed |= self.advance_messages(id, rank, finished);
         }
-        self.fail_bereft(finished);
+        self.fail_where_ranks_are_missing(finished);
         self.note_joined(finished);
         progressed
     }
@@ -252,7 +255,7 @@ impl State {
         };
         let GroupState {
             connections,
-            mailbox,
+            matching,
             ..
         } = group;
         let link = &connections.links[rank as usize];
@@ -265,21 +268,23 @@ impl State {
             layout: connections.layout,
             pool: self.endpoint.pool().segment(),
         };
-        match mailbox.advance(rank, &route, finished) {
+        match matching.advance(rank, &route, finished) {
             Ok(moved) => moved,
             Err(error) => {
-                self.fail(id, u64::MAX, Failure::Link(rank, error), finished);
+                self.fail(id, u64::MAX, GroupFailure::Link(rank, error), finished);
                 true
             }
         }
     }
 
-    /// Sends what was queued since the last time, and watches for writability where not all could go.
+    /// Sends what was queued since the last time, and watches for writability where not all could
+    /// go.
     pub(crate) fn flush(&mut self, finished: &mut Finished) {
         self.flush_links(false, finished);
     }
 
-    /// Sends what had no room before. What is complete then must be looked at: so whoever drives does this, before anything else.
+    /// Sends what had no room before. What is complete then must be looked at: so whoever drives
+    /// does this, before anything else.
     pub(crate) fn resume(&mut self, finished: &mut Finished) {
         self.flush_links(true, finished);
     }
@@ -287,11 +292,11 @@ impl State {
     fn flush_links(&mut self, writing: bool, finished: &mut Finished) {
         let mut ended = Vec::new();
         // The others send by themselves what waits.
-        let such = |watched: &Watched| watched.manual && watched.writing == writing;
+        let such = |watched: &WatchedLink| watched.manual && watched.writing == writing;
         for (key, watched) in self.links.iter_mut().filter(|(_, watched)| such(watched)) {
             match watched.link.flush() {
                 Ok(progress) => {
-                    let writing = progress == Progress::Pending;
+                    let writing = progress == FlushState::Pending;
                     if writing != watched.writing {
                         watched.writing = writing;
                         if let Some(descriptor) = watched.link.descriptor() {
@@ -336,16 +341,17 @@ impl State {
         if let Some((endpoint, detail)) = lost {
             self.lose(endpoint, &detail, finished);
         }
-        let (mine, others) = std::mem::take(&mut self.orphans)
+        let (mine, others) = std::mem::take(&mut self.early_messages)
             .into_iter()
-            .partition(|letter| letter.message.group() == Some(id));
-        self.orphans = others;
-        for letter in mine {
-            self.handle(letter, finished);
+            .partition(|received| received.message.group() == Some(id));
+        self.early_messages = others;
+        for received in mine {
+            self.handle(received, finished);
         }
     }
 
-    /// Takes note of groups whose control neighbours are waited for and have made them, or never will.
+    /// Takes note of groups whose control neighbours are waited for and have made them, or never
+    /// will.
     fn note_joined(&self, finished: &mut Finished) {
         for group in self.groups.values().filter(|group| !group.joined.is_over()) {
             if let Some(result) = group.neighbours_have_joined() {

@@ -1,28 +1,29 @@
-//! Programs for the calling thread: what calls of one collective and size would take, or name,
-//! compiled for both classes of memory.
+//! Programs for the calling thread, by collective and size or by name, compiled for both memory
+//! classes.
 
 use std::sync::{Arc, OnceLock};
 
-use weft_algorithms::Memory;
+use weft_algorithms::MemoryClass;
 use weft_schedule::{Collective, Rank};
 
-use super::candidates::{Kind, Way};
+use super::candidates::{CallKind, Candidate};
 use super::defaults::small_symmetric_bytes;
-use super::selector::Chooser;
+use super::selector::Selector;
 use super::traits::Site;
 use crate::call::{Call, Counts, Op, Tiling};
 use crate::program::Program;
 
-/// The longest message of an inline operation, in bytes: longer ones shall let urgent operations go first.
+/// The longest message of an inline operation, in bytes: longer ones shall let urgent operations go
+/// first.
 const INLINE_BYTES: u64 = 1 << 20;
 
-/// So many ways are lowered because calls name them, for one collective and root; further ones run in lanes. Which those are depends on
-/// the order of the calls, and so is the same on all ranks.
+/// So many ways are lowered because calls name them, for one collective and root; further ones run
+/// in lanes. Which those are depends on the order of the calls, and so is the same on all ranks.
 pub(crate) const NAMED: usize = 64;
 
 /// A candidate's schedule for one class of memory, compiled for this rank where all are mapped.
 #[derive(Debug)]
-pub(crate) struct Mapped {
+pub(crate) struct MappedProgram {
     /// None where it cannot run on the calling thread.
     program: Option<Program>,
     /// The plan that it stands for, as fingerprints carry it.
@@ -33,30 +34,31 @@ pub(crate) struct Mapped {
     widest: u64,
 }
 
-/// A candidate, compiled for both classes of memory; none where it is refused there, or runs as on the
-/// other.
+/// A candidate, compiled for both classes of memory; none where it is refused there, or runs as on
+/// the other.
 #[derive(Debug)]
 struct Both {
-    way: Way,
-    ordinary: Option<Arc<Mapped>>,
-    symmetric: Option<Arc<Mapped>>,
+    candidate: Candidate,
+    ordinary: Option<Arc<MappedProgram>>,
+    symmetric: Option<Arc<MappedProgram>>,
 }
 
 /// Messages of up to so many bytes run by a candidate, by its place among those compiled.
-type Line = (u64, usize);
+type SizeBound = (u64, usize);
 
 /// The programs of one collective and root.
 #[derive(Debug)]
 struct Programs {
-    /// Those that are chosen unasked, and behind them those that calls have named, in the order in which
-    /// they did.
-    ways: Vec<OnceLock<Box<Both>>>,
+    /// Those that are chosen unasked, and behind them those that calls have named, in the order in
+    /// which they did.
+    candidates: Vec<OnceLock<Box<Both>>>,
     /// What is chosen unasked, in ascending order of size.
-    ordinary: Vec<Line>,
-    symmetric: Vec<Line>,
+    ordinary: Vec<SizeBound>,
+    symmetric: Vec<SizeBound>,
 }
 
-/// The programs of a group's calling-thread path, by collective and root; there once one was called.
+/// The programs of a group's calling-thread path, by collective and root; there once one was
+/// called.
 #[derive(Debug)]
 pub(crate) struct ProgramTables {
     ranks: u32,
@@ -65,32 +67,32 @@ pub(crate) struct ProgramTables {
 
 /// What a call runs by on the calling thread.
 #[derive(Clone, Copy)]
-pub(crate) struct Choice<'a> {
+pub(crate) struct InlineChoice<'a> {
     /// On ordinary memory; nothing if it takes a lane.
-    pub(crate) ordinary: Option<&'a Arc<Mapped>>,
+    pub(crate) ordinary: Option<&'a Arc<MappedProgram>>,
     /// On symmetric memory, where the ranks ask for it.
-    pub(crate) symmetric: Option<&'a Arc<Mapped>>,
+    pub(crate) symmetric: Option<&'a Arc<MappedProgram>>,
 }
 
-/// A [`Choice`] that is kept.
+/// A [`InlineChoice`] that is kept.
 #[derive(Clone, Debug)]
-pub(crate) struct Chosen {
-    ordinary: Option<Arc<Mapped>>,
-    symmetric: Option<Arc<Mapped>>,
+pub(crate) struct InlineProgram {
+    ordinary: Option<Arc<MappedProgram>>,
+    symmetric: Option<Arc<MappedProgram>>,
 }
 
-impl Chosen {
-    pub(crate) fn choice(&self) -> Choice<'_> {
-        Choice {
+impl InlineProgram {
+    pub(crate) fn choice(&self) -> InlineChoice<'_> {
+        InlineChoice {
             ordinary: self.ordinary.as_ref(),
             symmetric: self.symmetric.as_ref(),
         }
     }
 }
 
-impl Choice<'_> {
-    pub(crate) fn kept(self) -> Chosen {
-        Chosen {
+impl InlineChoice<'_> {
+    pub(crate) fn kept(self) -> InlineProgram {
+        InlineProgram {
             ordinary: self.ordinary.cloned(),
             symmetric: self.symmetric.cloned(),
         }
@@ -123,20 +125,20 @@ impl ProgramTables {
     }
 
     /// Compiles what a call may run by, unless that is done.
-    pub(super) fn prepare(&self, call: &Call, chooser: &mut Chooser) {
+    pub(super) fn prepare(&self, call: &Call, selector: &mut Selector) {
         let collective = call.collective;
         let programs = self
             .of(collective)
-            .get_or_init(|| Programs::chosen(collective, chooser));
+            .get_or_init(|| Programs::chosen(collective, selector));
         if let (Some(name), Some(_)) = (&call.algorithm, self.elements(call)) {
-            programs.add(collective, name, chooser);
+            programs.add(collective, name, selector);
         }
     }
 
     /// What a call runs by that all ranks run on the calling thread; none for others, and before
     /// [`ProgramTables::prepare`]. The algorithm must be named as the catalog names it.
     #[inline]
-    pub(crate) fn choose(&self, call: &Call, may_be_symmetric: bool) -> Option<Choice<'_>> {
+    pub(crate) fn choose(&self, call: &Call, may_be_symmetric: bool) -> Option<InlineChoice<'_>> {
         let elements = self.elements(call)?;
         let programs = self.of(call.collective).get()?;
         programs.choose(call, elements, may_be_symmetric)
@@ -157,35 +159,45 @@ impl ProgramTables {
 
 impl Programs {
     /// Of what is chosen for a collective's messages of up to [`INLINE_BYTES`].
-    fn chosen(collective: Collective, chooser: &mut Chooser) -> Programs {
-        let mut ways = Vec::new();
-        let ordinary = lines(collective, chooser, Memory::Ordinary, &mut ways);
-        let symmetric = lines(collective, chooser, Memory::Symmetric, &mut ways);
-        let compiled = ways
+    fn chosen(collective: Collective, selector: &mut Selector) -> Programs {
+        let mut candidates = Vec::new();
+        let ordinary = lines(collective, selector, MemoryClass::Ordinary, &mut candidates);
+        let symmetric = lines(
+            collective,
+            selector,
+            MemoryClass::Symmetric,
+            &mut candidates,
+        );
+        let compiled = candidates
             .iter()
-            .map(|way| Both::of(*way, collective, chooser).into());
+            .map(|candidate| Both::of(*candidate, collective, selector).into());
         Programs {
-            ways: (compiled.chain((0..NAMED).map(|_| OnceLock::new()))).collect(),
+            candidates: (compiled.chain((0..NAMED).map(|_| OnceLock::new()))).collect(),
             ordinary,
             symmetric,
         }
     }
 
     /// Compiles what a call names, unless that is done or there is no room for it.
-    fn add(&self, collective: Collective, name: &str, chooser: &mut Chooser) {
-        let known = (chooser.catalog).way(collective.name(), name, Tiling::default());
+    fn add(&self, collective: Collective, name: &str, selector: &mut Selector) {
+        let known = (selector.catalog).candidate(collective.name(), name, Tiling::default());
         let free = |place: &&OnceLock<Box<Both>>| {
             let taken = place.get();
             taken.is_none_or(|both| both.is_named(name))
         };
         // What there is not is refused when it is called.
-        if let (Some(place), Ok(way)) = (self.ways.iter().find(free), known) {
-            place.get_or_init(|| Both::of(way, collective, chooser));
+        if let (Some(place), Ok(candidate)) = (self.candidates.iter().find(free), known) {
+            place.get_or_init(|| Both::of(candidate, collective, selector));
         }
     }
 
     /// What a call runs by, if the calling thread can take it.
-    fn choose(&self, call: &Call, elements: u64, may_be_symmetric: bool) -> Option<Choice<'_>> {
+    fn choose(
+        &self,
+        call: &Call,
+        elements: u64,
+        may_be_symmetric: bool,
+    ) -> Option<InlineChoice<'_>> {
         let size = call.dtype.size() as u64;
         let ordinary = self.find(call, &self.ordinary, elements * size);
         let ordinary = ordinary.and_then(|both| both.ordinary.as_ref());
@@ -194,10 +206,10 @@ impl Programs {
             true => self.find(call, &self.symmetric, elements * size),
             false => None,
         };
-        let asks = |both: &&Both| both.way.takes_symmetric(elements * size);
+        let asks = |both: &&Both| both.candidate.takes_symmetric(elements * size);
         let symmetric = match symmetric.filter(asks) {
             Some(both) => {
-                let fitting = |mapped: &&Arc<Mapped>| mapped.fits(elements, size);
+                let fitting = |mapped: &&Arc<MappedProgram>| mapped.fits(elements, size);
                 Some(both.symmetric.as_ref().filter(fitting)?)
             }
             None => {
@@ -205,87 +217,96 @@ impl Programs {
                 None
             }
         };
-        Some(Choice {
+        Some(InlineChoice {
             ordinary,
             symmetric,
         })
     }
 
     /// What a call of so many bytes has named, or what these lines choose for it.
-    fn find(&self, call: &Call, lines: &[Line], bytes: u64) -> Option<&Both> {
+    fn find(&self, call: &Call, lines: &[SizeBound], bytes: u64) -> Option<&Both> {
         if let Some(name) = &call.algorithm {
-            let mut compiled = self.ways.iter().map_while(OnceLock::get);
+            let mut compiled = self.candidates.iter().map_while(OnceLock::get);
             return compiled.find(|both| both.is_named(name)).map(Box::as_ref);
         }
-        let (_, way) = lines.iter().find(|(up_to, _)| bytes <= *up_to)?;
-        self.ways[*way].get().map(Box::as_ref)
+        let (_, candidate) = lines.iter().find(|(up_to, _)| bytes <= *up_to)?;
+        self.candidates[*candidate].get().map(Box::as_ref)
     }
 }
 
-/// What is chosen unasked on one class of memory. Adds its candidates to those that are to be compiled.
+/// What is chosen unasked on one class of memory. Adds its candidates to those that are to be
+/// compiled.
 fn lines(
     collective: Collective,
-    chooser: &mut Chooser,
-    memory: Memory,
-    ways: &mut Vec<u32>,
-) -> Vec<Line> {
+    selector: &mut Selector,
+    memory: MemoryClass,
+    candidates: &mut Vec<u32>,
+) -> Vec<SizeBound> {
     let mut lines = Vec::new();
     let mut bytes = match memory {
-        Memory::Symmetric => small_symmetric_bytes(collective.name()) + 1,
-        Memory::Ordinary => 0,
+        MemoryClass::Symmetric => small_symmetric_bytes(collective.name()) + 1,
+        MemoryClass::Ordinary => 0,
     };
     // A collective that the group cannot carry out is refused when it is called.
     while bytes <= INLINE_BYTES
-        && let Ok(line) = chooser.line(collective, kind(memory), bytes)
+        && let Ok(line) = selector.line(collective, kind(memory), bytes)
     {
-        let place = ways.iter().position(|way| *way == line.way);
-        lines.push((line.up_to, place.unwrap_or(ways.len())));
+        let place = candidates
+            .iter()
+            .position(|candidate| *candidate == line.candidate);
+        lines.push((line.up_to, place.unwrap_or(candidates.len())));
         if place.is_none() {
-            ways.push(line.way);
+            candidates.push(line.candidate);
         }
         bytes = line.up_to.saturating_add(1);
     }
     lines
 }
 
-fn kind(memory: Memory) -> Kind {
-    Kind {
+fn kind(memory: MemoryClass) -> CallKind {
+    CallKind {
         memory,
         per_rank: false,
     }
 }
 
 impl Both {
-    fn of(way: u32, collective: Collective, chooser: &Chooser) -> Box<Both> {
-        let way = chooser.catalog.at(way);
+    fn of(candidate: u32, collective: Collective, selector: &Selector) -> Box<Both> {
+        let candidate = selector.catalog.at(candidate);
         let on = |memory| {
-            let refused = way.refusal(chooser.setting, kind(memory)).is_some();
-            (!refused).then(|| Mapped::of(way, &chooser.site, collective, memory).into())
+            let refused = candidate.refusal(selector.traits, kind(memory)).is_some();
+            (!refused)
+                .then(|| MappedProgram::of(candidate, &selector.site, collective, memory).into())
         };
         Box::new(Both {
-            ordinary: on(Memory::Ordinary),
-            symmetric: match way.takes_symmetric(INLINE_BYTES) {
-                true => on(Memory::Symmetric),
+            ordinary: on(MemoryClass::Ordinary),
+            symmetric: match candidate.takes_symmetric(INLINE_BYTES) {
+                true => on(MemoryClass::Symmetric),
                 false => None,
             },
-            way: way.clone(),
+            candidate: candidate.clone(),
         })
     }
 
     /// Whether a call that names an algorithm, and nothing else, means this.
     fn is_named(&self, name: &str) -> bool {
-        self.way.name == name && self.way.tiling == Tiling::default()
+        self.candidate.name == name && self.candidate.tiling == Tiling::default()
     }
 }
 
-impl Mapped {
-    fn of(way: &Way, site: &Site, collective: Collective, memory: Memory) -> Mapped {
+impl MappedProgram {
+    fn of(
+        candidate: &Candidate,
+        site: &Site,
+        collective: Collective,
+        memory: MemoryClass,
+    ) -> MappedProgram {
         let of_rank = |rank: Rank| {
             let site = Site {
                 rank,
                 ..site.clone()
             };
-            let schedule = way.schedule(&site, collective, kind(memory)).ok()?;
+            let schedule = candidate.schedule(&site, collective, kind(memory)).ok()?;
             let program = Program::compile(&schedule, &|_| true).ok()?;
             program.suits_calling_thread().then_some(program)
         };
@@ -302,13 +323,13 @@ impl Mapped {
             let entries: Vec<Vec<Rank>> = programs.iter().map(Program::entries).collect();
             let mine = programs.swap_remove(site.rank as usize);
             program = Some(match memory {
-                Memory::Symmetric => mine.after_entry(&entries),
-                Memory::Ordinary => mine,
+                MemoryClass::Symmetric => mine.after_entry(&entries),
+                MemoryClass::Ordinary => mine,
             });
         }
-        Mapped {
+        MappedProgram {
             program,
-            plan: way.short(memory),
+            plan: candidate.short(memory),
             in_step,
             widest,
         }

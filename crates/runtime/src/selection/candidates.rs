@@ -1,15 +1,16 @@
-//! The ways to carry out a collective that a group knows: an algorithm with its parts, or users' schedules, and how it is cut.
+//! The candidates of a group for a collective: algorithms with their parts, or user schedules, with
+//! their tiling.
 
 use std::sync::Arc;
 
 use weft_algorithms::{
-    Conditions, Memory, Refusal, Request, Requirements, Selection, Sizes, Topology,
+    Conditions, MemoryClass, Refusal, Requirements, ScheduleRequest, Selection, Sizes, Topology,
 };
 use weft_schedule::{Collective, Schedule};
 
 use super::defaults::small_symmetric_bytes;
-use super::traits::{Setting, Site};
-use super::user_schedules::Own;
+use super::traits::{GroupTraits, Site};
+use super::user_schedules::UserSchedule;
 use crate::Error;
 use crate::call::{Tiling, mix};
 use crate::channel::SLOTS;
@@ -20,12 +21,12 @@ pub(crate) enum Maker {
     /// One of weft's algorithms.
     Family(Selection),
     /// A user's schedules.
-    Own(Arc<Own>),
+    User(Arc<UserSchedule>),
 }
 
 /// One way to carry out one collective.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
+pub(crate) struct Candidate {
     pub(crate) collective: &'static str,
     pub(crate) name: String,
     pub(crate) maker: Maker,
@@ -35,15 +36,15 @@ pub(crate) struct Way {
     hash: u64,
 }
 
-impl Way {
+impl Candidate {
     pub(crate) fn family(
         collective: &'static str,
         selection: Selection,
         tiling: Tiling,
         topology: &Topology,
-    ) -> Way {
+    ) -> Candidate {
         let name = selection.name();
-        Way {
+        Candidate {
             requires: selection.requires_in(topology),
             hash: hash_of(collective, &name, tiling, units_of(&selection, topology)),
             maker: Maker::Family(selection),
@@ -53,14 +54,14 @@ impl Way {
         }
     }
 
-    pub(crate) fn own(own: Arc<Own>, tiling: Tiling) -> Way {
-        let collective = own.collective.name();
-        Way {
+    pub(crate) fn of_user(schedule: Arc<UserSchedule>, tiling: Tiling) -> Candidate {
+        let collective = schedule.collective.name();
+        Candidate {
             collective,
-            name: own.name.clone(),
-            requires: own.requires,
-            hash: hash_of(collective, &own.name, tiling, own.hash),
-            maker: Maker::Own(own),
+            name: schedule.name.clone(),
+            requires: schedule.requires,
+            hash: hash_of(collective, &schedule.name, tiling, schedule.hash),
+            maker: Maker::User(schedule),
             tiling,
         }
     }
@@ -69,25 +70,27 @@ impl Way {
     pub(crate) fn own_text(&self) -> Option<&str> {
         match &self.maker {
             Maker::Family(_) => None,
-            Maker::Own(own) => Some(&own.text),
+            Maker::User(schedule) => Some(&schedule.text),
         }
     }
 
-    /// Whether a call of so many bytes that could have symmetric memory runs on it as such. It is not worth it for few bytes.
+    /// Whether a call of so many bytes that could have symmetric memory runs on it as such. It is
+    /// not worth it for few bytes.
     pub(crate) fn takes_symmetric(&self, bytes: u64) -> bool {
         match &self.maker {
             Maker::Family(_) => bytes > small_symmetric_bytes(self.collective),
-            Maker::Own(own) => own.requires.symmetric,
+            Maker::User(schedule) => schedule.requires.symmetric,
         }
     }
 
     /// Tells plans apart, on all ranks alike. Shown to users.
-    pub(crate) fn hash(&self, memory: Memory) -> u64 {
+    pub(crate) fn hash(&self, memory: MemoryClass) -> u64 {
         mix(self.hash, memory as u64)
     }
 
-    /// The part of a fingerprint that names the plan. Never 0, which stands for a plan that is not settled yet.
-    pub(crate) fn short(&self, memory: Memory) -> u16 {
+    /// The part of a fingerprint that names the plan. Never 0, which stands for a plan that is not
+    /// settled yet.
+    pub(crate) fn short(&self, memory: MemoryClass) -> u16 {
         let hash = self.hash(memory);
         ((hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48) as u16).max(1)
     }
@@ -104,21 +107,21 @@ impl Way {
         &self,
         site: &Site,
         collective: Collective,
-        kind: Kind,
+        kind: CallKind,
     ) -> Result<Schedule, Error> {
         let selection = match &self.maker {
             Maker::Family(selection) => selection,
-            Maker::Own(own) if own.collective == collective => {
-                return Ok(own.schedules[site.rank as usize].clone());
+            Maker::User(schedule) if schedule.collective == collective => {
+                return Ok(schedule.schedules[site.rank as usize].clone());
             }
-            Maker::Own(own) => {
+            Maker::User(schedule) => {
                 return Err(Error::Config(format!(
                     "the schedule {:?} is for {}, not for {collective}",
-                    own.name, own.collective
+                    schedule.name, schedule.collective
                 )));
             }
         };
-        Ok(selection.build(&Request {
+        Ok(selection.build(&ScheduleRequest {
             collective,
             ranks: site.ranks,
             rank: site.rank,
@@ -156,14 +159,14 @@ fn hash_of(collective: &str, name: &str, tiling: Tiling, schedules: u64) -> u64 
 
 /// The memory and the counts of a call, as far as the choice depends on them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct CallKind {
     /// Symmetric if all ranks passed the same piece of it, mapped by all.
-    pub(crate) memory: Memory,
+    pub(crate) memory: MemoryClass,
     /// Whether blocks have a size per rank.
     pub(crate) per_rank: bool,
 }
 
-impl Kind {
+impl CallKind {
     fn sizes(self) -> Sizes {
         match self.per_rank {
             true => Sizes::PerRank,
@@ -172,15 +175,15 @@ impl Kind {
     }
 }
 
-impl Way {
+impl Candidate {
     /// Why it cannot be used, if so.
-    pub(crate) fn refusal(&self, setting: Setting, kind: Kind) -> Option<Refusal> {
+    pub(crate) fn refusal(&self, traits: GroupTraits, kind: CallKind) -> Option<Refusal> {
         let reduces = Collective::named(self.collective, 0).is_some_and(Collective::reduces);
         self.requires.refusal(Conditions {
-            mapped: setting.reach,
+            mapped: traits.reach,
             memory: kind.memory,
             sizes: kind.sizes(),
-            reproducible: setting.reproducible && reduces,
+            reproducible: traits.reproducible && reduces,
         })
     }
 }

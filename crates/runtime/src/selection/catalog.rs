@@ -1,12 +1,13 @@
-//! The ways that a group knows by name: each understood once, those of weft's family and users' own schedules.
+//! Catalog of a group's candidates by name: those of weft's family and user schedules, each parsed
+//! once.
 
 use std::sync::Arc;
 
 use weft_algorithms::{Topology, select};
 use weft_schedule::Collective;
 
-use super::candidates::Way;
-use super::user_schedules::Own;
+use super::candidates::Candidate;
+use super::user_schedules::UserSchedule;
 use crate::Error;
 use crate::call::Tiling;
 
@@ -15,37 +16,37 @@ struct Name {
     collective: &'static str,
     text: String,
     tiling: Tiling,
-    way: u32,
+    candidate: u32,
 }
 
 /// All ways that were asked for, numbered in the order in which they were.
 pub(crate) struct Catalog {
     topology: Topology,
-    ways: Vec<Way>,
+    candidates: Vec<Candidate>,
     names: Vec<Name>,
-    own: Vec<Arc<Own>>,
+    user_schedules: Vec<Arc<UserSchedule>>,
 }
 
 impl Catalog {
     pub(crate) fn new(topology: Topology) -> Self {
         Catalog {
             topology,
-            ways: Vec::new(),
+            candidates: Vec::new(),
             names: Vec::new(),
-            own: Vec::new(),
+            user_schedules: Vec::new(),
         }
     }
 
-    pub(crate) fn at(&self, way: u32) -> &Way {
-        &self.ways[way as usize]
+    pub(crate) fn at(&self, candidate: u32) -> &Candidate {
+        &self.candidates[candidate as usize]
     }
 
-    pub(crate) fn ways(&self) -> &[Way] {
-        &self.ways
+    pub(crate) fn candidates(&self) -> &[Candidate] {
+        &self.candidates
     }
 
     /// The way of this name, with this tiling.
-    pub(crate) fn way(
+    pub(crate) fn candidate(
         &mut self,
         collective: &'static str,
         text: &str,
@@ -55,73 +56,79 @@ impl Catalog {
             name.collective == collective && name.tiling == tiling && name.text == text
         });
         if let Some(known) = known {
-            return Ok(known.way);
+            return Ok(known.candidate);
         }
-        let own = |own: &&Arc<Own>| own.collective.name() == collective && own.name == text;
-        let way = match self.own.iter().find(own) {
-            Some(own) => Way::own(own.clone(), tiling),
+        let named = |schedule: &&Arc<UserSchedule>| {
+            schedule.collective.name() == collective && schedule.name == text
+        };
+        let candidate = match self.user_schedules.iter().find(named) {
+            Some(schedule) => Candidate::of_user(schedule.clone(), tiling),
             None => {
                 let selection = select(collective, text);
-                Way::family(
+                Candidate::family(
                     collective,
-                    selection.map_err(|why| Error::Config(self.with_own(collective, why)))?,
+                    selection
+                        .map_err(|why| Error::Config(self.with_user_schedules(collective, why)))?,
                     tiling,
                     &self.topology,
                 )
             }
         };
-        let same = |known: &Way| {
-            known.collective == collective && known.name == way.name && known.tiling == tiling
+        let same = |known: &Candidate| {
+            known.collective == collective && known.name == candidate.name && known.tiling == tiling
         };
-        let position = self.ways.iter().position(same).unwrap_or_else(|| {
-            self.ways.push(way);
-            self.ways.len() - 1
+        let position = self.candidates.iter().position(same).unwrap_or_else(|| {
+            self.candidates.push(candidate);
+            self.candidates.len() - 1
         }) as u32;
         self.names.push(Name {
             collective,
             text: text.into(),
             tiling,
-            way: position,
+            candidate: position,
         });
         Ok(position)
     }
 
-    /// An unknown name's message, with the users' own schedules.
-    fn with_own(&self, collective: &str, why: String) -> String {
-        let own: Vec<&str> = (self.own.iter())
-            .filter(|own| own.collective.name() == collective)
-            .map(|own| own.name.as_str())
+    /// An unknown name's message, with the user schedules.
+    fn with_user_schedules(&self, collective: &str, why: String) -> String {
+        let user_schedules: Vec<&str> = (self.user_schedules.iter())
+            .filter(|schedule| schedule.collective.name() == collective)
+            .map(|schedule| schedule.name.as_str())
             .collect();
-        match own.is_empty() {
+        match user_schedules.is_empty() {
             true => why,
-            false => format!("{why}; and schedules of your own: {}", own.join(", ")),
+            false => format!("{why}; and user schedules: {}", user_schedules.join(", ")),
         }
     }
 
     /// A user's schedules. The same again, under the same name, is nothing new.
-    pub(crate) fn add_own(&mut self, own: Own) -> Result<(), Error> {
-        let known = self.own.iter().find(|known| known.name == own.name);
+    pub(crate) fn add_user_schedule(&mut self, schedule: UserSchedule) -> Result<(), Error> {
+        let known = self
+            .user_schedules
+            .iter()
+            .find(|known| known.name == schedule.name);
         let by = match known {
-            Some(known) if known.hash == own.hash => return Ok(()),
-            Some(_) => "another schedule of your own",
+            Some(known) if known.hash == schedule.hash => return Ok(()),
+            Some(_) => "another user schedule",
             None if Collective::NAMES
                 .iter()
-                .any(|c| select(c, &own.name).is_ok()) =>
+                .any(|c| select(c, &schedule.name).is_ok()) =>
             {
                 "one of weft's algorithms"
             }
             None => {
-                self.own.push(Arc::new(own));
+                self.user_schedules.push(Arc::new(schedule));
                 return Ok(());
             }
         };
         Err(Error::Config(format!(
             "the name {:?} is taken by {by}: choose another one",
-            own.name
+            schedule.name
         )))
     }
 
-    pub(crate) fn own(&self) -> &[Arc<Own>] {
-        &self.own
+    pub(crate) fn user_schedules(&self) -> &[Arc<UserSchedule>] {
+        &self.user_schedules
     }
 }

@@ -1,9 +1,9 @@
-//! Decisions: what a call runs by.
+//! Decisions: the plans by which a call runs.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_algorithms::Memory;
+use weft_algorithms::MemoryClass;
 use weft_kernels::DType;
 use weft_schedule::Collective;
 
@@ -27,8 +27,8 @@ pub(crate) struct Decision {
 pub(super) struct DecisionKey {
     pub(super) collective: Collective,
     pub(super) per_rank: bool,
-    pub(super) ordinary: Option<(u32, Memory)>,
-    pub(super) symmetric: Option<(u32, Memory)>,
+    pub(super) ordinary: Option<(u32, MemoryClass)>,
+    pub(super) symmetric: Option<(u32, MemoryClass)>,
 }
 
 impl Decision {

@@ -1,8 +1,9 @@
-//! What runs by what, as long as nobody has measured or said otherwise.
+//! Default algorithms by group traits, memory class and message size, without measurements or user
+//! choices.
 
-use weft_algorithms::Memory;
+use weft_algorithms::MemoryClass;
 
-use super::traits::Setting;
+use super::traits::GroupTraits;
 
 /// Below this size a call is bound by latency, in bytes.
 pub(crate) const SMALL_BYTES: u64 = 8 << 10;
@@ -21,33 +22,39 @@ pub(crate) type Preference = (u64, &'static [&'static str]);
 /// Up to this size it makes no difference to a collective whether memory is symmetric, in bytes.
 pub(crate) fn small_symmetric_bytes(collective: &str) -> u64 {
     match collective {
-        // Whether it is, all ranks would have to tell all others, who otherwise need not hear from each other.
+        // Whether it is, all ranks would have to tell all others, who otherwise need not hear from
+        // each other.
         "broadcast" | "reduce" | "gather" | "scatter" => SMALL_BYTES,
         _ => SMALL_SYMMETRIC_BYTES,
     }
 }
 
-/// The preferences for a collective, in ascending order of size. The last is for messages without a limit.
-pub(crate) fn preferences(collective: &str, setting: Setting, memory: Memory) -> Vec<Preference> {
-    let few = setting.ranks <= DIRECT_RANKS;
+/// The preferences for a collective, in ascending order of size. The last is for messages without a
+/// limit.
+pub(crate) fn preferences(
+    collective: &str,
+    traits: GroupTraits,
+    memory: MemoryClass,
+) -> Vec<Preference> {
+    let few = traits.ranks <= DIRECT_RANKS;
     match collective {
-        "all-reduce" => all_reduce(setting, few),
-        "all-gather" | "reduce-scatter" => blocks(collective, setting, few, memory),
-        "broadcast" if setting.mapped() && few => vec![
+        "all-reduce" => all_reduce(traits, few),
+        "all-gather" | "reduce-scatter" => blocks(collective, traits, few, memory),
+        "broadcast" if traits.mapped() && few => vec![
             (SMALL_BYTES, &["binomial"]),
             (u64::MAX, &["mapped", "binomial"]),
         ],
-        "broadcast" if setting.mapped() => vec![(u64::MAX, &["mapped", "binomial"])],
-        "reduce" if setting.reproducible => {
+        "broadcast" if traits.mapped() => vec![(u64::MAX, &["mapped", "binomial"])],
+        "reduce" if traits.reproducible => {
             vec![(u64::MAX, &["slice-reduce", "direct"])]
         }
-        "reduce" if setting.mapped() && few => vec![
+        "reduce" if traits.mapped() && few => vec![
             (SMALL_BYTES, &["binomial"]),
             (u64::MAX, &["slice-reduce", "binomial"]),
         ],
-        "reduce" if setting.mapped() => vec![(u64::MAX, &["slice-reduce", "binomial"])],
+        "reduce" if traits.mapped() => vec![(u64::MAX, &["slice-reduce", "binomial"])],
         "reduce" | "broadcast" => vec![(u64::MAX, &["binomial"])],
-        "all-to-all" if setting.mapped() && few => {
+        "all-to-all" if traits.mapped() && few => {
             vec![(SMALL_BYTES, &["direct"]), (u64::MAX, &["pairwise"])]
         }
         "all-to-all" => vec![(u64::MAX, &["pairwise"])],
@@ -58,37 +65,37 @@ pub(crate) fn preferences(collective: &str, setting: Setting, memory: Memory) ->
             ]
         }
         "gather" | "scatter" => vec![(u64::MAX, &["linear"])],
-        _ if setting.mapped() && few => vec![(u64::MAX, &["direct"])],
+        _ if traits.mapped() && few => vec![(u64::MAX, &["direct"])],
         _ => vec![(u64::MAX, &["dissemination"])],
     }
 }
 
 /// Up to this size an all-reduce is bound by latency, in bytes.
-fn small_bytes(setting: Setting) -> u64 {
-    match setting.mapped() {
+fn small_bytes(traits: GroupTraits) -> u64 {
+    match traits.mapped() {
         true => SMALL_MAPPED_BYTES,
         false => SMALL_BYTES,
     }
 }
 
-fn all_reduce(setting: Setting, few: bool) -> Vec<Preference> {
-    if setting.reproducible {
+fn all_reduce(traits: GroupTraits, few: bool) -> Vec<Preference> {
+    if traits.reproducible {
         return vec![
-            (small_bytes(setting), &["direct", "two-shot"]),
+            (small_bytes(traits), &["direct", "two-shot"]),
             (u64::MAX, &["slice-reduce", "two-shot"]),
         ];
     }
-    if setting.mapped() {
+    if traits.mapped() {
         let small: &[&str] = match few {
             true => &["direct", "ring"],
             false => &["slice-reduce", "recursive-doubling", "ring"],
         };
         return vec![
-            (small_bytes(setting), small),
+            (small_bytes(traits), small),
             (u64::MAX, &["slice-reduce", "ring"]),
         ];
     }
-    if setting.uneven {
+    if traits.uneven {
         // Every byte crosses between hosts once, shared by all ranks of a host.
         let small: &[&str] = match few {
             true => &["direct", "ring"],
@@ -128,22 +135,27 @@ fn all_reduce(setting: Setting, few: bool) -> Vec<Preference> {
     }
 }
 
-/// Where there are so many ranks that a ring's landing memory does not fit, halving is next.
+/// Where there are so many ranks that a ring's receive buffer does not fit, halving is next.
 const LARGE: &[&str] = &["ring", "halving-doubling", "two-shot"];
 
-fn blocks(collective: &str, setting: Setting, few: bool, memory: Memory) -> Vec<Preference> {
+fn blocks(
+    collective: &str,
+    traits: GroupTraits,
+    few: bool,
+    memory: MemoryClass,
+) -> Vec<Preference> {
     let gathers = collective == "all-gather";
-    if setting.mapped() {
+    if traits.mapped() {
         let small = match memory {
-            Memory::Symmetric => SMALL_SYMMETRIC_BYTES,
-            Memory::Ordinary => SMALL_BYTES,
+            MemoryClass::Symmetric => SMALL_SYMMETRIC_BYTES,
+            MemoryClass::Ordinary => SMALL_BYTES,
         };
         return match gathers {
             true if few => vec![
                 (small, &["direct", "ring"]),
                 (u64::MAX, &["mapped", "direct"]),
             ],
-            false if memory == Memory::Symmetric => vec![
+            false if memory == MemoryClass::Symmetric => vec![
                 (small, &["direct", "ring"]),
                 (u64::MAX, &["slice-reduce", "direct"]),
             ],
@@ -151,7 +163,7 @@ fn blocks(collective: &str, setting: Setting, few: bool, memory: Memory) -> Vec<
             false => vec![(u64::MAX, &["direct", "ring"])],
         };
     }
-    if setting.reproducible && !gathers {
+    if traits.reproducible && !gathers {
         return vec![(u64::MAX, &["direct"])];
     }
     let medium: &[&str] = match (few, gathers) {
@@ -167,27 +179,28 @@ mod tests {
     use weft_algorithms::{Reach, Topology, select};
     use weft_schedule::Collective;
 
-    use super::super::candidates::{Kind, Way};
+    use super::super::candidates::{CallKind, Candidate};
     use super::*;
     use crate::call::Tiling;
 
     /// Every setting that a group can be in, with both classes of memory where it can have both.
-    fn cases() -> impl Iterator<Item = (Setting, Memory)> {
-        let able =
-            |(setting, memory): &(Setting, Memory)| *memory == Memory::Ordinary || setting.mapped();
-        let classes = [Memory::Ordinary, Memory::Symmetric];
+    fn cases() -> impl Iterator<Item = (GroupTraits, MemoryClass)> {
+        let able = |(traits, memory): &(GroupTraits, MemoryClass)| {
+            *memory == MemoryClass::Ordinary || traits.mapped()
+        };
+        let classes = [MemoryClass::Ordinary, MemoryClass::Symmetric];
         let both = (settings().into_iter()).flat_map(move |s| classes.map(|memory| (s, memory)));
         both.filter(able)
     }
 
-    fn settings() -> Vec<Setting> {
+    fn settings() -> Vec<GroupTraits> {
         let mut settings = Vec::new();
         for ranks in [1, 2, 9, 40] {
             for reach in [Reach::None, Reach::Unit, Reach::All] {
                 for (uneven, reproducible) in
                     [(false, false), (true, false), (false, true), (true, true)]
                 {
-                    settings.push(Setting {
+                    settings.push(GroupTraits {
                         ranks,
                         reach,
                         uneven,
@@ -201,9 +214,9 @@ mod tests {
 
     #[test]
     fn defaults_name_what_there_is_and_have_no_gap() {
-        for (setting, memory) in cases() {
+        for (traits, memory) in cases() {
             for collective in Collective::NAMES {
-                let preferences = preferences(collective, setting, memory);
+                let preferences = preferences(collective, traits, memory);
                 let limits: Vec<u64> = preferences.iter().map(|(up_to, _)| *up_to).collect();
                 assert!(limits.windows(2).all(|pair| pair[0] < pair[1]));
                 assert_eq!(limits.last(), Some(&u64::MAX));
@@ -216,26 +229,26 @@ mod tests {
 
     #[test]
     fn defaults_have_an_algorithm_for_every_call() {
-        for (setting, memory) in cases() {
+        for (traits, memory) in cases() {
             for collective in Collective::NAMES {
-                for (_, names) in preferences(collective, setting, memory) {
+                for (_, names) in preferences(collective, traits, memory) {
                     let usable = |name: &&str| {
                         let selection = select(collective, name).unwrap();
-                        let way = Way::family(
+                        let candidate = Candidate::family(
                             collective,
                             selection,
                             Tiling::default(),
-                            &Topology::flat(setting.ranks),
+                            &Topology::flat(traits.ranks),
                         );
-                        let kind = Kind {
-                            memory: Memory::Ordinary,
+                        let kind = CallKind {
+                            memory: MemoryClass::Ordinary,
                             per_rank: false,
                         };
-                        way.refusal(setting, kind).is_none()
+                        candidate.refusal(traits, kind).is_none()
                     };
                     assert!(
                         names.iter().any(usable),
-                        "{collective} {names:?} {setting:?}"
+                        "{collective} {names:?} {traits:?}"
                     );
                 }
             }

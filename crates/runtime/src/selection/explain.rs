@@ -1,12 +1,12 @@
-//! Explanations: what a call would run by, and why.
+//! Explanations: the choice for a call, and its reasons.
 
-use weft_algorithms::{Memory, Refusal};
+use weft_algorithms::{MemoryClass, Refusal};
 use weft_kernels::DType;
 use weft_schedule::Collective;
 
-use super::candidates::{Kind, Way};
-use super::selector::Chooser;
-use super::size_table::{Line, Origin};
+use super::candidates::{CallKind, Candidate};
+use super::selector::Selector;
+use super::size_table::{Origin, SizeRow};
 use crate::Error;
 use crate::call::{Call, Counts, Op, Tiling};
 use crate::program::Geometry;
@@ -26,20 +26,21 @@ pub struct Explanation {
     pub tiles_in_flight: u32,
     /// Tells plans apart: the same on all ranks, and for the same plan in every run.
     pub hash: u64,
-    /// The programs of all ranks in text form, where it is a user's own schedule.
+    /// The programs of all ranks in text form, where it is a user schedule.
     pub schedule: Option<String>,
     /// What was considered, and why it was chosen or not, the chosen one first.
     pub why: Vec<String>,
 }
 
-impl Chooser {
-    /// What a call would run by: a message of `bytes` (all blocks together), the same count on every rank.
+impl Selector {
+    /// What a call would run by: a message of `bytes` (all blocks together), the same count on
+    /// every rank.
     pub(crate) fn explain(
         &mut self,
         collective: Collective,
         bytes: u64,
         dtype: DType,
-        memory: Memory,
+        memory: MemoryClass,
     ) -> Result<Explanation, Error> {
         let elements = bytes.div_ceil(dtype.size() as u64);
         let count = match collective.in_place() {
@@ -58,31 +59,31 @@ impl Chooser {
             algorithm: None,
             tiling: Tiling::default(),
         };
-        let (way, memory) = self.candidate(&call, memory)?;
-        let kind = Kind {
+        let (candidate, memory) = self.candidate(&call, memory)?;
+        let kind = CallKind {
             memory,
             per_rank: false,
         };
         let line = self.line(collective, kind, bytes)?;
-        let plan = self.plan(way, collective, memory, false)?;
+        let plan = self.plan(candidate, collective, memory, false)?;
         let shape = &plan.program.shape;
         let geometry = Geometry::tiled(&call, shape, self.layout, None, plan.tile_bytes)?;
-        let way = self.catalog.at(way);
+        let candidate = self.catalog.at(candidate);
         Ok(Explanation {
-            algorithm: way.name.clone(),
-            asked: way.tiling,
+            algorithm: candidate.name.clone(),
+            asked: candidate.tiling,
             tile_bytes: geometry.tile_bytes(),
             tiles: geometry.tiles,
             tiles_in_flight: plan.tiles_in_flight as u32,
-            hash: way.hash(memory),
-            schedule: way.own_text().map(str::to_owned),
+            hash: candidate.hash(memory),
+            schedule: candidate.own_text().map(str::to_owned),
             why: self.reasons(collective, kind, line),
         })
     }
 
     /// Why the way of this line was chosen, and the others were not.
-    fn reasons(&self, collective: Collective, kind: Kind, line: Line) -> Vec<String> {
-        let chosen = self.catalog.at(line.way);
+    fn reasons(&self, collective: Collective, kind: CallKind, line: SizeRow) -> Vec<String> {
+        let chosen = self.catalog.at(line.candidate);
         let limit = match line.up_to {
             u64::MAX => "messages without a limit".to_owned(),
             bytes => format!("messages of up to {bytes} bytes"),
@@ -96,15 +97,19 @@ impl Chooser {
         };
         let mut reasons = vec![format!("{}: chosen, {origin}", chosen.name)];
         let name = collective.name();
-        let family = (self.family(name).into_iter())
-            .map(|selection| Way::family(name, selection, Tiling::default(), &self.site.topology));
-        let own = (self.catalog.own().iter())
-            .filter(|own| own.collective.name() == name)
-            .map(|own| Way::own(own.clone(), Tiling::default()));
-        for way in family.chain(own).filter(|way| way.name != chosen.name) {
-            let why = match way.refusal(self.setting, kind) {
+        let family = (self.family(name).into_iter()).map(|selection| {
+            Candidate::family(name, selection, Tiling::default(), &self.site.topology)
+        });
+        let user_schedules = (self.catalog.user_schedules().iter())
+            .filter(|schedule| schedule.collective.name() == name)
+            .map(|schedule| Candidate::of_user(schedule.clone(), Tiling::default()));
+        for candidate in family
+            .chain(user_schedules)
+            .filter(|candidate| candidate.name != chosen.name)
+        {
+            let why = match candidate.refusal(self.traits, kind) {
                 Some(why) => format!("refused: {why}"),
-                None => match way.schedule(&self.site, collective, kind) {
+                None => match candidate.schedule(&self.site, collective, kind) {
                     Err(why) => format!("refused: {why}"),
                     Ok(schedule) if !self.layout.limits.fits(&schedule) => {
                         format!("refused: {}", Refusal::TemporaryMemory)
@@ -112,7 +117,7 @@ impl Chooser {
                     Ok(_) => format!("possible; {} comes first", chosen.name),
                 },
             };
-            reasons.push(format!("{}: {why}", way.name));
+            reasons.push(format!("{}: {why}", candidate.name));
         }
         reasons
     }

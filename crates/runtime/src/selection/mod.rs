@@ -1,5 +1,4 @@
-//! Algorithm selection: what users ask for, the candidates that a group has, and the decision about a
-//! call.
+//! Algorithm selection: user policies, the candidates of a group, and the decision about a call.
 
 mod calling_thread;
 mod candidates;
@@ -14,16 +13,16 @@ mod traits;
 mod user_schedules;
 
 pub use explain::Explanation;
-pub use user_schedules::OwnSchedule;
+pub use user_schedules::UserScheduleText;
 
-pub(crate) use calling_thread::{Choice, Chosen, Mapped, ProgramTables};
+pub(crate) use calling_thread::{InlineChoice, InlineProgram, MappedProgram, ProgramTables};
 pub(crate) use decision::{Decision, agreement_call};
 pub(crate) use policy::inherited;
-pub(crate) use selector::Chooser;
-pub(crate) use user_schedules::Own;
+pub(crate) use selector::Selector;
+pub(crate) use user_schedules::UserSchedule;
 
 #[cfg(test)]
 pub(crate) use {
     calling_thread::NAMED,
-    traits::{Setting, Site},
+    traits::{GroupTraits, Site},
 };

@@ -1,14 +1,15 @@
 //! Policies and profiles that suit a group.
 
-use super::user_schedules::Own;
+use super::user_schedules::UserSchedule;
 use crate::Error;
 use crate::bootstrap::{Meeting, Policy, Profile, Schedules};
 use crate::call::Tiling;
 use crate::channel::SLOTS;
 
-/// What of a policy holds in a group that was not asked: schedules that are right there, and the algorithms that are not among the others.
+/// What of a policy holds in a group that was not asked: schedules that are right there, and the
+/// algorithms that are not among the others.
 pub(crate) fn inherited(mut policy: Policy, meeting: &Meeting) -> Policy {
-    let suits = |name: &str, text: &str| Own::read(name, text, meeting).is_ok();
+    let suits = |name: &str, text: &str| UserSchedule::read(name, text, meeting).is_ok();
     let all = std::mem::take(&mut policy.schedules);
     let (kept, left) = (all.into_iter()).partition(|(name, text)| suits(name, text));
     policy.schedules = kept;
@@ -18,10 +19,14 @@ pub(crate) fn inherited(mut policy: Policy, meeting: &Meeting) -> Policy {
 }
 
 /// A profile that suits a group, and the schedules that it brings.
-pub(crate) type Suited<'a> = (&'a Profile, Vec<Own>);
+pub(crate) type Suited<'a> = (&'a Profile, Vec<UserSchedule>);
 
 /// The schedules that a profile brings, or why a group cannot use it.
-fn suited(profile: &Profile, meeting: &Meeting, domains: &[Vec<u32>]) -> Result<Vec<Own>, Error> {
+fn suited(
+    profile: &Profile,
+    meeting: &Meeting,
+    domains: &[Vec<u32>],
+) -> Result<Vec<UserSchedule>, Error> {
     let here = meeting.ranks_per_host();
     if !profile.ranks_per_host.is_empty() && profile.ranks_per_host != here {
         return Err(Error::Config(format!(
@@ -35,8 +40,10 @@ fn suited(profile: &Profile, meeting: &Meeting, domains: &[Vec<u32>]) -> Result<
             profile.source, profile.domains
         )));
     }
-    let own = (profile.schedules.iter()).map(|(name, text)| Own::read(name, text, meeting));
-    own.collect::<Result<_, _>>()
+    let user_schedules =
+        (profile.schedules.iter()).map(|(name, text)| UserSchedule::read(name, text, meeting));
+    user_schedules
+        .collect::<Result<_, _>>()
         .map_err(|why| Error::Config(format!("{}: {why}", profile.source)))
 }
 
@@ -50,7 +57,7 @@ pub(crate) fn suitable<'a>(
     let any = profiles.iter().filter(|profile| !particular(profile));
     for profile in profiles.iter().filter(particular).chain(any) {
         match suited(profile, meeting, domains) {
-            Ok(own) => return Ok(Some((profile, own))),
+            Ok(user_schedules) => return Ok(Some((profile, user_schedules))),
             Err(why) if profile.required => return Err(why),
             Err(_) => {}
         }

@@ -3,83 +3,83 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use weft_algorithms::{Memory, Refusal, Selection, family};
+use weft_algorithms::{MemoryClass, Refusal, Selection, family};
 use weft_schedule::Collective;
 
 use super::calling_thread::ProgramTables;
-use super::candidates::{Kind, Way};
+use super::candidates::{CallKind, Candidate};
 use super::catalog::Catalog;
 use super::decision::{Decision, DecisionKey, agreement_call};
 use super::policy::{check_tiling, suitable};
-use super::size_table::Line;
-use super::traits::{Setting, Site};
-use super::user_schedules::Own;
+use super::size_table::SizeRow;
+use super::traits::{GroupTraits, Site};
+use super::user_schedules::UserSchedule;
 use crate::Error;
-use crate::bootstrap::{Meeting, Policy, Profile, Row, Table};
+use crate::bootstrap::{Meeting, Policy, Profile, ProfileRow, ProfileTable};
 use crate::call::{Call, Counts, Tiling, knows_all_counts};
-use crate::channel::{INLINE_RANKS, Layout};
+use crate::channel::{ChannelLayout, INLINE_RANKS};
 use crate::program::{Plan, Program};
 
 /// Chooses for one group. Depends only on what all ranks know alike, and so do its answers.
-pub(crate) struct Chooser {
+pub(crate) struct Selector {
     pub(crate) site: Site,
-    pub(crate) setting: Setting,
-    pub(crate) layout: Layout,
+    pub(crate) traits: GroupTraits,
+    pub(crate) layout: ChannelLayout,
     pub(crate) policy: Policy,
-    pub(crate) table: Table,
+    pub(crate) table: ProfileTable,
     pub(crate) catalog: Catalog,
     /// Once looked up: ascending, the last without a limit.
-    pub(crate) lines: HashMap<(Collective, Kind), Vec<Line>>,
+    pub(crate) lines: HashMap<(Collective, CallKind), Vec<SizeRow>>,
     /// Whether this rank reaches each rank's memory.
     mapped: Vec<bool>,
-    plans: HashMap<(u32, Collective, Memory, bool), Arc<Plan>>,
+    plans: HashMap<(u32, Collective, MemoryClass, bool), Arc<Plan>>,
     decisions: HashMap<DecisionKey, Arc<Decision>>,
     /// What the calling thread runs by, where all ranks map each other's memory.
     pub(crate) calling_thread: Option<Arc<ProgramTables>>,
 }
 
-impl Chooser {
-    /// For a group that has met. Refuses a policy or profile that names what there is not, or that contradicts itself.
+impl Selector {
+    /// For a group that has met. Refuses a policy or profile that names what there is not, or that
+    /// contradicts itself.
     pub(crate) fn new(
         meeting: &Meeting,
         rank: u32,
-        layout: Layout,
+        layout: ChannelLayout,
         policy: &Policy,
     ) -> Result<Self, Error> {
-        let (topology, setting) = Setting::of(meeting, policy)?;
+        let (topology, traits) = GroupTraits::of(meeting, policy)?;
         let site = Site {
             rank,
-            ranks: setting.ranks,
+            ranks: traits.ranks,
             topology,
         };
         let profile = suitable(&meeting.profiles, meeting, &site.domains())?;
-        let mut chooser = Chooser {
+        let mut selector = Selector {
             catalog: Catalog::new(site.topology.clone()),
             site,
-            setting,
+            traits,
             layout,
             policy: policy.clone(),
-            table: Table::new(),
+            table: ProfileTable::new(),
             lines: HashMap::new(),
-            mapped: (0..setting.ranks)
+            mapped: (0..traits.ranks)
                 .map(|other| meeting.maps(rank, other))
                 .collect(),
             plans: HashMap::new(),
             decisions: HashMap::new(),
-            calling_thread: (setting.mapped()
-                && (2..=INLINE_RANKS as u32).contains(&setting.ranks))
-            .then(|| Arc::new(ProgramTables::new(setting.ranks))),
+            calling_thread: (traits.mapped() && (2..=INLINE_RANKS as u32).contains(&traits.ranks))
+                .then(|| Arc::new(ProgramTables::new(traits.ranks))),
         };
         for (name, text) in &policy.schedules {
-            let own = Own::read(name, text, meeting)?;
-            chooser.catalog.add_own(own)?;
+            let schedule = UserSchedule::read(name, text, meeting)?;
+            selector.catalog.add_user_schedule(schedule)?;
         }
-        chooser.check_policy()?;
-        if let Some((profile, own)) = profile {
-            let added = chooser.add_profile(profile, own);
+        selector.check_policy()?;
+        if let Some((profile, user_schedules)) = profile {
+            let added = selector.add_profile(profile, user_schedules);
             added.map_err(|why| Error::Config(format!("{}: {why}", profile.source)))?;
         }
-        Ok(chooser)
+        Ok(selector)
     }
 
     /// Replaces the name of an algorithm by the one that the catalog has.
@@ -88,16 +88,20 @@ impl Chooser {
         collective: Collective,
         name: &mut String,
     ) -> Result<(), Error> {
-        let way = self
+        let candidate = self
             .catalog
-            .way(collective.name(), name, Tiling::default())?;
-        name.clone_from(&self.catalog.at(way).name);
+            .candidate(collective.name(), name, Tiling::default())?;
+        name.clone_from(&self.catalog.at(candidate).name);
         Ok(())
     }
 
-    fn add_profile(&mut self, profile: &Profile, own: Vec<Own>) -> Result<(), Error> {
-        for own in own {
-            self.catalog.add_own(own)?;
+    fn add_profile(
+        &mut self,
+        profile: &Profile,
+        user_schedules: Vec<UserSchedule>,
+    ) -> Result<(), Error> {
+        for schedule in user_schedules {
+            self.catalog.add_user_schedule(schedule)?;
         }
         self.table = profile.table.clone();
         self.check_table()
@@ -106,16 +110,18 @@ impl Chooser {
     fn check_policy(&mut self) -> Result<(), Error> {
         for (collective, name) in self.policy.algorithms.clone() {
             let collective = known_collective(&collective).map_err(Error::Config)?;
-            let way = self.catalog.way(collective, &name, Tiling::default())?;
-            let kind = Kind {
-                memory: Memory::Symmetric,
+            let candidate = self
+                .catalog
+                .candidate(collective, &name, Tiling::default())?;
+            let kind = CallKind {
+                memory: MemoryClass::Symmetric,
                 per_rank: false,
             };
             if let (true, Some(why)) = (
-                self.setting.reproducible,
-                self.catalog.at(way).refusal(self.setting, kind),
+                self.traits.reproducible,
+                self.catalog.at(candidate).refusal(self.traits, kind),
             ) {
-                return Err(self.refused(way, why));
+                return Err(self.refused(candidate, why));
             }
         }
         Ok(())
@@ -126,9 +132,10 @@ impl Chooser {
             let collective = known_collective(&collective).map_err(Error::Config)?;
             for row in &rows {
                 check_tiling(row.tiling)?;
-                self.catalog.way(collective, &row.algorithm, row.tiling)?;
+                self.catalog
+                    .candidate(collective, &row.algorithm, row.tiling)?;
             }
-            let limits: Vec<u64> = rows.iter().map(Row::limit).collect();
+            let limits: Vec<u64> = rows.iter().map(ProfileRow::limit).collect();
             if !limits.windows(2).all(|pair| pair[0] < pair[1]) {
                 return Err(Error::Config(format!(
                     "the rows for {collective} end at {limits:?} bytes: they must ascend"
@@ -142,55 +149,55 @@ impl Chooser {
     pub(super) fn candidate(
         &mut self,
         call: &Call,
-        memory: Memory,
-    ) -> Result<(u32, Memory), Error> {
+        memory: MemoryClass,
+    ) -> Result<(u32, MemoryClass), Error> {
         let collective = call.collective.name();
-        let memory = match self.setting.mapped() {
+        let memory = match self.traits.mapped() {
             true => memory,
-            false => Memory::Ordinary,
+            false => MemoryClass::Ordinary,
         };
-        let kind = Kind {
+        let kind = CallKind {
             memory,
             per_rank: !matches!(call.counts, Counts::Equal(_)),
         };
         let bytes = call.message_elements(self.site.ranks) * call.dtype.size() as u64;
-        let way = match &call.algorithm {
+        let candidate = match &call.algorithm {
             Some(name) => {
                 check_tiling(call.tiling)?;
-                let way = self.catalog.way(collective, name, call.tiling)?;
-                match self.catalog.at(way).refusal(self.setting, kind) {
-                    Some(why) => return Err(self.refused(way, why)),
-                    None => way,
+                let candidate = self.catalog.candidate(collective, name, call.tiling)?;
+                match self.catalog.at(candidate).refusal(self.traits, kind) {
+                    Some(why) => return Err(self.refused(candidate, why)),
+                    None => candidate,
                 }
             }
             None => {
                 let size = if kind.per_rank { u64::MAX } else { bytes };
-                let way = self.line(call.collective, kind, size)?.way;
-                self.retiled(way, call.tiling)?
+                let candidate = self.line(call.collective, kind, size)?.candidate;
+                self.retiled(candidate, call.tiling)?
             }
         };
-        let memory = match self.catalog.at(way).takes_symmetric(bytes) {
+        let memory = match self.catalog.at(candidate).takes_symmetric(bytes) {
             true => memory,
-            false => Memory::Ordinary,
+            false => MemoryClass::Ordinary,
         };
-        Ok((way, memory))
+        Ok((candidate, memory))
     }
 
     /// What a call runs by. `symmetric_made`: whether the group has symmetric memory at all.
     ///
-    /// Depends on values that all ranks have alike, and so do its errors, but for those about names that
-    /// this rank does not know. Decided once per distinct candidate; also compiles what the calling
-    /// thread may run the call by.
+    /// Depends on values that all ranks have alike, and so do its errors, but for those about names
+    /// that this rank does not know. Decided once per distinct candidate; also compiles what the
+    /// calling thread may run the call by.
     pub(crate) fn decide(
         &mut self,
         call: &Call,
         symmetric_made: bool,
     ) -> Result<Arc<Decision>, Error> {
         let equal = matches!(call.counts, Counts::Equal(_));
-        let ordinary = self.candidate(call, Memory::Ordinary);
+        let ordinary = self.candidate(call, MemoryClass::Ordinary);
         // Symmetric memory matters where another candidate or another schedule runs on it.
         let symmetric = match symmetric_made && equal && self.site.ranks > 1 {
-            true => self.candidate(call, Memory::Symmetric).ok(),
+            true => self.candidate(call, MemoryClass::Symmetric).ok(),
             false => None,
         };
         let symmetric = symmetric.filter(|chosen| ordinary.as_ref().ok() != Some(chosen));
@@ -210,7 +217,8 @@ impl Chooser {
             return Ok(decision.clone());
         }
         let per_rank = key.per_rank;
-        let mut plan = |(way, memory)| self.plan(way, call.collective, memory, per_rank);
+        let mut plan =
+            |(candidate, memory)| self.plan(candidate, call.collective, memory, per_rank);
         let decision = Arc::new(Decision {
             ordinary: ordinary.and_then(&mut plan),
             symmetric: symmetric.map(&mut plan).transpose()?,
@@ -234,40 +242,40 @@ impl Chooser {
             }
     }
 
-    /// The plan of the small all-reduce that goes before another call, which is not the user's: it runs by
-    /// default where what the policy allows needs symmetric memory.
+    /// The plan of the small all-reduce that goes before another call, which is not the user's: it
+    /// runs by default where what the policy allows needs symmetric memory.
     fn agreement_plan(&mut self) -> Result<Arc<Plan>, Error> {
         let call = agreement_call(std::ptr::null_mut(), 0, None);
         if let Some(tables) = self.calling_thread.clone() {
             tables.prepare(&call, self);
         }
-        let way = match self.candidate(&call, Memory::Ordinary) {
-            Ok((way, _)) => way,
+        let candidate = match self.candidate(&call, MemoryClass::Ordinary) {
+            Ok((candidate, _)) => candidate,
             Err(_) => {
-                let kind = Kind {
-                    memory: Memory::Ordinary,
+                let kind = CallKind {
+                    memory: MemoryClass::Ordinary,
                     per_rank: false,
                 };
-                self.default_lines(call.collective, kind)?[0].way
+                self.default_lines(call.collective, kind)?[0].candidate
             }
         };
-        self.plan(way, call.collective, Memory::Ordinary, false)
+        self.plan(candidate, call.collective, MemoryClass::Ordinary, false)
     }
 
     /// The plan of a candidate, compiled at most once.
     pub(super) fn plan(
         &mut self,
-        way: u32,
+        candidate: u32,
         collective: Collective,
-        memory: Memory,
+        memory: MemoryClass,
         per_rank: bool,
     ) -> Result<Arc<Plan>, Error> {
-        let key = (way, collective, memory, per_rank);
+        let key = (candidate, collective, memory, per_rank);
         if let Some(plan) = self.plans.get(&key) {
             return Ok(plan.clone());
         }
-        let candidate = self.catalog.at(way);
-        let schedule = candidate.schedule(&self.site, collective, Kind { memory, per_rank })?;
+        let candidate = self.catalog.at(candidate);
+        let schedule = candidate.schedule(&self.site, collective, CallKind { memory, per_rank })?;
         let plan = Arc::new(Plan {
             program: Program::compile(&schedule, &|rank| self.mapped[rank as usize])?,
             memory,
@@ -280,59 +288,65 @@ impl Chooser {
     }
 
     /// The same way with the tiling that a call asks for.
-    fn retiled(&mut self, way: u32, tiling: Tiling) -> Result<u32, Error> {
+    fn retiled(&mut self, candidate: u32, tiling: Tiling) -> Result<u32, Error> {
         if tiling == Tiling::default() {
-            return Ok(way);
+            return Ok(candidate);
         }
         check_tiling(tiling)?;
         let (collective, name) = {
-            let way = self.catalog.at(way);
-            (way.collective, way.name.clone())
+            let candidate = self.catalog.at(candidate);
+            (candidate.collective, candidate.name.clone())
         };
-        self.catalog.way(collective, &name, tiling)
+        self.catalog.candidate(collective, &name, tiling)
     }
 
-    pub(crate) fn refused(&self, way: u32, why: Refusal) -> Error {
-        let way = self.catalog.at(way);
-        let able = match self.setting.reproducible && !way.requires.reproducible {
+    pub(crate) fn refused(&self, candidate: u32, why: Refusal) -> Error {
+        let candidate = self.catalog.at(candidate);
+        let able = match self.traits.reproducible && !candidate.requires.reproducible {
             true => format!(
                 ", which reproducible=True asks for; it is honoured by: {}",
-                self.reproducible(way.collective).join(", ")
+                self.reproducible(candidate.collective).join(", ")
             ),
             false => String::new(),
         };
         Error::Config(format!(
             "algorithm {:?} for {} {why}{able}",
-            way.name, way.collective
+            candidate.name, candidate.collective
         ))
     }
 
     fn reproducible(&self, collective: &str) -> Vec<String> {
         let family = self.family(collective);
         let able = family.iter().filter(|c| c.requires().reproducible);
-        let own = self
+        let user_schedules = self
             .catalog
-            .own()
+            .user_schedules()
             .iter()
-            .filter(|own| own.requires.reproducible && own.collective.name() == collective);
-        let own = own.map(|own| own.name.clone());
-        able.map(Selection::name).chain(own).collect()
+            .filter(|one| one.requires.reproducible && one.collective.name() == collective);
+        let user_schedules = user_schedules.map(|one| one.name.clone());
+        able.map(Selection::name).chain(user_schedules).collect()
     }
 
     pub(crate) fn family(&self, collective: &str) -> Vec<Selection> {
         family(collective, &self.site.topology)
     }
 
-    /// The name of the plan that a fingerprint of another rank tells of, as far as this rank can know it.
+    /// The name of the plan that a fingerprint of another rank tells of, as far as this rank can
+    /// know it.
     pub(crate) fn name_of(&self, collective: &'static str, short: u16) -> Option<String> {
         let family = self.family(collective).into_iter();
-        let standard =
-            family.map(|s| Way::family(collective, s, Tiling::default(), &self.site.topology));
-        let ours = (self.catalog.ways().iter()).filter(|way| way.collective == collective);
+        let standard = family
+            .map(|s| Candidate::family(collective, s, Tiling::default(), &self.site.topology));
+        let ours = (self.catalog.candidates().iter())
+            .filter(|candidate| candidate.collective == collective);
         let mut candidates = ours.cloned().chain(standard);
-        let classes = [Memory::Ordinary, Memory::Symmetric];
-        let means = |way: &Way| classes.iter().any(|memory| way.short(*memory) == short);
-        candidates.find(means).map(|way| way.name)
+        let classes = [MemoryClass::Ordinary, MemoryClass::Symmetric];
+        let means = |candidate: &Candidate| {
+            classes
+                .iter()
+                .any(|memory| candidate.short(*memory) == short)
+        };
+        candidates.find(means).map(|candidate| candidate.name)
     }
 }
 

@@ -1,18 +1,19 @@
-//! What runs by what, for all sizes of one kind of call: the only one that is allowed, else a profile's rows over the defaults.
+//! Size table: the choices for all sizes of one kind of call, from the only one allowed or from a
+//! profile's rows over the defaults.
 
 use weft_schedule::Collective;
 
-use super::candidates::{Kind, Way};
+use super::candidates::{CallKind, Candidate};
 use super::defaults::preferences;
-use super::selector::Chooser;
+use super::selector::Selector;
 use crate::Error;
 use crate::call::Tiling;
 
 /// Messages of up to so many bytes take this way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Line {
+pub(crate) struct SizeRow {
     pub(crate) up_to: u64,
-    pub(crate) way: u32,
+    pub(crate) candidate: u32,
     pub(crate) origin: Origin,
 }
 
@@ -27,14 +28,14 @@ pub(crate) enum Origin {
 /// Stands for a row of a profile that cannot be used.
 const NO_WAY: u32 = u32::MAX;
 
-impl Chooser {
+impl Selector {
     /// The line for a message of this size.
     pub(crate) fn line(
         &mut self,
         collective: Collective,
-        kind: Kind,
+        kind: CallKind,
         bytes: u64,
-    ) -> Result<Line, Error> {
+    ) -> Result<SizeRow, Error> {
         if !self.lines.contains_key(&(collective, kind)) {
             let drawn = self.draw_lines(collective, kind)?;
             self.lines.insert((collective, kind), drawn);
@@ -46,27 +47,36 @@ impl Chooser {
     }
 
     /// What runs by what, for one collective and kind of call.
-    fn draw_lines(&mut self, collective: Collective, kind: Kind) -> Result<Vec<Line>, Error> {
+    fn draw_lines(
+        &mut self,
+        collective: Collective,
+        kind: CallKind,
+    ) -> Result<Vec<SizeRow>, Error> {
         let name = collective.name();
         if let Some(forced) = self.policy.algorithms.get(name).cloned() {
-            let way = self.catalog.way(name, &forced, Tiling::default())?;
-            if let Some(why) = self.catalog.at(way).refusal(self.setting, kind) {
-                return Err(self.refused(way, why));
+            let candidate = self.catalog.candidate(name, &forced, Tiling::default())?;
+            if let Some(why) = self.catalog.at(candidate).refusal(self.traits, kind) {
+                return Err(self.refused(candidate, why));
             }
             let (up_to, origin) = (u64::MAX, Origin::Policy);
-            return Ok(vec![Line { up_to, way, origin }]);
+            return Ok(vec![SizeRow {
+                up_to,
+                candidate,
+                origin,
+            }]);
         }
         let defaults = self.default_lines(collective, kind)?;
         let measured = self.profile_lines(collective, kind)?;
         let mut ends: Vec<u64> = defaults.iter().chain(&measured).map(|l| l.up_to).collect();
         ends.sort_unstable();
         ends.dedup();
-        let find = |lines: &[Line], up_to| lines.iter().find(|line| up_to <= line.up_to).copied();
+        let find =
+            |lines: &[SizeRow], up_to| lines.iter().find(|line| up_to <= line.up_to).copied();
         let merged = ends.into_iter().filter_map(|up_to| {
             let line = find(&measured, up_to)
-                .filter(|line| line.way != NO_WAY)
+                .filter(|line| line.candidate != NO_WAY)
                 .or(find(&defaults, up_to))?;
-            Some(Line { up_to, ..line })
+            Some(SizeRow { up_to, ..line })
         });
         Ok(merged.collect())
     }
@@ -74,60 +84,75 @@ impl Chooser {
     pub(crate) fn default_lines(
         &mut self,
         collective: Collective,
-        kind: Kind,
-    ) -> Result<Vec<Line>, Error> {
+        kind: CallKind,
+    ) -> Result<Vec<SizeRow>, Error> {
         let name = collective.name();
         let mut lines = Vec::new();
-        for (up_to, candidates) in preferences(name, self.setting, kind.memory) {
-            let usable = |chooser: &mut Self, candidate: &&str| {
-                let way = chooser
+        for (up_to, candidates) in preferences(name, self.traits, kind.memory) {
+            let usable = |selector: &mut Self, candidate: &&str| {
+                let candidate = selector
                     .catalog
-                    .way(name, candidate, Tiling::default())
+                    .candidate(name, candidate, Tiling::default())
                     .ok()?;
-                chooser.usable(way, collective, kind).then_some(way)
+                selector
+                    .usable(candidate, collective, kind)
+                    .then_some(candidate)
             };
-            let mut way = candidates.iter().find_map(|c| usable(self, c));
+            let mut candidate = candidates.iter().find_map(|c| usable(self, c));
             // Whatever is there is better than nothing.
-            if way.is_none() {
+            if candidate.is_none() {
                 let family = self.family(name);
-                way = family.iter().find_map(|c| usable(self, &c.name().as_str()));
+                candidate = family.iter().find_map(|c| usable(self, &c.name().as_str()));
             }
-            let Some(way) = way else {
+            let Some(candidate) = candidate else {
                 return Err(Error::Unsupported(format!(
                     "no algorithm for {name} fits this group"
                 )));
             };
             let origin = Origin::Defaults;
-            lines.push(Line { up_to, way, origin });
+            lines.push(SizeRow {
+                up_to,
+                candidate,
+                origin,
+            });
         }
         Ok(lines)
     }
 
     /// The profile's rows; [`NO_WAY`] where a row cannot be used for this kind of call.
-    fn profile_lines(&mut self, collective: Collective, kind: Kind) -> Result<Vec<Line>, Error> {
+    fn profile_lines(
+        &mut self,
+        collective: Collective,
+        kind: CallKind,
+    ) -> Result<Vec<SizeRow>, Error> {
         let name = collective.name();
         let rows = self.table.get(name).cloned().unwrap_or_default();
         let mut lines = Vec::new();
         for row in rows {
-            let way = self.catalog.way(name, &row.algorithm, row.tiling)?;
-            let usable = self.usable(way, collective, kind);
-            lines.push(Line {
+            let candidate = self.catalog.candidate(name, &row.algorithm, row.tiling)?;
+            let usable = self.usable(candidate, collective, kind);
+            lines.push(SizeRow {
                 up_to: row.limit(),
-                way: if usable { way } else { NO_WAY },
+                candidate: if usable { candidate } else { NO_WAY },
                 origin: Origin::Profile,
             });
         }
         Ok(lines)
     }
 
-    fn usable(&self, way: u32, collective: Collective, kind: Kind) -> bool {
-        let way = self.catalog.at(way);
-        way.refusal(self.setting, kind).is_none() && self.fits(way, collective, kind)
+    fn usable(&self, candidate: u32, collective: Collective, kind: CallKind) -> bool {
+        let candidate = self.catalog.at(candidate);
+        candidate.refusal(self.traits, kind).is_none() && self.fits(candidate, collective, kind)
     }
 
     /// Whether the temporary memory of a single element per chunk fits into a slot.
-    pub(crate) fn fits(&self, way: &Way, collective: Collective, kind: Kind) -> bool {
-        let schedule = way.schedule(&self.site, collective, kind);
+    pub(crate) fn fits(
+        &self,
+        candidate: &Candidate,
+        collective: Collective,
+        kind: CallKind,
+    ) -> bool {
+        let schedule = candidate.schedule(&self.site, collective, kind);
         schedule.is_ok_and(|schedule| self.layout.limits.fits(&schedule))
     }
 }

@@ -1,4 +1,4 @@
-//! What a group is like, as far as choices depend on it.
+//! Group traits: the properties of a group on which choices depend.
 
 use weft_algorithms::{Reach, Topology};
 use weft_schedule::Rank;
@@ -16,10 +16,11 @@ pub(crate) struct Site {
 
 /// What every rank of a group knows alike, and a choice may therefore depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Setting {
+pub(crate) struct GroupTraits {
     /// The number of ranks.
     pub(crate) ranks: u32,
-    /// What ranks map of each other's pools: those of all ranks, those of their innermost unit, or none.
+    /// What ranks map of each other's pools: those of all ranks, those of their innermost unit, or
+    /// none.
     pub(crate) reach: Reach,
     /// Whether ranks are on several units, and some unit has several of them.
     pub(crate) uneven: bool,
@@ -28,7 +29,8 @@ pub(crate) struct Setting {
 }
 
 impl Site {
-    /// Levels of domains inside hosts, innermost first: for each rank, the lowest rank of its domain.
+    /// Levels of domains inside hosts, innermost first: for each rank, the lowest rank of its
+    /// domain.
     pub(crate) fn domains(&self) -> Vec<Vec<u32>> {
         let ranks = || 0..self.ranks;
         let unit = |level, rank| self.topology.unit_of(level, rank);
@@ -38,20 +40,20 @@ impl Site {
     }
 }
 
-impl Setting {
+impl GroupTraits {
     /// Of a group that has met. Refuses levels that are not this group's.
-    pub(crate) fn of(meeting: &Meeting, policy: &Policy) -> Result<(Topology, Setting), Error> {
+    pub(crate) fn of(meeting: &Meeting, policy: &Policy) -> Result<(Topology, GroupTraits), Error> {
         let topology = topology(meeting, policy)?;
         // Inside a host all memory is mapped, whatever its domains.
         let outside = topology.seen_by(topology.depth() - topology.levels_inside_hosts());
-        let setting = Setting {
+        let traits = GroupTraits {
             ranks: meeting.members.len() as u32,
             reach: reach(meeting, &outside),
             uneven: uneven(&outside),
             reproducible: policy.reproducible,
         };
         drop(outside);
-        Ok((topology, setting))
+        Ok((topology, traits))
     }
 
     pub(crate) fn mapped(self) -> bool {
@@ -83,8 +85,9 @@ fn topology(meeting: &Meeting, policy: &Policy) -> Result<Topology, Error> {
     Topology::levels(policy.levels.clone()).map_err(Error::Config)
 }
 
-/// The hosts, and inside them what the operating system has told the ranks: shared caches and NUMA nodes, whichever is inside the
-/// other. A host of which one rank may run in several domains is not divided.
+/// The hosts, and inside them what the operating system has told the ranks: shared caches and NUMA
+/// nodes, whichever is inside the other. A host of which one rank may run in several domains is not
+/// divided.
 fn found(meeting: &Meeting, hosts: &[u32]) -> Topology {
     let level = |domain: fn(&Domain) -> Option<u32>| -> Vec<u32> {
         let of = |member: &Member| domain(&member.domain);

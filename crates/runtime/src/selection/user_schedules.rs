@@ -1,4 +1,4 @@
-//! Users' own schedules: verified for the group before it may run them.
+//! User schedules, verified for the group before execution.
 
 use weft_algorithms::{Parts, Reach, Refusal, Requirements};
 use weft_schedule::{
@@ -8,12 +8,12 @@ use weft_schedule::{
 use crate::Error;
 use crate::bootstrap::Meeting;
 use crate::call::mix;
-use crate::channel::Layout;
+use crate::channel::ChannelLayout;
 use crate::program::Program;
 
 /// Schedules of a user, verified for one group.
 #[derive(Clone, Debug)]
-pub(crate) struct Own {
+pub(crate) struct UserSchedule {
     pub(crate) name: String,
     /// With the root that it is for.
     pub(crate) collective: Collective,
@@ -26,9 +26,9 @@ pub(crate) struct Own {
     pub(crate) hash: u64,
 }
 
-/// A user's own schedule, as a group knows it.
+/// A user schedule, as a group knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OwnSchedule {
+pub struct UserScheduleText {
     /// How calls name it.
     pub name: String,
     /// What it carries out, with the root that it is for.
@@ -41,20 +41,22 @@ pub struct OwnSchedule {
     pub text: String,
 }
 
-impl Own {
-    /// Schedules in text form, verified for a group that has met. The answer is the same on all of its ranks.
-    pub(crate) fn read(name: &str, text: &str, meeting: &Meeting) -> Result<Own, Error> {
+impl UserSchedule {
+    /// Schedules in text form, verified for a group that has met. The answer is the same on all of
+    /// its ranks.
+    pub(crate) fn read(name: &str, text: &str, meeting: &Meeting) -> Result<UserSchedule, Error> {
         let schedules = parse(text)
             .map_err(|error| Error::Config(format!("the schedule {name:?}: {error}")))?;
-        Own::of(name, schedules, meeting)
+        UserSchedule::of(name, schedules, meeting)
     }
 
-    /// The programs of all ranks, verified for a group that has met. The answer is the same on all of its ranks.
+    /// The programs of all ranks, verified for a group that has met. The answer is the same on all
+    /// of its ranks.
     pub(crate) fn of(
         name: &str,
         schedules: Vec<Schedule>,
         meeting: &Meeting,
-    ) -> Result<Own, Error> {
+    ) -> Result<UserSchedule, Error> {
         check_name(name)?;
         let refuse = |why: String| Error::Config(format!("the schedule {name:?} {why}"));
         let (programs, ranks) = (schedules.len(), meeting.members.len());
@@ -65,7 +67,7 @@ impl Own {
         }
         let requires = verified(&schedules, meeting).map_err(refuse)?;
         let text = print(&schedules);
-        let own = Own {
+        let schedule = UserSchedule {
             name: name.into(),
             collective: schedules[0].collective,
             requires,
@@ -73,12 +75,12 @@ impl Own {
             text,
             schedules,
         };
-        own.check_runs(meeting)?;
-        Ok(own)
+        schedule.check_runs(meeting)?;
+        Ok(schedule)
     }
 
-    pub(crate) fn told(&self) -> OwnSchedule {
-        OwnSchedule {
+    pub(crate) fn told(&self) -> UserScheduleText {
+        UserScheduleText {
             name: self.name.clone(),
             collective: self.collective,
             symmetric: self.requires.symmetric,
@@ -87,9 +89,10 @@ impl Own {
         }
     }
 
-    /// Refuses what is right, but beyond the executor. All ranks look at all programs, so that none is left waiting for one that refuses.
+    /// Refuses what is right, but beyond the executor. All ranks look at all programs, so that none
+    /// is left waiting for one that refuses.
     fn check_runs(&self, meeting: &Meeting) -> Result<(), Error> {
-        let limits = Layout::new(meeting.members.len() as u32).limits;
+        let limits = ChannelLayout::new(meeting.members.len() as u32).limits;
         if !limits.fits(&self.schedules[0]) {
             return Err(Error::Unsupported(format!(
                 "the schedule {:?} {}",
@@ -104,8 +107,9 @@ impl Own {
     }
 }
 
-/// What the schedules require, if they are right where the ranks of a host map each other's temporary memory and, if they ask for it,
-/// all ranks the caller's. What was verified for a group's hosts needs no further condition on them.
+/// What the schedules require, if they are right where the ranks of a host map each other's
+/// temporary memory and, if they ask for it, all ranks the caller's. What was verified for a
+/// group's hosts needs no further condition on them.
 fn verified(schedules: &[Schedule], meeting: &Meeting) -> Result<Requirements, String> {
     let ranks = meeting.members.len() as u32;
     let symmetric = schedules.iter().any(reaches_arrays_of_others);

@@ -1,10 +1,10 @@
-//! Groups that are asked to choose in some way, and what they choose.
+//! Groups with requested choices of algorithms, and their resulting choices.
 
 use std::collections::BTreeMap;
 
-use weft_algorithms::{Memory, Request, Sizes, Topology, select};
+use weft_algorithms::{MemoryClass, ScheduleRequest, Sizes, Topology, select};
 use weft_kernels::DType;
-use weft_runtime::{Error, Group, Policy, Profile, Row, Tiling, TransportChoice, Waited};
+use weft_runtime::{Error, Group, Policy, Profile, ProfileRow, Tiling, TransportChoice, Waited};
 use weft_schedule::{Collective, Schedule};
 
 use super::Setup;
@@ -31,8 +31,12 @@ pub(crate) fn forced(pairs: &[(&str, &str)]) -> Policy {
 }
 
 /// A row of a profile.
-pub(crate) fn row(up_to_bytes: Option<u64>, algorithm: &str, tile_bytes: Option<u64>) -> Row {
-    Row {
+pub(crate) fn row(
+    up_to_bytes: Option<u64>,
+    algorithm: &str,
+    tile_bytes: Option<u64>,
+) -> ProfileRow {
+    ProfileRow {
         up_to_bytes,
         algorithm: algorithm.into(),
         tiling: Tiling {
@@ -43,7 +47,7 @@ pub(crate) fn row(up_to_bytes: Option<u64>, algorithm: &str, tile_bytes: Option<
 }
 
 /// A profile for all-reduce.
-pub(crate) fn profile(ranks_per_host: &[u32], required: bool, rows: Vec<Row>) -> Profile {
+pub(crate) fn profile(ranks_per_host: &[u32], required: bool, rows: Vec<ProfileRow>) -> Profile {
     Profile {
         source: "a test's profile".into(),
         ranks_per_host: ranks_per_host.to_vec(),
@@ -56,7 +60,7 @@ pub(crate) fn profile(ranks_per_host: &[u32], required: bool, rows: Vec<Row>) ->
 
 /// What an all-reduce of so many bytes runs by.
 pub(crate) fn name_of(group: &Group, bytes: u64) -> String {
-    let explained = group.explain(ALL_REDUCE, bytes, DType::F32, Memory::Ordinary);
+    let explained = group.explain(ALL_REDUCE, bytes, DType::F32, MemoryClass::Ordinary);
     explained.unwrap().algorithm
 }
 
@@ -83,12 +87,12 @@ pub(crate) fn by(algorithm: &str, count: usize) -> Case {
 
 /// Every rank's program of one of weft's algorithms.
 pub(crate) fn programs(name: &str, collective: Collective, ranks: u32) -> Vec<Schedule> {
-    programs_for(Memory::Ordinary, name, collective, ranks)
+    programs_for(MemoryClass::Ordinary, name, collective, ranks)
 }
 
 /// The same for calls on such memory.
 pub(crate) fn programs_for(
-    memory: Memory,
+    memory: MemoryClass,
     name: &str,
     collective: Collective,
     ranks: u32,
@@ -96,7 +100,7 @@ pub(crate) fn programs_for(
     let selection = select(collective.name(), name).unwrap();
     let topology = Topology::flat(ranks);
     let program = |rank| {
-        selection.build(&Request {
+        selection.build(&ScheduleRequest {
             collective,
             ranks,
             rank,

@@ -10,7 +10,7 @@ use super::{Rng, numbers};
 
 /// How many elements the blocks have.
 #[derive(Clone, Debug)]
-pub(crate) enum Blocks {
+pub(crate) enum BlockCounts {
     /// All this many; for operations on vectors, the vector.
     Equal(usize),
     /// Each rank's.
@@ -28,7 +28,7 @@ pub(crate) struct Case {
     pub(crate) dtype: DType,
     /// The factor of a PremulSum is each rank's own: `numbers::factor`.
     pub(crate) op: Op,
-    pub(crate) blocks: Blocks,
+    pub(crate) blocks: BlockCounts,
     pub(crate) in_place: bool,
     pub(crate) symmetric: bool,
     pub(crate) priority: i32,
@@ -36,7 +36,8 @@ pub(crate) struct Case {
     pub(crate) seed: u64,
 }
 
-/// Where a rank's buffers lie, in bytes from the first one's first byte, and how much of them is written.
+/// Where a rank's buffers lie, in bytes from the first one's first byte, and how much of them is
+/// written.
 #[derive(Debug)]
 pub(crate) struct Places {
     pub(crate) input: Range<usize>,
@@ -57,7 +58,7 @@ impl Case {
             tiling: Tiling::default(),
             dtype: DType::F32,
             op: Op::Sum,
-            blocks: Blocks::Equal(count),
+            blocks: BlockCounts::Equal(count),
             in_place: false,
             symmetric: false,
             priority: 0,
@@ -75,21 +76,21 @@ impl Case {
     /// The block that every rank has, in elements.
     pub(crate) fn sizes(&self, ranks: usize) -> Vec<usize> {
         match &self.blocks {
-            Blocks::Equal(count) => vec![*count; ranks],
-            Blocks::PerRank(list) => list.clone(),
-            Blocks::PerPair(_) => unreachable!("all-to-all has no block per rank"),
+            BlockCounts::Equal(count) => vec![*count; ranks],
+            BlockCounts::PerRank(list) => list.clone(),
+            BlockCounts::PerPair(_) => unreachable!("all-to-all has no block per rank"),
         }
     }
 
     /// What rank `from` sends to rank `to`, in elements of its input.
     pub(crate) fn sent(&self, from: usize, to: usize) -> Range<usize> {
         match &self.blocks {
-            Blocks::PerPair(pairs) => {
+            BlockCounts::PerPair(pairs) => {
                 let start = pairs[from][..to].iter().sum();
                 start..start + pairs[from][to]
             }
-            Blocks::Equal(count) => to * count..(to + 1) * count,
-            Blocks::PerRank(_) => unreachable!("all-to-all has counts per pair"),
+            BlockCounts::Equal(count) => to * count..(to + 1) * count,
+            BlockCounts::PerRank(_) => unreachable!("all-to-all has counts per pair"),
         }
     }
 
@@ -97,9 +98,9 @@ impl Case {
     pub(crate) fn counts(&self, rank: usize) -> Counts {
         let wide = |list: &[usize]| list.iter().map(|n| *n as u64).collect();
         match &self.blocks {
-            Blocks::Equal(count) => Counts::Equal(*count as u64),
-            Blocks::PerRank(list) => Counts::PerRank(wide(list)),
-            Blocks::PerPair(pairs) => Counts::PerPair {
+            BlockCounts::Equal(count) => Counts::Equal(*count as u64),
+            BlockCounts::PerRank(list) => Counts::PerRank(wide(list)),
+            BlockCounts::PerPair(pairs) => Counts::PerPair {
                 send: wide(&pairs[rank]),
                 receive: pairs.iter().map(|to| to[rank] as u64).collect(),
             },
@@ -126,7 +127,8 @@ impl Case {
         }
     }
 
-    /// Where the buffers lie: at the same places on all ranks, so that symmetric memory is used as such where it can be.
+    /// Where the buffers lie: at the same places on all ranks, so that symmetric memory is used as
+    /// such where it can be.
     pub(crate) fn places(&self, rank: usize, ranks: usize) -> Places {
         let size = self.dtype.size();
         let (input, output) = self.lengths(rank, ranks);

@@ -1,4 +1,4 @@
-//! Which algorithms a group can run.
+//! The algorithms that a group can run.
 
 use weft_algorithms::{Reach, Requirements, Selection, Topology, family, registry};
 
@@ -9,7 +9,7 @@ const COMPOSITIONS: usize = 5;
 
 /// An algorithm with its parts.
 #[derive(Clone, Debug)]
-pub(crate) struct Choice {
+pub(crate) struct ForcedChoice {
     pub(crate) name: String,
     pub(crate) collective: &'static str,
     pub(crate) requires: Requirements,
@@ -18,7 +18,7 @@ pub(crate) struct Choice {
 }
 
 /// Everything that ranks joined like this can run, and a selection of the compositions.
-pub(crate) fn choices(setup: &Setup, ranks: u32) -> Vec<Choice> {
+pub(crate) fn choices(setup: &Setup, ranks: u32) -> Vec<ForcedChoice> {
     let reach = reach(setup, ranks);
     let mut choices = every(setup, ranks);
     choices.retain(|choice| choice.requires.mapped <= reach);
@@ -26,14 +26,14 @@ pub(crate) fn choices(setup: &Setup, ranks: u32) -> Vec<Choice> {
 }
 
 /// What ranks joined like this cannot run.
-pub(crate) fn refused(setup: &Setup, ranks: u32) -> Vec<Choice> {
+pub(crate) fn refused(setup: &Setup, ranks: u32) -> Vec<ForcedChoice> {
     let reach = reach(setup, ranks);
     let mut choices = every(setup, ranks);
     choices.retain(|choice| choice.requires.mapped > reach);
     choices
 }
 
-fn every(setup: &Setup, ranks: u32) -> Vec<Choice> {
+fn every(setup: &Setup, ranks: u32) -> Vec<ForcedChoice> {
     let topology = topology(setup, ranks);
     let mut collectives: Vec<&'static str> = registry().map(|a| a.collective).collect();
     collectives.dedup();
@@ -49,7 +49,7 @@ fn every(setup: &Setup, ranks: u32) -> Vec<Choice> {
             position.is_multiple_of(steps)
         });
         let selections = flat.into_iter().chain(composed).enumerate();
-        selections.map(move |(place, selection)| Choice {
+        selections.map(move |(place, selection)| ForcedChoice {
             name: selection.name(),
             collective,
             requires: selection.requires_in(topology),

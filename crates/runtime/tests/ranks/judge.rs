@@ -1,4 +1,4 @@
-//! Whether what all ranks got out of a case is right.
+//! Checks of the results of all ranks in a case.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -10,7 +10,8 @@ use weft_schedule::Collective;
 use super::case::Case;
 use super::{Ranks, Setup, numbers};
 
-/// Runs a group, and checks the results while it goes on. `body` hands in its outputs, one case after the other.
+/// Runs a group, and checks the results while it goes on. `body` hands in its outputs, one case
+/// after the other.
 pub(crate) fn judged(
     setup: &Setup,
     ranks: u32,

@@ -1,4 +1,4 @@
-//! Runs a function as every rank of a group, one thread each; and what operations must compute.
+//! Test harness: one thread for each rank of a group, cases, and reference results.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -186,6 +186,7 @@ pub(crate) fn create(
         timeout: setup.timeout,
         name: "test".into(),
         terms: setup.terms.clone(),
+        ..GroupOptions::default()
     };
     let never = AtomicBool::new(false);
     Group::create(setup.endpoint(rank), store, rank, ranks, options, &never)

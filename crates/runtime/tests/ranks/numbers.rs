@@ -1,4 +1,4 @@
-//! What reductions must compute: integers exactly, floats within the error that their roundings allow.
+//! Reference results of reductions: exact for integers, within the rounding error bound for floats.
 
 use weft_kernels::DType;
 use weft_runtime::Op;
@@ -32,7 +32,8 @@ pub(crate) fn ops(dtype: DType) -> Vec<Op> {
     all.into_iter().filter(defined).collect()
 }
 
-/// Elements to be reduced. Floats are of a size that sums and products of a few do not leave; some are special.
+/// Elements to be reduced. Floats are of a size that sums and products of a few do not leave; some
+/// are special.
 pub(crate) fn elements(dtype: DType, op: Op, count: usize, rng: &mut Rng) -> Vec<u8> {
     const SPECIAL: [f64; 5] = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
     if dtype == DType::Bool {
@@ -217,10 +218,12 @@ fn smallest(column: impl Iterator<Item = f64>) -> f64 {
     )
 }
 
-/// A bound of the error that roundings make, relative to the sum of magnitudes (or to the product), and absolutely.
+/// A bound of the error that roundings make, relative to the sum of magnitudes (or to the product),
+/// and absolutely.
 ///
-/// An element goes through one rounding when it is scaled, through at most one for every further rank in any order of
-/// summation, and through two for an average. Below the normal range a rounding errs by at most half the smallest number.
+/// An element goes through one rounding when it is scaled, through at most one for every further
+/// rank in any order of summation, and through two for an average. Below the normal range a
+/// rounding errs by at most half the smallest number.
 fn roundings(dtype: DType, ranks: usize) -> (f64, f64) {
     let (unit, smallest) = match dtype {
         // The reference errs as much.

@@ -1,18 +1,18 @@
-//! From text to tokens.
+//! Lexer: conversion of text to tokens.
 
 use super::ParseError;
 
 /// A token and where it begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Token<'a> {
-    pub(super) kind: Kind<'a>,
+    pub(super) kind: TokenKind<'a>,
     pub(super) line: u32,
     pub(super) column: u32,
 }
 
 /// What a token is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind<'a> {
+pub(super) enum TokenKind<'a> {
     /// Letters, digits and dashes, beginning with a letter.
     Word(&'a str),
     Number(u32),
@@ -26,7 +26,7 @@ const MARKS: [&str; 13] = [
     "<-", "..", ".", ",", ":", "@", "#", "+", "/", "(", ")", "[", "]",
 ];
 
-/// The tokens of a text. Every line that holds any ends with [`Kind::LineEnd`].
+/// The tokens of a text. Every line that holds any ends with [`TokenKind::LineEnd`].
 pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, ParseError> {
     let mut tokens = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -34,7 +34,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, ParseError> {
         let end = lex_line(line, index as u32 + 1, &mut tokens)?;
         if tokens.len() > before {
             tokens.push(Token {
-                kind: Kind::LineEnd,
+                kind: TokenKind::LineEnd,
                 line: index as u32 + 1,
                 column: end,
             });
@@ -76,20 +76,20 @@ fn is_comment(rest: &str) -> bool {
     behind.is_some_and(|behind| !behind.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-fn lex_token(rest: &str) -> Result<(Kind<'_>, &str), String> {
+fn lex_token(rest: &str) -> Result<(TokenKind<'_>, &str), String> {
     if let Some(mark) = MARKS.iter().find(|mark| rest.starts_with(**mark)) {
-        return Ok((Kind::Mark(mark), &rest[mark.len()..]));
+        return Ok((TokenKind::Mark(mark), &rest[mark.len()..]));
     }
     let length = |accept: fn(char) -> bool| rest.find(|c| !accept(c)).unwrap_or(rest.len());
     if rest.starts_with(|c: char| c.is_ascii_digit()) {
         let (digits, behind) = rest.split_at(length(|c| c.is_ascii_digit()));
         let number = digits.parse();
         let number = number.map_err(|_| format!("the number {digits} is too large"))?;
-        return Ok((Kind::Number(number), behind));
+        return Ok((TokenKind::Number(number), behind));
     }
     if rest.starts_with(|c: char| c.is_ascii_alphabetic()) {
         let (word, behind) = rest.split_at(length(|c| c.is_ascii_alphanumeric() || c == '-'));
-        return Ok((Kind::Word(word), behind));
+        return Ok((TokenKind::Word(word), behind));
     }
     let found: String = rest.chars().take(1).collect();
     Err(format!("`{}` has no meaning here", found.escape_debug()))

@@ -1,11 +1,12 @@
-//! From text to schedules.
+//! Parser: conversion of text to schedules.
 
 mod steps;
 
 use std::error::Error;
 use std::fmt;
 
-use super::lexer::{self, Kind, Token};
+use super::FORMAT;
+use super::lexer::{self, Token, TokenKind};
 use crate::ir::{Collective, Fraction, Grid, Rank, Schedule};
 
 /// Why a text is not the text form of schedules, and where.
@@ -34,6 +35,12 @@ pub fn parse(text: &str) -> Result<Vec<Schedule>, ParseError> {
     };
     let mut schedules = Vec::new();
     while !parser.tokens.is_empty() {
+        if schedules.is_empty() || parser.at_word("format") {
+            parser.format()?;
+        }
+        if parser.tokens.is_empty() {
+            break;
+        }
         let header = parser.header()?;
         while parser.at_word("rank") {
             schedules.push(parser.program(&header)?);
@@ -65,6 +72,26 @@ struct Parser<'a> {
 
 /// Header and programs.
 impl Parser<'_> {
+    /// The version of the form, which a text states first. Texts of version 1 did not.
+    fn format(&mut self) -> Result<(), ParseError> {
+        let at = self.error("");
+        let refused = |version: u32, hint: &str| ParseError {
+            message: format!(
+                "this schedule has format {version}, expected `format {FORMAT}`{hint}"
+            ),
+            ..at
+        };
+        if self.at_word("collective") {
+            let hint = ": there `receive` was `landing`, and `final` was `last`";
+            return Err(refused(1, hint));
+        }
+        self.word("format")?;
+        match self.number()? {
+            FORMAT => self.line_end(),
+            other => Err(refused(other, "")),
+        }
+    }
+
     /// A schedule without steps, to be filled for each rank.
     fn header(&mut self) -> Result<Schedule, ParseError> {
         self.word("collective")?;
@@ -82,7 +109,7 @@ impl Parser<'_> {
             rank: 0,
             grid,
             scratch: self.widths("scratch")?,
-            landing: self.widths("landing")?,
+            receive: self.widths("receive")?,
             steps: Vec::new(),
         })
     }
@@ -126,7 +153,7 @@ impl Parser<'_> {
             Some("blocks") => Ok(Grid::Blocks(self.number()?)),
             Some("cuts") => {
                 let mut cuts = vec![self.fraction()?];
-                while !self.at(Kind::LineEnd) {
+                while !self.at(TokenKind::LineEnd) {
                     cuts.push(self.fraction()?);
                 }
                 Ok(Grid::Cuts(cuts))
@@ -150,7 +177,7 @@ impl Parser<'_> {
         let mut widths = Vec::new();
         if self.at_word(name) {
             self.word(name)?;
-            while !self.at(Kind::LineEnd) {
+            while !self.at(TokenKind::LineEnd) {
                 widths.push(self.number()?);
             }
             self.line_end()?;
@@ -163,7 +190,11 @@ impl Parser<'_> {
         self.rank = self.number()?;
         self.line_end()?;
         let mut steps = Vec::new();
-        while !self.tokens.is_empty() && !self.at_word("rank") && !self.at_word("collective") {
+        while !self.tokens.is_empty()
+            && !["rank", "collective", "format"]
+                .iter()
+                .any(|word| self.at_word(word))
+        {
             steps.push(self.step()?);
             self.line_end()?;
         }
@@ -177,16 +208,16 @@ impl Parser<'_> {
 
 /// Tokens.
 impl<'a> Parser<'a> {
-    fn peek(&self) -> Option<Kind<'a>> {
+    fn peek(&self) -> Option<TokenKind<'a>> {
         self.tokens.first().map(|token| token.kind)
     }
 
-    fn at(&self, kind: Kind<'_>) -> bool {
+    fn at(&self, kind: TokenKind<'_>) -> bool {
         self.peek() == Some(kind)
     }
 
     fn at_word(&self, word: &str) -> bool {
-        self.at(Kind::Word(word))
+        self.at(TokenKind::Word(word))
     }
 
     fn advance(&mut self) {
@@ -194,7 +225,7 @@ impl<'a> Parser<'a> {
     }
 
     fn take_word(&mut self) -> Option<&'a str> {
-        let Some(Kind::Word(word)) = self.peek() else {
+        let Some(TokenKind::Word(word)) = self.peek() else {
             return None;
         };
         self.advance();
@@ -210,7 +241,7 @@ impl<'a> Parser<'a> {
     }
 
     fn mark(&mut self, mark: &'static str) -> Result<(), ParseError> {
-        if !self.at(Kind::Mark(mark)) {
+        if !self.at(TokenKind::Mark(mark)) {
             return Err(self.error(&format!("`{mark}`")));
         }
         self.advance();
@@ -218,7 +249,7 @@ impl<'a> Parser<'a> {
     }
 
     fn number(&mut self) -> Result<u32, ParseError> {
-        let Some(Kind::Number(number)) = self.peek() else {
+        let Some(TokenKind::Number(number)) = self.peek() else {
             return Err(self.error("a number"));
         };
         self.advance();
@@ -226,7 +257,7 @@ impl<'a> Parser<'a> {
     }
 
     fn line_end(&mut self) -> Result<(), ParseError> {
-        if !self.at(Kind::LineEnd) {
+        if !self.at(TokenKind::LineEnd) {
             return Err(self.error("the end of the line"));
         }
         self.advance();
@@ -236,10 +267,10 @@ impl<'a> Parser<'a> {
     /// What to say when the next token is not what is expected.
     fn error(&self, expected: &str) -> ParseError {
         let found = match self.peek() {
-            Some(Kind::Word(word)) => format!("`{word}`"),
-            Some(Kind::Number(number)) => format!("`{number}`"),
-            Some(Kind::Mark(mark)) => format!("`{mark}`"),
-            Some(Kind::LineEnd) => "the end of the line".to_owned(),
+            Some(TokenKind::Word(word)) => format!("`{word}`"),
+            Some(TokenKind::Number(number)) => format!("`{number}`"),
+            Some(TokenKind::Mark(mark)) => format!("`{mark}`"),
+            Some(TokenKind::LineEnd) => "the end of the line".to_owned(),
             None => "the end of the text".to_owned(),
         };
         let next = self.tokens.first();

@@ -1,12 +1,14 @@
-//! From schedules to text.
+//! Printer: conversion of schedules to text.
 
 use std::fmt::{self, Write};
 
+use super::FORMAT;
 use crate::ir::{Buffer, Claim, Encoding, Grid, Rank, Schedule, Slice, Step};
 
-/// The text form of schedules, in the order given. What several in a row have in common is written once.
+/// The text form of schedules, in the order given. What several in a row have in common is written
+/// once.
 pub fn print(schedules: &[Schedule]) -> String {
-    let mut text = String::new();
+    let mut text = format!("format {FORMAT}\n");
     let mut former: Option<&Schedule> = None;
     for schedule in schedules {
         if !former.is_some_and(|former| same_header(former, schedule)) {
@@ -15,7 +17,7 @@ pub fn print(schedules: &[Schedule]) -> String {
             }
             append(&mut text, Header(schedule));
         }
-        append(&mut text, Program(schedule));
+        append(&mut text, ProgramText(schedule));
         former = Some(schedule);
     }
     text
@@ -37,12 +39,12 @@ fn same_header(a: &Schedule, b: &Schedule) -> bool {
         && a.ranks == b.ranks
         && a.grid == b.grid
         && a.scratch == b.scratch
-        && a.landing == b.landing
+        && a.receive == b.receive
 }
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", Header(self), Program(self))
+        write!(f, "format {FORMAT}\n{}{}", Header(self), ProgramText(self))
     }
 }
 
@@ -56,7 +58,7 @@ impl fmt::Display for Slice {
 struct Header<'a>(&'a Schedule);
 
 /// A rank and its steps.
-struct Program<'a>(&'a Schedule);
+struct ProgramText<'a>(&'a Schedule);
 
 /// A step as it stands in the program of a rank.
 struct StepOf<'a> {
@@ -89,7 +91,7 @@ impl fmt::Display for Header<'_> {
                 writeln!(f)?;
             }
         }
-        for (name, widths) in [("scratch", &self.0.scratch), ("landing", &self.0.landing)] {
+        for (name, widths) in [("scratch", &self.0.scratch), ("receive", &self.0.receive)] {
             if !widths.is_empty() {
                 write!(f, "{name}")?;
                 for width in widths {
@@ -102,7 +104,7 @@ impl fmt::Display for Header<'_> {
     }
 }
 
-impl fmt::Display for Program<'_> {
+impl fmt::Display for ProgramText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rank = self.0.rank;
         writeln!(f, "rank {rank}")?;
@@ -131,12 +133,12 @@ impl fmt::Display for StepOf<'_> {
             Step::Reduce {
                 dsts,
                 srcs,
-                last,
+                is_final,
                 claim,
             } => {
                 write!(f, "reduce{} <-{}", slices(dsts, ","), slices(srcs, " +"))?;
-                if *last {
-                    f.write_str(" last")?;
+                if *is_final {
+                    f.write_str(" final")?;
                 }
                 claim
             }
@@ -197,8 +199,8 @@ impl fmt::Display for Within<'_> {
                 fmt_base(f, *base)?;
                 f.write_str(")")?;
             }
-            Buffer::Landing { from, entry, base } => {
-                write!(f, "landing({from}:{entry}")?;
+            Buffer::Receive { from, entry, base } => {
+                write!(f, "receive({from}:{entry}")?;
                 fmt_base(f, *base)?;
                 f.write_str(")")?;
             }

@@ -1,13 +1,16 @@
-//! What can be checked of each step alone: its form, its bounds, and which memory its rank can reach.
+//! Checks of single steps: their form, their bounds, and the memory that their rank can reach.
 
-use super::{Mapped, Problem, Team, VerifyError, memory};
+use super::{Mapped, Problem, Verification, VerifyError, memory};
 use crate::ir::{Buffer, Collective, Encoding, Schedule, Slice, Step};
 
 /// Checks every copy and reduction of every rank.
-pub(super) fn check(team: &Team<'_>) -> Result<(), VerifyError> {
-    for schedule in team.schedules {
+pub(super) fn check(verification: &Verification<'_>) -> Result<(), VerifyError> {
+    for schedule in verification.schedules {
         for (index, step) in schedule.steps.iter().enumerate() {
-            let checker = Checker { team, schedule };
+            let checker = AccessChecker {
+                verification,
+                schedule,
+            };
             checker
                 .check_step(step)
                 .map_err(|problem| VerifyError::at(schedule, index, problem))?;
@@ -17,19 +20,19 @@ pub(super) fn check(team: &Team<'_>) -> Result<(), VerifyError> {
 }
 
 /// Checks steps as executed by the rank of `schedule`.
-struct Checker<'a> {
-    team: &'a Team<'a>,
+struct AccessChecker<'a> {
+    verification: &'a Verification<'a>,
     schedule: &'a Schedule,
 }
 
-impl Checker<'_> {
+impl AccessChecker<'_> {
     fn check_step(&self, step: &Step) -> Result<(), Problem> {
         let (dsts, srcs, reduces) = match step {
             Step::Copy { dsts, src, .. } => (dsts, std::slice::from_ref(src), false),
             Step::Reduce { dsts, srcs, .. } => (dsts, srcs.as_slice(), true),
             Step::Signal { .. } | Step::Wait { .. } => return Ok(()),
         };
-        if reduces && !self.team.shape.reduces() {
+        if reduces && !self.verification.shape.reduces() {
             return malformed(format!("this {} does not reduce", self.schedule.collective));
         }
         if dsts.is_empty() || srcs.is_empty() {
@@ -59,7 +62,7 @@ impl Checker<'_> {
         if slice.chunks.is_empty() {
             return malformed(format!("{slice} has no chunk"));
         }
-        let held = self.team.shape.held(slice.rank, slice.buffer);
+        let held = self.verification.shape.held(slice.rank, slice.buffer);
         let out_of_bounds = |held: String| {
             let slice = slice.to_string();
             Err(Problem::OutOfBounds { slice, held })
@@ -84,10 +87,10 @@ impl Checker<'_> {
             }
             Buffer::Input | Buffer::Output => return Ok(()),
             Buffer::Scratch { entry, base } => (&self.schedule.scratch, entry, base),
-            Buffer::Landing { from, .. } if from >= self.schedule.ranks || from == slice.rank => {
+            Buffer::Receive { from, .. } if from >= self.schedule.ranks || from == slice.rank => {
                 return malformed(format!("{slice} is written by no peer"));
             }
-            Buffer::Landing { entry, base, .. } => (&self.schedule.landing, entry, base),
+            Buffer::Receive { entry, base, .. } => (&self.schedule.receive, entry, base),
         };
         let Some(width) = widths.get(entry as usize) else {
             return out_of_bounds(format!("there are only {} entries", widths.len()));
@@ -105,9 +108,9 @@ impl Checker<'_> {
         if slice.rank == reader {
             return Ok(());
         }
-        let mapped = self.team.options.between(reader, slice.rank);
+        let mapped = self.verification.options.between(reader, slice.rank);
         let reason = match slice.buffer {
-            Buffer::Landing { .. } => "only its own rank reads it",
+            Buffer::Receive { .. } => "only its own rank reads it",
             Buffer::Scratch { .. } if mapped < Mapped::Scratch => "it is not mapped here",
             Buffer::Input | Buffer::Output if mapped < Mapped::All => "it is not mapped here",
             Buffer::Scratch { .. } | Buffer::Input | Buffer::Output => return Ok(()),
@@ -119,17 +122,19 @@ impl Checker<'_> {
     fn check_writable(&self, slice: &Slice, reduces: bool) -> Result<(), Problem> {
         let writer = self.schedule.rank;
         let own = slice.rank == writer;
-        let mapped = self.team.options.between(writer, slice.rank);
+        let mapped = self.verification.options.between(writer, slice.rank);
         let reason = match slice.buffer {
             Buffer::Input => "input is never written",
-            Buffer::Output if !self.team.shape.writable(slice.rank) => "it must stay unchanged",
+            Buffer::Output if !self.verification.shape.writable(slice.rank) => {
+                "it must stay unchanged"
+            }
             Buffer::Output if !own && mapped < Mapped::All => "it is not mapped here",
             Buffer::Scratch { .. } if !own && mapped < Mapped::Scratch => "it is not mapped here",
-            Buffer::Landing { from, .. } if from != writer => "only the peer it is from writes it",
-            Buffer::Landing { .. } if reduces && mapped < Mapped::Scratch => {
+            Buffer::Receive { from, .. } if from != writer => "only the peer it is from writes it",
+            Buffer::Receive { .. } if reduces && mapped < Mapped::Scratch => {
                 "it is not mapped here, so only a copy reaches it"
             }
-            Buffer::Output | Buffer::Scratch { .. } | Buffer::Landing { .. } => return Ok(()),
+            Buffer::Output | Buffer::Scratch { .. } | Buffer::Receive { .. } => return Ok(()),
         };
         let slice = slice.to_string();
         Err(Problem::Unwritable { slice, reason })
@@ -145,7 +150,7 @@ impl Checker<'_> {
                 "{slice} and {first} differ in their number of chunks"
             ));
         }
-        let shape = &self.team.shape;
+        let shape = &self.verification.shape;
         let alike = |(a, b)| shape.within_block(a) == shape.within_block(b);
         if self.schedule.collective == Collective::AllToAll
             && slice.chunks.clone().zip(first.chunks.clone()).all(alike)
@@ -156,7 +161,8 @@ impl Checker<'_> {
     }
 }
 
-/// Checks that no memory is written twice by one step, or written while it is read, except element for element.
+/// Checks that no memory is written twice by one step, or written while it is read, except element
+/// for element.
 fn check_overlap(dsts: &[Slice], srcs: &[Slice], reduces: bool) -> Result<(), Problem> {
     for (index, dst) in dsts.iter().enumerate() {
         for other in &dsts[..index] {

@@ -1,4 +1,4 @@
-//! Claimable steps: their form, and the combinations of claimants that are played.
+//! Claimable steps: their form, and the combinations of claimants to execute.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use crate::ir::{Claim, Rank, Schedule, Step};
 pub(super) struct Claims(BTreeMap<u32, Vec<Rank>>);
 
 /// Which rank executes which claimable step.
-pub(super) type Choice = HashMap<u32, Rank>;
+pub(super) type ClaimExecutors = HashMap<u32, Rank>;
 
 /// The claim of a step.
 pub(super) fn of(step: &Step) -> Option<&Claim> {
@@ -19,7 +19,8 @@ pub(super) fn of(step: &Step) -> Option<&Claim> {
     }
 }
 
-/// Collects the claimable steps, and checks that each stands once in the program of every rank that it names.
+/// Collects the claimable steps, and checks that each stands once in the program of every rank that
+/// it names.
 pub(super) fn collect(schedules: &[Schedule]) -> Result<Claims, VerifyError> {
     let mut found: BTreeMap<u32, Vec<(&Schedule, usize)>> = BTreeMap::new();
     for schedule in schedules {
@@ -45,12 +46,13 @@ pub(super) fn collect(schedules: &[Schedule]) -> Result<Claims, VerifyError> {
 
 impl Claims {
     /// Every step is executed by its owner.
-    pub(super) fn owners(&self) -> Choice {
+    pub(super) fn owners(&self) -> ClaimExecutors {
         self.0.iter().map(|(id, by)| (*id, by[0])).collect()
     }
 
-    /// The other combinations to play: all when there are at most `limit`, else every helper of every step, one at a time.
-    pub(super) fn alternatives(&self, limit: u32) -> Vec<Choice> {
+    /// The other combinations to execute: all when there are at most `limit`, else every helper of
+    /// every step, one at a time.
+    pub(super) fn alternatives(&self, limit: u32) -> Vec<ClaimExecutors> {
         let sizes = self.0.values().map(|by| by.len() as u64);
         let combinations = sizes.fold(1_u64, u64::saturating_mul);
         if combinations <= u64::from(limit) {
@@ -61,7 +63,7 @@ impl Claims {
     }
 
     /// All combinations but the first, which is that of the owners.
-    fn combinations(&self, count: u64) -> Vec<Choice> {
+    fn combinations(&self, count: u64) -> Vec<ClaimExecutors> {
         let numbered = (1..count).map(|number| {
             let mut rest = number;
             let digit = |(id, by): (&u32, &Vec<Rank>)| {
@@ -74,7 +76,7 @@ impl Claims {
         numbered.collect()
     }
 
-    fn one_at_a_time(&self) -> Vec<Choice> {
+    fn one_at_a_time(&self) -> Vec<ClaimExecutors> {
         let helpers = self
             .0
             .iter()

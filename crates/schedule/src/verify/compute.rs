@@ -1,8 +1,8 @@
-//! What steps compute.
+//! Symbolic results of steps.
 
 use super::memory::ChunkProblem;
 use super::value::{Uncombinable, ValueId, Values};
-use super::{Team, ValueProblem};
+use super::{ValueProblem, Verification};
 use crate::ir::{Collective, Rank, Slice, Step};
 
 /// What a step writes to `dst`, by chunk, when these are the contents of its sources.
@@ -13,7 +13,7 @@ pub(super) fn result(
     contents: &[Vec<ValueId>],
 ) -> Result<Vec<ValueId>, ChunkProblem> {
     match step {
-        Step::Reduce { srcs, last, .. } => combine(values, dst, srcs, contents, *last),
+        Step::Reduce { srcs, is_final, .. } => combine(values, dst, srcs, contents, *is_final),
         _ => Ok(convert(values, dst, &contents[0])),
     }
 }
@@ -24,21 +24,23 @@ fn combine(
     dst: &Slice,
     srcs: &[Slice],
     contents: &[Vec<ValueId>],
-    last: bool,
+    is_final: bool,
 ) -> Result<Vec<ValueId>, ChunkProblem> {
     let mut result = Vec::with_capacity(dst.chunks.len());
     for (index, chunk) in dst.chunks.clone().enumerate() {
         let sources: Vec<ValueId> = contents.iter().map(|content| content[index]).collect();
-        let combined = values.combine(&sources, last, dst.encoding).map_err(|why| {
-            let problem = match why {
-                Uncombinable::AlreadyFinal { source } => ValueProblem::AlreadyFinal {
-                    slice: srcs[source].to_string(),
-                },
-                Uncombinable::Doubled { contributor } => ValueProblem::Doubled { contributor },
-                Uncombinable::Missing { contributor } => ValueProblem::Missing { contributor },
-            };
-            (chunk, problem.into())
-        });
+        let combined = values
+            .combine(&sources, is_final, dst.encoding)
+            .map_err(|why| {
+                let problem = match why {
+                    Uncombinable::AlreadyFinal { source } => ValueProblem::AlreadyFinal {
+                        slice: srcs[source].to_string(),
+                    },
+                    Uncombinable::Doubled { contributor } => ValueProblem::Doubled { contributor },
+                    Uncombinable::Missing { contributor } => ValueProblem::Missing { contributor },
+                };
+                (chunk, problem.into())
+            });
         result.push(combined?);
     }
     Ok(result)
@@ -52,15 +54,16 @@ fn convert(values: &mut Values, dst: &Slice, contents: &[ValueId]) -> Vec<ValueI
     converted.collect()
 }
 
-/// Checks that both who writes a block and whose memory it is know its size: in an all-to-all with sizes per pair, only its two ends do.
+/// Checks that both who writes a block and whose memory it is know its size: in an all-to-all with
+/// sizes per pair, only its two ends do.
 pub(super) fn check_sizes_known(
-    team: &Team<'_>,
+    verification: &Verification<'_>,
     values: &Values,
     rank: Rank,
     dst: &Slice,
     contents: &[ValueId],
 ) -> Result<(), ChunkProblem> {
-    if !team.shape.sizes_vary || team.shape.collective != Collective::AllToAll {
+    if !verification.shape.sizes_vary || verification.shape.collective != Collective::AllToAll {
         return Ok(());
     }
     for (chunk, value) in dst.chunks.clone().zip(contents) {

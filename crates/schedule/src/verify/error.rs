@@ -1,18 +1,18 @@
-//! Where the verifier objects, and to what.
+//! Errors of the verifier: the problem and its place.
 
 use std::error::Error;
 use std::fmt;
 
-use super::claims::Choice;
-use super::lane::Run;
+use super::claims::ClaimExecutors;
+use super::lane::TileRun;
 use super::{Problem, ValueProblem};
 use crate::ir::{Rank, Schedule};
 use crate::text;
 
-/// A step that a rank executes in a tile. The first step of a program is step 0. Tiles are counted over all operations that are
-/// played, see [`VerifyOptions`](super::VerifyOptions).
+/// A step that a rank executes in a tile. The first step of a program is step 0. Tiles are counted
+/// over all operations that are executed, see [`VerifyOptions`](super::VerifyOptions).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Place {
+pub struct StepLocation {
     /// Whose program.
     pub rank: Rank,
     /// Which tile.
@@ -68,7 +68,7 @@ impl VerifyError {
     }
 
     /// An error in what a rank has at the end of a tile.
-    pub(super) fn of_run(run: Run, chunk: Option<u32>, problem: ValueProblem) -> Self {
+    pub(super) fn of_run(run: TileRun, chunk: Option<u32>, problem: ValueProblem) -> Self {
         VerifyError {
             rank: Some(run.rank),
             tile: Some(run.tile),
@@ -81,7 +81,7 @@ impl VerifyError {
     }
 
     /// The same error, seen when the steps are claimed as in `choice`.
-    pub(super) fn when(mut self, choice: &Choice, owners: &Choice) -> Self {
+    pub(super) fn when(mut self, choice: &ClaimExecutors, owners: &ClaimExecutors) -> Self {
         let by_helper =
             |(id, by): (&u32, &Rank)| (owners.get(id) != Some(by)).then_some((*id, *by));
         let mut helped: Vec<(u32, Rank)> = choice.iter().filter_map(by_helper).collect();
@@ -138,9 +138,9 @@ impl fmt::Display for VerifyError {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StepLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { rank, tile, step } = self;
+        let StepLocation { rank, tile, step } = self;
         write!(f, "rank {rank}, tile {tile}, step {step}")
     }
 }

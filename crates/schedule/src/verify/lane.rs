@@ -1,9 +1,9 @@
-//! The tiles that are played, and which of them waits for the end of which.
+//! The tiles of a symbolic execution, and the order that the reuse of slots imposes on them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::{Place, Problem, Team, VerifyError, VerifyOptions};
+use super::{Problem, StepLocation, Verification, VerifyError, VerifyOptions};
 use crate::ir::{Buffer, Rank, Schedule, Slice, Step};
 
 /// More tiles than this are refused.
@@ -11,24 +11,24 @@ const TILES_MAX: u32 = 256;
 
 /// One rank's run through its program, for one tile.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Run {
+pub(super) struct TileRun {
     pub(super) rank: Rank,
     /// Counted over all operations.
     pub(super) tile: u32,
 }
 
 /// Operations that follow each other in the same slots. See [Note: Reuse of slots] in `mod.rs`.
-pub(super) struct Lane {
+pub(super) struct VerifierLane {
     ranks: u32,
     slots: u32,
     /// Of one operation.
     tiles: u32,
     operations: u32,
-    /// By rank: the ranks in whose landing memory it writes.
-    landing_targets: Vec<BTreeSet<Rank>>,
+    /// By rank: the ranks in whose receive buffers it writes.
+    receive_targets: Vec<BTreeSet<Rank>>,
 }
 
-impl Lane {
+impl VerifierLane {
     pub(super) fn of(schedules: &[Schedule], options: &VerifyOptions) -> Result<Self, VerifyError> {
         let VerifyOptions {
             slots,
@@ -39,15 +39,15 @@ impl Lane {
         let total = tiles.saturating_mul(operations);
         if slots == 0 || total == 0 || total > TILES_MAX {
             return Err(VerifyError::header(format!(
-                "{operations} operations of {tiles} tiles in {slots} slots cannot be played: at least one slot and one tile are needed, and at most {TILES_MAX} tiles"
+                "{operations} operations of {tiles} tiles in {slots} slots cannot be executed: at least one slot and one tile are needed, and at most {TILES_MAX} tiles"
             )));
         }
-        Ok(Lane {
+        Ok(VerifierLane {
             ranks: schedules.len() as u32,
             slots,
             tiles,
             operations,
-            landing_targets: schedules.iter().map(landing_targets).collect(),
+            receive_targets: schedules.iter().map(receive_targets).collect(),
         })
     }
 
@@ -57,13 +57,13 @@ impl Lane {
     }
 
     /// All runs, the lowest tile first.
-    pub(super) fn runs(&self) -> impl Iterator<Item = Run> + use<> {
+    pub(super) fn runs(&self) -> impl Iterator<Item = TileRun> + use<> {
         let (tiles, ranks) = (self.tiles(), self.ranks);
-        tiles.flat_map(move |tile| (0..ranks).map(move |rank| Run { rank, tile }))
+        tiles.flat_map(move |tile| (0..ranks).map(move |rank| TileRun { rank, tile }))
     }
 
     /// The position of a run among all.
-    pub(super) fn index(&self, run: Run) -> usize {
+    pub(super) fn index(&self, run: TileRun) -> usize {
         run.tile as usize * self.ranks as usize + run.rank as usize
     }
 
@@ -72,29 +72,30 @@ impl Lane {
         tile % self.slots
     }
 
-    /// The runs that must have ended before this one begins: that with the same slot before, on this rank and on
-    /// those that owe it credit.
-    pub(super) fn begins_after(&self, run: Run) -> Vec<Run> {
+    /// The runs that must have ended before this one begins: that with the same slot before, on
+    /// this rank and on those that owe it credit.
+    pub(super) fn begins_after(&self, run: TileRun) -> Vec<TileRun> {
         let Some(tile) = run.tile.checked_sub(self.slots) else {
             return Vec::new();
         };
-        let targets = self.landing_targets[run.rank as usize].iter().copied();
+        let targets = self.receive_targets[run.rank as usize].iter().copied();
         let ranks = targets.chain([run.rank]);
-        ranks.map(|rank| Run { rank, tile }).collect()
+        ranks.map(|rank| TileRun { rank, tile }).collect()
     }
 
     /// The runs that may wait for the end of this one.
-    pub(super) fn followers(&self, run: Run) -> impl Iterator<Item = Run> + use<> {
+    pub(super) fn followers(&self, run: TileRun) -> impl Iterator<Item = TileRun> + use<> {
         let tile = run.tile + self.slots;
         let ranks = if self.tiles().contains(&tile) {
             self.ranks
         } else {
             0
         };
-        (0..ranks).map(move |rank| Run { rank, tile })
+        (0..ranks).map(move |rank| TileRun { rank, tile })
     }
 
-    /// Whether the clock knows that `rank` has entered the operation that `tile` belongs to, or a later one.
+    /// Whether the clock knows that `rank` has entered the operation that `tile` belongs to, or a
+    /// later one.
     pub(super) fn entered(&self, clock: &Clock, rank: Rank, tile: u32) -> bool {
         let first = tile / self.tiles * self.tiles;
         (first..self.tiles().end).any(|tile| self.begun(clock, rank, tile))
@@ -102,7 +103,7 @@ impl Lane {
 
     /// Whether the clock knows that `rank` has begun a tile.
     pub(super) fn begun(&self, clock: &Clock, rank: Rank, tile: u32) -> bool {
-        clock.steps[self.index(Run { rank, tile })] > 0
+        clock.steps[self.index(TileRun { rank, tile })] > 0
     }
 }
 
@@ -116,7 +117,7 @@ pub(super) struct Clock {
 
 impl Clock {
     /// The clock of a run that knows of itself only.
-    pub(super) fn new(lane: &Lane, run: Run) -> Self {
+    pub(super) fn new(lane: &VerifierLane, run: TileRun) -> Self {
         let mut steps = vec![0; lane.tiles().len() * lane.ranks as usize];
         steps[lane.index(run)] = 1;
         Clock {
@@ -126,13 +127,13 @@ impl Clock {
     }
 
     /// Whether a step is known to have happened.
-    pub(super) fn knows(&self, place: Place) -> bool {
+    pub(super) fn knows(&self, place: StepLocation) -> bool {
         let index = place.tile as usize * self.ranks as usize + place.rank as usize;
         self.steps[index] > place.step
     }
 
     /// Notes that a step happens.
-    pub(super) fn note(&mut self, place: Place) {
+    pub(super) fn note(&mut self, place: StepLocation) {
         let index = place.tile as usize * self.ranks as usize + place.rank as usize;
         self.steps[index] = place.step + 1;
     }
@@ -146,12 +147,12 @@ impl Clock {
 }
 
 /// Checks that credit comes back for every put: a rank grants it to those from whom it reads.
-pub(super) fn check_credit(team: &Team<'_>) -> Result<(), VerifyError> {
-    let sources: Vec<BTreeSet<Rank>> = team.schedules.iter().map(landing_sources).collect();
-    for schedule in team.schedules {
+pub(super) fn check_credit(verification: &Verification<'_>) -> Result<(), VerifyError> {
+    let sources: Vec<BTreeSet<Rank>> = verification.schedules.iter().map(receive_sources).collect();
+    for schedule in verification.schedules {
         for (index, step) in schedule.steps.iter().enumerate() {
             let unread = |dst: &&Slice| {
-                matches!(dst.buffer, Buffer::Landing { .. })
+                matches!(dst.buffer, Buffer::Receive { .. })
                     && !sources[dst.rank as usize].contains(&schedule.rank)
             };
             if let Some(dst) = destinations(step).iter().find(unread) {
@@ -165,22 +166,22 @@ pub(super) fn check_credit(team: &Team<'_>) -> Result<(), VerifyError> {
     Ok(())
 }
 
-fn landing_targets(schedule: &Schedule) -> BTreeSet<Rank> {
+fn receive_targets(schedule: &Schedule) -> BTreeSet<Rank> {
     let dsts = schedule.steps.iter().flat_map(destinations);
-    dsts.filter(|dst| matches!(dst.buffer, Buffer::Landing { .. }))
+    dsts.filter(|dst| matches!(dst.buffer, Buffer::Receive { .. }))
         .map(|dst| dst.rank)
         .filter(|rank| *rank < schedule.ranks)
         .collect()
 }
 
-fn landing_sources(schedule: &Schedule) -> BTreeSet<Rank> {
+fn receive_sources(schedule: &Schedule) -> BTreeSet<Rank> {
     let srcs = schedule.steps.iter().flat_map(|step| match step {
         Step::Copy { src, .. } => std::slice::from_ref(src),
         Step::Reduce { srcs, .. } => srcs,
         Step::Signal { .. } | Step::Wait { .. } => &[],
     });
     srcs.filter_map(|src| match src.buffer {
-        Buffer::Landing { from, .. } => Some(from),
+        Buffer::Receive { from, .. } => Some(from),
         _ => None,
     })
     .collect()

@@ -1,46 +1,48 @@
-//! The contents of all buffers, and who touched them last: the race detector.
+//! Race detector: the contents of all buffers, and the last accesses to them.
 
 use std::collections::HashMap;
 
-use super::lane::{Clock, Run};
+use super::lane::{Clock, TileRun};
 use super::value::{ValueId, Values};
-use super::{Mapped, Place, Problem, Team};
+use super::{Mapped, Problem, StepLocation, Verification};
 use crate::ir::{Buffer, Encoding, Rank, Slice};
 
 /// One contiguous piece of memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct RegionKey {
+pub(super) struct BufferKey {
     pub(super) rank: Rank,
-    pub(super) store: Store,
+    pub(super) store: MemoryPart,
     /// Of temporary memory the slot. Of the user's the tile: each has its own share of that.
     part: u32,
 }
 
 /// Which memory of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) enum Store {
+pub(super) enum MemoryPart {
     Input,
     Output,
     Scratch { entry: u32 },
-    Landing { from: Rank, entry: u32 },
+    Receive { from: Rank, entry: u32 },
 }
 
-/// How chunks lie in a region. Chunk sizes differ, so contents with another layout lie at other places.
+/// How chunks lie in a region. Chunk sizes differ, so contents with another layout lie at other
+/// places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Layout {
+pub(super) struct MemoryLayout {
     base: u32,
     encoding: Encoding,
 }
 
-/// In which memory of its rank a slice is, and how it lies there. The base of user memory counts as 0.
-pub(super) fn locate(slice: &Slice) -> (Store, Layout) {
+/// In which memory of its rank a slice is, and how it lies there. The base of user memory counts as
+/// 0.
+pub(super) fn locate(slice: &Slice) -> (MemoryPart, MemoryLayout) {
     let (store, base) = match slice.buffer {
-        Buffer::Input => (Store::Input, 0),
-        Buffer::Output => (Store::Output, 0),
-        Buffer::Scratch { entry, base } => (Store::Scratch { entry }, base),
-        Buffer::Landing { from, entry, base } => (Store::Landing { from, entry }, base),
+        Buffer::Input => (MemoryPart::Input, 0),
+        Buffer::Output => (MemoryPart::Output, 0),
+        Buffer::Scratch { entry, base } => (MemoryPart::Scratch { entry }, base),
+        Buffer::Receive { from, entry, base } => (MemoryPart::Receive { from, entry }, base),
     };
-    let layout = Layout {
+    let layout = MemoryLayout {
         base,
         encoding: slice.encoding,
     };
@@ -49,9 +51,10 @@ pub(super) fn locate(slice: &Slice) -> (Store, Layout) {
 
 /// Who touches memory, and what is known to have happened before.
 pub(super) struct Access<'a> {
-    pub(super) place: Place,
+    pub(super) place: StepLocation,
     pub(super) clock: &'a Clock,
-    /// By rank: how many of its steps in this tile happened before, counting only its own signals to this rank.
+    /// By rank: how many of its steps in this tile happened before, counting only its own signals
+    /// to this rank.
     pub(super) direct: &'a [u32],
 }
 
@@ -59,33 +62,36 @@ pub(super) struct Access<'a> {
 pub(super) type ChunkProblem = (u32, Problem);
 
 /// All memory of all ranks.
-pub(super) struct Memory<'a> {
-    team: &'a Team<'a>,
-    regions: HashMap<RegionKey, Region>,
+pub(super) struct VerifierMemory<'a> {
+    verification: &'a Verification<'a>,
+    regions: HashMap<BufferKey, BufferState>,
 }
 
-struct Region {
+struct BufferState {
     /// `None` before anything was written.
-    layout: Option<Layout>,
+    layout: Option<MemoryLayout>,
     /// The chunk in the first cell, less the base.
     first: u32,
-    cells: Vec<Cell>,
+    cells: Vec<MemoryCell>,
 }
 
 /// One chunk's place.
 #[derive(Clone, Default)]
-struct Cell {
+struct MemoryCell {
     value: Option<ValueId>,
     /// The last write; `None` for what was there from the start.
-    write: Option<Place>,
+    write: Option<StepLocation>,
     /// The last read of each run since that write.
-    reads: Vec<Place>,
+    reads: Vec<StepLocation>,
 }
 
-impl<'a> Memory<'a> {
-    pub(super) fn new(team: &'a Team<'a>) -> Self {
+impl<'a> VerifierMemory<'a> {
+    pub(super) fn new(verification: &'a Verification<'a>) -> Self {
         let regions = HashMap::new();
-        Memory { team, regions }
+        VerifierMemory {
+            verification,
+            regions,
+        }
     }
 
     /// What `slice` holds, by chunk.
@@ -97,9 +103,9 @@ impl<'a> Memory<'a> {
     ) -> Result<Vec<ValueId>, ChunkProblem> {
         self.check_entry(access, slice)
             .map_err(|problem| (slice.chunks.start, problem))?;
-        let (key, layout) = key(self.team, access.place.tile, slice);
-        let directly = matches!(key.store, Store::Landing { from, .. }
-            if self.team.options.between(key.rank, from) == Mapped::None);
+        let (key, layout) = key(self.verification, access.place.tile, slice);
+        let directly = matches!(key.store, MemoryPart::Receive { from, .. }
+            if self.verification.options.between(key.rank, from) == Mapped::None);
         let region = self.region(key, values);
         let mut contents = Vec::with_capacity(slice.chunks.len());
         for chunk in slice.chunks.clone() {
@@ -120,7 +126,7 @@ impl<'a> Memory<'a> {
         self.check_entry(access, slice)
             .and_then(|()| self.check_begun(access, slice))
             .map_err(|problem| (slice.chunks.start, problem))?;
-        let (key, layout) = key(self.team, access.place.tile, slice);
+        let (key, layout) = key(self.verification, access.place.tile, slice);
         let region = self.region(key, values);
         if region.layout != Some(layout) {
             region
@@ -137,30 +143,36 @@ impl<'a> Memory<'a> {
     }
 
     /// What a rank has in its `Output` at the end of a tile.
-    pub(super) fn output(&mut self, run: Run, chunk: u32, values: &mut Values) -> Option<ValueId> {
-        let key = RegionKey {
+    pub(super) fn output(
+        &mut self,
+        run: TileRun,
+        chunk: u32,
+        values: &mut Values,
+    ) -> Option<ValueId> {
+        let key = BufferKey {
             rank: run.rank,
-            store: Store::Output,
+            store: MemoryPart::Output,
             part: run.tile,
         };
         let region = self.region(key, values);
         region.cells[(chunk - region.first) as usize].value
     }
 
-    /// The first access to a peer's memory that does not happen before that peer's end of the tile, as far as
-    /// `knows` says what happened before the end of a run. Landing is left out: the writer waits for credit.
+    /// The first access to a peer's memory that does not happen before that peer's end of the tile,
+    /// as far as `knows` says what happened before the end of a run. Receive is left out: the
+    /// writer waits for credit.
     pub(super) fn late_access(
         &self,
-        knows: &dyn Fn(Run, Place) -> bool,
-    ) -> Option<(RegionKey, u32, Place)> {
-        let mut keys: Vec<&RegionKey> = self.regions.keys().collect();
+        knows: &dyn Fn(TileRun, StepLocation) -> bool,
+    ) -> Option<(BufferKey, u32, StepLocation)> {
+        let mut keys: Vec<&BufferKey> = self.regions.keys().collect();
         keys.sort_unstable();
-        keys.retain(|key| !matches!(key.store, Store::Landing { .. }));
+        keys.retain(|key| !matches!(key.store, MemoryPart::Receive { .. }));
         for key in keys {
             let region = &self.regions[key];
-            let late = |place: &&Place| {
+            let late = |place: &&StepLocation| {
                 let (rank, tile) = (key.rank, place.tile);
-                place.rank != rank && !knows(Run { rank, tile }, **place)
+                place.rank != rank && !knows(TileRun { rank, tile }, **place)
             };
             let base = region.layout.map_or(0, |layout| layout.base) + region.first;
             for (index, cell) in region.cells.iter().enumerate() {
@@ -177,7 +189,11 @@ impl<'a> Memory<'a> {
     fn check_entry(&self, access: &Access<'_>, slice: &Slice) -> Result<(), Problem> {
         let place = access.place;
         let user = matches!(slice.buffer, Buffer::Input | Buffer::Output);
-        let entered = |rank| self.team.lane.entered(access.clock, rank, place.tile);
+        let entered = |rank| {
+            self.verification
+                .lane
+                .entered(access.clock, rank, place.tile)
+        };
         if user && slice.rank != place.rank && !entered(slice.rank) {
             let slice = slice.to_string();
             return Err(Problem::BeforeEntry { slice });
@@ -185,11 +201,12 @@ impl<'a> Memory<'a> {
         Ok(())
     }
 
-    /// Checks that the owner of scratch memory is known to have begun the tile: before, its former tile has the slot.
+    /// Checks that the owner of scratch memory is known to have begun the tile: before, its former
+    /// tile has the slot.
     fn check_begun(&self, access: &Access<'_>, slice: &Slice) -> Result<(), Problem> {
         let place = access.place;
         let scratch = matches!(slice.buffer, Buffer::Scratch { .. });
-        let begun = |rank| self.team.lane.begun(access.clock, rank, place.tile);
+        let begun = |rank| self.verification.lane.begun(access.clock, rank, place.tile);
         if scratch && slice.rank != place.rank && !begun(slice.rank) {
             let slice = slice.to_string();
             return Err(Problem::BeforeTile { slice });
@@ -197,33 +214,33 @@ impl<'a> Memory<'a> {
         Ok(())
     }
 
-    fn region(&mut self, key: RegionKey, values: &mut Values) -> &mut Region {
-        let team = self.team;
+    fn region(&mut self, key: BufferKey, values: &mut Values) -> &mut BufferState {
+        let verification = self.verification;
         self.regions
             .entry(key)
-            .or_insert_with(|| Region::new(team, key, values))
+            .or_insert_with(|| BufferState::new(verification, key, values))
     }
 }
 
-impl Region {
-    fn new(team: &Team<'_>, key: RegionKey, values: &mut Values) -> Self {
+impl BufferState {
+    fn new(verification: &Verification<'_>, key: BufferKey, values: &mut Values) -> Self {
         let (buffer, filled) = match key.store {
-            Store::Scratch { entry } => {
-                return Region::temporary(team.schedules[0].scratch[entry as usize]);
+            MemoryPart::Scratch { entry } => {
+                return BufferState::temporary(verification.schedules[0].scratch[entry as usize]);
             }
-            Store::Landing { entry, .. } => {
-                return Region::temporary(team.schedules[0].landing[entry as usize]);
+            MemoryPart::Receive { entry, .. } => {
+                return BufferState::temporary(verification.schedules[0].receive[entry as usize]);
             }
-            Store::Input => (Buffer::Input, true),
-            Store::Output => (Buffer::Output, team.shape.in_place(key.rank)),
+            MemoryPart::Input => (Buffer::Input, true),
+            MemoryPart::Output => (Buffer::Output, verification.shape.in_place(key.rank)),
         };
-        let held = team.shape.held(key.rank, buffer);
-        let cell = |chunk| Cell {
+        let held = verification.shape.held(key.rank, buffer);
+        let cell = |chunk| MemoryCell {
             value: filled.then(|| values.leaf(key.rank, chunk)),
-            ..Cell::default()
+            ..MemoryCell::default()
         };
-        Region {
-            layout: Some(Layout {
+        BufferState {
+            layout: Some(MemoryLayout {
                 base: 0,
                 encoding: Encoding::Native,
             }),
@@ -233,14 +250,14 @@ impl Region {
     }
 
     fn temporary(width: u32) -> Self {
-        Region {
+        BufferState {
             layout: None,
             first: 0,
-            cells: vec![Cell::default(); width as usize],
+            cells: vec![MemoryCell::default(); width as usize],
         }
     }
 
-    fn cell(&mut self, layout: Layout, chunk: u32) -> &mut Cell {
+    fn cell(&mut self, layout: MemoryLayout, chunk: u32) -> &mut MemoryCell {
         &mut self.cells[(chunk - layout.base - self.first) as usize]
     }
 
@@ -248,7 +265,7 @@ impl Region {
         &mut self,
         access: &Access<'_>,
         slice: &Slice,
-        layout: Layout,
+        layout: MemoryLayout,
         chunk: u32,
         directly: bool,
     ) -> Result<ValueId, Problem> {
@@ -282,7 +299,7 @@ impl Region {
             return Err(Problem::Undelivered { slice, put });
         }
         let same_run =
-            |read: &Place| (read.rank, read.tile) == (access.place.rank, access.place.tile);
+            |read: &StepLocation| (read.rank, read.tile) == (access.place.rank, access.place.tile);
         cell.reads.retain(|read| !same_run(read));
         cell.reads.push(access.place);
         Ok(value)
@@ -293,7 +310,7 @@ impl Region {
         &mut self,
         access: &Access<'_>,
         slice: &Slice,
-        layout: Layout,
+        layout: MemoryLayout,
     ) -> Result<(), Problem> {
         for cell in &mut self.cells {
             cell.check_write(access, slice)?;
@@ -304,9 +321,9 @@ impl Region {
     }
 }
 
-impl Cell {
+impl MemoryCell {
     fn check_write(&self, access: &Access<'_>, slice: &Slice) -> Result<(), Problem> {
-        let unordered = |place: &&Place| !access.clock.knows(**place);
+        let unordered = |place: &&StepLocation| !access.clock.knows(**place);
         if let Some(write) = self.write.as_ref().filter(unordered) {
             return Err(race(slice, true, *write, true));
         }
@@ -316,7 +333,7 @@ impl Cell {
         Ok(())
     }
 
-    fn replace(&mut self, place: Place, value: Option<ValueId>) {
+    fn replace(&mut self, place: StepLocation, value: Option<ValueId>) {
         self.value = value;
         self.write = Some(place);
         self.reads.clear();
@@ -324,17 +341,17 @@ impl Cell {
 }
 
 /// The piece of memory that a slice means in a tile.
-fn key(team: &Team<'_>, tile: u32, slice: &Slice) -> (RegionKey, Layout) {
+fn key(verification: &Verification<'_>, tile: u32, slice: &Slice) -> (BufferKey, MemoryLayout) {
     let (store, layout) = locate(slice);
     let part = match store {
-        Store::Input | Store::Output => tile,
-        Store::Scratch { .. } | Store::Landing { .. } => team.lane.slot(tile),
+        MemoryPart::Input | MemoryPart::Output => tile,
+        MemoryPart::Scratch { .. } | MemoryPart::Receive { .. } => verification.lane.slot(tile),
     };
     let rank = slice.rank;
-    (RegionKey { rank, store, part }, layout)
+    (BufferKey { rank, store, part }, layout)
 }
 
-fn race(slice: &Slice, write: bool, other: Place, other_write: bool) -> Problem {
+fn race(slice: &Slice, write: bool, other: StepLocation, other_write: bool) -> Problem {
     Problem::Race {
         slice: slice.to_string(),
         write,

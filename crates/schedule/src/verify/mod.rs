@@ -1,64 +1,76 @@
-//! The verifier: plays the programs of all ranks together, symbolically.
+//! The verifier: symbolic execution of the programs of all ranks together.
 //!
-//! Every step is played once, in an order that the signals allow. A vector clock per rank tells which steps
-//! happen before which, whatever the timing of a real run; two accesses to one chunk of one buffer that
-//! are not so ordered, one of them a write, are a race. Contents are expressions over the ranks' contributions.
-//! As races are refused, one play speaks for every interleaving.
+//! Every step is executed once, in an order that the signals allow. A vector clock per rank tells
+//! which steps happen before which, whatever the timing of a real run; two accesses to one chunk of
+//! one buffer that are not so ordered, one of them a write, are a race. Contents are expressions
+//! over the ranks' contributions. As races are refused, one execution speaks for every
+//! interleaving.
 //!
-//! [Note: Reuse of slots] The executor runs the program once per tile, several tiles and operations at once, and tiles that use the
-//! same slot share `Scratch`, `Landing` and flag words. So slots + 1 tiles of each of two operations are played. Tiles are counted
-//! over both; tile t uses slot t % slots. Tiles of one rank are not ordered, except that tile t + slots begins at a rank after tile t ended
-//! there and, where the rank puts into a peer's landing memory, after tile t ended at that peer, which then grants credit. (The
-//! executor ends a rank's tiles in order, and its operations too, so it allows less than is played.) What an earlier tile
-//! left in a slot is no content, but who touched it is known: an access that nothing orders after that is a race.
-//! A flag word must be set in order too; as its value then only grows, a wait that finds the value of a later tile may go on.
+//! [Note: Reuse of slots] The executor runs the program once per tile, several tiles and operations
+//! at once, and tiles that use the same slot share `Scratch`, `Receive` and flag words. So slots +
+//! 1 tiles of each of two operations are executed. Tiles are counted over both; tile t uses slot t
+//! % slots. Tiles of one rank are not ordered, except that tile t + slots begins at a rank after
+//! tile t ended there and, where the rank puts into a peer's receive buffer, after tile t ended at
+//! that peer, which then grants credit. (The executor ends a rank's tiles in order, and its
+//! operations too, so it allows less than is executed.) What an earlier tile left in a slot is no
+//! content, but who touched it is known: an access that nothing orders after that is a race. A flag
+//! word must be set in order too; as its value then only grows, a wait that finds the value of a
+//! later tile may go on.
 //!
-//! The operation that follows in the slots may be another one, which writes at once. So it is also checked
-//! that accesses of peers happen before the owner's end of the tile, whatever the second operation of the same kind would bear.
+//! The operation that follows in the slots may be another one, which writes at once. So it is also
+//! checked that accesses of peers happen before the owner's end of the tile, whatever the second
+//! operation of the same kind would bear.
 //!
-//! [Note: One tile speaks for all] With that last check, one tile alone is enough, and is what to play for many ranks:
-//! - Tiles have their own share of the user's memory and their own signals. Tiles with different slots share nothing.
-//! - `Scratch` is written by its owner, whose tile begins after its former tile with that slot ended, and by peers that know that
-//!   it has begun. Peers' accesses happen before the owner's end of tile; so they happen before it is overwritten.
-//! - `Landing` is written by one peer and read by its owner alone. The writer's tile begins after the owner's former tile with
-//!   that slot ended (the credit). So its reads happen before it is overwritten.
-//! - A flag word is set by one peer alone, whose tile begins after its former tile with that slot ended.
+//! [Note: One tile speaks for all] With that last check, one tile alone is enough, and is what to
+//! execute for many ranks:
+//! - Tiles have their own share of the user's memory and their own signals. Tiles with different
+//!   slots share nothing.
+//! - `Scratch` is written by its owner, whose tile begins after its former tile with that slot
+//!   ended, and by peers that know that it has begun. Peers' accesses happen before the owner's end
+//!   of tile; so they happen before it is overwritten.
+//! - `Receive` is written by one peer and read by its owner alone. The writer's tile begins after
+//!   the owner's former tile with that slot ended (the credit). So its reads happen before it is
+//!   overwritten.
+//! - A flag word is set by one peer alone, whose tile begins after its former tile with that slot
+//!   ended.
 //! - Claimants may differ from tile to tile, but that last check holds for each of them.
-//! - A tile waits for ends of earlier tiles only, and every rank grants the credit that it owes. As one tile alone ends, all do.
+//! - A tile waits for ends of earlier tiles only, and every rank grants the credit that it owes. As
+//!   one tile alone ends, all do.
 //!
-//! The mutation test checks that both plays refuse the same schedules, and what they accept against an interpreter that runs several
-//! tiles and operations.
+//! The mutation test checks that both executions refuse the same schedules, and what they accept
+//! against an interpreter that runs several tiles and operations.
 
 mod access;
 mod claims;
 mod compute;
 mod error;
+mod execution;
 mod lane;
 mod memory;
 mod outcome;
-mod play;
 mod problem;
 mod report;
 mod shape;
 mod signals;
 mod value;
 
-pub use error::{Place, VerifyError};
+pub use error::{StepLocation, VerifyError};
 pub use problem::{Problem, ValueProblem};
 pub use report::{Report, Share, Traffic};
 
 use crate::ir::{Rank, Schedule};
-use lane::Lane;
-use shape::Shape;
+use lane::VerifierLane;
+use shape::CommonShape;
 use value::Values;
 
 /// Which memory of its peers a rank can reach with loads and stores.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Mapped {
-    /// None: the only remote access is a [`Copy`](crate::Step::Copy) into a peer's `Landing`.
+    /// None: the only remote access is a [`Copy`](crate::Step::Copy) into a peer's `Receive`.
     #[default]
     None,
-    /// The temporary memory: `Scratch` may be read and written, and a reduction may write into `Landing`.
+    /// The temporary memory: `Scratch` may be read and written, and a reduction may write into
+    /// `Receive`.
     Scratch,
     /// The temporary memory and the user's: symmetric memory.
     All,
@@ -71,14 +83,15 @@ pub struct VerifyOptions {
     pub mapped: Mapped,
     /// The host of each rank; ranks on different hosts map nothing. `None`: all are on one host.
     pub hosts: Option<Vec<u32>>,
-    /// Up to how many combinations of claimants are all played. Where there are more,
-    /// every claimant of every step is played once, with the other steps left to their owners.
-    pub claim_plays: u32,
+    /// Up to how many combinations of claimants are all executed. Where there are more,
+    /// every claimant of every step is executed once, with the other steps left to their owners.
+    pub claim_executions: u32,
     /// How many tiles of a rank can be under way at once, each in its slot of temporary memory.
     pub slots: u32,
-    /// How many tiles of each operation are played. Slots are used again within an operation if there are more than `slots`.
+    /// How many tiles of each operation are executed. Slots are used again within an operation if
+    /// there are more than `slots`.
     pub tiles: u32,
-    /// How many operations are played, one after the other in the same slots.
+    /// How many operations are executed, one after the other in the same slots.
     pub operations: u32,
 }
 
@@ -90,7 +103,7 @@ impl Default for VerifyOptions {
         VerifyOptions {
             mapped: Mapped::None,
             hosts: None,
-            claim_plays: 64,
+            claim_executions: 64,
             slots: SLOTS,
             tiles: SLOTS + 1,
             operations: 2,
@@ -107,7 +120,8 @@ impl VerifyOptions {
         }
     }
 
-    /// The same, but only one tile is played. That is enough, and quicker: see [Note: One tile speaks for all] in the source.
+    /// The same, but only one tile is executed. That is enough, and quicker: see
+    /// [Note: One tile speaks for all] in the source.
     pub fn one_tile(self) -> Self {
         VerifyOptions {
             tiles: 1,
@@ -126,42 +140,44 @@ impl VerifyOptions {
 }
 
 /// Everything that the checks look at.
-struct Team<'a> {
+struct Verification<'a> {
     schedules: &'a [Schedule],
     options: &'a VerifyOptions,
-    shape: Shape,
-    lane: Lane,
+    shape: CommonShape,
+    lane: VerifierLane,
 }
 
 /// Checks that `schedules`, of all ranks in order, together do what their collective promises.
 ///
-/// What is refused, each with a message that names the rank, the step and the chunk where there is one: headers that differ
-/// between ranks; a slice out of bounds; an access that the mapped memory does not allow; a signal or wait without
-/// its counterpart; a deadlock; a read of what was not written; two unordered accesses of which one is a write; an access to a peer's
-/// memory before its entry or after its exit; a slot of temporary memory that is used again too early, or is still read when
-/// its owner's tile ends; a put for which no credit comes back; a contribution that is missing or doubled; a result that is not
-/// final, or not the same expression on all ranks; a result that depends on who claims a step. A group of one rank may do nothing.
+/// What is refused, each with a message that names the rank, the step and the chunk where there is
+/// one: headers that differ between ranks; a slice out of bounds; an access that the mapped memory
+/// does not allow; a signal or wait without its counterpart; a deadlock; a read of what was not
+/// written; two unordered accesses of which one is a write; an access to a peer's memory before its
+/// entry or after its exit; a slot of temporary memory that is used again too early, or is still
+/// read when its owner's tile ends; a put for which no credit comes back; a contribution that is
+/// missing or doubled; a result that is not final, or not the same expression on all ranks; a
+/// result that depends on who claims a step. A group of one rank may do nothing.
 ///
 /// # Errors
 /// The first problem found.
 pub fn verify(schedules: &[Schedule], options: &VerifyOptions) -> Result<Report, VerifyError> {
-    let team = Team {
+    let verification = Verification {
         schedules,
         options,
-        shape: Shape::of(schedules, options)?,
-        lane: Lane::of(schedules, options)?,
+        shape: CommonShape::of(schedules, options)?,
+        lane: VerifierLane::of(schedules, options)?,
     };
-    access::check(&team)?;
+    access::check(&verification)?;
     signals::check(schedules)?;
     let claims = claims::collect(schedules)?;
-    let mut values = Values::new(team.shape.ranks);
+    let mut values = Values::new(verification.shape.ranks);
     let owners = claims.owners();
-    let ended = play::play(&team, &owners, &mut values)?
+    let ended = execution::execute(&verification, &owners, &mut values)?
         .expect("every choice can happen in which owners wait for nobody's claim");
-    let results = outcome::check(&team, &ended, &values)?;
-    lane::check_credit(&team)?;
-    for choice in claims.alternatives(options.claim_plays) {
-        play_again(&team, &choice, &mut values, &ended)
+    let results = outcome::check(&verification, &ended, &values)?;
+    lane::check_credit(&verification)?;
+    for choice in claims.alternatives(options.claim_executions) {
+        execute_again(&verification, &choice, &mut values, &ended)
             .map_err(|error| error.when(&choice, &owners))?;
     }
     Ok(Report {
@@ -173,15 +189,15 @@ pub fn verify(schedules: &[Schedule], options: &VerifyOptions) -> Result<Report,
 }
 
 /// Plays with other claimants, and checks that the results stay the same.
-fn play_again(
-    team: &Team<'_>,
-    choice: &claims::Choice,
+fn execute_again(
+    verification: &Verification<'_>,
+    choice: &claims::ClaimExecutors,
     values: &mut Values,
-    expected: &play::Ended,
+    expected: &execution::Ended,
 ) -> Result<(), VerifyError> {
-    let Some(ended) = play::play(team, choice, values)? else {
+    let Some(ended) = execution::execute(verification, choice, values)? else {
         return Ok(());
     };
-    outcome::check(team, &ended, values)?;
-    outcome::compare(team, expected, &ended)
+    outcome::check(verification, &ended, values)?;
+    outcome::compare(verification, expected, &ended)
 }

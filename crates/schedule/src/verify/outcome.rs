@@ -1,25 +1,26 @@
-//! Whether every rank ends with what the collective promises.
+//! Checks of every rank's result against the definition of the collective.
 
-use super::lane::Run;
-use super::play::{Ended, EndedRun};
+use super::execution::{Ended, EndedRun};
+use super::lane::TileRun;
 use super::value::{ValueId, Values};
-use super::{Team, ValueProblem, VerifyError};
+use super::{ValueProblem, Verification, VerifyError};
 use crate::ir::{Buffer, Collective, Rank};
 
 /// Checks all results. Returns, for collectives that reduce, the result by chunk.
 pub(super) fn check(
-    team: &Team<'_>,
+    verification: &Verification<'_>,
     ended: &Ended,
     values: &Values,
 ) -> Result<Vec<ValueId>, VerifyError> {
-    let shape = &team.shape;
-    if does_nothing_alone(team) {
+    let shape = &verification.shape;
+    if does_nothing_alone(verification) {
         return Ok(Vec::new());
     }
     if shape.collective == Collective::Barrier {
-        check_barrier(team, ended)?;
+        check_barrier(verification, ended)?;
     }
-    // By chunk: the first rank that has a result, and the result, which is the same expression in all tiles.
+    // By chunk: the first rank that has a result, and the result, which is the same expression in
+    // all tiles.
     let mut firsts: Vec<Option<(Rank, ValueId)>> = vec![None; shape.chunks as usize];
     for EndedRun { run, output, .. } in &ended.runs {
         let (run, rank) = (*run, run.rank);
@@ -27,8 +28,8 @@ pub(super) fn check(
             continue;
         }
         for (chunk, value) in shape.held(rank, Buffer::Output).zip(output) {
-            let checker = Checker {
-                team,
+            let checker = OutcomeChecker {
+                verification,
                 values,
                 run,
                 chunk,
@@ -62,9 +63,13 @@ pub(super) fn check(
 }
 
 /// Checks that another choice of claimants leads to the same results.
-pub(super) fn compare(team: &Team<'_>, ended: &Ended, other: &Ended) -> Result<(), VerifyError> {
+pub(super) fn compare(
+    verification: &Verification<'_>,
+    ended: &Ended,
+    other: &Ended,
+) -> Result<(), VerifyError> {
     for (a, b) in ended.runs.iter().zip(&other.runs) {
-        let held = team.shape.held(a.run.rank, Buffer::Output);
+        let held = verification.shape.held(a.run.rank, Buffer::Output);
         for (index, chunk) in held.enumerate() {
             if a.output[index] != b.output[index] {
                 let problem = ValueProblem::DependsOnClaim;
@@ -76,14 +81,14 @@ pub(super) fn compare(team: &Team<'_>, ended: &Ended, other: &Ended) -> Result<(
 }
 
 /// A rank alone may leave everything to the executor, which copies its input.
-fn does_nothing_alone(team: &Team<'_>) -> bool {
-    team.shape.ranks == 1 && team.schedules[0].steps.is_empty()
+fn does_nothing_alone(verification: &Verification<'_>) -> bool {
+    verification.shape.ranks == 1 && verification.schedules[0].steps.is_empty()
 }
 
-fn check_barrier(team: &Team<'_>, ended: &Ended) -> Result<(), VerifyError> {
+fn check_barrier(verification: &Verification<'_>, ended: &Ended) -> Result<(), VerifyError> {
     for EndedRun { run, clock, .. } in &ended.runs {
-        let entered = |other: &Rank| team.lane.entered(clock, *other, run.tile);
-        if let Some(other) = (0..team.shape.ranks).find(|other| !entered(other)) {
+        let entered = |other: &Rank| verification.lane.entered(clock, *other, run.tile);
+        if let Some(other) = (0..verification.shape.ranks).find(|other| !entered(other)) {
             let problem = ValueProblem::LeavesEarly { other };
             return Err(VerifyError::of_run(*run, None, problem));
         }
@@ -92,19 +97,19 @@ fn check_barrier(team: &Team<'_>, ended: &Ended) -> Result<(), VerifyError> {
 }
 
 /// Checks one chunk of one rank's result of a tile.
-struct Checker<'a> {
-    team: &'a Team<'a>,
+struct OutcomeChecker<'a> {
+    verification: &'a Verification<'a>,
     values: &'a Values,
-    run: Run,
+    run: TileRun,
     chunk: u32,
 }
 
-impl Checker<'_> {
+impl OutcomeChecker<'_> {
     fn check_reduced(&self, value: ValueId) -> Result<(), VerifyError> {
         if let Some(contributor) = self.values.missing(value) {
             return Err(self.refuse(ValueProblem::Missing { contributor }));
         }
-        if self.team.shape.ranks > 1 && !self.values.is_last(value) {
+        if self.verification.shape.ranks > 1 && !self.values.is_last(value) {
             return Err(self.refuse(ValueProblem::Unfinished));
         }
         Ok(())
@@ -126,7 +131,7 @@ impl Checker<'_> {
 
     /// Whose contribution belongs here, and which chunk of it.
     fn expected(&self) -> (Rank, u32) {
-        let shape = &self.team.shape;
+        let shape = &self.verification.shape;
         match shape.collective {
             Collective::Broadcast { root } | Collective::Scatter { root } => (root, self.chunk),
             Collective::AllGather | Collective::Gather { .. } => {

@@ -1,8 +1,8 @@
-//! What can be wrong with schedules.
+//! Problems that the verifier finds in schedules.
 
 use std::fmt;
 
-use super::Place;
+use super::StepLocation;
 use crate::ir::{Encoding, Rank, SignalId};
 
 /// What is wrong. Slices are named in text form.
@@ -42,7 +42,7 @@ pub enum Problem {
     /// A flag word is set that tells of another tile's signals still.
     FlagReused {
         /// Who set it last.
-        other: Place,
+        other: StepLocation,
     },
     /// What is put is never read, so that no credit for the next put comes back.
     NoCredit {
@@ -58,7 +58,7 @@ pub enum Problem {
     /// The ranks wait for each other.
     Deadlock {
         /// The waiting ranks, each for the next, the last for the first.
-        cycle: Vec<Place>,
+        cycle: Vec<StepLocation>,
     },
     /// What is read was not written.
     Unwritten {
@@ -81,24 +81,25 @@ pub enum Problem {
         /// Whether this access is a write.
         write: bool,
         /// The other access.
-        other: Place,
+        other: StepLocation,
         /// Whether the other access is a write.
         other_write: bool,
     },
-    /// The reader waited for no signal that the writer sent behind its put; one that came through a third rank does not count
-    /// where memory is not mapped.
+    /// The reader waited for no signal that the writer sent behind its put; one that came through a
+    /// third rank does not count where memory is not mapped.
     Undelivered {
         /// The slice.
         slice: String,
         /// The put.
-        put: Place,
+        put: StepLocation,
     },
     /// A peer's memory is touched though nothing shows that the peer has entered the operation.
     BeforeEntry {
         /// The slice.
         slice: String,
     },
-    /// A peer's temporary memory is written though the peer may still be in an earlier tile with the same slot.
+    /// A peer's temporary memory is written though the peer may still be in an earlier tile with
+    /// the same slot.
     BeforeTile {
         /// The slice.
         slice: String,
@@ -131,7 +132,7 @@ pub enum ValueProblem {
         /// The slice.
         slice: String,
     },
-    /// The result was not made by a reduction marked last.
+    /// The result was not made by a reduction marked final.
     Unfinished,
     /// The result was never written.
     NoResult,
@@ -263,7 +264,7 @@ impl fmt::Display for ValueProblem {
                 write!(f, "reduces {slice}, which is final already")
             }
             ValueProblem::Unfinished => {
-                f.write_str("the result was not made by a reduction marked last")
+                f.write_str("the result was not made by a reduction marked final")
             }
             ValueProblem::NoResult => f.write_str("the result was never written"),
             ValueProblem::WrongResult { found, expected } => {
@@ -291,7 +292,7 @@ impl fmt::Display for ValueProblem {
     }
 }
 
-fn deadlock(f: &mut fmt::Formatter<'_>, cycle: &[Place]) -> fmt::Result {
+fn deadlock(f: &mut fmt::Formatter<'_>, cycle: &[StepLocation]) -> fmt::Result {
     f.write_str("deadlock")?;
     for (index, place) in cycle.iter().enumerate() {
         let next = cycle[(index + 1) % cycle.len()];

@@ -1,4 +1,4 @@
-//! What the verifier found out about right schedules.
+//! The verifier's report on correct schedules: latency steps, traffic, and order of combination.
 
 use crate::ir::{Encoding, Grid};
 
@@ -11,12 +11,14 @@ pub struct Report {
     pub sent: Vec<Traffic>,
     /// By rank: what it reads from other ranks' memory.
     pub read: Vec<Traffic>,
-    /// By chunk, for collectives that reduce: in which order the contributions are combined, as text.
+    /// By chunk, for collectives that reduce: in which order the contributions are combined, as
+    /// text.
     pub trees: Vec<String>,
 }
 
 impl Report {
-    /// Whether every element's contributions are combined by one reduction, in the order of ranks: the canonical tree.
+    /// Whether every element's contributions are combined by one reduction, in the order of ranks:
+    /// the canonical tree.
     pub fn is_canonical(&self) -> bool {
         let ranks: Vec<String> = (0..self.sent.len()).map(|rank| rank.to_string()).collect();
         let canonical = format!("final({})", ranks.join(" + "));
@@ -64,8 +66,9 @@ impl Traffic {
         all.map(|count| u64::from(*count)).sum()
     }
 
-    /// The number of elements moved, as a share of the message's, whatever the encoding.
-    /// `None` where the sizes are known only when the operation is called, or the terms do not fit 64 bits.
+    /// The number of elements moved, as a share of the message's, whatever the encoding. `None`
+    /// where the sizes are known only when the operation is called, or the terms do not fit 64
+    /// bits.
     pub fn share(&self, grid: &Grid) -> Option<Share> {
         match grid {
             Grid::Equal(chunks) => Some(Share::new(self.chunks(), u64::from(*chunks))),
@@ -74,8 +77,8 @@ impl Traffic {
         }
     }
 
-    /// The number of bytes moved for a message of `elements` elements of `element_bytes` bytes each.
-    /// `None` where the sizes are known only when the operation is called.
+    /// The number of bytes moved for a message of `elements` elements of `element_bytes` bytes
+    /// each. `None` where the sizes are known only when the operation is called.
     pub fn bytes(&self, grid: &Grid, elements: u64, element_bytes: u64) -> Option<u64> {
         let mut total = 0;
         for (encoding, counts) in &self.counts {

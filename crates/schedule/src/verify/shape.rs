@@ -1,4 +1,4 @@
-//! What all ranks have in common, and which chunks each user buffer holds.
+//! Properties common to all ranks, and the chunks that each user buffer holds.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::ir::{Buffer, Collective, Fraction, Grid, Rank, Schedule};
 const CHUNKS_MAX: u32 = 1 << 20;
 
 /// The part of the schedules that is the same on all ranks.
-pub(super) struct Shape {
+pub(super) struct CommonShape {
     pub(super) collective: Collective,
     pub(super) ranks: u32,
     pub(super) chunks: u32,
@@ -19,7 +19,7 @@ pub(super) struct Shape {
     blocks: Vec<Range<u32>>,
 }
 
-impl Shape {
+impl CommonShape {
     /// Checks that the schedules belong together.
     pub(super) fn of(schedules: &[Schedule], options: &VerifyOptions) -> Result<Self, VerifyError> {
         let Some(first) = schedules.first() else {
@@ -39,7 +39,7 @@ impl Shape {
         check_root(first)?;
         check_grid(first)?;
         check_widths(first)?;
-        Ok(Shape {
+        Ok(CommonShape {
             collective: first.collective,
             ranks: first.ranks,
             chunks: first.grid.chunks(),
@@ -53,7 +53,7 @@ impl Shape {
         let whole = 0..self.chunks;
         let block = || self.blocks[rank as usize].clone();
         match (buffer, self.collective) {
-            (Buffer::Scratch { .. } | Buffer::Landing { .. }, _) => whole,
+            (Buffer::Scratch { .. } | Buffer::Receive { .. }, _) => whole,
             (_, Collective::Barrier) => 0..0,
             (
                 Buffer::Input,
@@ -137,8 +137,8 @@ fn check_same(schedules: &[Schedule], first: &Schedule) -> Result<(), VerifyErro
         if schedule.scratch != first.scratch {
             return other("scratch");
         }
-        if schedule.landing != first.landing {
-            return other("landing");
+        if schedule.receive != first.receive {
+            return other("receive");
         }
     }
     Ok(())
@@ -200,7 +200,7 @@ fn check_widths(schedule: &Schedule) -> Result<(), VerifyError> {
     let chunks = schedule.grid.chunks();
     for (name, widths) in [
         ("scratch", &schedule.scratch),
-        ("landing", &schedule.landing),
+        ("receive", &schedule.receive),
     ] {
         for (entry, width) in widths.iter().enumerate() {
             if *width == 0 || *width > chunks {

@@ -1,11 +1,12 @@
-//! Signals and waits: numbered in order, each with its counterpart.
+//! Checks of signals and waits: numbering in order, and matching of counterparts.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{Problem, VerifyError};
 use crate::ir::{Rank, Schedule, SignalId, Step};
 
-/// The signals from one rank to another in one tile: flag words have 16 bits for their numbers, 0 for none.
+/// The signals from one rank to another in one tile: flag words have 16 bits for their numbers, 0
+/// for none.
 const SIGNALS_MAX: SignalId = (1 << 16) - 1;
 
 /// Checks that every signal is waited for exactly once, and numbered as its link counts.

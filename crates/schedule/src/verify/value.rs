@@ -16,7 +16,7 @@ enum Node {
     /// The sources combined in this order and rounded once to the encoding.
     Combine {
         sources: Rc<[ValueId]>,
-        last: bool,
+        is_final: bool,
         encoding: Encoding,
     },
     /// A value converted to another encoding.
@@ -30,7 +30,7 @@ pub(super) enum Uncombinable {
     AlreadyFinal { source: usize },
     /// This rank's contribution would be in twice.
     Doubled { contributor: Rank },
-    /// The reduction is marked last, but this rank's contribution is not in.
+    /// The reduction is marked final, but this rank's contribution is not in.
     Missing { contributor: Rank },
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Values {
 struct Known {
     node: Node,
     contributors: Rc<[u64]>,
-    last: bool,
+    is_final: bool,
     encoding: Encoding,
 }
 
@@ -68,7 +68,7 @@ impl Values {
         self.add(Known {
             node,
             contributors: contributors.into(),
-            last: false,
+            is_final: false,
             encoding: Encoding::Native,
         })
     }
@@ -86,7 +86,7 @@ impl Values {
         let known = Known {
             node,
             contributors: Rc::clone(&known.contributors),
-            last: known.last,
+            is_final: known.is_final,
             encoding,
         };
         self.add(known)
@@ -96,12 +96,12 @@ impl Values {
     pub(super) fn combine(
         &mut self,
         sources: &[ValueId],
-        last: bool,
+        is_final: bool,
         encoding: Encoding,
     ) -> Result<ValueId, Uncombinable> {
         let node = Node::Combine {
             sources: sources.into(),
-            last,
+            is_final,
             encoding,
         };
         if let Some(id) = self.ids.get(&node) {
@@ -110,18 +110,18 @@ impl Values {
         let mut contributors = vec![0_u64; self.ranks.div_ceil(64) as usize];
         for (source, id) in sources.iter().enumerate() {
             let known = &self.known[id.0 as usize];
-            if known.last {
+            if known.is_final {
                 return Err(Uncombinable::AlreadyFinal { source });
             }
             unite(&mut contributors, &known.contributors)?;
         }
-        if last && let Some(contributor) = first_missing(&contributors, self.ranks) {
+        if is_final && let Some(contributor) = first_missing(&contributors, self.ranks) {
             return Err(Uncombinable::Missing { contributor });
         }
         Ok(self.add(Known {
             node,
             contributors: contributors.into(),
-            last,
+            is_final,
             encoding,
         }))
     }
@@ -131,12 +131,13 @@ impl Values {
         first_missing(&self.known[id.0 as usize].contributors, self.ranks)
     }
 
-    /// Whether it is the outcome of a reduction marked last.
+    /// Whether it is the outcome of a reduction marked final.
     pub(super) fn is_last(&self, id: ValueId) -> bool {
-        self.known[id.0 as usize].last
+        self.known[id.0 as usize].is_final
     }
 
-    /// The rank and chunk whose contribution this is, unless several are combined. Conversions are looked through.
+    /// The rank and chunk whose contribution this is, unless several are combined. Conversions are
+    /// looked through.
     pub(super) fn origin(&self, id: ValueId) -> Option<(Rank, u32)> {
         let mut id = id;
         loop {
@@ -148,7 +149,8 @@ impl Values {
         }
     }
 
-    /// The expression as text: ranks for contributions, `(a + b)` for a combination, `final(...)` where the last, `bf16(...)` where rounded.
+    /// The expression as text: ranks for contributions, `(a + b)` for a combination, `final(...)`
+    /// where it is final, `bf16(...)` where rounded.
     pub(super) fn show(&self, id: ValueId) -> String {
         enum Piece {
             Text(&'static str),
@@ -174,10 +176,10 @@ impl Values {
                 }
                 Node::Combine {
                     sources,
-                    last,
+                    is_final,
                     encoding,
                 } => {
-                    if *last {
+                    if *is_final {
                         text.push_str("final");
                     }
                     if *encoding != Encoding::Native {

@@ -1,6 +1,6 @@
 //! The programs of every registered algorithm, as more samples to mutate.
 
-use weft_algorithms::{Memory, Reach, Request, Selection, Sizes, Topology, family};
+use weft_algorithms::{MemoryClass, Reach, ScheduleRequest, Selection, Sizes, Topology, family};
 use weft_schedule::{Collective, Mapped, VerifyOptions};
 
 use crate::samples::Sample;
@@ -19,7 +19,7 @@ pub(crate) fn all(ranks: u32) -> Vec<Sample> {
         })
         .flat_map(|(collective, selection)| {
             let topology = &topology;
-            [Memory::Ordinary, Memory::Symmetric]
+            [MemoryClass::Ordinary, MemoryClass::Symmetric]
                 .map(|memory| sample(&selection, collective, topology, memory))
         })
         .collect()
@@ -43,12 +43,12 @@ fn sample(
     selection: &Selection,
     collective: Collective,
     topology: &Topology,
-    memory: Memory,
+    memory: MemoryClass,
 ) -> Sample {
     let ranks = topology.ranks();
     let schedules = (0..ranks)
         .map(|rank| {
-            selection.build(&Request {
+            selection.build(&ScheduleRequest {
                 collective,
                 ranks,
                 rank,
@@ -60,11 +60,11 @@ fn sample(
         })
         .collect();
     let mapped = match (memory, selection.requires().mapped) {
-        (Memory::Symmetric, _) => Mapped::All,
-        (Memory::Ordinary, Reach::None) => Mapped::None,
-        (Memory::Ordinary, _) => Mapped::Scratch,
+        (MemoryClass::Symmetric, _) => Mapped::All,
+        (MemoryClass::Ordinary, Reach::None) => Mapped::None,
+        (MemoryClass::Ordinary, _) => Mapped::Scratch,
     };
-    let apart = memory == Memory::Ordinary && selection.requires().mapped < Reach::All;
+    let apart = memory == MemoryClass::Ordinary && selection.requires().mapped < Reach::All;
     let unit = |rank| topology.unit_of(0, rank);
     Sample {
         name: format!("{collective} {} {memory:?}", selection.name()),

@@ -1,4 +1,4 @@
-//! The memory of all ranks, element by element, and what elements are.
+//! The memory of all ranks, element by element, and the representation of elements.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ const SCALE: u64 = 0x1234_5678_9abc_def1;
 
 /// A rank's tile of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(crate) struct Tile {
+pub(crate) struct InterpretedTile {
     pub(crate) rank: Rank,
     pub(crate) operation: u32,
     pub(crate) tile: u32,
@@ -22,29 +22,29 @@ pub(crate) struct Tile {
 
 /// An element's value: one number that forgets the order of combination, one that tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Element {
+pub(crate) struct InterpretedElement {
     pub(crate) sum: u64,
     pub(crate) bits: u64,
     encoding: Encoding,
 }
 
 /// An element of memory. `None` is poison: never written, or being written.
-pub(crate) type Cell = Option<Element>;
+pub(crate) type CellValue = Option<InterpretedElement>;
 
 /// An access that the machine cannot do.
 #[derive(Debug)]
 pub(crate) struct Impossible(pub(crate) String);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Place {
-    Input(Tile),
-    Output(Tile),
+enum InterpretedPlace {
+    Input(InterpretedTile),
+    Output(InterpretedTile),
     Scratch {
         rank: Rank,
         slot: u32,
         entry: u32,
     },
-    Landing {
+    Receive {
         rank: Rank,
         from: Rank,
         slot: u32,
@@ -52,16 +52,16 @@ enum Place {
     },
 }
 
-pub(crate) struct Machine<'a> {
+pub(crate) struct InterpreterMachine<'a> {
     first: &'a Schedule,
     options: &'a VerifyOptions,
     slots: u32,
-    memory: HashMap<Place, Vec<Cell>>,
+    memory: HashMap<InterpretedPlace, Vec<CellValue>>,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> InterpreterMachine<'a> {
     pub(crate) fn new(first: &'a Schedule, options: &'a VerifyOptions, slots: u32) -> Self {
-        Machine {
+        InterpreterMachine {
             first,
             options,
             slots,
@@ -79,33 +79,33 @@ impl<'a> Machine<'a> {
     }
 
     /// Fills the user memory of a tile: contributions where they are, poison elsewhere.
-    pub(crate) fn enter(&mut self, tile: Tile) {
+    pub(crate) fn enter(&mut self, tile: InterpretedTile) {
         let rank = tile.rank;
         let output_filled = match self.first.collective {
             Collective::AllReduce | Collective::Reduce { .. } => true,
             Collective::Broadcast { root } => root == rank,
             _ => false,
         };
-        let input: Vec<Cell> = self.contribution(tile);
+        let input: Vec<CellValue> = self.contribution(tile);
         let output = if output_filled {
             input.clone()
         } else {
             vec![None; input.len()]
         };
-        self.memory.insert(Place::Input(tile), input);
-        self.memory.insert(Place::Output(tile), output);
+        self.memory.insert(InterpretedPlace::Input(tile), input);
+        self.memory.insert(InterpretedPlace::Output(tile), output);
     }
 
     /// The user's memory is the user's again.
-    pub(crate) fn leave(&mut self, tile: Tile) -> (Vec<Cell>, Vec<Cell>) {
-        let input = self.memory.remove(&Place::Input(tile)).unwrap();
-        let output = self.memory.remove(&Place::Output(tile)).unwrap();
+    pub(crate) fn leave(&mut self, tile: InterpretedTile) -> (Vec<CellValue>, Vec<CellValue>) {
+        let input = self.memory.remove(&InterpretedPlace::Input(tile)).unwrap();
+        let output = self.memory.remove(&InterpretedPlace::Output(tile)).unwrap();
         (input, output)
     }
 
     /// What a rank contributes, for the whole message.
-    pub(crate) fn contribution(&self, tile: Tile) -> Vec<Cell> {
-        let Tile {
+    pub(crate) fn contribution(&self, tile: InterpretedTile) -> Vec<CellValue> {
+        let InterpretedTile {
             rank,
             operation,
             tile,
@@ -113,7 +113,7 @@ impl<'a> Machine<'a> {
         let element = |index: usize| {
             let seed = [rank, operation, tile, index as u32];
             let bits = seed.iter().fold(1, |bits, x| mix(bits ^ u64::from(*x)));
-            Some(Element {
+            Some(InterpretedElement {
                 sum: bits,
                 bits,
                 encoding: Encoding::Native,
@@ -144,11 +144,15 @@ impl<'a> Machine<'a> {
         cut(chunks.start)..cut(chunks.end)
     }
 
-    pub(crate) fn read(&self, by: Tile, slice: &Slice) -> Result<Vec<Cell>, Impossible> {
+    pub(crate) fn read(
+        &self,
+        by: InterpretedTile,
+        slice: &Slice,
+    ) -> Result<Vec<CellValue>, Impossible> {
         let (place, range) = self.locate(by, slice)?;
         let needed = match slice.buffer {
             Buffer::Input | Buffer::Output => Mapped::All,
-            Buffer::Scratch { .. } | Buffer::Landing { .. } => Mapped::Scratch,
+            Buffer::Scratch { .. } | Buffer::Receive { .. } => Mapped::Scratch,
         };
         if slice.rank != by.rank && self.mapped(by.rank, slice.rank) < needed {
             return Err(Impossible(format!("rank {} does not map {slice}", by.rank)));
@@ -156,7 +160,7 @@ impl<'a> Machine<'a> {
         let Some(memory) = self.memory.get(&place) else {
             return Ok(vec![None; range.len()]);
         };
-        let rightly = |cell: &Cell| cell.filter(|element| element.encoding == slice.encoding);
+        let rightly = |cell: &CellValue| cell.filter(|element| element.encoding == slice.encoding);
         Ok(memory[range].iter().map(rightly).collect())
     }
 
@@ -165,7 +169,7 @@ impl<'a> Machine<'a> {
         slice.rank == by
             || match slice.buffer {
                 Buffer::Input | Buffer::Output => self.mapped(by, slice.rank) == Mapped::All,
-                Buffer::Scratch { .. } | Buffer::Landing { .. } => {
+                Buffer::Scratch { .. } | Buffer::Receive { .. } => {
                     self.mapped(by, slice.rank) >= Mapped::Scratch
                 }
             }
@@ -174,18 +178,20 @@ impl<'a> Machine<'a> {
     /// Writes contents; poison where there are none.
     pub(crate) fn write(
         &mut self,
-        by: Tile,
+        by: InterpretedTile,
         slice: &Slice,
-        contents: Option<&[Cell]>,
+        contents: Option<&[CellValue]>,
     ) -> Result<(), Impossible> {
         let (place, range) = self.locate(by, slice)?;
         let capacity = self.capacity(place);
         let memory = match place {
-            Place::Input(_) | Place::Output(_) => match self.memory.get_mut(&place) {
-                Some(memory) => memory,
-                // Before entry or after exit: what is written there is lost on the operation.
-                None => return Ok(()),
-            },
+            InterpretedPlace::Input(_) | InterpretedPlace::Output(_) => {
+                match self.memory.get_mut(&place) {
+                    Some(memory) => memory,
+                    // Before entry or after exit: what is written there is lost on the operation.
+                    None => return Ok(()),
+                }
+            }
             _ => self
                 .memory
                 .entry(place)
@@ -198,9 +204,13 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn locate(&self, by: Tile, slice: &Slice) -> Result<(Place, Range<usize>), Impossible> {
+    fn locate(
+        &self,
+        by: InterpretedTile,
+        slice: &Slice,
+    ) -> Result<(InterpretedPlace, Range<usize>), Impossible> {
         let impossible = || Impossible(format!("{slice} does not exist"));
-        let tile = Tile {
+        let tile = InterpretedTile {
             rank: slice.rank,
             ..by
         };
@@ -210,11 +220,13 @@ impl<'a> Machine<'a> {
             return Err(impossible());
         }
         let (place, base) = match slice.buffer {
-            Buffer::Input => (Place::Input(tile), 0),
-            Buffer::Output => (Place::Output(tile), 0),
-            Buffer::Scratch { entry, base } => (Place::Scratch { rank, slot, entry }, base),
-            Buffer::Landing { from, entry, base } => (
-                Place::Landing {
+            Buffer::Input => (InterpretedPlace::Input(tile), 0),
+            Buffer::Output => (InterpretedPlace::Output(tile), 0),
+            Buffer::Scratch { entry, base } => {
+                (InterpretedPlace::Scratch { rank, slot, entry }, base)
+            }
+            Buffer::Receive { from, entry, base } => (
+                InterpretedPlace::Receive {
                     rank,
                     from,
                     slot,
@@ -236,29 +248,35 @@ impl<'a> Machine<'a> {
     }
 
     /// The elements that fit in a place; 0 where there is no such place.
-    fn capacity(&self, place: Place) -> usize {
+    fn capacity(&self, place: InterpretedPlace) -> usize {
         let chunks = self.first.grid.chunks();
         let widest = (0..chunks)
             .map(|chunk| self.bounds(chunk..chunk + 1).len())
             .max();
         let width = match place {
-            Place::Input(_) | Place::Output(_) => return self.bounds(0..chunks).end,
-            Place::Scratch { entry, .. } => self.first.scratch.get(entry as usize),
-            Place::Landing { from, rank, .. } if from == rank || from >= self.first.ranks => None,
-            Place::Landing { entry, .. } => self.first.landing.get(entry as usize),
+            InterpretedPlace::Input(_) | InterpretedPlace::Output(_) => {
+                return self.bounds(0..chunks).end;
+            }
+            InterpretedPlace::Scratch { entry, .. } => self.first.scratch.get(entry as usize),
+            InterpretedPlace::Receive { from, rank, .. }
+                if from == rank || from >= self.first.ranks =>
+            {
+                None
+            }
+            InterpretedPlace::Receive { entry, .. } => self.first.receive.get(entry as usize),
         };
         width.map_or(0, |width| *width as usize * widest.unwrap_or(0))
     }
 }
 
-impl Element {
+impl InterpretedElement {
     /// The element in another encoding.
-    pub(crate) fn encoded(self, encoding: Encoding) -> Element {
+    pub(crate) fn encoded(self, encoding: Encoding) -> InterpretedElement {
         if self.encoding == encoding {
             return self;
         }
         let bits = mix(self.bits ^ mix(0x100 + encoding as u64));
-        Element {
+        InterpretedElement {
             bits,
             encoding,
             ..self
@@ -266,7 +284,11 @@ impl Element {
     }
 
     /// The combination of elements, in order.
-    pub(crate) fn combined(sources: &[Element], last: bool, encoding: Encoding) -> Element {
+    pub(crate) fn combined(
+        sources: &[InterpretedElement],
+        is_final: bool,
+        encoding: Encoding,
+    ) -> InterpretedElement {
         let mut sum = sources
             .iter()
             .fold(0_u64, |sum, source| sum.wrapping_add(source.sum));
@@ -274,11 +296,11 @@ impl Element {
         for source in sources {
             bits = mix(bits.rotate_left(7) ^ source.bits);
         }
-        if last {
+        if is_final {
             sum = scaled(sum);
             bits = mix(bits ^ 0x300);
         }
-        Element {
+        InterpretedElement {
             sum,
             bits,
             encoding,

@@ -1,8 +1,9 @@
-//! Runs schedules for real, with one random interleaving: the verifier's judge.
+//! Interpreter of schedules with one random interleaving, the reference for the verifier.
 //!
-//! It shares nothing with the verifier but the representation. Two operations of slots + 1 tiles each run at once. Every step
-//! takes two moments, with its destinations poisoned in between; where memory is not mapped, puts and signals travel on one wire
-//! per ordered pair of ranks, as slowly as chance will have it.
+//! It shares nothing with the verifier but the representation. Two operations of slots + 1 tiles
+//! each run at once. Every step takes two moments, with its destinations poisoned in between; where
+//! memory is not mapped, puts and signals travel on one wire per ordered pair of ranks, as slowly
+//! as chance will have it.
 
 pub(crate) mod machine;
 pub(crate) mod random;
@@ -10,9 +11,9 @@ mod rules;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use machine::{Cell, Impossible, Machine, Tile};
+use machine::{CellValue, Impossible, InterpretedTile, InterpreterMachine};
 use random::Random;
-use rules::{compute, expected, former, reads_landing, writes_landing};
+use rules::{compute, expected, former, reads_receive, writes_receive};
 use weft_schedule::{
     Buffer, Claim, Collective, Mapped, Rank, Schedule, Slice, Step, VerifyOptions,
 };
@@ -36,67 +37,67 @@ pub(crate) fn run(
 
 /// What can happen next.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Event {
+enum InterpreterEvent {
     Enter { rank: Rank, operation: u32 },
     Leave { rank: Rank, operation: u32 },
-    Begin(Tile),
-    Advance(Tile),
+    Begin(InterpretedTile),
+    Advance(InterpretedTile),
     Deliver { from: Rank, to: Rank },
 }
 
 /// What travels on a wire.
 enum Parcel {
     Poison {
-        by: Tile,
+        by: InterpretedTile,
         dst: Slice,
     },
     Data {
-        by: Tile,
+        by: InterpretedTile,
         dst: Slice,
-        contents: Vec<Cell>,
+        contents: Vec<CellValue>,
     },
     Signal {
-        to: Tile,
+        to: InterpretedTile,
         from: Rank,
         id: u32,
     },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Claimed {
+enum ClaimState {
     By(Rank),
     Done,
 }
 
 /// A tile's progress.
 #[derive(Default)]
-struct Progress {
+struct TileProgress {
     begun: bool,
     ended: bool,
     next: usize,
     /// Between the two moments of a step: what was read early.
-    halfway: Option<Option<Vec<Vec<Cell>>>>,
+    halfway: Option<Option<Vec<Vec<CellValue>>>>,
 }
 
 /// The operation, the tile, and one more than the signal. Larger values are later ones.
 type Flag = (u32, u32, u32);
 
 /// What a rank had in its memory when it left an operation, by tile: input and output.
-type Left = Vec<(Vec<Cell>, Vec<Cell>)>;
+type Left = Vec<(Vec<CellValue>, Vec<CellValue>)>;
 
 struct World<'a> {
     schedules: &'a [Schedule],
-    machine: Machine<'a>,
+    machine: InterpreterMachine<'a>,
     random: Random,
-    priorities: HashMap<Event, u64>,
+    priorities: HashMap<InterpreterEvent, u64>,
     entered: HashMap<(Rank, u32), bool>,
     left: HashMap<(Rank, u32), Left>,
-    tiles: HashMap<Tile, Progress>,
-    order: Vec<Tile>,
+    tiles: HashMap<InterpretedTile, TileProgress>,
+    order: Vec<InterpretedTile>,
     wires: BTreeMap<(Rank, Rank), VecDeque<Parcel>>,
     /// By receiver, slot and sender: of which tile the last signal was, and which.
     flags: HashMap<(Rank, u32, Rank), Flag>,
-    claims: HashMap<(u32, u32, u32), Claimed>,
+    claims: HashMap<(u32, u32, u32), ClaimState>,
     left_early: Option<String>,
 }
 
@@ -105,7 +106,7 @@ impl<'a> World<'a> {
         let mut order = Vec::new();
         for rank in 0..schedules.len() as Rank {
             for operation in 0..OPERATIONS {
-                order.extend((0..TILES).map(|tile| Tile {
+                order.extend((0..TILES).map(|tile| InterpretedTile {
                     rank,
                     operation,
                     tile,
@@ -114,14 +115,14 @@ impl<'a> World<'a> {
         }
         World {
             schedules,
-            machine: Machine::new(&schedules[0], options, SLOTS),
+            machine: InterpreterMachine::new(&schedules[0], options, SLOTS),
             random: Random::new(seed),
             priorities: HashMap::new(),
             entered: HashMap::new(),
             left: HashMap::new(),
             tiles: order
                 .iter()
-                .map(|tile| (*tile, Progress::default()))
+                .map(|tile| (*tile, TileProgress::default()))
                 .collect(),
             order,
             wires: BTreeMap::new(),
@@ -131,8 +132,9 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Mostly the possible event of the highest random priority, so that some fall far behind; sometimes any.
-    fn choose(&mut self) -> Option<Event> {
+    /// Mostly the possible event of the highest random priority, so that some fall far behind;
+    /// sometimes any.
+    fn choose(&mut self) -> Option<InterpreterEvent> {
         let possible = self.possible();
         if possible.is_empty() {
             return None;
@@ -154,16 +156,16 @@ impl<'a> World<'a> {
         Some(best.1)
     }
 
-    fn possible(&self) -> Vec<Event> {
+    fn possible(&self) -> Vec<InterpreterEvent> {
         let mut events = Vec::new();
         for rank in 0..self.schedules.len() as Rank {
             for operation in 0..OPERATIONS {
                 let former = operation == 0 || self.entered.contains_key(&(rank, operation - 1));
                 if !self.entered.contains_key(&(rank, operation)) {
-                    events.extend(former.then_some(Event::Enter { rank, operation }));
+                    events.extend(former.then_some(InterpreterEvent::Enter { rank, operation }));
                 } else if !self.left.contains_key(&(rank, operation)) {
                     let ended = |tile| {
-                        self.tiles[&Tile {
+                        self.tiles[&InterpretedTile {
                             rank,
                             operation,
                             tile,
@@ -171,21 +173,21 @@ impl<'a> World<'a> {
                             .ended
                     };
                     let all_ended = (0..TILES).all(ended);
-                    events.extend(all_ended.then_some(Event::Leave { rank, operation }));
+                    events.extend(all_ended.then_some(InterpreterEvent::Leave { rank, operation }));
                 }
             }
         }
         for tile in &self.order {
             let progress = &self.tiles[tile];
             if !progress.begun && self.can_begin(*tile) {
-                events.push(Event::Begin(*tile));
+                events.push(InterpreterEvent::Begin(*tile));
             } else if progress.begun && !progress.ended && self.can_advance(*tile) {
-                events.push(Event::Advance(*tile));
+                events.push(InterpreterEvent::Advance(*tile));
             }
         }
         for ((from, to), wire) in &self.wires {
             if !wire.is_empty() {
-                events.push(Event::Deliver {
+                events.push(InterpreterEvent::Deliver {
                     from: *from,
                     to: *to,
                 });
@@ -194,23 +196,23 @@ impl<'a> World<'a> {
         events
     }
 
-    /// A tile begins when its rank has entered, and the former tile with its slot ended: here, and where it is owed credit.
-    /// A rank grants credit to those whose puts it reads.
-    fn can_begin(&self, tile: Tile) -> bool {
+    /// A tile begins when its rank has entered, and the former tile with its slot ended: here, and
+    /// where it is owed credit. A rank grants credit to those whose puts it reads.
+    fn can_begin(&self, tile: InterpretedTile) -> bool {
         let Some(former) = former(tile) else {
             return self.entered.contains_key(&(tile.rank, tile.operation));
         };
-        let ended = |rank| self.tiles[&Tile { rank, ..former }].ended;
-        let owed = |rank: &Rank| writes_landing(&self.schedules[tile.rank as usize], *rank);
+        let ended = |rank| self.tiles[&InterpretedTile { rank, ..former }].ended;
+        let owed = |rank: &Rank| writes_receive(&self.schedules[tile.rank as usize], *rank);
         let granted =
-            |rank: Rank| reads_landing(&self.schedules[rank as usize], tile.rank) && ended(rank);
+            |rank: Rank| reads_receive(&self.schedules[rank as usize], tile.rank) && ended(rank);
         let ranks = 0..self.schedules.len() as Rank;
         self.entered.contains_key(&(tile.rank, tile.operation))
             && ended(tile.rank)
             && ranks.filter(owed).all(granted)
     }
 
-    fn can_advance(&self, tile: Tile) -> bool {
+    fn can_advance(&self, tile: InterpretedTile) -> bool {
         let progress = &self.tiles[&tile];
         let Some(step) = self.schedules[tile.rank as usize].steps.get(progress.next) else {
             return true;
@@ -226,19 +228,19 @@ impl<'a> World<'a> {
                 let Some(claim) = claim else { return true };
                 let is_owner = claim.by.first() == Some(&tile.rank);
                 match self.claims.get(&(tile.operation, tile.tile, claim.id)) {
-                    Some(Claimed::By(by)) => *by == tile.rank || !is_owner,
-                    Some(Claimed::Done) | None => true,
+                    Some(ClaimState::By(by)) => *by == tile.rank || !is_owner,
+                    Some(ClaimState::Done) | None => true,
                 }
             }
         }
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), Impossible> {
+    fn happen(&mut self, event: InterpreterEvent) -> Result<(), Impossible> {
         match event {
-            Event::Enter { rank, operation } => {
+            InterpreterEvent::Enter { rank, operation } => {
                 self.entered.insert((rank, operation), true);
                 for tile in 0..TILES {
-                    self.machine.enter(Tile {
+                    self.machine.enter(InterpretedTile {
                         rank,
                         operation,
                         tile,
@@ -246,7 +248,7 @@ impl<'a> World<'a> {
                 }
                 Ok(())
             }
-            Event::Leave { rank, operation } => {
+            InterpreterEvent::Leave { rank, operation } => {
                 let everybody = 0..self.schedules.len() as Rank;
                 let absent = |other: &Rank| !self.entered.contains_key(&(*other, operation));
                 if let Some(other) = everybody.clone().find(absent) {
@@ -254,7 +256,7 @@ impl<'a> World<'a> {
                         .get_or_insert(format!("rank {rank} left before {other} entered"));
                 }
                 let leave = |tile| {
-                    self.machine.leave(Tile {
+                    self.machine.leave(InterpretedTile {
                         rank,
                         operation,
                         tile,
@@ -264,16 +266,16 @@ impl<'a> World<'a> {
                 self.left.insert((rank, operation), left);
                 Ok(())
             }
-            Event::Begin(tile) => {
+            InterpreterEvent::Begin(tile) => {
                 self.tiles.get_mut(&tile).unwrap().begun = true;
                 Ok(())
             }
-            Event::Advance(tile) => self.advance(tile),
-            Event::Deliver { from, to } => self.deliver(from, to),
+            InterpreterEvent::Advance(tile) => self.advance(tile),
+            InterpreterEvent::Deliver { from, to } => self.deliver(from, to),
         }
     }
 
-    fn advance(&mut self, tile: Tile) -> Result<(), Impossible> {
+    fn advance(&mut self, tile: InterpretedTile) -> Result<(), Impossible> {
         let schedules = self.schedules;
         let next = self.tiles[&tile].next;
         match schedules[tile.rank as usize].steps.get(next) {
@@ -294,23 +296,23 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn pass(&mut self, tile: Tile) {
+    fn pass(&mut self, tile: InterpretedTile) {
         let progress = self.tiles.get_mut(&tile).unwrap();
         progress.next += 1;
         progress.halfway = None;
     }
 
     /// Whether this rank executes the step.
-    fn claim(&mut self, tile: Tile, claim: &Claim) -> bool {
+    fn claim(&mut self, tile: InterpretedTile, claim: &Claim) -> bool {
         let key = (tile.operation, tile.tile, claim.id);
-        *self.claims.entry(key).or_insert(Claimed::By(tile.rank)) == Claimed::By(tile.rank)
+        *self.claims.entry(key).or_insert(ClaimState::By(tile.rank)) == ClaimState::By(tile.rank)
     }
 
-    fn signal(&mut self, tile: Tile, to: Rank, id: u32) -> Result<(), Impossible> {
+    fn signal(&mut self, tile: InterpretedTile, to: Rank, id: u32) -> Result<(), Impossible> {
         if to as usize >= self.schedules.len() {
             return Err(Impossible(format!("there is no rank {to}")));
         }
-        let receiver = Tile { rank: to, ..tile };
+        let receiver = InterpretedTile { rank: to, ..tile };
         let parcel = Parcel::Signal {
             to: receiver,
             from: tile.rank,
@@ -327,7 +329,7 @@ impl<'a> World<'a> {
     }
 
     /// The first or the second moment of a copy or reduction.
-    fn execute(&mut self, tile: Tile, step: &Step) -> Result<(), Impossible> {
+    fn execute(&mut self, tile: InterpretedTile, step: &Step) -> Result<(), Impossible> {
         let (dsts, srcs, claim) = match step {
             Step::Copy { dsts, src, claim } => (dsts, std::slice::from_ref(src), claim),
             Step::Reduce {
@@ -361,13 +363,17 @@ impl<'a> World<'a> {
         }
         if let Some(claim) = claim {
             self.claims
-                .insert((tile.operation, tile.tile, claim.id), Claimed::Done);
+                .insert((tile.operation, tile.tile, claim.id), ClaimState::Done);
         }
         self.pass(tile);
         Ok(())
     }
 
-    fn read(&self, tile: Tile, srcs: &[Slice]) -> Result<Vec<Vec<Cell>>, Impossible> {
+    fn read(
+        &self,
+        tile: InterpretedTile,
+        srcs: &[Slice],
+    ) -> Result<Vec<Vec<CellValue>>, Impossible> {
         srcs.iter()
             .map(|src| self.machine.read(tile, src))
             .collect()
@@ -375,10 +381,10 @@ impl<'a> World<'a> {
 
     fn store(
         &mut self,
-        by: Tile,
+        by: InterpretedTile,
         step: &Step,
         dst: &Slice,
-        contents: Vec<Cell>,
+        contents: Vec<CellValue>,
     ) -> Result<(), Impossible> {
         if self.machine.bounds(dst.chunks.clone()).len() != contents.len() {
             return Err(Impossible(format!("{dst} has another size")));
@@ -387,7 +393,7 @@ impl<'a> World<'a> {
             return self.machine.write(by, dst, Some(&contents));
         }
         let is_put = matches!(step, Step::Copy { .. })
-            && matches!(dst.buffer, Buffer::Landing { from, .. } if from == by.rank);
+            && matches!(dst.buffer, Buffer::Receive { from, .. } if from == by.rank);
         if !is_put {
             return Err(Impossible(format!("no put reaches {dst}")));
         }
@@ -429,7 +435,8 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// When nothing can happen any more: has every rank left every operation with what it should have?
+    /// When nothing can happen any more: has every rank left every operation with what it should
+    /// have?
     fn check(&self) -> Result<(), String> {
         if let Some(tile) = self.order.iter().find(|tile| !self.tiles[tile].ended) {
             return Err(format!("{tile:?} hangs at step {}", self.tiles[tile].next));
@@ -448,12 +455,12 @@ impl<'a> World<'a> {
     fn check_tile(&self, operation: u32, tile: u32) -> Result<(), String> {
         let collective = self.schedules[0].collective;
         let ranks = self.schedules.len() as Rank;
-        let of = |rank| Tile {
+        let of = |rank| InterpretedTile {
             rank,
             operation,
             tile,
         };
-        let given: Vec<Vec<Cell>> = (0..ranks)
+        let given: Vec<Vec<CellValue>> = (0..ranks)
             .map(|rank| self.machine.contribution(of(rank)))
             .collect();
         let mut seen: HashMap<usize, u64> = HashMap::new();

@@ -1,14 +1,14 @@
-//! What results should be, what steps compute, and which tile waits for which.
+//! Rules of the interpreter: expected results, effects of steps, and order of tiles.
 
 use weft_schedule::{Buffer, Collective, Rank, Schedule, Slice, Step};
 
-use super::machine::{Cell, Element, Impossible, Tile, scaled};
+use super::machine::{CellValue, Impossible, InterpretedElement, InterpretedTile, scaled};
 use super::{SLOTS, TILES};
 
 /// What element `index` of the output of `rank` should sum up to. `None`: it does not matter.
 pub(super) fn expected(
     collective: Collective,
-    given: &[Vec<Cell>],
+    given: &[Vec<CellValue>],
     rank: Rank,
     index: usize,
 ) -> Option<u64> {
@@ -41,17 +41,20 @@ pub(super) fn expected(
 pub(super) fn compute(
     step: &Step,
     dst: &Slice,
-    contents: &[Vec<Cell>],
-) -> Result<Vec<Cell>, Impossible> {
+    contents: &[Vec<CellValue>],
+) -> Result<Vec<CellValue>, Impossible> {
     let elements = contents.first().map_or(0, Vec::len);
     if contents.iter().any(|content| content.len() != elements) {
         return Err(Impossible(format!("the sources for {dst} differ in size")));
     }
     let element = |index: usize| {
-        let sources: Option<Vec<Element>> = contents.iter().map(|content| content[index]).collect();
+        let sources: Option<Vec<InterpretedElement>> =
+            contents.iter().map(|content| content[index]).collect();
         let sources = sources?;
         Some(match step {
-            Step::Reduce { last, .. } => Element::combined(&sources, *last, dst.encoding),
+            Step::Reduce { is_final, .. } => {
+                InterpretedElement::combined(&sources, *is_final, dst.encoding)
+            }
             _ => sources[0].encoded(dst.encoding),
         })
     };
@@ -59,32 +62,32 @@ pub(super) fn compute(
 }
 
 /// The tile that used the same slot before.
-pub(super) fn former(tile: Tile) -> Option<Tile> {
+pub(super) fn former(tile: InterpretedTile) -> Option<InterpretedTile> {
     if tile.tile >= SLOTS {
-        return Some(Tile {
+        return Some(InterpretedTile {
             tile: tile.tile - SLOTS,
             ..tile
         });
     }
     let operation = tile.operation.checked_sub(1)?;
     let last = (0..TILES).rev().find(|other| other % SLOTS == tile.tile)?;
-    Some(Tile {
+    Some(InterpretedTile {
         operation,
         tile: last,
         ..tile
     })
 }
 
-pub(super) fn writes_landing(schedule: &Schedule, at: Rank) -> bool {
-    let here = |slice: &Slice| matches!(slice.buffer, Buffer::Landing { .. }) && slice.rank == at;
+pub(super) fn writes_receive(schedule: &Schedule, at: Rank) -> bool {
+    let here = |slice: &Slice| matches!(slice.buffer, Buffer::Receive { .. }) && slice.rank == at;
     schedule.steps.iter().any(|step| match step {
         Step::Copy { dsts, .. } | Step::Reduce { dsts, .. } => dsts.iter().any(here),
         Step::Signal { .. } | Step::Wait { .. } => false,
     })
 }
 
-pub(super) fn reads_landing(schedule: &Schedule, from: Rank) -> bool {
-    let here = |slice: &Slice| matches!(slice.buffer, Buffer::Landing { from: f, .. } if f == from);
+pub(super) fn reads_receive(schedule: &Schedule, from: Rank) -> bool {
+    let here = |slice: &Slice| matches!(slice.buffer, Buffer::Receive { from: f, .. } if f == from);
     schedule.steps.iter().any(|step| match step {
         Step::Copy { src, .. } => here(src),
         Step::Reduce { srcs, .. } => srcs.iter().any(here),

@@ -6,7 +6,8 @@ use weft_schedule::{Buffer, Encoding, Rank, Schedule, Slice, Step};
 
 use crate::interpreter::random::Random;
 
-/// Makes one or two random changes. Half of the time signals are then numbered anew, so that their numbers do not give the change away.
+/// Makes one or two random changes. Half of the time signals are then numbered anew, so that their
+/// numbers do not give the change away.
 pub(crate) fn mutate(schedules: &mut [Schedule], random: &mut Random) {
     for _ in 0..1 + random.below(2) {
         change(schedules, random);
@@ -103,10 +104,10 @@ fn retarget(step: &mut Step, ranks: usize, random: &mut Random) {
         Step::Reduce {
             dsts,
             srcs,
-            last,
+            is_final,
             claim,
         } => match random.below(6) {
-            0 => *last = !*last,
+            0 => *is_final = !*is_final,
             1 => *claim = None,
             2 => widen_or_move(dsts, srcs, random),
             3 => change_list(dsts, ranks, random),
@@ -155,7 +156,7 @@ fn retarget_slice(slice: &mut Slice, ranks: usize, random: &mut Random) {
                 0 => Buffer::Input,
                 1 => Buffer::Output,
                 2 => Buffer::Scratch { entry, base },
-                _ => Buffer::Landing {
+                _ => Buffer::Receive {
                     from: rank,
                     entry,
                     base,
@@ -169,7 +170,7 @@ fn retarget_slice(slice: &mut Slice, ranks: usize, random: &mut Random) {
                 let field = if random.once_in(2) { entry } else { base };
                 *field = random.below(*field as usize + 2) as u32;
             }
-            Buffer::Landing { from, entry, base } => match random.below(3) {
+            Buffer::Receive { from, entry, base } => match random.below(3) {
                 0 => *from = rank,
                 1 => *entry = random.below(*entry as usize + 2) as u32,
                 _ => *base = random.below(*base as usize + 2) as u32,

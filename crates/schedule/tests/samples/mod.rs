@@ -1,4 +1,4 @@
-//! Right schedules, written by hand, that the tests verify, print and mutate.
+//! Correct schedules, written by hand, as samples to verify, print and mutate.
 #![allow(dead_code, reason = "every test file uses some of them")]
 
 use std::collections::HashMap;
@@ -55,22 +55,22 @@ pub(crate) fn all(ranks: u32) -> Vec<Sample> {
 }
 
 /// Builds one rank's program.
-pub(crate) struct Program {
+pub(crate) struct SampleProgram {
     pub(crate) schedule: Schedule,
     signals: HashMap<Rank, u32>,
     waits: HashMap<Rank, u32>,
 }
 
-impl Program {
+impl SampleProgram {
     pub(crate) fn new(collective: Collective, ranks: u32, rank: Rank, grid: Grid) -> Self {
-        Program {
+        SampleProgram {
             schedule: Schedule {
                 collective,
                 ranks,
                 rank,
                 grid,
                 scratch: vec![],
-                landing: vec![],
+                receive: vec![],
                 steps: vec![],
             },
             signals: HashMap::new(),
@@ -98,11 +98,11 @@ impl Program {
         });
     }
 
-    pub(crate) fn reduce(&mut self, dsts: Vec<Slice>, srcs: Vec<Slice>, last: bool) {
+    pub(crate) fn reduce(&mut self, dsts: Vec<Slice>, srcs: Vec<Slice>, is_final: bool) {
         self.schedule.steps.push(Step::Reduce {
             dsts,
             srcs,
-            last,
+            is_final,
             claim: None,
         });
     }
@@ -139,8 +139,8 @@ pub(crate) fn scratch(rank: Rank, entry: u32, chunks: Range<u32>) -> Slice {
     }
 }
 
-pub(crate) fn landing(rank: Rank, from: Rank, entry: u32, chunks: Range<u32>) -> Slice {
-    let buffer = Buffer::Landing {
+pub(crate) fn receive(rank: Rank, from: Rank, entry: u32, chunks: Range<u32>) -> Slice {
+    let buffer = Buffer::Receive {
         from,
         entry,
         base: chunks.start,
@@ -157,15 +157,16 @@ fn encoded(slice: Slice, encoding: Encoding) -> Slice {
     Slice { encoding, ..slice }
 }
 
-fn team(ranks: u32, program: impl Fn(Rank) -> Program) -> Vec<Schedule> {
+fn team(ranks: u32, program: impl Fn(Rank) -> SampleProgram) -> Vec<Schedule> {
     (0..ranks).map(|rank| program(rank).schedule).collect()
 }
 
-/// Ring reduce-scatter, then ring all-gather; two landing entries take turns.
+/// Ring reduce-scatter, then ring all-gather; two receive entries take turns.
 pub(crate) fn ring(ranks: u32) -> Vec<Schedule> {
     team(ranks, |rank| {
-        let mut program = Program::new(Collective::AllReduce, ranks, rank, Grid::Equal(ranks));
-        program.schedule.landing = vec![1; 2 * (ranks as usize - 1)];
+        let mut program =
+            SampleProgram::new(Collective::AllReduce, ranks, rank, Grid::Equal(ranks));
+        program.schedule.receive = vec![1; 2 * (ranks as usize - 1)];
         let (next, before) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
         for step in 0..2 * (ranks - 1) {
             let chunk = |rank: u32| {
@@ -174,13 +175,13 @@ pub(crate) fn ring(ranks: u32) -> Vec<Schedule> {
             };
             let (sent, received) = (chunk(rank), chunk(before));
             program.copy(
-                vec![landing(next, rank, step, sent.clone())],
+                vec![receive(next, rank, step, sent.clone())],
                 output(rank, sent),
             );
             program.signal(next);
             program.wait(before);
             let own = output(rank, received.clone());
-            let landed = landing(rank, before, step, received);
+            let landed = receive(rank, before, step, received);
             if step < ranks - 1 {
                 program.reduce(vec![own.clone()], vec![landed, own], step == ranks - 2);
             } else {
@@ -194,19 +195,19 @@ pub(crate) fn ring(ranks: u32) -> Vec<Schedule> {
 /// Every rank sends its vector to every other one, and reduces all.
 pub(crate) fn direct(ranks: u32, encoding: Encoding) -> Vec<Schedule> {
     team(ranks, |rank| {
-        let mut program = Program::new(Collective::AllReduce, ranks, rank, Grid::Equal(1));
-        program.schedule.landing = vec![1];
+        let mut program = SampleProgram::new(Collective::AllReduce, ranks, rank, Grid::Equal(1));
+        program.schedule.receive = vec![1];
         program.schedule.scratch = vec![1];
         let peers = || (1..ranks).map(|distance| (rank + distance) % ranks);
         let own = encoded(scratch(rank, 0, 0..1), encoding);
         let mut dsts = vec![own.clone()];
-        dsts.extend(peers().map(|to| encoded(landing(to, rank, 0, 0..1), encoding)));
+        dsts.extend(peers().map(|to| encoded(receive(to, rank, 0, 0..1), encoding)));
         program.copy(dsts, output(rank, 0..1));
         peers().for_each(|to| program.signal(to));
         peers().for_each(|from| program.wait(from));
         let source = |from| match from == rank {
             true => own.clone(),
-            false => encoded(landing(rank, from, 0, 0..1), encoding),
+            false => encoded(receive(rank, from, 0, 0..1), encoding),
         };
         program.reduce(
             vec![output(rank, 0..1)],
@@ -220,7 +221,8 @@ pub(crate) fn direct(ranks: u32, encoding: Encoding) -> Vec<Schedule> {
 /// On mapped user memory: every rank reduces its slice of all vectors into all vectors.
 pub(crate) fn slice_reduce(ranks: u32, claimed: bool) -> Vec<Schedule> {
     team(ranks, |rank| {
-        let mut program = Program::new(Collective::AllReduce, ranks, rank, Grid::Equal(ranks));
+        let mut program =
+            SampleProgram::new(Collective::AllReduce, ranks, rank, Grid::Equal(ranks));
         let peers = || (0..ranks).filter(|peer| *peer != rank);
         peers().for_each(|to| program.signal(to));
         peers().for_each(|from| program.wait(from));
@@ -237,11 +239,11 @@ pub(crate) fn slice_reduce(ranks: u32, claimed: bool) -> Vec<Schedule> {
         for owner in owners {
             let by = (owner..ranks).chain(0..owner).collect();
             let claim = claimed.then_some(Claim { id: owner, by });
-            let (dsts, srcs, last) = (slices(owner), slices(owner), true);
+            let (dsts, srcs, is_final) = (slices(owner), slices(owner), true);
             program.schedule.steps.push(Step::Reduce {
                 dsts,
                 srcs,
-                last,
+                is_final,
                 claim,
             });
         }
@@ -254,10 +256,11 @@ pub(crate) fn slice_reduce(ranks: u32, claimed: bool) -> Vec<Schedule> {
 /// On mapped temporary memory: vectors are copied to scratch, slices reduced there and gathered.
 pub(crate) fn staged_slice_reduce(ranks: u32) -> Vec<Schedule> {
     team(ranks, |rank| {
-        let mut program = Program::new(Collective::AllReduce, ranks, rank, Grid::Equal(ranks));
+        let mut program =
+            SampleProgram::new(Collective::AllReduce, ranks, rank, Grid::Equal(ranks));
         program.schedule.scratch = vec![ranks, 1];
         let peers = || (1..ranks).map(|distance| (rank + distance) % ranks);
-        let round = |program: &mut Program| {
+        let round = |program: &mut SampleProgram| {
             peers().for_each(|to| program.signal(to));
             peers().for_each(|from| program.wait(from));
         };
@@ -283,16 +286,17 @@ pub(crate) fn staged_slice_reduce(ranks: u32) -> Vec<Schedule> {
 /// The root sends to every rank.
 pub(crate) fn broadcast(ranks: u32, root: Rank) -> Vec<Schedule> {
     team(ranks, |rank| {
-        let mut program = Program::new(Collective::Broadcast { root }, ranks, rank, Grid::Equal(1));
-        program.schedule.landing = vec![1];
+        let mut program =
+            SampleProgram::new(Collective::Broadcast { root }, ranks, rank, Grid::Equal(1));
+        program.schedule.receive = vec![1];
         if rank == root {
             let peers = || (0..ranks).filter(|peer| *peer != root);
-            let dsts = peers().map(|to| landing(to, root, 0, 0..1)).collect();
+            let dsts = peers().map(|to| receive(to, root, 0, 0..1)).collect();
             program.copy(dsts, output(root, 0..1));
             peers().for_each(|to| program.signal(to));
         } else {
             program.wait(root);
-            program.copy(vec![output(rank, 0..1)], landing(rank, root, 0, 0..1));
+            program.copy(vec![output(rank, 0..1)], receive(rank, root, 0, 0..1));
         }
         program
     })
@@ -305,8 +309,9 @@ pub(crate) fn reduce(ranks: u32, root: Rank) -> Vec<Schedule> {
         .chain([root])
         .collect();
     team(ranks, |rank| {
-        let mut program = Program::new(Collective::Reduce { root }, ranks, rank, Grid::Equal(2));
-        program.schedule.landing = vec![2];
+        let mut program =
+            SampleProgram::new(Collective::Reduce { root }, ranks, rank, Grid::Equal(2));
+        program.schedule.receive = vec![2];
         program.schedule.scratch = vec![2];
         let position = chain.iter().position(|link| *link == rank).unwrap();
         let mut held = output(rank, 0..2);
@@ -318,23 +323,24 @@ pub(crate) fn reduce(ranks: u32, root: Rank) -> Vec<Schedule> {
             } else {
                 scratch(rank, 0, 0..2)
             };
-            let srcs = vec![landing(rank, before, 0, 0..2), held];
+            let srcs = vec![receive(rank, before, 0, 0..2), held];
             program.reduce(vec![dst.clone()], srcs, rank == root);
             held = dst;
         }
         if let Some(next) = chain.get(position + 1) {
-            program.copy(vec![landing(*next, rank, 0, 0..2)], held);
+            program.copy(vec![receive(*next, rank, 0, 0..2)], held);
             program.signal(*next);
         }
         program
     })
 }
 
-/// A ring; one landing entry is used again when the reader has told the writer.
+/// A ring; one receive entry is used again when the reader has told the writer.
 pub(crate) fn all_gather(ranks: u32) -> Vec<Schedule> {
     team(ranks, |rank| {
-        let mut program = Program::new(Collective::AllGather, ranks, rank, Grid::Equal(ranks));
-        program.schedule.landing = vec![1];
+        let mut program =
+            SampleProgram::new(Collective::AllGather, ranks, rank, Grid::Equal(ranks));
+        program.schedule.receive = vec![1];
         let (next, before) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
         program.copy(
             vec![output(rank, rank..rank + 1)],
@@ -347,12 +353,12 @@ pub(crate) fn all_gather(ranks: u32) -> Vec<Schedule> {
             };
             let (sent, received) = (chunk(rank), chunk(before));
             program.copy(
-                vec![landing(next, rank, 0, sent.clone())],
+                vec![receive(next, rank, 0, sent.clone())],
                 output(rank, sent),
             );
             program.signal(next);
             program.wait(before);
-            let landed = landing(rank, before, 0, received.clone());
+            let landed = receive(rank, before, 0, received.clone());
             program.copy(vec![output(rank, received)], landed);
             if step < ranks - 2 {
                 program.signal(before);
@@ -366,19 +372,20 @@ pub(crate) fn all_gather(ranks: u32) -> Vec<Schedule> {
 /// Every pair exchanges its blocks, whose sizes are known only to the two.
 pub(crate) fn all_to_all(ranks: u32) -> Vec<Schedule> {
     team(ranks, |rank| {
-        let mut program = Program::new(Collective::AllToAll, ranks, rank, Grid::Blocks(ranks));
-        program.schedule.landing = vec![1];
+        let mut program =
+            SampleProgram::new(Collective::AllToAll, ranks, rank, Grid::Blocks(ranks));
+        program.schedule.receive = vec![1];
         let own = rank..rank + 1;
         program.copy(vec![output(rank, own.clone())], input(rank, own.clone()));
         for distance in 1..ranks {
             let (to, from) = ((rank + distance) % ranks, (rank + ranks - distance) % ranks);
             program.copy(
-                vec![landing(to, rank, 0, own.clone())],
+                vec![receive(to, rank, 0, own.clone())],
                 input(rank, to..to + 1),
             );
             program.signal(to);
             program.wait(from);
-            let landed = landing(rank, from, 0, from..from + 1);
+            let landed = receive(rank, from, 0, from..from + 1);
             program.copy(vec![output(rank, from..from + 1)], landed);
         }
         program
@@ -388,7 +395,7 @@ pub(crate) fn all_to_all(ranks: u32) -> Vec<Schedule> {
 /// Dissemination.
 pub(crate) fn barrier(ranks: u32) -> Vec<Schedule> {
     team(ranks, |rank| {
-        let mut program = Program::new(Collective::Barrier, ranks, rank, Grid::Equal(1));
+        let mut program = SampleProgram::new(Collective::Barrier, ranks, rank, Grid::Equal(1));
         let mut distance = 1;
         while distance < ranks {
             program.signal((rank + distance) % ranks);

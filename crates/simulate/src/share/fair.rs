@@ -1,14 +1,17 @@
-//! The rates of what a change reaches.
+//! Fair rates of the flows that a change reaches.
 //!
-//! [Note: Reach] Rates are max-min fair if every flow has a *bottleneck*: a limit of its own, or a full resource on which no flow has
-//! more. Let the resources where flows have come or gone be *open*, and share them out anew among all their flows, while all other flows
-//! hold their rates. If that changes what a resource carries which is not open and which is full, or was, the flows that
-//! have their bottleneck there may have lost it: open that as well, and share out again. The same if some flow is bound by a full
-//! resource on which one that holds its rate has more. If nothing is left to be opened, every flow has a bottleneck; and as there is only
-//! one way to share fairly, it is what sharing out everything anew gives.
+//! [Note: Reach] Rates are max-min fair if every flow has a *bottleneck*: a limit of its own, or a
+//! full resource on which no flow has more. Let the resources where flows have come or gone be
+//! *open*, and share them out anew among all their flows, while all other flows hold their rates.
+//! If that changes what a resource carries which is not open and which is full, or was, the flows
+//! that have their bottleneck there may have lost it: open that as well, and share out again. The
+//! same if some flow is bound by a full resource on which one that holds its rate has more. If
+//! nothing is left to be opened, every flow has a bottleneck; and as there is only one way to share
+//! fairly, it is what sharing out everything anew gives.
 //!
-//! Flows that compete with each other in long chains, as do those of many hosts, are thus left alone as soon as what they have does
-//! not change. The property test holds every result against the definition.
+//! Flows that compete with each other in long chains, as do those of many hosts, are thus left
+//! alone as soon as what they have does not change. The property test holds every result against
+//! the definition.
 
 use std::cmp::Reverse;
 
@@ -78,7 +81,8 @@ impl Shares {
         }
     }
 
-    /// Raises all rates alike; whoever meets a limit, its own or that of a resource which is used up, stays there.
+    /// Raises all rates alike; whoever meets a limit, its own or that of a resource which is used
+    /// up, stays there.
     fn fill(&mut self) {
         for &id in &self.component {
             self.bundles[id as usize].share = None;
@@ -133,7 +137,8 @@ impl Shares {
         }
     }
 
-    /// Freezes all users of a resource at its share. It must be shared out with those who hold more.
+    /// Freezes all users of a resource at its share. It must be shared out with those who hold
+    /// more.
     fn exhaust(&mut self, resource: ResourceId, share: f64) {
         for index in 0..self.resources[resource as usize].users.len() {
             let (user, _) = self.resources[resource as usize].users[index];

@@ -1,4 +1,4 @@
-//! Against the textbook, by hand, and by the definition.
+//! Tests of fair shares: a textbook example, cases computed by hand, and the definition.
 
 use super::*;
 use proptest::prelude::*;
@@ -20,7 +20,8 @@ fn rates(capacities: &[f64], paths: &[(&[ResourceId], f64)]) -> Vec<f64> {
 
 #[test]
 fn the_textbook_example() {
-    // Bertsekas and Gallager: a long path and short ones; what the long one cannot use, the others get.
+    // Bertsekas and Gallager: a long path and short ones; what the long one cannot use, the others
+    // get.
     let unlimited = f64::INFINITY;
     let paths: [(&[ResourceId], f64); 4] = [
         (&[0, 1], unlimited),
@@ -122,8 +123,9 @@ fn carried(shares: &Shares, bundles: &[(Path, f64)]) -> Vec<f64> {
 }
 
 proptest! {
-    /// The definition: no resource carries more than it can, and nobody's rate can be raised without lowering that of somebody who has no
-    /// more: every flow has its limit, or passes a full resource on which no flow has more.
+    /// The definition: no resource carries more than it can, and nobody's rate can be raised
+    /// without lowering that of somebody who has no more: every flow has its limit, or passes a
+    /// full resource on which no flow has more.
     #[test]
     fn rates_are_max_min_fair((capacities, bundles) in network(), starts in prop::collection::vec((0..8_usize, 1..9_u32), 1..30)) {
         let mut shares = shares(&capacities, &bundles);

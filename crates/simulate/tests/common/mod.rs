@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers shared by the simulator's tests.
 
 use weft_schedule::Collective;
 

@@ -1,4 +1,4 @@
-//! What is taken in, from both streams in the one order.
+//! The receiving half of a connection: messages of both streams, in one order.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,16 +9,17 @@ use weft_transport::ring::{Found, Reader};
 use weft_transport::{Inbox, LinkError, RegionKey, Segment};
 
 use super::{
-    Connection, GONE, LEFT, OPEN, Stream, TAG_GOODBYE, TAG_MESSAGE, TAG_REGION, THEN_RING,
+    GONE, LEFT, OPEN, ShmConnection, Stream, TAG_GOODBYE, TAG_MESSAGE, TAG_REGION, THEN_RING,
 };
 use crate::rings::Ring;
 use crate::socket;
 
-/// So many messages are taken from the ring before the caller is let go on: it may have got what it waits for.
-const MAIL_AT_ONCE: usize = 64;
+/// So many messages are taken from the ring before the caller is let go on: it may have got what it
+/// waits for.
+const POLLED_MESSAGES_AT_ONCE: usize = 64;
 
 /// What it takes to read. Held while messages are taken in, so that they stay in order.
-pub(super) struct Incoming {
+pub(super) struct ShmIncoming {
     ring: Ring,
     reader: Reader,
     /// Where the next message comes from.
@@ -27,9 +28,9 @@ pub(super) struct Incoming {
     packet: Vec<u8>,
 }
 
-impl Incoming {
-    pub(super) fn new(ring: Ring) -> Incoming {
-        Incoming {
+impl ShmIncoming {
+    pub(super) fn new(ring: Ring) -> ShmIncoming {
+        ShmIncoming {
             ring,
             reader: Reader::default(),
             stream: Stream::Ring,
@@ -39,22 +40,22 @@ impl Incoming {
     }
 }
 
-impl Connection {
+impl ShmConnection {
     /// Whether a message lies in the ring.
     #[inline]
-    pub(crate) fn has_mail(&self) -> bool {
+    pub(crate) fn has_polled_message(&self) -> bool {
         let incoming = self.turn_to_read();
         incoming.is_some_and(|incoming| incoming.reader.has_any(&incoming.ring))
     }
 
     /// Takes in what lies in the ring, and what lies in the socket between.
-    pub(crate) fn take_mail(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+    pub(crate) fn take_polled_message(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
         self.check_open()?;
         self.peer.check_generation()?;
         let Some(mut incoming) = self.turn_to_read() else {
             return Ok(());
         };
-        self.read_ring(&mut incoming, MAIL_AT_ONCE, inbox);
+        self.read_ring(&mut incoming, POLLED_MESSAGES_AT_ONCE, inbox);
         if incoming.stream == Stream::Socket {
             self.read_all(&mut incoming, inbox)?;
         }
@@ -71,16 +72,18 @@ impl Connection {
         self.check_open()
     }
 
-    fn read_all(&self, incoming: &mut Incoming, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
+    fn read_all(&self, incoming: &mut ShmIncoming, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
         while self.state.load(Ordering::Acquire) == OPEN {
             let received = socket::receive(self.socket.as_fd(), &mut incoming.packet);
-            // After the socket was looked at: what was in the ring when the packet was sent, or when the peer ended, is there now.
+            // After the socket was looked at: what was in the ring when the packet was sent, or
+            // when the peer ended, is there now.
             self.read_ring(incoming, usize::MAX, inbox);
             match received {
                 Ok(descriptors) => self.take_packet(incoming, descriptors, inbox),
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => break,
-                    // The peer ended without having read everything. What it sent before comes next, then the end.
+                    // The peer ended without having read everything. What it sent before comes
+                    // next, then the end.
                     io::ErrorKind::ConnectionReset => {}
                     io::ErrorKind::InvalidData => self.broken("a packet too long".into()),
                     _ => return Err(LinkError::Io(error)),
@@ -91,7 +94,7 @@ impl Connection {
     }
 
     /// Takes in what lies in the ring, up to a diversion.
-    fn read_ring(&self, incoming: &mut Incoming, records: usize, inbox: &mut dyn Inbox) {
+    fn read_ring(&self, incoming: &mut ShmIncoming, records: usize, inbox: &mut dyn Inbox) {
         for _ in 0..records {
             if incoming.stream == Stream::Socket {
                 return;
@@ -107,7 +110,7 @@ impl Connection {
 
     fn take_packet(
         &self,
-        incoming: &mut Incoming,
+        incoming: &mut ShmIncoming,
         descriptors: Vec<OwnedFd>,
         inbox: &mut dyn Inbox,
     ) {
@@ -146,8 +149,9 @@ impl Connection {
         }
     }
 
-    /// None while messages are taken in already: an inbox that calls back here finds that it does so itself.
-    fn turn_to_read(&self) -> Option<MutexGuard<'_, Incoming>> {
+    /// None while messages are taken in already: an inbox that calls back here finds that it does
+    /// so itself.
+    fn turn_to_read(&self) -> Option<MutexGuard<'_, ShmIncoming>> {
         match self.incoming.try_lock() {
             Ok(incoming) => Some(incoming),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

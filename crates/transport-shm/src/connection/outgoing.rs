@@ -1,4 +1,4 @@
-//! What is sent, and what waits for room.
+//! The sending half of a connection, and the queue of messages that wait for room.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,15 +8,16 @@ use std::sync::{MutexGuard, PoisonError};
 
 use weft_transport::ring::Writer;
 use weft_transport::{
-    INJECT_BYTES_MAX, Iovec, LinkError, MESSAGE_BYTES_MAX, Progress, RegionKey, Signal, Submission,
+    FlushState, INJECT_BYTES_MAX, Iovec, LinkError, MESSAGE_BYTES_MAX, RegionKey, Signal,
+    Submission,
 };
 
-use super::{Connection, Stream, TAG_MESSAGE, THEN_RING};
+use super::{ShmConnection, Stream, TAG_MESSAGE, THEN_RING};
 use crate::rings::{RING_BYTES, Ring};
 use crate::socket;
 
 /// What it takes to send.
-pub(super) struct Outgoing {
+pub(super) struct ShmOutgoing {
     ring: Ring,
     writer: Writer,
     /// Where the next message goes.
@@ -25,9 +26,9 @@ pub(super) struct Outgoing {
     queue: VecDeque<Queued>,
 }
 
-impl Outgoing {
-    pub(super) fn new(ring: Ring) -> Outgoing {
-        Outgoing {
+impl ShmOutgoing {
+    pub(super) fn new(ring: Ring) -> ShmOutgoing {
+        ShmOutgoing {
             ring,
             writer: Writer::default(),
             stream: Stream::Ring,
@@ -51,7 +52,7 @@ enum Queued {
     },
 }
 
-impl Connection {
+impl ShmConnection {
     /// A put while there is a backlog: nothing is written before everything that was sent before
     /// is.
     pub(crate) fn put_in_order(
@@ -62,7 +63,7 @@ impl Connection {
         signal: Option<Signal>,
     ) -> Result<Submission, LinkError> {
         self.peer.check_generation()?;
-        if self.drain(&mut self.locked_outgoing())? == Progress::Pending {
+        if self.drain(&mut self.locked_outgoing())? == FlushState::Pending {
             return Ok(Submission::Full);
         }
         self.peer.put(region, offset, pieces, signal)?;
@@ -79,7 +80,7 @@ impl Connection {
     ) -> Result<(), LinkError> {
         self.peer.check_generation()?;
         let mut outgoing = self.locked_outgoing();
-        if self.drain(&mut outgoing)? == Progress::Done || bytes.len() > INJECT_BYTES_MAX {
+        if self.drain(&mut outgoing)? == FlushState::Done || bytes.len() > INJECT_BYTES_MAX {
             return self.peer.inject(region, offset, bytes, signal);
         }
         let len = bytes.len() as u64;
@@ -102,10 +103,10 @@ impl Connection {
     }
 
     /// A message that the peer waits for, or will ask for: it is not told, unless it sleeps.
-    pub(crate) fn mail(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
+    pub(crate) fn polled_message(&self, pieces: &[&[u8]]) -> Result<(), LinkError> {
         self.peer.check_generation()?;
         let mut outgoing = self.locked_outgoing();
-        let Outgoing {
+        let ShmOutgoing {
             ring,
             writer,
             stream,
@@ -123,9 +124,9 @@ impl Connection {
         self.send_packet(&mut outgoing, TAG_MESSAGE, &bytes, &[])
     }
 
-    pub(crate) fn flush(&self) -> Result<Progress, LinkError> {
+    pub(crate) fn flush(&self) -> Result<FlushState, LinkError> {
         if !self.has_backlog() {
-            return Ok(Progress::Done);
+            return Ok(FlushState::Done);
         }
         self.peer.check_generation()?;
         self.drain(&mut self.locked_outgoing())
@@ -133,12 +134,12 @@ impl Connection {
 
     pub(super) fn send_packet(
         &self,
-        outgoing: &mut Outgoing,
+        outgoing: &mut ShmOutgoing,
         tag: u8,
         bytes: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), LinkError> {
-        let mut room = self.drain(outgoing)? == Progress::Done;
+        let mut room = self.drain(outgoing)? == FlushState::Done;
         if outgoing.stream == Stream::Ring {
             outgoing.writer.divert(&outgoing.ring);
             outgoing.stream = Stream::Socket;
@@ -165,7 +166,7 @@ impl Connection {
 
     /// Sends from the queue what can go. The order of effects is the queue's, so the caller holds
     /// its lock.
-    fn drain(&self, outgoing: &mut Outgoing) -> Result<Progress, LinkError> {
+    fn drain(&self, outgoing: &mut ShmOutgoing) -> Result<FlushState, LinkError> {
         while let Some(next) = outgoing.queue.pop_front() {
             match &next {
                 Queued::Packet {
@@ -177,7 +178,7 @@ impl Connection {
                     let sent = self.send_now(outgoing, *tag, bytes, &borrowed);
                     if !matches!(sent, Ok(true)) {
                         outgoing.queue.push_front(next);
-                        return sent.map(|_| Progress::Pending);
+                        return sent.map(|_| FlushState::Pending);
                     }
                 }
                 Queued::Inject {
@@ -196,14 +197,14 @@ impl Connection {
             self.backlog.store(false, Ordering::Release);
             self.watch.await_room(self, false)?;
         }
-        Ok(Progress::Done)
+        Ok(FlushState::Done)
     }
 
     /// False if the socket has no room. A peer that has ended takes everything: its end is told
     /// when it is read.
     fn send_now(
         &self,
-        outgoing: &mut Outgoing,
+        outgoing: &mut ShmOutgoing,
         tag: u8,
         bytes: &[u8],
         descriptors: &[BorrowedFd<'_>],
@@ -219,7 +220,7 @@ impl Connection {
                 if then_ring {
                     outgoing.stream = Stream::Ring;
                 }
-                self.peer.knock()?;
+                self.peer.notify()?;
                 Ok(true)
             }
             Err(error) => match error.kind() {
@@ -230,7 +231,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn locked_outgoing(&self) -> MutexGuard<'_, Outgoing> {
+    pub(super) fn locked_outgoing(&self) -> MutexGuard<'_, ShmOutgoing> {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

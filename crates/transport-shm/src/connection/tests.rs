@@ -7,22 +7,22 @@ use super::*;
 use crate::rings::Rings;
 
 /// Counts messages.
-struct Count(usize);
+struct MessageCount(usize);
 
-impl Inbox for Count {
+impl Inbox for MessageCount {
     fn message(&mut self, _bytes: &[u8]) {
         self.0 += 1;
     }
 }
 
 /// One end of a connection; the socket of the other and its rings, for doing mischief.
-fn connection(name: &str) -> (Connection, Descriptor, Rings) {
+fn connection(name: &str) -> (ShmConnection, Descriptor, Rings) {
     let local = Local::create(1 << 20).unwrap();
     let listener = socket::listen(name.as_bytes()).unwrap();
     let ours = socket::connect(name.as_bytes()).unwrap();
     let theirs = socket::accept(listener.as_fd()).unwrap();
-    let watch = Watch::start(listener, Arc::clone(&local.bell)).unwrap();
-    let event = local.bell.descriptor().try_clone_to_owned().unwrap();
+    let watch = ConnectionWatcher::start(listener, Arc::clone(&local.doorbell)).unwrap();
+    let event = local.doorbell.descriptor().try_clone_to_owned().unwrap();
     let (pool, regions) = (
         Arc::clone(&local.pool),
         Regions::new(Arc::clone(&local.pool)),
@@ -30,7 +30,7 @@ fn connection(name: &str) -> (Connection, Descriptor, Rings) {
     let peer = MappedPeer::new(pool, regions, event).unwrap();
     let rings = Rings::create().unwrap();
     let other = Rings::map(rings.descriptor().try_clone_to_owned().unwrap()).unwrap();
-    let connection = Connection::new(local.id, peer, rings, ours, Arc::clone(&watch)).unwrap();
+    let connection = ShmConnection::new(local.id, peer, rings, ours, Arc::clone(&watch)).unwrap();
     watch.close();
     (connection, theirs, other)
 }
@@ -46,18 +46,18 @@ fn breach(result: Result<(), LinkError>) -> String {
 fn a_record_of_nonsense_ends_the_link_and_is_named() {
     let (connection, _socket, peer) = connection("weft-test-nonsense-record");
     peer.outgoing.header(0).store(1 << 40, Ordering::Release);
-    assert!(connection.has_mail());
-    let named = breach(connection.take_mail(&mut Count(0)));
+    assert!(connection.has_polled_message());
+    let named = breach(connection.take_polled_message(&mut MessageCount(0)));
     assert!(named.contains("a record of 1099511627775 bytes"), "{named}");
     assert_eq!(breach(connection.check_open()), named);
-    assert_eq!(breach(connection.receive(&mut Count(0))), named);
+    assert_eq!(breach(connection.receive(&mut MessageCount(0))), named);
 }
 
 #[test]
 fn a_position_of_nonsense_ends_the_link_and_is_named() {
     let (connection, _socket, peer) = connection("weft-test-nonsense-position");
     peer.incoming.taken().store(u64::MAX, Ordering::Release);
-    let sent = (0..100).find_map(|_| connection.mail(&[&[0; 1000]]).err());
+    let sent = (0..100).find_map(|_| connection.polled_message(&[&[0; 1000]]).err());
     let named = breach(sent.map_or(Ok(()), Err));
     assert!(named.contains("claims to have taken"), "{named}");
     assert_eq!(breach(connection.check_open()), named);
@@ -67,7 +67,7 @@ fn a_position_of_nonsense_ends_the_link_and_is_named() {
 fn a_packet_out_of_turn_ends_the_link_and_is_named() {
     let (connection, socket, _rings) = connection("weft-test-out-of-turn");
     socket::send(socket.as_fd(), [&[TAG_MESSAGE], b"early"], &[]).unwrap();
-    let mut count = Count(0);
+    let mut count = MessageCount(0);
     let named = breach(connection.receive(&mut count));
     assert!(named.contains("while the ring was in use"), "{named}");
     assert_eq!(count.0, 0);
@@ -79,7 +79,7 @@ fn a_region_without_a_key_ends_the_link_and_is_named() {
         let (connection, socket, peer) = connection(&format!("weft-test-keyless-{number}"));
         Writer::default().divert(&peer.outgoing);
         socket::send(socket.as_fd(), [&[TAG_REGION], key], &[]).unwrap();
-        let named = breach(connection.receive(&mut Count(0)));
+        let named = breach(connection.receive(&mut MessageCount(0)));
         assert!(named.contains("without a key"), "{named}");
     }
 }

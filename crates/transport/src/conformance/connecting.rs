@@ -1,4 +1,4 @@
-//! Making links.
+//! Conformance tests of connection establishment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,24 +1,24 @@
 //! Goodbye and death.
 
 use super::memory::pattern;
-use super::{Memory, Pair, Subject};
-use crate::{LinkError, POOL_HEADER, Progress, RegionKey, Signal, Submission};
+use super::{LinkPair, Subject, TestMemory};
+use crate::{FlushState, LinkError, POOL_HEADER, RegionKey, Signal, Submission};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;
 
-fn until_b_ended(pair: &mut Pair) {
+fn until_b_ended(pair: &mut LinkPair) {
     pair.until("the end of the link", |pair| pair.b.received.end.is_some());
 }
 
 /// Drops `a`, its endpoint and all, and returns what is left.
-fn drop_a(pair: Pair) -> super::Side {
-    let Pair { a, b } = pair;
+fn drop_a(pair: LinkPair) -> super::LinkSide {
+    let LinkPair { a, b } = pair;
     drop(a);
     b
 }
 
-fn until_ended(side: &mut super::Side) {
+fn until_ended(side: &mut super::LinkSide) {
     let deadline = super::deadline();
     while side.received.end.is_none() {
         side.pump();
@@ -32,7 +32,7 @@ fn until_ended(side: &mut super::Side) {
 
 /// No goodbye: the peer is gone. Every later call says so too.
 pub fn a_dropped_link_is_gone(subject: &Subject) {
-    let mut b = drop_a(Pair::new(subject));
+    let mut b = drop_a(LinkPair::new(subject));
     until_ended(&mut b);
     assert!(
         matches!(b.received.end, Some(LinkError::Gone(_))),
@@ -59,7 +59,7 @@ pub fn a_dropped_link_is_gone(subject: &Subject) {
 
 /// A goodbye is told apart from a death.
 pub fn a_closed_link_has_left(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     pair.a.link.close();
     until_b_ended(&mut pair);
     assert!(
@@ -86,7 +86,7 @@ pub fn a_closed_link_has_left(subject: &Subject) {
 
 /// Closing does not swallow what was sent.
 pub fn messages_before_the_goodbye_arrive(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     for number in 0..20 {
         pair.a.link.message(&pattern(number, 1000)).unwrap();
     }
@@ -108,18 +108,22 @@ pub fn messages_before_the_goodbye_arrive(subject: &Subject) {
     );
 }
 
-/// What was sent before the end is read before the end is seen, whether it was a goodbye or a death.
-pub fn mail_before_the_end_arrives(subject: &Subject) {
+/// What was sent before the end is read before the end is seen, whether it was a goodbye or a
+/// death.
+pub fn polled_messages_before_the_end_arrive(subject: &Subject) {
     for (count, goodbye) in [(3, true), (3, false), (100, true)] {
-        let pair = Pair::new(subject);
+        let pair = LinkPair::new(subject);
         for number in 0..count {
-            pair.a.link.mail(&[&pattern(number, 1500)]).unwrap();
+            pair.a
+                .link
+                .polled_message(&[&pattern(number, 1500)])
+                .unwrap();
         }
         if goodbye {
             pair.a.link.close();
         } else {
             // What waits is gone with the process; the rest is not.
-            while pair.a.link.flush().unwrap() == Progress::Pending {}
+            while pair.a.link.flush().unwrap() == FlushState::Pending {}
         }
         let mut b = drop_a(pair);
         until_ended(&mut b);
@@ -131,7 +135,7 @@ pub fn mail_before_the_end_arrives(subject: &Subject) {
 
 /// The closing side has not read what the other sent: the other still sees a goodbye, not a death.
 pub fn closing_with_unread_traffic_is_still_a_goodbye(subject: &Subject) {
-    let pair = Pair::new(subject);
+    let pair = LinkPair::new(subject);
     for number in 0..20 {
         pair.b.link.message(&pattern(number, 5000)).unwrap();
     }
@@ -154,7 +158,7 @@ pub fn closing_with_unread_traffic_is_still_a_goodbye(subject: &Subject) {
 /// The goodbye waits in the queue behind everything that was sent.
 pub fn closing_behind_a_flood_is_still_a_goodbye(subject: &Subject) {
     const COUNT: usize = 60;
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     for number in 0..COUNT {
         pair.a
             .link
@@ -173,7 +177,7 @@ pub fn closing_behind_a_flood_is_still_a_goodbye(subject: &Subject) {
 
 /// Closing again, or closing from both sides, changes nothing.
 pub fn closing_twice_is_closing_once(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     pair.a.link.close();
     pair.a.link.close();
     until_b_ended(&mut pair);
@@ -185,10 +189,10 @@ pub fn closing_twice_is_closing_once(subject: &Subject) {
 
 /// Threads in the middle of puts see an error, and nobody hangs.
 pub fn closing_while_threads_put_ends_them(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let link = &pair.a.link.clone();
     let memory = |thread| pair.a.memory(&[&pattern(thread, 70_000)]);
-    let memory: Vec<Memory> = (0..3).map(memory).collect();
+    let memory: Vec<TestMemory> = (0..3).map(memory).collect();
     std::thread::scope(|scope| {
         for (thread, memory) in (0..).zip(&memory) {
             scope.spawn(move || {
@@ -222,7 +226,7 @@ pub fn closing_while_threads_put_ends_them(subject: &Subject) {
 
 /// Closing a transport, and dropping it, leaves its links as they are.
 pub fn links_outlive_their_transport(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let memory = pair.a.memory(&[&pattern(1, 100_000)]);
     pair.a.transport.close();
     pair.b.transport.close();

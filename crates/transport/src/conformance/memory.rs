@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Memory, Pair, Subject};
+use super::{LinkPair, Subject, TestMemory};
 use crate::{INJECT_BYTES_MAX, LinkError, POOL_HEADER, RegionKey, Signal, Submission};
 
 const FLAG: u64 = POOL_HEADER;
@@ -28,7 +28,7 @@ pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
 
 /// A put fills exactly its range.
 pub fn put_lands_where_it_should(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let bytes = pattern(1, 1000);
     pair.put(DATA + 3, &[&bytes], None);
     pair.put(FLAG, &[], signal(FLAG, 1));
@@ -45,7 +45,7 @@ pub fn put_lands_where_it_should(subject: &Subject) {
 
 /// Whoever sees the signal sees the bytes.
 pub fn put_is_there_when_its_signal_is(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     for round in 1..=200 {
         let bytes = pattern(round, 1 + 37 * round as usize);
         pair.put(DATA, &[&bytes], signal(FLAG, round));
@@ -56,7 +56,7 @@ pub fn put_is_there_when_its_signal_is(subject: &Subject) {
 
 /// A later signal is never seen without the earlier ones.
 pub fn signals_take_effect_in_order(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let second = FLAG + 128;
     for value in 1..=500 {
         pair.a
@@ -90,12 +90,12 @@ pub fn puts_from_many_threads_all_land(subject: &Subject) {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 50;
     const STRIDE: u64 = 64 * 1024;
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let link = &pair.a.link.clone();
     let flag = |thread| FLAG + 128 * thread;
     let len = |round: u64| if round.is_multiple_of(5) { 50_000 } else { 200 };
     let side = &pair.a;
-    let memory: Vec<Vec<Memory>> = (0..THREADS)
+    let memory: Vec<Vec<TestMemory>> = (0..THREADS)
         .map(|thread| {
             let of = |round| side.memory(&[&pattern(thread * 1000 + round, len(round))]);
             (1..=ROUNDS).map(of).collect()
@@ -133,7 +133,7 @@ pub fn puts_from_many_threads_all_land(subject: &Subject) {
 
 /// Many megabytes in pieces of odd lengths, some of them empty.
 pub fn large_puts_in_pieces_arrive_whole(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let bytes = pattern(7, (9 << 20) + 13);
     let (first, rest) = bytes.split_at(1_234_567);
     let (second, third) = rest.split_at(3);
@@ -147,7 +147,7 @@ pub fn large_puts_in_pieces_arrive_whole(subject: &Subject) {
 
 /// Zero lengths are legal, with no pieces and with empty ones.
 pub fn a_put_of_nothing_still_signals(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     pair.put(DATA, &[], signal(FLAG, 1));
     pair.until_signalled(FLAG, 1);
     pair.put(DATA, &[&[], &[]], signal(FLAG, 2));
@@ -160,7 +160,7 @@ pub fn a_put_of_nothing_still_signals(subject: &Subject) {
 
 /// A few bytes are taken at once, though nobody receives and the caller overwrites them.
 pub fn injected_bytes_may_be_reused_at_once(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     for round in 1..=2000 {
         let mut bytes = pattern(round, INJECT_BYTES_MAX);
         let link = &pair.a.link;
@@ -177,7 +177,7 @@ pub fn injected_bytes_may_be_reused_at_once(subject: &Subject) {
 
 /// And harmless.
 pub fn more_than_can_be_injected_is_an_error(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let bytes = [1; INJECT_BYTES_MAX + 1];
     let (link, word) = (&pair.a.link, signal(FLAG, 1));
     assert!(link.inject(RegionKey::POOL, DATA, &bytes, word).is_err());
@@ -188,7 +188,7 @@ pub fn more_than_can_be_injected_is_an_error(subject: &Subject) {
 
 /// Neither bytes nor a signal outside the pool (or misaligned) reach anything.
 pub fn a_write_outside_the_pool_does_no_harm(subject: &Subject) {
-    let end = Pair::new(subject).b.local.pool.len();
+    let end = LinkPair::new(subject).b.local.pool.len();
     for offset in [end - 63, u64::MAX - 3] {
         let pool = RegionKey::POOL;
         check_refused(subject, |pair| {
@@ -224,8 +224,8 @@ pub fn a_write_outside_the_pool_does_no_harm(subject: &Subject) {
 
 /// The call fails, or (where the receiver checks) the receiver ends the link; nothing is written
 /// before the end of the pool.
-fn check_refused(subject: &Subject, write: impl Fn(&Pair) -> Result<(), LinkError>) {
-    let mut pair = Pair::new(subject);
+fn check_refused(subject: &Subject, write: impl Fn(&LinkPair) -> Result<(), LinkError>) {
+    let mut pair = LinkPair::new(subject);
     if write(&pair).is_ok() {
         pair.until("the receiver to object", |pair| {
             pair.b.received.end.is_some()
@@ -239,7 +239,7 @@ fn check_refused(subject: &Subject, write: impl Fn(&Pair) -> Result<(), LinkErro
 
 /// What was granted once and is not any more: late writes vanish, and the link lives on.
 pub fn writes_to_a_revoked_range_are_dropped(subject: &Subject) {
-    let mut pair = Pair::without_grants(subject);
+    let mut pair = LinkPair::without_grants(subject);
     if pair.b.link.capabilities().maps {
         return;
     }
@@ -262,7 +262,7 @@ pub fn writes_to_a_revoked_range_are_dropped(subject: &Subject) {
 
 /// A write to where the peer was never let is hostile, or a bug.
 pub fn a_write_to_a_range_never_granted_ends_the_link(subject: &Subject) {
-    let mut pair = Pair::without_grants(subject);
+    let mut pair = LinkPair::without_grants(subject);
     if pair.b.link.capabilities().maps {
         return;
     }
@@ -282,7 +282,7 @@ pub fn a_write_to_a_range_never_granted_ends_the_link(subject: &Subject) {
 /// Where a peer's memory is mapped, it stays mapped while the link exists, whatever becomes of the
 /// peer.
 pub fn a_peers_memory_outlives_the_peer(subject: &Subject) {
-    let Pair { a, b } = Pair::new(subject);
+    let LinkPair { a, b } = LinkPair::new(subject);
     let Some(memory) = a.link.memory(RegionKey::POOL) else {
         return;
     };

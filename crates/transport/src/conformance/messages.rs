@@ -1,8 +1,8 @@
 //! Control messages.
 
 use super::memory::pattern;
-use super::{Pair, Subject};
-use crate::{MESSAGE_BYTES_MAX, POOL_HEADER, Progress, RegionKey, Signal};
+use super::{LinkPair, Subject};
+use crate::{FlushState, MESSAGE_BYTES_MAX, POOL_HEADER, RegionKey, Signal};
 
 const FLAG: u64 = POOL_HEADER;
 const DATA: u64 = POOL_HEADER + 4096;
@@ -11,7 +11,7 @@ const LONGEST: usize = MESSAGE_BYTES_MAX;
 /// From nothing to the longest that is allowed.
 pub fn messages_of_all_lengths_arrive_in_order(subject: &Subject) {
     let lengths = [0, 1, 2, 7, 255, 256, 257, 4095, 4096, 65_000, LONGEST, 3, 0];
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     for (seed, len) in lengths.into_iter().enumerate() {
         pair.a.link.message(&pattern(seed as u64, len)).unwrap();
     }
@@ -29,7 +29,7 @@ pub fn messages_of_all_lengths_arrive_in_order(subject: &Subject) {
 
 /// The two directions are independent.
 pub fn both_directions_at_once(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     for number in 0..300u64 {
         pair.a.link.message(&number.to_le_bytes()).unwrap();
         pair.b.link.message(&(number + 1000).to_le_bytes()).unwrap();
@@ -51,7 +51,7 @@ pub fn both_directions_at_once(subject: &Subject) {
 
 /// Order holds between a message and a signal.
 pub fn a_message_sent_before_a_signal_is_there_when_the_signal_is(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     for value in 1..=200u64 {
         pair.a.link.message(&value.to_le_bytes()).unwrap();
         pair.a
@@ -71,7 +71,7 @@ pub fn a_message_sent_before_a_signal_is_there_when_the_signal_is(subject: &Subj
 pub fn messages_and_puts_interleave(subject: &Subject) {
     const ROUNDS: u64 = 40;
     let len = |round: u64| 30_000 * (round as usize % 4);
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     for round in 1..=ROUNDS {
         let bytes = pattern(round, len(round));
         pair.a.link.message(&pattern(round, 100)).unwrap();
@@ -111,7 +111,7 @@ pub fn messages_and_puts_interleave(subject: &Subject) {
 /// More than any buffer holds: no call blocks, and everything arrives once somebody receives.
 pub fn a_flood_is_queued_and_arrives(subject: &Subject) {
     const COUNT: u64 = 300;
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     for number in 0..COUNT {
         pair.a.link.message(&pattern(number, LONGEST)).unwrap();
     }
@@ -122,13 +122,13 @@ pub fn a_flood_is_queued_and_arrives(subject: &Subject) {
         let message = &pair.b.received.messages[number as usize];
         assert!(*message == pattern(number, LONGEST), "message {number}");
     }
-    assert_eq!(pair.a.link.flush().unwrap(), Progress::Done);
+    assert_eq!(pair.a.link.flush().unwrap(), FlushState::Done);
 }
 
 /// What is put or signalled behind messages that had to be queued is not seen before them.
 pub fn order_holds_behind_a_flood(subject: &Subject) {
     const COUNT: u64 = 100;
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     for number in 0..COUNT {
         pair.a.link.message(&pattern(number, LONGEST)).unwrap();
     }
@@ -176,7 +176,7 @@ pub fn order_holds_behind_a_flood(subject: &Subject) {
 
 /// Longer than 64 KiB is the caller's mistake, and harmless.
 pub fn an_overlong_message_is_an_error(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     assert!(pair.a.link.message(&vec![0; LONGEST + 1]).is_err());
     pair.a.link.message(b"fine").unwrap();
     pair.until("the next message", |pair| {
@@ -185,10 +185,11 @@ pub fn an_overlong_message_is_an_error(subject: &Subject) {
     assert_eq!(pair.b.received.messages, [b"fine"]);
 }
 
-/// Long and short, by both ways, behind each other, with signals between: whichever way each takes, the order is that of the calls.
-pub fn mail_and_messages_keep_their_order(subject: &Subject) {
+/// Long and short, by both ways, behind each other, with signals between: whichever way each takes,
+/// the order is that of the calls.
+pub fn polled_messages_and_messages_keep_their_order(subject: &Subject) {
     const COUNT: u64 = 600;
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     // Some that are read at once, and then ever more that wait.
     for number in 1..=COUNT {
         let len = (number * 7919) as usize % [40, 3000, 20_000, LONGEST][number as usize % 4];
@@ -197,7 +198,7 @@ pub fn mail_and_messages_keep_their_order(subject: &Subject) {
             0 => pair.a.link.message(&bytes).unwrap(),
             _ => {
                 let (first, second) = bytes.split_at(len / 3);
-                pair.a.link.mail(&[first, second, b""]).unwrap();
+                pair.a.link.polled_message(&[first, second, b""]).unwrap();
             }
         }
         let signal = Signal {
@@ -222,21 +223,30 @@ pub fn mail_and_messages_keep_their_order(subject: &Subject) {
     }
 }
 
-/// Who waits for mail need not look anywhere else, once the link says that there is some.
-pub fn mail_is_found_where_it_lies(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+/// Who waits for polled messages need not look anywhere else, once the link says that there is
+/// some.
+pub fn polled_messages_are_found_where_they_lie(subject: &Subject) {
+    let mut pair = LinkPair::new(subject);
     for number in 0..5000_u64 {
-        pair.a.link.mail(&[&number.to_le_bytes()]).unwrap();
-        if pair.b.link.has_mail() {
-            pair.b.link.take_mail(&mut pair.b.received).unwrap();
+        pair.a
+            .link
+            .polled_message(&[&number.to_le_bytes()])
+            .unwrap();
+        if pair.b.link.has_polled_message() {
+            pair.b
+                .link
+                .take_polled_message(&mut pair.b.received)
+                .unwrap();
             assert_eq!(
                 pair.b.received.messages.last().unwrap(),
                 &number.to_le_bytes()
             );
         }
-        assert!(!pair.b.link.has_mail());
+        assert!(!pair.b.link.has_polled_message());
     }
-    pair.until("the mail", |pair| pair.b.received.messages.len() == 5000);
+    pair.until("the polled messages", |pair| {
+        pair.b.received.messages.len() == 5000
+    });
     let too_long = vec![0; LONGEST + 1];
-    assert!(pair.a.link.mail(&[&too_long]).is_err());
+    assert!(pair.a.link.polled_message(&[&too_long]).is_err());
 }

@@ -1,7 +1,8 @@
-//! One suite that every transport passes.
+//! The conformance suite for all transports.
 //!
-//! A transport's crate says how to make one ([`Subject`]) and calls [`crate::conformance_tests!`], which makes one test
-//! of each case. Both endpoints of a case live in the test's process, so every case can see both sides.
+//! A transport's crate says how to make one ([`Subject`]) and calls [`crate::conformance_tests!`],
+//! which makes one test of each case. Both endpoints of a case live in the test's process, so every
+//! case can see both sides.
 
 pub mod connecting;
 pub mod ending;
@@ -14,7 +15,9 @@ pub mod waking;
 
 use std::sync::Arc;
 
-pub use pair::{Events, Memory, Pair, Received, Side, bytes_of, connect, deadline, listening};
+pub use pair::{
+    Events, LinkPair, LinkSide, Received, TestMemory, bytes_of, connect, deadline, listening,
+};
 
 use crate::{Local, Transport};
 
@@ -24,7 +27,8 @@ pub struct Subject {
     pub make: fn(Local) -> Arc<dyn Transport>,
 }
 
-/// Makes a test of every case of the suite. The argument is an expression of type [`Subject`](conformance::Subject).
+/// Makes a test of every case of the suite. The argument is an expression of type
+/// [`Subject`](conformance::Subject).
 #[macro_export]
 macro_rules! conformance_tests {
     ($subject:expr) => {
@@ -64,8 +68,8 @@ macro_rules! conformance_tests {
             messages: a_flood_is_queued_and_arrives;
             messages: order_holds_behind_a_flood;
             messages: an_overlong_message_is_an_error;
-            messages: mail_and_messages_keep_their_order;
-            messages: mail_is_found_where_it_lies;
+            messages: polled_messages_and_messages_keep_their_order;
+            messages: polled_messages_are_found_where_they_lie;
             connecting: both_sides_learn_who_the_peer_is;
             connecting: simultaneous_attempts_make_one_link;
             connecting: a_wrong_token_is_refused_unasked;
@@ -76,7 +80,7 @@ macro_rules! conformance_tests {
             ending: a_dropped_link_is_gone;
             ending: a_closed_link_has_left;
             ending: messages_before_the_goodbye_arrive;
-            ending: mail_before_the_end_arrives;
+            ending: polled_messages_before_the_end_arrive;
             ending: closing_with_unread_traffic_is_still_a_goodbye;
             ending: closing_behind_a_flood_is_still_a_goodbye;
             ending: closing_twice_is_closing_once;
@@ -84,7 +88,7 @@ macro_rules! conformance_tests {
             ending: links_outlive_their_transport;
             waking: a_signal_wakes_a_sleeper;
             waking: a_message_wakes_a_sleeper;
-            waking: mail_wakes_a_sleeper;
+            waking: a_polled_message_wakes_a_sleeper;
             waking: a_completion_wakes_a_sleeper;
             waking: a_death_wakes_a_sleeper;
             waking: ping_pong_never_misses_a_wake;

@@ -1,9 +1,9 @@
-//! Operations under way: tickets, gets, atomics, cancelling.
+//! Operations in flight: tickets, gets, atomics, cancellation.
 
 use std::sync::atomic::Ordering;
 
 use super::memory::pattern;
-use super::{Memory, Pair, Subject};
+use super::{LinkPair, Subject, TestMemory};
 use crate::{
     AtomicOp, Iovec, IovecMut, LinkError, POOL_HEADER, RegionKey, Signal, Submission, Ticket,
 };
@@ -17,7 +17,7 @@ fn signal(offset: u64, value: u64) -> Option<Signal> {
 }
 
 /// Waits until all are complete, in whatever order that happens.
-fn until_complete(pair: &mut Pair, tickets: &[Ticket]) {
+fn until_complete(pair: &mut LinkPair, tickets: &[Ticket]) {
     let mut open = tickets.to_vec();
     pair.until("all operations to be complete", |pair| {
         open.retain(|ticket| !pair.a.link.completed(*ticket).unwrap());
@@ -29,9 +29,9 @@ fn until_complete(pair: &mut Pair, tickets: &[Ticket]) {
 pub fn many_puts_are_under_way_at_once(subject: &Subject) {
     const COUNT: u64 = 40;
     const BYTES: u64 = 300_000;
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let memory = |number| pair.a.memory(&[&pattern(number, BYTES as usize)]);
-    let memory: Vec<Memory> = (0..COUNT).map(memory).collect();
+    let memory: Vec<TestMemory> = (0..COUNT).map(memory).collect();
     let (mut posted, mut tickets, mut most) = (0, Vec::new(), 0);
     pair.until("all puts to be taken", |pair| {
         while posted < COUNT {
@@ -64,7 +64,7 @@ pub fn many_puts_are_under_way_at_once(subject: &Subject) {
 /// What is refused for lack of room leaves no trace, and what was taken before arrives.
 pub fn a_full_queue_takes_nothing(subject: &Subject) {
     const BYTES: u64 = 1 << 20;
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let memory = pair.a.memory(&[&pattern(9, BYTES as usize)]);
     let source = memory.source();
     let mut tickets = Vec::new();
@@ -96,10 +96,10 @@ pub fn order_holds_between_operations_of_all_sizes(subject: &Subject) {
     const COUNT: u64 = 300;
     const PLACE: u64 = 40_000;
     let len = |number: u64| [8, 33_000, 100, 0, 5000, 256, 3000][number as usize % 7];
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let (mut posted, mut seen) = (1, 0);
     let memory = |number| pair.a.memory(&[&pattern(number, len(number))]);
-    let memory: Vec<Memory> = (0..=COUNT).map(memory).collect();
+    let memory: Vec<TestMemory> = (0..=COUNT).map(memory).collect();
     pair.until("the last signal", |pair| {
         for _ in 0..5 {
             if posted > COUNT {
@@ -131,7 +131,7 @@ pub fn order_holds_between_operations_of_all_sizes(subject: &Subject) {
 
 /// After a put is cancelled, its memory may go, puts and signals go on, and its signal never comes.
 pub fn a_cancelled_put_leaves_the_link_usable(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let memory = [1, 2, 3].map(|seed| pair.a.memory(&[&pattern(seed, 8 << 20)]));
     let mut undone = Vec::new();
     for (number, memory) in (0..).zip(&memory) {
@@ -166,7 +166,7 @@ pub fn a_cancelled_put_leaves_the_link_usable(subject: &Subject) {
 
 /// A get that is called behind a put finds it: the put has arrived.
 pub fn a_get_reads_what_was_put_before(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     if !pair.a.link.capabilities().get {
         return;
     }
@@ -188,13 +188,13 @@ pub fn a_get_reads_what_was_put_before(subject: &Subject) {
 /// Each addition sees another value, and none is lost.
 pub fn atomics_of_both_sides_add_up(subject: &Subject) {
     const ROUNDS: usize = 200;
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     if !pair.a.link.capabilities().atomics {
         return;
     }
     // A cell of `b`, reached by `b` over another link of its own would go the same way; here `a`
     // has two operations under way.
-    let old: Vec<Memory> = (0..ROUNDS).map(|_| pair.a.memory(&[&[0; 8]])).collect();
+    let old: Vec<TestMemory> = (0..ROUNDS).map(|_| pair.a.memory(&[&[0; 8]])).collect();
     let (mut posted, mut tickets) = (0, Vec::new());
     pair.until("all additions to be taken", |pair| {
         while posted < ROUNDS {
@@ -222,7 +222,7 @@ pub fn atomics_of_both_sides_add_up(subject: &Subject) {
 
 /// And otherwise only told.
 pub fn a_cell_is_swapped_only_from_what_was_expected(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     if !pair.a.link.capabilities().atomics {
         return;
     }
@@ -239,7 +239,7 @@ pub fn a_cell_is_swapped_only_from_what_was_expected(subject: &Subject) {
 
 /// What a transport has not got is an error that says so, and so is a cell that is none.
 pub fn what_cannot_be_done_is_refused(subject: &Subject) {
-    let pair = Pair::new(subject);
+    let pair = LinkPair::new(subject);
     let (link, can) = (&pair.a.link, pair.a.link.capabilities());
     let memory = pair.a.memory(&[&[0; 8]]);
     if !can.get {
@@ -261,7 +261,7 @@ pub fn what_cannot_be_done_is_refused(subject: &Subject) {
 /// Elsewhere it is refused before anything is done. What is injected is copied, and need not be
 /// registered.
 pub fn only_registered_memory_is_used_where_that_is_needed(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let mut bytes = vec![7; 5000];
     // SAFETY: the vector outlives the puts, which are waited for or refused.
     let source = [unsafe { Iovec::new(bytes.as_ptr(), bytes.len()) }];
@@ -287,9 +287,9 @@ pub fn only_registered_memory_is_used_where_that_is_needed(subject: &Subject) {
 
 /// Who is told of the end may give up what operations read and write.
 pub fn nothing_is_touched_once_the_link_has_ended(subject: &Subject) {
-    let Pair { mut a, b } = Pair::new(subject);
+    let LinkPair { mut a, b } = LinkPair::new(subject);
     let memory = [1, 2].map(|seed| a.memory(&[&pattern(seed, 16 << 20)]));
-    let put = |memory: &Memory| a.link.put(POOL, DATA, &memory.source(), None);
+    let put = |memory: &TestMemory| a.link.put(POOL, DATA, &memory.source(), None);
     let posted = [put(&memory[0]).unwrap(), put(&memory[1]).unwrap()];
     drop(b);
     let deadline = super::deadline();

@@ -75,12 +75,12 @@ impl Inbox for Received {
 
 /// Memory that a link reads or writes, for as long as this exists: registered, where the transport
 /// asks for that.
-pub struct Memory {
+pub struct TestMemory {
     pieces: Vec<Arc<Segment>>,
     lengths: Vec<usize>,
 }
 
-impl Memory {
+impl TestMemory {
     /// What a put reads.
     pub fn source(&self) -> Vec<Iovec> {
         let pieces = self.pieces.iter().zip(&self.lengths);
@@ -113,7 +113,7 @@ pub fn bytes_of(segment: &Segment, range: Range<u64>) -> Vec<u8> {
 }
 
 /// An endpoint and its end of the link.
-pub struct Side {
+pub struct LinkSide {
     /// The endpoint.
     pub local: Local,
     /// Its transport.
@@ -124,7 +124,7 @@ pub struct Side {
     pub received: Received,
 }
 
-impl Side {
+impl LinkSide {
     /// Takes in and sends out whatever can go now.
     pub fn pump(&mut self) {
         if self.received.end.is_some() {
@@ -148,7 +148,7 @@ impl Side {
     }
 
     /// Memory of its own that holds these pieces, and can be read and written by its link.
-    pub fn memory(&self, pieces: &[&[u8]]) -> Memory {
+    pub fn memory(&self, pieces: &[&[u8]]) -> TestMemory {
         let registered = self.link.capabilities().needs_registration;
         let piece = |bytes: &&[u8]| {
             let segment = segment(bytes.len() as u64);
@@ -160,7 +160,7 @@ impl Side {
             }
             segment
         };
-        Memory {
+        TestMemory {
             pieces: pieces.iter().map(piece).collect(),
             lengths: pieces.iter().map(|piece| piece.len()).collect(),
         }
@@ -190,17 +190,17 @@ fn segment(bytes: u64) -> Arc<Segment> {
 }
 
 /// Two endpoints, linked; `a` dialled.
-pub struct Pair {
+pub struct LinkPair {
     /// The side that connected.
-    pub a: Side,
+    pub a: LinkSide,
     /// The side that accepted.
-    pub b: Side,
+    pub b: LinkSide,
 }
 
-impl Pair {
+impl LinkPair {
     /// Two new endpoints that may write everywhere behind the header of each other's pool.
-    pub fn new(subject: &Subject) -> Pair {
-        let pair = Pair::without_grants(subject);
+    pub fn new(subject: &Subject) -> LinkPair {
+        let pair = LinkPair::without_grants(subject);
         // Not reserved: a case touches little of it.
         for side in [&pair.a, &pair.b] {
             let granted = side.link.grant(RegionKey::POOL, POOL_HEADER..POOL_BYTES);
@@ -210,19 +210,19 @@ impl Pair {
     }
 
     /// Two new endpoints that may not write anywhere yet.
-    pub fn without_grants(subject: &Subject) -> Pair {
+    pub fn without_grants(subject: &Subject) -> LinkPair {
         let (a, _) = listening(subject);
         let (b, accepted) = listening(subject);
         let dialled = connect(&a, &b).expect("a connection").expect("no yield");
         let link = accepted.next_link();
-        Pair {
+        LinkPair {
             a: side(a, dialled),
             b: side(b, link),
         }
     }
 
     /// Pumps both sides until the condition holds.
-    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Pair) -> bool) {
+    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut LinkPair) -> bool) {
         let deadline = deadline();
         loop {
             self.a.pump();
@@ -303,8 +303,8 @@ pub fn connect(
     from.1.connect(to.0.id, &to.1.address(), deadline(), &never)
 }
 
-fn side((local, transport): (Local, Arc<dyn Transport>), link: Arc<dyn Link>) -> Side {
-    Side {
+fn side((local, transport): (Local, Arc<dyn Transport>), link: Arc<dyn Link>) -> LinkSide {
+    LinkSide {
         local,
         transport,
         link,

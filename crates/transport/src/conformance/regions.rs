@@ -1,10 +1,10 @@
-//! Regions beside the pool, and what transports say that they can do.
+//! Regions beside the pool, and the capabilities of transports.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::memory::pattern;
-use super::{Pair, Subject, bytes_of};
+use super::{LinkPair, Subject, bytes_of};
 use crate::{LinkError, POOL_HEADER, RegionKey, Segment, Signal};
 
 const FLAG: u64 = POOL_HEADER;
@@ -18,7 +18,7 @@ fn signal(value: u64) -> Option<Signal> {
 }
 
 /// Tells `a` something: what was granted before is known there then.
-fn tell(pair: &mut Pair) {
+fn tell(pair: &mut LinkPair) {
     let before = pair.a.received.messages.len();
     pair.b.link.message(b"granted").unwrap();
     pair.until("a message", |pair| pair.a.received.messages.len() > before);
@@ -26,7 +26,7 @@ fn tell(pair: &mut Pair) {
 
 /// Puts and injected bytes go where the key says, and the signal to the pool.
 pub fn a_region_is_written_by_its_key(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let regions = [pair.b.region(BYTES), pair.b.region(BYTES)];
     tell(&mut pair);
     for (number, (key, _)) in (1..).zip(&regions) {
@@ -48,7 +48,7 @@ pub fn a_region_is_written_by_its_key(subject: &Subject) {
 
 /// Loads and stores of the peer reach it from the message on that follows the grant.
 pub fn a_region_is_mapped_where_the_transport_maps(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let maps = pair.a.link.capabilities().maps;
     assert_eq!(pair.a.link.memory(RegionKey::POOL).is_some(), maps);
     let (key, region) = pair.b.region(BYTES);
@@ -62,7 +62,7 @@ pub fn a_region_is_mapped_where_the_transport_maps(subject: &Subject) {
     assert_eq!(mapped.word(64).load(Ordering::Acquire), 42);
     // The mapping is its holder's, whatever becomes of the region and of the peer.
     pair.b.transport.withdraw(key);
-    let Pair { a, b } = pair;
+    let LinkPair { a, b } = pair;
     drop((a, b));
     mapped.word(64).store(43, Ordering::Release);
     assert_eq!(region.word(64).load(Ordering::Acquire), 43);
@@ -71,7 +71,7 @@ pub fn a_region_is_mapped_where_the_transport_maps(subject: &Subject) {
 /// By a key that was never given out, and where the link checks by one that was granted nothing.
 pub fn a_region_never_granted_is_out_of_reach(subject: &Subject) {
     for exposed in [false, true] {
-        let mut pair = Pair::new(subject);
+        let mut pair = LinkPair::new(subject);
         if exposed && pair.a.link.capabilities().maps {
             return;
         }
@@ -93,7 +93,7 @@ pub fn a_region_never_granted_is_out_of_reach(subject: &Subject) {
 
 /// Late writes fail at the caller or vanish, and the link lives on.
 pub fn a_withdrawn_region_is_not_written(subject: &Subject) {
-    let mut pair = Pair::new(subject);
+    let mut pair = LinkPair::new(subject);
     let (key, region) = pair.b.region(BYTES);
     tell(&mut pair);
     pair.put_to(key, 0, &[&[1; 5000]], signal(1));
@@ -113,7 +113,7 @@ pub fn a_withdrawn_region_is_not_written(subject: &Subject) {
 
 /// However often the same memory is exposed.
 pub fn keys_never_come_back(subject: &Subject) {
-    let pair = Pair::new(subject);
+    let pair = LinkPair::new(subject);
     let mut keys = vec![RegionKey::POOL];
     let segment = pair.b.region(BYTES).1;
     for _ in 0..10 {
@@ -126,7 +126,7 @@ pub fn keys_never_come_back(subject: &Subject) {
 
 /// They are the transport's, and a put finds them to be true.
 pub fn both_ends_have_the_same_capabilities(subject: &Subject) {
-    let pair = Pair::new(subject);
+    let pair = LinkPair::new(subject);
     let can = pair.a.transport.capabilities();
     let links = [&pair.a.link, &pair.b.link];
     assert!(links.iter().all(|link| link.capabilities() == can));

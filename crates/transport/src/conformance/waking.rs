@@ -1,4 +1,4 @@
-//! Sleeping endpoints are woken: by signals, messages, and deaths.
+//! Wake-ups of sleeping endpoints by signals, messages, completions and deaths.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::memory::{LONG, pattern};
-use super::{Pair, Side, Subject};
-use crate::{LinkError, POOL_HEADER, Progress, RegionKey, Signal, Sleep, Submission, Woken};
+use super::{LinkPair, LinkSide, Subject};
+use crate::{FlushState, LinkError, POOL_HEADER, RegionKey, Signal, Sleep, Submission, Woken};
 
 const FLAG: u64 = POOL_HEADER;
 
@@ -19,8 +19,8 @@ struct Sleeper {
 }
 
 impl Sleeper {
-    /// On a futex if asked to, where the bell tells of everything.
-    fn new(side: &Side, futex: bool) -> Sleeper {
+    /// On a futex if asked to, where the doorbell tells of everything.
+    fn new(side: &LinkSide, futex: bool) -> Sleeper {
         let manual = side.link.capabilities().manual_progress;
         let epoll = if futex && !manual {
             None
@@ -33,7 +33,7 @@ impl Sleeper {
         }
     }
 
-    fn sleep_until(&self, side: &mut Side, mut holds: impl FnMut(&Side) -> bool) {
+    fn sleep_until(&self, side: &mut LinkSide, mut holds: impl FnMut(&LinkSide) -> bool) {
         let started = Instant::now();
         loop {
             side.pump();
@@ -44,13 +44,13 @@ impl Sleeper {
                 None => Sleep::Futex,
                 Some(epoll) => Sleep::Descriptors(epoll.as_fd()),
             };
-            let bell = Arc::clone(&side.local.bell);
+            let doorbell = Arc::clone(&side.local.doorbell);
             let mut look = || {
                 let ready = holds(side);
                 self.looked.store(true, Ordering::Release);
                 ready
             };
-            let woken = bell.sleep(how, &mut look, LONG);
+            let woken = doorbell.sleep(how, &mut look, LONG);
             assert!(
                 woken != Woken::TimedOut,
                 "not woken in {:?}",
@@ -61,11 +61,11 @@ impl Sleeper {
 }
 
 /// Watches the side's link for readability, and for writability if something waits for that.
-fn watch(side: &Side) -> OwnedFd {
+fn watch(side: &LinkSide) -> OwnedFd {
     let writing = side
         .link
         .flush()
-        .is_ok_and(|progress| progress == Progress::Pending);
+        .is_ok_and(|progress| progress == FlushState::Pending);
     // SAFETY: plain system call.
     let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     assert!(raw >= 0);
@@ -85,14 +85,15 @@ fn watch(side: &Side) -> OwnedFd {
     epoll
 }
 
-/// For both ways to sleep: `b` sleeps until the condition holds while another thread does something to `a`.
+/// For both ways to sleep: `b` sleeps until the condition holds while another thread does something
+/// to `a`.
 fn check_woken(
     subject: &Subject,
-    act: impl Fn(Side) -> Option<Side> + Copy + Send + Sync,
-    holds: impl Fn(&Side) -> bool + Copy,
+    act: impl Fn(LinkSide) -> Option<LinkSide> + Copy + Send + Sync,
+    holds: impl Fn(&LinkSide) -> bool + Copy,
 ) {
     for futex in [true, false] {
-        let Pair { a, mut b } = Pair::new(subject);
+        let LinkPair { a, mut b } = LinkPair::new(subject);
         let sleeper = Sleeper::new(&b, futex);
         std::thread::scope(|scope| {
             let looked = Arc::clone(&sleeper.looked);
@@ -111,7 +112,7 @@ fn check_woken(
 
 /// A signal wakes, in both ways of sleeping.
 pub fn a_signal_wakes_a_sleeper(subject: &Subject) {
-    let act = |a: Side| {
+    let act = |a: LinkSide| {
         a.link
             .signal(Signal {
                 offset: FLAG,
@@ -126,7 +127,7 @@ pub fn a_signal_wakes_a_sleeper(subject: &Subject) {
 
 /// So does a message, though it lies in no memory that the sleeper looks at.
 pub fn a_message_wakes_a_sleeper(subject: &Subject) {
-    let act = |a: Side| {
+    let act = |a: LinkSide| {
         a.link.message(b"wake up").unwrap();
         a.link.flush().unwrap();
         Some(a)
@@ -134,22 +135,22 @@ pub fn a_message_wakes_a_sleeper(subject: &Subject) {
     check_woken(subject, act, |b| !b.received.messages.is_empty());
 }
 
-/// And so does mail, where the sleeper looks for it.
-pub fn mail_wakes_a_sleeper(subject: &Subject) {
-    let act = |a: Side| {
-        a.link.mail(&[b"wake up"]).unwrap();
+/// And so does a polled message, where the sleeper looks for it.
+pub fn a_polled_message_wakes_a_sleeper(subject: &Subject) {
+    let act = |a: LinkSide| {
+        a.link.polled_message(&[b"wake up"]).unwrap();
         a.link.flush().unwrap();
         Some(a)
     };
     check_woken(subject, act, |b| {
-        b.link.has_mail() || !b.received.messages.is_empty()
+        b.link.has_polled_message() || !b.received.messages.is_empty()
     });
 }
 
 /// And so does the completion of what the sleeper itself has called, once the peer takes it in.
 pub fn a_completion_wakes_a_sleeper(subject: &Subject) {
     for futex in [true, false] {
-        let Pair { mut a, mut b } = Pair::new(subject);
+        let LinkPair { mut a, mut b } = LinkPair::new(subject);
         let memory = b.memory(&[&pattern(1, 16 << 20)]);
         let posted = b.link.put(RegionKey::POOL, FLAG, &memory.source(), None);
         let Submission::UnderWay(ticket) = posted.unwrap() else {
@@ -173,7 +174,7 @@ pub fn a_completion_wakes_a_sleeper(subject: &Subject) {
 
 /// And so does the end of the peer.
 pub fn a_death_wakes_a_sleeper(subject: &Subject) {
-    let act = |a: Side| {
+    let act = |a: LinkSide| {
         drop(a);
         None
     };
@@ -186,7 +187,7 @@ pub fn a_death_wakes_a_sleeper(subject: &Subject) {
 pub fn ping_pong_never_misses_a_wake(subject: &Subject) {
     const ROUNDS: u64 = 3000;
     for futex in [true, false] {
-        let Pair { mut a, mut b } = Pair::new(subject);
+        let LinkPair { mut a, mut b } = LinkPair::new(subject);
         let (a_sleeper, b_sleeper) = (Sleeper::new(&a, futex), Sleeper::new(&b, futex));
         std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -212,13 +213,13 @@ pub fn ping_pong_never_misses_a_wake(subject: &Subject) {
                 a_sleeper.sleep_until(&mut a, |a| seen(a, value));
             }
             a.link.message(b"done").unwrap();
-            while a.link.flush().unwrap() == Progress::Pending {
+            while a.link.flush().unwrap() == FlushState::Pending {
                 std::thread::yield_now();
             }
         });
     }
 }
 
-fn seen(side: &Side, value: u64) -> bool {
+fn seen(side: &LinkSide, value: u64) -> bool {
     side.local.pool.word(FLAG).load(Ordering::Acquire) >= value
 }

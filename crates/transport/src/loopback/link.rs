@@ -6,10 +6,10 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use super::Participant;
-use super::messages::{End, MessageQueue};
+use super::messages::{MessageQueue, QueueEnd};
 use crate::{
-    AtomicOp, Capabilities, EndpointId, Inbox, Iovec, IovecMut, Kind, Link, LinkError,
-    MESSAGE_BYTES_MAX, MappedPeer, Progress, RegionKey, Segment, Signal, Submission, Ticket,
+    AtomicOp, Capabilities, EndpointId, FlushState, Inbox, Iovec, IovecMut, Link, LinkError,
+    MESSAGE_BYTES_MAX, MappedPeer, RegionKey, Segment, Signal, Submission, Ticket, TransportKind,
 };
 
 pub(super) struct LoopbackLink {
@@ -25,7 +25,7 @@ impl LoopbackLink {
         incoming: Arc<MessageQueue>,
         outgoing: Arc<MessageQueue>,
     ) -> io::Result<LoopbackLink> {
-        let event = peer.local.bell.descriptor().try_clone_to_owned()?;
+        let event = peer.local.doorbell.descriptor().try_clone_to_owned()?;
         let (pool, regions) = (Arc::clone(&peer.local.pool), Arc::clone(&peer.regions));
         Ok(LoopbackLink {
             id: peer.local.id,
@@ -43,17 +43,17 @@ impl LoopbackLink {
         self.incoming.check()
     }
 
-    fn end(&self, how: End) {
+    fn end(&self, how: QueueEnd) {
         if self.outgoing.end(how) {
             // Not reached in a forked child, where nobody listens for it.
-            let _ = self.peer.knock();
+            let _ = self.peer.notify();
         }
     }
 }
 
 impl Link for LoopbackLink {
-    fn kind(&self) -> Kind {
-        Kind::Loopback
+    fn kind(&self) -> TransportKind {
+        TransportKind::Loopback
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -127,11 +127,11 @@ impl Link for LoopbackLink {
             return Err(LinkError::Io(io::ErrorKind::InvalidInput.into()));
         }
         self.outgoing.push(bytes.to_vec());
-        self.peer.knock()
+        self.peer.notify()
     }
 
-    fn flush(&self) -> Result<Progress, LinkError> {
-        Ok(Progress::Done)
+    fn flush(&self) -> Result<FlushState, LinkError> {
+        Ok(FlushState::Done)
     }
 
     fn descriptor(&self) -> Option<RawFd> {
@@ -151,12 +151,12 @@ impl Link for LoopbackLink {
     fn revoke(&self, _region: RegionKey, _range: Range<u64>) {}
 
     fn close(&self) {
-        self.end(End::Left);
+        self.end(QueueEnd::Left);
     }
 }
 
 impl Drop for LoopbackLink {
     fn drop(&mut self) {
-        self.end(End::Gone);
+        self.end(QueueEnd::Gone);
     }
 }

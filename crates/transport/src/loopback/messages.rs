@@ -13,7 +13,7 @@ const BROKEN: u8 = 3;
 
 /// How the link that fills a queue ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
+pub(crate) enum QueueEnd {
     Left,
     Gone,
 }
@@ -33,10 +33,10 @@ impl MessageQueue {
     }
 
     /// Ends it, unless it has ended. True if it has only now.
-    pub(crate) fn end(&self, how: End) -> bool {
+    pub(crate) fn end(&self, how: QueueEnd) -> bool {
         self.change(match how {
-            End::Left => LEFT,
-            End::Gone => GONE,
+            QueueEnd::Left => LEFT,
+            QueueEnd::Gone => GONE,
         })
     }
 

@@ -1,4 +1,5 @@
-//! Claims: every turn of a step is executed once, by its owner or by a helper, and nobody touches its memory afterwards.
+//! Models of claims: exactly one execution of a step per turn, by its owner or a helper, and no
+//! access to its memory afterwards.
 
 use super::{Arc, AtomicU64, Endpoint, ON_FUTEX, Ordering, UnsafeCell, model, thread};
 use crate::claim::{self, Claimed};
@@ -7,15 +8,15 @@ const TURNS: u64 = 2;
 const OWNER: u32 = 0;
 
 /// A step that adds 1 in place, and its word.
-struct Step {
+struct ModelStep {
     word: AtomicU64,
     memory: UnsafeCell<u64>,
     owner: Arc<Endpoint>,
 }
 
-impl Step {
-    fn new() -> Arc<Step> {
-        Arc::new(Step {
+impl ModelStep {
+    fn new() -> Arc<ModelStep> {
+        Arc::new(ModelStep {
             word: AtomicU64::new(0),
             memory: UnsafeCell::new(0),
             owner: Endpoint::new(),
@@ -73,7 +74,7 @@ impl Step {
 #[test]
 fn loom_a_helped_step_is_executed_once_in_every_turn() {
     model(|| {
-        let step = Step::new();
+        let step = ModelStep::new();
         let helped = Arc::clone(&step);
         let helper = thread::spawn(move || (0..TURNS).for_each(|turn| helped.help(turn, 1)));
         (0..TURNS).for_each(|turn| step.own(turn));
@@ -84,7 +85,7 @@ fn loom_a_helped_step_is_executed_once_in_every_turn() {
 #[test]
 fn loom_two_helpers_do_not_both_execute_a_step() {
     model(|| {
-        let step = Step::new();
+        let step = ModelStep::new();
         let helpers = [1, 2].map(|rank| {
             let step = Arc::clone(&step);
             thread::spawn(move || step.help(0, rank))
@@ -101,7 +102,7 @@ fn loom_two_helpers_do_not_both_execute_a_step() {
 #[should_panic(expected = "Causality violation")]
 fn loom_finds_the_helper_that_does_not_release() {
     model(|| {
-        let step = Step::new();
+        let step = ModelStep::new();
         let helped = Arc::clone(&step);
         let helper = thread::spawn(move || {
             if claim::take(&helped.word, 0, 1) {
@@ -114,7 +115,8 @@ fn loom_finds_the_helper_that_does_not_release() {
     });
 }
 
-/// Why the owner opens every turn: a claimant that may take whatever is later than the word lets the owner's turn be overwritten.
+/// Why the owner opens every turn: a claimant that may take whatever is later than the word lets
+/// the owner's turn be overwritten.
 #[test]
 #[should_panic(expected = "a turn that nobody executed")]
 fn loom_finds_the_turn_that_a_hasty_helper_skips() {

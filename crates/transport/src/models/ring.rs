@@ -1,4 +1,4 @@
-//! Rings: every record arrives whole and in order, lap after lap, and a reader that sleeps misses none.
+//! Models of rings: whole records in order, lap after lap, and none missed by a sleeping reader.
 
 use super::{Arc, AtomicU64, Endpoint, ON_FUTEX, Ordering, UnsafeCell, model, thread};
 use crate::ring::{Circle, Found, Reader, WORD, Writer};
@@ -6,21 +6,22 @@ use crate::ring::{Circle, Found, Reader, WORD, Writer};
 /// Room for one record of a word at a time, so that three records are more than a lap.
 const WORDS: usize = 5;
 
-/// A word of the circle, as a header and as bytes. Whoever writes bytes leaves nonsense where a header would be read.
+/// A word of the circle, as a header and as bytes. Whoever writes bytes leaves nonsense where a
+/// header would be read.
 struct Word {
     header: AtomicU64,
     bytes: UnsafeCell<u64>,
 }
 
-struct Memory {
+struct ModelMemory {
     words: [Word; WORDS],
     taken: AtomicU64,
     reader: Arc<Endpoint>,
 }
 
-impl Memory {
-    fn new() -> Arc<Memory> {
-        Arc::new(Memory {
+impl ModelMemory {
+    fn new() -> Arc<ModelMemory> {
+        Arc::new(ModelMemory {
             words: [(); WORDS].map(|()| Word {
                 header: AtomicU64::new(0),
                 bytes: UnsafeCell::new(0),
@@ -31,7 +32,7 @@ impl Memory {
     }
 }
 
-impl Circle for Memory {
+impl Circle for ModelMemory {
     fn bytes(&self) -> u64 {
         WORDS as u64 * WORD
     }
@@ -58,7 +59,8 @@ impl Circle for Memory {
     fn read(&self, place: u64, len: u64, into: &mut Vec<u8>) {
         if len > 0 {
             let word = &self.words[(place / WORD) as usize];
-            // SAFETY: the writer comes back only after it saw that this was taken, and loom checks that this holds.
+            // SAFETY: the writer comes back only after it saw that this was taken, and loom checks
+            // that this holds.
             let bytes = word.bytes.with(|at| unsafe { *at });
             into.extend_from_slice(&bytes.to_ne_bytes());
         }
@@ -66,7 +68,7 @@ impl Circle for Memory {
 }
 
 /// Writes a record, however long the reader takes to make room.
-fn write(memory: &Memory, writer: &mut Writer, value: u64) {
+fn write(memory: &ModelMemory, writer: &mut Writer, value: u64) {
     while !writer.write(memory, &[&value.to_ne_bytes()]).unwrap() {
         thread::yield_now();
     }
@@ -74,7 +76,7 @@ fn write(memory: &Memory, writer: &mut Writer, value: u64) {
 }
 
 /// Reads the next record, asleep until it comes.
-fn read(memory: &Memory, reader: &mut Reader) -> Option<u64> {
+fn read(memory: &ModelMemory, reader: &mut Reader) -> Option<u64> {
     while !reader.has_any(memory) {
         memory.reader.sleep(ON_FUTEX, || reader.has_any(memory));
     }
@@ -89,7 +91,7 @@ fn read(memory: &Memory, reader: &mut Reader) -> Option<u64> {
 #[test]
 fn loom_a_sleeping_reader_misses_no_record() {
     model(|| {
-        let memory = Memory::new();
+        let memory = ModelMemory::new();
         let writing = Arc::clone(&memory);
         let writing = thread::spawn(move || {
             let mut writer = Writer::default();
@@ -107,9 +109,9 @@ fn loom_a_sleeping_reader_misses_no_record() {
 }
 
 /// Two laps, by a writer that has looked for room before: the reader looks once and does not sleep.
-fn check_publishing(publish: impl Fn(&Memory, u64, u64) + Copy + Send + Sync + 'static) {
+fn check_publishing(publish: impl Fn(&ModelMemory, u64, u64) + Copy + Send + Sync + 'static) {
     model(move || {
-        let memory = Memory::new();
+        let memory = ModelMemory::new();
         // What an earlier lap left.
         memory.write(2 * WORD, &7_u64.to_ne_bytes());
         let writing = Arc::clone(&memory);

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A ring in words that anybody may look at. Full of nonsense in the beginning, but for the first header.
+/// A ring in words that anybody may look at. Full of nonsense in the beginning, but for the first
+/// header.
 struct Words {
     words: Vec<AtomicU64>,
     taken: AtomicU64,
@@ -55,34 +56,36 @@ impl Circle for Words {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum RingStep {
     /// A record of pieces of these lengths.
     Write(Vec<usize>),
     Divert,
     Read,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = RingStep> {
     prop_oneof![
-        4 => prop::collection::vec(0_usize..40, 0..4).prop_map(Step::Write),
-        1 => Just(Step::Divert),
-        4 => Just(Step::Read),
+        4 => prop::collection::vec(0_usize..40, 0..4).prop_map(RingStep::Write),
+        1 => Just(RingStep::Divert),
+        4 => Just(RingStep::Read),
     ]
 }
 
 proptest! {
-    /// Against a queue: what was taken in arrives, in order; what there is room for is taken in; and a diversion always is.
+    /// Against a queue: what was taken in arrives, in order; what there is room for is taken in;
+    /// and a diversion always is.
     #[test]
     fn a_ring_is_a_queue(words in 5_u64..40, steps in prop::collection::vec(step(), 0..400)) {
         let ring = Words::new(words * WORD);
         let (mut writer, mut reader) = (Writer::default(), Reader::default());
-        // None is a diversion, behind which the writer waits for half of the ring, as connections do.
+        // None is a diversion, behind which the writer waits for half of the ring, as connections
+        // do.
         let mut queue: VecDeque<Option<Vec<u8>>> = VecDeque::new();
         let (mut diverted, mut buffer, mut next) = (false, Vec::new(), 0_u8);
         for step in steps {
             diverted = diverted && !writer.has_room(&ring, ring.bytes() / 2).unwrap();
             match step {
-                Step::Write(lens) if !diverted => {
+                RingStep::Write(lens) if !diverted => {
                     let pieces: Vec<Vec<u8>> = lens
                         .iter()
                         .map(|len| (0..*len).map(|_| { next = next.wrapping_add(7); next }).collect())
@@ -96,13 +99,13 @@ proptest! {
                         queue.push_back(Some(whole));
                     }
                 }
-                Step::Divert if !diverted => {
+                RingStep::Divert if !diverted => {
                     writer.divert(&ring);
                     queue.push_back(None);
                     diverted = true;
                 }
-                Step::Write(_) | Step::Divert => {}
-                Step::Read => {
+                RingStep::Write(_) | RingStep::Divert => {}
+                RingStep::Read => {
                     prop_assert_eq!(reader.has_any(&ring), !queue.is_empty());
                     let found = reader.read(&ring, &mut buffer).unwrap();
                     match queue.pop_front() {

@@ -1,5 +1,5 @@
-//! The thread that carries out the work of all strict links of the process, in an order and at a
-//! pace of its own.
+//! The thread that carries out the work of all strict links of the process, in its own order and at
+//! its own pace.
 
 use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
 use std::thread;

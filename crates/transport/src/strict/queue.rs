@@ -1,4 +1,4 @@
-//! The send queue of one end of a strict link, and what its work does at the peer.
+//! The send queue of one end of a strict link, and the effects of its work at the peer.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::adapter;
-use crate::loopback::messages::{End, MessageQueue, locked};
+use crate::loopback::messages::{MessageQueue, QueueEnd, locked};
 use crate::regions::outside;
 use crate::{
-    AtomicOp, Bell, Grants, Iovec, IovecMut, LinkError, RegionKey, Signal, Submission, Ticket,
+    AtomicOp, Doorbell, Grants, Iovec, IovecMut, LinkError, RegionKey, Signal, Submission, Ticket,
 };
 
 /// So many operations with tickets can be under way: few, so that callers meet a full queue.
@@ -70,15 +70,15 @@ impl WorkRequest {
 /// What an end sends to its peer.
 pub(super) struct SendQueue {
     /// This endpoint's, and the peer's.
-    bells: [Arc<Bell>; 2],
+    doorbells: [Arc<Doorbell>; 2],
     /// What this end may do at the peer.
     grants: Arc<Mutex<Grants>>,
     outgoing: Arc<MessageQueue>,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     work: VecDeque<(WorkRequest, Option<Ticket>)>,
     /// Carried out, but not told to be complete.
     late: Vec<Ticket>,
@@ -88,7 +88,7 @@ struct State {
     closed: bool,
 }
 
-impl State {
+impl QueueState {
     fn under_way(&self) -> impl Iterator<Item = Ticket> {
         let posted = self.work.iter().filter_map(|(_, ticket)| *ticket);
         posted.chain(self.late.iter().copied())
@@ -97,12 +97,12 @@ impl State {
 
 impl SendQueue {
     pub(super) fn new(
-        bells: [Arc<Bell>; 2],
+        doorbells: [Arc<Doorbell>; 2],
         grants: Arc<Mutex<Grants>>,
         outgoing: Arc<MessageQueue>,
     ) -> Arc<SendQueue> {
         Arc::new(SendQueue {
-            bells,
+            doorbells,
             grants,
             outgoing,
             state: Mutex::default(),
@@ -180,13 +180,13 @@ impl SendQueue {
     }
 
     /// Ends it at once, unless it was closed.
-    pub(super) fn abandon(&self, how: End) {
+    pub(super) fn abandon(&self, how: QueueEnd) {
         let mut state = self.state();
         if !state.closed {
             state.closed = true;
             state.work.clear();
             self.outgoing.end(how);
-            self.bells[1].knock();
+            self.doorbells[1].notify();
         }
     }
 
@@ -200,7 +200,7 @@ impl SendQueue {
             };
             if let Err(error) = self.carry_out(work) {
                 self.outgoing.break_off(error.to_string());
-                self.bells.iter().for_each(|bell| bell.knock());
+                self.doorbells.iter().for_each(|doorbell| doorbell.notify());
                 state.work.clear();
             }
             state.late.extend(ticket);
@@ -210,14 +210,14 @@ impl SendQueue {
         {
             let at = pick % state.late.len();
             state.late.swap_remove(at);
-            self.bells[0].ring();
+            self.doorbells[0].ring();
         }
         state.active = !(state.work.is_empty() && state.late.is_empty());
         state.active
     }
 
     fn carry_out(&self, work: WorkRequest) -> Result<(), LinkError> {
-        let [_, peer] = &self.bells;
+        let [_, peer] = &self.doorbells;
         match work {
             WorkRequest::Write {
                 region,
@@ -268,17 +268,17 @@ impl SendQueue {
             }
             WorkRequest::Message(bytes) => {
                 self.outgoing.push(bytes);
-                peer.knock();
+                peer.notify();
             }
             WorkRequest::Goodbye => {
-                self.outgoing.end(End::Left);
-                peer.knock();
+                self.outgoing.end(QueueEnd::Left);
+                peer.notify();
             }
         }
         Ok(())
     }
 
-    fn activate(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    fn activate(self: &Arc<Self>, mut state: MutexGuard<'_, QueueState>) {
         let idle = !std::mem::replace(&mut state.active, true);
         drop(state);
         if idle {
@@ -286,7 +286,7 @@ impl SendQueue {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         locked(&self.state)
     }
 }

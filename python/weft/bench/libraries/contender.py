@@ -1,4 +1,4 @@
-"""What every library must be able to do in order to be measured."""
+"""Interface of a measured library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import _weft
-from weft.bench.collectives import Collective
+from weft.bench.collectives import BenchCollective
 
 _ALIGNMENT_BYTES = 4096
 
@@ -37,7 +37,7 @@ class Description:
 
 
 @dataclass(frozen=True)
-class Operation:
+class TimedOperation:
     """Something that is ready to be timed again and again on the same arrays."""
 
     input: np.ndarray
@@ -53,14 +53,17 @@ class Contender(abc.ABC):
     description: Description
 
     @abc.abstractmethod
-    def operation(self, collective: Collective, dtype: np.dtype, elements: int) -> Operation:
-        """Prepares a collective over a message of `elements` elements. In place: input and output are the same."""
+    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
+        """Prepares a collective over a message of `elements` elements.
+
+        In place: input and output are the same.
+        """
 
     def close(self) -> None:  # noqa: B027
         """Leaves the library's group, if it has one of its own."""
 
 
-def lengths(collective: Collective, elements: int, ranks: int) -> tuple[int, int]:
+def lengths(collective: BenchCollective, elements: int, ranks: int) -> tuple[int, int]:
     """The number of elements of this rank's input and output."""
     block = elements // ranks
     return (elements if collective.blocks_in else block, elements if collective.blocks_out else block)
@@ -73,7 +76,7 @@ def array(elements: int, dtype: np.dtype) -> np.ndarray:
     return raw[begin : begin + elements * dtype.itemsize].view(dtype)
 
 
-def ordinary(collective: Collective, dtype: np.dtype, elements: int, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+def ordinary(collective: BenchCollective, dtype: np.dtype, elements: int, ranks: int) -> tuple[np.ndarray, np.ndarray]:
     """Input and output in ordinary memory."""
     count_in, count_out = lengths(collective, elements, ranks)
     source = array(count_in, dtype)

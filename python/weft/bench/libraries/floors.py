@@ -1,8 +1,9 @@
-"""Floors: what no library can go below on this machine, measured in turn with the libraries.
+"""Floors: lower bounds for any library on this machine, measured in turn with the libraries.
 
-`prototype` is a bare all-reduce of two ranks on symmetric memory: two flags, each rank adds its half of both buffers
-and writes the sum to both. `add` adds as many vectors as there are ranks and writes the sum to each, all within a
-process, the vectors divided among the cores: what an all-reduce must do to memory, with nobody to talk to.
+`prototype` is a bare all-reduce of two ranks on symmetric memory: two flags, each rank adds its
+half of both buffers and writes the sum to both. `add` adds as many vectors as there are ranks and
+writes the sum to each, all within a process, the vectors divided among the cores: what an
+all-reduce must do to memory, with nobody to talk to.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import numpy as np
 
 import weft
 from weft import _weft
-from weft.bench.collectives import Collective
-from weft.bench.libraries.contender import Contender, Description, Operation, array
+from weft.bench.collectives import BenchCollective
+from weft.bench.libraries.contender import Contender, Description, TimedOperation, array
 from weft.bench.spec import Spec
 
 _SHARE = 0.25
@@ -27,13 +28,13 @@ class Prototype(Contender):
         self._path, self._rank = spec.prototype_path, rank
         self.description = Description("floor", weft.__version__, "prototype", "shm", "floor", 2)
 
-    def operation(self, collective: Collective, dtype: np.dtype, elements: int) -> Operation:
+    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
         """See `Contender`; all-reduce only."""
         assert collective.name == "all-reduce"
         timed = _weft.Timed.prototype(str(self._path), self._rank, dtype.name, elements)
         memory = (ctypes.c_char * (elements * dtype.itemsize)).from_address(timed.pointer)
         buffer = np.frombuffer(memoryview(memory).cast("B"), dtype)
-        return Operation(buffer, buffer, timed)
+        return TimedOperation(buffer, buffer, timed)
 
 
 class Copy(Contender):
@@ -42,12 +43,12 @@ class Copy(Contender):
     def __init__(self, cores: int) -> None:
         self.description = _floor("memcpy", cores)
 
-    def operation(self, _collective: Collective, dtype: np.dtype, elements: int) -> Operation:
+    def operation(self, _collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
         """See `Contender`."""
         source, target = array(elements, dtype), array(elements, dtype)
         hold = (source, target)
         timed = _weft.Timed.copy(source.ctypes.data, target.ctypes.data, source.nbytes, hold)
-        return Operation(source, None, timed)
+        return TimedOperation(source, None, timed)
 
 
 class Add(Contender):
@@ -57,12 +58,12 @@ class Add(Contender):
         self._cores, self._ranks = cores, ranks
         self.description = _floor("add", cores)
 
-    def operation(self, _collective: Collective, dtype: np.dtype, elements: int) -> Operation:
+    def operation(self, _collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
         """See `Contender`."""
         part = -(-elements // self._cores)
         vectors = array(part * self._ranks, dtype)
         starts = [vectors.ctypes.data + rank * part * dtype.itemsize for rank in range(self._ranks)]
-        return Operation(vectors, None, _weft.Timed.add(starts, dtype.name, part, vectors))
+        return TimedOperation(vectors, None, _weft.Timed.add(starts, dtype.name, part, vectors))
 
 
 class RoundTrip(Contender):
@@ -74,10 +75,10 @@ class RoundTrip(Contender):
             floor.library, floor.version, "round trip", floor.transport, floor.kind, 2, _SHARE, is_round_trip=True
         )
 
-    def operation(self, _collective: Collective, dtype: np.dtype, _elements: int) -> Operation:
-        """See `Contender`; the board itself times it."""
+    def operation(self, _collective: BenchCollective, dtype: np.dtype, _elements: int) -> TimedOperation:
+        """See `Contender`; the control block itself times it."""
         nothing = array(1, dtype)
-        return Operation(nothing, None, _weft.Timed.copy(nothing.ctypes.data, nothing.ctypes.data, 0, nothing))
+        return TimedOperation(nothing, None, _weft.Timed.copy(nothing.ctypes.data, nothing.ctypes.data, 0, nothing))
 
 
 def _floor(library: str, cores: int) -> Description:

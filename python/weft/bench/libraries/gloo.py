@@ -1,12 +1,12 @@
-"""Gloo, as torch.distributed offers it."""
+"""Gloo, called through torch.distributed."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from weft import _weft
-from weft.bench.collectives import Collective
-from weft.bench.libraries.contender import Contender, Description, Operation, ordinary
+from weft.bench.collectives import BenchCollective
+from weft.bench.libraries.contender import Contender, Description, TimedOperation, ordinary
 from weft.bench.libraries.torch_calls import torch_call
 
 
@@ -22,14 +22,14 @@ class Gloo(Contender):
         self._ranks = ranks
         self.description = Description("gloo", f"torch {torch.__version__}", "ordinary", "tcp", "peer", ranks)
 
-    def operation(self, collective: Collective, dtype: np.dtype, elements: int) -> Operation:
+    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
         """See `Contender`."""
         import torch
 
         source, target = ordinary(collective, dtype, elements, self._ranks)
         tensor_in, tensor_out = torch.from_numpy(source), torch.from_numpy(target)
         call = torch_call(collective, tensor_in, tensor_out)
-        return Operation(source, target, _weft.Timed.callable(call))
+        return TimedOperation(source, target, _weft.Timed.callable(call))
 
     def close(self) -> None:
         """See `Contender`."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from weft import _weft
-from weft.bench.collectives import Collective
-from weft.bench.libraries.contender import Contender, Description, Operation, ordinary
+from weft.bench.collectives import BenchCollective
+from weft.bench.libraries.contender import Contender, Description, TimedOperation, ordinary
 
 
 class Shim(Contender):
@@ -27,17 +27,18 @@ class Shim(Contender):
         self._ranks = ranks
         self.description = Description(name, version.value.decode(), "ordinary", "shm", "peer", ranks)
 
-    def operation(self, collective: Collective, dtype: np.dtype, elements: int) -> Operation:
+    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
         """See `Contender`."""
         self._call("weft_bench_type", dtype.name.encode())
         source, target = ordinary(collective, dtype, elements, self._ranks)
         function = ctypes.cast(self._library["weft_bench_" + collective.name.replace("-", "_")], ctypes.c_void_p)
-        # The shims count what a rank brings, or takes if that is less; of an all-to-all, what goes to one rank.
+        # The shims count what a rank brings, or takes if that is less; of an all-to-all, what goes
+        # to one rank.
         count = collective.count(elements, self._ranks)
         timed = _weft.Timed.library(
             function.value or 0, source.ctypes.data, target.ctypes.data, count, (source, target)
         )
-        return Operation(source, target, timed)
+        return TimedOperation(source, target, timed)
 
     def close(self) -> None:
         """See `Contender`."""

@@ -1,4 +1,4 @@
-"""A backend of torch.distributed, called as a torch user calls it."""
+"""A backend of torch.distributed, called through the public API."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 import weft
 from weft import _weft
-from weft.bench.collectives import Collective
-from weft.bench.libraries.contender import Contender, Description, Operation, lengths, ordinary
+from weft.bench.collectives import BenchCollective
+from weft.bench.libraries.contender import Contender, Description, TimedOperation, lengths, ordinary
 from weft.bench.libraries.torch_calls import torch_call
 
 if TYPE_CHECKING:
@@ -32,13 +32,15 @@ class ThroughTorch(Contender):
         self._group = group
         self.description = Description(backend, version, memory, transport, kind, dist.get_world_size())
 
-    def operation(self, collective: Collective, dtype: np.dtype, elements: int) -> Operation:
+    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
         """See `Contender`."""
         tensor_in, tensor_out = self._tensors(collective, dtype, elements)
         call = torch_call(collective, tensor_in, tensor_out, self._group)
-        return Operation(tensor_in.numpy(), tensor_out.numpy(), _weft.Timed.callable(call))
+        return TimedOperation(tensor_in.numpy(), tensor_out.numpy(), _weft.Timed.callable(call))
 
-    def _tensors(self, collective: Collective, dtype: np.dtype, elements: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _tensors(
+        self, collective: BenchCollective, dtype: np.dtype, elements: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         import torch
         import torch.distributed as dist
 

@@ -1,11 +1,11 @@
-"""What torch.distributed calls the collectives that are measured: sum, root 0."""
+"""Calls of torch.distributed for the measured collectives: sum, root 0."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from weft.bench.collectives import Collective, partner
+from weft.bench.collectives import BenchCollective, partner
 
 if TYPE_CHECKING:
     import torch
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def torch_call(
-    collective: Collective, given: torch.Tensor, result: torch.Tensor, group: dist.ProcessGroup | None = None
+    collective: BenchCollective, given: torch.Tensor, result: torch.Tensor, group: dist.ProcessGroup | None = None
 ) -> Callable[[], object]:
     """The blocking call that makes `result` of what is `given`, in a group of all ranks."""
     import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""weft itself, on ordinary or symmetric memory, as a Rust user calls it."""
+"""weft itself, on ordinary or symmetric memory, at the level of the Rust API."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 
 import weft
 from weft import _weft
-from weft.bench.collectives import BARRIER, PING_PONG, Collective, partner
-from weft.bench.libraries.contender import Contender, Description, Operation, lengths, ordinary
+from weft.bench.collectives import BARRIER, PING_PONG, BenchCollective, partner
+from weft.bench.libraries.contender import Contender, Description, TimedOperation, lengths, ordinary
 from weft.bench.spec import RING
 
 
@@ -21,7 +21,7 @@ class Weft(Contender):
         # Symmetric memory lives as long as the group: it is taken once, at the largest size.
         self._arena = group.symmetric(bytes_max, np.uint8) if memory == "symmetric" else None
 
-    def operation(self, collective: Collective, dtype: np.dtype, elements: int) -> Operation:
+    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
         """See `Contender`."""
         ranks = self._group.size
         algorithm, tiles_in_flight = self._way
@@ -38,7 +38,7 @@ class Weft(Contender):
             timed = _weft.Timed.ping_pong(
                 self._group.native, other, source.ctypes.data, target.ctypes.data, source.nbytes, (source, target)
             )
-            return Operation(source, target, timed)
+            return TimedOperation(source, target, timed)
         # The runtime counts what a rank brings, or takes if that is less.
         count = 0 if collective.name == BARRIER else collective.count(elements, ranks)
         request = _weft.Request(
@@ -47,11 +47,14 @@ class Weft(Contender):
         timed = _weft.Timed.group(
             self._group.native, request, (source, target), algorithm=algorithm, tiles_in_flight=tiles_in_flight
         )
-        return Operation(source, target, timed)
+        return TimedOperation(source, target, timed)
 
 
 class WeftRing(Weft):
-    """Baidu's ring as one of weft's schedules: ordinary memory, one tile after the other, nothing overlapped."""
+    """Baidu's ring as one of weft's schedules.
+
+    Ordinary memory, one tile after the other, nothing overlapped.
+    """
 
     def __init__(self, group: weft.Group, transport: str) -> None:
         super().__init__(group, transport, "ordinary", 0)

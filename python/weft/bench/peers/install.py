@@ -1,4 +1,4 @@
-"""`weft bench --install-peers`: packages from the package index into places of their own, and a shim for each peer."""
+"""Installation for `weft bench --install-peers`: packages in private directories, and C shims."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import venv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from weft.bench.peers.peer import SOURCES, Peer
+from weft.bench.peers.peer import SOURCES, PeerLibrary
 from weft.bench.processes import BenchError
 
 _MARK = "installed.txt"
 
 
-def install(peers: Sequence[Peer], say: Callable[[str], None]) -> None:
+def install(peers: Sequence[PeerLibrary], say: Callable[[str], None]) -> None:
     """Installs what is missing, and builds every shim anew.
 
     Raises:
@@ -33,13 +33,16 @@ def install(peers: Sequence[Peer], say: Callable[[str], None]) -> None:
 
 
 def _install_packages(directory: Path, packages: Sequence[str]) -> None:
-    """Into a virtual environment: the packages bring launchers and libraries, and no code for Python."""
+    """Into a virtual environment.
+
+    The packages bring launchers and libraries, and no code for Python.
+    """
     venv.create(directory, clear=True, with_pip=True)
     pip = [str(directory / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     _run([*pip, *packages])
 
 
-def _build(peer: Peer) -> None:
+def _build(peer: PeerLibrary) -> None:
     compiler = _compiler("c++" if peer.source.endswith(".cpp") else "cc")
     peer.shim_path.parent.mkdir(exist_ok=True)
     include, libraries = peer.directory / "include", peer.directory / "lib"

@@ -1,4 +1,4 @@
-/* MPI as a peer: its own collectives, or with RING baidu's ring over its point-to-point messages. */
+/* MPI as a peer: its collectives, or with RING baidu's ring over point-to-point messages. */
 #include "shim.h"
 
 #include <mpi.h>
@@ -62,8 +62,8 @@ int weft_bench_type(const char *name)
 #ifdef RING
 
 /* The neighbours' blocks are received here: made at first use, larger ones replace it. */
-static char *landing;
-static size_t landing_bytes;
+static char *receive;
+static size_t receive_bytes;
 
 static char *block(void *buffer, size_t count, int index, int *elements)
 {
@@ -74,19 +74,19 @@ static char *block(void *buffer, size_t count, int index, int *elements)
     return (char *)buffer + first * type_bytes;
 }
 
-/* As baidu's ring does: the message in as many blocks as there are ranks, P - 1 steps that add, P - 1 that spread, one whole
- * block at a time, nothing overlapped. */
+/* As baidu's ring does: the message in as many blocks as there are ranks, P - 1 steps that add,
+ * P - 1 that spread, one whole block at a time, nothing overlapped. */
 int weft_bench_all_reduce(const void *from, void *to, size_t count)
 {
     int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
     size_t needed = (count / ranks + 1) * type_bytes;
     if (from != to)
         memcpy(to, from, count * type_bytes);
-    if (needed > landing_bytes) {
-        free(landing);
-        landing = malloc(needed);
-        landing_bytes = landing ? needed : 0;
-        if (!landing)
+    if (needed > receive_bytes) {
+        free(receive);
+        receive = malloc(needed);
+        receive_bytes = receive ? needed : 0;
+        if (!receive)
             return 1;
     }
     for (int step = 0; step < ranks - 1; step++) {
@@ -94,10 +94,10 @@ int weft_bench_all_reduce(const void *from, void *to, size_t count)
         MPI_Request request;
         char *out = block(to, count, rank - step, &sent);
         char *into = block(to, count, rank - step - 1, &received);
-        MPI_Irecv(landing, received, type, left, 0, MPI_COMM_WORLD, &request);
+        MPI_Irecv(receive, received, type, left, 0, MPI_COMM_WORLD, &request);
         MPI_Send(out, sent, type, right, 0, MPI_COMM_WORLD);
         MPI_Wait(&request, MPI_STATUS_IGNORE);
-        MPI_Reduce_local(landing, into, received, type, MPI_SUM);
+        MPI_Reduce_local(receive, into, received, type, MPI_SUM);
     }
     for (int step = 0; step < ranks - 1; step++) {
         int sent, received;

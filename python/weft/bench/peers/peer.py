@@ -1,4 +1,4 @@
-"""One library to compare with, as it is installed, built and started."""
+"""Description of one peer library: installation, build and launch."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ INSTALL = "weft bench --install-peers"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What makes a library fast, found by one short scan: options of its launcher, and variables."""
+class PeerSettings:
+    """Launcher options and variables that make a library fast, found by one short scan."""
 
     options: list[str] = field(default_factory=list)
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Peer:
+class PeerLibrary:
     """A library behind a shim. Peers with the same packages share a place."""
 
     name: str
@@ -34,7 +34,7 @@ class Peer:
     """With versions: those whose best settings are known."""
     source: str
     """The shim's file."""
-    settings: Callable[[bool], Settings]
+    settings: Callable[[bool], PeerSettings]
     """By whether there are more ranks than cores."""
     definitions: tuple[str, ...] = ()
     """Of the preprocessor."""

@@ -1,8 +1,9 @@
 /* What `weft bench` calls in another library. Every function returns 0 if it went well.
  *
- * The collectives take: from where, to where, and how many elements of the type that was set last, as one rank brings
- * them, or takes them if that is less; for all-to-all, as they go to one rank. Sum, root 0. In place where both addresses are
- * the same. Every shim has those that the table of peers says.
+ * The collectives take: from where, to where, and how many elements of the type that was set last,
+ * as one rank brings them, or takes them if that is less; for all-to-all, as they go to one rank.
+ * Sum, root 0. In place where both addresses are the same. Every shim has those that the table of
+ * peers says.
  */
 #ifndef WEFT_BENCH_SHIM_H
 #define WEFT_BENCH_SHIM_H

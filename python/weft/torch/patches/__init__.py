@@ -1,4 +1,4 @@
-"""What weft replaces in torch, and which private functions of torch it calls.
+"""Patches to torch, and uses of its private functions.
 
 | module | what it does | torch | why |
 |---|---|---|---|

@@ -1,4 +1,4 @@
-"""The autograd engine: whether a backward pass is under way, who asks, and what runs at its end.
+"""Access to the autograd engine: state of the backward pass, caller, callbacks at its end.
 
 torch 2.11 and newer: there are no public functions for it.
 """
@@ -21,7 +21,7 @@ def in_backward() -> bool:
 
 
 def in_node() -> bool:
-    """Whether this thread is within a function of the graph, not in what the engine calls between them."""
+    """Whether this thread is within a function of the graph, not between two of them."""
     return torch._C._current_autograd_node() is not None
 
 
@@ -31,9 +31,10 @@ def at_end_of_backward(call: Callable[[], None]) -> None:
 
 
 def called_by_python() -> bool:
-    """Whether Python code called the method whose wrapper asks, not C++ code within a backward pass.
+    """Whether Python called the method whose wrapper asks, not C++ within a backward pass.
 
-    Such code is below the function that enters the autograd engine, or on a thread without any Python function.
+    Such code is below the function that enters the autograd engine, or on a thread without any
+    Python function.
     """
     try:
         return sys._getframe(2).f_globals.get("__name__") != "torch.autograd.graph"

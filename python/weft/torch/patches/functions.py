@@ -1,7 +1,8 @@
-"""Functions of torch.distributed that before torch 2.14 know only its own backends.
+"""Functions of torch.distributed limited to its own backends before torch 2.14.
 
-[Note: Refusals by name] `monitored_barrier` asks for Gloo by name and `split_group` for CUDA's backend, before either
-reaches the group. So the two functions are extended. They do what they did for all groups but weft's.
+[Note: Refusals by name] `monitored_barrier` asks for Gloo by name and `split_group` for CUDA's
+backend, before either reaches the group. So the two functions are extended. They do what they did
+for all groups but weft's.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def _split(
     if ranks is None:
         return dist.GroupMember.NON_GROUP_MEMBER
     world = distributed_c10d._world
-    # The members must agree on the name. They agree on these, but not on what else each is a member of.
+    # The members must agree on the name. They agree on these, but not on what else each is a member
+    # of.
     name = f"{parent.group_name}:split{parent.splits}:{min(ranks)}"
     members = [dist.get_global_rank(parent, rank) for rank in ranks]
     _, store = world.pg_map[distributed_c10d._get_default_group()]

@@ -1,11 +1,12 @@
-"""Gives Python callers weft's own handles where torch would hide them.
+"""Access to weft's own handles for Python callers, in place of torch's wrappers.
 
-[Note: Hidden handles] From torch 2.14 on, C++ wraps every handle that a backend written in Python returns. The wrapper
-forwards `wait` and `get_future` only: `is_completed()` stays False for ever, and `_source_rank()`, which
-`torch.distributed.recv` needs to tell who has sent, raises. A process group has no place for attributes of its own and
-cannot change its class, so it is the class `ProcessGroup` whose methods are extended: they do what they did, and if a
-backend of weft's has made a handle meanwhile on the same thread, they return it instead of its wrapper. C++ callers
-(DDP) and other backends see no difference.
+[Note: Hidden handles] From torch 2.14 on, C++ wraps every handle that a backend written in Python
+returns. The wrapper forwards `wait` and `get_future` only: `is_completed()` stays False for ever,
+and `_source_rank()`, which `torch.distributed.recv` needs to tell who has sent, raises. A process
+group has no place for attributes of its own and cannot change its class, so it is the class
+`ProcessGroup` whose methods are extended: they do what they did, and if a backend of weft's has
+made a handle meanwhile on the same thread, they return it instead of its wrapper. C++ callers (DDP)
+and other backends see no difference.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ def _revealing(name: str, wrapped: Callable[..., Any]) -> Callable[..., Any]:
             _caller.handle = None
         return wrapper if handle is None else handle
 
-    # pybind11 takes a Python method for an override by a subclass, unless the call comes from one of the same name.
+    # pybind11 takes a Python method for an override by a subclass, unless the call comes from one
+    # of the same name.
     method.__code__ = method.__code__.replace(co_name=name)
     method.__name__, method.__doc__ = name, wrapped.__doc__
     return method

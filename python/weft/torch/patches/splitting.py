@@ -1,7 +1,8 @@
-"""Splits of process groups on ranks that are in no part.
+"""Splits of process groups on ranks outside every part.
 
-[Note: Ranks in no part] torch asks a backend for the split on such ranks too, and takes None for "not a member"; but it
-crashes where a backend that is written in Python says so. So there weft's backends are not asked: they need not be.
+[Note: Ranks in no part] torch asks a backend for the split on such ranks too, and takes None for
+"not a member"; but it crashes where a backend that is written in Python says so. So there weft's
+backends are not asked: they need not be.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ _spared = False
 
 
 def spare_ranks_in_no_part(name: str) -> None:
-    """Extends `ProcessGroup.split_group` for backends of this name, the first time: see [Note: Ranks in no part]."""
+    """Extends `ProcessGroup.split_group` for backends of this name, the first time.
+
+    See [Note: Ranks in no part].
+    """
     global _spared
     if not _spared:
         _spared = True

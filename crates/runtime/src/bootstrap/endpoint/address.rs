@@ -1,7 +1,7 @@
-//! What a rank tells the others about itself.
+//! The address of a rank's endpoint, as published to the other ranks.
 
 use serde::{Deserialize, Serialize};
-use weft_transport::{EndpointId, Kind};
+use weft_transport::{EndpointId, TransportKind};
 
 use crate::Error;
 
@@ -10,7 +10,7 @@ const ADDRESS_BYTES_MAX: usize = 4096;
 
 /// Who an endpoint is, and how to connect to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Address {
+pub struct EndpointAddress {
     /// The endpoint.
     pub id: EndpointId,
     /// The name of its host, for messages.
@@ -28,7 +28,7 @@ pub struct Address {
 pub struct TransportAddress {
     /// The kind of links that it makes.
     #[serde(with = "code")]
-    pub kind: Kind,
+    pub kind: TransportKind,
     /// Whether it maps memory, and so joins only those who can share some.
     pub maps: bool,
     /// What it takes to connect.
@@ -36,7 +36,7 @@ pub struct TransportAddress {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Wire {
+struct AddressFormat {
     id: u128,
     host_name: String,
     pid: u32,
@@ -44,9 +44,9 @@ struct Wire {
     transports: Vec<TransportAddress>,
 }
 
-impl Address {
+impl EndpointAddress {
     /// What to connect to for this kind of link, if the endpoint offers it.
-    pub fn of(&self, kind: Kind) -> Option<&[u8]> {
+    pub fn of(&self, kind: TransportKind) -> Option<&[u8]> {
         let found = self
             .transports
             .iter()
@@ -67,13 +67,13 @@ impl Address {
     }
 
     /// The kinds of links that the endpoint offers.
-    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+    pub fn kinds(&self) -> impl Iterator<Item = TransportKind> {
         self.transports.iter().map(|transport| transport.kind)
     }
 
     /// As bytes, for a peer.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let wire = Wire {
+        let wire = AddressFormat {
             id: self.id.0,
             host_name: self.host_name.clone(),
             pid: self.pid,
@@ -94,7 +94,7 @@ impl Address {
         if bytes.len() > ADDRESS_BYTES_MAX {
             return Err(malformed("too long"));
         }
-        let (wire, rest): (Wire, &[u8]) =
+        let (wire, rest): (AddressFormat, &[u8]) =
             postcard::take_from_bytes(bytes).map_err(|_| malformed("unreadable"))?;
         if !rest.is_empty() {
             return Err(malformed("too long"));
@@ -116,16 +116,23 @@ impl Address {
 mod code {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::{Serialize, Serializer};
-    use weft_transport::Kind;
+    use weft_transport::TransportKind;
 
-    const KINDS: [Kind; 4] = [Kind::Loopback, Kind::Shm, Kind::Tcp, Kind::Strict];
+    const KINDS: [TransportKind; 4] = [
+        TransportKind::Loopback,
+        TransportKind::Shm,
+        TransportKind::Tcp,
+        TransportKind::Strict,
+    ];
 
-    pub(super) fn serialize<S: Serializer>(kind: &Kind, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(kind: &TransportKind, to: S) -> Result<S::Ok, S::Error> {
         let code = KINDS.iter().position(|other| other == kind);
         (code.unwrap_or_default() as u8).serialize(to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Kind, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<TransportKind, D::Error> {
         let code = u8::deserialize(from)?;
         let kind = KINDS.get(usize::from(code)).copied();
         kind.ok_or_else(|| D::Error::custom("unknown transport"))
@@ -136,20 +143,20 @@ mod code {
 mod tests {
     use super::*;
 
-    fn example() -> Address {
-        Address {
+    fn example() -> EndpointAddress {
+        EndpointAddress {
             id: EndpointId(7),
             host_name: "node1".into(),
             pid: 12,
             boot_id: "b".into(),
             transports: vec![
                 TransportAddress {
-                    kind: Kind::Shm,
+                    kind: TransportKind::Shm,
                     maps: true,
                     bytes: vec![1, 2],
                 },
                 TransportAddress {
-                    kind: Kind::Tcp,
+                    kind: TransportKind::Tcp,
                     maps: false,
                     bytes: vec![3],
                 },
@@ -160,13 +167,16 @@ mod tests {
     #[test]
     fn round_trip() {
         let address = example();
-        assert_eq!(Address::from_bytes(&address.to_bytes()).unwrap(), address);
-        assert_eq!(address.of(Kind::Tcp), Some(&[3][..]));
-        assert_eq!(address.of(Kind::Loopback), None);
+        assert_eq!(
+            EndpointAddress::from_bytes(&address.to_bytes()).unwrap(),
+            address
+        );
+        assert_eq!(address.of(TransportKind::Tcp), Some(&[3][..]));
+        assert_eq!(address.of(TransportKind::Loopback), None);
         let best = |maps| address.best(maps).map(|transport| transport.kind);
         assert_eq!(
             (best(true), best(false)),
-            (Some(Kind::Shm), Some(Kind::Tcp))
+            (Some(TransportKind::Shm), Some(TransportKind::Tcp))
         );
     }
 
@@ -174,10 +184,10 @@ mod tests {
     fn nonsense_is_an_error() {
         let good = example().to_bytes();
         for cut in 0..good.len() {
-            assert!(Address::from_bytes(&good[..cut]).is_err());
+            assert!(EndpointAddress::from_bytes(&good[..cut]).is_err());
         }
-        assert!(Address::from_bytes(&[good, vec![0]].concat()).is_err());
-        assert!(Address::from_bytes(&vec![0; ADDRESS_BYTES_MAX + 1]).is_err());
-        assert!(Address::from_bytes(&[0xff; 100]).is_err());
+        assert!(EndpointAddress::from_bytes(&[good, vec![0]].concat()).is_err());
+        assert!(EndpointAddress::from_bytes(&vec![0; ADDRESS_BYTES_MAX + 1]).is_err());
+        assert!(EndpointAddress::from_bytes(&[0xff; 100]).is_err());
     }
 }

@@ -1,11 +1,12 @@
-//! The links of an endpoint: at most one per peer and kind, whoever dialled.
+//! The link table of an endpoint: at most one link per peer and transport kind, from either side's
+//! dial.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weft_transport::{EndpointId, Kind, Link, LinkError, LinkEvents, Transport};
+use weft_transport::{EndpointId, Link, LinkError, LinkEvents, Transport, TransportKind};
 
 use crate::bootstrap::store::CANCEL_POLL;
 
@@ -14,7 +15,7 @@ const ACCEPT_GRACE: Duration = Duration::from_secs(2);
 /// How long to wait for the attempt of a peer that claims precedence before trying again.
 const YIELD_GRACE: Duration = Duration::from_millis(200);
 
-type Key = (EndpointId, Kind);
+type Key = (EndpointId, TransportKind);
 type OnLink = Box<dyn Fn(Arc<dyn Link>) + Send + Sync>;
 
 enum Slot {
@@ -26,24 +27,26 @@ enum Slot {
 }
 
 /// What a thread that needs a link is to do.
-enum Turn {
+enum DialTurn {
     Take(Arc<dyn Link>),
     Wait,
     Dial,
 }
 
-/// The rule when both ends dial at once: the attempt of the endpoint with the smaller id wins. Its side refuses the
-/// other's attempt (*yield*), the other side accepts and, told to yield, waits for the winner's attempt.
-pub(super) struct Table {
+/// The rule when both ends dial at once: the attempt of the endpoint with the smaller id wins. Its
+/// side refuses the other's attempt (*yield*), the other side accepts and, told to yield, waits for
+/// the winner's attempt.
+pub(super) struct LinkTable {
     me: EndpointId,
     slots: Mutex<HashMap<Key, Slot>>,
     changed: Condvar,
-    /// Held while a new link is announced, so that links are announced one by one, before anyone can use them.
+    /// Held while a new link is announced, so that links are announced one by one, before anyone
+    /// can use them.
     announce: Mutex<Option<OnLink>>,
     closed: AtomicBool,
 }
 
-impl Table {
+impl LinkTable {
     pub(super) fn new(me: EndpointId) -> Self {
         Self {
             me,
@@ -84,9 +87,9 @@ impl Table {
         let key = (peer, transport.kind());
         loop {
             match self.turn(key, deadline, cancel)? {
-                Turn::Take(link) => return Ok(link),
-                Turn::Wait => {}
-                Turn::Dial => match transport.connect(peer, address, deadline, cancel) {
+                DialTurn::Take(link) => return Ok(link),
+                DialTurn::Wait => {}
+                DialTurn::Dial => match transport.connect(peer, address, deadline, cancel) {
                     Ok(Some(link)) => return self.install(key, link),
                     Ok(None) => {
                         self.end_dial(key);
@@ -122,7 +125,12 @@ impl Table {
     }
 
     /// Decides what to do next. Where that is to wait, waits a little.
-    fn turn(&self, key: Key, deadline: Instant, cancel: &AtomicBool) -> Result<Turn, LinkError> {
+    fn turn(
+        &self,
+        key: Key,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<DialTurn, LinkError> {
         if cancel.load(Ordering::Relaxed) || self.closed.load(Ordering::SeqCst) {
             return Err(LinkError::Cancelled);
         }
@@ -131,18 +139,18 @@ impl Table {
         }
         let mut slots = self.lock();
         match slots.get(&key) {
-            Some(Slot::Ready(link)) => Ok(Turn::Take(link.clone())),
+            Some(Slot::Ready(link)) => Ok(DialTurn::Take(link.clone())),
             Some(Slot::Accepting(since)) if since.elapsed() >= ACCEPT_GRACE => {
                 slots.insert(key, Slot::Dialling);
-                Ok(Turn::Dial)
+                Ok(DialTurn::Dial)
             }
             Some(Slot::Accepting(_) | Slot::Dialling) => {
                 drop(self.changed.wait_timeout(slots, CANCEL_POLL));
-                Ok(Turn::Wait)
+                Ok(DialTurn::Wait)
             }
             None => {
                 slots.insert(key, Slot::Dialling);
-                Ok(Turn::Dial)
+                Ok(DialTurn::Dial)
             }
         }
     }
@@ -189,12 +197,12 @@ impl Table {
 }
 
 /// The table's side of one transport's incoming connections.
-pub(super) struct Incoming {
-    pub(super) table: Arc<Table>,
-    pub(super) kind: Kind,
+pub(super) struct IncomingLinks {
+    pub(super) table: Arc<LinkTable>,
+    pub(super) kind: TransportKind,
 }
 
-impl LinkEvents for Incoming {
+impl LinkEvents for IncomingLinks {
     fn accept(&self, peer: EndpointId) -> bool {
         let table = &self.table;
         if table.closed.load(Ordering::SeqCst) {

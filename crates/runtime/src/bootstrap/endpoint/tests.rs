@@ -1,15 +1,15 @@
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use weft_transport::{Inbox, Progress, RegionKey, Signal};
+use weft_transport::{FlushState, Inbox, RegionKey, Signal};
 
 use super::*;
 
-const ALL: [(TransportChoice, Kind); 4] = [
-    (TransportChoice::Loopback, Kind::Loopback),
-    (TransportChoice::Strict, Kind::Strict),
-    (TransportChoice::Shm, Kind::Shm),
-    (TransportChoice::Tcp, Kind::Tcp),
+const ALL: [(TransportChoice, TransportKind); 4] = [
+    (TransportChoice::Loopback, TransportKind::Loopback),
+    (TransportChoice::Strict, TransportKind::Strict),
+    (TransportChoice::Shm, TransportKind::Shm),
+    (TransportChoice::Tcp, TransportKind::Tcp),
 ];
 
 fn endpoint(transport: TransportChoice) -> Arc<Endpoint> {
@@ -26,7 +26,7 @@ fn far() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-fn link(from: &Endpoint, to: &Endpoint, kind: Kind) -> Arc<dyn Link> {
+fn link(from: &Endpoint, to: &Endpoint, kind: TransportKind) -> Arc<dyn Link> {
     let never = AtomicBool::new(false);
     from.link(to.address(), kind, far(), &never).unwrap()
 }
@@ -48,7 +48,7 @@ impl Inbox for Nothing {
 }
 
 /// Both ends find a link, and it joins them.
-fn check_joined(a: &Endpoint, b: &Endpoint, kind: Kind) {
+fn check_joined(a: &Endpoint, b: &Endpoint, kind: TransportKind) {
     let (at_a, at_b) = (link(a, b, kind), link(b, a, kind));
     let range = b.pool().allocate(4096, 1).unwrap();
     at_b.grant(RegionKey::POOL, range.range()).unwrap();
@@ -60,7 +60,7 @@ fn check_joined(a: &Endpoint, b: &Endpoint, kind: Kind) {
     let word = b.pool().segment().word(range.offset);
     let deadline = far();
     while word.load(Ordering::Acquire) != 9 {
-        let flushed: Progress = at_a.flush().unwrap();
+        let flushed: FlushState = at_a.flush().unwrap();
         at_b.receive(&mut Nothing).unwrap();
         assert!(Instant::now() < deadline, "{flushed:?}");
         std::thread::yield_now();
@@ -127,7 +127,9 @@ fn a_kind_that_is_not_offered_is_a_configuration_error() {
         endpoint(TransportChoice::Tcp),
     );
     let never = AtomicBool::new(false);
-    let refused = a.link(b.address(), Kind::Shm, far(), &never).map(drop);
+    let refused = a
+        .link(b.address(), TransportKind::Shm, far(), &never)
+        .map(drop);
     assert!(matches!(refused, Err(Error::Config(_))), "{refused:?}");
 }
 

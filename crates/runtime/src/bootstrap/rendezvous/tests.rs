@@ -3,7 +3,7 @@ use std::thread;
 
 use super::*;
 use crate::bootstrap::{EndpointOptions, MemoryStore, PrefixStore, TransportChoice};
-use crate::selection::{Setting, Site};
+use crate::selection::{GroupTraits, Site};
 
 fn endpoint(transport: TransportChoice) -> Arc<Endpoint> {
     let options = EndpointOptions {
@@ -63,19 +63,19 @@ fn check_hosts(transport: TransportChoice, expected: [u32; 3]) -> Meeting {
 fn all_ranks_agree() {
     assert_eq!(
         check_hosts(TransportChoice::Loopback, [0; 3]).kind(1, 2),
-        Kind::Loopback
+        TransportKind::Loopback
     );
     assert_eq!(
         check_hosts(TransportChoice::Shm, [0; 3]).kind(1, 2),
-        Kind::Shm
+        TransportKind::Shm
     );
     assert_eq!(
         check_hosts(TransportChoice::Auto, [0; 3]).kind(0, 2),
-        Kind::Shm
+        TransportKind::Shm
     );
     assert_eq!(
         check_hosts(TransportChoice::Tcp, [0, 1, 2]).kind(0, 2),
-        Kind::Tcp
+        TransportKind::Tcp
     );
 }
 
@@ -89,7 +89,7 @@ fn found(transport: TransportChoice, domains: &[(Option<u32>, Option<u32>)]) -> 
     let choices = vec![transport; domains.len()];
     let results = meet_within(&choices, &domains, &MemoryStore::new());
     let levels = results.into_iter().map(|meeting| {
-        let (topology, setting) = Setting::of(&meeting.unwrap(), &Policy::default()).unwrap();
+        let (topology, setting) = GroupTraits::of(&meeting.unwrap(), &Policy::default()).unwrap();
         let site = Site {
             rank: 0,
             ranks: setting.ranks,
@@ -119,7 +119,8 @@ fn domains_that_ranks_report_become_levels() {
         found(shm, &[at(0, 0), at(0, 1), at(6, 1), at(6, 2)]),
         [[0, 0, 2, 2]]
     );
-    // Somebody may run in several domains, each rank has its own, or all share one: nothing to tell.
+    // Somebody may run in several domains, each rank has its own, or all share one: nothing to
+    // tell.
     assert!(found(shm, &[at(0, 0), at(0, 0), (None, Some(1)), (Some(6), None)]).is_empty());
     assert!(found(shm, &[at(0, 0), at(2, 1)]).is_empty());
     assert!(found(shm, &[at(0, 0); 3]).is_empty());

@@ -1,4 +1,4 @@
-//! What client and server of the store say to each other.
+//! Wire protocol between client and server of the store.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -17,14 +17,14 @@ const GREETING: [u8; 12] = *b"weft-store-1";
 const BODY_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) enum Request {
+pub(super) enum StoreRequest {
     Set { key: String, value: Vec<u8> },
     Has { key: String },
     Get { keys: Vec<String>, wait_millis: u32 },
 }
 
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) enum Reply {
+pub(super) enum StoreReply {
     Done,
     Has(bool),
     Values(Vec<Vec<u8>>),
@@ -36,7 +36,7 @@ pub(super) enum Reply {
 
 /// Why a conversation ended.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum StoreFailure {
     Cancelled,
     Ended,
     Silent,
@@ -44,27 +44,29 @@ pub(super) enum Failure {
     Io(io::Error),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for StoreFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Cancelled => write!(f, "was not waited for any longer"),
-            Failure::Ended => write!(f, "closed the connection"),
-            Failure::Silent => write!(f, "does not answer"),
-            Failure::Nonsense => write!(f, "is not a store of this version of weft"),
-            Failure::Io(error) => write!(f, "cannot be reached: {error}"),
+            StoreFailure::Cancelled => write!(f, "was not waited for any longer"),
+            StoreFailure::Ended => write!(f, "closed the connection"),
+            StoreFailure::Silent => write!(f, "does not answer"),
+            StoreFailure::Nonsense => write!(f, "is not a store of this version of weft"),
+            StoreFailure::Io(error) => write!(f, "cannot be reached: {error}"),
         }
     }
 }
 
-/// A connection between client and server. A request or reply is its length (4 bytes, little-endian) and its body.
-pub(super) struct Connection {
+/// A connection between client and server. A request or reply is its length (4 bytes,
+/// little-endian) and its body.
+pub(super) struct StoreConnection {
     // Above the stream: it must be dropped first.
     _registration: Registration,
     stream: TcpStream,
 }
 
-impl Connection {
-    /// `poll`: how often a blocking call looks at its deadline and whether it is cancelled; only when something happens if `None`.
+impl StoreConnection {
+    /// `poll`: how often a blocking call looks at its deadline and whether it is cancelled; only
+    /// when something happens if `None`.
     pub(super) fn new(stream: TcpStream, poll: Option<Duration>) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
@@ -77,12 +79,12 @@ impl Connection {
     }
 
     /// Makes sure that both ends speak this protocol.
-    pub(super) fn greet(&self, deadline: Instant, cancel: &AtomicBool) -> Result<(), Failure> {
+    pub(super) fn greet(&self, deadline: Instant, cancel: &AtomicBool) -> Result<(), StoreFailure> {
         self.write(&GREETING, deadline, cancel)?;
         let mut theirs = [0; GREETING.len()];
         self.read(&mut theirs, deadline, cancel)?;
         if theirs != GREETING {
-            return Err(Failure::Nonsense);
+            return Err(StoreFailure::Nonsense);
         }
         Ok(())
     }
@@ -92,12 +94,12 @@ impl Connection {
         what: &impl Serialize,
         deadline: Instant,
         cancel: &AtomicBool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StoreFailure> {
         let mut bytes = vec![0; 4];
-        bytes.append(&mut postcard::to_stdvec(what).map_err(|_| Failure::Nonsense)?);
+        bytes.append(&mut postcard::to_stdvec(what).map_err(|_| StoreFailure::Nonsense)?);
         let body = bytes.len() - 4;
         if body > BODY_BYTES_MAX {
-            return Err(Failure::Nonsense);
+            return Err(StoreFailure::Nonsense);
         }
         bytes[..4].copy_from_slice(&(body as u32).to_le_bytes());
         self.write(&bytes, deadline, cancel)
@@ -107,13 +109,13 @@ impl Connection {
         &self,
         deadline: Instant,
         cancel: &AtomicBool,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, StoreFailure> {
         const PORTION: usize = 1 << 20;
         let mut length = [0; 4];
         self.read(&mut length, deadline, cancel)?;
         let length = u32::from_le_bytes(length) as usize;
         if length > BODY_BYTES_MAX {
-            return Err(Failure::Nonsense);
+            return Err(StoreFailure::Nonsense);
         }
         // Memory is taken as bytes come, not as they are announced.
         let mut body = Vec::new();
@@ -122,7 +124,7 @@ impl Connection {
             body.resize(length.min(filled + PORTION), 0);
             self.read(&mut body[filled..], deadline, cancel)?;
         }
-        postcard::from_bytes(&body).map_err(|_| Failure::Nonsense)
+        postcard::from_bytes(&body).map_err(|_| StoreFailure::Nonsense)
     }
 
     /// Whoever waits on this connection, at either end, is told that it is over.
@@ -136,10 +138,10 @@ impl Connection {
         mut buffer: &mut [u8],
         deadline: Instant,
         cancel: &AtomicBool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StoreFailure> {
         while !buffer.is_empty() {
             match retry((&self.stream).read(buffer), deadline, cancel)? {
-                Some(0) => return Err(Failure::Ended),
+                Some(0) => return Err(StoreFailure::Ended),
                 Some(bytes) => buffer = &mut buffer[bytes..],
                 None => {}
             }
@@ -152,7 +154,7 @@ impl Connection {
         mut bytes: &[u8],
         deadline: Instant,
         cancel: &AtomicBool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StoreFailure> {
         while !bytes.is_empty() {
             if let Some(written) = retry((&self.stream).write(bytes), deadline, cancel)? {
                 bytes = &bytes[written..];
@@ -167,20 +169,20 @@ fn retry(
     result: io::Result<usize>,
     deadline: Instant,
     cancel: &AtomicBool,
-) -> Result<Option<usize>, Failure> {
+) -> Result<Option<usize>, StoreFailure> {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, Interrupted, TimedOut, WouldBlock};
     match result {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) => match error.kind() {
             WouldBlock | TimedOut | Interrupted if cancel.load(Ordering::Relaxed) => {
-                Err(Failure::Cancelled)
+                Err(StoreFailure::Cancelled)
             }
             WouldBlock | TimedOut | Interrupted if Instant::now() >= deadline => {
-                Err(Failure::Silent)
+                Err(StoreFailure::Silent)
             }
             WouldBlock | TimedOut | Interrupted => Ok(None),
-            BrokenPipe | ConnectionReset => Err(Failure::Ended),
-            _ => Err(Failure::Io(error)),
+            BrokenPipe | ConnectionReset => Err(StoreFailure::Ended),
+            _ => Err(StoreFailure::Io(error)),
         },
     }
 }

@@ -1,26 +1,33 @@
-//! The calling-thread path: operations between ranks that map each other's memory, from their call to
-//! their end on one thread.
+//! The calling-thread path: operations between ranks that map each other's memory, from their call
+//! to their end on one thread.
 //!
-//! [Note: Inline operations] Schedules are lowered when a collective (of a root) is first called, those that calls name when they first
-//! do, and messages that one tile takes run by them: flag, fingerprint and payload of each ordered pair lie one behind the other in one
-//! slot, so that a small payload comes in the flag's own cache line. Such operations are numbered on their own, and run one at a time, in the
-//! order of the calls, beside the lanes. Operation f uses slot f % [`INLINE_SLOTS`] of every pair.
+//! [Note: Inline operations] Schedules are lowered when a collective (of a root) is first called,
+//! those that calls name when they first do, and messages that one tile takes run by them: flag,
+//! fingerprint and payload of each ordered pair lie one behind the other in one slot, so that a
+//! small payload comes in the flag's own cache line. Such operations are numbered on their own, and
+//! run one at a time, in the order of the calls, beside the lanes. Operation f uses slot f %
+//! [`INLINE_SLOTS`] of every pair.
 //!
-//! [Note: Ranks in step] Slots need no credit. Some operations keep the ranks in step: every rank signals to every other
-//! and waits for every other. Who has ended such an operation g knows that every peer has begun it, and so has ended all
-//! before. Who begins operation f must know that of f - [`INLINE_SLOTS`], which used the slot before: so one of the
-//! [`INLINE_SLOTS`] - 1 operations before f must have kept the ranks in step. Where the schedules of too many in a row do not
-//! (a broadcast's root hears from nobody), the next one begins with a signal of every rank to every other. All ranks count alike.
-//! Temporary memory needs less: the verifier has checked that no peer touches it once the operation has ended at its owner.
+//! [Note: Ranks in step] Slots need no credit. Some operations keep the ranks in step: every rank
+//! signals to every other and waits for every other. Who has ended such an operation g knows that
+//! every peer has begun it, and so has ended all before. Who begins operation f must know that of f
+//! minus [`INLINE_SLOTS`], which used the slot before: so one of the [`INLINE_SLOTS`] minus 1
+//! operations before f must have kept the ranks in step. Where the schedules of too many in a row
+//! do not (a broadcast's root hears from nobody), the next one begins with a signal of every rank
+//! to every other. All ranks count alike. Temporary memory needs less: the verifier has checked
+//! that no peer touches it once the operation has ended at its owner.
 //!
-//! A blocking call runs on the calling thread without the engine, as long as that promises to be quick; then the engine
-//! takes over where it got stuck. What is called in the background is the engine's from the beginning. Both do the same to the memory
-//! of others, so ranks need not do alike.
+//! A blocking call runs on the calling thread without the engine, as long as that promises to be
+//! quick; then the engine takes over where it got stuck. What is called in the background is the
+//! engine's from the beginning. Both do the same to the memory of others, so ranks need not do
+//! alike.
 //!
-//! [Note: Asking] Where memory may be symmetric, the first signals tell where it lies, as a number that is the same on all ranks
-//! that passed the same piece at the same place. So when all have come every rank knows whether all did, and goes on
-//! by the schedule for symmetric memory, by the one for ordinary memory, or, if that is none of the latency path's, in the operation's
-//! lane. Operations behind it in that lane must wait until that is clear: see [`CallingThread::undecided`].
+//! [Note: Asking] Where memory may be symmetric, the first signals tell where it lies, as a number
+//! that is the same on all ranks that passed the same piece at the same place. So when all have
+//! come every rank knows whether all did, and goes on by the schedule for symmetric memory, by the
+//! one for ordinary memory, or, if that is none of the latency path's, in the operation's lane.
+//! Operations behind it in that lane must wait until that is clear: see
+//! [`CallingThread::undecided`].
 
 mod run;
 
@@ -30,16 +37,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use weft_schedule::Rank;
 use weft_transport::{Link, LinkError, Segment};
 
-use super::interpret::{Advance, Blocked, Failure};
-use super::spin_policy::Patience;
+use super::interpret::{Advance, Blocked, GroupFailure};
+use super::spin_policy::SpinPolicy;
 use crate::call::{Call, Fingerprint, Order};
-use crate::channel::{Connections, INLINE_SLOTS, Layout};
+use crate::channel::{ChannelLayout, Connections, INLINE_SLOTS};
 use crate::memory::Pieces;
-use crate::selection::{Choice, Decision, ProgramTables, agreement_call};
-use run::Run;
+use crate::selection::{Decision, InlineChoice, ProgramTables, agreement_call};
+use run::InlineRun;
 
 /// How to reach a peer's slots.
-struct Peer {
+struct PeerSlots {
     link: Arc<dyn Link>,
     pool: Arc<Segment>,
     /// Where this rank's slots begin in the peer's pool.
@@ -52,12 +59,13 @@ struct Peer {
 
 /// Which operations have run.
 #[derive(Default)]
-struct Turn {
+struct OperationCount {
     /// The number of inline operations that were called.
     called: u64,
     /// The number of those that have ended.
     ended: u64,
-    /// The number of those called since the ranks were last kept in step. See [Note: Ranks in step].
+    /// The number of those called since the ranks were last kept in step. See
+    /// [Note: Ranks in step].
     loose: u64,
 }
 
@@ -70,15 +78,16 @@ pub(crate) struct CallingThread {
     ranks: u32,
     programs: Arc<ProgramTables>,
     pool: Arc<Segment>,
-    layout: Layout,
+    layout: ChannelLayout,
     /// Where this rank's temporary memory begins in its pool.
     scratch: u64,
     /// By rank; there once every peer has granted its memory.
-    peers: OnceLock<Vec<Option<Peer>>>,
-    turn: Mutex<Turn>,
+    peers: OnceLock<Vec<Option<PeerSlots>>>,
+    turn: Mutex<OperationCount>,
     order: Arc<Mutex<Order>>,
     pieces: Arc<Pieces>,
-    /// The operation on a calling thread that may yet turn out to need a lane: its number among all operations of the group.
+    /// The operation on a calling thread that may yet turn out to need a lane: its number among all
+    /// operations of the group.
     undecided: AtomicU64,
     /// How many operations have run on symmetric memory.
     symmetric_operations: AtomicU64,
@@ -91,7 +100,7 @@ const NOBODY: u64 = u64::MAX;
 
 /// How far it is clear what an operation runs by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum EntryPhase {
     /// The ranks tell each other where their memory lies.
     Asking,
     /// All have passed the same symmetric memory.
@@ -108,27 +117,28 @@ pub(crate) struct Entered {
     /// Its number among the inline ones.
     number: u64,
     pub(crate) fingerprint: Fingerprint,
-    /// Whether the ranks begin with a signal to each other: about symmetric memory, or to be in step.
+    /// Whether the ranks begin with a signal to each other: about symmetric memory, or to be in
+    /// step.
     asked: bool,
-    phase: Phase,
+    phase: EntryPhase,
     /// Whether the caller's vector is where the schedule works.
     begun: bool,
     /// The next action of the phase.
     next: usize,
     /// What became of it.
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<InlineOutcome>,
 }
 
 impl Entered {
     /// Whether it may yet turn out to need a lane.
     pub(crate) fn is_undecided(&self) -> bool {
-        self.phase == Phase::Asking && self.outcome.is_none()
+        self.phase == EntryPhase::Asking && self.outcome.is_none()
     }
 }
 
 /// How an inline operation ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum InlineOutcome {
     Done,
     /// Its memory is not symmetric, and it is to run in its lane.
     Lane,
@@ -172,7 +182,7 @@ impl CallingThread {
 
     /// What a call runs by here, if all ranks run it here.
     #[inline]
-    pub(crate) fn choose(&self, call: &Call) -> Option<Choice<'_>> {
+    pub(crate) fn choose(&self, call: &Call) -> Option<InlineChoice<'_>> {
         self.programs.choose(call, self.pieces.made())
     }
 
@@ -192,7 +202,7 @@ impl CallingThread {
             let link = connections.links[rank as usize].clone()?;
             let channel = connections.channels[rank as usize].as_ref()?;
             let remote = channel.remote.as_ref()?;
-            Some(Some(Peer {
+            Some(Some(PeerSlots {
                 pool: remote.pool.clone()?,
                 link,
                 theirs: remote.channel + self.layout.inline(0),
@@ -217,7 +227,8 @@ impl CallingThread {
         self.symmetric_operations.load(Ordering::Relaxed)
     }
 
-    /// The operation on a calling thread that may yet turn out to need a lane: its number among all operations of the group.
+    /// The operation on a calling thread that may yet turn out to need a lane: its number among all
+    /// operations of the group.
     pub(crate) fn undecided(&self) -> Option<u64> {
         let sequence = self.undecided.load(Ordering::SeqCst);
         (sequence != NOBODY).then_some(sequence)
@@ -230,11 +241,11 @@ impl CallingThread {
             self.undecided.store(NOBODY, Ordering::SeqCst);
         }
         // Until now it kept other calling threads from entering behind it.
-        turn.ended += u64::from(entered.outcome == Some(Outcome::Lane));
+        turn.ended += u64::from(entered.outcome == Some(InlineOutcome::Lane));
     }
 
     /// Runs a call on this thread if nothing is in its way and the peers are quick.
-    pub(crate) fn attempt(&self, call: &Call, patience: Patience) -> Attempt {
+    pub(crate) fn attempt(&self, call: &Call, spin: SpinPolicy) -> Attempt {
         let (Some(choice), Some(peers)) = (self.choose(call), self.peers.get()) else {
             return Attempt::NotNow;
         };
@@ -245,17 +256,17 @@ impl CallingThread {
             return Attempt::NotNow;
         }
         let mut entered = self.enter_in(&mut turn, call, choice, true);
-        let mut run = Run::new(self, call, choice, peers, &entered);
+        let mut run = InlineRun::new(self, call, choice, peers, &entered);
         let (mut idle, mut reached) = (0, 0);
         // Whatever goes wrong, the engine will meet it again and knows what to do about it.
         while let Ok(Some(_)) = run.advance(&mut entered) {
             idle = if entered.next == reached { idle + 1 } else { 0 };
             reached = entered.next;
-            if !patience.pause(idle) {
+            if !spin.pause(idle) {
                 break;
             }
         }
-        if entered.outcome != Some(Outcome::Done) {
+        if entered.outcome != Some(InlineOutcome::Done) {
             return Attempt::Entered(entered);
         }
         if entered.asked {
@@ -266,11 +277,17 @@ impl CallingThread {
     }
 
     /// Enters a call that the engine will run.
-    pub(crate) fn enter(&self, call: &Call, choice: Choice<'_>) -> Entered {
+    pub(crate) fn enter(&self, call: &Call, choice: InlineChoice<'_>) -> Entered {
         self.enter_in(&mut self.turn(), call, choice, false)
     }
 
-    fn enter_in(&self, turn: &mut Turn, call: &Call, choice: Choice<'_>, here: bool) -> Entered {
+    fn enter_in(
+        &self,
+        turn: &mut OperationCount,
+        call: &Call,
+        choice: InlineChoice<'_>,
+        here: bool,
+    ) -> Entered {
         let asked = choice.symmetric.is_some() || (!choice.in_step() && turn.loose == LOOSE);
         turn.loose = match asked || choice.in_step() {
             true => 0,
@@ -289,9 +306,9 @@ impl CallingThread {
             fingerprint,
             asked,
             phase: if asked {
-                Phase::Asking
+                EntryPhase::Asking
             } else {
-                Phase::Ordinary
+                EntryPhase::Ordinary
             },
             begun: false,
             next: 0,
@@ -304,11 +321,12 @@ impl CallingThread {
         self.turn().ended == entered.number
     }
 
-    /// Takes the next operation as far as it goes: what it waits for, or nothing once it has an outcome.
+    /// Takes the next operation as far as it goes: what it waits for, or nothing once it has an
+    /// outcome.
     pub(crate) fn advance(
         &self,
         call: &Call,
-        choice: Choice<'_>,
+        choice: InlineChoice<'_>,
         entered: &mut Entered,
         left: &[bool],
     ) -> Advance {
@@ -317,10 +335,10 @@ impl CallingThread {
             return Ok(from.map(|from| Blocked::Grant { from }));
         };
         let mut turn = self.turn();
-        let blocked = Run::new(self, call, choice, peers, entered).advance(entered)?;
+        let blocked = InlineRun::new(self, call, choice, peers, entered).advance(entered)?;
         match blocked {
             Some(blocked) if left[blocked.rank() as usize] => {
-                return Err(Failure::Link(blocked.rank(), LinkError::Left));
+                return Err(GroupFailure::Link(blocked.rank(), LinkError::Left));
             }
             Some(_) => {}
             None => turn.ended += 1,
@@ -334,7 +352,7 @@ impl CallingThread {
         self.turn().called
     }
 
-    fn turn(&self) -> MutexGuard<'_, Turn> {
+    fn turn(&self) -> MutexGuard<'_, OperationCount> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

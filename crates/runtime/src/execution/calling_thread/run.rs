@@ -1,15 +1,15 @@
 //! The calling-thread driver: one operation on one thread, in one tile.
 //!
-//! Slots of all ordered pairs are counted by operation. Where the ranks first ask each other, the signals
-//! of the program are numbered behind that one.
+//! Slots of all ordered pairs are counted by operation. Where the ranks first ask each other, the
+//! signals of the program are numbered behind that one.
 
 use std::sync::atomic::Ordering;
 
 use weft_schedule::{Rank, SignalId};
 use weft_transport::{RegionKey, Signal};
 
-use super::super::interpret::{self, Advance, Blocked, Driver, Failure, Frame};
-use super::{CallingThread, Entered, Outcome, Peer, Phase};
+use super::super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
+use super::{CallingThread, Entered, EntryPhase, InlineOutcome, PeerSlots};
 use crate::call::{Call, Counts, Fingerprint};
 use crate::channel::{
     INLINE_HEADER, INLINE_RANKS, INLINE_SCRATCH, INLINE_SCRATCHES, INLINE_SLOTS, INLINE_STRIDE,
@@ -17,24 +17,24 @@ use crate::channel::{
 };
 use crate::memory::access;
 use crate::program::{Geometry, Location};
-use crate::selection::{Choice, Mapped};
+use crate::selection::{InlineChoice, MappedProgram};
 
 /// Which word of a slot's header says where memory lies.
 const PLACE: u64 = 4;
 
 /// One operation, running.
-pub(super) struct Run<'a> {
+pub(super) struct InlineRun<'a> {
     slots: Slots<'a>,
-    choice: Choice<'a>,
+    choice: InlineChoice<'a>,
     /// The program, and how it cuts the message, once it is clear which.
-    running: Option<(&'a Mapped, Geometry)>,
+    running: Option<(&'a MappedProgram, Geometry)>,
 }
 
 /// The slots that one operation uses, and what its signals carry.
 struct Slots<'a> {
     path: &'a CallingThread,
     call: &'a Call,
-    peers: &'a [Option<Peer>],
+    peers: &'a [Option<PeerSlots>],
     number: u64,
     /// Where this operation's slot lies, from the first.
     slot: u64,
@@ -46,12 +46,12 @@ struct Slots<'a> {
     shift: SignalId,
 }
 
-impl<'a> Run<'a> {
+impl<'a> InlineRun<'a> {
     pub(super) fn new(
         path: &'a CallingThread,
         call: &'a Call,
-        choice: Choice<'a>,
-        peers: &'a [Option<Peer>],
+        choice: InlineChoice<'a>,
+        peers: &'a [Option<PeerSlots>],
         entered: &Entered,
     ) -> Self {
         let mut bases = [(std::ptr::null(), std::ptr::null_mut()); INLINE_RANKS];
@@ -62,7 +62,7 @@ impl<'a> Run<'a> {
             None => None,
         };
         bases[path.rank as usize] = (call.input, call.output);
-        Run {
+        InlineRun {
             slots: Slots {
                 path,
                 call,
@@ -86,26 +86,26 @@ impl<'a> Run<'a> {
             self.slots.bring_in();
             entered.begun = true;
         }
-        if entered.phase == Phase::Asking {
+        if entered.phase == EntryPhase::Asking {
             if let Some(blocked) = self.slots.ask(entered)? {
                 return Ok(Some(blocked));
             }
             entered.next = 0;
             entered.phase = match self.slots.all_alike() {
-                true => Phase::Symmetric,
-                false => Phase::Ordinary,
+                true => EntryPhase::Symmetric,
+                false => EntryPhase::Ordinary,
             };
         }
         if self.running.is_none() {
             self.running = self.lay_out(entered.phase);
             // Programs for symmetric memory know of the signal by which the ranks asked.
-            self.slots.shift = u32::from(entered.asked && entered.phase == Phase::Ordinary);
+            self.slots.shift = u32::from(entered.asked && entered.phase == EntryPhase::Ordinary);
         }
         let Some((mapped, geometry)) = &self.running else {
-            entered.outcome = Some(Outcome::Lane);
+            entered.outcome = Some(InlineOutcome::Lane);
             return Ok(None);
         };
-        let frame = Frame {
+        let frame = ProgramFrame {
             program: mapped.program(),
             geometry,
             call: self.slots.call,
@@ -114,18 +114,18 @@ impl<'a> Run<'a> {
         if let Some(blocked) = interpret::run(&mut self.slots, frame, &mut entered.next)? {
             return Ok(Some(blocked));
         }
-        if entered.phase == Phase::Symmetric {
+        if entered.phase == EntryPhase::Symmetric {
             let counter = &self.slots.path.symmetric_operations;
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        entered.outcome = Some(Outcome::Done);
+        entered.outcome = Some(InlineOutcome::Done);
         Ok(None)
     }
 
     /// What the operation runs by, and how that cuts the message; nothing if it takes a lane.
-    fn lay_out(&self, phase: Phase) -> Option<(&'a Mapped, Geometry)> {
+    fn lay_out(&self, phase: EntryPhase) -> Option<(&'a MappedProgram, Geometry)> {
         let mapped = match phase {
-            Phase::Symmetric => self.choice.symmetric,
+            EntryPhase::Symmetric => self.choice.symmetric,
             _ => self.choice.ordinary,
         }?;
         let size = self.slots.call.dtype.size() as u64;
@@ -172,13 +172,13 @@ impl Slots<'_> {
 
     /// Whether all ranks have passed the same symmetric memory.
     fn all_alike(&self) -> bool {
-        let alike = |peer: &Peer| self.header(peer, PLACE) == self.place;
+        let alike = |peer: &PeerSlots| self.header(peer, PLACE) == self.place;
         self.place != 0 && self.peers.iter().flatten().all(alike)
     }
 
     /// A word of the line that a peer has sent.
     #[inline]
-    fn header(&self, peer: &Peer, word: u64) -> u64 {
+    fn header(&self, peer: &PeerSlots, word: u64) -> u64 {
         let line = peer.mine + self.slot * INLINE_STRIDE;
         let word = self.path.pool.word(line + 8 * word);
         word.load(Ordering::Relaxed)
@@ -189,8 +189,8 @@ impl Driver for Slots<'_> {
     #[inline]
     fn base(&self, location: Location) -> *mut u8 {
         let own = |base: u64| self.path.pool.base().as_ptr().wrapping_add(base as usize);
-        let peers = |rank: Rank, base: fn(&Peer) -> u64| {
-            let at = |peer: &Peer| peer.pool.base().as_ptr().wrapping_add(base(peer) as usize);
+        let peers = |rank: Rank, base: fn(&PeerSlots) -> u64| {
+            let at = |peer: &PeerSlots| peer.pool.base().as_ptr().wrapping_add(base(peer) as usize);
             self.peers[rank as usize].as_ref().map(at)
         };
         let scratch = self.number % INLINE_SCRATCHES * INLINE_SCRATCH;
@@ -237,7 +237,7 @@ impl Driver for Slots<'_> {
         };
         match sent {
             Ok(()) => Ok(None),
-            Err(error) => Err(Failure::Link(to, error)),
+            Err(error) => Err(GroupFailure::Link(to, error)),
         }
     }
 
@@ -258,7 +258,7 @@ impl Driver for Slots<'_> {
         let mine = self.fingerprint;
         match theirs == mine {
             true => Ok(None),
-            false => Err(Failure::Desync {
+            false => Err(GroupFailure::Desync {
                 rank: from,
                 mine,
                 theirs,

@@ -1,13 +1,13 @@
-use weft_algorithms::{Memory, Request, Sizes, Topology, select};
+use weft_algorithms::{MemoryClass, ScheduleRequest, Sizes, Topology, select};
 use weft_schedule::{Collective, Schedule};
 
 use super::*;
-use crate::channel::{INLINE_HEADER, INLINE_LANDING, INLINE_SCRATCH};
+use crate::channel::{INLINE_HEADER, INLINE_RECEIVE, INLINE_SCRATCH};
 use crate::program::{Geometry, Kernel, Location, Operand};
 
-fn schedule(collective: Collective, name: &str, ranks: u32, memory: Memory) -> Schedule {
+fn schedule(collective: Collective, name: &str, ranks: u32, memory: MemoryClass) -> Schedule {
     let topology = Topology::flat(ranks);
-    let request = Request {
+    let request = ScheduleRequest {
         collective,
         ranks,
         rank: ranks - 1,
@@ -20,7 +20,7 @@ fn schedule(collective: Collective, name: &str, ranks: u32, memory: Memory) -> S
     select(collective, name).unwrap().build(&request)
 }
 
-fn compiled(collective: Collective, name: &str, ranks: u32, memory: Memory) -> Program {
+fn compiled(collective: Collective, name: &str, ranks: u32, memory: MemoryClass) -> Program {
     let schedule = schedule(collective, name, ranks, memory);
     let program = Program::compile(&schedule, &|_| true).unwrap();
     assert!(program.suits_calling_thread());
@@ -36,7 +36,7 @@ fn direct_schedules_keep_ranks_in_step_but_towards_a_root() {
             (Collective::Barrier, true),
             (Collective::Reduce { root: 0 }, ranks == 1),
         ] {
-            let program = compiled(collective, "direct", ranks, Memory::Ordinary);
+            let program = compiled(collective, "direct", ranks, MemoryClass::Ordinary);
             assert_eq!(program.is_in_step(), in_step, "{collective}");
         }
     }
@@ -44,9 +44,14 @@ fn direct_schedules_keep_ranks_in_step_but_towards_a_root() {
 
 #[test]
 fn ranks_that_do_not_talk_to_all_others_are_not_in_step() {
-    let barrier = compiled(Collective::Barrier, "dissemination", 4, Memory::Ordinary);
+    let barrier = compiled(
+        Collective::Barrier,
+        "dissemination",
+        4,
+        MemoryClass::Ordinary,
+    );
     assert!(!barrier.is_in_step());
-    let ring = compiled(Collective::AllReduce, "ring", 4, Memory::Ordinary);
+    let ring = compiled(Collective::AllReduce, "ring", 4, MemoryClass::Ordinary);
     assert!(!ring.is_in_step());
 }
 
@@ -58,20 +63,20 @@ fn on_symmetric_memory_the_first_signals_are_entries() {
         (Collective::ReduceScatter, "slice-reduce"),
     ] {
         let entries = |memory| compiled(collective, name, 4, memory).entries().len();
-        assert_eq!(entries(Memory::Symmetric), 3, "{collective}");
-        assert_eq!(entries(Memory::Ordinary), 0, "{collective}");
+        assert_eq!(entries(MemoryClass::Symmetric), 3, "{collective}");
+        assert_eq!(entries(MemoryClass::Ordinary), 0, "{collective}");
     }
 }
 
 #[test]
 fn what_was_told_before_is_left_out() {
-    let barrier = compiled(Collective::Barrier, "direct", 3, Memory::Ordinary);
+    let barrier = compiled(Collective::Barrier, "direct", 3, MemoryClass::Ordinary);
     let entries = [vec![1, 2], vec![0, 2], vec![0, 1]];
     assert_eq!(barrier.after_entry(&entries).instructions, []);
-    // The root of a scatter tells that its blocks are there, before it has done anything; the last rank
-    // that it has read.
+    // The root of a scatter tells that its blocks are there, before it has done anything; the last
+    // rank that it has read.
     let collective = Collective::Scatter { root: 0 };
-    let scatter = compiled(collective, "linear", 3, Memory::Symmetric);
+    let scatter = compiled(collective, "linear", 3, MemoryClass::Symmetric);
     let [
         Instruction::Wait { from: 0, id: 0 },
         Instruction::Local(_),
@@ -91,7 +96,12 @@ fn what_was_told_before_is_left_out() {
 #[test]
 fn entries_lie_one_behind_the_other_within_their_slots() {
     for (elements, size) in [(0, 4), (1, 4), (3, 8), (1000, 2), (5000, 1), (65_536, 4)] {
-        let program = compiled(Collective::AllReduce, "slice-reduce", 4, Memory::Ordinary);
+        let program = compiled(
+            Collective::AllReduce,
+            "slice-reduce",
+            4,
+            MemoryClass::Ordinary,
+        );
         assert!(program.fits_calling_thread(elements, size));
         let copied = program
             .instructions
@@ -117,7 +127,7 @@ fn entries_lie_one_behind_the_other_within_their_slots() {
 
 #[test]
 fn a_small_payload_shares_the_line_of_its_flag() {
-    let program = compiled(Collective::AllReduce, "direct", 2, Memory::Ordinary);
+    let program = compiled(Collective::AllReduce, "direct", 2, MemoryClass::Ordinary);
     let received = program.operands.iter().find(|operand| {
         operand.chunks == (0..1) && operand.location == Location::Receive { from: 0, entry: 0 }
     });
@@ -127,6 +137,6 @@ fn a_small_payload_shares_the_line_of_its_flag() {
     };
     assert_eq!(offset(2), INLINE_HEADER as u64);
     assert_eq!(offset(1024), 64);
-    assert!(program.fits_calling_thread(INLINE_LANDING / 4, 4));
-    assert!(!program.fits_calling_thread(INLINE_LANDING / 4 + 1, 4));
+    assert!(program.fits_calling_thread(INLINE_RECEIVE / 4, 4));
+    assert!(!program.fits_calling_thread(INLINE_RECEIVE / 4 + 1, 4));
 }

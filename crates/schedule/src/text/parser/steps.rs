@@ -1,8 +1,8 @@
-//! Steps and slices.
+//! Parsing of steps and slices.
 
 use std::ops::Range;
 
-use super::{Kind, ParseError, Parser};
+use super::{ParseError, Parser, TokenKind};
 use crate::ir::{Buffer, Claim, Encoding, Rank, Slice, Step};
 
 impl Parser<'_> {
@@ -20,15 +20,15 @@ impl Parser<'_> {
                 let dsts = self.slices(",")?;
                 self.mark("<-")?;
                 let srcs = self.slices("+")?;
-                let last = self.at_word("last");
-                if last {
-                    self.word("last")?;
+                let is_final = self.at_word("final");
+                if is_final {
+                    self.word("final")?;
                 }
                 let claim = self.claim()?;
                 Ok(Step::Reduce {
                     dsts,
                     srcs,
-                    last,
+                    is_final,
                     claim,
                 })
             }
@@ -58,7 +58,7 @@ impl Parser<'_> {
         let id = self.number()?;
         self.word("by")?;
         let mut by = vec![self.number()?];
-        while self.at(Kind::Mark(",")) {
+        while self.at(TokenKind::Mark(",")) {
             self.mark(",")?;
             by.push(self.number()?);
         }
@@ -67,7 +67,7 @@ impl Parser<'_> {
 
     fn slices(&mut self, separator: &'static str) -> Result<Vec<Slice>, ParseError> {
         let mut slices = vec![self.slice()?];
-        while self.at(Kind::Mark(separator)) {
+        while self.at(TokenKind::Mark(separator)) {
             self.mark(separator)?;
             slices.push(self.slice()?);
         }
@@ -76,16 +76,16 @@ impl Parser<'_> {
 
     fn slice(&mut self) -> Result<Slice, ParseError> {
         let mut rank = self.rank;
-        if matches!(self.peek(), Some(Kind::Number(_))) {
+        if matches!(self.peek(), Some(TokenKind::Number(_))) {
             rank = self.number()?;
             self.mark(".")?;
         }
-        let error = self.error("`input`, `output`, `scratch` or `landing`");
+        let error = self.error("`input`, `output`, `scratch` or `receive`");
         let (buffer, based) = match self.take_word() {
             Some("input") => (Buffer::Input, true),
             Some("output") => (Buffer::Output, true),
             Some("scratch") => self.scratch()?,
-            Some("landing") => self.landing()?,
+            Some("receive") => self.receive()?,
             _ => return Err(error),
         };
         let chunks = self.chunks()?;
@@ -114,13 +114,13 @@ impl Parser<'_> {
     }
 
     /// The buffer, and whether its base is stated.
-    fn landing(&mut self) -> Result<(Buffer, bool), ParseError> {
+    fn receive(&mut self) -> Result<(Buffer, bool), ParseError> {
         self.mark("(")?;
         let from = self.number()?;
         self.mark(":")?;
         let entry = self.number()?;
         let base = self.base()?;
-        let buffer = Buffer::Landing {
+        let buffer = Buffer::Receive {
             from,
             entry,
             base: base.unwrap_or(0),
@@ -131,7 +131,7 @@ impl Parser<'_> {
     /// The base where it is stated, and the closing parenthesis.
     fn base(&mut self) -> Result<Option<u32>, ParseError> {
         let mut base = None;
-        if self.at(Kind::Mark("@")) {
+        if self.at(TokenKind::Mark("@")) {
             self.mark("@")?;
             base = Some(self.number()?);
         }
@@ -143,7 +143,7 @@ impl Parser<'_> {
         self.mark("[")?;
         let error = self.error("a lower chunk");
         let start = self.number()?;
-        let end = if self.at(Kind::Mark("..")) {
+        let end = if self.at(TokenKind::Mark("..")) {
             self.mark("..")?;
             self.number()?
         } else {
@@ -154,7 +154,7 @@ impl Parser<'_> {
     }
 
     fn encoding(&mut self) -> Result<Encoding, ParseError> {
-        if !self.at(Kind::Mark(":")) {
+        if !self.at(TokenKind::Mark(":")) {
             return Ok(Encoding::Native);
         }
         self.mark(":")?;
@@ -167,7 +167,7 @@ impl Parser<'_> {
 fn with_base(buffer: Buffer, base: u32) -> Buffer {
     match buffer {
         Buffer::Scratch { entry, .. } => Buffer::Scratch { entry, base },
-        Buffer::Landing { from, entry, .. } => Buffer::Landing { from, entry, base },
+        Buffer::Receive { from, entry, .. } => Buffer::Receive { from, entry, base },
         Buffer::Input | Buffer::Output => buffer,
     }
 }

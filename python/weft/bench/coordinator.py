@@ -1,4 +1,4 @@
-"""Who is measured when: size by size, in rounds, all contenders in turn. Those whose turn it is not sleep."""
+"""Measurement order: size by size, in rounds, contenders in turn, idle processes asleep."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from weft import _weft
 from weft.bench import collectives, rows
 from weft.bench.libraries import Description
-from weft.bench.rows import KINDS, Row
+from weft.bench.rows import KINDS, BenchRow
 from weft.bench.spec import Spec
-from weft.bench.teams import Team
+from weft.bench.worker_groups import WorkerGroup
 
 _CALLS_MIN = 3
 _LONG_S = 0.05
@@ -21,57 +21,59 @@ _GLANCE_S = 0.02
 """How long to look at a contender in order to tell how many calls make a turn."""
 
 
-class Seat:
-    """One contender of a team."""
+class GroupContender:
+    """One contender of a worker group."""
 
-    def __init__(self, team: Team, index: int) -> None:
-        self._team = team
+    def __init__(self, group: WorkerGroup, index: int) -> None:
+        self._group = group
         self._index = index
-        self.what: Description = team.contenders[index]
+        self.what: Description = group.contenders[index]
 
     def verify(self) -> bool:
         """Whether every rank has the right result."""
         return all(self._ask({"do": "verify"}))
 
     def time(self, calls: int) -> tuple[np.ndarray, float]:
-        """The slowest rank's seconds of every call, and the seconds that a call takes with all that belongs to it."""
+        """The slowest rank's seconds of every call, and a call's with its surroundings."""
         answer = self._ask({"do": "time", "calls": calls})[0]
         return np.array(answer["samples"]), answer["seconds"] / calls
 
     def calls(self, turn_s: float) -> int:
         """How many calls make a turn of so many seconds."""
         _, each_s = self.time(1)
-        glance = min(max(1, int(min(_GLANCE_S, turn_s) / each_s)), _weft.Board.SAMPLES_MAX)
+        glance = min(max(1, int(min(_GLANCE_S, turn_s) / each_s)), _weft.ControlBlock.SAMPLES_MAX)
         if glance > 1:
             _, each_s = self.time(glance)
         least = 1 if each_s > _LONG_S else _CALLS_MIN
-        return min(max(least, int(turn_s * self.what.share / each_s)), _weft.Board.SAMPLES_MAX)
+        return min(max(least, int(turn_s * self.what.share / each_s)), _weft.ControlBlock.SAMPLES_MAX)
 
     def _ask(self, question: dict[str, Any]) -> list[Any]:
-        return self._team.ask(self.what.ranks, {**question, "contender": self._index})
+        return self._group.ask(self.what.ranks, {**question, "contender": self._index})
 
 
-class Conductor:
-    """Conducts the teams of a run."""
+class BenchCoordinator:
+    """Coordinates the worker groups of a run."""
 
-    def __init__(self, spec: Spec, teams: Sequence[Team]) -> None:
+    def __init__(self, spec: Spec, worker_groups: Sequence[WorkerGroup]) -> None:
         self._spec = spec
-        self._teams = teams
-        self._seats = [Seat(team, index) for team in teams for index in range(len(team.contenders))]
+        self._groups = worker_groups
+        self._contenders = [
+            GroupContender(group, index) for group in worker_groups for index in range(len(group.contenders))
+        ]
 
-    def measure(self, size: int) -> list[Row]:
+    def measure(self, size: int) -> list[BenchRow]:
         """Verifies every contender once at a size, then measures them in turn."""
         elements = self._prepare(size)
-        verified = [seat.verify() for seat in self._seats]
-        counts = [seat.calls(self._spec.seconds / self._spec.rounds) for seat in self._seats]
+        verified = [contender.verify() for contender in self._contenders]
+        counts = [contender.calls(self._spec.seconds / self._spec.rounds) for contender in self._contenders]
         samples = self._in_turn(counts)
         return compared(self._rows(elements, samples, verified))
 
-    def runs(self, size: int) -> list[Row]:
+    def runs(self, size: int) -> list[BenchRow]:
         """Measures one call in every round, from the very first one on, and verifies afterwards."""
         elements = self._prepare(size)
-        samples = self._in_turn([1] * len(self._seats))
-        return self._rows(elements, samples, [seat.verify() for seat in self._seats])
+        samples = self._in_turn([1] * len(self._contenders))
+        return self._rows(elements, samples, [contender.verify() for contender in self._contenders])
 
     def _prepare(self, size: int) -> int:
         """Has the arrays for a size made: how many elements the message has."""
@@ -79,32 +81,32 @@ class Conductor:
         elements = max(1, size // np.dtype(spec.dtype).itemsize)
         if collective.divided:
             elements = max(1, elements // spec.ranks) * spec.ranks
-        for team in self._teams:
-            team.ask(spec.ranks, {"do": "prepare", "elements": elements})
+        for group in self._groups:
+            group.ask(spec.ranks, {"do": "prepare", "elements": elements})
         return elements
 
     def _in_turn(self, counts: Sequence[int]) -> list[list[np.ndarray]]:
         """The samples of so many calls of each contender in each round, by contender and round."""
-        samples: list[list[np.ndarray]] = [[] for _ in self._seats]
+        samples: list[list[np.ndarray]] = [[] for _ in self._contenders]
         for turn in range(self._spec.rounds):
-            for offset in range(len(self._seats)):
-                index = (turn + offset) % len(self._seats)
-                samples[index].append(self._seats[index].time(counts[index])[0])
+            for offset in range(len(self._contenders)):
+                index = (turn + offset) % len(self._contenders)
+                samples[index].append(self._contenders[index].time(counts[index])[0])
         return samples
 
-    def _rows(self, elements: int, samples: Sequence[list[np.ndarray]], verified: Sequence[bool]) -> list[Row]:
+    def _rows(self, elements: int, samples: Sequence[list[np.ndarray]], verified: Sequence[bool]) -> list[BenchRow]:
         size = elements * np.dtype(self._spec.dtype).itemsize
         found = [
-            self._row(seat.what, size, times, right)
-            for seat, times, right in zip(self._seats, samples, verified, strict=True)
+            self._row(contender.what, size, times, right)
+            for contender, times, right in zip(self._contenders, samples, verified, strict=True)
         ]
         return sorted(found, key=lambda row: KINDS.index(row.kind))
 
-    def _row(self, what: Description, size: int, rounds_s: list[np.ndarray], verified: bool) -> Row:
+    def _row(self, what: Description, size: int, rounds_s: list[np.ndarray], verified: bool) -> BenchRow:
         spec, summary = self._spec, rows.summary(rounds_s)
         algorithm_gbs = size / (summary.median_us * 1e3)
         factor = collectives.find(spec.collective).bus_factor(spec.ranks)
-        return Row(
+        return BenchRow(
             collective=spec.collective,
             transport=what.transport,
             memory=what.memory,
@@ -127,8 +129,10 @@ class Conductor:
         )
 
 
-def compared(found: Sequence[Row]) -> list[Row]:
-    """The rows of one size, those of libraries with the floor below them: the prototype where there is one.
+def compared(found: Sequence[BenchRow]) -> list[BenchRow]:
+    """The rows of one size, those of libraries with the floor below them.
+
+    The prototype where there is one.
 
     Else it is what an all-reduce must do: the addition, by all cores, and a round trip of a flag.
     """

@@ -1,10 +1,10 @@
-//! The event-driven play of small cases whose times can be told by hand.
+//! Tests of the event-driven simulation on small cases with times computed by hand.
 
-use weft_algorithms::{Memory, Request, Sizes, select};
+use weft_algorithms::{MemoryClass, ScheduleRequest, Sizes, select};
 use weft_schedule::{Buffer, Collective, Encoding, Grid, Rank, Schedule, Slice, Step, TileLimits};
 use weft_simulate::{
-    Error, Event, Host, Job, Link, Machine, PlayOptions, Played, Source, Straggler, Switch, What,
-    play,
+    Host, Job, Machine, NetworkLink, ProgramSource, SimulationError, SimulationOptions,
+    SimulationResult, Straggler, Switch, TraceSpan, What, simulate,
 };
 
 const BYTES: u64 = 1_000_000;
@@ -20,14 +20,14 @@ fn machine(hosts: &[u32]) -> Machine {
         step_s: 1e-7,
         ..Host::default()
     };
-    let network = Link {
+    let network = NetworkLink {
         latency_s: 1e-3,
         send_overhead_s: 2e-3,
         receive_overhead_s: 3e-3,
         send_s_per_byte: 1e-9,
         receive_s_per_byte: 2e-9,
         bytes_per_s: 1e8,
-        ..Link::default()
+        ..NetworkLink::default()
     };
     let mut machine = Machine::even(1, 1, host, network).unwrap();
     machine.hosts = hosts.to_vec();
@@ -43,8 +43,8 @@ fn slice(rank: Rank, buffer: Buffer) -> Slice {
     }
 }
 
-fn landing(rank: Rank, from: Rank) -> Slice {
-    let buffer = Buffer::Landing {
+fn receive(rank: Rank, from: Rank) -> Slice {
+    let buffer = Buffer::Receive {
         from,
         entry: 0,
         base: 0,
@@ -69,7 +69,7 @@ fn schedules(programs: Vec<Vec<Step>>) -> Vec<Schedule> {
         rank,
         grid: Grid::Equal(1),
         scratch: vec![],
-        landing: vec![1],
+        receive: vec![1],
         steps,
     };
     (0..ranks).zip(programs).map(schedule).collect()
@@ -78,12 +78,12 @@ fn schedules(programs: Vec<Vec<Step>>) -> Vec<Schedule> {
 /// Sends the message from one rank to another: the steps of both.
 fn message(from: Rank, to: Rank) -> [Vec<Step>; 2] {
     let sender = vec![
-        copy(landing(to, from), slice(from, Buffer::Output)),
+        copy(receive(to, from), slice(from, Buffer::Output)),
         Step::Signal { to, id: 0 },
     ];
     let receiver = vec![
         Step::Wait { from, id: 0 },
-        copy(slice(to, Buffer::Output), landing(to, from)),
+        copy(slice(to, Buffer::Output), receive(to, from)),
     ];
     [sender, receiver]
 }
@@ -92,7 +92,7 @@ fn job(schedules: &[Schedule], bytes: u64) -> Job<'_> {
     Job {
         limits: None,
         ..Job::new(
-            Source::Schedules(schedules),
+            ProgramSource::Schedules(schedules),
             Collective::Broadcast { root: 0 },
             bytes,
             schedules.len() as u32,
@@ -100,16 +100,16 @@ fn job(schedules: &[Schedule], bytes: u64) -> Job<'_> {
     }
 }
 
-fn played(machine: &Machine, schedules: &[Schedule], bytes: u64) -> Played {
-    let options = PlayOptions {
+fn simulated(machine: &Machine, schedules: &[Schedule], bytes: u64) -> SimulationResult {
+    let options = SimulationOptions {
         trace: true,
-        ..PlayOptions::default()
+        ..SimulationOptions::default()
     };
-    play(machine, &job(schedules, bytes), &options).unwrap()
+    simulate(machine, &job(schedules, bytes), &options).unwrap()
 }
 
 fn check(machine: &Machine, schedules: &[Schedule], bytes: u64, expected: &[f64]) {
-    let finished = played(machine, schedules, bytes).finished;
+    let finished = simulated(machine, schedules, bytes).finished;
     for (rank, (found, expected)) in finished.iter().zip(expected).enumerate() {
         assert!(
             (found - expected).abs() < 1e-12,
@@ -118,7 +118,8 @@ fn check(machine: &Machine, schedules: &[Schedule], bytes: u64, expected: &[f64]
     }
 }
 
-/// What the receiver does once a message has been sent: sees it, takes it in, copies it, gives credit for the next.
+/// What the receiver does once a message has been sent: sees it, takes it in, copies it, gives
+/// credit for the next.
 fn taken(bytes: f64) -> f64 {
     1e-3 + (3e-3 + bytes * 2e-9) + (1e-7 + bytes * 3e-9) + 2e-3
 }
@@ -146,7 +147,8 @@ fn small_messages_leave_when_the_sender_has_nothing_else_to_do() {
 #[test]
 fn a_message_through_memory() {
     let schedules = schedules(message(0, 1).into());
-    // The landing memory is another rank's for the sender, and written by another rank for the receiver.
+    // The receive buffer is another rank's for the sender, and written by another rank for the
+    // receiver.
     let copied = 1e-7 + SIZE * (1e-9 + 2e-9 + 4e-9);
     let sent = copied + 1e-7;
     check(
@@ -195,9 +197,10 @@ fn what_one_flow_leaves_another_takes() {
     let schedules = schedules(vec![a, b, c, d, e, f]);
     let sent = 1e-7 + 2e-3 + SIZE * 1e-9;
     let mut machine = machine(&[2, 1, 1, 2]);
-    // The flow of rank 0 gets at most a quarter of the link, so its neighbour has half of the other link, not more.
+    // The flow of rank 0 gets at most a quarter of the link, so its neighbour has half of the other
+    // link, not more.
     let half = sent + 2.0 * SIZE / 1e8 + taken(SIZE);
-    let finished = played(&machine, &schedules, BYTES).finished;
+    let finished = simulated(&machine, &schedules, BYTES).finished;
     assert!((finished[3] - half).abs() < 1e-12 && (finished[4] - half).abs() < 1e-12);
     machine.network.connection_bytes_per_s = Some(2.5e7);
     let quarter = sent + 4.0 * SIZE / 1e8 + taken(SIZE);
@@ -214,7 +217,7 @@ fn a_line_that_was_idle_lets_pass_what_it_saved_up() {
     // At first as fast as can be.
     let fast = SIZE / 4.0 / (1e12 - 1e8);
     let slow = (SIZE - fast * 1e12) / 1e8;
-    let finished = played(&machine, &schedules, BYTES).finished;
+    let finished = simulated(&machine, &schedules, BYTES).finished;
     let expected = sent + fast + slow + taken(SIZE);
     assert!(
         (finished[1] / expected - 1.0).abs() < 1e-6,
@@ -222,7 +225,7 @@ fn a_line_that_was_idle_lets_pass_what_it_saved_up() {
     );
     // With enough of it, the rate does not matter.
     machine.network.burst_bytes = 2.0 * SIZE;
-    let finished = played(&machine, &schedules, BYTES).finished;
+    let finished = simulated(&machine, &schedules, BYTES).finished;
     let expected = sent + SIZE / 1e12 + taken(SIZE);
     assert!(
         (finished[1] / expected - 1.0).abs() < 1e-6,
@@ -248,7 +251,7 @@ fn a_line_saves_up_while_it_is_idle() {
     let time = |burst_bytes: f64| {
         let mut machine = machine(&[1, 1]);
         machine.network.burst_bytes = burst_bytes;
-        played(&machine, &schedules, BYTES).seconds
+        simulated(&machine, &schedules, BYTES).seconds
     };
     // The pause between both messages is longer than what it takes to save up so much.
     let (none, some) = (time(0.0), time(SIZE / 100.0));
@@ -331,7 +334,7 @@ fn stragglers_are_slow_and_late() {
 fn variation_is_drawn_once_per_seed() {
     let mut machine = machine(&[8]);
     machine.variation.slowdown_max = 0.5;
-    let times = |machine: &Machine| played(machine, &copies(8), BYTES).finished;
+    let times = |machine: &Machine| simulated(machine, &copies(8), BYTES).finished;
     let first = times(&machine);
     assert_eq!(first, times(&machine));
     let alone = 1e-7 + SIZE * 3e-9;
@@ -345,16 +348,16 @@ fn a_slot_is_used_again_when_its_reader_says_so() {
     let schedules = schedules(message(0, 1).into());
     let mut job = job(&schedules, 4 * BYTES);
     job.tile_bytes = Some(BYTES);
-    let options = PlayOptions {
+    let options = SimulationOptions {
         trace: true,
-        ..PlayOptions::default()
+        ..SimulationOptions::default()
     };
-    let played = play(&machine(&[1, 1]), &job, &options).unwrap();
-    assert_eq!(played.tiles, 4);
-    let find = |rank, what, tile| -> &Event {
+    let simulated = simulate(&machine(&[1, 1]), &job, &options).unwrap();
+    assert_eq!(simulated.tiles, 4);
+    let find = |rank, what, tile| -> &TraceSpan {
         let found =
-            |event: &&Event| (event.rank, event.what, event.tile) == (rank, what, Some(tile));
-        played.trace.iter().find(found).unwrap()
+            |event: &&TraceSpan| (event.rank, event.what, event.tile) == (rank, what, Some(tile));
+        simulated.trace.iter().find(found).unwrap()
     };
     // The second tile has a slot of its own, the third needs that of the first.
     let ended = find(1, What::Copy, 0).end;
@@ -368,10 +371,10 @@ fn limits_cut_the_message_as_the_executor_does() {
     let schedules = schedules(message(0, 1).into());
     let mut job = job(&schedules, BYTES);
     job.limits = Some(TileLimits::of_group(2));
-    let played = play(&machine(&[1, 1]), &job, &PlayOptions::default()).unwrap();
+    let simulated = simulate(&machine(&[1, 1]), &job, &SimulationOptions::default()).unwrap();
     // 256 KiB from each peer.
-    assert_eq!(played.tiles, 4);
-    assert_eq!(played.mode.to_string(), "full");
+    assert_eq!(simulated.tiles, 4);
+    assert_eq!(simulated.mode.to_string(), "full");
 }
 
 #[test]
@@ -382,11 +385,11 @@ fn explicit_schedules_play_as_the_algorithm_that_made_them() {
     for name in ["ring", "two-shot", "multi-rail(slice-reduce, ring)"] {
         let selection = select("all-reduce", name).unwrap();
         let build = |rank| {
-            selection.build(&Request {
+            selection.build(&ScheduleRequest {
                 collective,
                 ranks,
                 rank,
-                memory: Memory::Ordinary,
+                memory: MemoryClass::Ordinary,
                 sizes: Sizes::Equal,
                 topology: &topology,
                 parts: &[],
@@ -395,11 +398,11 @@ fn explicit_schedules_play_as_the_algorithm_that_made_them() {
         let schedules: Vec<Schedule> = (0..ranks).map(build).collect();
         let times = |source| {
             let job = Job::new(source, collective, 4 * BYTES, ranks);
-            play(&machine, &job, &PlayOptions::default()).unwrap()
+            simulate(&machine, &job, &SimulationOptions::default()).unwrap()
         };
         assert_eq!(
-            times(Source::Schedules(&schedules)),
-            times(Source::Selection(&selection))
+            times(ProgramSource::Schedules(&schedules)),
+            times(ProgramSource::Selection(&selection))
         );
     }
 }
@@ -407,12 +410,12 @@ fn explicit_schedules_play_as_the_algorithm_that_made_them() {
 #[test]
 fn a_wait_for_nothing_is_told() {
     let schedules = schedules(vec![vec![], vec![Step::Wait { from: 0, id: 0 }]]);
-    let error = play(
+    let error = simulate(
         &machine(&[2]),
         &job(&schedules, BYTES),
-        &PlayOptions::default(),
+        &SimulationOptions::default(),
     );
-    let expected = Error::Stuck {
+    let expected = SimulationError::Stuck {
         rank: 1,
         step: 0,
         tile: 0,
@@ -424,7 +427,7 @@ fn a_wait_for_nothing_is_told() {
 fn what_makes_no_sense_is_refused() {
     let all = schedules(message(0, 1).into());
     let refused = |machine: &Machine, job: &Job<'_>| {
-        let error = play(machine, job, &PlayOptions::default()).unwrap_err();
+        let error = simulate(machine, job, &SimulationOptions::default()).unwrap_err();
         error.to_string()
     };
     let mut slow = machine(&[1, 1]);

@@ -1,4 +1,4 @@
-//! What a call runs by: names, options, profiles and defaults; the same on all ranks.
+//! Tests of the choice for a call by names, options, profiles and defaults, equal on all ranks.
 
 mod ranks;
 
@@ -12,7 +12,7 @@ use ranks::case::Case;
 use ranks::judge::check;
 use weft_algorithms::{Selection, Topology, family};
 use weft_kernels::DType;
-use weft_runtime::{Error, Memory, Policy, SplitOptions, Tiling, TransportChoice};
+use weft_runtime::{Error, MemoryClass, Policy, SplitOptions, Tiling, TransportChoice};
 use weft_schedule::Collective;
 
 #[test]
@@ -32,7 +32,7 @@ fn a_profile_of_rank_0_holds_for_all_ranks() {
         perform(&Case::simple(ALL_REDUCE, 5000), group, None);
         let explain = |bytes| {
             group
-                .explain(ALL_REDUCE, bytes, DType::F32, Memory::Ordinary)
+                .explain(ALL_REDUCE, bytes, DType::F32, MemoryClass::Ordinary)
                 .unwrap()
         };
         (explain(1000), explain(1004), name_of(group, 1 << 20))
@@ -87,7 +87,8 @@ fn what_is_forced_goes_before_the_profile_and_a_call_before_that() {
     }
 }
 
-/// Between ranks that share memory too, where a schedule may be lowered on one rank and not on another.
+/// Between ranks that share memory too, where a schedule may be lowered on one rank and not on
+/// another.
 #[test]
 fn every_all_reduce_can_be_forced() {
     for ranks in [2, 3, 5] {
@@ -257,7 +258,7 @@ fn what_one_rank_alone_names_is_a_desync() {
 fn what_is_not_chosen_is_explained() {
     let hosts = Setup::on_hosts(&[0, 0, 1, 1]);
     let why = Ranks::run(hosts, 4, |group| {
-        let explained = group.explain(ALL_REDUCE, 1 << 24, DType::F32, Memory::Ordinary);
+        let explained = group.explain(ALL_REDUCE, 1 << 24, DType::F32, MemoryClass::Ordinary);
         explained.unwrap().why
     });
     assert_eq!(
@@ -283,7 +284,8 @@ fn a_first_call_that_few_ranks_exchange_anything_in() {
     }
 }
 
-/// Nobody waits to hear of it where the collective does not make all ranks wait for all others anyway.
+/// Nobody waits to hear of it where the collective does not make all ranks wait for all others
+/// anyway.
 #[test]
 fn short_messages_from_and_to_a_root_do_not_depend_on_symmetric_memory() {
     let root = 1;

@@ -1,14 +1,17 @@
-//! What happens next.
+//! The event queue of a simulation.
 //!
-//! [Note: Radix heap] Nothing is noted for a time that has passed, so times need not be kept sorted: a bucket holds the times that share
-//! their leading digits with the present one and then have the same first digit that differs (Ahuja, Mehlhorn, Orlin, Tarjan,
-//! "Faster algorithms for the shortest path problem", 1990). When the present gets to a bucket, what is in it is handed down to
-//! buckets of lower digits. Each occurrence is moved a few times, from one end of a list to another; a heap would fetch
-//! some lines of memory from afar for each. Floating-point numbers that are not negative sort as their bits do.
+//! [Note: Radix heap] Nothing is noted for a time that has passed, so times need not be kept
+//! sorted: a bucket holds the times that share their leading digits with the present one and then
+//! have the same first digit that differs (Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for
+//! the shortest path problem", 1990). When the present gets to a bucket, what is in it is handed
+//! down to buckets of lower digits. Each occurrence is moved a few times, from one end of a list to
+//! another; a heap would fetch some lines of memory from afar for each. Floating-point numbers that
+//! are not negative sort as their bits do.
 
 use crate::share::{BundleId, Ending};
 
-/// Times closer than this share of themselves are the same: what happens at once happens in one turn, whatever the last digits say.
+/// Times closer than this share of themselves are the same: what happens at once happens in one
+/// turn, whatever the last digits say.
 const SAME: f64 = 1e-12;
 
 /// The bits of a digit.
@@ -19,7 +22,7 @@ const VALUES: usize = 1 << DIGIT;
 
 /// Something that happens at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Occurrence {
+pub(crate) enum Event {
     /// A flow of this bundle ends, unless this version of its rates is out of date.
     Ending(BundleId, u32),
     /// A rank's thread is done with what it does, or begins.
@@ -31,29 +34,30 @@ pub(crate) enum Occurrence {
 }
 
 /// Occurrences in the order of their times, and of being noted.
-pub(crate) struct Agenda {
+pub(crate) struct EventQueue {
     /// The bits of the present time.
     now: u64,
     /// What happens at the present time.
-    due: Vec<Occurrence>,
-    /// By the first digit that differs from the present time, counted from the last one, then by its value.
-    buckets: [[Bucket; VALUES]; DIGITS],
+    due: Vec<Event>,
+    /// By the first digit that differs from the present time, counted from the last one, then by
+    /// its value.
+    buckets: [[EventBucket; VALUES]; DIGITS],
     /// By digit: a bit for each bucket that is not empty.
     filled: [u32; DIGITS],
     noted: u64,
 }
 
 #[derive(Default)]
-struct Bucket {
+struct EventBucket {
     /// With the bits of their times.
-    occurrences: Vec<(u64, Occurrence)>,
+    events: Vec<(u64, Event)>,
     /// The bits of the earliest time, if there is any.
     earliest: u64,
 }
 
-impl Default for Agenda {
+impl Default for EventQueue {
     fn default() -> Self {
-        Agenda {
+        EventQueue {
             now: 0,
             due: Vec::new(),
             buckets: Default::default(),
@@ -63,22 +67,19 @@ impl Default for Agenda {
     }
 }
 
-impl Agenda {
-    pub(crate) fn note(&mut self, time: f64, occurrence: Occurrence) {
+impl EventQueue {
+    pub(crate) fn note(&mut self, time: f64, event: Event) {
         self.noted += 1;
         // What is computed to lie before the present does so by the last digits.
-        self.put(time.to_bits().max(self.now), occurrence);
+        self.put(time.to_bits().max(self.now), event);
     }
 
     pub(crate) fn note_ending(&mut self, ending: &Ending) {
-        self.note(
-            ending.time,
-            Occurrence::Ending(ending.bundle, ending.version),
-        );
+        self.note(ending.time, Event::Ending(ending.bundle, ending.version));
     }
 
     /// Takes everything that happens next, at one time, and says when. `None` if nothing does.
-    pub(crate) fn take_next(&mut self, taken: &mut Vec<Occurrence>) -> Option<f64> {
+    pub(crate) fn take_next(&mut self, taken: &mut Vec<Event>) -> Option<f64> {
         if self.due.is_empty() {
             let (digit, value) = self.first()?;
             self.hand_down(digit, value);
@@ -100,21 +101,21 @@ impl Agenda {
         self.noted
     }
 
-    fn put(&mut self, time: u64, occurrence: Occurrence) {
+    fn put(&mut self, time: u64, event: Event) {
         let differing = time ^ self.now;
         if differing == 0 {
-            self.due.push(occurrence);
+            self.due.push(event);
             return;
         }
         let digit = differing.ilog2() / DIGIT;
         let value = (time >> (digit * DIGIT)) as usize % VALUES;
         let bucket = &mut self.buckets[digit as usize][value];
-        if bucket.occurrences.is_empty() {
+        if bucket.events.is_empty() {
             self.filled[digit as usize] |= 1 << value;
             bucket.earliest = time;
         }
         bucket.earliest = bucket.earliest.min(time);
-        bucket.occurrences.push((time, occurrence));
+        bucket.events.push((time, event));
     }
 
     /// The bucket with the earliest times that are not due.
@@ -128,40 +129,40 @@ impl Agenda {
         let bucket = &mut self.buckets[digit][value];
         self.filled[digit] &= !(1 << value);
         self.now = bucket.earliest;
-        let mut occurrences = std::mem::take(&mut bucket.occurrences);
-        for (time, occurrence) in occurrences.drain(..) {
-            self.put(time, occurrence);
+        let mut events = std::mem::take(&mut bucket.events);
+        for (time, event) in events.drain(..) {
+            self.put(time, event);
         }
         // Its memory serves again.
-        self.buckets[digit][value].occurrences = occurrences;
+        self.buckets[digit][value].events = events;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Agenda, Occurrence};
+    use super::{Event, EventQueue};
     use proptest::prelude::*;
 
     /// Takes everything, and notes what `later` says whenever something was taken.
     fn order(times: &[f64], later: impl Fn(usize, f64) -> Option<f64>) -> Vec<(f64, Vec<u32>)> {
-        let mut agenda = Agenda::default();
+        let mut events = EventQueue::default();
         let mut number = 0;
-        let mut note = |agenda: &mut Agenda, time| {
-            agenda.note(time, Occurrence::Thread(number));
+        let mut note = |events: &mut EventQueue, time| {
+            events.note(time, Event::Thread(number));
             number += 1;
         };
         for time in times {
-            note(&mut agenda, *time);
+            note(&mut events, *time);
         }
         let (mut turns, mut taken) = (Vec::new(), Vec::new());
-        while let Some(time) = agenda.take_next(&mut taken) {
-            let of_turn = taken.drain(..).map(|occurrence| match occurrence {
-                Occurrence::Thread(number) => number,
+        while let Some(time) = events.take_next(&mut taken) {
+            let of_turn = taken.drain(..).map(|event| match event {
+                Event::Thread(number) => number,
                 other => panic!("{other:?} was not noted"),
             });
             turns.push((time, of_turn.collect::<Vec<u32>>()));
             if let Some(delay) = later(turns.len(), time) {
-                note(&mut agenda, time + delay);
+                note(&mut events, time + delay);
             }
         }
         turns

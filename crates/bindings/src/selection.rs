@@ -1,9 +1,9 @@
-//! What algorithms are chosen by, and what was chosen.
+//! Python types of algorithm selection: profiles, user schedules and explanations.
 
 use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
-use weft_runtime::{Profile, Row, Schedules, Tiling};
+use weft_runtime::{Profile, ProfileRow, Schedules, Tiling};
 
 /// A row of a profile: (up_to_bytes, algorithm, tile_bytes, tiles_in_flight).
 type RowArgument = (Option<u64>, String, Option<u64>, Option<u32>);
@@ -20,7 +20,7 @@ pub(crate) type ProfileArgument = (
 
 /// Profiles from Python as the runtime's.
 pub(crate) fn profiles(arguments: Vec<ProfileArgument>) -> Vec<Profile> {
-    let row = |(up_to_bytes, algorithm, tile_bytes, tiles_in_flight): RowArgument| Row {
+    let row = |(up_to_bytes, algorithm, tile_bytes, tiles_in_flight): RowArgument| ProfileRow {
         up_to_bytes,
         algorithm,
         tiling: Tiling {
@@ -60,7 +60,7 @@ pub(crate) struct Explanation {
     tiles_in_flight: u32,
     /// Tells plans apart.
     hash: u64,
-    /// All ranks' programs in text form, where it is a schedule of the user's own.
+    /// All ranks' programs in text form, where it is a user schedule.
     schedule: Option<String>,
     /// What was considered, and why it was chosen or not.
     why: Vec<String>,
@@ -82,9 +82,9 @@ impl From<weft_runtime::Explanation> for Explanation {
     }
 }
 
-/// A user's own schedule, as a group knows it.
+/// A user schedule, as a group knows it.
 #[pyclass(frozen, get_all, module = "weft._weft")]
-pub(crate) struct OwnSchedule {
+pub(crate) struct UserSchedule {
     /// How calls name it.
     name: String,
     /// What it carries out.
@@ -99,9 +99,9 @@ pub(crate) struct OwnSchedule {
     text: String,
 }
 
-impl From<weft_runtime::OwnSchedule> for OwnSchedule {
-    fn from(own: weft_runtime::OwnSchedule) -> Self {
-        OwnSchedule {
+impl From<weft_runtime::UserScheduleText> for UserSchedule {
+    fn from(own: weft_runtime::UserScheduleText) -> Self {
+        UserSchedule {
             name: own.name,
             collective: own.collective.name().to_owned(),
             root: own.collective.root(),

@@ -1,7 +1,7 @@
-//! Lines that save up what they do not use: token buckets.
+//! Token buckets: network lines that accumulate unused bandwidth.
 //!
-//! An idle line saves up bytes at its rate, up to a burst, and lets pass that much at once before it keeps to its rate. Emulated
-//! lines are such, and so are many that are rented.
+//! An idle line saves up bytes at its rate, up to a burst, and lets pass that much at once before
+//! it keeps to its rate. Emulated lines are such, and so are many that are rented.
 
 use crate::share::{ResourceId, Shares};
 
@@ -12,13 +12,13 @@ const NOTHING_BYTES: f64 = 1.0;
 /// No turn is nearer than this share of the time that has passed, so that time goes on.
 const SOON: f64 = 1e-12;
 
-/// The lines of one play.
+/// The lines of one simulation.
 #[derive(Default)]
-pub(crate) struct Buckets {
-    buckets: Vec<Bucket>,
+pub(crate) struct TokenBuckets {
+    token_buckets: Vec<TokenBucket>,
 }
 
-struct Bucket {
+struct TokenBucket {
     line: ResourceId,
     bytes_per_s: f64,
     burst_bytes: f64,
@@ -30,7 +30,7 @@ struct Bucket {
     open: bool,
 }
 
-impl Buckets {
+impl TokenBuckets {
     /// Adds a line, which has saved up all that it can.
     pub(crate) fn add_line(
         &mut self,
@@ -42,7 +42,7 @@ impl Buckets {
             return shares.add_resource(bytes_per_s);
         }
         let line = shares.add_resource(UNLIMITED_BYTES_PER_S);
-        self.buckets.push(Bucket {
+        self.token_buckets.push(TokenBucket {
             line,
             bytes_per_s,
             burst_bytes,
@@ -54,9 +54,10 @@ impl Buckets {
         line
     }
 
-    /// Opens lines that have something saved up, and closes those that have not. To be called before rates change.
+    /// Opens lines that have something saved up, and closes those that have not. To be called
+    /// before rates change.
     pub(crate) fn turn(&mut self, now: f64, shares: &mut Shares) {
-        for bucket in &mut self.buckets {
+        for bucket in &mut self.token_buckets {
             let more = (bucket.bytes_per_s - bucket.used) * (now - bucket.at);
             bucket.saved = (bucket.saved + more).clamp(0.0, bucket.burst_bytes);
             bucket.at = now;
@@ -73,10 +74,11 @@ impl Buckets {
         }
     }
 
-    /// Takes note of the rates now in force, and says when the first line will have spent what it had.
+    /// Takes note of the rates now in force, and says when the first line will have spent what it
+    /// had.
     pub(crate) fn next_turn(&mut self, shares: &Shares) -> Option<f64> {
         let mut next: Option<f64> = None;
-        for bucket in &mut self.buckets {
+        for bucket in &mut self.token_buckets {
             bucket.used = shares.used(bucket.line);
             if bucket.open && bucket.used > bucket.bytes_per_s {
                 let spent = bucket.at + bucket.saved / (bucket.used - bucket.bytes_per_s);

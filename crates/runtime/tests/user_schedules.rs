@@ -1,4 +1,5 @@
-//! Users' own schedules: added to a group, brought by its options or by a profile; the same on all ranks.
+//! Tests of user schedules: added to a group, or brought by its options or a profile, and equal on
+//! all ranks.
 
 mod ranks;
 
@@ -12,7 +13,7 @@ use ranks::asked::{
 use ranks::case::Case;
 use ranks::judge::check;
 use ranks::{Ranks, Setup};
-use weft_algorithms::Memory;
+use weft_algorithms::MemoryClass;
 use weft_kernels::DType;
 use weft_runtime::{Error, Policy, Profile, Schedules, SplitOptions, TransportChoice};
 use weft_schedule::{Collective, Schedule, parse, print};
@@ -33,9 +34,9 @@ fn bringing(schedules: Schedules, algorithms: &[(&str, &str)]) -> Policy {
 }
 
 /// A broadcast from rank 1 to rank 0.
-const FROM_1: &str = "collective broadcast from 1\nranks 2\ngrid equal 1\nlanding 1\n\n\
-                      rank 0\n  wait 1 #0\n  copy output[0] <- landing(1:0)[0]\n\
-                      rank 1\n  copy 0.landing(1:0)[0] <- output[0]\n  signal 0 #0\n";
+const FROM_1: &str = "format 2\ncollective broadcast from 1\nranks 2\ngrid equal 1\nreceive 1\n\n\
+                      rank 0\n  wait 1 #0\n  copy output[0] <- receive(1:0)[0]\n\
+                      rank 1\n  copy 0.receive(1:0)[0] <- output[0]\n  signal 0 #0\n";
 
 /// All that comes to this meeting are refused, with these words.
 fn all_refused(setups: &[Setup], expected: &[&str]) {
@@ -61,7 +62,7 @@ fn a_schedule_of_ones_own_runs_like_any_other() {
             let rooted = Collective::Broadcast { root: 1 };
             let mapped = group.add_schedule("read", programs("mapped", rooted, 3));
             let unknown = run(group, &by("yours", 10)).unwrap_err().to_string();
-            assert!(unknown.contains("of your own: mine"), "{unknown}");
+            assert!(unknown.contains("user schedules: mine"), "{unknown}");
             (run(group, &case).unwrap(), mapped)
         });
         let (outputs, mapped): (Vec<_>, Vec<_>) = outputs.into_iter().unzip();
@@ -151,7 +152,7 @@ fn a_profile_brings_its_schedules_and_the_plan_is_the_same_elsewhere() {
     let found = Ranks::run(setup, 3, |group| {
         let output = run(group, &case).unwrap();
         let explained = group
-            .explain(ALL_REDUCE, 4000, DType::F32, Memory::Ordinary)
+            .explain(ALL_REDUCE, 4000, DType::F32, MemoryClass::Ordinary)
             .unwrap();
         // The same program may be added again.
         let again = programs("two-shot", ALL_REDUCE, 3);
@@ -187,7 +188,7 @@ fn a_profile_brings_its_schedules_and_the_plan_is_the_same_elsewhere() {
         let child = group.split(&[0, 1, 2], "child", options).unwrap().unwrap();
         until_all_have_met(&child);
         child
-            .explain(ALL_REDUCE, 4000, DType::F32, Memory::Ordinary)
+            .explain(ALL_REDUCE, 4000, DType::F32, MemoryClass::Ordinary)
             .unwrap()
             .hash
     });
@@ -311,7 +312,7 @@ fn a_profiles_rooted_schedule_is_for_its_root_and_defaults_for_others() {
             let of = |root| {
                 let collective = Collective::Broadcast { root };
                 group
-                    .explain(collective, 1000, DType::F32, Memory::Ordinary)
+                    .explain(collective, 1000, DType::F32, MemoryClass::Ordinary)
                     .unwrap()
             };
             assert_eq!(of(1).algorithm, "mine");
@@ -347,7 +348,8 @@ fn a_schedule_may_reach_symmetric_memory_and_then_runs_on_nothing_else() {
                 let work = arena.issue(&case, group, false).unwrap();
                 work.wait(None, &mut || false).map(|_| arena.finish())
             };
-            // Refused on all ranks, and the group goes on: ordinary memory on one rank, and another place.
+            // Refused on all ranks, and the group goes on: ordinary memory on one rank, and another
+            // place.
             let apart = |rank: u32| if group.rank() == rank { 4096 } else { 0 };
             let elsewhere = run_there(1000, apart(1)).unwrap_err();
             let mixed = match group.rank() {
@@ -401,7 +403,7 @@ fn a_schedule_may_reach_symmetric_memory_and_then_runs_on_nothing_else() {
 
 /// An all-reduce in which every rank adds its share in all ranks' arrays, in the order of ranks.
 fn in_place(ranks: u32) -> Vec<Schedule> {
-    programs_for(Memory::Symmetric, "slice-reduce", ALL_REDUCE, ranks)
+    programs_for(MemoryClass::Symmetric, "slice-reduce", ALL_REDUCE, ranks)
 }
 
 #[test]

@@ -1,4 +1,4 @@
-"""Rank 0 decides, all ranks do it: how measurements of a group stay in step, and how one choice reaches everybody."""
+"""Coordination of a group's measurements by rank 0, and broadcast of one choice to all ranks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ import numpy as np
 from weft.group import Group
 from weft.tuning.stopwatch import Measurement, Probe, Stopwatch
 
-__all__ = ["Conductor", "agree"]
+__all__ = ["TuningCoordinator", "agree"]
 
 
 def agree(group: Group, value: Any) -> Any:
-    """Rank 0's value, on every rank. Anything that JSON can express; the others' values are not looked at."""
+    """Rank 0's value, on every rank.
+
+    Anything that JSON can express; the others' values are not looked at.
+    """
     text = json.dumps(value).encode() if group.rank == 0 else b""
     length = int(group.broadcast(np.array([len(text)], np.int64))[0])
     content = np.zeros(length, np.uint8)
@@ -24,11 +27,11 @@ def agree(group: Group, value: Any) -> Any:
     return json.loads(group.broadcast(content).tobytes())
 
 
-class Conductor:
+class TuningCoordinator:
     """What rank 0 asks for, every rank measures.
 
-    Rank 0 calls `measure` as often as it likes, and `end` once; all others call `follow`, which returns what `end` was
-    given.
+    Rank 0 calls `measure` as often as it likes, and `end` once; all others call `follow`, which
+    returns what `end` was given.
     """
 
     def __init__(self, group: Group, stopwatch: Stopwatch) -> None:

@@ -1,4 +1,4 @@
-"""Chooses what runs at which size: by price, and by measurement where prices are close or the choice changes. Pure."""
+"""Pure functions for algorithm choice by size: modelled price, and measurement of close cases."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from weft.tuning.profile import Row
+from weft.tuning.profile import ProfileRow
 
-__all__ = ["Candidate", "Chosen", "Measure", "Price", "choose", "rows", "tiled"]
+__all__ = ["Candidate", "ChosenCandidate", "Measure", "Price", "choose", "rows", "tiled"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ Measure = Callable[[Sequence[Case]], Mapping[Case, float]]
 """Measured times in seconds, of those that could be measured."""
 
 FINALISTS = 6
-"""So many of the cheapest by closed form are played."""
+"""So many of the cheapest by closed form are simulated."""
 CLOSE = 1.15
 """Candidates within this factor of the cheapest are too close for the model to tell."""
 BLIND = 2
@@ -46,7 +46,7 @@ WORTH = 1.03
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
+class ChosenCandidate:
     """What runs for messages of up to so many bytes, and why."""
 
     up_to_bytes: int | None
@@ -62,29 +62,31 @@ def choose(
     candidates: Sequence[Candidate],
     sizes: Sequence[int],
     closed_form: Price,
-    play: Price,
+    simulation: Price,
     measure: Measure,
     asked: Sequence[Candidate] = (),
     blind: Sequence[Candidate] = (),
-) -> list[Chosen]:
-    """The choice for each range of sizes. `sizes` ascend. Those `asked` for are always played and measured.
+) -> list[ChosenCandidate]:
+    """The choice for each range of sizes.
 
-    Of the candidates, `blind` are those of which the model cannot know that they are better than it says: at each size
-    the cheapest of them are played and measured too.
+    `sizes` ascend. Those `asked` for are always simulated and measured.
+
+    Of the candidates, `blind` are those of which the model cannot know that they are better than it
+    says: at each size the cheapest of them are simulated and measured too.
     """
-    predicted, unsure = _predict(candidates, sizes, closed_form, play, asked, blind)
+    predicted, unsure = _predict(candidates, sizes, closed_form, simulation, asked, blind)
     order = {size: sorted(predicted[size], key=lambda c, s=size: predicted[s][c]) for size in sizes}  # type: ignore[misc]
     cases = list(dict.fromkeys([*_doubtful(sizes, order, predicted), *itertools.product(asked, sizes), *unsure]))
     measured = dict(measure(cases))
     winners = {size: _winner(size, order[size], measured) for size in sizes}
-    found: list[Chosen] = []
+    found: list[ChosenCandidate] = []
     for size, following in zip(sizes, [*sizes[1:], None], strict=True):
         winner = winners[size]
         up_to = size if following is not None else None
         if following is not None and winners[following] != winner:
             up_to = _crossing(size, following, winner, winners[following], measure)
         found.append(
-            Chosen(
+            ChosenCandidate(
                 up_to,
                 winner,
                 size,
@@ -97,14 +99,17 @@ def choose(
 
 
 def tiled(
-    chosen: Sequence[Chosen], tilings: Callable[[Chosen], Sequence[Candidate]], play: Price, measure: Measure
-) -> list[Chosen]:
+    chosen: Sequence[ChosenCandidate],
+    tilings: Callable[[ChosenCandidate], Sequence[Candidate]],
+    simulation: Price,
+    measure: Measure,
+) -> list[ChosenCandidate]:
     """The same choice, cut otherwise where that is predicted and measured to be worth it."""
     found = []
     for one in chosen:
         others = tilings(one)
         cases = [(one.candidate, one.bytes), *((other, one.bytes) for other in others)]
-        prices = dict(zip(cases, play(cases) if others else [one.predicted_s], strict=True))
+        prices = dict(zip(cases, simulation(cases) if others else [one.predicted_s], strict=True))
         best = min(prices, key=lambda case: prices[case])
         if prices[best] * WORTH > prices[cases[0]]:
             found.append(one)
@@ -115,16 +120,18 @@ def tiled(
             continue
         gain = measured[cases[0]] / measured[best] - 1
         why = f"{one.why}; cut like this, measured {gain:.0%} faster"
-        better = Chosen(one.up_to_bytes, best[0], one.bytes, prices[best], measured[best], why)
+        better = ChosenCandidate(one.up_to_bytes, best[0], one.bytes, prices[best], measured[best], why)
         found.append(better)
     return found
 
 
-def rows(chosen: Sequence[Chosen]) -> list[Row]:
+def rows(chosen: Sequence[ChosenCandidate]) -> list[ProfileRow]:
     """The table: neighbouring ranges with the same choice as one."""
-    table: list[Row] = []
+    table: list[ProfileRow] = []
     for one in chosen:
-        row = Row(one.up_to_bytes, one.candidate.algorithm, one.candidate.tile_bytes, one.candidate.tiles_in_flight)
+        row = ProfileRow(
+            one.up_to_bytes, one.candidate.algorithm, one.candidate.tile_bytes, one.candidate.tiles_in_flight
+        )
         if table and dataclasses.replace(table[-1], up_to_bytes=row.up_to_bytes) == row:
             table.pop()
         table.append(row)
@@ -135,11 +142,15 @@ def _predict(
     candidates: Sequence[Candidate],
     sizes: Sequence[int],
     closed_form: Price,
-    play: Price,
+    simulation: Price,
     asked: Sequence[Candidate],
     blind: Sequence[Candidate],
 ) -> tuple[dict[int, dict[Candidate, float]], list[Case]]:
-    """By size: what the closed form finds cheapest and what is asked for, as played; and the cheapest blind ones."""
+    """By size.
+
+    What the closed form finds cheapest and what is asked for, as simulated; and the cheapest blind
+    ones.
+    """
     everything = [(candidate, size) for size in sizes for candidate in candidates]
     rough = dict(zip(everything, closed_form(everything), strict=True))
     finals: list[Case] = []
@@ -150,7 +161,7 @@ def _predict(
         unsure += [(candidate, size) for candidate in by_price if candidate in blind][:BLIND]
     finals = list(dict.fromkeys([*finals, *unsure]))
     prices: dict[int, dict[Candidate, float]] = {size: {} for size in sizes}
-    for (candidate, size), seconds in zip(finals, play(finals), strict=True):
+    for (candidate, size), seconds in zip(finals, simulation(finals), strict=True):
         prices[size][candidate] = seconds
     return prices, unsure
 
@@ -158,7 +169,10 @@ def _predict(
 def _doubtful(
     sizes: Sequence[int], order: Mapping[int, Sequence[Candidate]], predicted: Mapping[int, Mapping[Candidate, float]]
 ) -> list[Case]:
-    """What is to be measured: each winner, who comes close to it, and at a crossover who wins on the other side."""
+    """What is to be measured.
+
+    Each winner, who comes close to it, and at a crossover who wins on the other side.
+    """
     cases: dict[Case, None] = {}
     for index, size in enumerate(sizes):
         best = predicted[size][order[size][0]]
@@ -181,7 +195,10 @@ def _winner(size: int, order: Sequence[Candidate], measured: Mapping[Case, float
 
 
 def _crossing(size: int, following: int, here: Candidate, there: Candidate, measure: Measure) -> int:
-    """Up to where the winner at `size` stays ahead of that at `following`: decided by who wins between the two."""
+    """Up to where the winner at `size` stays ahead of that at `following`.
+
+    Decided by who wins between the two.
+    """
     middle = math.isqrt(size * following)
     between = measure([(here, middle), (there, middle)])
     if (here, middle) in between and (there, middle) in between:

@@ -1,11 +1,11 @@
-//! The page that the measuring processes of one library share: start barrier, and times.
+//! Control block of the measuring processes of one library: start barrier and times.
 
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::Operation;
+use crate::TimedOperation;
 use crate::mapping::Mapping;
 
 /// The most calls of one turn.
@@ -14,20 +14,22 @@ pub const SAMPLES_MAX: usize = 16384;
 /// Flags lie this far apart: processors fetch pairs of cache lines.
 pub(crate) const FLAG_BYTES: usize = 128;
 
-/// How often a flag is looked at before the core is offered to others: somebody has been taken off its own.
+/// How often a flag is looked at before the core is offered to others: somebody has been taken off
+/// its own.
 pub(crate) const LOOKS: u32 = 1 << 13;
 
-/// How long after the last arrival the ranks start, if all of them have a core: until then the last one's flag has been
-/// seen by everybody.
+/// How long after the last arrival the ranks start, if all of them have a core: until then the last
+/// one's flag has been seen by everybody.
 const LEAD_NS: u64 = 2000;
 
 /// One rank's view of the page. Every word has one writer.
 ///
-/// [Note: Start] Whoever comes last to a barrier leaves it first, by the time that its flag takes to the others. That time,
-/// which is longer than the smallest operations, would be added to every sample. So every rank also tells when it came, by
-/// the clock that all processes of a host share, and all start when some time has passed since the last one did. Where
-/// ranks outnumber cores they cannot run at the same moment, and start as they leave the barrier.
-pub struct Board {
+/// [Note: Start] Whoever comes last to a barrier leaves it first, by the time that its flag takes
+/// to the others. That time, which is longer than the smallest operations, would be added to every
+/// sample. So every rank also tells when it came, by the clock that all processes of a host share,
+/// and all start when some time has passed since the last one did. Where ranks outnumber cores they
+/// cannot run at the same moment, and start as they leave the barrier.
+pub struct ControlBlock {
     mapping: Mapping,
     rank: usize,
     ranks: usize,
@@ -55,15 +57,17 @@ impl Rewrite {
         while done < self.bytes {
             let piece = self.pattern.len().min(self.bytes - done);
             let to = self.start.wrapping_add(done);
-            // SAFETY: the caller's promise; the piece lies within the input, which is apart from the pattern.
+            // SAFETY: the caller's promise; the piece lies within the input, which is apart from
+            // the pattern.
             unsafe { to.copy_from_nonoverlapping(self.pattern.as_ptr(), piece) };
             done += piece;
         }
     }
 }
 
-impl Board {
-    /// Opens the page in a file. `spin`: there is a core for every rank, so that waiting ranks need not step aside.
+impl ControlBlock {
+    /// Opens the page in a file. `spin`: there is a core for every rank, so that waiting ranks need
+    /// not step aside.
     pub fn open(path: &Path, rank: usize, ranks: usize, spin: bool) -> io::Result<Self> {
         let mapping = Mapping::open(path, times_at(0, ranks) + ranks * SAMPLES_MAX * 8)?;
         Ok(Self {
@@ -75,12 +79,14 @@ impl Board {
         })
     }
 
-    /// Times calls, each after a rewrite and a start barrier: for every call the seconds of the slowest rank.
+    /// Times calls, each after a rewrite and a start barrier: for every call the seconds of the
+    /// slowest rank.
     ///
     /// Every rank calls it with the same number of calls, at most [`SAMPLES_MAX`].
     ///
     /// # Errors
-    /// What the operation says; the other ranks then wait for ever, and whoever started them has to end them.
+    /// What the operation says; the other ranks then wait for ever, and whoever started them has to
+    /// end them.
     ///
     /// # Panics
     /// If there are too many calls, or the pattern is empty.
@@ -89,7 +95,7 @@ impl Board {
     /// Nobody else touches what is rewritten meanwhile.
     pub unsafe fn time(
         &self,
-        operation: &mut dyn Operation,
+        operation: &mut dyn TimedOperation,
         rewrite: &Rewrite,
         calls: usize,
     ) -> Result<Vec<f64>, String> {
@@ -108,7 +114,8 @@ impl Board {
         Ok(slowest)
     }
 
-    /// Seconds of a round trip from rank 0 to rank 1 and back, over one flag for each way: the mean of `count`.
+    /// Seconds of a round trip from rank 0 to rank 1 and back, over one flag for each way: the mean
+    /// of `count`.
     pub fn round_trip(&self, count: u64) -> f64 {
         let flags = [0, 1].map(|rank| self.mapping.word(ping_at(rank)));
         self.barrier();

@@ -1,64 +1,65 @@
-//! The event-driven play: every thread does what the executor does, in the order in which it does it.
+//! The event-driven simulation: the executor's actions on every thread, in the executor's order.
 
 use weft_schedule::Rank;
 
-use crate::agenda::{Agenda, Occurrence};
-use crate::making::Making;
-use crate::network::{Implied, Network};
+use crate::event_queue::{Event, EventQueue};
+use crate::network::{Implied, SimulatedNetwork};
 use crate::orbits::Orbits;
-use crate::program::Program;
+use crate::preparation::Preparation;
+use crate::program::SimulatedProgram;
 use crate::share::Ending;
-use crate::thread::{Message, MessageId, Pair, PairId, Thread};
-use crate::trace::Event;
-use crate::{Error, Job, Machine};
+use crate::thread::{MessageId, PairId, RankPair, SimulatedMessage, Thread};
+use crate::trace::TraceSpan;
+use crate::{Job, Machine, SimulationError};
 
-/// Whether ranks that do the same are played once.
+/// Whether ranks that do the same are simulated once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PlaySymmetry {
+pub enum SimulationSymmetry {
     /// Where the algorithm and the machine allow it; and links are left out that others imply.
     #[default]
     Auto,
-    /// All ranks are played, with all links.
+    /// All ranks are simulated, with all links.
     Off,
 }
 
-/// How to play.
+/// How to simulate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PlayOptions {
-    /// Whether ranks that do the same are played once.
-    pub symmetry: PlaySymmetry,
-    /// Whether to write down what happens. Only of the ranks that are played.
+pub struct SimulationOptions {
+    /// Whether ranks that do the same are simulated once.
+    pub symmetry: SimulationSymmetry,
+    /// Whether to write down what happens. Only of the ranks that are simulated.
     pub trace: bool,
-    /// How much may be played at most, in steps of all ranks that are played, tile by tile. `None`: as much as there is.
+    /// How much may be simulated at most, in steps of all ranks that are simulated, tile by tile.
+    /// `None`: as much as there is.
     pub work_max: Option<u64>,
 }
 
-/// How it was played.
+/// How it was simulated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Every rank was played.
+    /// Every rank was simulated.
     Full,
-    /// So many ranks were played, which stand for all.
+    /// So many ranks were simulated, which stand for all.
     Representatives(u32),
 }
 
 /// What came of it.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Played {
+pub struct SimulationResult {
     /// When the last rank was done, in seconds.
     pub seconds: f64,
     /// When each rank was done, in seconds.
     pub finished: Vec<f64>,
-    /// How it was played.
+    /// How it was simulated.
     pub mode: Mode,
     /// The number of tiles.
     pub tiles: u64,
-    /// How much work was expected: see [`PlayOptions::work_max`].
+    /// How much work was expected: see [`SimulationOptions::work_max`].
     pub work: u64,
     /// The number of occurrences that were simulated.
-    pub occurrences: u64,
+    pub events: u64,
     /// What happened, if that was asked for.
-    pub trace: Vec<Event>,
+    pub trace: Vec<TraceSpan>,
 }
 
 impl std::fmt::Display for Mode {
@@ -70,42 +71,55 @@ impl std::fmt::Display for Mode {
     }
 }
 
-/// Plays a job on a machine.
+/// Simulates a job on a machine.
 ///
 /// # Errors
 /// The machine or the job makes no sense, or a rank waits for ever.
-pub fn play(machine: &Machine, job: &Job<'_>, options: &PlayOptions) -> Result<Played, Error> {
+pub fn simulate(
+    machine: &Machine,
+    job: &Job<'_>,
+    options: &SimulationOptions,
+) -> Result<SimulationResult, SimulationError> {
     let topology = job.checked(machine)?;
     let orbits = match options.symmetry {
-        PlaySymmetry::Auto => Orbits::of(machine, job.shifts(&topology)),
-        PlaySymmetry::Off => Orbits::trivial(machine.ranks()),
+        SimulationSymmetry::Auto => Orbits::of(machine, job.shifts(&topology)),
+        SimulationSymmetry::Off => Orbits::trivial(machine.ranks()),
     };
     let host_of_rank = machine.host_of_rank();
-    let making = Making {
+    let preparation = Preparation {
         machine,
         job,
         topology: &topology,
         orbits,
         host_of_rank: &host_of_rank,
     };
-    let tiles = job.tiles(&making.schedule(0))?;
-    let work = making.check_work(tiles, options.work_max)?;
-    let programs = making.compile(tiles)?;
+    let tiles = job.tiles(&preparation.schedule(0))?;
+    let work = preparation.check_work(tiles, options.work_max)?;
+    let programs = preparation.compile(tiles)?;
     let implied = match options.symmetry {
         // A line that saves up bytes is not implied: it may have spent them when the other has not.
-        PlaySymmetry::Auto if orbits.every_host() && machine.network.burst_bytes == 0.0 => {
+        SimulationSymmetry::Auto if orbits.every_host() && machine.network.burst_bytes == 0.0 => {
             Implied::of(orbits, &host_of_rank, &programs)
         }
         _ => Implied::default(),
     };
-    let network = Network::new(machine, orbits, &host_of_rank, implied);
-    let mut play = Play::new(machine, job, options.trace, orbits, network, programs);
-    let work = making.check_rates(work, play.network.rate_changes(), tiles, options.work_max)?;
-    play.tiles = tiles;
-    play.run()?;
-    let done: Vec<f64> = play.threads.iter().filter_map(|t| t.finished).collect();
+    let network = SimulatedNetwork::new(machine, orbits, &host_of_rank, implied);
+    let mut simulation = Simulation::new(machine, job, options.trace, orbits, network, programs);
+    let work = preparation.check_rates(
+        work,
+        simulation.network.rate_changes(),
+        tiles,
+        options.work_max,
+    )?;
+    simulation.tiles = tiles;
+    simulation.run()?;
+    let done: Vec<f64> = simulation
+        .threads
+        .iter()
+        .filter_map(|t| t.finished)
+        .collect();
     let finished = (0..machine.ranks()).map(|rank| done[orbits.representative(rank) as usize]);
-    Ok(Played {
+    Ok(SimulationResult {
         seconds: done.iter().copied().fold(0.0, f64::max),
         finished: finished.collect(),
         mode: if orbits.shorten() {
@@ -115,54 +129,55 @@ pub fn play(machine: &Machine, job: &Job<'_>, options: &PlayOptions) -> Result<P
         },
         tiles,
         work,
-        occurrences: play.agenda.noted(),
-        trace: play.trace.unwrap_or_default(),
+        events: simulation.events.noted(),
+        trace: simulation.trace.unwrap_or_default(),
     })
 }
 
-/// A play under way.
-pub(crate) struct Play<'a> {
+/// A simulation under way.
+pub(crate) struct Simulation<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) tiles: u64,
     pub(crate) tiles_in_flight: usize,
     /// As many tiles as this later, temporary memory is used again.
     pub(crate) slots: u64,
     pub(crate) now: f64,
-    pub(crate) agenda: Agenda,
+    pub(crate) events: EventQueue,
     pub(crate) orbits: Orbits,
-    pub(crate) network: Network<'a>,
+    pub(crate) network: SimulatedNetwork<'a>,
     /// Of the representatives.
     pub(crate) threads: Vec<Thread>,
-    pub(crate) pairs: Vec<Pair>,
+    pub(crate) pairs: Vec<RankPair>,
     /// By pair, then by slot: the flag that the peer sets.
     pub(crate) flags: Vec<u64>,
-    pub(crate) messages: Vec<Message>,
+    pub(crate) messages: Vec<SimulatedMessage>,
     pub(crate) unused: Vec<MessageId>,
-    /// What arrives at this time over links: the receiver, the sender's turn there, and the message.
+    /// What arrives at this time over links: the receiver, the sender's turn there, and the
+    /// message.
     pub(crate) arrivals: Vec<(u32, u32, MessageId)>,
     /// Threads that have something to look at.
     pub(crate) runnable: Vec<u32>,
-    pub(crate) trace: Option<Vec<Event>>,
+    pub(crate) trace: Option<Vec<TraceSpan>>,
 }
 
 /// The executor has at least this many slots, however few tiles are under way.
 const SLOTS: u64 = 2;
 
-impl<'a> Play<'a> {
+impl<'a> Simulation<'a> {
     fn new(
         machine: &'a Machine,
         job: &Job<'_>,
         trace: bool,
         orbits: Orbits,
-        mut network: Network<'a>,
-        programs: Vec<Program>,
+        mut network: SimulatedNetwork<'a>,
+        programs: Vec<SimulatedProgram>,
     ) -> Self {
         let mut threads = Vec::with_capacity(programs.len());
-        let mut pairs: Vec<Pair> = Vec::new();
+        let mut pairs: Vec<RankPair> = Vec::new();
         for (index, program) in (0..).zip(programs) {
             let rank = orbits.rank(index);
             let first = pairs.len() as PairId;
-            let pair = |(peer, turn): (&Rank, &u32)| Pair {
+            let pair = |(peer, turn): (&Rank, &u32)| RankPair {
                 sender: index,
                 peer: *peer,
                 turn: *turn,
@@ -190,13 +205,13 @@ impl<'a> Play<'a> {
             }
         }
         let slots = u64::from(job.tiles_in_flight).max(SLOTS);
-        Play {
+        Simulation {
             machine,
             tiles: 0,
             tiles_in_flight: job.tiles_in_flight as usize,
             slots,
             now: 0.0,
-            agenda: Agenda::default(),
+            events: EventQueue::default(),
             orbits,
             network,
             flags: vec![0; pairs.len() * slots as usize],
@@ -210,18 +225,19 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn run(&mut self) -> Result<(), Error> {
+    fn run(&mut self) -> Result<(), SimulationError> {
         for rank in 0..self.threads.len() as u32 {
             let late = self.machine.late_s(self.orbits.rank(rank));
-            self.agenda.note(late, Occurrence::Thread(rank));
+            self.events.note(late, Event::Thread(rank));
         }
         let mut taken = Vec::new();
         let mut owners = Vec::new();
-        while let Some(time) = self.agenda.take_next(&mut taken) {
+        while let Some(time) = self.events.take_next(&mut taken) {
             self.now = self.now.max(time);
-            // First all flows that end: what begins at this time would put their endings out of date.
-            for occurrence in &taken {
-                if let Occurrence::Ending(bundle, version) = *occurrence {
+            // First all flows that end: what begins at this time would put their endings out of
+            // date.
+            for event in &taken {
+                if let Event::Ending(bundle, version) = *event {
                     let shares = &mut self.network.shares;
                     shares.end(self.now, (bundle, version), &mut owners);
                 }
@@ -229,11 +245,11 @@ impl<'a> Play<'a> {
             for owner in owners.drain(..) {
                 self.flow_ended(owner);
             }
-            for occurrence in taken.drain(..) {
-                match occurrence {
-                    Occurrence::Thread(rank) => self.work_ended(rank),
-                    Occurrence::Arrival(message) => self.arrive(message),
-                    Occurrence::Ending(..) | Occurrence::Spent => {}
+            for event in taken.drain(..) {
+                match event {
+                    Event::Thread(rank) => self.work_ended(rank),
+                    Event::Arrival(message) => self.arrive(message),
+                    Event::Ending(..) | Event::Spent => {}
                 }
             }
             self.sort_arrivals();
@@ -241,18 +257,20 @@ impl<'a> Play<'a> {
             for rank in runnable.drain(..) {
                 self.advance(rank);
             }
-            // Nobody becomes runnable by what another thread does at once: everything told takes its way through the agenda.
+            // Nobody becomes runnable by what another thread does at once: everything told takes
+            // its way through the event queue.
             self.runnable = runnable;
-            let agenda = &mut self.agenda;
-            let tell = &mut |ending: Ending| agenda.note_ending(&ending);
+            let events = &mut self.events;
+            let tell = &mut |ending: Ending| events.note_ending(&ending);
             if let Some(time) = self.network.settle(self.now, tell) {
-                self.agenda.note(time, Occurrence::Spent);
+                self.events.note(time, Event::Spent);
             }
         }
         self.check_all_finished()
     }
 
-    /// Puts what has arrived into the inboxes: of what arrives at once, by turns; what comes from one rank, in the order in which it comes.
+    /// Puts what has arrived into the inboxes: of what arrives at once, by turns; what comes from
+    /// one rank, in the order in which it comes.
     fn sort_arrivals(&mut self) {
         self.arrivals
             .sort_by_key(|(receiver, turn, _)| (*receiver, *turn));
@@ -270,7 +288,8 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// A flow has ended: a message has left, or the work of a thread, whose numbers come behind those of all pairs.
+    /// A flow has ended: a message has left, or the work of a thread, whose numbers come behind
+    /// those of all pairs.
     fn flow_ended(&mut self, owner: u32) {
         match owner.checked_sub(self.pairs.len() as u32) {
             Some(rank) => self.work_ended(rank),
@@ -278,7 +297,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn check_all_finished(&self) -> Result<(), Error> {
+    fn check_all_finished(&self) -> Result<(), SimulationError> {
         let waiting = |thread: &Thread| thread.finished.is_none();
         let Some(rank) = self.threads.iter().position(waiting) else {
             return Ok(());
@@ -289,7 +308,7 @@ impl<'a> Play<'a> {
             None => (thread.next, 0),
         };
         let instruction = thread.program.instructions.get(next as usize);
-        Err(Error::Stuck {
+        Err(SimulationError::Stuck {
             rank: self.orbits.rank(rank as u32),
             step: instruction.map_or(0, |instruction| instruction.step),
             tile,

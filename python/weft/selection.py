@@ -1,4 +1,4 @@
-"""What a group chooses algorithms by: profiles and users' schedules, in the form that the native layer takes."""
+"""Inputs of algorithm selection: profiles and user schedules, in the form of the native layer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ __all__ = ["NativeProfile", "native_options", "of_some_ranks", "schedules", "sui
 
 NativeRow = tuple[int | None, str, int | None, int | None]
 NativeProfile = tuple[str, list[int], bool, dict[str, list[NativeRow]], dict[str, str], list[list[int]]]
-"""Where it comes from, ranks per host, whether it must suit, rows by collective, schedules by name, domains."""
+"""Where it comes from, ranks per host, whether it must suit, rows by collective, schedules by name,
+domains.
+"""
 
 
 def native_options(given: Mapping[str, Any], ranks: int) -> dict[str, Any]:
-    """Options of a group of so many ranks (`config.GroupOptions`) as the native layer takes them."""
+    """Options of a group of so many ranks (`config.GroupOptions`) for the native layer."""
     options = dict(given)
     if "schedules" in options:
         options["schedules"] = schedules(options["schedules"])
@@ -36,7 +38,8 @@ def native_options(given: Mapping[str, Any], ranks: int) -> dict[str, Any]:
 def _profiles(setting: Profile | str | os.PathLike[str], ranks: int) -> list[NativeProfile]:
     """The profiles that a setting means, for a group of so many ranks, best first.
 
-    How the ranks are placed is known once they have met: of those found, the first that suits is used.
+    How the ranks are placed is known once they have met: of those found, the first that suits is
+    used.
     """
     if setting == "none" or (setting == "auto" and ranks == 1):
         return []
@@ -66,9 +69,10 @@ def schedules(given: Mapping[str, Schedule | str | os.PathLike[str]]) -> dict[st
 
 
 def of_some_ranks(settings: config.Settings, ranks: int) -> dict[str, Any]:
-    """The arguments `algorithm` and `schedules` of `weft.init`, for a group of so many of a job's ranks.
+    """`algorithm` and `schedules` of `weft.init`, for a group of so many of a job's ranks.
 
-    A schedule is for one number of ranks: those for another one are left out, and so is what forces them.
+    A schedule is for one number of ranks: those for another one are left out, and so is what forces
+    them.
     """
     from weft.schedule.schedule import Schedule
 
@@ -100,6 +104,6 @@ def _text(name: str, schedule: Schedule | str | os.PathLike[str]) -> str:
 
 
 def suits(found: Sequence[NativeProfile], hosts: Sequence[int], domains: Sequence[Sequence[int]]) -> bool:
-    """Whether one of the profiles is for a group whose ranks are on these hosts, in these domains."""
+    """Whether one of the profiles is for a group with ranks on these hosts, in these domains."""
     ranks_per_host = [hosts.count(host) for host in sorted(set(hosts))]
     return any(profile[1] in ([], ranks_per_host) and profile[5] in ([], domains) for profile in found)

@@ -1,4 +1,4 @@
-//! The programs of all ranks that are played, and how much there is to play.
+//! The programs of all simulated ranks, and the amount of work of a simulation.
 
 use std::borrow::Cow;
 
@@ -6,17 +6,17 @@ use weft_algorithms::Topology;
 use weft_schedule::Schedule;
 
 use crate::orbits::Orbits;
-use crate::program::{Program, Target};
-use crate::{Error, Job, Machine, Source};
+use crate::program::{LoweringTarget, SimulatedProgram};
+use crate::{Job, Machine, ProgramSource, SimulationError};
 
-/// So many steps of all ranks that are played take some 8 GiB.
+/// So many steps of all ranks that are simulated take some 8 GiB.
 const STEPS_MAX: u64 = 1 << 27;
 /// How many programs are looked at to tell how much work all are, unless there are [`FEW`].
 const SAMPLES: u32 = 64;
 const FEW: u32 = 8 * SAMPLES;
 
 /// What programs are made from.
-pub(crate) struct Making<'a> {
+pub(crate) struct Preparation<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) job: &'a Job<'a>,
     pub(crate) topology: &'a Topology,
@@ -24,20 +24,20 @@ pub(crate) struct Making<'a> {
     pub(crate) host_of_rank: &'a [u32],
 }
 
-impl<'a> Making<'a> {
+impl<'a> Preparation<'a> {
     /// The schedule of a representative.
     pub(crate) fn schedule(&self, representative: u32) -> Cow<'a, Schedule> {
         let rank = self.orbits.rank(representative);
         match self.job.source {
-            Source::Schedules(schedules) => Cow::Borrowed(&schedules[rank as usize]),
-            Source::Selection(selection) => {
+            ProgramSource::Schedules(schedules) => Cow::Borrowed(&schedules[rank as usize]),
+            ProgramSource::Selection(selection) => {
                 Cow::Owned(selection.build(&self.job.request(rank, self.topology)))
             }
         }
     }
 
-    /// Tells how much work a play is, unless that is too much.
-    pub(crate) fn check_work(&self, tiles: u64, most: Option<u64>) -> Result<u64, Error> {
+    /// Tells how much work a simulation is, unless that is too much.
+    pub(crate) fn check_work(&self, tiles: u64, most: Option<u64>) -> Result<u64, SimulationError> {
         let representatives = self.orbits.representatives();
         let samples = spread(representatives).into_iter();
         let samples = samples.map(|of| self.schedule(of).steps.len() as u64);
@@ -56,15 +56,15 @@ impl<'a> Making<'a> {
         rates: u64,
         tiles: u64,
         most: Option<u64>,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, SimulationError> {
         let rates = rates.saturating_mul(tiles);
         within(work.saturating_add(rates), tiles, most, rates)
     }
 
     /// The programs of all representatives.
-    pub(crate) fn compile(&self, tiles: u64) -> Result<Vec<Program>, Error> {
+    pub(crate) fn compile(&self, tiles: u64) -> Result<Vec<SimulatedProgram>, SimulationError> {
         let representatives = self.orbits.representatives();
-        let target = Target {
+        let target = LoweringTarget {
             job: self.job,
             host: &self.machine.host,
             host_of_rank: self.host_of_rank,
@@ -85,9 +85,9 @@ impl<'a> Making<'a> {
 }
 
 /// This work, unless it is more than is allowed.
-fn within(work: u64, tiles: u64, most: Option<u64>, rates: u64) -> Result<u64, Error> {
+fn within(work: u64, tiles: u64, most: Option<u64>, rates: u64) -> Result<u64, SimulationError> {
     match most {
-        Some(limit) if work > limit => Err(Error::Work {
+        Some(limit) if work > limit => Err(SimulationError::Work {
             steps: work,
             rates,
             tiles,
@@ -97,14 +97,15 @@ fn within(work: u64, tiles: u64, most: Option<u64>, rates: u64) -> Result<u64, E
     }
 }
 
-fn too_many(steps: u64) -> Error {
-    Error::Steps {
+fn too_many(steps: u64) -> SimulationError {
+    SimulationError::Steps {
         steps,
         limit: STEPS_MAX,
     }
 }
 
-/// Some representatives, all where there are few, spread so that no regular pattern is met or missed.
+/// Some representatives, all where there are few, spread so that no regular pattern is met or
+/// missed.
 fn spread(representatives: u32) -> Vec<u32> {
     if representatives <= FEW {
         return (0..representatives).collect();
@@ -118,7 +119,8 @@ fn spread(representatives: u32) -> Vec<u32> {
     (0..SAMPLES).map(sample).collect()
 }
 
-/// The steps of so many ranks, of which these are samples. The longest may be the only one of its kind, as a root's is.
+/// The steps of so many ranks, of which these are samples. The longest may be the only one of its
+/// kind, as a root's is.
 fn expected(mut samples: Vec<u64>, ranks: u64) -> u64 {
     if samples.len() as u64 == ranks {
         return samples.iter().sum();

@@ -1,8 +1,9 @@
-//! Point-to-point messages: matching by source and tag, and the flow of long ones.
+//! Matching of point-to-point messages by source and tag, and the flow of long messages.
 //!
-//! A short message travels with its envelope. A long one is offered, and sent in fragments once the receiver has
-//! memory for it. Fragments of all long messages between two ranks go through one ring of slots in the receiver's channel, in the
-//! order in which the receiver said that it was ready, so that they need no headers.
+//! A short message travels with its envelope. A long one is offered, and sent in fragments once the
+//! receiver has memory for it. Fragments of all long messages between two ranks go through one ring
+//! of slots in the receiver's channel, in the order in which the receiver said that it was ready,
+//! so that they need no headers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,12 +14,13 @@ use weft_transport::{Link, LinkError, RegionKey, Segment, Signal, Submission, Ti
 
 use crate::Error;
 use crate::call::{Completion, Due, Finished};
-use crate::channel::{Channel, FRAGMENT_BYTES, FRAGMENTS, Layout, Message};
+use crate::channel::{Channel, ChannelLayout, ControlMessage, FRAGMENT_BYTES, FRAGMENTS};
 use crate::memory::access;
 
 /// Messages up to this size travel with their envelope, in bytes.
 const EAGER_BYTES: u64 = 16 << 10;
-/// So many bytes may travel so to one peer before it has shown that it receives; then even short messages are offered.
+/// So many bytes may travel so to one peer before it has shown that it receives; then even short
+/// messages are offered.
 const EAGER_BUDGET: u64 = 1 << 20;
 /// What an envelope counts for.
 const ENVELOPE_BYTES: u64 = 64;
@@ -27,11 +29,11 @@ const ENVELOPE_BYTES: u64 = 64;
 pub(crate) struct Posted {
     pub(crate) from: Option<u32>,
     pub(crate) tag: u64,
-    pub(crate) target: Target,
+    pub(crate) target: ReceiveTarget,
 }
 
 /// Memory to receive into.
-pub(crate) struct Target {
+pub(crate) struct ReceiveTarget {
     pub(crate) memory: *mut u8,
     pub(crate) bytes: u64,
     pub(crate) completion: Arc<Completion>,
@@ -39,10 +41,10 @@ pub(crate) struct Target {
 }
 
 // SAFETY: a plain address; `Group::receive` says who answers for the memory.
-unsafe impl Send for Target {}
+unsafe impl Send for ReceiveTarget {}
 
 /// Memory to send from.
-pub(crate) struct Source {
+pub(crate) struct SendSource {
     pub(crate) memory: *const u8,
     pub(crate) bytes: u64,
     pub(crate) completion: Arc<Completion>,
@@ -50,7 +52,7 @@ pub(crate) struct Source {
 }
 
 // SAFETY: a plain address; `Group::send` says who answers for the memory.
-unsafe impl Send for Source {}
+unsafe impl Send for SendSource {}
 
 enum Arrived {
     Whole(Vec<u8>),
@@ -59,25 +61,26 @@ enum Arrived {
 
 /// What is under way with one peer.
 #[derive(Default)]
-struct Peer {
+struct PeerMessages {
     /// Messages that nobody has asked for yet, with their tags, in order.
     arrived: VecDeque<(u64, Arrived)>,
     /// Long messages that the peer has not got memory for yet.
-    offered: HashMap<u64, Source>,
+    offered: HashMap<u64, SendSource>,
     next_offer: u64,
     /// What is wrong with the last short message to the peer that it did not expect like this.
     unfit: Option<Error>,
     /// Bytes of short messages sent since the peer was last ready for an offer.
     eager: u64,
     /// Long messages under way to the peer, in order, and how much of the first is sent.
-    sending: VecDeque<Source>,
+    sending: VecDeque<SendSource>,
     sent: u64,
-    /// Fragments that are under way, in order, with the message that each is the last of. Without a ticket, it is complete.
-    under_way: VecDeque<(Option<Ticket>, Option<Source>)>,
+    /// Fragments that are under way, in order, with the message that each is the last of. Without a
+    /// ticket, it is complete.
+    under_way: VecDeque<(Option<Ticket>, Option<SendSource>)>,
     /// Fragments sent so far, of all messages.
     fragments_sent: u64,
     /// Long messages under way from the peer, in order, and how much of the first has come.
-    receiving: VecDeque<Target>,
+    receiving: VecDeque<ReceiveTarget>,
     received: u64,
     /// Fragments taken in so far.
     fragments_taken: u64,
@@ -85,20 +88,20 @@ struct Peer {
 
 /// The point-to-point messages of one group.
 #[derive(Default)]
-pub(crate) struct Mailbox {
+pub(crate) struct MessageMatching {
     posted: Vec<Posted>,
-    peers: HashMap<u32, Peer>,
+    peers: HashMap<u32, PeerMessages>,
 }
 
 /// What it takes to move fragments to and from one peer.
 pub(crate) struct Route<'a> {
     pub(crate) link: &'a dyn Link,
     pub(crate) channel: &'a Channel,
-    pub(crate) layout: Layout,
+    pub(crate) layout: ChannelLayout,
     pub(crate) pool: &'a Segment,
 }
 
-impl Mailbox {
+impl MessageMatching {
     /// The number of messages under way.
     pub(crate) fn pending(&self) -> usize {
         let peers = self.peers.values();
@@ -117,7 +120,8 @@ impl Mailbox {
         }))
     }
 
-    /// What has missed its deadline: what it is, the rank that it waits for, and the time it was given.
+    /// What has missed its deadline: what it is, the rank that it waits for, and the time it was
+    /// given.
     pub(crate) fn overdue(&self, now: Instant) -> Option<(String, Option<u32>, Duration)> {
         if let Some(posted) = self.posted.iter().find(|p| p.target.due.deadline <= now) {
             let what = format!("receive (tag {})", posted.tag);
@@ -169,8 +173,8 @@ impl Mailbox {
         }
     }
 
-    /// Whether something waits for this rank, or might. What is under way to it does not: it completes,
-    /// or the link ends.
+    /// Whether something waits for this rank, or might. What is under way to it does not: it
+    /// completes, or the link ends.
     pub(crate) fn needs(&self, rank: u32) -> bool {
         let posted = self.posted.iter().any(|posted| posted.from == Some(rank));
         posted
@@ -181,7 +185,7 @@ impl Mailbox {
 
     /// The ranks that fragments are under way to or from.
     pub(crate) fn busy(&self) -> Vec<u32> {
-        let busy = |peer: &Peer| {
+        let busy = |peer: &PeerMessages| {
             !(peer.sending.is_empty() && peer.under_way.is_empty() && peer.receiving.is_empty())
         };
         self.peers
@@ -202,7 +206,7 @@ impl Mailbox {
     }
 
     /// Makes a long message known; returns its number.
-    pub(crate) fn offer(&mut self, to: u32, source: Source) -> u64 {
+    pub(crate) fn offer(&mut self, to: u32, source: SendSource) -> u64 {
         let peer = self.peers.entry(to).or_default();
         peer.next_offer += 1;
         peer.offered.insert(peer.next_offer, source);
@@ -217,7 +221,7 @@ impl Mailbox {
         tag: u64,
         bytes: &[u8],
         finished: &mut Finished,
-    ) -> Option<Message> {
+    ) -> Option<ControlMessage> {
         match self.claim(from, tag) {
             Some(target) => deliver((group, from), tag, bytes, target, finished),
             None => {
@@ -234,7 +238,7 @@ impl Mailbox {
         tag: u64,
         (id, bytes): (u64, u64),
         finished: &mut Finished,
-    ) -> Option<Message> {
+    ) -> Option<ControlMessage> {
         match self.claim(from, tag) {
             Some(target) => Some(self.accept((group, from), (id, bytes), target, finished)),
             None => {
@@ -250,7 +254,7 @@ impl Mailbox {
         group: u64,
         posted: Posted,
         finished: &mut Finished,
-    ) -> Option<(u32, Message)> {
+    ) -> Option<(u32, ControlMessage)> {
         let arrived = match posted.from {
             Some(from) => self
                 .peers
@@ -334,7 +338,7 @@ impl Mailbox {
         Ok(received || sent)
     }
 
-    fn claim(&mut self, from: u32, tag: u64) -> Option<Target> {
+    fn claim(&mut self, from: u32, tag: u64) -> Option<ReceiveTarget> {
         let fits = |posted: &Posted| posted.tag == tag && posted.from.is_none_or(|f| f == from);
         let position = self.posted.iter().position(fits)?;
         Some(self.posted.remove(position).target)
@@ -352,13 +356,13 @@ impl Mailbox {
         &mut self,
         (group, from): (u64, u32),
         (id, bytes): (u64, u64),
-        target: Target,
+        target: ReceiveTarget,
         finished: &mut Finished,
-    ) -> Message {
+    ) -> ControlMessage {
         if target.bytes != bytes {
             let expected = target.bytes;
             finished.push((target.completion, Err(wrong_length(from, expected, bytes))));
-            return Message::Refused {
+            return ControlMessage::Refused {
                 group,
                 id,
                 expected,
@@ -370,13 +374,13 @@ impl Mailbox {
             .or_default()
             .receiving
             .push_back(target);
-        Message::Ready { group, id }
+        ControlMessage::Ready { group, id }
     }
 }
 
-impl Peer {
+impl PeerMessages {
     /// The long messages to the peer that are not sent to their end.
-    fn sources(&self) -> impl Iterator<Item = &Source> {
+    fn sources(&self) -> impl Iterator<Item = &SendSource> {
         let last = self.under_way.iter().filter_map(|(_, last)| last.as_ref());
         self.offered.values().chain(&self.sending).chain(last)
     }
@@ -429,7 +433,8 @@ impl Peer {
                 offset,
                 value: self.fragments_taken,
             };
-            // A sender that has left needs no credit; a link that failed is noticed when it is read.
+            // A sender that has left needs no credit; a link that failed is noticed when it is
+            // read.
             let _ = route.link.signal(signal);
         }
         Ok(self.fragments_taken > before)
@@ -477,7 +482,8 @@ impl Peer {
         Ok(moved)
     }
 
-    /// Forgets the fragments that are complete, and ends the messages that they were the last of. True if there were any.
+    /// Forgets the fragments that are complete, and ends the messages that they were the last of.
+    /// True if there were any.
     fn let_go(&mut self, route: &Route<'_>, finished: &mut Finished) -> Result<bool, LinkError> {
         let before = self.under_way.len();
         while let Some((ticket, _)) = self.under_way.front() {
@@ -499,13 +505,13 @@ fn deliver(
     (group, from): (u64, u32),
     tag: u64,
     bytes: &[u8],
-    target: Target,
+    target: ReceiveTarget,
     finished: &mut Finished,
-) -> Option<Message> {
+) -> Option<ControlMessage> {
     let (sent, expected) = (bytes.len() as u64, target.bytes);
     if sent != expected {
         finished.push((target.completion, Err(wrong_length(from, expected, sent))));
-        return Some(Message::Unfit {
+        return Some(ControlMessage::Unfit {
             group,
             tag,
             sent,

@@ -1,13 +1,14 @@
-//! Plays all programs, once per tile, in an order that the signals and the reuse of slots allow.
+//! Symbolic execution of all programs, once per tile, in an order that the signals and the reuse of
+//! slots allow.
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::claims::{self, Choice};
+use super::claims::{self, ClaimExecutors};
 use super::compute;
-use super::lane::{Clock, Run};
-use super::memory::{Access, ChunkProblem, Memory, Store};
+use super::lane::{Clock, TileRun};
+use super::memory::{Access, ChunkProblem, MemoryPart, VerifierMemory};
 use super::value::{ValueId, Values};
-use super::{Place, Problem, Team, Traffic, VerifyError};
+use super::{Problem, StepLocation, Traffic, Verification, VerifyError};
 use crate::ir::{Buffer, Rank, SignalId, Step};
 
 /// What is there when all programs have ended.
@@ -23,7 +24,7 @@ pub(super) struct Ended {
 
 /// One rank's end of a tile.
 pub(super) struct EndedRun {
-    pub(super) run: Run,
+    pub(super) run: TileRun,
     pub(super) clock: Clock,
     /// What the rank has in its `Output`, chunk by chunk.
     pub(super) output: Vec<Option<ValueId>>,
@@ -31,37 +32,47 @@ pub(super) struct EndedRun {
 
 /// Plays all programs, with claimable steps executed by the ranks in `choice`.
 ///
-/// `None` when that choice cannot happen: a helper that only gets to a step after its owner passed it.
-pub(super) fn play(
-    team: &Team<'_>,
-    choice: &Choice,
+/// `None` when that choice cannot happen: a helper that only gets to a step after its owner passed
+/// it.
+pub(super) fn execute(
+    verification: &Verification<'_>,
+    choice: &ClaimExecutors,
     values: &mut Values,
 ) -> Result<Option<Ended>, VerifyError> {
-    Player::new(team, choice, values).play()
+    SymbolicExecution::new(verification, choice, values).run()
 }
 
 /// A run's progress.
-struct State {
-    run: Run,
+struct RunState {
+    run: TileRun,
     /// Those whose end it has still to wait for before it begins.
-    begins_after: Vec<Run>,
+    begins_after: Vec<TileRun>,
     /// The next step.
     next: usize,
     clock: Clock,
-    /// By rank: how many of the steps of its run of this tile happened before, counting only its own signals to this rank.
+    /// By rank: how many of the steps of its run of this tile happened before, counting only its
+    /// own signals to this rank.
     direct: Vec<u32>,
     /// Signals in the longest chain up to here, within the tile.
     depth: u32,
-    blocked: Option<Event>,
+    blocked: Option<AwaitedEvent>,
     ended: bool,
 }
 
 /// What a run can wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Event {
-    Signal { from: Rank, to: Run, id: SignalId },
-    Claimed { id: u32, by: Rank, owner: Run },
-    End(Run),
+enum AwaitedEvent {
+    Signal {
+        from: Rank,
+        to: TileRun,
+        id: SignalId,
+    },
+    Claimed {
+        id: u32,
+        by: Rank,
+        owner: TileRun,
+    },
+    End(TileRun),
 }
 
 /// What the one who waits learns.
@@ -71,40 +82,45 @@ struct Happened {
     depth: u32,
 }
 
-struct Player<'a, 'b> {
-    team: &'a Team<'a>,
-    choice: &'a Choice,
+struct SymbolicExecution<'a, 'b> {
+    verification: &'a Verification<'a>,
+    choice: &'a ClaimExecutors,
     values: &'b mut Values,
-    states: Vec<State>,
-    memory: Memory<'a>,
-    happened: HashMap<Event, Happened>,
+    states: Vec<RunState>,
+    memory: VerifierMemory<'a>,
+    happened: HashMap<AwaitedEvent, Happened>,
     /// By sender, receiver and slot: who set the flag word last.
-    flags: HashMap<(Rank, Rank, u32), Place>,
-    /// Positions of runs that can go on. The lowest tile goes first, so that it is the later one that is found to interfere.
+    flags: HashMap<(Rank, Rank, u32), StepLocation>,
+    /// Positions of runs that can go on. The lowest tile goes first, so that it is the later one
+    /// that is found to interfere.
     ready: BTreeSet<usize>,
     sent: Vec<Traffic>,
     read: Vec<Traffic>,
 }
 
-impl<'a, 'b> Player<'a, 'b> {
-    fn new(team: &'a Team<'a>, choice: &'a Choice, values: &'b mut Values) -> Self {
-        let ranks = team.shape.ranks as usize;
-        let state = |run: Run| State {
+impl<'a, 'b> SymbolicExecution<'a, 'b> {
+    fn new(
+        verification: &'a Verification<'a>,
+        choice: &'a ClaimExecutors,
+        values: &'b mut Values,
+    ) -> Self {
+        let ranks = verification.shape.ranks as usize;
+        let state = |run: TileRun| RunState {
             run,
-            begins_after: team.lane.begins_after(run),
+            begins_after: verification.lane.begins_after(run),
             next: 0,
-            clock: Clock::new(&team.lane, run),
+            clock: Clock::new(&verification.lane, run),
             direct: vec![0; ranks],
             depth: 0,
             blocked: None,
             ended: false,
         };
-        let states: Vec<State> = team.lane.runs().map(state).collect();
-        Player {
-            team,
+        let states: Vec<RunState> = verification.lane.runs().map(state).collect();
+        SymbolicExecution {
+            verification,
             choice,
             values,
-            memory: Memory::new(team),
+            memory: VerifierMemory::new(verification),
             happened: HashMap::new(),
             flags: HashMap::new(),
             ready: (0..states.len()).collect(),
@@ -114,7 +130,7 @@ impl<'a, 'b> Player<'a, 'b> {
         }
     }
 
-    fn play(mut self) -> Result<Option<Ended>, VerifyError> {
+    fn run(mut self) -> Result<Option<Ended>, VerifyError> {
         while let Some(index) = self.ready.pop_first() {
             self.advance(index)?;
         }
@@ -129,8 +145,8 @@ impl<'a, 'b> Player<'a, 'b> {
         if !self.begin(index) {
             return Ok(());
         }
-        let Run { rank, tile } = self.states[index].run;
-        let schedule = &self.team.schedules[rank as usize];
+        let TileRun { rank, tile } = self.states[index].run;
+        let schedule = &self.verification.schedules[rank as usize];
         while let Some(step) = schedule.steps.get(self.states[index].next) {
             let state = &mut self.states[index];
             let next = state.next;
@@ -145,19 +161,20 @@ impl<'a, 'b> Player<'a, 'b> {
             self.states[index].next += 1;
         }
         self.states[index].ended = true;
-        let ended = Event::End(self.states[index].run);
-        for follower in self.team.lane.followers(self.states[index].run) {
+        let ended = AwaitedEvent::End(self.states[index].run);
+        for follower in self.verification.lane.followers(self.states[index].run) {
             self.wake(follower, ended);
         }
         Ok(())
     }
 
-    /// Waits for the ends of the runs that had the slot before. False when there is one to wait for still.
+    /// Waits for the ends of the runs that had the slot before. False when there is one to wait for
+    /// still.
     fn begin(&mut self, index: usize) -> bool {
         while let Some(former) = self.states[index].begins_after.last().copied() {
-            let before = &self.states[self.team.lane.index(former)];
+            let before = &self.states[self.verification.lane.index(former)];
             if !before.ended {
-                self.states[index].blocked = Some(Event::End(former));
+                self.states[index].blocked = Some(AwaitedEvent::End(former));
                 return false;
             }
             let known = before.clock.clone();
@@ -169,25 +186,25 @@ impl<'a, 'b> Player<'a, 'b> {
 
     /// Plays a step. False when it has to wait.
     fn pass(&mut self, index: usize, step: &Step) -> Result<bool, (Option<u32>, Problem)> {
-        let Run { rank, tile } = self.states[index].run;
-        let run = |rank| Run { rank, tile };
+        let TileRun { rank, tile } = self.states[index].run;
+        let run = |rank| TileRun { rank, tile };
         match step {
             Step::Signal { to, id } => {
                 self.set_flag(index, *to)
                     .map_err(|problem| (None, problem))?;
                 let (from, to, id) = (rank, run(*to), *id);
-                self.tell(index, to, Event::Signal { from, to, id });
+                self.tell(index, to, AwaitedEvent::Signal { from, to, id });
                 return Ok(true);
             }
             Step::Wait { from, id } => {
                 let (from, to, id) = (*from, run(rank), *id);
-                return Ok(self.learn(index, from, Event::Signal { from, to, id }));
+                return Ok(self.learn(index, from, AwaitedEvent::Signal { from, to, id }));
             }
             Step::Copy { .. } | Step::Reduce { .. } => (),
         }
         if let Some(claim) = claims::of(step) {
             let (id, by, owner) = (claim.id, self.choice[&claim.id], run(claim.by[0]));
-            let event = Event::Claimed { id, by, owner };
+            let event = AwaitedEvent::Claimed { id, by, owner };
             if rank != by {
                 return Ok(rank != owner.rank || self.learn(index, by, event));
             }
@@ -203,11 +220,12 @@ impl<'a, 'b> Player<'a, 'b> {
         Ok(true)
     }
 
-    /// Sets the flag word that tells `to` of a signal. Tiles with the same slot share it, and it must only grow.
+    /// Sets the flag word that tells `to` of a signal. Tiles with the same slot share it, and it
+    /// must only grow.
     fn set_flag(&mut self, index: usize, to: Rank) -> Result<(), Problem> {
         let state = &self.states[index];
-        let Run { rank, tile } = state.run;
-        let word = (rank, to, self.team.lane.slot(tile));
+        let TileRun { rank, tile } = state.run;
+        let word = (rank, to, self.verification.lane.slot(tile));
         match self.flags.insert(word, state.place()) {
             Some(other) if !state.clock.knows(other) => Err(Problem::FlagReused { other }),
             _ => Ok(()),
@@ -215,7 +233,7 @@ impl<'a, 'b> Player<'a, 'b> {
     }
 
     /// Lets `to` know what a run knows.
-    fn tell(&mut self, index: usize, to: Run, event: Event) {
+    fn tell(&mut self, index: usize, to: TileRun, event: AwaitedEvent) {
         let state = &self.states[index];
         let happened = Happened {
             clock: state.clock.clone(),
@@ -227,8 +245,8 @@ impl<'a, 'b> Player<'a, 'b> {
     }
 
     /// Lets a run go on that waits for this.
-    fn wake(&mut self, run: Run, event: Event) {
-        let index = self.team.lane.index(run);
+    fn wake(&mut self, run: TileRun, event: AwaitedEvent) {
+        let index = self.verification.lane.index(run);
         let state = &mut self.states[index];
         if state.blocked == Some(event) {
             state.blocked = None;
@@ -237,14 +255,14 @@ impl<'a, 'b> Player<'a, 'b> {
     }
 
     /// Lets a run know what `from` told it. False when that has not happened.
-    fn learn(&mut self, index: usize, from: Rank, event: Event) -> bool {
+    fn learn(&mut self, index: usize, from: Rank, event: AwaitedEvent) -> bool {
         let state = &mut self.states[index];
         let Some(happened) = self.happened.remove(&event) else {
             state.blocked = Some(event);
             return false;
         };
         state.clock.join(&happened.clock);
-        let is_signal = matches!(event, Event::Signal { .. });
+        let is_signal = matches!(event, AwaitedEvent::Signal { .. });
         if is_signal {
             let direct = &mut state.direct[from as usize];
             *direct = (*direct).max(happened.step + 1);
@@ -260,7 +278,7 @@ impl<'a, 'b> Player<'a, 'b> {
             Step::Signal { .. } | Step::Wait { .. } => return Ok(()),
         };
         let state = &self.states[index];
-        let Run { rank, tile } = state.run;
+        let TileRun { rank, tile } = state.run;
         let counts = tile == 0;
         let access = Access {
             place: state.place(),
@@ -276,7 +294,7 @@ impl<'a, 'b> Player<'a, 'b> {
         }
         for dst in dsts {
             let result = compute::result(self.values, step, dst, &contents)?;
-            compute::check_sizes_known(self.team, self.values, rank, dst, &result)?;
+            compute::check_sizes_known(self.verification, self.values, rank, dst, &result)?;
             self.memory.write(&access, dst, &result, self.values)?;
             if dst.rank != rank && counts {
                 self.sent[rank as usize].count(dst.encoding, dst.chunks.clone());
@@ -285,19 +303,21 @@ impl<'a, 'b> Player<'a, 'b> {
         Ok(())
     }
 
-    /// The deadlock that `run` is part of, or waits for. `None` when only a choice of claimants that cannot happen is to blame.
-    fn stuck(&self, run: Run) -> Option<VerifyError> {
-        let impossible = |state: &State| matches!(state.blocked, Some(Event::Claimed { .. }));
+    /// The deadlock that `run` is part of, or waits for. `None` when only a choice of claimants
+    /// that cannot happen is to blame.
+    fn stuck(&self, run: TileRun) -> Option<VerifyError> {
+        let impossible =
+            |state: &RunState| matches!(state.blocked, Some(AwaitedEvent::Claimed { .. }));
         if self.states.iter().any(impossible) {
             return None;
         }
-        let state = |run: Run| &self.states[self.team.lane.index(run)];
+        let state = |run: TileRun| &self.states[self.verification.lane.index(run)];
         let mut path = vec![run];
         loop {
             let next = match state(path[path.len() - 1]).blocked? {
-                Event::Signal { from, to, .. } => Run { rank: from, ..to },
-                Event::End(former) => former,
-                Event::Claimed { .. } => return None,
+                AwaitedEvent::Signal { from, to, .. } => TileRun { rank: from, ..to },
+                AwaitedEvent::End(former) => former,
+                AwaitedEvent::Claimed { .. } => return None,
             };
             if let Some(start) = path.iter().position(|seen| *seen == next) {
                 path.drain(..start);
@@ -305,9 +325,9 @@ impl<'a, 'b> Player<'a, 'b> {
             }
             path.push(next);
         }
-        let cycle: Vec<Place> = path.iter().map(|run| state(*run).place()).collect();
-        let Place { rank, tile, step } = cycle[0];
-        let schedule = &self.team.schedules[rank as usize];
+        let cycle: Vec<StepLocation> = path.iter().map(|run| state(*run).place()).collect();
+        let StepLocation { rank, tile, step } = cycle[0];
+        let schedule = &self.verification.schedules[rank as usize];
         let problem = Problem::Deadlock { cycle };
         Some(VerifyError::at(schedule, step as usize, problem).tile(tile))
     }
@@ -316,9 +336,9 @@ impl<'a, 'b> Player<'a, 'b> {
         let states = std::mem::take(&mut self.states);
         let first = states.iter().filter(|state| state.run.tile == 0);
         let latency_steps = first.map(|state| state.depth).max().unwrap_or(0);
-        let ends: Vec<(Run, Clock)> = states.into_iter().map(|s| (s.run, s.clock)).collect();
+        let ends: Vec<(TileRun, Clock)> = states.into_iter().map(|s| (s.run, s.clock)).collect();
         self.check_late_access(&ends)?;
-        let shape = &self.team.shape;
+        let shape = &self.verification.shape;
         let mut runs = Vec::with_capacity(ends.len());
         for (run, clock) in ends {
             let held = shape.held(run.rank, Buffer::Output);
@@ -335,29 +355,29 @@ impl<'a, 'b> Player<'a, 'b> {
     }
 
     /// Checks that nobody touches a rank's memory after its end of the tile.
-    fn check_late_access(&self, ends: &[(Run, Clock)]) -> Result<(), VerifyError> {
-        let knows = |run, place| ends[self.team.lane.index(run)].1.knows(place);
+    fn check_late_access(&self, ends: &[(TileRun, Clock)]) -> Result<(), VerifyError> {
+        let knows = |run, place| ends[self.verification.lane.index(run)].1.knows(place);
         let Some((key, chunk, place)) = self.memory.late_access(&knows) else {
             return Ok(());
         };
         let store = match key.store {
-            Store::Input => "input".to_owned(),
-            Store::Output => "output".to_owned(),
-            Store::Scratch { entry } => format!("scratch({entry})"),
-            Store::Landing { entry, from } => format!("landing({from}:{entry})"),
+            MemoryPart::Input => "input".to_owned(),
+            MemoryPart::Output => "output".to_owned(),
+            MemoryPart::Scratch { entry } => format!("scratch({entry})"),
+            MemoryPart::Receive { entry, from } => format!("receive({from}:{entry})"),
         };
         let buffer = format!("{}.{store}", key.rank);
-        let schedule = &self.team.schedules[place.rank as usize];
+        let schedule = &self.verification.schedules[place.rank as usize];
         let problem = Problem::AfterExit { buffer };
         let error = VerifyError::at(schedule, place.step as usize, problem);
         Err(error.tile(place.tile).chunk(chunk))
     }
 }
 
-impl State {
+impl RunState {
     /// Where it is.
-    fn place(&self) -> Place {
-        Place {
+    fn place(&self) -> StepLocation {
+        StepLocation {
             rank: self.run.rank,
             tile: self.run.tile,
             step: self.next as u32,

@@ -1,4 +1,4 @@
-//! Sleeping until a peer, or another thread, has something for this endpoint.
+//! The doorbell: sleep of an endpoint until a peer or another thread wakes it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -10,42 +10,47 @@ use crate::Segment;
 use crate::fork::Descriptor;
 use crate::protocol::{self, Woken};
 
-/// The bytes at the start of every pool that belong to the transports. The rest is the owner's to grant.
+/// The bytes at the start of every pool that belong to the transports. The rest is the owner's to
+/// grant.
 ///
-/// Layout: the bell's state (32 bits) at 0, its knock (32 bits) at 128, the pool's random label (128 bits) at [`POOL_LABEL`].
+/// Layout: the doorbell's state (32 bits) at 0, its notification word (32 bits) at 128, the pool's
+/// random label (128 bits) at [`POOL_LABEL`].
 pub const POOL_HEADER: u64 = 4096;
 
-/// Where in the header a transport may keep a random label, by which a peer proves that it sees this very pool.
+/// Where in the header a transport may keep a random label, by which a peer proves that it sees
+/// this very pool.
 pub const POOL_LABEL: u64 = 256;
 
 const STATE: u64 = 0;
-const KNOCK: u64 = 128;
+const NOTIFIED: u64 = 128;
 
 /// How to sleep.
 #[derive(Clone, Copy, Debug)]
 pub enum Sleep<'a> {
-    /// On a futex in the pool: the fastest to be woken from, and sees nothing but the bell.
+    /// On a futex in the pool: the fastest to be woken from, and sees nothing but the doorbell.
     Futex,
-    /// In a poll, until the bell rings or this epoll descriptor has an event.
+    /// In a poll, until the doorbell rings or this epoll descriptor has an event.
     Descriptors(BorrowedFd<'a>),
 }
 
-/// One endpoint's bell. Its state lies in the header of the pool, where peers that map the pool reach it.
+/// One endpoint's doorbell. Its state lies in the header of the pool, where peers that map the pool
+/// reach it.
 ///
-/// Two things can be done to it. A *ring* wakes the sleeper, if it sleeps, and leaves no trace: it is for those who have
-/// just stored something that the sleeper's `ready` looks at. A *knock* stays until it is taken: it is for those whose news
-/// lies where `ready` does not look, above all a message in a socket.
+/// Two things can be done to it. A *ring* wakes the sleeper, if it sleeps, and leaves no trace: it
+/// is for those who have just stored something that the sleeper's `ready` looks at. A
+/// *notification* stays until it is taken: it is for those whose news lies where `ready` does not
+/// look, above all a message in a socket.
 ///
 /// One thread at a time may sleep.
 #[derive(Debug)]
-pub struct Bell {
+pub struct Doorbell {
     ringer: Ringer,
     occupied: AtomicBool,
 }
 
-impl Bell {
-    /// Makes the bell of this pool and reserves the pool's header. There must be only one.
-    pub fn new(pool: Arc<Segment>) -> io::Result<Bell> {
+impl Doorbell {
+    /// Makes the doorbell of this pool and reserves the pool's header. There must be only one.
+    pub fn new(pool: Arc<Segment>) -> io::Result<Doorbell> {
         pool.reserve(0..POOL_HEADER)?;
         // SAFETY: plain system call.
         let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -54,7 +59,7 @@ impl Bell {
         }
         // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
         let event = unsafe { OwnedFd::from_raw_fd(raw) };
-        Ok(Bell {
+        Ok(Doorbell {
             ringer: Ringer::new(pool, event)?,
             occupied: AtomicBool::new(false),
         })
@@ -66,44 +71,46 @@ impl Bell {
         self.ringer.ring();
     }
 
-    /// Asks for attention until somebody takes the knock, and wakes the sleeper.
-    pub fn knock(&self) {
-        self.ringer.knock();
+    /// Asks for attention until somebody takes the notification, and wakes the sleeper.
+    pub fn notify(&self) {
+        self.ringer.notify();
     }
 
-    /// Takes the knock, if there is one: then look at the links' messages. Costs one load if there is none.
+    /// Takes the notification, if there is one: then look at the links' messages. Costs one load if
+    /// there is none.
     #[inline]
-    pub fn take_knock(&self) -> bool {
-        protocol::take_knock(self.ringer.word(KNOCK))
+    pub fn take_notification(&self) -> bool {
+        protocol::take_notification(self.ringer.word(NOTIFIED))
     }
 
-    /// The event descriptor, for passing to a peer, which makes a [`PeerBell`] of it.
+    /// The event descriptor, for passing to a peer, which makes a [`PeerDoorbell`] of it.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.ringer.event.as_fd()
     }
 
-    /// Sleeps until the bell rings, the time is over, or (with [`Sleep::Descriptors`]) the epoll descriptor has an event.
+    /// Sleeps until the doorbell rings, the time is over, or (with [`Sleep::Descriptors`]) the
+    /// epoll descriptor has an event.
     ///
-    /// `ready` is called once, when the sleeper is already announced: whatever is stored after that rings the bell. May
-    /// wake for no reason, so the caller looks again and again.
+    /// `ready` is called once, when the sleeper is already announced: whatever is stored after that
+    /// rings the doorbell. May wake for no reason, so the caller looks again and again.
     ///
     /// # Panics
-    /// If another thread sleeps on this bell.
+    /// If another thread sleeps on this doorbell.
     pub fn sleep(
         &self,
         how: Sleep<'_>,
         ready: &mut dyn FnMut() -> bool,
         timeout: Duration,
     ) -> Woken {
-        let _turn = Turn::take(&self.occupied);
+        let _turn = SleepTurn::take(&self.occupied);
         let state = self.ringer.word(STATE);
-        let knock = self.ringer.word(KNOCK);
+        let notify = self.ringer.word(NOTIFIED);
         match how {
-            Sleep::Futex => protocol::sleep(state, knock, protocol::ON_FUTEX, ready, || {
+            Sleep::Futex => protocol::sleep(state, notify, protocol::ON_FUTEX, ready, || {
                 wait_on_futex(state, protocol::ON_FUTEX, timeout)
             }),
             Sleep::Descriptors(epoll) => {
-                protocol::sleep(state, knock, protocol::IN_POLL, ready, || {
+                protocol::sleep(state, notify, protocol::IN_POLL, ready, || {
                     self.wait_in_poll(epoll, timeout)
                 })
             }
@@ -123,22 +130,22 @@ impl Bell {
     }
 }
 
-/// A peer's bell, reached through the peer's pool, which this process maps.
+/// A peer's doorbell, reached through the peer's pool, which this process maps.
 #[derive(Debug)]
-pub struct PeerBell {
+pub struct PeerDoorbell {
     ringer: Ringer,
 }
 
-impl PeerBell {
-    /// The bell of the peer whose pool and event descriptor these are.
-    pub fn new(pool: Arc<Segment>, event: OwnedFd) -> io::Result<PeerBell> {
+impl PeerDoorbell {
+    /// The doorbell of the peer whose pool and event descriptor these are.
+    pub fn new(pool: Arc<Segment>, event: OwnedFd) -> io::Result<PeerDoorbell> {
         if pool.len() < POOL_HEADER {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "the peer's pool has no header",
             ));
         }
-        Ok(PeerBell {
+        Ok(PeerDoorbell {
             ringer: Ringer::new(pool, event)?,
         })
     }
@@ -149,9 +156,9 @@ impl PeerBell {
         self.ringer.ring();
     }
 
-    /// Asks the peer for attention until it takes the knock, and wakes it.
-    pub fn knock(&self) {
-        self.ringer.knock();
+    /// Asks the peer for attention until it takes the notification, and wakes it.
+    pub fn notify(&self) {
+        self.ringer.notify();
     }
 }
 
@@ -176,14 +183,15 @@ impl Ringer {
         match protocol::claim_wake(state) {
             protocol::AWAKE => {}
             protocol::ON_FUTEX => wake_futex(state),
-            // The word can be scribbled on by any peer. An event that nobody waits for does no harm.
+            // The word can be scribbled on by any peer. An event that nobody waits for does no
+            // harm.
             _ => post(self.event.as_raw_fd()),
         }
     }
 
     #[cold]
-    fn knock(&self) {
-        protocol::leave_knock(self.word(KNOCK));
+    fn notify(&self) {
+        protocol::leave_notification(self.word(NOTIFIED));
         self.ring();
     }
 
@@ -196,19 +204,19 @@ impl Ringer {
 }
 
 /// Holds the one place to sleep.
-struct Turn<'a>(&'a AtomicBool);
+struct SleepTurn<'a>(&'a AtomicBool);
 
-impl<'a> Turn<'a> {
-    fn take(occupied: &'a AtomicBool) -> Turn<'a> {
+impl<'a> SleepTurn<'a> {
+    fn take(occupied: &'a AtomicBool) -> SleepTurn<'a> {
         assert!(
             !occupied.swap(true, Ordering::Acquire),
-            "two threads sleep on one bell"
+            "two threads sleep on one doorbell"
         );
-        Turn(occupied)
+        SleepTurn(occupied)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for SleepTurn<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
@@ -232,13 +240,15 @@ fn wake_futex(word: &AtomicU32) {
 #[cold]
 fn post(event: RawFd) {
     let one = 1u64.to_ne_bytes();
-    // SAFETY: the buffer outlives the call. A counter that is full is as good as one that was raised.
+    // SAFETY: the buffer outlives the call. A counter that is full is as good as one that was
+    // raised.
     unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
 }
 
 fn drain(event: RawFd) {
     let mut count = [0u8; 8];
-    // SAFETY: the buffer is writable and outlives the call. Nothing to read means that nothing needs draining.
+    // SAFETY: the buffer is writable and outlives the call. Nothing to read means that nothing
+    // needs draining.
     unsafe { libc::read(event, count.as_mut_ptr().cast(), count.len()) };
 }
 
@@ -266,9 +276,9 @@ mod tests {
     const LONG: Duration = Duration::from_secs(15);
     const SHORT: Duration = Duration::from_millis(20);
 
-    fn bell() -> (Arc<Segment>, Bell) {
+    fn doorbell() -> (Arc<Segment>, Doorbell) {
         let pool = Arc::new(Segment::create("weft-test", 1 << 16).unwrap());
-        (Arc::clone(&pool), Bell::new(pool).unwrap())
+        (Arc::clone(&pool), Doorbell::new(pool).unwrap())
     }
 
     fn epoll() -> OwnedFd {
@@ -287,12 +297,12 @@ mod tests {
     #[test]
     fn a_sleep_ends_with_its_time() {
         check(|how| {
-            let (_, bell) = bell();
+            let (_, doorbell) = doorbell();
             let started = Instant::now();
-            assert_eq!(bell.sleep(how, &mut || false, SHORT), Woken::TimedOut);
+            assert_eq!(doorbell.sleep(how, &mut || false, SHORT), Woken::TimedOut);
             assert!(started.elapsed() >= SHORT);
             assert_eq!(
-                bell.sleep(how, &mut || false, Duration::ZERO),
+                doorbell.sleep(how, &mut || false, Duration::ZERO),
                 Woken::TimedOut
             );
         });
@@ -301,22 +311,22 @@ mod tests {
     #[test]
     fn what_is_ready_is_not_slept_over() {
         check(|how| {
-            let (_, bell) = bell();
-            assert_eq!(bell.sleep(how, &mut || true, LONG), Woken::Ready);
+            let (_, doorbell) = doorbell();
+            assert_eq!(doorbell.sleep(how, &mut || true, LONG), Woken::Ready);
         });
     }
 
     #[test]
-    fn a_knock_is_taken_once() {
+    fn a_notification_is_taken_once() {
         check(|how| {
-            let (_, bell) = bell();
-            bell.knock();
-            bell.knock();
-            assert_eq!(bell.sleep(how, &mut || false, LONG), Woken::Knocked);
-            assert!(!bell.take_knock());
-            bell.knock();
-            assert!(bell.take_knock());
-            assert_eq!(bell.sleep(how, &mut || false, SHORT), Woken::TimedOut);
+            let (_, doorbell) = doorbell();
+            doorbell.notify();
+            doorbell.notify();
+            assert_eq!(doorbell.sleep(how, &mut || false, LONG), Woken::Notified);
+            assert!(!doorbell.take_notification());
+            doorbell.notify();
+            assert!(doorbell.take_notification());
+            assert_eq!(doorbell.sleep(how, &mut || false, SHORT), Woken::TimedOut);
         });
     }
 
@@ -324,24 +334,24 @@ mod tests {
     #[test]
     fn a_ring_after_the_look_is_not_missed() {
         check(|how| {
-            let (_, bell) = bell();
+            let (_, doorbell) = doorbell();
             let mut look = || {
-                bell.ring();
+                doorbell.ring();
                 false
             };
-            assert_eq!(bell.sleep(how, &mut look, LONG), Woken::Rung);
-            assert_eq!(bell.sleep(how, &mut || false, SHORT), Woken::TimedOut);
+            assert_eq!(doorbell.sleep(how, &mut look, LONG), Woken::Rung);
+            assert_eq!(doorbell.sleep(how, &mut || false, SHORT), Woken::TimedOut);
         });
     }
 
     #[test]
     fn a_peer_rings_through_its_own_mapping() {
         check(|how| {
-            let (pool, bell) = bell();
+            let (pool, doorbell) = doorbell();
             let mapping = Segment::map(pool.descriptor().try_clone_to_owned().unwrap()).unwrap();
-            let event = bell.descriptor().try_clone_to_owned().unwrap();
+            let event = doorbell.descriptor().try_clone_to_owned().unwrap();
             let mapping = Arc::new(mapping);
-            let peer = PeerBell::new(Arc::clone(&mapping), event).unwrap();
+            let peer = PeerDoorbell::new(Arc::clone(&mapping), event).unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     mapping.word(POOL_HEADER).store(9, Ordering::Release);
@@ -349,7 +359,8 @@ mod tests {
                 });
                 let word = pool.word(POOL_HEADER);
                 while word.load(Ordering::Acquire) != 9 {
-                    let woken = bell.sleep(how, &mut || word.load(Ordering::Acquire) == 9, LONG);
+                    let woken =
+                        doorbell.sleep(how, &mut || word.load(Ordering::Acquire) == 9, LONG);
                     assert_ne!(woken, Woken::TimedOut);
                 }
             });
@@ -358,8 +369,8 @@ mod tests {
 
     #[test]
     fn a_descriptor_ends_a_sleep() {
-        let (_, bell) = bell();
-        let (_, other) = self::bell();
+        let (_, doorbell) = doorbell();
+        let (_, other) = self::doorbell();
         let epoll = epoll();
         let mut event = libc::epoll_event {
             events: libc::EPOLLIN as u32,
@@ -370,16 +381,16 @@ mod tests {
         let result = unsafe { libc::epoll_ctl(raw, libc::EPOLL_CTL_ADD, watched, &mut event) };
         assert_eq!(result, 0);
         post(watched);
-        let woken = bell.sleep(Sleep::Descriptors(epoll.as_fd()), &mut || false, LONG);
+        let woken = doorbell.sleep(Sleep::Descriptors(epoll.as_fd()), &mut || false, LONG);
         assert_eq!(woken, Woken::Rung);
     }
 
     #[test]
-    fn a_pool_without_a_header_has_no_bell() {
+    fn a_pool_without_a_header_has_no_doorbell() {
         let small = Arc::new(Segment::create("weft-test", POOL_HEADER - 8).unwrap());
-        assert!(Bell::new(Arc::clone(&small)).is_err());
-        let (_, bell) = bell();
-        let event = bell.descriptor().try_clone_to_owned().unwrap();
-        assert!(PeerBell::new(small, event).is_err());
+        assert!(Doorbell::new(Arc::clone(&small)).is_err());
+        let (_, doorbell) = doorbell();
+        let event = doorbell.descriptor().try_clone_to_owned().unwrap();
+        assert!(PeerDoorbell::new(small, event).is_err());
     }
 }

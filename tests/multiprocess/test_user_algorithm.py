@@ -1,4 +1,4 @@
-"""examples/own_algorithm.py: an algorithm in few lines that is verified, simulated, and run by four ranks."""
+"""Tests of examples/own_algorithm.py: execution by four ranks, and number of lines."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 from weft.bench.launch import free_ports
 from weft.config import environment
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples/own_algorithm.py"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/user_algorithm.py"
 RANKS = 4
 DEADLINE_S = 60
 

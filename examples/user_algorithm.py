@@ -1,6 +1,6 @@
-"""An all-reduce algorithm of one's own: written, verified, simulated, and run by the ranks of a group.
+"""User-defined all-reduce algorithm: definition, verification, simulation and execution.
 
-torchrun --nproc-per-node 4 examples/own_algorithm.py
+torchrun --nproc-per-node 4 examples/user_algorithm.py
 """
 
 import numpy as np
@@ -13,20 +13,20 @@ from weft.simulation import Machine, simulate
 def chain(ranks: int) -> Schedule:
     """Partial sums travel up the line of ranks, the result travels down again."""
     builder = Builder("all-reduce", ranks)
-    inbox = builder.add_landing(width=1)
+    inbox = builder.add_receive_buffer(width=1)
     for me in builder.programs:
         below, above = me.after(-1), me.after(1)
         first, last, mine = me.rank == 0, me.rank == ranks - 1, me.output[0]
         if not first:
             me.wait(below)
-            me.reduce(mine, [me.landing(inbox, below)[0], mine], last=last)
+            me.reduce(mine, [me.receive_buffer(inbox, below)[0], mine], final=last)
         if not last:
-            me.copy(above.landing(inbox, me)[0], mine)
+            me.copy(above.receive_buffer(inbox, me)[0], mine)
             me.signal(above)
             me.wait(above)
-            me.copy(mine, me.landing(inbox, above)[0])
+            me.copy(mine, me.receive_buffer(inbox, above)[0])
         if not first:
-            me.copy(below.landing(inbox, me)[0], mine)
+            me.copy(below.receive_buffer(inbox, me)[0], mine)
             me.signal(below)
     return builder.build()
 

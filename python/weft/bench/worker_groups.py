@@ -1,4 +1,4 @@
-"""Teams: the processes of one library, one per rank, as their launcher has started them."""
+"""Worker groups: the processes of one library, one per rank, as started by their launcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from weft.bench import processes
 from weft.bench.libraries import Description
 from weft.bench.processes import BenchError
-from weft.bench.wire import Line
+from weft.bench.wire import MessageSocket
 
 _MEET_S = 120.0
 _ANSWER_S = 300.0
@@ -27,12 +27,12 @@ Command = tuple[list[str], Mapping[str, str]]
 
 
 @dataclass
-class Team:
+class WorkerGroup:
     """Running processes. All of them sleep in a read but when they are asked something."""
 
     name: str
     processes: list[subprocess.Popen[bytes]]
-    lines: dict[int, Line] = field(default_factory=dict)
+    lines: dict[int, MessageSocket] = field(default_factory=dict)
     """By rank."""
     contenders: list[Description] = field(default_factory=list)
 
@@ -49,7 +49,7 @@ class Team:
             if process.poll() is not None:
                 raise _ended(self.name, process.returncode)
 
-    def _answer(self, line: Line, deadline: float) -> Any:
+    def _answer(self, line: MessageSocket, deadline: float) -> Any:
         while True:
             try:
                 return line.receive(_LOOK_S)
@@ -81,39 +81,41 @@ class Team:
 
 
 @contextlib.contextmanager
-def meet(path: Path, commands: Mapping[str, Sequence[Command]], ranks: int) -> Iterator[list[Team]]:
-    """Starts every team's processes, and waits until all of their ranks are there."""
-    teams: dict[str, Team] = {}
+def meet(path: Path, commands: Mapping[str, Sequence[Command]], ranks: int) -> Iterator[list[WorkerGroup]]:
+    """Starts every worker group's processes, and waits until all of their ranks are there."""
+    worker_groups: dict[str, WorkerGroup] = {}
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(str(path))
         server.listen(ranks * len(commands))
         try:
             for name, lines in commands.items():
-                teams[name] = Team(name, [subprocess.Popen(line, env=environment) for line, environment in lines])
-            _gather(server, teams, ranks)
-            yield list(teams.values())
-            for team in teams.values():
-                team.dismiss()
+                worker_groups[name] = WorkerGroup(
+                    name, [subprocess.Popen(line, env=environment) for line, environment in lines]
+                )
+            _gather(server, worker_groups, ranks)
+            yield list(worker_groups.values())
+            for group in worker_groups.values():
+                group.dismiss()
         finally:
-            for team in teams.values():
-                processes.end(team.processes)
+            for group in worker_groups.values():
+                processes.end(group.processes)
 
 
-def _gather(server: socket.socket, teams: Mapping[str, Team], ranks: int) -> None:
+def _gather(server: socket.socket, worker_groups: Mapping[str, WorkerGroup], ranks: int) -> None:
     """Takes the calls of all processes."""
     deadline = time.monotonic() + _MEET_S
     server.settimeout(_LOOK_S)
-    while waiting := [team.name for team in teams.values() if len(team.lines) < ranks]:
-        for team in teams.values():
-            team.check()
+    while waiting := [group.name for group in worker_groups.values() if len(group.lines) < ranks]:
+        for group in worker_groups.values():
+            group.check()
         if time.monotonic() > deadline:
             raise BenchError(f"{', '.join(waiting)}: not all ranks are there after {_MEET_S:.0f} s")
         with contextlib.suppress(TimeoutError):
-            line = Line(server.accept()[0])
+            line = MessageSocket(server.accept()[0])
             hello = line.receive(_MEET_S)
-            team = teams[hello["team"]]
-            team.lines[hello["rank"]] = line
-            team.contenders = [Description(**value) for value in hello["contenders"]]
+            group = worker_groups[hello["group"]]
+            group.lines[hello["rank"]] = line
+            group.contenders = [Description(**value) for value in hello["contenders"]]
 
 
 def _ended(name: str, status: int) -> BenchError:

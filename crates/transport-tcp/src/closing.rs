@@ -1,9 +1,10 @@
-//! What must go on when nobody calls: goodbyes that are not sent yet, and hosts that vanish in the middle of traffic.
+//! Background work without calls from users: unsent goodbyes, and detection of hosts that vanish
+//! during traffic.
 //!
-//! Keepalive probes an idle connection only. While bytes are on their way unacknowledged, the kernel retransmits for a
-//! quarter of an hour before it gives up. So one thread per process looks at every connection a few times within its
-//! peer timeout: one that owes a sign of life for that long has lost its peer. A peer that is merely stopped still
-//! acknowledges.
+//! Keepalive probes an idle connection only. While bytes are on their way unacknowledged, the
+//! kernel retransmits for a quarter of an hour before it gives up. So one thread per process looks
+//! at every connection a few times within its peer timeout: one that owes a sign of life for that
+//! long has lost its peer. A peer that is merely stopped still acknowledges.
 
 use std::io;
 use std::net::Shutdown;
@@ -11,39 +12,40 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weft_transport::{Progress, fork};
+use weft_transport::{FlushState, fork};
 
 use crate::frame::Frame;
-use crate::link::Connection;
-use crate::outgoing::Outgoing;
+use crate::link::TcpConnection;
+use crate::outgoing::TcpOutgoing;
 
 /// How often goodbyes under way are looked at.
 const GOODBYE_PERIOD: Duration = Duration::from_millis(5);
 /// How often connections are looked at.
 const WATCH_PERIOD: Duration = Duration::from_millis(250);
 /// A peer that takes nothing for this long does not get its goodbye.
-const GOODBYE_PATIENCE: Duration = Duration::from_secs(5);
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 struct Duties {
-    watched: Vec<Watched>,
+    watched: Vec<ClosingConnection>,
     goodbyes: Vec<Goodbye>,
     /// The process (counted in forks) in which the thread runs.
     running: Option<u64>,
 }
 
-struct Watched {
-    connection: Weak<Connection>,
+struct ClosingConnection {
+    connection: Weak<TcpConnection>,
     peer_timeout: Duration,
     /// Since when the peer has owed a sign of life.
     silent_since: Option<Instant>,
 }
 
-/// A connection that is being closed: first everything queued is sent, then whatever comes is discarded until the peer
-/// closes too. Closing with unread bytes would destroy, at the peer, what it has not read yet.
+/// A connection that is being closed: first everything queued is sent, then whatever comes is
+/// discarded until the peer closes too. Closing with unread bytes would destroy, at the peer, what
+/// it has not read yet.
 struct Goodbye {
-    connection: Arc<Connection>,
-    outgoing: Outgoing,
+    connection: Arc<TcpConnection>,
+    outgoing: TcpOutgoing,
     sent: bool,
     give_up: Instant,
 }
@@ -52,8 +54,8 @@ static DUTIES: Mutex<Option<Duties>> = Mutex::new(None);
 static NEWS: Condvar = Condvar::new();
 
 /// Looks after a connection for as long as it exists.
-pub(crate) fn watch(connection: &Arc<Connection>, peer_timeout: Duration) {
-    let watched = Watched {
+pub(crate) fn watch(connection: &Arc<TcpConnection>, peer_timeout: Duration) {
+    let watched = ClosingConnection {
         connection: Arc::downgrade(connection),
         peer_timeout,
         silent_since: None,
@@ -62,7 +64,7 @@ pub(crate) fn watch(connection: &Arc<Connection>, peer_timeout: Duration) {
 }
 
 /// Sends what is queued and a goodbye, and ends the connection once the peer has it.
-pub(crate) fn say_goodbye(connection: Arc<Connection>, mut outgoing: Outgoing) {
+pub(crate) fn say_goodbye(connection: Arc<TcpConnection>, mut outgoing: TcpOutgoing) {
     outgoing.cancel_all();
     let mut send = |slices: &[io::IoSlice<'_>]| connection.socket.send(slices);
     if outgoing.frame(&Frame::Goodbye, &[], &mut send).is_err() {
@@ -72,7 +74,7 @@ pub(crate) fn say_goodbye(connection: Arc<Connection>, mut outgoing: Outgoing) {
         connection,
         outgoing,
         sent: false,
-        give_up: Instant::now() + GOODBYE_PATIENCE,
+        give_up: Instant::now() + GOODBYE_TIMEOUT,
     };
     if !goodbye.advance() {
         with_duties(|duties| duties.goodbyes.push(goodbye));
@@ -80,8 +82,8 @@ pub(crate) fn say_goodbye(connection: Arc<Connection>, mut outgoing: Outgoing) {
 }
 
 /// See [`weft_transport::Transport::drain`].
-pub(crate) fn drain(patience: Duration) {
-    let until = Instant::now() + patience;
+pub(crate) fn drain(timeout: Duration) {
+    let until = Instant::now() + timeout;
     let open = || {
         lock()
             .as_ref()
@@ -106,7 +108,8 @@ fn with_duties(change: impl FnOnce(&mut Duties)) {
         let started = thread::Builder::new()
             .name("weft-tcp-care".into())
             .spawn(run);
-        // Without the thread (no memory for one) a goodbye may be lost; the next connection tries again.
+        // Without the thread (no memory for one) a goodbye may be lost; the next connection tries
+        // again.
         duties.running = started.is_ok().then_some(here);
     }
     NEWS.notify_one();
@@ -119,7 +122,7 @@ fn run() {
         let duties = guard.get_or_insert_default();
         duties.goodbyes.retain_mut(|goodbye| !goodbye.advance());
         if Instant::now() >= next_watch {
-            duties.watched.retain_mut(Watched::look);
+            duties.watched.retain_mut(ClosingConnection::look);
             next_watch = Instant::now() + WATCH_PERIOD;
         }
         let nap = match (duties.goodbyes.is_empty(), duties.watched.is_empty()) {
@@ -132,7 +135,7 @@ fn run() {
     }
 }
 
-impl Watched {
+impl ClosingConnection {
     /// False when there is nothing to look after any more.
     fn look(&mut self) -> bool {
         let Some(connection) = self.connection.upgrade() else {
@@ -173,11 +176,11 @@ impl Goodbye {
                 sent
             });
             if progressed {
-                self.give_up = Instant::now() + GOODBYE_PATIENCE;
+                self.give_up = Instant::now() + GOODBYE_TIMEOUT;
             }
             match flushed {
-                Ok(Progress::Pending) => {}
-                Ok(Progress::Done) => {
+                Ok(FlushState::Pending) => {}
+                Ok(FlushState::Done) => {
                     socket.shutdown(Shutdown::Write);
                     self.sent = true;
                 }
