@@ -38,6 +38,25 @@ const FROM_1: &str = "format 2\ncollective broadcast from 1\nranks 2\ngrid equal
                       rank 0\n  wait 1 #0\n  copy output[0] <- receive(1:0)[0]\n\
                       rank 1\n  copy 0.receive(1:0)[0] <- output[0]\n  signal 0 #0\n";
 
+/// All-reduce of two ranks that exchange their vectors as 32-bit floats, whatever the message has.
+fn as_f32() -> Vec<Schedule> {
+    let header =
+        "format 2\ncollective all-reduce\nranks 2\ngrid equal 1\nscratch 1 1 1\nreceive 1\n\n";
+    let program = |rank: u32, both: &str| {
+        let peer = 1 - rank;
+        format!(
+            "rank {rank}\n  copy scratch(0)[0]:f32 <- output[0]\n  \
+             copy {peer}.receive({rank}:0)[0]:f32 <- scratch(0)[0]:f32\n  signal {peer} #0\n  \
+             wait {peer} #0\n  copy scratch(1)[0] <- scratch(0)[0]:f32\n  \
+             copy scratch(2)[0] <- receive({peer}:0)[0]:f32\n  \
+             reduce output[0] <- {both} final\n"
+        )
+    };
+    let first = program(0, "scratch(1)[0] + scratch(2)[0]");
+    let second = program(1, "scratch(2)[0] + scratch(1)[0]");
+    parse(&format!("{header}{first}{second}")).unwrap()
+}
+
 /// All that comes to this meeting are refused, with these words.
 fn all_refused(setups: &[Setup], expected: &[&str]) {
     for error in ranks::refusals(setups) {
@@ -116,6 +135,29 @@ fn a_rooted_schedule_is_for_its_root_only() {
         let error = run(group, &from(0)).unwrap_err().to_string();
         assert!(error.contains("is for broadcast from 1"), "{error}");
     });
+}
+
+#[test]
+fn a_put_is_measured_in_its_own_encoding() {
+    let schedules = as_f32();
+    for transport in [
+        TransportChoice::Loopback,
+        TransportChoice::Strict,
+        TransportChoice::Shm,
+        TransportChoice::Tcp,
+    ] {
+        for dtype in [DType::Bf16, DType::F16, DType::F32] {
+            let case = Case {
+                dtype,
+                ..by("mine", 10_001)
+            };
+            let outputs = Ranks::run(transport, 2, |group| {
+                group.add_schedule("mine", schedules.clone()).unwrap();
+                run(group, &case).unwrap()
+            });
+            check(&case, &outputs);
+        }
+    }
 }
 
 #[test]
