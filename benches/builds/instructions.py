@@ -12,7 +12,7 @@ from weft.bench.worker_groups import WorkerGroup
 
 GROWTH_MAX = 1.02
 _KIND = BuildLaunch(2, "shm")
-_LEVELS = ("rust", "python")
+_LEVELS = ("rust", "python", "torch")
 _BYTES = 4
 _CALLS = 8
 """The least of so many calls is what counts: whatever a call waited comes on top."""

@@ -69,7 +69,12 @@ class TorchCollectives:
         tensor = single(tensors, "tensors")
         if tensor.layout is not torch.strided:
             return self.allreduce_sparse(tensors, options)
-        return self._carry_out([_all_reduce(tensor, reduction(options.reduceOp))], tensors, options)
+        op = reduction(options.reduceOp)
+        if options.asyncOp or tensor.is_complex() or not is_plain(tensor):
+            return self._carry_out([_all_reduce(tensor, op)], tensors, options)
+        # The most frequent call, with little overhead, which matters for small tensors.
+        self._run(_plain_all_reduce(tensor, op), tensor, options)
+        return None
 
     def allreduce_sparse(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """`allreduce` of a sparse COO tensor."""
@@ -257,15 +262,18 @@ class TorchCollectives:
             raise ArgumentError(f"{name} has tensors of {counts} elements: expected all of one size")
         check_own_block(own, "tensor", counts, self._rank)
 
+    def _run(self, request: _weft.Request, memory: Any, options: Any) -> None:
+        """Carries out an operation on this thread, whose caller waits for it."""
+        self._issued += 1
+        self._group.run(request, memory, seconds(options.timeout) or self._timeout)
+
     def _carry_out(self, calls: list[PreparedCall], result: Sequence[Any], options: Any) -> WeftWork | None:
-        timeout = seconds(options.timeout) or self._timeout
-        self._issued += len(calls)
         if len(calls) == 1 and not options.asyncOp:
-            # A caller that waits at once does the work itself. Of several operations, it could do
-            # only one at a time.
-            self._group.run(calls[0].request, calls[0], timeout)
+            self._run(calls[0].request, calls[0], options)
             calls[0].finish()
             return None
+        timeout = seconds(options.timeout) or self._timeout
+        self._issued += len(calls)
         natives = [self._group.issue(one.request, one, True, timeout) for one in calls]
         if options.asyncOp:
             return self._follow(natives, [one.target for one in calls], list(result), timeout)
