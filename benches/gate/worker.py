@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benches.gate.networks import NETWORKS
 from weft import config
-from weft.bench.wire import MessageSocket
+from weft.bench.message_socket import MessageSocket
 from weft.emulation import kernel
 
 _LEARNING_RATE = 1e-4

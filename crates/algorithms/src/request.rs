@@ -2,16 +2,7 @@
 
 use weft_schedule::{Collective, Grid, Rank};
 
-use crate::{Part, Topology};
-
-/// Which memory the caller's buffers lie in.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum MemoryClass {
-    /// Only their own rank reaches them: what comes from a peer is staged.
-    Ordinary,
-    /// All ranks map each other's `Input` and `Output`.
-    Symmetric,
-}
+use crate::{MemoryClass, Part, Topology};
 
 /// Whether the blocks of the message are of equal size.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

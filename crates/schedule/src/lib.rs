@@ -5,15 +5,17 @@
 //! holds the representation, the verifier that executes all ranks together, and the text form.
 #![forbid(unsafe_code)]
 
+mod collective;
+mod encoding;
 mod ir;
 mod sizes;
 mod text;
 mod tiles;
 mod verify;
 
-pub use ir::{
-    Buffer, Claim, Collective, Encoding, Fraction, Grid, Rank, Schedule, SignalId, Slice, Step,
-};
+pub use collective::Collective;
+pub use encoding::Encoding;
+pub use ir::{Buffer, Claim, Fraction, Grid, Rank, Schedule, SignalId, Slice, Step};
 pub use text::{ParseError, parse, print};
 pub use tiles::{TileLimits, entry_bytes};
 pub use verify::{

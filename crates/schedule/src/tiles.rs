@@ -89,7 +89,8 @@ pub fn entry_bytes(width: u32, largest: u64, element_bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Collective, Grid};
+    use crate::collective::Collective;
+    use crate::ir::Grid;
 
     fn schedule(receive: Vec<u32>) -> Schedule {
         Schedule {

@@ -15,8 +15,8 @@ import weft
 from weft import _weft, config, machine
 from weft.bench import collectives, peers
 from weft.bench.libraries import Contender, Gloo, Shim, ThroughTorch, TimedOperation, Weft, WeftRing, floors
+from weft.bench.message_socket import MessageSocket
 from weft.bench.spec import RING, Spec
-from weft.bench.wire import MessageSocket
 from weft.emulation import kernel
 
 ROUND_TRIPS = 2000

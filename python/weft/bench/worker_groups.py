@@ -13,8 +13,8 @@ from typing import Any
 
 from weft.bench import processes
 from weft.bench.libraries import Description
+from weft.bench.message_socket import MessageSocket
 from weft.bench.processes import BenchError
-from weft.bench.wire import MessageSocket
 
 _MEET_S = 120.0
 _ANSWER_S = 300.0

@@ -1,6 +1,6 @@
 //! A store over TCP: a server in the process of rank 0, clients everywhere.
 
-mod wire;
+mod protocol;
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use protocol::{StoreConnection, StoreFailure, StoreReply, StoreRequest};
 use weft_transport::LinkError;
 use weft_transport::fork::{self, Registration};
-use wire::{StoreConnection, StoreFailure, StoreReply, StoreRequest};
 
 use super::store::{CANCEL_POLL, MemoryStore, Store, key_timeout};
 use crate::Error;

@@ -7,7 +7,8 @@ use std::fmt;
 
 use super::FORMAT;
 use super::lexer::{self, Token, TokenKind};
-use crate::ir::{Collective, Fraction, Grid, Rank, Schedule};
+use crate::collective::Collective;
+use crate::ir::{Fraction, Grid, Rank, Schedule};
 
 /// Why a text is not the text form of schedules, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,7 +3,8 @@
 use std::fmt::{self, Write};
 
 use super::FORMAT;
-use crate::ir::{Buffer, Claim, Encoding, Grid, Rank, Schedule, Slice, Step};
+use crate::encoding::Encoding;
+use crate::ir::{Buffer, Claim, Grid, Rank, Schedule, Slice, Step};
 
 /// The text form of schedules, in the order given. What several in a row have in common is written
 /// once.

@@ -1,7 +1,9 @@
 //! Checks of single steps: their form, their bounds, and the memory that their rank can reach.
 
 use super::{Mapped, Problem, Verification, VerifyError, memory};
-use crate::ir::{Buffer, Collective, Encoding, Schedule, Slice, Step};
+use crate::collective::Collective;
+use crate::encoding::Encoding;
+use crate::ir::{Buffer, Schedule, Slice, Step};
 
 /// Checks every copy and reduction of every rank.
 pub(super) fn check(verification: &Verification<'_>) -> Result<(), VerifyError> {

@@ -3,7 +3,8 @@
 use super::memory::ChunkProblem;
 use super::value::{Uncombinable, ValueId, Values};
 use super::{ValueProblem, Verification};
-use crate::ir::{Collective, Rank, Slice, Step};
+use crate::collective::Collective;
+use crate::ir::{Rank, Slice, Step};
 
 /// What a step writes to `dst`, by chunk, when these are the contents of its sources.
 pub(super) fn result(

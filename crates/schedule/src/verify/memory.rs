@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use super::lane::{Clock, TileRun};
 use super::value::{ValueId, Values};
 use super::{Mapped, Problem, StepLocation, Verification};
-use crate::ir::{Buffer, Encoding, Rank, Slice};
+use crate::encoding::Encoding;
+use crate::ir::{Buffer, Rank, Slice};
 
 /// One contiguous piece of memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -4,7 +4,8 @@ use super::execution::{Ended, EndedRun};
 use super::lane::TileRun;
 use super::value::{ValueId, Values};
 use super::{ValueProblem, Verification, VerifyError};
-use crate::ir::{Buffer, Collective, Rank};
+use crate::collective::Collective;
+use crate::ir::{Buffer, Rank};
 
 /// Checks all results. Returns, for collectives that reduce, the result by chunk.
 pub(super) fn check(

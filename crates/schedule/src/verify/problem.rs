@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::StepLocation;
-use crate::ir::{Encoding, Rank, SignalId};
+use crate::encoding::Encoding;
+use crate::ir::{Rank, SignalId};
 
 /// What is wrong. Slices are named in text form.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,6 +1,7 @@
 //! The verifier's report on correct schedules: latency steps, traffic, and order of combination.
 
-use crate::ir::{Encoding, Grid};
+use crate::encoding::Encoding;
+use crate::ir::Grid;
 
 /// What right schedules cost and compute.
 #[derive(Clone, PartialEq, Eq, Debug)]

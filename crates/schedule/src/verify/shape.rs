@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::{VerifyError, VerifyOptions};
-use crate::ir::{Buffer, Collective, Fraction, Grid, Rank, Schedule};
+use crate::collective::Collective;
+use crate::ir::{Buffer, Fraction, Grid, Rank, Schedule};
 
 /// More chunks than this are refused, so that a few bytes of text cannot ask for much memory.
 const CHUNKS_MAX: u32 = 1 << 20;

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::ir::{Encoding, Rank};
+use crate::encoding::Encoding;
+use crate::ir::Rank;
 
 /// Names one expression.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,7 +1,7 @@
 //! Models of claims: exactly one execution of a step per turn, by its owner or a helper, and no
 //! access to its memory afterwards.
 
-use super::{Arc, AtomicU64, Endpoint, ON_FUTEX, Ordering, UnsafeCell, model, thread};
+use super::{Arc, AtomicU64, ModelEndpoint, ON_FUTEX, Ordering, UnsafeCell, model, thread};
 use crate::claim::{self, Claimed};
 
 const TURNS: u64 = 2;
@@ -11,7 +11,7 @@ const OWNER: u32 = 0;
 struct ModelStep {
     word: AtomicU64,
     memory: UnsafeCell<u64>,
-    owner: Arc<Endpoint>,
+    owner: Arc<ModelEndpoint>,
 }
 
 impl ModelStep {
@@ -19,7 +19,7 @@ impl ModelStep {
         Arc::new(ModelStep {
             word: AtomicU64::new(0),
             memory: UnsafeCell::new(0),
-            owner: Endpoint::new(),
+            owner: ModelEndpoint::new(),
         })
     }
 

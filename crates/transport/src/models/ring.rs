@@ -1,6 +1,6 @@
 //! Models of rings: whole records in order, lap after lap, and none missed by a sleeping reader.
 
-use super::{Arc, AtomicU64, Endpoint, ON_FUTEX, Ordering, UnsafeCell, model, thread};
+use super::{Arc, AtomicU64, ModelEndpoint, ON_FUTEX, Ordering, UnsafeCell, model, thread};
 use crate::ring::{Circle, Found, Reader, WORD, Writer};
 
 /// Room for one record of a word at a time, so that three records are more than a lap.
@@ -16,7 +16,7 @@ struct Word {
 struct ModelMemory {
     words: [Word; WORDS],
     taken: AtomicU64,
-    reader: Arc<Endpoint>,
+    reader: Arc<ModelEndpoint>,
 }
 
 impl ModelMemory {
@@ -27,7 +27,7 @@ impl ModelMemory {
                 bytes: UnsafeCell::new(0),
             }),
             taken: AtomicU64::new(0),
-            reader: Endpoint::new(),
+            reader: ModelEndpoint::new(),
         })
     }
 }

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::{ParseError, Parser, TokenKind};
-use crate::ir::{Buffer, Claim, Encoding, Rank, Slice, Step};
+use crate::encoding::Encoding;
+use crate::ir::{Buffer, Claim, Rank, Slice, Step};
 
 impl Parser<'_> {
     pub(super) fn step(&mut self) -> Result<Step, ParseError> {
