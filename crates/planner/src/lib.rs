@@ -41,4 +41,4 @@ pub use plan::{PlanAnswer, PlanRequest, plan};
 pub use price::{JobRequest, PriceAnswer, PriceMethod, PriceRequest, price};
 pub use simulate::{NamedSchedule, SimulateAnswer, SimulateRequest, Simulated, simulate};
 pub use trace::TraceEvent;
-pub use verify::{Findings, ProblemReport, Verification, VerifyRequest, verify};
+pub use verify::{Findings, ProblemReport, Verdict, VerifyRequest, verify};

@@ -5,7 +5,7 @@ use weft_algorithms::{Reach, Refusal, select};
 use weft_schedule::{Rank, print};
 
 use crate::algorithms::AlgorithmNeeds;
-use crate::verify::{Verification, verdict};
+use crate::verify::{Verdict, verdict};
 use crate::{CallRequest, PlannerError};
 
 /// A schedule of this many ranks is verified within a minute.
@@ -42,7 +42,7 @@ pub struct PlanAnswer {
     pub refusal: Option<String>,
     /// What the verifier says.
     #[serde(flatten)]
-    pub verdict: Verification,
+    pub verdict: Verdict,
     /// The schedule in text form.
     pub text: String,
 }

@@ -33,7 +33,7 @@ enum MappedName {
 
 /// What was found out.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Verification {
+pub struct Verdict {
     /// Whether the schedules are right.
     pub verified: bool,
     /// Why not, if they are wrong.
@@ -88,10 +88,10 @@ pub struct Findings {
 ///
 /// # Errors
 /// There are no such hosts for their ranks.
-pub fn verify(request: &VerifyRequest) -> Result<Verification, PlannerError> {
+pub fn verify(request: &VerifyRequest) -> Result<Verdict, PlannerError> {
     let schedules = match parse(&request.text) {
         Ok(schedules) => schedules,
-        Err(error) => return Ok(Verification::unreadable(&error)),
+        Err(error) => return Ok(Verdict::unreadable(&error)),
     };
     let ranks = schedules.len() as u32;
     let hosts = request.hosts.as_ref().map(|hosts| hosts.of_ranks(ranks));
@@ -99,11 +99,7 @@ pub fn verify(request: &VerifyRequest) -> Result<Verification, PlannerError> {
 }
 
 /// What the verifier says of the schedules of all ranks.
-pub(crate) fn verdict(
-    schedules: &[Schedule],
-    mapped: Mapped,
-    hosts: Option<Vec<u32>>,
-) -> Verification {
+pub(crate) fn verdict(schedules: &[Schedule], mapped: Mapped, hosts: Option<Vec<u32>>) -> Verdict {
     let options = VerifyOptions {
         hosts,
         ..VerifyOptions::mapped(mapped)
@@ -113,18 +109,18 @@ pub(crate) fn verdict(
         _ => options.one_tile(),
     };
     match weft_schedule::verify(schedules, &options) {
-        Ok(report) => Verification {
+        Ok(report) => Verdict {
             verified: true,
             problem: None,
             report: Some(Findings::of(&schedules[0], &report)),
         },
-        Err(error) => Verification::refused(&error),
+        Err(error) => Verdict::refused(&error),
     }
 }
 
-impl Verification {
+impl Verdict {
     fn refused(error: &VerifyError) -> Self {
-        Verification::wrong(ProblemReport {
+        Verdict::wrong(ProblemReport {
             message: error.to_string(),
             rank: error.rank,
             tile: error.tile,
@@ -135,7 +131,7 @@ impl Verification {
     }
 
     fn unreadable(error: &weft_schedule::ParseError) -> Self {
-        Verification::wrong(ProblemReport {
+        Verdict::wrong(ProblemReport {
             message: error.to_string(),
             line: Some(error.line),
             column: Some(error.column),
@@ -144,7 +140,7 @@ impl Verification {
     }
 
     fn wrong(problem: ProblemReport) -> Self {
-        Verification {
+        Verdict {
             verified: false,
             problem: Some(problem),
             report: None,

@@ -148,7 +148,7 @@ struct Rig {
     pool: Arc<Segment>,
     /// In the order of the calls.
     written: Vec<Write>,
-    under_way: Vec<PendingPut>,
+    under_way: Vec<TrafficPut>,
     sent: Vec<Vec<u8>>,
     received: Vec<Vec<u8>>,
 }
@@ -163,7 +163,7 @@ struct Write {
 }
 
 /// A put that is under way, with the memory that it reads.
-struct PendingPut {
+struct TrafficPut {
     ticket: Ticket,
     /// Which of those written it is.
     number: usize,
@@ -262,7 +262,7 @@ impl Rig {
             Submission::Done => {}
             Submission::UnderWay(ticket) => {
                 self.expect(offset, pieces.concat(), signal);
-                return self.under_way.push(PendingPut {
+                return self.under_way.push(TrafficPut {
                     ticket,
                     number: self.written.len() - 1,
                     patience,
