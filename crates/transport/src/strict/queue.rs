@@ -303,6 +303,17 @@ fn copy(grants: &Grants, region: RegionKey, range: &Range<u64>, bytes: &Payload)
             at = at.wrapping_add(len);
         };
         match bytes {
+            // Adapters write whole words, and a reader may be looking at them: what it reads then is
+            // old or new, word by word.
+            Payload::Copied(bytes)
+                if range.start.is_multiple_of(8) && bytes.len().is_multiple_of(8) =>
+            {
+                for (offset, word) in (range.start..).step_by(8).zip(bytes.chunks_exact(8)) {
+                    let word = word.try_into().expect("a chunk of 8 bytes");
+                    let word = u64::from_ne_bytes(word);
+                    segment.word(offset).store(word, Ordering::Relaxed);
+                }
+            }
             Payload::Copied(bytes) => copy(bytes.as_ptr(), bytes.len()),
             Payload::Registered(pieces) => pieces.iter().for_each(|p| copy(p.start(), p.len())),
         }
