@@ -303,8 +303,8 @@ fn copy(grants: &Grants, region: RegionKey, range: &Range<u64>, bytes: &Payload)
             at = at.wrapping_add(len);
         };
         match bytes {
-            // Adapters write whole words, and a reader may be looking at them: what it reads then is
-            // old or new, word by word.
+            // Adapters write whole words, and a reader may be looking at them: what it reads then
+            // is old or new, word by word.
             Payload::Copied(bytes)
                 if range.start.is_multiple_of(8) && bytes.len().is_multiple_of(8) =>
             {
