@@ -283,3 +283,10 @@ def test_ports_are_none_that_a_socket_may_be_given_meanwhile() -> None:
     first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert len(set(ports)) == 8
     assert max(ports) < first_given
+
+
+def test_ports_where_the_system_gives_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = tmp_path / "ip_local_port_range"
+    given.write_text("1024\t65535\n")
+    monkeypatch.setattr(launch, "_PORTS_GIVEN", given)
+    assert len(set(launch.free_ports(8))) == 8

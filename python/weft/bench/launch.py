@@ -21,26 +21,31 @@ __all__ = ["BenchError", "conducted", "emulated_ports", "free_ports", "measure",
 
 _EMULATED_FIRST_PORT = 29500
 _FIRST_PORT = 10000
+_ANY = 0
+"""Has the system choose a port."""
+_TRIES = 32
 _PORTS_GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
     """Ports of this host that nobody listens at.
 
-    They are none of those that the system gives to sockets that ask for any: one of these may take
-    a port between its choice here and its use.
+    They lie below those that the system gives to sockets that ask for any, where it leaves some:
+    one of these may take a port between its choice here and its use.
     """
-    first_given = int(_PORTS_GIVEN.read_text().split()[0])
-    candidates = random.SystemRandom().sample(range(_FIRST_PORT, first_given), first_given - _FIRST_PORT)
-    return list(itertools.islice(filter(_is_free, candidates), count))
+    apart = range(_FIRST_PORT, int(_PORTS_GIVEN.read_text().split()[0]))
+    tried = random.SystemRandom().sample(apart, min(len(apart), _TRIES * count))
+    with contextlib.ExitStack() as stack:
+        opened = (_listening(stack, port) for port in [*tried, *[_ANY] * count])
+        return list(itertools.islice(filter(None, opened), count))
 
 
-def _is_free(port: int) -> bool:
+def _listening(stack: contextlib.ExitStack, port: int) -> int | None:
+    """The port, if nobody else listens there; held until the stack is closed."""
     try:
-        socket.create_server(("127.0.0.1", port)).close()
+        return int(stack.enter_context(socket.create_server(("127.0.0.1", port))).getsockname()[1])
     except OSError:
-        return False
-    return True
+        return None
 
 
 def emulated_ports(count: int) -> list[int]:
