@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.pages.filling import COLUMNS
+
 __all__ = ["too_wide"]
 
-COLUMNS = 100
 _COMMENT = re.compile(r"\s*(//[/!]?+|/?\*)(?! *\|)")
 _NOT_FILLED = re.compile(r"\||\s*<|#|    |\[")
 """Tables, HTML, headings, indented code and the targets of links."""
