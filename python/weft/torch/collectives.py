@@ -268,7 +268,7 @@ class TorchCollectives:
         self._group.run(request, memory, seconds(options.timeout) or self._timeout)
 
     def _carry_out(self, calls: list[PreparedCall], result: Sequence[Any], options: Any) -> WeftWork | None:
-        if len(calls) == 1 and not options.asyncOp:
+        if len(calls) == 1 and not options.asyncOp:  # of several, it could do only one at a time
             self._run(calls[0].request, calls[0], options)
             calls[0].finish()
             return None

@@ -70,7 +70,7 @@ const UP: u8 = 0;
 /// It sleeps on descriptors.
 const POLLING: u8 = 1;
 /// It sleeps until it is kicked, because somebody else drives.
-const RESTING: u8 = 2;
+const PARKED: u8 = 2;
 
 impl Engine {
     /// Starts progress for an endpoint.
@@ -154,7 +154,7 @@ impl Engine {
     fn wake(&self) {
         match self.thread_state.load(Ordering::SeqCst) {
             POLLING => self.poller.wake(),
-            RESTING => {
+            PARKED => {
                 *self.kicked.lock().unwrap_or_else(PoisonError::into_inner) = true;
                 self.kick.notify_one();
             }
@@ -193,7 +193,7 @@ impl Engine {
                 // The driver may be asleep, and know nothing of this operation.
                 self.endpoint.doorbell().ring();
                 let free = || !self.driving.load(Ordering::SeqCst);
-                completion.park(watch.spin(), free);
+                completion.park(watch.sleep_max(), free);
                 watch.look()
             };
             if let Some(waited) = waited {
@@ -240,7 +240,7 @@ impl Engine {
             if let Some(waited) = watch.look() {
                 return Some(waited);
             }
-            if self.sleep(watch.spin(), over) {
+            if self.sleep(watch.sleep_max(), over) {
                 idle = 0;
             }
         }
@@ -317,7 +317,7 @@ impl Engine {
                 &mut WaitConditions::new(None, &mut never),
             );
         } else if self.driving.load(Ordering::SeqCst) {
-            self.rest();
+            self.park();
         } else {
             self.idle();
         }
@@ -345,9 +345,9 @@ impl Engine {
     }
 
     /// Sleeps while somebody else drives.
-    fn rest(&self) {
+    fn park(&self) {
         let mut kicked = self.kicked.lock().unwrap_or_else(PoisonError::into_inner);
-        self.thread_state.store(RESTING, Ordering::SeqCst);
+        self.thread_state.store(PARKED, Ordering::SeqCst);
         if !*kicked && self.driving.load(Ordering::SeqCst) {
             let waited = self.kick.wait_timeout(kicked, IDLE);
             kicked = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -402,7 +402,7 @@ impl<'a> WaitConditions<'a> {
     }
 
     /// How long to sleep at most before looking again.
-    fn spin(&self) -> Duration {
+    fn sleep_max(&self) -> Duration {
         let left = self
             .deadline
             .map(|deadline| deadline.saturating_duration_since(Instant::now()));

@@ -17,8 +17,9 @@ use crate::program::Program;
 /// first.
 const INLINE_BYTES: u64 = 1 << 20;
 
-/// So many ways are lowered because calls name them, for one collective and root; further ones run
-/// in lanes. Which those are depends on the order of the calls, and so is the same on all ranks.
+/// So many candidates are compiled because calls name them, for one collective and root; further
+/// ones run in lanes. Which those are depends on the order of the calls, and so is the same on all
+/// ranks.
 pub(crate) const NAMED: usize = 64;
 
 /// A candidate's schedule for one class of memory, compiled for this rank where all are mapped.

@@ -19,7 +19,7 @@ struct Name {
     candidate: u32,
 }
 
-/// All ways that were asked for, numbered in the order in which they were.
+/// All candidates that were asked for, numbered in the order in which they were.
 pub(crate) struct Catalog {
     topology: Topology,
     candidates: Vec<Candidate>,
@@ -45,7 +45,7 @@ impl Catalog {
         &self.candidates
     }
 
-    /// The way of this name, with this tiling.
+    /// The candidate of this name, with this tiling.
     pub(crate) fn candidate(
         &mut self,
         collective: &'static str,

@@ -81,7 +81,7 @@ impl Selector {
         })
     }
 
-    /// Why the way of this line was chosen, and the others were not.
+    /// Why the candidate of this row was chosen, and the others were not.
     fn reasons(&self, collective: Collective, kind: CallKind, line: SizeRow) -> Vec<String> {
         let chosen = self.catalog.at(line.candidate);
         let limit = match line.up_to {

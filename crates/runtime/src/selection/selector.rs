@@ -287,7 +287,7 @@ impl Selector {
         Ok(plan)
     }
 
-    /// The same way with the tiling that a call asks for.
+    /// The same candidate with the tiling that a call asks for.
     fn retiled(&mut self, candidate: u32, tiling: Tiling) -> Result<u32, Error> {
         if tiling == Tiling::default() {
             return Ok(candidate);

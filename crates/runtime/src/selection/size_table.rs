@@ -9,7 +9,7 @@ use super::selector::Selector;
 use crate::Error;
 use crate::call::Tiling;
 
-/// Messages of up to so many bytes take this way.
+/// Messages of up to so many bytes run by this candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SizeRow {
     pub(crate) up_to: u64,
