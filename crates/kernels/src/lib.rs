@@ -7,6 +7,7 @@
 //! - sources are combined strictly in the order given;
 //! - no multiplication is fused with an addition;
 //! - 16-bit floats are combined as `f32` and rounded once, to nearest even, at the end of the call;
+//!   so are sources that are represented otherwise than as the elements of the message;
 //! - what is not a number is written as the one quiet NaN of its type, because the payload that
 //!   hardware leaves in a sum of two NaNs depends on the order of operands, which compilers change
 //!   freely;
@@ -21,11 +22,13 @@ mod convert;
 mod copy;
 mod dtype;
 mod element;
+mod float8;
 mod float_environment;
 mod half_float;
 mod level;
 mod op;
 mod reduce;
+mod representation;
 mod scale;
 mod sweep;
 #[cfg(target_arch = "x86_64")]
@@ -34,7 +37,9 @@ mod x86;
 pub use convert::convert;
 pub use copy::copy;
 pub use dtype::DType;
+pub use float8::{Float8, SCALED_BLOCK};
 pub use level::IsaLevel;
 pub use op::{Finish, ReduceOp, supports, supports_average};
 pub use reduce::reduce;
+pub use representation::{Representation, Represented};
 pub use scale::scale;

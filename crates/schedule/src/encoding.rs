@@ -1,7 +1,7 @@
 //! Wire encodings: representations of elements in slices, beside the message's own type.
 
-/// The elements that share one scale in [`Encoding::Fp8`].
-const FP8_BLOCK: u64 = 128;
+/// The elements that share one scale in 8-bit encodings.
+const SCALED_BLOCK: u64 = 128;
 
 /// How elements are represented in a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -15,18 +15,21 @@ pub enum Encoding {
     F16,
     /// bfloat16.
     Bf16,
-    /// 8-bit floats (e4m3), one f32 scale per fixed 128-element block of the message.
-    Fp8,
+    /// 8-bit floats with 3 bits of mantissa, one f32 scale per block of 128 elements.
+    E4m3,
+    /// 8-bit floats with 2 bits of mantissa, one f32 scale per block of 128 elements.
+    E5m2,
 }
 
 impl Encoding {
     /// Every encoding.
-    pub const ALL: [Encoding; 5] = [
+    pub const ALL: [Encoding; 6] = [
         Encoding::Native,
         Encoding::F32,
         Encoding::F16,
         Encoding::Bf16,
-        Encoding::Fp8,
+        Encoding::E4m3,
+        Encoding::E5m2,
     ];
 
     /// The name in the text form.
@@ -36,7 +39,8 @@ impl Encoding {
             Encoding::F32 => "f32",
             Encoding::F16 => "f16",
             Encoding::Bf16 => "bf16",
-            Encoding::Fp8 => "fp8",
+            Encoding::E4m3 => "e4m3",
+            Encoding::E5m2 => "e5m2",
         }
     }
 
@@ -47,14 +51,27 @@ impl Encoding {
             .find(|encoding| encoding.name() == name)
     }
 
+    /// Whether elements share scales, block by block.
+    pub fn is_scaled(self) -> bool {
+        matches!(self, Encoding::E4m3 | Encoding::E5m2)
+    }
+
+    /// The elements that share a scale; one, if none do.
+    pub fn block(self) -> u64 {
+        match self.is_scaled() {
+            true => SCALED_BLOCK,
+            false => 1,
+        }
+    }
+
     /// The bytes that `elements` elements take, where a native one takes `native_bytes`.
-    /// For [`Encoding::Fp8`] that includes the scales of the blocks that they fill at least.
+    /// For 8-bit floats that includes the scales of the blocks that they fill at least.
     pub fn bytes(self, elements: u64, native_bytes: u64) -> u64 {
         match self {
             Encoding::Native => elements * native_bytes,
             Encoding::F32 => elements * 4,
             Encoding::F16 | Encoding::Bf16 => elements * 2,
-            Encoding::Fp8 => elements + elements.div_ceil(FP8_BLOCK) * 4,
+            Encoding::E4m3 | Encoding::E5m2 => elements + elements.div_ceil(SCALED_BLOCK) * 4,
         }
     }
 }

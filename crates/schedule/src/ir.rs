@@ -149,6 +149,18 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// What it writes, and then what it reads.
+    pub fn slices(&self) -> impl Iterator<Item = &Slice> {
+        let (written, read): (&[Slice], &[Slice]) = match self {
+            Step::Copy { dsts, src, .. } => (dsts, std::slice::from_ref(src)),
+            Step::Reduce { dsts, srcs, .. } => (dsts, srcs),
+            Step::Signal { .. } | Step::Wait { .. } => (&[], &[]),
+        };
+        written.iter().chain(read)
+    }
+}
+
 /// What one rank does in one collective operation, whatever the size of the message.
 ///
 /// The executor cuts every chunk into the same number of tiles and runs the steps once per tile,

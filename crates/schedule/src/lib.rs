@@ -12,13 +12,15 @@ mod sizes;
 mod text;
 mod tiles;
 mod verify;
+mod wire_format;
 
 pub use collective::Collective;
 pub use encoding::Encoding;
 pub use ir::{Buffer, Claim, Fraction, Grid, Rank, Schedule, SignalId, Slice, Step};
 pub use text::{ParseError, parse, print};
-pub use tiles::{TileLimits, entry_bytes};
+pub use tiles::{TemporaryEntries, TileLimits};
 pub use verify::{
     Mapped, Problem, Report, Share, StepLocation, Traffic, ValueProblem, VerifyError,
     VerifyOptions, verify,
 };
+pub use wire_format::WireFormat;

@@ -76,14 +76,19 @@ impl Values {
 
     /// `of`, converted where its encoding is another.
     pub(super) fn encoded(&mut self, of: ValueId, encoding: Encoding) -> ValueId {
-        let known = &self.known[of.0 as usize];
-        if known.encoding == encoding {
-            return of;
+        let narrow = self.narrow(of);
+        let mut same = [of, narrow].into_iter();
+        if let Some(same) = same.find(|id| self.at(*id).encoding == encoding) {
+            return same;
         }
-        let node = Node::Rounded { encoding, of };
+        let node = Node::Rounded {
+            encoding,
+            of: narrow,
+        };
         if let Some(id) = self.ids.get(&node) {
             return *id;
         }
+        let known = self.at(narrow);
         let known = Known {
             node,
             contributors: Rc::clone(&known.contributors),
@@ -100,8 +105,9 @@ impl Values {
         is_final: bool,
         encoding: Encoding,
     ) -> Result<ValueId, Uncombinable> {
+        let sources: Vec<ValueId> = sources.iter().map(|source| self.narrow(*source)).collect();
         let node = Node::Combine {
-            sources: sources.into(),
+            sources: sources.as_slice().into(),
             is_final,
             encoding,
         };
@@ -110,7 +116,7 @@ impl Values {
         }
         let mut contributors = vec![0_u64; self.ranks.div_ceil(64) as usize];
         for (source, id) in sources.iter().enumerate() {
-            let known = &self.known[id.0 as usize];
+            let known = self.at(*id);
             if known.is_final {
                 return Err(Uncombinable::AlreadyFinal { source });
             }
@@ -127,14 +133,31 @@ impl Values {
         }))
     }
 
+    /// The same number before it was widened to the message's own type. That is exact, since the
+    /// runtime takes encodings of 16 and 8 bits only for messages whose type holds their numbers.
+    fn narrow(&self, id: ValueId) -> ValueId {
+        match self.at(id) {
+            Known {
+                node: Node::Rounded { of, .. },
+                encoding: Encoding::Native,
+                ..
+            } if self.at(*of).encoding != Encoding::F32 => *of,
+            _ => id,
+        }
+    }
+
+    fn at(&self, id: ValueId) -> &Known {
+        &self.known[id.0 as usize]
+    }
+
     /// The lowest rank that has not contributed.
     pub(super) fn missing(&self, id: ValueId) -> Option<Rank> {
-        first_missing(&self.known[id.0 as usize].contributors, self.ranks)
+        first_missing(&self.at(id).contributors, self.ranks)
     }
 
     /// Whether it is the outcome of a reduction marked final.
     pub(super) fn is_last(&self, id: ValueId) -> bool {
-        self.known[id.0 as usize].is_final
+        self.at(id).is_final
     }
 
     /// The rank and chunk whose contribution this is, unless several are combined. Conversions are
@@ -142,7 +165,7 @@ impl Values {
     pub(super) fn origin(&self, id: ValueId) -> Option<(Rank, u32)> {
         let mut id = id;
         loop {
-            match self.known[id.0 as usize].node {
+            match self.at(id).node {
                 Node::Leaf { rank, chunk } => return Some((rank, chunk)),
                 Node::Rounded { of, .. } => id = of,
                 Node::Combine { .. } => return None,
@@ -167,7 +190,7 @@ impl Values {
                 }
                 Piece::Value(id) => id,
             };
-            let known = &self.known[id.0 as usize];
+            let known = self.at(id);
             match &known.node {
                 Node::Leaf { rank, .. } => text.push_str(&rank.to_string()),
                 Node::Rounded { encoding, of } => {

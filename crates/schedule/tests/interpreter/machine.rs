@@ -26,6 +26,8 @@ pub(crate) struct InterpretedElement {
     pub(crate) sum: u64,
     pub(crate) bits: u64,
     encoding: Encoding,
+    /// The encoding that it was last rounded to.
+    narrowest: Encoding,
 }
 
 /// An element of memory. `None` is poison: never written, or being written.
@@ -117,6 +119,7 @@ impl<'a> InterpreterMachine<'a> {
                 sum: bits,
                 bits,
                 encoding: Encoding::Native,
+                narrowest: Encoding::Native,
             })
         };
         (0..self.bounds(0..self.first.grid.chunks()).end)
@@ -270,15 +273,21 @@ impl<'a> InterpreterMachine<'a> {
 }
 
 impl InterpretedElement {
-    /// The element in another encoding.
+    /// The element in another encoding. From 16 and 8 bits to the message's own type it stays the
+    /// same number.
     pub(crate) fn encoded(self, encoding: Encoding) -> InterpretedElement {
-        if self.encoding == encoding {
-            return self;
+        let widened = encoding == Encoding::Native && self.encoding != Encoding::F32;
+        let narrowed_again = self.encoding == Encoding::Native
+            && self.narrowest == encoding
+            && encoding != Encoding::F32;
+        if self.encoding == encoding || widened || narrowed_again {
+            return InterpretedElement { encoding, ..self };
         }
         let bits = mix(self.bits ^ mix(0x100 + encoding as u64));
         InterpretedElement {
             bits,
             encoding,
+            narrowest: encoding,
             ..self
         }
     }
@@ -304,6 +313,7 @@ impl InterpretedElement {
             sum,
             bits,
             encoding,
+            narrowest: encoding,
         }
     }
 }
