@@ -51,8 +51,8 @@ Three kinds of memory matter:
   it.
 
 *By the book* is what the source says that an algorithm costs, for `p` ranks and a message of `n`; the tests compare
-steps and bytes with it. Of composed algorithms the formula adds up those of their parts, for `H` units of `A` ranks
-each. Where units differ in size, what all ranks send together is compared, and what one of them sends is
+steps and bytes with it. Of composed algorithms the formula adds up those of their parts, for `H` units (hosts, say) of
+`A` ranks each. Where units differ in size, what all ranks send together is compared, and what one of them sends is
 bounded, as are steps there and where parts read memory: the last of a part may pass beside the first of the next.
 
 With one rank every algorithm moves nothing but the rank's own data from input to output.
@@ -85,7 +85,7 @@ it and the other end know.
 ## The drawings
 
 Each shows four ranks and a message of 64 KiB, as `weft plan NAME --draw FILE` simulates it: on four hosts with 100
-Gbit/s and a latency of 5 µs, on two hosts of two ranks where the algorithm is composed, or on one host where it
+Gbit/s and a latency of 5 µs, on two hosts of two ranks where the algorithm is for units, or on one host where it
 needs that. Bars are what the ranks' threads do, with the numbers of the chunks; below them, in grey, is where they
 wait; arrows are messages.
 """
@@ -180,7 +180,7 @@ def _wrapped(text: str) -> str:
 
 def _counts(algorithm: Algorithm) -> list[str]:
     """A table of what the verifier counts."""
-    where = f", `{algorithm.full_name}` on hosts of {RANKS_OF_A_HOST}" if _composed(algorithm) else ""
+    where = f", `{algorithm.full_name}` on hosts of {RANKS_OF_A_HOST}" if _for_units(algorithm) else ""
     heads = [f"P = {ranks}{where if ranks == COUNTED_RANKS[-1] else ''}" for ranks in COUNTED_RANKS]
     lines = [f"| memory | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     memories = [formula.memory for formula in algorithm.about.formulas]
@@ -207,8 +207,8 @@ def _report(algorithm: Algorithm, ranks: int, memory: str) -> Report:
     return planned.report
 
 
-def _composed(algorithm: Algorithm) -> bool:
-    return algorithm.full_name != algorithm.name
+def _for_units(algorithm: Algorithm) -> bool:
+    return algorithm.units
 
 
 def _hosts(algorithm: Algorithm, ranks: int, ranks_of_a_host: int) -> int:
@@ -216,12 +216,12 @@ def _hosts(algorithm: Algorithm, ranks: int, ranks_of_a_host: int) -> int:
 
     Memory is symmetric on one host only, and the counts are the same.
     """
-    return max(2, ranks // ranks_of_a_host) if _composed(algorithm) else 1
+    return max(2, ranks // ranks_of_a_host) if _for_units(algorithm) else 1
 
 
 def _drawing(algorithm: Algorithm) -> str:
     hosts = 1 if algorithm.mapped == "all" else DRAWN_RANKS
-    if _composed(algorithm):
+    if _for_units(algorithm):
         hosts = 2
     call = CallShape(algorithm.collective, DRAWN_RANKS, hosts=hosts)
     return gantt(Machine(DRAWN_RANKS, hosts), DRAWN_BYTES, call, algorithm.full_name)

@@ -72,6 +72,11 @@ FEATURES = (
     Feature("DDP", "`no_sync`", ("ecosystem_ddp:no_sync",)),
     Feature("DDP", "`join` with uneven inputs", ("ecosystem_ddp:join_with_uneven_inputs",)),
     Feature("DDP", "communication hooks fp16 and bf16", ("ecosystem_ddp:compression_hook", "ddp:comm_hook")),
+    Feature(
+        "DDP",
+        "wire formats: the hook `weft.torch.wire_hook`, `WEFT_WIRE`, `weft.torch.wire_format`",
+        ("wire:hook_averages_within_the_bound", "wire:ddp_takes_what_the_group_says", "wire:context"),
+    ),
     Feature("DDP", "communication hook PowerSGD", ("ecosystem_ddp:power_sgd", "ddp:comm_hook")),
     Feature("DDP", "post-local SGD", ("ecosystem_ddp:post_local_sgd",)),
     Feature("DDP", "mixed precision by `torch.autocast`", ("ecosystem_ddp:autocast",)),
@@ -134,7 +139,7 @@ FEATURES = (
         "Tools",
         "`torch.profiler`",
         ("ecosystem_compile:profiler",),
-        note="operations have torch's names, such as `c10d::allreduce_`",
+        note="operations have torch's names, such as `c10d::allreduce_`, and weft's, `weft:all_reduce`",
     ),
     Feature(
         "Tools",

@@ -33,6 +33,8 @@ pub struct Phase {
     pub reduced: f64,
     /// The share that a rank copies within its own memory per round.
     pub copied: f64,
+    /// Whether signals without bytes stay inside units: of others, the crossing tells.
+    pub inside: bool,
 }
 
 impl Phase {
@@ -73,6 +75,7 @@ impl Phase {
             read: self.read + other.read,
             reduced: self.reduced + other.reduced,
             copied: self.copied + other.copied,
+            inside: self.inside && other.inside,
         }
     }
 

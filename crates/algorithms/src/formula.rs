@@ -103,6 +103,7 @@ impl Rounds {
             read: self.read.value(ranks),
             reduced: self.reduced.value(ranks),
             copied: self.copied.value(ranks),
+            inside: false,
         }
     }
 }

@@ -44,6 +44,8 @@ pub enum Refusal {
     EqualSizes,
     /// Contributions are combined in another order than that of ranks, or by several reductions.
     RankOrder,
+    /// A schedule says itself how elements travel.
+    WireFormat,
     /// Tiles of a single element do not fit: see [`weft_schedule::TileLimits::fits`].
     TemporaryMemory,
 }
@@ -57,6 +59,9 @@ impl fmt::Display for Refusal {
             Refusal::EqualSizes => "knows blocks of equal size only",
             Refusal::RankOrder => {
                 "does not combine all contributions of an element in rank order at once"
+            }
+            Refusal::WireFormat => {
+                "says itself how elements travel: a wire format is for weft's own algorithms"
             }
             Refusal::TemporaryMemory => "needs more temporary memory than a tile has",
         })

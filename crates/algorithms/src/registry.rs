@@ -33,6 +33,9 @@ pub enum Parts {
         /// [`Symmetry::Rotation`], if they are.
         alike: fn(&ScheduleRequest) -> Option<u32>,
     },
+    /// Nothing: its programs follow the innermost units. Where none of them has several ranks, or
+    /// all ranks are in one, there is another algorithm that does the same.
+    Units,
     /// A component for each level of units, innermost first, then an algorithm of the same
     /// collective for the outermost owners.
     Levels {
@@ -86,6 +89,16 @@ impl Requirements {
         reproducible: false,
         parts: Parts::None,
     };
+    /// As [`Requirements::NONE`], for groups with units.
+    pub(crate) const UNITS: Requirements = Requirements {
+        parts: Parts::Units,
+        ..Requirements::NONE
+    };
+    /// As [`Requirements::UNITS`], and blocks may have a size per rank.
+    pub(crate) const UNITS_ANY_SIZES: Requirements = Requirements {
+        per_rank_sizes: true,
+        ..Requirements::UNITS
+    };
     /// As [`Requirements::NONE`], and blocks may have a size per rank.
     pub(crate) const NONE_ANY_SIZES: Requirements = Requirements {
         per_rank_sizes: true,
@@ -124,6 +137,9 @@ pub enum Costs {
         fn(&ScheduleRequest) -> Cost,
         fn(&ScheduleRequest) -> Formula,
     ),
+    /// What units make of it: its phases, and what people are told of the steps, of what is sent,
+    /// and of what is read.
+    OfUnits(fn(&ScheduleRequest) -> Cost, [&'static str; 3]),
     /// What its components cost, of which people are told the steps, what is sent, and what is
     /// read.
     Parts([&'static str; 3]),
@@ -155,7 +171,7 @@ impl Algorithm {
     pub fn cost(&self, request: &ScheduleRequest) -> Cost {
         match (self.costs, self.requires.parts) {
             (Costs::Phases(formula), _) => formula(request).cost(request),
-            (Costs::Counted(cost, _), _) => cost(request),
+            (Costs::Counted(cost, _) | Costs::OfUnits(cost, _), _) => cost(request),
             (Costs::Parts(_), Parts::Levels { inner, owners, .. }) => {
                 hierarchy_cost::cost(request, Scheme { owners, inner })
             }
@@ -163,11 +179,11 @@ impl Algorithm {
         }
     }
 
-    /// What it costs according to its source. `None` if it has levels: see
+    /// What it costs according to its source. `None` if that depends on units; for levels see
     /// [`Selection::textbook`](crate::Selection::textbook).
     pub fn textbook(&self, request: &ScheduleRequest) -> Option<Textbook> {
         match self.costs {
-            Costs::Parts(_) => None,
+            Costs::Parts(_) | Costs::OfUnits(..) => None,
             _ if request.ranks == 1 => Some(Textbook::NOTHING),
             Costs::Phases(formula) | Costs::Counted(_, formula) => {
                 Some(formula(request).textbook(request.ranks))
@@ -197,7 +213,9 @@ impl Algorithm {
             })
         };
         match self.costs {
-            Costs::Parts(told) => vec![FormulaText::new(None, told.map(str::to_owned))],
+            Costs::Parts(told) | Costs::OfUnits(_, told) => {
+                vec![FormulaText::new(None, told.map(str::to_owned))]
+            }
             Costs::Phases(formula) | Costs::Counted(_, formula) => {
                 FormulaText::in_any_memory(|memory| in_memory(formula, memory))
             }

@@ -43,8 +43,8 @@ pub fn select(collective: &str, name: &str) -> Result<Selection, String> {
         ));
     };
     let parts = match algorithm.requires.parts {
-        Parts::None if arguments.is_empty() => Ok(Vec::new()),
-        Parts::None => Err("takes no components".to_owned()),
+        Parts::None | Parts::Units if arguments.is_empty() => Ok(Vec::new()),
+        Parts::None | Parts::Units => Err("takes no components".to_owned()),
         Parts::Count { of, .. } => count(of, &arguments),
         Parts::Levels { inner, top, .. } if arguments.is_empty() => {
             Ok(vec![Part::Algorithm(inner[0].name), Part::Algorithm(top)])
@@ -123,7 +123,7 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 /// Every sensible choice for a group of this topology.
 ///
-/// Composed algorithms are left out where no unit has two ranks or all are in one. Every level of
+/// Algorithms for units are left out where no unit has two ranks or all are in one. Every level of
 /// units gets the same component; levels inside hosts are used or left out, from the innermost on.
 /// The ranks of different innermost units, or of different hosts where these are known, are taken
 /// to map no memory of each other.
@@ -131,6 +131,11 @@ pub fn family(collective: &str, topology: &Topology) -> Vec<Selection> {
     of_collective(collective)
         .flat_map(|algorithm| match algorithm.requires.parts {
             Parts::None | Parts::Count { .. } => vec![Selection {
+                algorithm,
+                parts: Vec::new(),
+            }],
+            Parts::Units if !topology.seen_by(0).is_nested() => Vec::new(),
+            Parts::Units => vec![Selection {
                 algorithm,
                 parts: Vec::new(),
             }],

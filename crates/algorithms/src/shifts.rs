@@ -51,6 +51,7 @@ impl Selection {
         match self.algorithm.requires.parts {
             Parts::None => Shifts::of_all(self.algorithm.symmetry, 1),
             Parts::Count { alike, .. } => Shifts::rotation(self.asked(request, alike)),
+            Parts::Units => Shifts::NONE,
             Parts::Levels { .. } => self.shifts_of_units(request),
         }
     }
@@ -77,7 +78,7 @@ impl Selection {
                 let of_owner = request.ranks / owners.ranks;
                 Shifts::rotation(alike(&owners).map(|apart| apart * of_owner))
             }
-            Parts::Levels { .. } => Shifts::NONE,
+            Parts::Units | Parts::Levels { .. } => Shifts::NONE,
         };
         Shifts {
             inside: self

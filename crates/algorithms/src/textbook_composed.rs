@@ -26,7 +26,7 @@ impl Selection {
             Parts::Levels { inner, owners, .. } => Some(self.asked(request, |request| {
                 Levels { inner, owners }.textbook(request)
             })),
-            Parts::None | Parts::Count { .. } => {
+            Parts::None | Parts::Units | Parts::Count { .. } => {
                 self.asked(request, |request| self.algorithm.textbook(request))
             }
         }

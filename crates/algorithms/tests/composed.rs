@@ -5,7 +5,7 @@ mod family;
 use family::request;
 use proptest::prelude::*;
 use weft_algorithms::{
-    MemoryClass, Part, Parts, Reach, ScheduleRequest, Selection, Topology, Volume, family,
+    MemoryClass, Part, Parts, Reach, ScheduleRequest, Selection, Sizes, Topology, Volume, family,
     registry, select,
 };
 use weft_schedule::{
@@ -60,13 +60,10 @@ fn composed(collective: &str, topology: &Topology) -> Vec<Selection> {
     selections
 }
 
-/// The collectives that have composed algorithms.
-fn collectives(root: u32) -> [(&'static str, Collective); 3] {
-    [
-        ("all-reduce", Collective::AllReduce),
-        ("broadcast", Collective::Broadcast { root }),
-        ("reduce", Collective::Reduce { root }),
-    ]
+/// All collectives by name.
+fn collectives(root: u32) -> impl Iterator<Item = (&'static str, Collective)> {
+    let named = move |name| (name, Collective::named(name, root).unwrap());
+    Collective::NAMES.into_iter().map(named)
 }
 
 /// Checks that the phases of the closed form sum up to what the programs do; where units differ in
@@ -126,7 +123,12 @@ fn check_hosts(ranks: impl Iterator<Item = u32> + Clone, one_in: usize) {
                 let choices =
                     choices.flat_map(|choice| memories.map(|memory| (choice.clone(), memory)));
                 for (selection, memory) in choices.skip(ranks as usize % one_in).step_by(one_in) {
-                    check(&selection, &request(collective, memory, &topology));
+                    let asked = request(collective, memory, &topology);
+                    check(&selection, &asked);
+                    if selection.requires().per_rank_sizes {
+                        let sizes = Sizes::PerRank;
+                        verified(&selection, &ScheduleRequest { sizes, ..asked });
+                    }
                 }
             }
         }
@@ -169,10 +171,13 @@ fn topologies() -> impl Strategy<Value = Topology> {
 
 /// Any components for any number of levels.
 fn selections() -> impl Strategy<Value = Selection> {
-    let levelled = |algorithm: &&'static weft_algorithms::Algorithm| {
-        matches!(algorithm.requires.parts, Parts::Levels { .. })
+    let of_units = |algorithm: &&'static weft_algorithms::Algorithm| {
+        matches!(
+            algorithm.requires.parts,
+            Parts::Levels { .. } | Parts::Units
+        )
     };
-    let algorithms: Vec<_> = registry().filter(levelled).collect();
+    let algorithms: Vec<_> = registry().filter(of_units).collect();
     let choices = (
         prop::sample::select(algorithms),
         prop::collection::vec(any::<prop::sample::Index>(), 1..=3),
@@ -180,7 +185,10 @@ fn selections() -> impl Strategy<Value = Selection> {
     );
     choices.prop_map(|(algorithm, levels, top)| {
         let Parts::Levels { inner, .. } = algorithm.requires.parts else {
-            unreachable!("filtered")
+            return Selection {
+                algorithm,
+                parts: Vec::new(),
+            };
         };
         let tops = registry().filter(|top| {
             top.collective == algorithm.collective
@@ -208,7 +216,6 @@ proptest! {
     ) {
         let root = root.index(topology.ranks() as usize) as u32;
         let collective = collectives(root)
-            .into_iter()
             .find(|(name, _)| *name == selection.algorithm.collective)
             .unwrap()
             .1;
@@ -296,6 +303,9 @@ fn check_textbooks(hosts: &[u32], even: bool) {
     let topology = Topology::hosts(hosts);
     for (name, collective) in collectives(0) {
         for selection in composed(name, &topology) {
+            if matches!(selection.algorithm.requires.parts, Parts::Units) {
+                continue;
+            }
             let request = request(collective, MemoryClass::Ordinary, &topology);
             check_textbook(&selection, &request, even);
         }

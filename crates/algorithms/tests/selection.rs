@@ -1,6 +1,6 @@
 //! Tests of names of choices: parsing, and the allowed values in the errors of wrong names.
 
-use weft_algorithms::{Topology, family, registry, select};
+use weft_algorithms::{Parts, Selection, Topology, family, registry, select};
 use weft_schedule::Collective;
 
 fn check(name: &str, expected: Result<&str, &str>) {
@@ -80,4 +80,36 @@ fn composed_choices_need_units() {
     assert_eq!(composed(&Topology::hosts(&[0, 0, 0])), 0);
     assert_eq!(composed(&Topology::hosts(&[0, 1, 2])), 0);
     assert!(composed(&Topology::hosts(&[0, 0, 1])) > 10);
+}
+
+#[test]
+fn every_collective_has_a_choice_for_units_where_there_are_some() {
+    let for_units = |collective: &str, topology: &Topology| {
+        let of_units = |selection: &Selection| {
+            let parts = selection.algorithm.requires.parts;
+            matches!(parts, Parts::Levels { .. } | Parts::Units)
+        };
+        family(collective, topology).iter().any(of_units)
+    };
+    let one_host = Topology::domains(&[vec![0, 0, 1, 1]], &[0; 4]).unwrap();
+    for collective in Collective::NAMES {
+        for hosts in [[0, 0, 1], [0, 1, 0]] {
+            assert!(
+                for_units(collective, &Topology::hosts(&hosts)),
+                "{collective}"
+            );
+        }
+        let lone = [
+            Topology::flat(3),
+            Topology::hosts(&[0, 1, 2]),
+            Topology::hosts(&[0; 3]),
+        ];
+        for topology in lone {
+            assert!(
+                !for_units(collective, &topology),
+                "{collective} {topology:?}"
+            );
+        }
+    }
+    assert!(!for_units("all-gather", &one_host));
 }

@@ -14,11 +14,14 @@ use weft_schedule::Share;
 const RANKS: [u32; 7] = [2, 3, 4, 7, 8, 16, 64];
 
 #[test]
-fn every_algorithm_without_levels_has_a_formula() {
+fn every_algorithm_without_units_has_a_formula() {
     for algorithm in registry() {
-        let levels = matches!(algorithm.requires.parts, Parts::Levels { .. });
-        let parts = matches!(algorithm.costs, Costs::Parts(_));
-        assert_eq!(parts, levels, "{algorithm:?}");
+        let units = matches!(
+            algorithm.requires.parts,
+            Parts::Levels { .. } | Parts::Units
+        );
+        let told = matches!(algorithm.costs, Costs::Parts(_) | Costs::OfUnits(..));
+        assert_eq!(told, units, "{algorithm:?}");
     }
 }
 

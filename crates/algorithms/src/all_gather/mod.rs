@@ -7,4 +7,5 @@ crate::registry::algorithms! {
     bruck_radix_4,
     direct,
     mapped,
+    multi_rail,
 }

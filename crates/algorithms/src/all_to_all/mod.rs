@@ -4,4 +4,5 @@ crate::registry::algorithms! {
     pairwise,
     direct,
     bruck,
+    multi_rail,
 }

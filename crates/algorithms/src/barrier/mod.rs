@@ -3,4 +3,5 @@
 crate::registry::algorithms! {
     dissemination,
     direct,
+    leaders,
 }

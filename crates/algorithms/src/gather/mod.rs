@@ -3,4 +3,5 @@
 crate::registry::algorithms! {
     linear,
     binomial,
+    leaders,
 }

@@ -5,4 +5,5 @@ crate::registry::algorithms! {
     halving,
     direct,
     slice_reduce,
+    multi_rail,
 }
