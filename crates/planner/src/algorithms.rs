@@ -1,7 +1,9 @@
 //! The table of algorithms.
 
 use serde::Serialize;
-use weft_algorithms::{Algorithm, FormulaText, MemoryClass, Reach, Requirements, registry, select};
+use weft_algorithms::{
+    Algorithm, FormulaText, MemoryClass, Parts, Reach, Requirements, registry, select,
+};
 
 use crate::PlannerError;
 
@@ -61,6 +63,8 @@ pub struct AlgorithmNeeds {
     pub per_rank_sizes: bool,
     /// Whether it combines every element at once, in the order of ranks.
     pub reproducible: bool,
+    /// Whether it is for several hosts with several ranks each, or other units.
+    pub units: bool,
 }
 
 impl AlgorithmAbout {
@@ -96,6 +100,7 @@ impl AlgorithmNeeds {
             symmetric: requires.symmetric,
             per_rank_sizes: requires.per_rank_sizes,
             reproducible: requires.reproducible,
+            units: matches!(requires.parts, Parts::Levels { .. } | Parts::Units),
         }
     }
 }

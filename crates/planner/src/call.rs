@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use weft_algorithms::{
     Conditions, MemoryClass, Reach, Refusal, Requirements, ScheduleRequest, Selection, Sizes,
-    Topology,
+    Topology, on_wire,
 };
-use weft_schedule::{Collective, Mapped, Rank, Schedule};
+use weft_schedule::{Collective, Mapped, Rank, Schedule, WireFormat};
 
 use crate::PlannerError;
 use crate::placement::{Domains, Hosts};
@@ -30,6 +30,10 @@ pub struct CallRequest {
     /// Whether blocks are of equal size.
     #[serde(with = "SizesName")]
     pub sizes: Sizes,
+    /// The name of the format in which elements travel between hosts; as they are, if it is left
+    /// out.
+    #[serde(default)]
+    pub wire: Option<String>,
 }
 
 /// [`MemoryClass`] as requests write it.
@@ -58,6 +62,7 @@ pub(crate) struct CheckedCall {
     pub(crate) ranks_of_hosts: Vec<u32>,
     pub(crate) memory: MemoryClass,
     sizes: Sizes,
+    pub(crate) wire: WireFormat,
     pub(crate) topology: Topology,
 }
 
@@ -83,8 +88,10 @@ impl CallRequest {
             Some(domains) => Topology::domains(&[domains.of_ranks(&ranks_of_hosts)?], &hosts)
                 .map_err(PlannerError::Domains)?,
         };
+        let collective = collective(&self.collective, self.root, ranks)?;
         Ok(CheckedCall {
-            collective: collective(&self.collective, self.root, ranks)?,
+            wire: self.wire(collective, ranks_of_hosts.len())?,
+            collective,
             ranks,
             topology,
             hosts,
@@ -92,6 +99,18 @@ impl CallRequest {
             memory: self.memory,
             sizes: self.sizes,
         })
+    }
+
+    /// The format in which elements travel.
+    fn wire(&self, collective: Collective, hosts: usize) -> Result<WireFormat, PlannerError> {
+        let name = self.wire.as_deref().unwrap_or(WireFormat::Full.name());
+        let wire = WireFormat::named(name).map_err(PlannerError::Wire)?;
+        let one_host = wire != WireFormat::Full && hosts == 1;
+        let refused = wire.refusal(collective).or_else(|| {
+            one_host
+                .then(|| format!("wire={name:?} is for what travels between hosts: there is one"))
+        });
+        refused.map_or(Ok(wire), |why| Err(PlannerError::Wire(why)))
     }
 }
 
@@ -108,7 +127,7 @@ impl CheckedCall {
             parts: &[],
         };
         (0..self.ranks)
-            .map(|rank| selection.build(&request(rank)))
+            .map(|rank| on_wire(selection.build(&request(rank)), self.wire))
             .collect()
     }
 

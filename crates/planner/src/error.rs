@@ -104,6 +104,8 @@ pub enum PlannerError {
         /// The parser's or the verifier's message.
         why: String,
     },
+    /// There is no such wire format, or the call has none.
+    Wire(String),
     /// A job names a machine or schedule that there is not.
     Index {
         /// What is numbered.
@@ -167,7 +169,9 @@ impl fmt::Display for PlannerError {
                 f,
                 "memory=\"symmetric\" on {hosts} hosts: symmetric memory is shared by the ranks of one host"
             ),
-            PlannerError::Algorithm(why) | PlannerError::Machine(why) => f.write_str(why),
+            PlannerError::Algorithm(why) | PlannerError::Machine(why) | PlannerError::Wire(why) => {
+                f.write_str(why)
+            }
             PlannerError::Sizes {
                 collective,
                 algorithm,

@@ -249,6 +249,7 @@ impl CheckedSimulation<'_> {
         Job {
             element_bytes: ELEMENT_BYTES,
             memory: self.call.memory,
+            wire: self.call.wire,
             topology: Some(&self.call.topology),
             tile_bytes: self.request.tile_bytes,
             tiles_in_flight: self.request.tiles_in_flight.unwrap_or(job.tiles_in_flight),

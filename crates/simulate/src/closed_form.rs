@@ -13,7 +13,8 @@
 //! with the overheads o and O per message and byte, the latency L, the rate B of a host and C of a
 //! connection, and γ, β and π per byte that is combined, copied, and read from a peer. Inside a
 //! host a message is a copy, and L is the time of a signal; where only some messages leave their
-//! host, both are weighted accordingly. With T tiles of which S are under way at once, the busiest
+//! host, both are weighted accordingly. In a wire format m and x shrink, and what is sent is
+//! encoded first. With T tiles of which S are under way at once, the busiest
 //! of thread and wire sets the pace, or the chain of rounds if S tiles do not fill it:
 //!
 //! ```text
@@ -54,7 +55,7 @@ pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, SimulationEr
     };
     let request = job.request(0, &topology);
     let cost = selection.cost(&request);
-    let tiles = job.tiles(&selection.build(&request))?;
+    let tiles = job.tiles(&job.schedule(selection, &request))?;
     let alike = selection.symmetry(&request) != Symmetry::None;
     let figures = TileFigures {
         senders: if alike {
@@ -62,6 +63,7 @@ pub fn closed_form(machine: &Machine, job: &Job<'_>) -> Result<f64, SimulationEr
         } else {
             1.0
         },
+        width: job.width(job.wire.encoding()),
         in_place: job.collective != Collective::ReduceScatter,
         signals_near: cost.phases.iter().any(|phase| phase.read > 0.0),
         ..TileFigures::new(machine, job.bytes as f64 / tiles as f64)
@@ -87,6 +89,8 @@ struct TileFigures<'a> {
     machine: &'a Machine,
     /// Bytes of the message in one tile.
     bytes: f64,
+    /// The size of what travels, as a share of its size in the message.
+    width: f64,
     /// How many ranks of a host send at once: all where ranks are alike, else perhaps one.
     senders: f64,
     /// Whether signals without bytes stay within their host: they do around what is read from
@@ -111,6 +115,7 @@ impl<'a> TileFigures<'a> {
         TileFigures {
             machine,
             bytes,
+            width: 1.0,
             senders: 1.0,
             signals_near: false,
             in_place: true,
@@ -151,7 +156,14 @@ impl<'a> TileFigures<'a> {
         // What is read from peers and not combined is copied.
         let copied = phase.copied + (phase.read - phase.reduced).max(0.0);
         let copying = self.slowdown * copied * self.bytes * copy;
+        // As if whoever sends encoded everything; some of it came encoded.
+        let encodes = if self.width == 1.0 {
+            0.0
+        } else {
+            phase.sent() * self.bytes
+        };
         let own = phase.reduced * self.bytes * combine
+            + encodes * (host.read_s_per_byte + self.width * host.write_s_per_byte)
             + phase.read * self.bytes * host.peer_s_per_byte
             + host.step_s;
         let far = self.far(phase);
@@ -182,7 +194,8 @@ impl<'a> TileFigures<'a> {
         }
         let all = self.senders * phase.sent().max(phase.received);
         if all == 0.0 {
-            return if self.signals_near { 0.0 } else { 1.0 };
+            let near = self.signals_near || phase.inside;
+            return if near { 0.0 } else { 1.0 };
         }
         (phase.crossing / all).min(1.0)
     }
@@ -191,7 +204,8 @@ impl<'a> TileFigures<'a> {
     /// latency only.
     fn travel(&self, phase: &Phase, across: bool) -> TileTime {
         let host = &self.machine.host;
-        let (sent, received) = (phase.sent() * self.bytes, phase.received * self.bytes);
+        let bytes = self.bytes * self.width;
+        let (sent, received) = (phase.sent() * bytes, phase.received * bytes);
         let Some(link) = self.link(across) else {
             let write = host.read_s_per_byte + host.write_s_per_byte + host.peer_s_per_byte;
             return TileTime {
@@ -212,15 +226,11 @@ impl<'a> TileFigures<'a> {
             (messages.max(1.0), messages.max(1.0))
         };
         let (loaded, rate, switches) = if across {
-            (
-                phase.crossing * self.bytes,
-                self.bytes_per_s,
-                self.switches_s,
-            )
+            (phase.crossing * bytes, self.bytes_per_s, self.switches_s)
         } else {
             (sent.max(received), link.bytes_per_s, 0.0)
         };
-        let flow = phase.share * self.bytes / link.flow_bytes_per_s();
+        let flow = phase.share * bytes / link.flow_bytes_per_s();
         TileTime {
             chain: link.latency_s + switches,
             thread: sends * link.send_overhead_s

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use weft_algorithms::{
-    Conditions, MemoryClass, ScheduleRequest, Selection, Shifts, Sizes, Topology,
+    Conditions, MemoryClass, ScheduleRequest, Selection, Shifts, Sizes, Topology, on_wire,
 };
-use weft_schedule::{Collective, Encoding, Grid, Rank, Schedule, TileLimits};
+use weft_schedule::{Collective, Encoding, Grid, Rank, Schedule, TileLimits, WireFormat};
 
 use crate::{Machine, SimulationError};
 
@@ -34,6 +34,8 @@ pub struct Job<'a> {
     pub element_bytes: u64,
     /// Where the caller's buffers lie.
     pub memory: MemoryClass,
+    /// How elements travel, of one of weft's algorithms between several hosts.
+    pub wire: WireFormat,
     /// Which ranks the algorithm takes to be close to each other. `None`: those that share a host.
     pub topology: Option<&'a Topology>,
     /// The part of the largest chunk that one tile takes, in bytes. `None`: as much as `limits`
@@ -56,6 +58,7 @@ impl<'a> Job<'a> {
             bytes,
             element_bytes: 4,
             memory: MemoryClass::Ordinary,
+            wire: WireFormat::Full,
             topology: None,
             tile_bytes: None,
             tiles_in_flight: TILES_IN_FLIGHT,
@@ -135,6 +138,11 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// A rank's program of one of weft's algorithms.
+    pub(crate) fn schedule(&self, selection: &Selection, request: &ScheduleRequest) -> Schedule {
+        on_wire(selection.build(request), self.wire)
+    }
+
     /// Which ranks' programs are alike.
     pub(crate) fn shifts(&self, topology: &Topology) -> Shifts {
         match self.source {
@@ -165,7 +173,7 @@ impl<'a> Job<'a> {
         let mut limits = self.limits.unwrap_or(unbounded);
         limits.chunk_bytes = limits.chunk_bytes.min(self.tile_bytes.unwrap_or(u64::MAX));
         limits
-            .tiles(schedule, largest, self.element_bytes)
+            .tiles(schedule, largest, self.element_bytes, self.wire.encoding())
             .ok_or_else(|| SimulationError::TemporaryMemory {
                 chunks: (schedule.receive.iter().chain(&schedule.scratch))
                     .map(|width| u64::from(*width))
@@ -196,12 +204,13 @@ impl<'a> Job<'a> {
                 at(chunks.end) - at(chunks.start)
             }
         };
-        let native = self.element_bytes as f64;
-        let element = match encoding {
-            Encoding::Native => native,
-            Encoding::Fp8 => Encoding::Fp8.bytes(128, 1) as f64 / 128.0,
-            other => other.bytes(1, self.element_bytes) as f64,
-        };
-        share * self.bytes as f64 / tiles as f64 * (element / native)
+        share * self.bytes as f64 / tiles as f64 * self.width(encoding)
+    }
+
+    /// The size of an element in an encoding, as a share of its size in the message.
+    pub(crate) fn width(&self, encoding: Encoding) -> f64 {
+        let block = encoding.block();
+        let bytes = encoding.bytes(block, self.element_bytes);
+        bytes as f64 / (block * self.element_bytes) as f64
     }
 }

@@ -30,9 +30,10 @@ impl<'a> Preparation<'a> {
         let rank = self.orbits.rank(representative);
         match self.job.source {
             ProgramSource::Schedules(schedules) => Cow::Borrowed(&schedules[rank as usize]),
-            ProgramSource::Selection(selection) => {
-                Cow::Owned(selection.build(&self.job.request(rank, self.topology)))
-            }
+            ProgramSource::Selection(selection) => Cow::Owned(
+                self.job
+                    .schedule(selection, &self.job.request(rank, self.topology)),
+            ),
         }
     }
 

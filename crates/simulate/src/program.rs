@@ -71,7 +71,7 @@ impl LoweringTarget<'_> {
     /// Compiles a schedule as the executor does.
     pub(crate) fn compile(&self, schedule: &Schedule) -> Result<SimulatedProgram, SimulationError> {
         let rank = schedule.rank;
-        let slices = || schedule.steps.iter().flat_map(slices_of);
+        let slices = || schedule.steps.iter().flat_map(Step::slices);
         let mentioned = schedule.steps.iter().flat_map(|step| {
             let told = match step {
                 Step::Signal { to, .. } => Some(*to),
@@ -79,7 +79,7 @@ impl LoweringTarget<'_> {
                 _ => None,
             };
             told.into_iter()
-                .chain(slices_of(step).map(|slice| slice.rank))
+                .chain(step.slices().map(|slice| slice.rank))
         });
         let (peers, turns) = in_turn(mentioned.filter(|peer| *peer != rank));
         let targets = slices().filter_map(|slice| match slice.buffer {
@@ -307,15 +307,6 @@ impl Lowering<'_> {
             slice.rank
         )))
     }
-}
-
-fn slices_of(step: &Step) -> impl Iterator<Item = &Slice> {
-    let (several, one): (&[Slice], &[Slice]) = match step {
-        Step::Copy { dsts, src, .. } => (dsts, std::slice::from_ref(src)),
-        Step::Reduce { dsts, srcs, .. } => (dsts, srcs),
-        Step::Signal { .. } | Step::Wait { .. } => (&[], &[]),
-    };
-    several.iter().chain(one)
 }
 
 /// The ranks without repetition, ascending, and as which one each was first mentioned.
