@@ -69,7 +69,7 @@ pub(crate) struct ShmConnection {
 
 /// See [Note: Two streams].
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stream {
+enum MessageStream {
     Ring,
     Socket,
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use weft_transport::{
     AtomicOp, Capabilities, EndpointId, FlushState, Inbox, Iovec, IovecMut, Link, LinkError,
-    MappedPeer, RegionKey, Regions, Segment, Signal, Submission, Ticket, TransportKind,
+    MappedPeer, Presence, RegionKey, Regions, Segment, Signal, Stream, Submission, Ticket,
+    TransportKind,
 };
 
 use crate::connection::ShmConnection;
@@ -30,23 +31,7 @@ impl ShmLink {
     }
 }
 
-impl Link for ShmLink {
-    fn kind(&self) -> TransportKind {
-        TransportKind::Shm
-    }
-
-    fn peer(&self) -> EndpointId {
-        self.connection.id()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        MappedPeer::CAPABILITIES
-    }
-
-    fn memory(&self, region: RegionKey) -> Option<Arc<Segment>> {
-        self.connection.peer().regions().with(region, Arc::clone)
-    }
-
+impl Stream for ShmLink {
     #[inline]
     fn signal(&self, signal: Signal) -> Result<(), LinkError> {
         self.connection.check_open()?;
@@ -75,6 +60,7 @@ impl Link for ShmLink {
         self.connection.peer().inject(region, offset, bytes, signal)
     }
 
+    #[inline]
     fn put(
         &self,
         region: RegionKey,
@@ -88,6 +74,32 @@ impl Link for ShmLink {
         }
         self.connection.peer().put(region, offset, pieces, signal)?;
         Ok(Submission::Done)
+    }
+}
+
+impl Link for ShmLink {
+    fn urgent(&self) -> &dyn Stream {
+        self
+    }
+
+    fn kind(&self) -> TransportKind {
+        TransportKind::Shm
+    }
+
+    fn peer(&self) -> EndpointId {
+        self.connection.id()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        MappedPeer::CAPABILITIES
+    }
+
+    fn presence(&self) -> Presence {
+        self.connection.peer().presence()
+    }
+
+    fn memory(&self, region: RegionKey) -> Option<Arc<Segment>> {
+        self.connection.peer().regions().with(region, Arc::clone)
     }
 
     fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {

@@ -16,7 +16,7 @@ use weft_transport::{FlushState, fork};
 
 use crate::frame::Frame;
 use crate::link::TcpConnection;
-use crate::outgoing::TcpOutgoing;
+use crate::outgoing::{Class, TcpOutgoing};
 
 /// How often goodbyes under way are looked at.
 const GOODBYE_PERIOD: Duration = Duration::from_millis(5);
@@ -67,7 +67,10 @@ pub(crate) fn watch(connection: &Arc<TcpConnection>, peer_timeout: Duration) {
 pub(crate) fn say_goodbye(connection: Arc<TcpConnection>, mut outgoing: TcpOutgoing) {
     outgoing.cancel_all();
     let mut send = |slices: &[io::IoSlice<'_>]| connection.socket.send(slices);
-    if outgoing.frame(&Frame::Goodbye, &[], &mut send).is_err() {
+    if outgoing
+        .frame(Class::Ordinary, &Frame::Goodbye, &[], &mut send)
+        .is_err()
+    {
         return;
     }
     let mut goodbye = Goodbye {

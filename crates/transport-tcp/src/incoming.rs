@@ -13,6 +13,9 @@ use crate::frame::{Frame, HEADER_BYTES};
 
 const STAGE_BYTES: usize = 64 << 10;
 
+/// So much of what follows a longer payload is read with it, to be copied.
+const BEHIND_BYTES: usize = 4 << 10;
+
 /// How far a call to [`TcpIncoming::step`] came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReceiveProgress {
@@ -154,6 +157,13 @@ impl TcpIncoming {
             return Ok((bytes, room));
         };
         let direct = (range.end - range.start) as usize;
+        // What follows a long payload is mostly the next one, of which all but the header should go
+        // to its place at once.
+        let behind = match direct > BEHIND_BYTES {
+            true => BEHIND_BYTES.min(free.len()),
+            false => free.len(),
+        };
+        let free = &mut free[..behind];
         let room = direct + free.len();
         let read = self.grants.regions().with(*region, |segment| {
             let start = segment.at(range).expect("granted ranges are in the region");

@@ -5,18 +5,19 @@ use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use weft_transport::{
     Capabilities, Doorbell, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, Link,
-    LinkError, Liveness, Local, MESSAGE_BYTES_MAX, RegionKey, Regions, Segment, Signal, Submission,
-    Ticket, TransportKind,
+    LinkError, Liveness, Local, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions, Segment, Signal,
+    Stream, Submission, Ticket, Traffic, TransportKind,
 };
 
 use crate::closing;
 use crate::frame::{self, Frame};
 use crate::incoming::{ReceiveProgress, TcpIncoming};
-use crate::outgoing::TcpOutgoing;
+use crate::outgoing::{CLASSES, Class, TcpOutgoing};
 use crate::socket::Socket;
 
 /// What links over TCP can do.
@@ -92,9 +93,12 @@ pub(crate) struct TcpLink {
     peer: EndpointId,
     doorbell: Arc<Doorbell>,
     connection: Arc<TcpConnection>,
+    /// As it was when the connection was made: later ones are of a line that is in use.
+    round_trip: Duration,
     outgoing: Mutex<TcpOutgoing>,
-    /// The lowest ticket that is under way, or the next one there will be.
-    first_under_way: AtomicU64,
+    /// By class: the lowest ticket that is under way, or the next one there will be.
+    first_under_way: [AtomicU64; CLASSES.len()],
+    urgent: Urgent,
     incoming: Mutex<TcpIncoming>,
     /// Held by the thread that receives, so that messages are delivered in order.
     turn: Mutex<()>,
@@ -108,19 +112,21 @@ impl TcpLink {
         regions: &Arc<Regions>,
         peer: EndpointId,
         socket: Socket,
-        peer_timeout: std::time::Duration,
+        peer_timeout: Duration,
     ) -> Arc<Self> {
         let connection = Arc::new(TcpConnection {
             socket,
             fate: Mutex::new(None),
         });
         closing::watch(&connection, peer_timeout);
-        Arc::new(Self {
+        Arc::new_cyclic(|link| Self {
             peer,
             doorbell: local.doorbell.clone(),
+            round_trip: connection.socket.round_trip(),
             connection,
             outgoing: Mutex::default(),
-            first_under_way: AtomicU64::new(1),
+            first_under_way: CLASSES.map(|class| AtomicU64::new(class.ticket(1).0)),
+            urgent: Urgent { link: link.clone() },
             incoming: Mutex::new(TcpIncoming::new(regions.clone())),
             turn: Mutex::new(()),
             closed: AtomicBool::new(false),
@@ -140,8 +146,10 @@ impl TcpLink {
         self.connection.check()?;
         let mut send = |slices: &[io::IoSlice<'_>]| self.connection.socket.send(slices);
         let result = action(&mut outgoing, &mut send);
-        let first = outgoing.first_under_way();
-        self.first_under_way.store(first.0, Ordering::Release);
+        for class in CLASSES {
+            let first = outgoing.first_under_way(class);
+            self.first_under_way[class as usize].store(first.0, Ordering::Release);
+        }
         result.map_err(|error| self.explain(error))
     }
 
@@ -214,30 +222,23 @@ fn fate_of(error: LinkError) -> Fate {
     }
 }
 
-impl Link for TcpLink {
-    fn kind(&self) -> TransportKind {
-        TransportKind::Tcp
-    }
-
-    fn peer(&self) -> EndpointId {
-        self.peer
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
-    }
-
-    fn memory(&self, _region: RegionKey) -> Option<Arc<Segment>> {
-        None
-    }
-
-    fn signal(&self, signal: Signal) -> Result<(), LinkError> {
+/// Operations of a class.
+impl TcpLink {
+    fn signal_late_in(&self, class: Class, signal: Signal) -> Result<(), LinkError> {
         check_signal(signal)?;
-        self.sending(|outgoing, send| outgoing.frame(&Frame::Signal(signal), &[], send))
+        self.connection.check()?;
+        lock(&self.outgoing).late(class, &Frame::Signal(signal));
+        Ok(())
     }
 
-    fn inject(
+    fn signal_in(&self, class: Class, signal: Signal) -> Result<(), LinkError> {
+        check_signal(signal)?;
+        self.sending(|outgoing, send| outgoing.frame(class, &Frame::Signal(signal), &[], send))
+    }
+
+    fn inject_in(
         &self,
+        class: Class,
         region: RegionKey,
         offset: u64,
         bytes: &[u8],
@@ -250,12 +251,62 @@ impl Link for TcpLink {
         check_put(region, offset, len, signal)?;
         match (len, signal) {
             (0, None) => self.connection.check(),
-            (0, Some(signal)) => self.signal(signal),
+            (0, Some(signal)) => self.signal_in(class, signal),
             _ => {
                 let frame = Frame::put(region, offset..offset + len, signal);
-                self.sending(|outgoing, send| outgoing.frame(&frame, bytes, send))
+                self.sending(|outgoing, send| outgoing.frame(class, &frame, bytes, send))
             }
         }
+    }
+
+    fn put_in(
+        &self,
+        class: Class,
+        region: RegionKey,
+        offset: u64,
+        pieces: &[Iovec],
+        signal: Option<Signal>,
+    ) -> Result<Submission, LinkError> {
+        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
+        check_put(region, offset, len, signal)?;
+        if len == 0 {
+            let injected = self.inject_in(class, region, offset, &[], signal);
+            return injected.map(|()| Submission::Done);
+        }
+        self.sending(|outgoing, send| outgoing.put(class, (region, offset), pieces, signal, send))
+    }
+}
+
+/// A link's urgent stream.
+struct Urgent {
+    link: Weak<TcpLink>,
+}
+
+impl Urgent {
+    fn link(&self) -> Result<Arc<TcpLink>, LinkError> {
+        // There while the stream is: it is part of the link.
+        self.link.upgrade().ok_or(LinkError::Left)
+    }
+}
+
+impl Stream for Urgent {
+    fn signal(&self, signal: Signal) -> Result<(), LinkError> {
+        self.link()?.signal_in(Class::Urgent, signal)
+    }
+
+    fn signal_late(&self, signal: Signal) -> Result<(), LinkError> {
+        self.link()?.signal_late_in(Class::Urgent, signal)
+    }
+
+    fn inject(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        bytes: &[u8],
+        signal: Option<Signal>,
+    ) -> Result<(), LinkError> {
+        self.link()?
+            .inject_in(Class::Urgent, region, offset, bytes, signal)
     }
 
     fn put(
@@ -265,17 +316,71 @@ impl Link for TcpLink {
         pieces: &[Iovec],
         signal: Option<Signal>,
     ) -> Result<Submission, LinkError> {
-        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        check_put(region, offset, len, signal)?;
-        if len == 0 {
-            let injected = self.inject(region, offset, &[], signal);
-            return injected.map(|()| Submission::Done);
+        self.link()?
+            .put_in(Class::Urgent, region, offset, pieces, signal)
+    }
+}
+
+impl Stream for TcpLink {
+    fn signal(&self, signal: Signal) -> Result<(), LinkError> {
+        self.signal_in(Class::Ordinary, signal)
+    }
+
+    fn signal_late(&self, signal: Signal) -> Result<(), LinkError> {
+        self.signal_late_in(Class::Ordinary, signal)
+    }
+
+    fn inject(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        bytes: &[u8],
+        signal: Option<Signal>,
+    ) -> Result<(), LinkError> {
+        self.inject_in(Class::Ordinary, region, offset, bytes, signal)
+    }
+
+    fn put(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        pieces: &[Iovec],
+        signal: Option<Signal>,
+    ) -> Result<Submission, LinkError> {
+        self.put_in(Class::Ordinary, region, offset, pieces, signal)
+    }
+}
+
+impl Link for TcpLink {
+    fn urgent(&self) -> &dyn Stream {
+        &self.urgent
+    }
+
+    fn kind(&self) -> TransportKind {
+        TransportKind::Tcp
+    }
+
+    fn peer(&self) -> EndpointId {
+        self.peer
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn presence(&self) -> Presence {
+        Presence::Unknown {
+            round_trip: self.round_trip,
         }
-        self.sending(|outgoing, send| outgoing.put((region, offset), pieces, signal, send))
+    }
+
+    fn memory(&self, _region: RegionKey) -> Option<Arc<Segment>> {
+        None
     }
 
     fn completed(&self, ticket: Ticket) -> Result<bool, LinkError> {
-        if ticket.0 < self.first_under_way.load(Ordering::Acquire) {
+        let first = &self.first_under_way[Class::of(ticket) as usize];
+        if ticket.0 < first.load(Ordering::Acquire) {
             return Ok(true);
         }
         self.connection.check().map(|()| false).inspect_err(|_| {
@@ -293,11 +398,22 @@ impl Link for TcpLink {
             return Err(invalid("a message of more than 64 KiB"));
         }
         let frame = Frame::Message { bytes: bytes.len() };
-        self.sending(|outgoing, send| outgoing.frame(&frame, bytes, send))
+        self.sending(|outgoing, send| outgoing.frame(Class::Ordinary, &frame, bytes, send))
     }
 
     fn flush(&self) -> Result<FlushState, LinkError> {
+        self.sending(|outgoing, send| match outgoing.is_due() {
+            true => outgoing.flush(send),
+            false => Ok(FlushState::Done),
+        })
+    }
+
+    fn flush_late(&self) -> Result<FlushState, LinkError> {
         self.sending(|outgoing, send| outgoing.flush(send))
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        self.connection.socket.traffic()
     }
 
     fn descriptor(&self) -> Option<RawFd> {

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 
 use weft_transport::{FlushState, Iovec, RegionKey, Signal, Submission, Ticket};
 
@@ -18,112 +19,155 @@ const COALESCED_BYTES_MAX: usize = 64 << 10;
 const CALL_BYTES_MAX: usize = 1 << 20;
 /// What one system call takes.
 const SLICES_MAX: usize = 32;
+/// One frame of a large put carries so much: what is urgent waits for the end of one at most.
+const FRAME_PAYLOAD_MAX: u64 = 64 << 10;
+const FRAME_MAX: u64 = FRAME_PAYLOAD_MAX + HEADER_BYTES as u64;
+/// Tickets of urgent puts have this bit.
+const URGENT: u64 = 1 << 63;
 static ZEROS: [u8; 32 << 10] = [0; 32 << 10];
+
+/// Which of a link's streams: each keeps its own order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    Ordinary,
+    Urgent,
+}
+
+/// All classes, in the order of their numbers.
+pub(crate) const CLASSES: [Class; 2] = [Class::Ordinary, Class::Urgent];
+
+impl Class {
+    /// The class of the put with this ticket.
+    pub(crate) fn of(ticket: Ticket) -> Class {
+        match ticket.0 & URGENT {
+            0 => Class::Ordinary,
+            _ => Class::Urgent,
+        }
+    }
+
+    /// The ticket of a put by its number, from 1, among those of this class.
+    pub(crate) fn ticket(self, number: u64) -> Ticket {
+        Ticket(match self {
+            Class::Ordinary => number,
+            Class::Urgent => number | URGENT,
+        })
+    }
+}
 
 /// Hands bytes to the connection and says how many it took.
 pub(crate) type Send<'a> = &'a mut dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize>;
 
-/// A put whose payload is being sent.
+/// A put whose payload is being sent, as frames of at most [`FRAME_PAYLOAD_MAX`]: other frames can
+/// go in between.
 #[derive(Debug)]
 struct Put {
     ticket: Ticket,
-    /// What is left to send. A cancelled put has none, and sends zeros instead.
-    pieces: VecDeque<Iovec>,
-    /// How much of the first piece is sent.
-    skip: usize,
-    left: u64,
-    /// Frames that leave behind the payload. The first is the put's signal, if it has one and is
-    /// not cancelled.
+    /// The payload. A cancelled put has none, and sends zeros instead.
+    pieces: Vec<Iovec>,
+    /// Bytes of payload.
+    bytes: u64,
+    /// The headers of its frames, one behind the other.
+    headers: Vec<u8>,
+    /// Bytes of its frames, headers and payload, that are sent.
+    sent: u64,
+    /// Frames that leave behind the put. The first is its signal, if it has one and is not
+    /// cancelled.
     behind: VecDeque<u8>,
     signals: bool,
 }
 
-/// Bytes leave in this order: `ready`, then for each put its payload and what is behind it.
+/// Frames that leave in this order: `ready`, then each put and what is behind it.
 #[derive(Default, Debug)]
-pub(crate) struct TcpOutgoing {
+struct Queue {
     ready: VecDeque<u8>,
+    /// There is more in `ready` than signals that may be late.
+    due: bool,
+    /// Some of what was in `ready` is sent: the rest may begin within a frame.
+    begun: bool,
     puts: VecDeque<Put>,
     tickets: u64,
     /// An empty queue, for what is behind the next put.
     spare: VecDeque<u8>,
 }
 
+/// A queue for each class. Between two frames of the ordinary one, everything urgent goes first.
+#[derive(Default, Debug)]
+pub(crate) struct TcpOutgoing {
+    queues: [Queue; CLASSES.len()],
+}
+
 impl TcpOutgoing {
-    /// See [`weft_transport::Link::put`]; `pieces` are not empty.
+    /// See [`weft_transport::Stream::put`]; `pieces` are not empty.
     pub(crate) fn put(
         &mut self,
-        (region, offset): (RegionKey, u64),
+        class: Class,
+        place: (RegionKey, u64),
         pieces: &[Iovec],
         signal: Option<Signal>,
         send: Send<'_>,
     ) -> io::Result<Submission> {
         let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let range = offset..offset + bytes;
+        let queue = self.queue(class);
         if bytes <= COPIED_BYTES_MAX {
-            self.push(&Frame::put(region, range, signal).encode());
-            for piece in pieces {
-                // SAFETY: whoever made the piece has promised that it can be read now.
-                self.push(unsafe { std::slice::from_raw_parts(piece.start(), piece.len()) });
-            }
-            self.send_if_many(send)?;
+            queue.push_copied(place, pieces, bytes, signal);
+            self.send_if_many(class, send)?;
             return Ok(Submission::Done);
         }
-        if self.puts.len() >= PUTS_MAX {
+        if queue.puts.len() >= PUTS_MAX {
             return Ok(Submission::Full);
         }
-        self.push(&Frame::put(region, range, None).encode());
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
-        let mut behind = std::mem::take(&mut self.spare);
-        if let Some(signal) = signal {
-            behind.extend(Frame::Signal(signal).encode());
-        }
-        self.puts.push_back(Put {
-            ticket,
-            pieces: pieces.iter().copied().filter(|p| !p.is_empty()).collect(),
-            skip: 0,
-            left: bytes,
-            behind,
-            signals: signal.is_some(),
-        });
-        if self.puts.len() == 1 {
+        let ticket = queue.push_put(class, place, pieces, bytes, signal);
+        if queue.puts.len() == 1 {
             self.advance(send)?;
         }
-        Ok(match self.is_under_way(ticket) {
+        Ok(match ticket.0 >= self.first_under_way(class).0 {
             true => Submission::UnderWay(ticket),
             false => Submission::Done,
         })
     }
 
-    /// All puts with lower tickets are complete.
-    pub(crate) fn first_under_way(&self) -> Ticket {
-        let first = self.puts.front().map(|put| put.ticket);
-        first.unwrap_or(Ticket(self.tickets + 1))
-    }
-
-    fn is_under_way(&self, ticket: Ticket) -> bool {
-        ticket.0 >= self.first_under_way().0
+    /// All puts of this class with lower tickets are complete.
+    pub(crate) fn first_under_way(&self, class: Class) -> Ticket {
+        let queue = &self.queues[class as usize];
+        let first = queue.puts.front().map(|put| put.ticket);
+        first.unwrap_or_else(|| class.ticket(queue.tickets + 1))
     }
 
     pub(crate) fn cancel(&mut self, ticket: Ticket) {
-        if let Some(put) = self.puts.iter_mut().find(|put| put.ticket == ticket) {
+        let puts = &mut self.queue(Class::of(ticket)).puts;
+        if let Some(put) = puts.iter_mut().find(|put| put.ticket == ticket) {
             put.cancel();
         }
     }
 
     pub(crate) fn cancel_all(&mut self) {
-        self.puts.iter_mut().for_each(Put::cancel);
+        let puts = self.queues.iter_mut().flat_map(|queue| &mut queue.puts);
+        puts.for_each(Put::cancel);
     }
 
     pub(crate) fn frame(
         &mut self,
+        class: Class,
         frame: &Frame,
         payload: &[u8],
         send: Send<'_>,
     ) -> io::Result<()> {
-        self.push(&frame.encode());
-        self.push(payload);
-        self.send_if_many(send)
+        let queue = self.queue(class);
+        queue.push(&frame.encode());
+        queue.push(payload);
+        self.send_if_many(class, send)
+    }
+
+    /// Queues a frame that may leave with the next one.
+    pub(crate) fn late(&mut self, class: Class, frame: &Frame) {
+        self.queue(class).extend(&frame.encode());
+    }
+
+    /// Whether anything is queued that may not be late.
+    pub(crate) fn is_due(&self) -> bool {
+        self.queues
+            .iter()
+            .any(|queue| queue.due || queue.begun || !queue.puts.is_empty())
     }
 
     /// Sends what can go.
@@ -131,16 +175,12 @@ impl TcpOutgoing {
         self.advance(send)
     }
 
-    fn push(&mut self, bytes: &[u8]) {
-        let queue = match self.puts.back_mut() {
-            Some(put) => &mut put.behind,
-            None => &mut self.ready,
-        };
-        queue.extend(bytes);
+    fn queue(&mut self, class: Class) -> &mut Queue {
+        &mut self.queues[class as usize]
     }
 
-    fn send_if_many(&mut self, send: Send<'_>) -> io::Result<()> {
-        if self.ready.len() >= COALESCED_BYTES_MAX {
+    fn send_if_many(&mut self, class: Class, send: Send<'_>) -> io::Result<()> {
+        if self.queue(class).ready.len() >= COALESCED_BYTES_MAX {
             self.advance(send)?;
         }
         Ok(())
@@ -158,7 +198,7 @@ impl TcpOutgoing {
             }
             match send(slices.filled()) {
                 Ok(bytes) => {
-                    self.consume(bytes);
+                    self.consume(bytes as u64);
                     sent += bytes;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -166,7 +206,7 @@ impl TcpOutgoing {
                 Err(error) => return Err(error),
             }
         }
-        Ok(match self.puts.is_empty() && self.ready.is_empty() {
+        Ok(match self.queues.iter().all(Queue::is_empty) {
             true => FlushState::Done,
             false => FlushState::Pending,
         })
@@ -174,23 +214,140 @@ impl TcpOutgoing {
 
     /// What goes next, as far as it fits into one system call.
     fn collect<'a>(&'a self, slices: &mut Slices<'a>) {
-        slices.add_queue(&self.ready);
-        for put in &self.puts {
-            put.collect(slices);
-            slices.add_queue(&put.behind);
+        let [ordinary, urgent] = &self.queues;
+        match urgent.is_empty() {
+            true => ordinary.collect(slices, u64::MAX),
+            false => {
+                ordinary.collect(slices, ordinary.within_frame());
+                urgent.collect(slices, u64::MAX);
+            }
         }
     }
 
-    fn consume(&mut self, mut bytes: usize) {
+    /// Takes note that so much was sent of what [`TcpOutgoing::collect`] gave.
+    fn consume(&mut self, bytes: u64) {
+        let [ordinary, urgent] = &mut self.queues;
+        if urgent.is_empty() {
+            return ordinary.consume(bytes);
+        }
+        let first = bytes.min(ordinary.within_frame());
+        ordinary.consume(first);
+        urgent.consume(bytes - first);
+    }
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.puts.is_empty()
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.due = true;
+        self.extend(bytes);
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        let queue = match self.puts.back_mut() {
+            Some(put) => &mut put.behind,
+            None => &mut self.ready,
+        };
+        queue.extend(bytes);
+    }
+
+    fn push_copied(
+        &mut self,
+        (region, offset): (RegionKey, u64),
+        pieces: &[Iovec],
+        bytes: u64,
+        signal: Option<Signal>,
+    ) {
+        self.push(&Frame::put(region, offset..offset + bytes, signal).encode());
+        for piece in pieces {
+            // SAFETY: whoever made the piece has promised that it can be read now.
+            self.push(unsafe { std::slice::from_raw_parts(piece.start(), piece.len()) });
+        }
+    }
+
+    fn push_put(
+        &mut self,
+        class: Class,
+        (region, offset): (RegionKey, u64),
+        pieces: &[Iovec],
+        bytes: u64,
+        signal: Option<Signal>,
+    ) -> Ticket {
+        self.tickets += 1;
+        let ticket = class.ticket(self.tickets);
+        let mut behind = std::mem::take(&mut self.spare);
+        if let Some(signal) = signal {
+            behind.extend(Frame::Signal(signal).encode());
+        }
+        let starts = (0..bytes).step_by(FRAME_PAYLOAD_MAX as usize);
+        let headers = starts.flat_map(|start| {
+            let end = bytes.min(start + FRAME_PAYLOAD_MAX);
+            Frame::put(region, offset + start..offset + end, None).encode()
+        });
+        self.puts.push_back(Put {
+            ticket,
+            pieces: pieces.to_vec(),
+            bytes,
+            headers: headers.collect(),
+            sent: 0,
+            behind,
+            signals: signal.is_some(),
+        });
+        ticket
+    }
+
+    /// How much must leave before the end of a frame is reached.
+    fn within_frame(&self) -> u64 {
+        match (self.ready.is_empty(), self.puts.front()) {
+            (false, _) if self.begun => self.ready.len() as u64,
+            (true, Some(put)) => put.within_frame(),
+            _ => 0,
+        }
+    }
+
+    /// What goes next, up to a limit that is the end of a frame.
+    fn collect<'a>(&'a self, slices: &mut Slices<'a>, limit: u64) {
+        if limit == 0 {
+            return;
+        }
+        slices.add_queue(&self.ready);
+        let Some(mut left) = limit.checked_sub(self.ready.len() as u64) else {
+            return;
+        };
+        for put in &self.puts {
+            if left == 0 || slices.full {
+                return;
+            }
+            put.collect(slices, left);
+            left = left.saturating_sub(put.left());
+            if left > 0 {
+                slices.add_queue(&put.behind);
+                left = left.saturating_sub(put.behind.len() as u64);
+            }
+        }
+    }
+
+    fn consume(&mut self, mut bytes: u64) {
         loop {
-            let from_ready = bytes.min(self.ready.len());
+            let from_ready = bytes.min(self.ready.len() as u64) as usize;
             self.ready.drain(..from_ready);
-            bytes -= from_ready;
-            let Some(put) = self.puts.front_mut().filter(|_| self.ready.is_empty()) else {
+            self.begun |= from_ready > 0;
+            bytes -= from_ready as u64;
+            if !self.ready.is_empty() {
+                return;
+            }
+            self.begun = false;
+            let Some(put) = self.puts.front_mut() else {
+                self.due = false;
                 return;
             };
-            bytes -= put.consume(bytes);
-            if put.left > 0 {
+            let mine = bytes.min(put.left());
+            put.sent += mine;
+            bytes -= mine;
+            if put.left() > 0 {
                 return;
             }
             if let Some(put) = self.puts.pop_front() {
@@ -201,6 +358,17 @@ impl TcpOutgoing {
 }
 
 impl Put {
+    fn left(&self) -> u64 {
+        self.bytes + self.headers.len() as u64 - self.sent
+    }
+
+    fn within_frame(&self) -> u64 {
+        match self.sent % FRAME_MAX {
+            0 => 0,
+            sent => self.left().min(FRAME_MAX - sent),
+        }
+    }
+
     fn cancel(&mut self) {
         if std::mem::take(&mut self.signals) {
             self.behind.drain(..HEADER_BYTES);
@@ -208,34 +376,47 @@ impl Put {
         self.pieces.clear();
     }
 
-    fn collect<'a>(&'a self, slices: &mut Slices<'a>) {
-        let (mut skip, mut left) = (self.skip, self.left);
-        for piece in &self.pieces {
-            let at = piece.start().wrapping_add(skip);
-            // SAFETY: whoever made the piece has promised that it can be read until the put is
-            // complete or cancelled: then it is not among the pieces any more.
-            let rest = unsafe { std::slice::from_raw_parts(at, piece.len() - skip) };
-            slices.add(rest);
-            left -= rest.len() as u64;
-            skip = 0;
+    fn collect<'a>(&'a self, slices: &mut Slices<'a>, limit: u64) {
+        let end = self.sent + limit.min(self.left());
+        let mut at = self.sent;
+        while at < end && !slices.full {
+            let (frame, within) = (at / FRAME_MAX, at % FRAME_MAX);
+            let header = HEADER_BYTES as u64;
+            if let Some(payload) = within.checked_sub(header) {
+                let first = frame * FRAME_PAYLOAD_MAX + payload;
+                let last = self.bytes.min((frame + 1) * FRAME_PAYLOAD_MAX);
+                self.collect_payload(slices, first..last);
+                at += last - first;
+            } else {
+                let start = frame * header;
+                slices.add(&self.headers[(start + within) as usize..(start + header) as usize]);
+                at += header - within;
+            }
         }
+    }
+
+    fn collect_payload<'a>(&'a self, slices: &mut Slices<'a>, range: Range<u64>) {
+        let mut start = 0;
+        for piece in &self.pieces {
+            let end = start + piece.len() as u64;
+            let (from, to) = (range.start.max(start), range.end.min(end));
+            if from < to {
+                let at = piece.start().wrapping_add((from - start) as usize);
+                // SAFETY: whoever made the piece has promised that it can be read until the put is
+                // complete or cancelled: then it is not among the pieces any more.
+                slices.add(unsafe { std::slice::from_raw_parts(at, (to - from) as usize) });
+            }
+            start = end;
+        }
+        let mut left = match self.pieces.is_empty() {
+            true => range.end - range.start,
+            false => 0,
+        };
         while left > 0 && !slices.full {
             let zeros = left.min(ZEROS.len() as u64);
             slices.add(&ZEROS[..zeros as usize]);
             left -= zeros;
         }
-    }
-
-    /// Takes note that so much was sent, as far as it is the put's. Returns how much is.
-    fn consume(&mut self, bytes: usize) -> usize {
-        let mine = self.left.min(bytes as u64) as usize;
-        self.left -= mine as u64;
-        self.skip += mine;
-        while let Some(piece) = self.pieces.front().filter(|piece| piece.len() <= self.skip) {
-            self.skip -= piece.len();
-            self.pieces.pop_front();
-        }
-        mine
     }
 }
 

@@ -8,10 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::Registration;
-use weft_transport::{LinkError, TrafficClass};
+use weft_transport::{LinkError, Traffic, TrafficClass};
 
 /// How soon a blocking call notices that it has been cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(30);
+
+/// The kernel takes more only while less than this is waiting to be sent: what lies there cannot be
+/// overtaken by what is urgent.
+const UNSENT_BYTES_MAX: u64 = 128 << 10;
 
 /// How connections are set up.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +38,12 @@ impl Socket {
     pub(crate) fn new(stream: TcpStream, options: SocketOptions) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
+        set(
+            &stream,
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            UNSENT_BYTES_MAX,
+        )?;
         keep_alive(&stream, options.peer_timeout)?;
         classify(&stream, options.traffic_class)?;
         Ok(Self {
@@ -66,9 +76,34 @@ impl Socket {
         let _ = self.stream.shutdown(how);
     }
 
+    /// How long a segment and its acknowledgement take, as the kernel has measured so far.
+    pub(crate) fn round_trip(&self) -> Duration {
+        let info = self.info();
+        info.map_or(Duration::ZERO, |info| {
+            Duration::from_micros(info.tcpi_rtt.into())
+        })
+    }
+
     /// How long ago the peer's host last gave a sign of life, if it owes one: something is on its
     /// way and not acknowledged.
     pub(crate) fn silence(&self) -> Option<Duration> {
+        let info = self.info()?;
+        let owes = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
+        owes.then(|| Duration::from_millis(info.tcpi_last_ack_recv.into()))
+    }
+
+    /// What has passed over the connection.
+    pub(crate) fn traffic(&self) -> Option<Traffic> {
+        let info = self.info()?;
+        Some(Traffic {
+            sent_bytes: info.tcpi_bytes_acked,
+            received_bytes: info.tcpi_bytes_received,
+            retransmissions: info.tcpi_total_retrans.into(),
+        })
+    }
+
+    /// What the kernel knows of the connection.
+    fn info(&self) -> Option<libc::tcp_info> {
         let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
         let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
         let place = info.as_mut_ptr().cast();
@@ -81,9 +116,7 @@ impl Socket {
         }
         // SAFETY: it consists of numbers only, was zeroed, and the kernel filled it as far as it
         // knows it.
-        let info = unsafe { info.assume_init() };
-        let owes = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
-        owes.then(|| Duration::from_millis(info.tcpi_last_ack_recv.into()))
+        Some(unsafe { info.assume_init() })
     }
 
     /// Receives exactly this many bytes, for a handshake.
@@ -291,6 +324,8 @@ fn set(stream: &TcpStream, level: i32, option: i32, value: u64) -> io::Result<()
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     /// The byte of the IP header that tells a connection's class.
@@ -309,6 +344,31 @@ mod tests {
             unsafe { libc::getsockopt(raw, libc::IPPROTO_IP, libc::IP_TOS, place, &mut bytes) };
         assert_eq!(got, 0);
         value
+    }
+
+    #[test]
+    fn the_kernel_counts_what_passes() {
+        let listener = listen(("127.0.0.1", 0)).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut far = listener.accept().unwrap().0;
+        let options = SocketOptions {
+            peer_timeout: Duration::from_secs(10),
+            traffic_class: TrafficClass::BestEffort,
+        };
+        let socket = Socket::new(stream, options).unwrap();
+        assert_eq!(socket.send(&[IoSlice::new(&[7; 1000])]).unwrap(), 1000);
+        far.read_exact(&mut [0; 1000]).unwrap();
+        far.write_all(&[8; 500]).unwrap();
+        let (deadline, cancel) = (
+            Instant::now() + Duration::from_secs(10),
+            AtomicBool::new(false),
+        );
+        (socket.receive_exactly(&mut [0; 500], deadline, &cancel)).unwrap();
+        // The peer's bytes have brought the acknowledgement of what was sent before.
+        let traffic = socket.traffic().unwrap();
+        assert_eq!((traffic.received_bytes, traffic.retransmissions), (500, 0));
+        // The kernel counts the beginning of the connection as a byte.
+        assert!((1000..=1001).contains(&traffic.sent_bytes), "{traffic:?}");
     }
 
     #[test]

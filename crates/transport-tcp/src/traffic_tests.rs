@@ -14,10 +14,12 @@ use weft_transport::{
 
 use crate::frame::{Frame, HEADER_BYTES};
 use crate::incoming::{ReceiveProgress, TcpIncoming};
-use crate::outgoing::TcpOutgoing;
+use crate::outgoing::{CLASSES, Class, TcpOutgoing};
 
-const POOL: u64 = 256 << 10;
-const DATA: Range<u64> = 4096..POOL;
+/// What is urgent writes to the second half: no order is promised between the two streams.
+const HALF: u64 = 256 << 10;
+const POOL: u64 = 2 * HALF;
+const DATA: Range<u64> = 4096..HALF;
 const FLAGS: Range<u64> = 0..4096;
 
 /// A connection between two halves of a link in memory, which takes and gives as many bytes at a
@@ -81,16 +83,27 @@ impl Read for MemoryWire {
 #[derive(Clone, Debug)]
 enum TrafficAction {
     Put {
+        class: Class,
         offset: u64,
         pieces: Vec<Vec<u8>>,
         signal: Option<Signal>,
         /// Cancel it if it is under way when so many actions have followed.
         patience: Option<usize>,
     },
-    Signal(Signal),
+    Signal(Class, Signal),
+    LateSignal(Class, Signal),
     Message(Vec<u8>),
     Flush,
     Receive,
+}
+
+fn classes() -> impl Strategy<Value = Class> {
+    prop::sample::select(CLASSES.to_vec())
+}
+
+/// An offset in the half that belongs to a class.
+fn moved(class: Class, offset: u64) -> u64 {
+    offset + class as u64 * HALF
 }
 
 fn signals() -> impl Strategy<Value = Signal> {
@@ -109,10 +122,11 @@ fn bytes(length: Range<usize>) -> impl Strategy<Value = Vec<u8>> {
 
 fn actions() -> impl Strategy<Value = TrafficAction> {
     let pieces = || {
-        let piece = || prop_oneof![bytes(0..300), bytes(0..20_000)];
+        let piece = || prop_oneof![bytes(0..300), bytes(0..20_000), bytes(0..70_000)];
         prop::collection::vec(piece(), 1..5)
     };
     let put = (
+        classes(),
         DATA,
         pieces(),
         prop::option::of(signals()),
@@ -120,11 +134,16 @@ fn actions() -> impl Strategy<Value = TrafficAction> {
     )
         .prop_filter_map(
             "beyond the pool, or nothing",
-            |(offset, pieces, signal, patience)| {
+            |(class, offset, pieces, signal, patience)| {
                 let length: usize = pieces.iter().map(Vec::len).sum();
                 let fits = length > 0 && offset + length as u64 <= DATA.end;
+                let signal = signal.map(|signal| Signal {
+                    offset: moved(class, signal.offset),
+                    ..signal
+                });
                 fits.then_some(TrafficAction::Put {
-                    offset,
+                    class,
+                    offset: moved(class, offset),
                     pieces,
                     signal,
                     patience,
@@ -133,7 +152,14 @@ fn actions() -> impl Strategy<Value = TrafficAction> {
         );
     prop_oneof![
         4 => put,
-        2 => signals().prop_map(TrafficAction::Signal),
+        2 => (classes(), signals(), any::<bool>()).prop_map(|(class, signal, late)| {
+            let offset = moved(class, signal.offset);
+            let signal = Signal { offset, ..signal };
+            match late {
+                true => TrafficAction::LateSignal(class, signal),
+                false => TrafficAction::Signal(class, signal),
+            }
+        }),
         2 => bytes(0..3000).prop_map(TrafficAction::Message),
         1 => Just(TrafficAction::Flush),
         2 => Just(TrafficAction::Receive),
@@ -175,8 +201,10 @@ impl Rig {
     fn new(portions: Vec<usize>) -> Self {
         let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
         let mut incoming = TcpIncoming::new(Regions::new(pool.clone()));
-        incoming.grant(RegionKey::POOL, FLAGS);
-        incoming.grant(RegionKey::POOL, DATA);
+        for start in [0, HALF] {
+            incoming.grant(RegionKey::POOL, start..start + FLAGS.end);
+            incoming.grant(RegionKey::POOL, start + DATA.start..start + DATA.end);
+        }
         Self {
             outgoing: TcpOutgoing::default(),
             wire: MemoryWire::new(portions),
@@ -219,21 +247,31 @@ impl Rig {
         let mut send = |slices: &[IoSlice<'_>]| wire.send(slices);
         match action {
             TrafficAction::Put {
+                class,
                 offset,
                 pieces,
                 signal,
                 patience,
-            } => self.put(*offset, pieces.clone(), *signal, *patience),
-            TrafficAction::Signal(signal) => {
+            } => self.put((*class, *offset), pieces.clone(), *signal, *patience),
+            TrafficAction::Signal(class, signal) => {
                 self.outgoing
-                    .frame(&Frame::Signal(*signal), &[], &mut send)
+                    .frame(*class, &Frame::Signal(*signal), &[], &mut send)
                     .unwrap();
+                self.expect(0, Vec::new(), Some(*signal));
+            }
+            TrafficAction::LateSignal(class, signal) => {
+                self.outgoing.late(*class, &Frame::Signal(*signal));
                 self.expect(0, Vec::new(), Some(*signal));
             }
             TrafficAction::Message(message) => {
                 let bytes = message.len();
                 self.outgoing
-                    .frame(&Frame::Message { bytes }, message, &mut send)
+                    .frame(
+                        Class::Ordinary,
+                        &Frame::Message { bytes },
+                        message,
+                        &mut send,
+                    )
                     .unwrap();
                 self.sent.push(message.clone());
             }
@@ -245,7 +283,7 @@ impl Rig {
 
     fn put(
         &mut self,
-        offset: u64,
+        (class, offset): (Class, u64),
         pieces: Vec<Vec<u8>>,
         signal: Option<Signal>,
         patience: Option<usize>,
@@ -256,7 +294,7 @@ impl Rig {
         let wire = &mut self.wire;
         let mut send = |slices: &[IoSlice<'_>]| wire.send(slices);
         let place = (RegionKey::POOL, offset);
-        let posted = self.outgoing.put(place, &source, signal, &mut send);
+        let posted = self.outgoing.put(class, place, &source, signal, &mut send);
         match posted.unwrap() {
             Submission::Full => return,
             Submission::Done => {}
@@ -275,8 +313,9 @@ impl Rig {
 
     /// Lets go of puts that are complete, and gives up those whose time has come.
     fn cancel(&mut self) {
-        let first = self.outgoing.first_under_way();
-        self.under_way.retain(|put| put.ticket.0 >= first.0);
+        let outgoing = &self.outgoing;
+        let pending = |ticket: Ticket| ticket.0 >= outgoing.first_under_way(Class::of(ticket)).0;
+        self.under_way.retain(|put| pending(put.ticket));
         let (outgoing, written) = (&mut self.outgoing, &mut self.written);
         self.under_way.retain_mut(|put| {
             let over = put.patience == Some(0);

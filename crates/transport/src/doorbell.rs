@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use crate::Segment;
 use crate::fork::Descriptor;
+use crate::presence::{self, Presence, PresenceGuard};
 use crate::protocol::{self, Woken};
 
 /// The bytes at the start of every pool that belong to the transports. The rest is the owner's to
 /// grant.
 ///
 /// Layout: the doorbell's state (32 bits) at 0, its notification word (32 bits) at 128, the pool's
-/// random label (128 bits) at [`POOL_LABEL`].
+/// random label (128 bits) at [`POOL_LABEL`], the owner's presence (32 bits) at 384.
 pub const POOL_HEADER: u64 = 4096;
 
 /// Where in the header a transport may keep a random label, by which a peer proves that it sees
@@ -23,6 +24,7 @@ pub const POOL_LABEL: u64 = 256;
 
 const STATE: u64 = 0;
 const NOTIFIED: u64 = 128;
+const PRESENCE: u64 = 384;
 
 /// How to sleep.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +83,12 @@ impl Doorbell {
     #[inline]
     pub fn take_notification(&self) -> bool {
         protocol::take_notification(self.ringer.word(NOTIFIED))
+    }
+
+    /// Tells peers that the calling thread is inside a call, until the guard is dropped.
+    #[inline]
+    pub fn enter(&self) -> PresenceGuard<'_> {
+        PresenceGuard::new(self.ringer.word(PRESENCE))
     }
 
     /// The event descriptor, for passing to a peer, which makes a [`PeerDoorbell`] of it.
@@ -154,6 +162,12 @@ impl PeerDoorbell {
     #[inline]
     pub fn ring(&self) {
         self.ringer.ring();
+    }
+
+    /// Where the peer is.
+    pub fn presence(&self) -> Presence {
+        let state = self.ringer.word(STATE).load(Ordering::Relaxed);
+        presence::read(self.ringer.word(PRESENCE), state == protocol::AWAKE)
     }
 
     /// Asks the peer for attention until it takes the notification, and wakes it.

@@ -12,6 +12,8 @@
 // Under loom only the protocols are compiled: they are what the models check.
 #[cfg_attr(loom, allow(dead_code, unreachable_pub))]
 pub mod claim;
+#[cfg(not(loom))]
+mod clock;
 #[cfg(all(feature = "conformance", not(loom)))]
 pub mod conformance;
 #[cfg(not(loom))]
@@ -30,6 +32,10 @@ mod loopback;
 mod mapped;
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(not(loom))]
+mod posix_signal;
+#[cfg(not(loom))]
+mod presence;
 #[cfg_attr(loom, allow(dead_code, unreachable_pub))]
 mod protocol;
 #[cfg(not(loom))]
@@ -48,16 +54,19 @@ mod sync;
 
 #[cfg(not(loom))]
 pub use {
+    clock::{Moment, TickClock, Timeline},
     doorbell::{Doorbell, POOL_HEADER, POOL_LABEL, PeerDoorbell, Sleep},
     error::LinkError,
     link::{
         AtomicOp, Capabilities, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut,
-        Link, LinkEvents, Liveness, MESSAGE_BYTES_MAX, Signal, Submission, Ticket, TrafficClass,
-        Transport, TransportKind,
+        Link, LinkEvents, Liveness, MESSAGE_BYTES_MAX, Signal, Stream, Submission, Ticket, Traffic,
+        TrafficClass, Transport, TransportKind,
     },
     local::Local,
     loopback::LoopbackTransport,
     mapped::MappedPeer,
+    posix_signal::on_posix_signal,
+    presence::{Presence, PresenceGuard, current_core},
     protocol::Woken,
     random::{random, random_endpoint_id},
     regions::{Grants, RegionKey, Regions},

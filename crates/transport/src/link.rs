@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::{LinkError, RegionKey, Segment};
+use crate::{LinkError, Presence, RegionKey, Segment};
 
 /// The longest control message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
@@ -234,29 +234,34 @@ pub enum FlushState {
     Pending,
 }
 
+/// What has passed over a link since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Traffic {
+    /// Bytes that the peer's host has acknowledged.
+    pub sent_bytes: u64,
+    /// Bytes that have come from there.
+    pub received_bytes: u64,
+    /// Packets that were sent once more.
+    pub retransmissions: u64,
+}
+
 /// Takes what arrives on a link.
 pub trait Inbox {
     /// A control message.
     fn message(&mut self, bytes: &[u8]);
 }
 
-/// A connection between two endpoints, usable from any thread. No call blocks.
-pub trait Link: Send + Sync {
-    /// The transport.
-    fn kind(&self) -> TransportKind;
-
-    /// What it can do: the same for all links of one kind.
-    fn capabilities(&self) -> Capabilities;
-
-    /// The endpoint at the other end.
-    fn peer(&self) -> EndpointId;
-
-    /// A region of the peer's, where loads and stores reach it: the pool, and what was granted
-    /// before a message that has come. The mapping outlives the link and the peer.
-    fn memory(&self, region: RegionKey) -> Option<Arc<Segment>>;
-
+/// One of the streams of a link. Its operations take effect at the peer in the order of their
+/// calls, which nothing is said of between two streams.
+pub trait Stream: Send + Sync {
     /// Stores a signal in the peer's pool. Queued if it cannot go at once.
     fn signal(&self, signal: Signal) -> Result<(), LinkError>;
+
+    /// As [`Stream::signal`], where the peer can wait for it: it may stay queued until something
+    /// else goes over the stream, or until [`Link::flush_late`].
+    fn signal_late(&self, signal: Signal) -> Result<(), LinkError> {
+        self.signal(signal)
+    }
 
     /// Writes at most [`INJECT_BYTES_MAX`] bytes into a region of the peer's, then stores the
     /// signal. The bytes are copied: they may be reused at once. Queued if it cannot go at once.
@@ -277,6 +282,31 @@ pub trait Link: Send + Sync {
         pieces: &[Iovec],
         signal: Option<Signal>,
     ) -> Result<Submission, LinkError>;
+}
+
+/// A connection between two endpoints, usable from any thread. No call blocks.
+///
+/// It is its ordinary stream itself, in whose order gets, atomics and messages are too.
+pub trait Link: Stream {
+    /// The stream of operations that go ahead of what the ordinary one has queued. The same where
+    /// nothing is ever queued for long.
+    fn urgent(&self) -> &dyn Stream;
+
+    /// The transport.
+    fn kind(&self) -> TransportKind;
+
+    /// What it can do: the same for all links of one kind.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The endpoint at the other end.
+    fn peer(&self) -> EndpointId;
+
+    /// Where the peer is, for whoever waits for it.
+    fn presence(&self) -> Presence;
+
+    /// A region of the peer's, where loads and stores reach it: the pool, and what was granted
+    /// before a message that has come. The mapping outlives the link and the peer.
+    fn memory(&self, region: RegionKey) -> Option<Arc<Segment>>;
 
     /// Reads from a region of the peer's.
     fn get(
@@ -330,8 +360,19 @@ pub trait Link: Send + Sync {
         Ok(())
     }
 
-    /// Sends what is queued, puts included; `Pending` if some remains.
+    /// Sends what is queued, puts included; `Pending` if some remains. Nothing is sent if nothing
+    /// is queued but [late signals](Stream::signal_late).
     fn flush(&self) -> Result<FlushState, LinkError>;
+
+    /// As [`Link::flush`], and sends late signals too.
+    fn flush_late(&self) -> Result<FlushState, LinkError> {
+        self.flush()
+    }
+
+    /// What has passed over it, where the network counts.
+    fn traffic(&self) -> Option<Traffic> {
+        None
+    }
 
     /// What to watch for readability (and, while [`Link::flush`] is `Pending`, for writability), if
     /// anything.

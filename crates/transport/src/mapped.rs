@@ -9,7 +9,7 @@ use std::{io, ptr};
 use crate::regions::outside;
 use crate::{
     AtomicOp, Capabilities, INJECT_BYTES_MAX, Iovec, IovecMut, LinkError, Liveness, PeerDoorbell,
-    RegionKey, Regions, Segment, Signal, fork,
+    Presence, RegionKey, Regions, Segment, Signal, fork,
 };
 
 /// A mapped peer: what the links of loopback and shared memory have in common.
@@ -42,6 +42,11 @@ impl MappedPeer {
             doorbell,
             born: fork::generation(),
         })
+    }
+
+    /// Where the peer is.
+    pub fn presence(&self) -> Presence {
+        self.doorbell.presence()
     }
 
     /// The peer's regions, as mapped here.

@@ -14,6 +14,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::loopback::Participant;
 use crate::loopback::messages::{MessageQueue, QueueEnd, locked};
@@ -21,8 +22,8 @@ use crate::mapped::check_inject;
 use crate::regions::outside;
 use crate::{
     AtomicOp, Capabilities, EndpointId, FlushState, Grants, Inbox, Iovec, IovecMut, Link,
-    LinkError, Liveness, MESSAGE_BYTES_MAX, RegionKey, Regions, Segment, Signal, Submission,
-    Ticket, TransportKind,
+    LinkError, Liveness, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions, Segment, Signal, Stream,
+    Submission, Ticket, TransportKind,
 };
 use queue::{Payload, SendQueue, WorkRequest};
 
@@ -96,23 +97,7 @@ impl StrictLink {
     }
 }
 
-impl Link for StrictLink {
-    fn kind(&self) -> TransportKind {
-        TransportKind::Strict
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        StrictLink::CAPABILITIES
-    }
-
-    fn peer(&self) -> EndpointId {
-        self.id
-    }
-
-    fn memory(&self, _region: RegionKey) -> Option<Arc<Segment>> {
-        None
-    }
-
+impl Stream for StrictLink {
     fn signal(&self, signal: Signal) -> Result<(), LinkError> {
         self.inject(RegionKey::POOL, 0, &[], Some(signal))
     }
@@ -141,6 +126,34 @@ impl Link for StrictLink {
         }
         let bytes = Payload::Registered(pieces.to_vec());
         self.post_ticketed(WorkRequest::write(region, offset, bytes, signal)?)
+    }
+}
+
+impl Link for StrictLink {
+    fn urgent(&self) -> &dyn Stream {
+        self
+    }
+
+    fn kind(&self) -> TransportKind {
+        TransportKind::Strict
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        StrictLink::CAPABILITIES
+    }
+
+    fn peer(&self) -> EndpointId {
+        self.id
+    }
+
+    fn presence(&self) -> Presence {
+        Presence::Unknown {
+            round_trip: Duration::ZERO,
+        }
+    }
+
+    fn memory(&self, _region: RegionKey) -> Option<Arc<Segment>> {
+        None
     }
 
     fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {

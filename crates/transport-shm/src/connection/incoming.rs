@@ -9,7 +9,7 @@ use weft_transport::ring::{Found, Reader};
 use weft_transport::{Inbox, LinkError, RegionKey, Segment};
 
 use super::{
-    GONE, LEFT, OPEN, ShmConnection, Stream, TAG_GOODBYE, TAG_MESSAGE, TAG_REGION, THEN_RING,
+    GONE, LEFT, MessageStream, OPEN, ShmConnection, TAG_GOODBYE, TAG_MESSAGE, TAG_REGION, THEN_RING,
 };
 use crate::rings::Ring;
 use crate::socket;
@@ -23,7 +23,7 @@ pub(super) struct ShmIncoming {
     ring: Ring,
     reader: Reader,
     /// Where the next message comes from.
-    stream: Stream,
+    stream: MessageStream,
     record: Vec<u8>,
     packet: Vec<u8>,
 }
@@ -33,7 +33,7 @@ impl ShmIncoming {
         ShmIncoming {
             ring,
             reader: Reader::default(),
-            stream: Stream::Ring,
+            stream: MessageStream::Ring,
             record: Vec::new(),
             packet: Vec::new(),
         }
@@ -56,7 +56,7 @@ impl ShmConnection {
             return Ok(());
         };
         self.read_ring(&mut incoming, POLLED_MESSAGES_AT_ONCE, inbox);
-        if incoming.stream == Stream::Socket {
+        if incoming.stream == MessageStream::Socket {
             self.read_all(&mut incoming, inbox)?;
         }
         self.check_open()
@@ -96,12 +96,12 @@ impl ShmConnection {
     /// Takes in what lies in the ring, up to a diversion.
     fn read_ring(&self, incoming: &mut ShmIncoming, records: usize, inbox: &mut dyn Inbox) {
         for _ in 0..records {
-            if incoming.stream == Stream::Socket {
+            if incoming.stream == MessageStream::Socket {
                 return;
             }
             match incoming.reader.read(&incoming.ring, &mut incoming.record) {
                 Ok(Found::Record) => inbox.message(&incoming.record),
-                Ok(Found::Diversion) => incoming.stream = Stream::Socket,
+                Ok(Found::Diversion) => incoming.stream = MessageStream::Socket,
                 Ok(Found::Nothing) => return,
                 Err(breach) => return self.broken(breach),
             }
@@ -117,7 +117,7 @@ impl ShmConnection {
         let Some((tag, bytes)) = incoming.packet.split_first() else {
             return self.ended(GONE);
         };
-        if incoming.stream == Stream::Ring {
+        if incoming.stream == MessageStream::Ring {
             return self.broken("a packet while the ring was in use".into());
         }
         match tag & !THEN_RING {
@@ -127,7 +127,7 @@ impl ShmConnection {
             _ => self.broken(format!("a packet with tag {tag}")),
         }
         if tag & THEN_RING != 0 {
-            incoming.stream = Stream::Ring;
+            incoming.stream = MessageStream::Ring;
         }
     }
 

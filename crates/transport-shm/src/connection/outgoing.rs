@@ -12,7 +12,7 @@ use weft_transport::{
     Submission,
 };
 
-use super::{ShmConnection, Stream, TAG_MESSAGE, THEN_RING};
+use super::{MessageStream, ShmConnection, TAG_MESSAGE, THEN_RING};
 use crate::rings::{RING_BYTES, Ring};
 use crate::socket;
 
@@ -21,7 +21,7 @@ pub(super) struct ShmOutgoing {
     ring: Ring,
     writer: Writer,
     /// Where the next message goes.
-    stream: Stream,
+    stream: MessageStream,
     /// What waits for room in the socket. Empty while the ring is written.
     queue: VecDeque<Queued>,
 }
@@ -31,7 +31,7 @@ impl ShmOutgoing {
         ShmOutgoing {
             ring,
             writer: Writer::default(),
-            stream: Stream::Ring,
+            stream: MessageStream::Ring,
             queue: VecDeque::new(),
         }
     }
@@ -112,7 +112,7 @@ impl ShmConnection {
             stream,
             ..
         } = &mut *outgoing;
-        if *stream == Stream::Ring && self.checked(writer.write(ring, pieces))? {
+        if *stream == MessageStream::Ring && self.checked(writer.write(ring, pieces))? {
             drop(outgoing);
             self.peer.ring();
             return Ok(());
@@ -140,9 +140,9 @@ impl ShmConnection {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), LinkError> {
         let mut room = self.drain(outgoing)? == FlushState::Done;
-        if outgoing.stream == Stream::Ring {
+        if outgoing.stream == MessageStream::Ring {
             outgoing.writer.divert(&outgoing.ring);
-            outgoing.stream = Stream::Socket;
+            outgoing.stream = MessageStream::Socket;
         }
         if room {
             room = self.send_now(outgoing, tag, bytes, descriptors)?;
@@ -218,7 +218,7 @@ impl ShmConnection {
         match socket::send(self.socket.as_fd(), [&[tag], bytes], descriptors) {
             Ok(()) => {
                 if then_ring {
-                    outgoing.stream = Stream::Ring;
+                    outgoing.stream = MessageStream::Ring;
                 }
                 self.peer.notify()?;
                 Ok(true)

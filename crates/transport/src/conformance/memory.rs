@@ -85,6 +85,40 @@ pub fn signals_take_effect_in_order(subject: &Subject) {
     });
 }
 
+/// A signal that may be late is there when the next one is, or once the link is told to send it.
+pub fn late_signals_come_with_the_next_or_when_flushed(subject: &Subject) {
+    let mut pair = LinkPair::new(subject);
+    let second = FLAG + 128;
+    let at = |offset, value| Signal { offset, value };
+    for value in 1..=100 {
+        pair.a.link.signal_late(at(FLAG, value)).unwrap();
+        pair.a.link.signal(at(second, value)).unwrap();
+        pair.until_signalled(second, value);
+        assert_eq!(pair.b.word(FLAG), value);
+    }
+    pair.a.link.signal_late(at(FLAG, 101)).unwrap();
+    pair.until("the late signal", |pair| {
+        pair.a.link.flush_late().unwrap();
+        pair.b.word(FLAG) == 101
+    });
+}
+
+/// As [`put_is_there_when_its_signal_is`], on the urgent stream.
+pub fn urgent_operations_take_effect_in_order(subject: &Subject) {
+    let mut pair = LinkPair::new(subject);
+    for round in 1..=200 {
+        let bytes = pattern(round, 1 + 37 * round as usize);
+        let memory = pair.a.memory(&[&bytes]);
+        let source = memory.source();
+        pair.complete("an urgent put", |link| {
+            let urgent = link.urgent();
+            urgent.put(RegionKey::POOL, DATA, &source, signal(FLAG, round))
+        });
+        pair.until_signalled(FLAG, round);
+        assert_eq!(pair.b.bytes(DATA..DATA + bytes.len() as u64), bytes);
+    }
+}
+
 /// Threads that share a link, each with a range of its own, do not disturb each other.
 pub fn puts_from_many_threads_all_land(subject: &Subject) {
     const THREADS: u64 = 4;

@@ -36,6 +36,8 @@ macro_rules! conformance_tests {
             memory: put_lands_where_it_should;
             memory: put_is_there_when_its_signal_is;
             memory: signals_take_effect_in_order;
+            memory: late_signals_come_with_the_next_or_when_flushed;
+            memory: urgent_operations_take_effect_in_order;
             memory: puts_from_many_threads_all_land;
             memory: large_puts_in_pieces_arrive_whole;
             memory: a_put_of_nothing_still_signals;

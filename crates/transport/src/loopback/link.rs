@@ -9,7 +9,8 @@ use super::Participant;
 use super::messages::{MessageQueue, QueueEnd};
 use crate::{
     AtomicOp, Capabilities, EndpointId, FlushState, Inbox, Iovec, IovecMut, Link, LinkError,
-    MESSAGE_BYTES_MAX, MappedPeer, RegionKey, Segment, Signal, Submission, Ticket, TransportKind,
+    MESSAGE_BYTES_MAX, MappedPeer, Presence, RegionKey, Segment, Signal, Stream, Submission,
+    Ticket, TransportKind,
 };
 
 pub(super) struct LoopbackLink {
@@ -51,23 +52,7 @@ impl LoopbackLink {
     }
 }
 
-impl Link for LoopbackLink {
-    fn kind(&self) -> TransportKind {
-        TransportKind::Loopback
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        MappedPeer::CAPABILITIES
-    }
-
-    fn peer(&self) -> EndpointId {
-        self.id
-    }
-
-    fn memory(&self, region: RegionKey) -> Option<Arc<Segment>> {
-        self.peer.regions().with(region, Arc::clone)
-    }
-
+impl Stream for LoopbackLink {
     fn signal(&self, signal: Signal) -> Result<(), LinkError> {
         self.check_open()?;
         self.peer.signal(signal)
@@ -94,6 +79,32 @@ impl Link for LoopbackLink {
         self.check_open()?;
         self.peer.put(region, offset, pieces, signal)?;
         Ok(Submission::Done)
+    }
+}
+
+impl Link for LoopbackLink {
+    fn urgent(&self) -> &dyn Stream {
+        self
+    }
+
+    fn kind(&self) -> TransportKind {
+        TransportKind::Loopback
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        MappedPeer::CAPABILITIES
+    }
+
+    fn peer(&self) -> EndpointId {
+        self.id
+    }
+
+    fn presence(&self) -> Presence {
+        self.peer.presence()
+    }
+
+    fn memory(&self, region: RegionKey) -> Option<Arc<Segment>> {
+        self.peer.regions().with(region, Arc::clone)
     }
 
     fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
