@@ -63,6 +63,7 @@ fn all_reduce(group: &Group, vector: &mut [f32]) {
         timeout: None,
         algorithm: None,
         tiling: Default::default(),
+        wire: None,
     };
     // SAFETY: the vector outlives the wait, and nobody else touches it.
     let work = unsafe { group.issue(call, false) }.expect("a valid call");

@@ -116,6 +116,24 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The error with a remark, in parentheses.
+    pub(crate) fn with_note(mut self, note: &str) -> Self {
+        let text = match &mut self {
+            Error::PeerLost { detail, .. } => detail,
+            Error::Timeout { waiting_for, .. } => waiting_for,
+            Error::Desync { place, .. } => place,
+            Error::Aborted { reason } => reason,
+            Error::Config(what)
+            | Error::Auth(what)
+            | Error::Unsupported(what)
+            | Error::Internal(what) => what,
+        };
+        *text = format!("{text} ({note})");
+        self
+    }
+}
+
 fn name(rank: Option<u32>, host: &str) -> String {
     match rank {
         Some(rank) => format!("rank {rank} on {host}"),
@@ -137,13 +155,15 @@ impl fmt::Display for Error {
                 waiting_for,
                 after,
             } => {
-                write!(f, "{operation}: waiting for {waiting_for}")?;
+                // Programs that restart jobs look for "timed out" and "timeout".
+                write!(f, "{operation} timed out")?;
                 if !after.is_zero() {
-                    write!(f, ", gave up after {:.1} s", after.as_secs_f64())?;
+                    write!(f, " after {:.1} s", after.as_secs_f64())?;
                 }
                 write!(
                     f,
-                    ". If it is only slow, pass a longer timeout; otherwise see what it is doing"
+                    ", waiting for {waiting_for}. If it is only slow, pass a longer timeout; \
+                     otherwise see what it is doing"
                 )
             }
             Error::Desync {
@@ -170,3 +190,27 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_say_the_words_that_scripts_look_for() {
+        let late = |seconds| Error::Timeout {
+            operation: "rendezvous".into(),
+            waiting_for: "rank 1 of 2".into(),
+            after: Duration::from_secs(seconds),
+        };
+        assert_eq!(
+            late(3).to_string(),
+            "rendezvous timed out after 3.0 s, waiting for rank 1 of 2. If it is only slow, \
+             pass a longer timeout; otherwise see what it is doing"
+        );
+        let at_once = late(0).to_string();
+        assert!(
+            at_once.contains("timed out, waiting for rank 1 of 2."),
+            "{at_once}"
+        );
+    }
+}

@@ -3,13 +3,14 @@
 //!
 //! Folders are layers, from what users call down to what the others stand on: `group`, `progress`,
 //! `execution` and `point_to_point`, `selection`, `program`, `channel`, `bootstrap`, `memory`,
-//! `call`. Each imports only those below it; `tests/layering.rs` checks that.
+//! `call`, `flight`. Each imports only those below it; `tests/unit/test_layers.py` checks that.
 
 mod bootstrap;
 mod call;
 mod channel;
 mod error;
 mod execution;
+mod flight;
 mod group;
 mod memory;
 mod point_to_point;
@@ -24,7 +25,11 @@ pub use bootstrap::{
 };
 pub use call::{Call, Counts, Op, Tiling};
 pub use error::Error;
-pub use group::{Group, GroupOptions, SplitOptions, Symmetric, Waited, Work};
+pub use flight::records as flight_records;
+pub use group::{
+    Counters, Group, GroupOptions, LinkTraffic, OperationTotals, SplitOptions, Symmetric, Waited,
+    Work,
+};
 pub use memory::{Pool, PoolRange};
-pub use selection::{Explanation, UserScheduleText};
+pub use selection::{Choice, Explanation, Origin, UserScheduleText};
 pub use weft_algorithms::MemoryClass;

@@ -9,11 +9,20 @@ use std::time::{Duration, Instant};
 use ranks::Ranks;
 use weft_kernels::DType;
 use weft_runtime::{Call, Counts, Error, Group, Op, SplitOptions, TransportChoice, Waited};
-use weft_schedule::Collective;
+use weft_schedule::{Collective, WireFormat};
 
 const TRANSPORTS: [TransportChoice; 2] = [TransportChoice::Loopback, TransportChoice::Tcp];
 
 fn run(group: &Group, collective: Collective, timeout: Duration) -> Result<(), Error> {
+    run_in(group, collective, None, timeout)
+}
+
+fn run_in(
+    group: &Group,
+    collective: Collective,
+    wire: Option<WireFormat>,
+    timeout: Duration,
+) -> Result<(), Error> {
     let mut buffer = vec![1.0_f32; 100];
     let call = Call {
         collective,
@@ -26,6 +35,7 @@ fn run(group: &Group, collective: Collective, timeout: Duration) -> Result<(), E
         timeout: Some(timeout),
         algorithm: None,
         tiling: Default::default(),
+        wire,
     };
     // SAFETY: the buffer lives until the wait is over.
     let work = unsafe { group.issue(call, false) }?;
@@ -66,6 +76,22 @@ fn every_rank_is_told_what_the_others_called() {
                 !text.contains("this rank") && !text.contains("plan"),
                 "{text}"
             );
+        }
+    }
+}
+
+#[test]
+fn formats_that_differ_are_told() {
+    for transport in TRANSPORTS {
+        let errors = Ranks::run(transport, 3, |group| {
+            let wire = (group.rank() == 1).then_some(WireFormat::Fp8E4m3);
+            run_in(group, Collective::AllReduce, wire, LONG)
+                .and_then(|()| run(group, Collective::Barrier, LONG))
+                .unwrap_err()
+        });
+        for text in texts(&errors, is_desync) {
+            let call = "rank 1 called all-reduce(100 x float32, sum, wire fp8_e4m3)";
+            assert!(text.contains(call), "{text}");
         }
     }
 }

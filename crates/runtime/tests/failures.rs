@@ -29,6 +29,7 @@ fn call(collective: Collective, buffer: &mut [f32], count: u64) -> Call {
         timeout: None,
         algorithm: None,
         tiling: Default::default(),
+        wire: None,
     }
 }
 

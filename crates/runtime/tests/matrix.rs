@@ -71,6 +71,7 @@ impl Cases {
             collective,
             algorithm: Some(algorithm.name.clone()),
             tiling,
+            wire: None,
             dtype,
             op,
             blocks: BlockCounts::Equal(count),

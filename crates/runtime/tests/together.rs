@@ -47,6 +47,7 @@ fn random_case(rng: &mut Rng, ranks: u32, choices: &[ForcedChoice]) -> Case {
             tile_bytes: (rng.below(3) == 0).then(|| 64 + rng.below(5000) as u64),
             tiles_in_flight: (rng.below(3) == 0).then_some(1),
         },
+        wire: None,
         dtype,
         op,
         blocks,

@@ -161,6 +161,36 @@ fn a_put_is_measured_in_its_own_encoding() {
 }
 
 #[test]
+fn encodings_that_do_not_hold_the_elements_are_refused() {
+    let schedules = as_f32();
+    let text = print(&schedules);
+    for transport in [TransportChoice::Loopback, TransportChoice::Tcp] {
+        Ranks::run(transport, 2, |group| {
+            group.add_schedule("mine", schedules.clone()).unwrap();
+            let halves = parse(&text.replace(":f32", ":bf16")).unwrap();
+            group.add_schedule("halves", halves).unwrap();
+            run(group, &by("mine", 100)).unwrap();
+            run(group, &by("halves", 100)).unwrap();
+            for (name, dtype) in [("mine", DType::I32), ("halves", DType::F16)] {
+                let case = Case {
+                    dtype,
+                    ..by(name, 100)
+                };
+                let error = run(group, &case).unwrap_err().to_string();
+                let expected = format!("{name:?} converts elements to encodings that are not for");
+                assert!(error.contains(&expected), "{error}");
+            }
+            let scaled = parse(&text.replace(":f32", ":e4m3")).unwrap();
+            let error = group
+                .add_schedule("eighths", scaled)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("has slices of 8-bit floats"), "{error}");
+        });
+    }
+}
+
+#[test]
 fn different_schedules_under_one_name_are_a_desync() {
     let errors = Ranks::run(TransportChoice::Shm, 2, |group| {
         let of = if group.rank() == 0 {

@@ -4,6 +4,7 @@ mod address;
 mod table;
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ pub use address::{EndpointAddress, TransportAddress};
 use table::{IncomingLinks, LinkTable};
 
 use crate::Error;
+use crate::call::OP_NAMES;
+use crate::flight::{FlightRecorder, ProcessInfo, write_on_signal};
 use crate::memory::{Pool, Region};
 
 /// How long to wait at most until goodbyes are sent.
@@ -56,6 +59,12 @@ pub struct EndpointOptions {
     pub peer_timeout: Duration,
     /// How the network is asked to treat this endpoint's packets.
     pub traffic_class: TrafficClass,
+    /// Where flight records are written when a group fails: each job makes a directory there.
+    /// Without it, nothing is written.
+    pub flight_directory: Option<PathBuf>,
+    /// The number of a signal at which the flight records of this process are written as well. Its
+    /// former handler is called too; one that is set later takes this one's place.
+    pub flight_signal: Option<i32>,
 }
 
 impl Default for EndpointOptions {
@@ -67,6 +76,8 @@ impl Default for EndpointOptions {
             pool_bytes: 1 << 30,
             peer_timeout: Duration::from_secs(10),
             traffic_class: TrafficClass::default(),
+            flight_directory: None,
+            flight_signal: None,
         }
     }
 }
@@ -79,6 +90,7 @@ pub struct Endpoint {
     transports: Vec<Arc<dyn Transport>>,
     address: EndpointAddress,
     table: Arc<LinkTable>,
+    flight: Arc<FlightRecorder>,
     /// The process (counted in forks) that it belongs to.
     generation: u64,
 }
@@ -96,6 +108,7 @@ impl Endpoint {
     }
 
     fn set_up(options: EndpointOptions, host_label: Option<&str>) -> Result<Arc<Self>, Error> {
+        options.flight_signal.map_or(Ok(()), write_on_signal)?;
         let local = local(&options)?;
         let transports = transports(&local, &options)?;
         let address = EndpointAddress {
@@ -105,6 +118,12 @@ impl Endpoint {
             boot_id: boot_id(host_label)?,
             transports: transports.iter().map(address_of).collect(),
         };
+        let process = ProcessInfo {
+            host_name: address.host_name.clone(),
+            boot_id: address.boot_id.clone(),
+            pid: address.pid,
+            op_names: &OP_NAMES,
+        };
         let endpoint = Arc::new(Self {
             id: local.id,
             pool: Arc::new(Pool::new(local.pool.clone())),
@@ -112,6 +131,7 @@ impl Endpoint {
             transports,
             address,
             table: Arc::new(LinkTable::new(local.id)),
+            flight: FlightRecorder::new(process, options.flight_directory),
             generation: fork::generation(),
         });
         for transport in &endpoint.transports {
@@ -138,6 +158,11 @@ impl Endpoint {
     /// What wakes this endpoint's progress.
     pub fn doorbell(&self) -> &Arc<Doorbell> {
         &self.doorbell
+    }
+
+    /// The last operations of its groups.
+    pub(crate) fn flight(&self) -> &Arc<FlightRecorder> {
+        &self.flight
     }
 
     /// What peers need in order to connect here.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use weft_schedule::WireFormat;
 
 use super::domains::Domain;
 use crate::Error;
@@ -69,6 +70,20 @@ pub struct Policy {
     /// any number that counts within its host; no level, if hosts are not divided. Where nothing is
     /// said, what the operating system reports. Without meaning if there are `levels`.
     pub domains: Option<Vec<Vec<u32>>>,
+    /// How sums of `float32` travel between ranks that share no memory, where a call does not say.
+    #[serde(with = "WireFormatWord")]
+    pub wire: WireFormat,
+}
+
+/// [`WireFormat`] as ranks tell it each other.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "WireFormat")]
+enum WireFormatWord {
+    Full,
+    Fp16,
+    Bf16,
+    Fp8E4m3,
+    Fp8E5m2,
 }
 
 impl Policy {
@@ -99,6 +114,10 @@ impl Policy {
         }
         if self.reproducible != mine.reproducible {
             let show = |policy: &Policy| format!("reproducible={}", policy.reproducible);
+            return differs("the option", show(self), show(mine));
+        }
+        if self.wire != mine.wire {
+            let show = |policy: &Policy| format!("wire={}", policy.wire);
             return differs("the option", show(self), show(mine));
         }
         if self.schedules != mine.schedules {

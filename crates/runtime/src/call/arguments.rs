@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use weft_kernels::{DType, Finish, ReduceOp};
-use weft_schedule::Collective;
+use weft_schedule::{Collective, WireFormat};
 
 use super::Tiling;
 use crate::Error;
+use crate::flight::{Entry, Kind, NOBODY};
 
 /// How contributions are combined.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -70,6 +71,11 @@ impl Op {
         }
     }
 
+    /// Whether contributions are added.
+    pub(crate) fn sums(self) -> bool {
+        matches!(self, Op::Sum | Op::Average | Op::PremulSum(_))
+    }
+
     /// The name that users know.
     pub fn name(self) -> &'static str {
         NAMES[self.index() as usize]
@@ -90,7 +96,8 @@ impl Op {
     }
 }
 
-pub(super) const NAMES: [&str; 9] = [
+/// The names of all, by [`Op::index`].
+pub(crate) const NAMES: [&str; 9] = [
     "sum",
     "avg",
     "product",
@@ -133,7 +140,8 @@ pub struct Call {
     pub output: *mut u8,
     /// How many elements.
     pub counts: Counts,
-    /// Operations with a higher priority go first.
+    /// Operations with a higher priority go first, also past those that were issued before: the
+    /// same on all ranks. Of one priority, the others are held to the order of their calls.
     pub priority: i32,
     /// How long the operation may take before it fails; the group's timeout if none.
     pub timeout: Option<Duration>,
@@ -141,6 +149,8 @@ pub struct Call {
     pub algorithm: Option<String>,
     /// How the message is cut, if the default is not wanted.
     pub tiling: Tiling,
+    /// How elements travel between ranks that share no memory; as the group says if none.
+    pub wire: Option<WireFormat>,
 }
 
 // SAFETY: the pointers are plain addresses; `Group::issue` says who answers for the memory.
@@ -161,7 +171,37 @@ impl Call {
         {
             return Err(Error::Config(why));
         }
+        self.check_wire()?;
         self.check_counts(ranks)
+    }
+
+    /// Checks that the format that was asked for is defined for the call.
+    fn check_wire(&self) -> Result<(), Error> {
+        let Some(wire) = self.wire.filter(|wire| *wire != WireFormat::Full) else {
+            return Ok(());
+        };
+        let refused = wire.refusal(self.collective).or_else(|| {
+            let (name, dtype, op) = (wire.name(), self.dtype, self.op.name());
+            if dtype != DType::F32 {
+                return Some(format!(
+                    "wire={name:?} is for elements of float32, not of {dtype}"
+                ));
+            }
+            let combines = self.collective.reduces() && !self.op.sums();
+            combines.then(|| format!("wire={name:?} is for sum, avg and premul_sum, not for {op}"))
+        });
+        refused.map_or(Ok(()), |why| Err(Error::Config(why)))
+    }
+
+    /// The call in the format that it travels in: its own or, of sums, that of the group. What a
+    /// group says does not round what is only moved, such as parameters.
+    pub(crate) fn in_format_of(self, group: WireFormat) -> Call {
+        let sums = self.collective.reduces() && self.op.sums() && self.dtype == DType::F32;
+        let default = if sums { group } else { WireFormat::Full };
+        Call {
+            wire: Some(self.wire.unwrap_or(default)),
+            ..self
+        }
     }
 
     fn check_counts(&self, ranks: u32) -> Result<(), Error> {
@@ -219,6 +259,25 @@ impl Call {
         }
     }
 
+    /// What the flight recorder keeps of it, as operation `sequence` of its group.
+    #[inline(always)]
+    pub(crate) fn flight_entry(&self, sequence: u64, plan: u16, ranks: u32) -> Entry {
+        let (count, per_rank) = match &self.counts {
+            Counts::Equal(count) => (*count, false),
+            _ => (self.message_elements(ranks), true),
+        };
+        Entry {
+            kind: Kind::collective(self.collective.index()).per_rank(per_rank),
+            dtype: self.dtype as u8,
+            op: self.op.index(),
+            plan,
+            priority: self.priority,
+            rank: self.collective.root().unwrap_or(NOBODY),
+            sequence,
+            count,
+        }
+    }
+
     /// The elements of the whole message, as far as this rank knows them.
     pub(crate) fn message_elements(&self, ranks: u32) -> u64 {
         match &self.counts {
@@ -227,6 +286,11 @@ impl Call {
             Counts::PerRank(list) => list.iter().sum(),
             Counts::PerPair { send, receive } => send.iter().sum::<u64>().max(receive.iter().sum()),
         }
+    }
+
+    /// The bytes of the whole message, as far as this rank knows them.
+    pub(crate) fn message_bytes(&self, ranks: u32) -> u64 {
+        self.message_elements(ranks) * self.dtype.size() as u64
     }
 }
 

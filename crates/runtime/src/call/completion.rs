@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::Error;
+use crate::flight::Recorded;
 
 /// Operations that have ended, and how.
 pub(crate) type Finished = Vec<(Arc<Completion>, Result<(), Error>)>;
@@ -17,6 +18,8 @@ pub(crate) struct Completion {
     state: AtomicU8,
     /// The rank that a received message came from.
     source: AtomicU32,
+    /// In the flight recorder; not set for what is not recorded.
+    record: OnceLock<Recorded>,
     inner: Mutex<CompletionState>,
     changed: Condvar,
 }
@@ -38,6 +41,7 @@ impl Completion {
         Arc::new(Completion {
             state: AtomicU8::new(RUNNING),
             source: AtomicU32::new(u32::MAX),
+            record: OnceLock::new(),
             inner: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -48,6 +52,7 @@ impl Completion {
         Arc::new(Completion {
             state: AtomicU8::new(DONE),
             source: AtomicU32::new(u32::MAX),
+            record: OnceLock::new(),
             inner: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -59,6 +64,21 @@ impl Completion {
 
     pub(crate) fn set_source(&self, rank: u32) {
         self.source.store(rank, Ordering::Relaxed);
+        if let Some(record) = self.record.get() {
+            record.matched(rank);
+        }
+    }
+
+    /// Makes it end this record as well. The first record counts.
+    pub(crate) fn set_record(&self, record: Recorded) {
+        let _ = self.record.set(record);
+    }
+
+    /// The operation begins; `plan`: by which plan, or 0 if that is known.
+    pub(crate) fn begins(&self, plan: u16) {
+        if let Some(record) = self.record.get() {
+            record.begin(plan);
+        }
     }
 
     /// Ends the operation. Only the first end counts.
@@ -70,6 +90,9 @@ impl Completion {
             }
             let state = if result.is_ok() { DONE } else { FAILED };
             inner.error = result.clone().err();
+            if let Some(record) = self.record.get() {
+                record.end(result.is_err());
+            }
             self.state.store(state, Ordering::Release);
             (std::mem::take(&mut inner.callbacks), inner.parked > 0)
         };

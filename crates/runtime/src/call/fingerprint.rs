@@ -3,7 +3,7 @@
 use std::fmt;
 
 use weft_kernels::DType;
-use weft_schedule::Collective;
+use weft_schedule::{Collective, WireFormat};
 
 use super::arguments::{NAMES, knows_all_counts};
 use super::{Call, Counts, mix};
@@ -14,13 +14,19 @@ use super::{Call, Counts, mix};
 pub(crate) struct Fingerprint {
     /// Elements; for counts that differ between ranks, nothing.
     pub(crate) count: u64,
-    /// Collective, dtype, op, root, and what the algorithm was chosen from.
+    /// Collective, dtype, op, level of the priority, root, wire format, and what the algorithm was
+    /// chosen from.
     pub(crate) kind: u64,
     /// All operations of the group so far, hashed.
     pub(crate) history: u64,
 }
 
 const PLAN_BITS: u64 = 0xffff << 16;
+/// Where the level of the priority lies in `kind`: see `Order`.
+const LEVEL_SHIFT: u32 = 13;
+/// Of the upper half, what is left of the root.
+const ROOT_MASK: u64 = (1 << 28) - 1;
+const WIRE_SHIFT: u32 = 60;
 
 impl Fingerprint {
     /// As it travels, word by word.
@@ -38,7 +44,7 @@ impl Fingerprint {
     }
 
     /// The fingerprint of a call whose plan is not settled yet.
-    pub(crate) fn new(call: &Call, history: u64) -> Self {
+    pub(crate) fn new(call: &Call, history: u64, level: usize) -> Self {
         let count = match &call.counts {
             Counts::Equal(n) => *n,
             Counts::PerRank(list) if knows_all_counts(call.collective) => {
@@ -58,12 +64,19 @@ impl Fingerprint {
             | (call.dtype as u64) << 4
             | u64::from(op) << 8
             | per_rank << 12
-            | u64::from(call.collective.root().unwrap_or(0)) << 32;
+            | (level as u64) << LEVEL_SHIFT
+            | (u64::from(call.collective.root().unwrap_or(0)) & ROOT_MASK) << 32
+            | (call.wire.unwrap_or_default() as u64) << WIRE_SHIFT;
         Fingerprint {
             count,
             kind,
             history,
         }
+    }
+
+    /// The level of the call's priority.
+    pub(crate) fn level(self) -> usize {
+        (self.kind >> LEVEL_SHIFT) as usize & 7
     }
 
     pub(crate) fn with_plan(self, plan: u16) -> Self {
@@ -147,7 +160,14 @@ impl fmt::Display for Fingerprint {
             write!(f, ", {op}")?;
         }
         if matches!(self.kind & 15, 1 | 2 | 6 | 7) {
-            write!(f, ", root {}", (self.kind >> 32) & 0xffff_ffff)?;
+            write!(f, ", root {}", (self.kind >> 32) & ROOT_MASK)?;
+        }
+        match WireFormat::ALL.get((self.kind >> WIRE_SHIFT) as usize) {
+            None | Some(WireFormat::Full) => {}
+            Some(wire) => write!(f, ", wire {wire}")?,
+        }
+        if self.level() != 0 {
+            write!(f, ", priority level {}", self.level())?;
         }
         f.write_str(")")
     }

@@ -11,9 +11,9 @@ mod tiling;
 pub use arguments::{Call, Counts, Op};
 pub use tiling::Tiling;
 
-pub(crate) use arguments::knows_all_counts;
+pub(crate) use arguments::{NAMES as OP_NAMES, knows_all_counts};
 pub(crate) use completion::{Completion, Finished};
 pub(crate) use due::Due;
 pub(crate) use fingerprint::Fingerprint;
 pub(crate) use hash::mix;
-pub(crate) use order::Order;
+pub(crate) use order::{LEVELS, Order};

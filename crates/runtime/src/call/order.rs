@@ -7,19 +7,27 @@ use super::{Call, Fingerprint};
 /// So many finished operations are remembered, for peers that ask.
 const REMEMBERED: usize = 64;
 
+/// So many priorities but 0 have a level of their own; a further one shares that of the nearest
+/// with the same sign, or else has that of 0.
+pub(crate) const LEVELS: usize = 3;
+
 /// Numbers operations, and remembers what they were.
 #[derive(Default, Debug)]
 pub(crate) struct Order {
     next: u64,
     history: u64,
     remembered: VecDeque<(u64, Fingerprint)>,
+    /// The priorities that have levels, from level 1 on, in the order of their first calls: the
+    /// same on all ranks, as the calls are.
+    levels: Vec<i32>,
 }
 
 impl Order {
     /// The number of the operation that this call becomes, and its fingerprint. `plan` is 0 while
     /// it is not settled.
     pub(crate) fn enter(&mut self, call: &Call, plan: u16) -> (u64, Fingerprint) {
-        let fingerprint = Fingerprint::new(call, self.history).with_plan(plan);
+        let level = self.level(call.priority);
+        let fingerprint = Fingerprint::new(call, self.history, level).with_plan(plan);
         self.history = fingerprint.extended();
         let sequence = self.next;
         self.next += 1;
@@ -28,6 +36,22 @@ impl Order {
         }
         self.remembered.push_back((sequence, fingerprint));
         (sequence, fingerprint)
+    }
+
+    /// The level of a priority: 0, or what distinguishes it from others as far as there is room.
+    fn level(&mut self, priority: i32) -> usize {
+        if priority == 0 {
+            return 0;
+        }
+        let known = self.levels.iter().position(|level| *level == priority);
+        if known.is_none() && self.levels.len() < LEVELS {
+            self.levels.push(priority);
+            return self.levels.len();
+        }
+        let alike = |index: &usize| self.levels[*index].signum() == priority.signum();
+        let distance = |index: &usize| self.levels[*index].abs_diff(priority);
+        let nearest = (0..self.levels.len()).filter(alike).min_by_key(distance);
+        known.or(nearest).map_or(0, |index| index + 1)
     }
 
     /// Takes note of the plan of an operation that was entered without.
@@ -87,6 +111,7 @@ mod tests {
             timeout: None,
             algorithm: None,
             tiling: Tiling::default(),
+            wire: None,
         }
     }
 
@@ -96,6 +121,19 @@ mod tests {
             order.enter(&broadcast(root), 0);
         }
         order
+    }
+
+    #[test]
+    fn priorities_have_levels_in_the_order_of_their_first_calls() {
+        let mut order = Order::default();
+        let levels = [0, 10, -1, 10, 5, 0, 6, 7, 9, -100].map(|priority| {
+            let call = Call {
+                priority,
+                ..broadcast(0)
+            };
+            order.enter(&call, 0).1.level()
+        });
+        assert_eq!(levels, [0, 1, 2, 1, 3, 0, 3, 3, 1, 2]);
     }
 
     #[test]

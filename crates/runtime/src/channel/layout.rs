@@ -6,8 +6,13 @@
 
 use weft_schedule::TileLimits;
 
-/// Operations of one group that can be under way at once. Operation n uses lane `n % LANES`.
-pub(crate) const LANES: usize = 4;
+use crate::call::LEVELS;
+
+/// Operations of priority 0 of one group that can be under way at once. Operation n uses lane `n %
+/// ORDINARY_LANES`.
+const ORDINARY_LANES: usize = 4;
+/// All lanes of a group: the operations of every other level of priority have one of their own.
+pub(crate) const LANES: usize = ORDINARY_LANES + LEVELS;
 /// Tiles of one operation that can be under way at once.
 pub(crate) const SLOTS: usize = 2;
 /// Claimable steps that others than their owner may execute: those with lower numbers.
@@ -121,6 +126,14 @@ impl ChannelLayout {
     /// Where a slot lies in the group's scratch memory.
     pub(crate) fn scratch(self, lane: usize, slot: usize) -> u64 {
         (lane * SLOTS + slot) as u64 * self.limits.scratch_bytes
+    }
+}
+
+/// The lane of operation `sequence`, of a level of priority.
+pub(crate) fn lane_of(sequence: u64, level: usize) -> usize {
+    match level {
+        0 => (sequence % ORDINARY_LANES as u64) as usize,
+        level => ORDINARY_LANES + level - 1,
     }
 }
 

@@ -13,6 +13,7 @@ use super::operation::{Agreement, Operation, OperationMemory, Running};
 use crate::Error;
 use crate::call::{Call, Completion, Counts, Due, Finished, Op, Order};
 use crate::channel::{Connections, LANES, SLOTS};
+use crate::flight::GroupFlight;
 use crate::memory::{Bases, Pieces, access};
 use crate::program::Geometry;
 use crate::selection::{Decision, agreement_call};
@@ -49,6 +50,8 @@ pub(crate) struct Executor {
     pub(crate) symmetric_operations: u64,
     /// How many steps of other ranks this one has executed.
     pub(crate) steps_helped: u64,
+    flight: GroupFlight,
+    ranks: u32,
     timeout: Duration,
 }
 
@@ -75,7 +78,7 @@ impl Ready {
 }
 
 impl Executor {
-    pub(crate) fn new(timeout: Duration) -> Self {
+    pub(crate) fn new(timeout: Duration, ranks: u32, flight: GroupFlight) -> Self {
         Executor {
             lanes: Default::default(),
             operations: VecDeque::new(),
@@ -84,6 +87,8 @@ impl Executor {
             symmetric: Arc::default(),
             symmetric_operations: 0,
             steps_helped: 0,
+            flight,
+            ranks,
             timeout,
         }
     }
@@ -179,6 +184,14 @@ impl Executor {
             Some(entered) => (entered.sequence, entered.fingerprint),
             None => self.order().enter(&call, 0),
         };
+        let record = match &ready.entered {
+            Some(entered) => entered.record,
+            None => (self.flight).issue(&call.flight_entry(sequence, 0, self.ranks), false),
+        };
+        if matches!(ready.keep, Some(OperationMemory::Agreement(_))) {
+            self.flight.mark_internal(record);
+        }
+        completion.set_record(self.flight.recorded(record));
         let path = self.calling_thread.as_ref();
         let inline = (ready.entered).filter(|entered| entered.outcome != Some(InlineOutcome::Lane));
         let inline = inline.zip(path.and_then(|path| path.choose(&call)));
@@ -304,11 +317,13 @@ impl Executor {
             connections.layout,
             largest,
             plan.tile_bytes,
+            plan.wire,
         )?;
         let first = self.lanes[lane].assigned;
         self.lanes[lane].assigned += geometry.tiles;
         self.symmetric_operations += u64::from(plan.memory == MemoryClass::Symmetric);
         let operation = &mut self.operations[position];
+        operation.completion.begins(plan.short);
         operation.fingerprint = operation.fingerprint.with_plan(plan.short);
         let (sequence, fingerprint) = (operation.sequence, operation.fingerprint);
         let bases = operation.bases.clone();
@@ -327,7 +342,7 @@ impl Executor {
     /// Whether an operation before this one is in the same lane, or is one on the calling-thread
     /// path that may yet need it.
     fn has_predecessor(&self, sequence: u64, lane: usize) -> bool {
-        let before = |other: u64| other < sequence && other % LANES as u64 == lane as u64;
+        let before = |(other, its_lane): (u64, usize)| other < sequence && its_lane == lane;
         let path = self.calling_thread.as_ref();
         let here = path.and_then(|path| path.undecided());
         let queued = self.operations.iter().filter(|operation| {
@@ -335,7 +350,7 @@ impl Executor {
             inline.is_none_or(|(entered, _)| entered.is_undecided())
         });
         here.into_iter()
-            .chain(queued.map(|operation| operation.sequence))
+            .chain(queued.map(|operation| (operation.sequence, operation.lane())))
             .any(before)
     }
 

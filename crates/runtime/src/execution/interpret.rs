@@ -12,7 +12,7 @@ use weft_transport::LinkError;
 use crate::Error;
 use crate::call::{Call, Fingerprint};
 use crate::channel::INLINE_RANKS;
-use crate::memory::access;
+use crate::memory::access::{self, represented};
 use crate::program::{Geometry, Instruction, Kernel, LocalStep, Location, Operand, Program};
 
 /// Why an operation does not go on.
@@ -226,19 +226,32 @@ fn execute_at<D: Driver>(
             *address = driver.base(operand.location).wrapping_add(offset as usize);
         }
         let (dsts, srcs) = addresses.split_at(destinations);
-        let width = geometry.width(operands[0].encoding);
+        let bytes = |operand: &Operand| geometry.bytes(operand.encoding, elements);
         match step.kernel {
-            Kernel::Copy => access::copy(dsts, srcs[0], elements * width),
+            Kernel::Copy => access::copy(dsts, srcs[0], bytes(&operands[0])),
             Kernel::Convert => {
-                let [to, from] = [0, destinations].map(|i| operands[i].dtype(call.dtype));
+                let [to, from] = [0, destinations].map(|i| operands[i].representation(call.dtype));
                 access::convert(dsts, to, srcs[0], from, elements);
             }
-            Kernel::Reduce { is_final } => {
+            Kernel::Reduce {
+                is_final,
+                native: true,
+            } => {
                 let finish = call.op.finish(is_final, shape.ranks);
                 access::reduce(call, finish, dsts, srcs, elements as usize);
             }
+            Kernel::Reduce { is_final, .. } => {
+                let finish = call.op.finish(is_final, shape.ranks);
+                let (to, from) = operands.split_at(destinations);
+                let of = |operand: &Operand| operand.representation(call.dtype);
+                let dsts = dsts.iter().zip(to).map(|(at, to)| represented(*at, of(to)));
+                let srcs = srcs.iter().zip(from);
+                let srcs = srcs.map(|(at, from)| represented(at.cast_const(), of(from)));
+                let (dsts, srcs): (Vec<_>, Vec<_>) = (dsts.collect(), srcs.collect());
+                access::reduce_represented(call, finish, &dsts, &srcs, elements as usize);
+            }
         }
-        moved += elements * width * operands.len() as u64;
+        moved += bytes(&operands[0]) * operands.len() as u64;
     }
     moved
 }

@@ -1,14 +1,18 @@
 //! One call in flight, and its tiles.
 //!
 //! [Note: Lanes and slots] All ranks issue the operations of a group in the same order, so
-//! operation n can use lane n % LANES without a word between ranks. Within a lane operations run
+//! operation n can use lane n % 4 without a word between ranks. Within a lane operations run
 //! one after the other, each with a number of tiles that all ranks agree on, so that tile g of a
 //! lane is the same tile everywhere, and may use slot g % SLOTS of all temporary memory. A tile
 //! starts when the tile that used its slot before has ended on this rank and, where it will put
-//! something into a peer's receive buffer, on that peer: peers tell by their credit words. An
-//! urgent operation never waits for the slots of a slower one as long as no more than LANES
-//! operations of the group are under way; beyond that it waits for the one that was issued LANES
-//! before it.
+//! something into a peer's receive buffer, on that peer: peers tell by their credit words.
+//!
+//! [Note: Levels of priority] A lane's order is that of the calls on every rank, so an urgent
+//! operation cannot go past another in its lane. Hence the first few priorities other than 0 that a
+//! group's calls bring have a lane each: however many operations of other priorities are under way,
+//! none of them is in the way of the slots of this one, and the engine advances it first. All ranks
+//! call with the same priorities in the same order, so all map them to the same lanes; a rank with
+//! another one is found out by its fingerprint.
 //!
 //! [Note: Agreement] Two things can be known to one rank only: the largest block of an operation
 //! whose counts differ between ranks, and whether memory is symmetric. Then a small all-reduce goes
@@ -25,7 +29,7 @@ use super::interpret::Blocked;
 use super::puts::Puts;
 use crate::Error;
 use crate::call::{Call, Completion, Due, Fingerprint};
-use crate::channel::LANES;
+use crate::channel::lane_of;
 use crate::memory::Bases;
 use crate::program::{Geometry, Plan};
 use crate::selection::{Decision, InlineProgram};
@@ -135,7 +139,12 @@ pub(crate) enum OperationMemory {
 
 impl Operation {
     pub(crate) fn lane(&self) -> usize {
-        (self.sequence % LANES as u64) as usize
+        lane_of(self.sequence, self.fingerprint.level())
+    }
+
+    /// Whether it goes ahead of what links have queued: all operations of its lane do, or none.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.call.priority > 0 && self.fingerprint.level() > 0
     }
 
     /// Whether everything is done, or nothing can be.

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use weft_schedule::{Rank, SignalId};
-use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Submission};
+use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Stream, Submission};
 
 use super::executor::{Budget, Executor};
 use super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
@@ -62,7 +62,9 @@ impl Executor {
         if ended > 0 {
             running.tiles.drain(..ended);
             self.lanes[lane].ended += ended as u64;
-            give_credit(connections, lane, self.lanes[lane].ended, running)?;
+            let urgent = self.operations[position].is_urgent();
+            let ended = (lane, self.lanes[lane].ended);
+            give_credit(connections, ended, urgent, running)?;
         }
         Ok(progressed)
     }
@@ -138,13 +140,15 @@ fn cannot_start(
     occupied.map(|from| Blocked::Credit { from: *from })
 }
 
-/// Tells those who write to this rank's receive buffers how many tiles have ended.
+/// Tells those who write to this rank's receive buffers how many tiles have ended. Unless more are
+/// to come, that may be late: what the next operation sends takes it along.
 fn give_credit(
     connections: &Connections,
-    lane: usize,
-    ended: u64,
+    (lane, ended): (usize, u64),
+    urgent: bool,
     running: &Running,
 ) -> Result<(), GroupFailure> {
+    let more = running.next < running.geometry.tiles;
     for sender in &running.plan.program.senders {
         let rank = *sender as usize;
         let (Some(link), Some(remote)) = (&connections.links[rank], connections.remote(*sender))
@@ -155,7 +159,12 @@ fn give_credit(
             offset: remote.channel + connections.layout.credit(lane),
             value: ended,
         };
-        match link.signal(signal) {
+        let stream = stream_of(link.as_ref(), urgent);
+        let given = match more {
+            true => stream.signal(signal),
+            false => stream.signal_late(signal),
+        };
+        match given {
             // A peer that has left needs no credit, nor one that has left since its link was last
             // read.
             Ok(()) | Err(LinkError::Left) => {}
@@ -164,6 +173,13 @@ fn give_credit(
         }
     }
     Ok(())
+}
+
+fn stream_of(link: &dyn Link, urgent: bool) -> &dyn Stream {
+    match urgent {
+        true => link.urgent(),
+        false => link,
+    }
 }
 
 /// Brings the next tile of the caller's vector into `Output`, for the collectives that work there.
@@ -372,8 +388,7 @@ impl Driver for TileDriver<'_> {
             let elements = geometry.elements(shape, measured, piece, self.tile.index);
             destinations.iter().map(move |dst| {
                 let start = self.base(dst.location) as usize + self.offset(dst, piece) as usize;
-                let width = dst.dtype(self.operation.call.dtype).size();
-                start..start + elements as usize * width
+                start..start + geometry.bytes(dst.encoding, elements) as usize
             })
         });
         ranges.find_map(|range| self.tile.puts.before_write(&range))
@@ -418,12 +433,11 @@ impl<'a> TileDriver<'a> {
     /// The bytes of an operand in this rank's memory, piece by piece.
     fn pieces(&self, src: &Operand) -> Vec<Iovec> {
         let (geometry, shape) = (&self.running.geometry, &self.running.plan.program.shape);
-        let width = geometry.width(src.encoding);
         let base = self.base(src.location);
         let piece = |piece: u32| {
             let elements = geometry.elements(shape, src, piece, self.tile.index);
             let address = base.wrapping_add(self.offset(src, piece) as usize);
-            access::source(address, elements * width)
+            access::source(address, geometry.bytes(src.encoding, elements))
         };
         let pieces = (0..geometry.pieces(src)).map(piece);
         pieces.filter(|piece| !piece.is_empty()).collect()
@@ -493,7 +507,7 @@ impl<'a> TileDriver<'a> {
     fn signal_with_fingerprint(
         &self,
         to: Rank,
-        (link, remote): (&dyn Link, &Remote),
+        (link, remote): (&dyn Stream, &Remote),
         signal: Signal,
     ) -> Result<(), LinkError> {
         let Some(pool) = &remote.pool else {
@@ -511,7 +525,7 @@ impl<'a> TileDriver<'a> {
     fn show_fingerprint(
         &self,
         to: Rank,
-        link: &dyn Link,
+        link: &dyn Stream,
         line: u64,
         signal: Option<Signal>,
     ) -> Result<(), LinkError> {
@@ -519,10 +533,11 @@ impl<'a> TileDriver<'a> {
         link.inject(RegionKey::POOL, line + 8, words.as_flattened(), signal)
     }
 
-    /// The link to a peer, and what that has granted.
-    pub(super) fn link(&self, to: Rank) -> Result<(&'a dyn Link, &'a Remote), GroupFailure> {
+    /// The operation's stream to a peer, and what that has granted.
+    pub(super) fn link(&self, to: Rank) -> Result<(&'a dyn Stream, &'a Remote), GroupFailure> {
         let link = self.connections.links[to as usize].as_deref();
-        let linked = link.zip(self.connections.remote(to));
+        let stream = link.map(|link| stream_of(link, self.operation.is_urgent()));
+        let linked = stream.zip(self.connections.remote(to));
         linked.ok_or_else(|| GroupFailure::internal(&format!("no channel to rank {to}")))
     }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use weft_schedule::WireFormat;
 use weft_transport::TransportKind;
 
+use super::counters::Counters;
 use crate::Error;
 use crate::bootstrap::{Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, meet};
 use crate::call::Completion;
@@ -49,6 +51,8 @@ pub struct SplitOptions {
     pub algorithms: Option<BTreeMap<String, String>>,
     /// As [`Policy::reproducible`]; as in the other group if none.
     pub reproducible: Option<bool>,
+    /// As [`Policy::wire`]; as in the other group if none.
+    pub wire: Option<WireFormat>,
     /// As [`Policy::levels`]; the part of the other group's that its ranks have if none.
     pub levels: Option<Vec<Vec<u32>>>,
     /// As [`Policy::schedules`]; those of the other group that are right in this one if none.
@@ -76,6 +80,8 @@ pub struct Group {
     pub(crate) calling_thread: Option<Arc<CallingThread>>,
     /// Stands for all operations that were done at once.
     pub(crate) done: Arc<Completion>,
+    /// Once they have been asked for.
+    pub(super) counters: OnceLock<Arc<Counters>>,
 }
 
 impl Group {
@@ -131,8 +137,8 @@ impl Group {
             .pool()
             .allocate(layout.scratch_total(), 4096)?;
         let connections = Connections::new(id, rank, meeting.clone(), layout, scratch);
-        let pool = engine.endpoint().pool();
-        let state = GroupState::new(name, connections, selector, options.timeout, pool);
+        let here = (&**engine.endpoint().pool(), engine.endpoint().flight());
+        let state = GroupState::new(name, connections, selector, options.timeout, here);
         let calling_thread = state.executor.calling_thread.clone();
         engine.with(|s, finished| s.add_group(state, finished));
         let group = Arc::new(Group {
@@ -145,6 +151,7 @@ impl Group {
             cancel: AtomicBool::new(false),
             calling_thread,
             done: Completion::done(),
+            counters: OnceLock::new(),
         });
         group.link_neighbours(deadline, cancel)?;
         Ok(group)
@@ -209,6 +216,7 @@ impl Group {
                     levels: options.levels.unwrap_or(inherited.levels),
                     schedules: options.schedules.unwrap_or(inherited.schedules),
                     domains: options.domains.or(inherited.domains),
+                    wire: options.wire.unwrap_or(inherited.wire),
                 },
                 ..Terms::default()
             },
@@ -348,6 +356,20 @@ impl Group {
         })
     }
 
+    /// Calls back when the group breaks, with the reason; when it is closed before, without one.
+    ///
+    /// Runs on whichever thread meets the failure: it must be short and must not wait.
+    pub fn on_end(&self, callback: Box<dyn FnOnce(Result<(), Error>) + Send>) {
+        let end = self.engine.with(|state, _| {
+            let group = state.groups.get(&self.id);
+            group.map(|group| group.end.clone())
+        });
+        match end {
+            Some(end) => end.on_done(callback),
+            None => callback(Ok(())),
+        }
+    }
+
     /// Leaves the group. What is under way here fails with [`Error::Aborted`]. Idempotent.
     pub fn close(&self) {
         if self.check_usable().is_err() {
@@ -361,8 +383,10 @@ impl Group {
             if group.closed {
                 return;
             }
-            group.fail(&closed(), finished);
+            finished.push((group.end.clone(), Ok(())));
+            group.end(&closed(), finished);
             group.closed = true;
+            group.flight.close();
             group
                 .connections
                 .tell_all(&ControlMessage::Detach { group: self.id });

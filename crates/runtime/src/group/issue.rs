@@ -20,11 +20,22 @@ impl Group {
     /// stays writable, for the sizes that `call.collective` and `call.counts` say, and nobody else
     /// touches `call.output`.
     pub unsafe fn issue(&self, call: Call, background: bool) -> Result<Work, Error> {
+        let Some(counters) = self.counters.get() else {
+            return self.begin(call, background);
+        };
+        let timer = counters.collective(&call, self.size());
+        self.begin(call, background)
+            .inspect(|work| timer.follow(work))
+    }
+
+    fn begin(&self, call: Call, background: bool) -> Result<Work, Error> {
         self.check_usable()?;
         call.check(self.size())?;
-        let call = call.for_schedules(self.rank);
+        let wire = self.options.terms.policy.wire;
+        let call = call.for_schedules(self.rank).in_format_of(wire);
         if !background && let Some(path) = &self.calling_thread {
-            match path.attempt(&call, self.engine.spin()) {
+            let presence = self.engine.endpoint().doorbell().enter();
+            match path.attempt(&call, self.engine.spin(), &presence) {
                 Attempt::Done => return Ok(self.work(self.done.clone())),
                 Attempt::Entered(entered) => return self.resume(call, entered),
                 Attempt::NotNow => {}
@@ -56,7 +67,7 @@ impl Group {
         })
     }
 
-    fn work(&self, completion: Arc<Completion>) -> Work {
+    pub(super) fn work(&self, completion: Arc<Completion>) -> Work {
         let engine = self.engine.clone();
         Work { completion, engine }
     }

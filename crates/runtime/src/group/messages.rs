@@ -8,6 +8,7 @@ use super::{Group, Work, closed};
 use crate::Error;
 use crate::call::{Completion, Due};
 use crate::channel::{ControlMessage, ENVELOPE_BYTES};
+use crate::flight::{Entry, Kind, NOBODY};
 use crate::memory::access;
 use crate::point_to_point::{Posted, ReceiveTarget, SendSource};
 use crate::progress::GroupState;
@@ -31,6 +32,7 @@ impl Group {
     ) -> Result<Work, Error> {
         self.check_usable()?;
         self.check_rank("send to", to)?;
+        let timer = self.counters.get().map(|counters| counters.send(bytes));
         let allowed = timeout.unwrap_or(self.options.timeout);
         let envelope = Envelope { to, tag, allowed };
         let started = match self.start(&envelope, memory, bytes)? {
@@ -43,10 +45,11 @@ impl Group {
         if background {
             self.engine.hand_over();
         }
-        Ok(Work {
-            completion: started.ok_or_else(closed)?,
-            engine: self.engine.clone(),
-        })
+        let work = self.work(started.ok_or_else(closed)?);
+        if let Some(timer) = timer {
+            timer.follow(&work);
+        }
+        Ok(work)
     }
 
     /// Sends a message, or makes it known. `None`: there is no link yet.
@@ -60,8 +63,10 @@ impl Group {
         self.engine.with(|state, finished| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.check()?;
+            let entry = Entry::message(Kind::SEND, to, tag, bytes);
             if to == self.rank {
                 let bytes = access::bytes(memory, bytes);
+                group.flight.at_once(&entry);
                 group.matching.whole((self.id, to), tag, bytes, finished);
                 return Ok(Some(Completion::done()));
             }
@@ -71,10 +76,12 @@ impl Group {
             let id = self.id;
             if group.matching.may_be_eager(to, bytes) {
                 let message = ControlMessage::Eager { group: id, tag };
+                group.flight.at_once(&entry);
                 polled_message(group, to, &message, access::bytes(memory, bytes))?;
                 return Ok(Some(Completion::done()));
             }
             let completion = Completion::new();
+            completion.set_record(group.flight.recorded(group.flight.issue(&entry, false)));
             let source = SendSource {
                 memory,
                 bytes,
@@ -111,8 +118,10 @@ impl Group {
         if let Some(from) = from {
             self.check_rank("receive from", from)?;
         }
+        let timer = self.counters.get().map(|counters| counters.receive(bytes));
         let due = Due::within(timeout.unwrap_or(self.options.timeout));
         let completion = Completion::new();
+        let entry = Entry::message(Kind::RECEIVE, from.unwrap_or(NOBODY), tag, bytes);
         let target = ReceiveTarget {
             memory,
             bytes,
@@ -123,6 +132,7 @@ impl Group {
         self.engine.with(|state, finished| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.check()?;
+            completion.set_record(group.flight.recorded(group.flight.issue(&entry, false)));
             match group.matching.post(self.id, posted, finished) {
                 Some((rank, ControlMessage::Unfit { .. })) if rank == self.rank => Ok(()),
                 Some((rank, answer @ ControlMessage::Unfit { .. })) => {
@@ -137,10 +147,11 @@ impl Group {
         if background {
             self.engine.hand_over();
         }
-        Ok(Work {
-            completion,
-            engine: self.engine.clone(),
-        })
+        let work = self.work(completion);
+        if let Some(timer) = timer {
+            timer.follow(&work);
+        }
+        Ok(work)
     }
 }
 

@@ -1,5 +1,7 @@
-//! Groups: collectives, point-to-point messages, symmetric memory, user schedules and explanations.
+//! Groups: collectives, point-to-point messages, symmetric memory, user schedules, explanations and
+//! counters.
 
+mod counters;
 mod explain;
 #[expect(
     clippy::module_inception,
@@ -16,6 +18,7 @@ mod tests;
 mod work;
 
 pub use crate::progress::Waited;
+pub use counters::{Counters, LinkTraffic, OperationTotals};
 pub use group::{Group, GroupOptions, SplitOptions};
 pub use symmetric::Symmetric;
 pub use work::Work;

@@ -50,6 +50,7 @@ fn call(group: &Group, collective: Collective, algorithm: Option<&str>) -> bool 
         timeout: Some(Duration::from_secs(60)),
         algorithm: algorithm.map(str::to_owned),
         tiling: Tiling::default(),
+        wire: None,
     };
     let path = group.calling_thread.as_ref().unwrap();
     let before = path.called();

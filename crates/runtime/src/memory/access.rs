@@ -5,7 +5,7 @@
 //! ranks to the same bytes (the verifier has checked it), and `Group::issue` obliges the caller to
 //! leave its buffers alone until the operation is over.
 
-use weft_kernels::{DType, Finish};
+use weft_kernels::{DType, Finish, IsaLevel, Representation, Represented};
 use weft_transport::{Iovec, Segment};
 
 use crate::call::Call;
@@ -47,10 +47,28 @@ pub(crate) fn copy(dsts: &[*mut u8], src: *const u8, bytes: u64) {
     unsafe { weft_kernels::copy(dsts, src, bytes as usize) };
 }
 
-/// Copies elements of one type as such of another.
-pub(crate) fn convert(dsts: &[*mut u8], to: DType, src: *const u8, from: DType, elements: u64) {
-    // SAFETY: see [Note: Who may touch what].
-    unsafe { weft_kernels::convert(from, to, dsts, src, elements as usize) };
+/// Copies elements that are represented in one way to where they are in another.
+pub(crate) fn convert(
+    dsts: &[*mut u8],
+    to: Representation,
+    src: *const u8,
+    from: Representation,
+    elements: u64,
+) {
+    let elements = elements as usize;
+    match (from, to) {
+        (Representation::Plain(from), Representation::Plain(to)) => {
+            // SAFETY: see [Note: Who may touch what].
+            unsafe { weft_kernels::convert(from, to, dsts, src, elements) }
+        }
+        _ => {
+            for dst in dsts {
+                let (dst, src) = (represented(*dst, to), represented(src, from));
+                // SAFETY: see [Note: Who may touch what].
+                unsafe { IsaLevel::best().represent(dst, src, elements) }
+            }
+        }
+    }
 }
 
 /// Combines the contributions of a call's elements.
@@ -66,6 +84,27 @@ pub(crate) fn reduce(
     let srcs = unsafe { std::slice::from_raw_parts(srcs.as_ptr().cast(), srcs.len()) };
     // SAFETY: see [Note: Who may touch what].
     unsafe { weft_kernels::reduce(call.dtype, call.op.kernel(), dsts, srcs, elements, finish) };
+}
+
+/// Combines contributions of which some, or the destinations, are not elements of the call's type.
+pub(crate) fn reduce_represented(
+    call: &Call,
+    finish: Finish,
+    dsts: &[Represented<*mut u8>],
+    srcs: &[Represented<*const u8>],
+    elements: usize,
+) {
+    let (level, op) = (IsaLevel::best(), call.op.kernel());
+    // SAFETY: see [Note: Who may touch what].
+    unsafe { level.reduce_represented(call.dtype, op, dsts, srcs, elements, finish) };
+}
+
+/// Elements at an address.
+pub(crate) fn represented<P>(address: P, representation: Representation) -> Represented<P> {
+    Represented {
+        address,
+        representation,
+    }
 }
 
 /// Copies elements, multiplied.

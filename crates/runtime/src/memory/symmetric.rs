@@ -243,7 +243,7 @@ impl<'a> Located<'a> {
 /// The sizes of a call's buffers on one rank.
 fn buffer_bytes(call: &Call, ranks: u32) -> (u64, u64) {
     use Collective::{AllGather, Gather, ReduceScatter, Scatter};
-    let message = call.message_elements(ranks) * call.dtype.size() as u64;
+    let message = call.message_bytes(ranks);
     let block = message / u64::from(ranks);
     match call.collective {
         AllGather | Gather { .. } => (block, message),

@@ -183,6 +183,11 @@ impl MessageMatching {
             })
     }
 
+    /// The ranks that messages are awaited from.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = u32> {
+        self.posted.iter().filter_map(|posted| posted.from)
+    }
+
     /// The ranks that fragments are under way to or from.
     pub(crate) fn busy(&self) -> Vec<u32> {
         let busy = |peer: &PeerMessages| {
@@ -286,6 +291,7 @@ impl MessageMatching {
         if let Some(peer) = self.peers.get_mut(&from)
             && let Some(source) = peer.offered.remove(&id)
         {
+            source.completion.begins(0);
             peer.sending.push_back(source);
             peer.eager = 0;
         }

@@ -35,7 +35,7 @@ impl Program {
             instructions,
             ..
         } = compiler;
-        let slices = || schedule.steps.iter().flat_map(slices_of);
+        let slices = || schedule.steps.iter().flat_map(Step::slices);
         let receivers = slices().filter_map(|slice| match slice.buffer {
             Buffer::Receive { from, .. } if from == rank => Some(slice.rank),
             _ => None,
@@ -80,14 +80,6 @@ fn distinct(ranks: impl Iterator<Item = Rank>) -> Vec<Rank> {
     ranks.collect::<BTreeSet<Rank>>().into_iter().collect()
 }
 
-fn slices_of(step: &Step) -> Vec<&Slice> {
-    match step {
-        Step::Copy { dsts, src, .. } => dsts.iter().chain([src]).collect(),
-        Step::Reduce { dsts, srcs, .. } => dsts.iter().chain(srcs).collect(),
-        Step::Signal { .. } | Step::Wait { .. } => vec![],
-    }
-}
-
 fn claim_of(step: &Step) -> Option<&Claim> {
     match step {
         Step::Copy { claim, .. } | Step::Reduce { claim, .. } => claim.as_ref(),
@@ -112,8 +104,10 @@ impl Compiler<'_> {
                 is_final,
                 claim,
             } => {
+                let native = |slice: &Slice| slice.encoding == Encoding::Native;
                 let kernel = Kernel::Reduce {
                     is_final: *is_final,
+                    native: dsts.iter().chain(srcs).all(native),
                 };
                 self.local(kernel, dsts, srcs, claim.as_ref());
             }
@@ -138,12 +132,17 @@ impl Compiler<'_> {
             };
             self.instructions.push(put);
         }
-        if !near.is_empty() {
-            let kernel = match near[0].encoding == src.encoding {
+        // One pass for each encoding; of a step that may be claimed there is only one.
+        let mut near = near.as_slice();
+        while let Some(first) = near.first() {
+            let alike = near.iter().take_while(|dst| dst.encoding == first.encoding);
+            let (dsts, rest) = near.split_at(alike.count());
+            let kernel = match first.encoding == src.encoding {
                 true => Kernel::Copy,
                 false => Kernel::Convert,
             };
-            self.local(kernel, &near, std::slice::from_ref(src), claim);
+            self.local(kernel, dsts, std::slice::from_ref(src), claim);
+            near = rest;
         }
     }
 
@@ -237,21 +236,23 @@ impl Compiler<'_> {
 /// Refuses what the kernels have no conversion for, and puts that would have to convert: links
 /// carry bytes as they are. Both drivers of a program take all others.
 fn check_encodings(schedule: &Schedule, reached: &dyn Fn(Rank) -> bool) -> Result<(), Error> {
-    let native = |slice: &Slice| slice.encoding == Encoding::Native;
     let known = |step: &Step| match step {
-        Step::Copy { dsts, src, .. } => {
+        Step::Copy { dsts, src, claim } => {
             let mut near = dsts.iter().filter(|dst| reached(dst.rank));
             let mut far = dsts.iter().filter(|dst| !reached(dst.rank));
-            let to = near.clone().next().map(|dst| dst.encoding);
-            let fp8 = dsts
-                .iter()
-                .chain([src])
-                .any(|s| s.encoding == Encoding::Fp8);
-            !fp8 && near.all(|dst| Some(dst.encoding) == to)
+            let converts = |dst: &Slice| {
+                dst.encoding == src.encoding
+                    || [dst, src]
+                        .iter()
+                        .any(|slice| slice.encoding == Encoding::Native)
+                    || ![dst, src].iter().any(|slice| slice.encoding.is_scaled())
+            };
+            let first = near.clone().next().map(|dst| dst.encoding);
+            near.clone().all(converts)
+                && (claim.is_none() || near.all(|dst| Some(dst.encoding) == first))
                 && far.all(|dst| dst.encoding == src.encoding)
         }
-        Step::Reduce { dsts, srcs, .. } => dsts.iter().chain(srcs).all(native),
-        Step::Signal { .. } | Step::Wait { .. } => true,
+        Step::Reduce { .. } | Step::Signal { .. } | Step::Wait { .. } => true,
     };
     match schedule.steps.iter().all(known) {
         true => Ok(()),

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use weft_schedule::{Encoding, Grid, Schedule, entry_bytes};
+use weft_schedule::{Encoding, Grid, Schedule, TemporaryEntries};
 
 use super::instruction::{Location, Operand, Program};
 use crate::Error;
@@ -32,6 +32,8 @@ pub(crate) struct Geometry {
     header: u64,
     /// Bytes of the widest element that temporary entries have room for.
     widest: u64,
+    /// The elements that neither chunks nor tiles divide: those that share a scale, or one.
+    block: u64,
     tiled: Option<Box<Tiled>>,
     /// The number of tiles.
     pub(crate) tiles: u64,
@@ -55,6 +57,14 @@ fn starts_of_counts(counts: &[u64]) -> Vec<u64> {
         starts.push(starts[starts.len() - 1] + count);
     }
     starts
+}
+
+/// The elements at which the chunks of a message begin and the last one ends, where none but that
+/// ends within a block.
+fn starts_of_blocks(grid: &Grid, elements: u64, block: u64) -> Vec<u64> {
+    let chunks = 0..grid.chunks();
+    let starts = chunks.map(|chunk| grid_start(grid, elements, chunk) / block * block);
+    starts.chain([elements]).collect()
 }
 
 /// The elements of the largest chunk.
@@ -92,16 +102,22 @@ fn grid_largest(grid: &Grid, elements: u64) -> u64 {
 impl Geometry {
     /// Lays out a call in tiles. `largest_chunk` is the largest chunk on any rank, where this rank
     /// cannot know it. `tile_bytes` is the part of the largest chunk that a tile takes, if it shall
-    /// be less than fits.
+    /// be less than fits. `wire`: the encoding in which elements travel. Its blocks are not
+    /// divided; where ranks have blocks of their own, they are counted from the beginning of each.
     pub(crate) fn tiled(
         call: &Call,
         shape: &Schedule,
         layout: ChannelLayout,
         largest_chunk: Option<u64>,
         tile_bytes: Option<u64>,
+        wire: Encoding,
     ) -> Result<Self, Error> {
+        let block = wire.block();
         let elements = call.message_elements(shape.ranks);
         let (told, told_input) = match &call.counts {
+            Counts::Equal(_) if block > 1 && call.collective.in_place() => {
+                (Some(starts_of_blocks(&shape.grid, elements, block)), None)
+            }
             Counts::Equal(_) => (None, None),
             Counts::PerRank(list) => (Some(starts_of_counts(list)), None),
             Counts::PerPair { send, receive } => (
@@ -119,26 +135,19 @@ impl Geometry {
             .max();
         let largest_here = || grid_largest(&shape.grid, elements);
         let largest_chunk = largest_chunk.or(largest_told).unwrap_or_else(largest_here);
-        let Some(tiles) = limits.tiles(shape, largest_chunk, element_bytes) else {
+        let Some(tiles) = limits.tiles(shape, largest_chunk, element_bytes, wire) else {
             return Err(Error::Unsupported(format!(
                 "this algorithm for {} with {} ranks: its temporary memory does not fit",
                 call.collective, shape.ranks
             )));
         };
-        let largest = largest_chunk.div_ceil(tiles);
-        let offsets = |widths: &[u32]| {
-            let next = |next: &mut u64, width: &u32| {
-                let start = *next;
-                *next += entry_bytes(*width, largest, element_bytes);
-                Some(start)
-            };
-            widths.iter().scan(0, next).collect()
-        };
+        let largest = largest_chunk.div_ceil(block).div_ceil(tiles) * block;
+        let starts = |entries: TemporaryEntries| entries.starts(largest, element_bytes);
         let tiled = Tiled {
             told,
             told_input,
-            receive: offsets(&shape.receive),
-            scratch: offsets(&shape.scratch),
+            receive: starts(TemporaryEntries::receive(shape, wire)),
+            scratch: starts(TemporaryEntries::scratch(shape, wire)),
         };
         Ok(Geometry {
             few: few_starts(&shape.grid, elements),
@@ -147,6 +156,7 @@ impl Geometry {
             largest,
             header: 0,
             widest: element_bytes,
+            block,
             tiled: Some(Box::new(tiled)),
             tiles,
         })
@@ -168,6 +178,7 @@ impl Geometry {
                 false => (INLINE_HEADER as u64).next_multiple_of(INLINE_LINE),
             },
             widest,
+            block: 1,
             tiled: None,
             tiles: 1,
         }
@@ -179,13 +190,19 @@ impl Geometry {
     }
 
     /// The number of pieces in which the operands of a step are contiguous, told by the one that
-    /// measures it: neighbouring chunks are, where one tile has the whole of them.
+    /// measures it: neighbouring chunks are, where one tile has the whole of them and no chunk ends
+    /// with a part of a block.
     #[inline]
     pub(crate) fn pieces(&self, measured: &Operand) -> u32 {
-        match self.tiles {
-            1 => 1,
-            _ => measured.chunks.end - measured.chunks.start,
+        match self.joins_chunks() {
+            true => 1,
+            false => measured.chunks.end - measured.chunks.start,
         }
+    }
+
+    #[inline]
+    fn joins_chunks(&self) -> bool {
+        self.tiles == 1 && self.block == 1
     }
 
     /// The elements of a piece that belong to a tile.
@@ -203,7 +220,7 @@ impl Geometry {
             Some(tiled) => {
                 let told = tiled.of(measured);
                 let at = |chunk| self.start_told(told, shape, chunk);
-                if self.tiles == 1 {
+                if self.joins_chunks() {
                     return at(end) - at(start);
                 }
                 let (start, end) = self.cut(told, shape, start + piece, tile);
@@ -240,8 +257,7 @@ impl Geometry {
         tile: u64,
     ) -> u64 {
         let chunk = operand.chunks.start + piece;
-        let before = self.elements_before(tiled, shape, operand, chunk, tile);
-        let bytes = before.wrapping_mul(self.width(operand.encoding));
+        let bytes = self.bytes_before(tiled, shape, operand, chunk, tile);
         match operand.location {
             Location::Input(_) | Location::Output(_) => bytes,
             Location::Scratch { entry, .. } => bytes + tiled.scratch[entry as usize],
@@ -251,8 +267,8 @@ impl Geometry {
         }
     }
 
-    /// The elements from the beginning of an operand's location to a chunk of it.
-    fn elements_before(
+    /// The bytes from the beginning of an operand's location to a chunk of it.
+    fn bytes_before(
         &self,
         tiled: &Tiled,
         shape: &Schedule,
@@ -262,27 +278,33 @@ impl Geometry {
     ) -> u64 {
         let told = tiled.of(operand);
         let at = |chunk| self.start_told(told, shape, chunk);
-        if self.tiles == 1 {
-            return at(chunk).wrapping_sub(at(operand.origin));
+        let from_origin = |start: u64| {
+            let elements = start.wrapping_sub(at(operand.origin));
+            elements.wrapping_mul(self.width(operand.encoding))
+        };
+        if self.joins_chunks() {
+            return from_origin(at(chunk));
         }
         if operand.is_user() {
-            let (start, _) = self.cut(told, shape, chunk, tile);
-            return start.wrapping_sub(at(operand.origin));
+            return from_origin(self.cut(told, shape, chunk, tile).0);
         }
         let lengths = (operand.origin..chunk).map(|chunk| {
             let (start, end) = self.cut(told, shape, chunk, tile);
-            end - start
+            self.bytes(operand.encoding, end - start)
         });
         lengths.sum()
     }
 
-    /// The bytes of an element in an encoding.
+    /// The bytes of so many elements in an encoding.
     #[inline]
-    pub(crate) fn width(&self, encoding: Encoding) -> u64 {
-        match encoding {
-            Encoding::Native => self.element_bytes,
-            other => other.bytes(1, self.element_bytes),
-        }
+    pub(crate) fn bytes(&self, encoding: Encoding, elements: u64) -> u64 {
+        encoding.bytes(elements, self.element_bytes)
+    }
+
+    /// The bytes of an element in an encoding without scales.
+    #[inline]
+    fn width(&self, encoding: Encoding) -> u64 {
+        self.bytes(encoding, 1)
     }
 
     /// The bytes of the entries of one tile before this one.
@@ -319,8 +341,10 @@ impl Geometry {
     fn cut(&self, told: Option<&[u64]>, shape: &Schedule, chunk: u32, tile: u64) -> (u64, u64) {
         let at = |chunk| self.start_told(told, shape, chunk);
         let (start, end) = (at(chunk), at(chunk + 1));
+        let blocks = u128::from((end - start).div_ceil(self.block));
         let part = |tile: u64| {
-            start + (u128::from(end - start) * u128::from(tile) / u128::from(self.tiles)) as u64
+            let blocks = (blocks * u128::from(tile) / u128::from(self.tiles)) as u64;
+            end.min(start + blocks * self.block)
         };
         (part(tile), part(tile + 1))
     }
@@ -371,78 +395,4 @@ impl Program {
 }
 
 #[cfg(test)]
-mod tests {
-    use weft_kernels::DType;
-    use weft_schedule::Collective;
-
-    use super::*;
-    use crate::call::{Op, Tiling};
-
-    fn shape(grid: Grid, receive: Vec<u32>) -> Schedule {
-        Schedule {
-            collective: Collective::AllReduce,
-            ranks: 4,
-            rank: 0,
-            grid,
-            scratch: vec![],
-            receive,
-            steps: vec![],
-        }
-    }
-
-    fn call(elements: u64) -> Call {
-        Call {
-            collective: Collective::AllReduce,
-            dtype: DType::F32,
-            op: Op::Sum,
-            input: std::ptr::null(),
-            output: std::ptr::null_mut(),
-            counts: Counts::Equal(elements),
-            priority: 0,
-            timeout: None,
-            algorithm: None,
-            tiling: Tiling::default(),
-        }
-    }
-
-    #[test]
-    fn tiles_cover_every_chunk_once() {
-        for elements in [0, 1, 3, 7, 1000, 1_000_003, 50_000_017] {
-            let shape = shape(Grid::Equal(4), vec![1, 1]);
-            let layout = ChannelLayout::new(4);
-            let geometry = Geometry::tiled(&call(elements), &shape, layout, None, None).unwrap();
-            let mut next = 0;
-            for chunk in 0..4 {
-                for tile in 0..geometry.tiles {
-                    let (start, end) = geometry.chunk(&shape, chunk, tile);
-                    assert_eq!(start, next);
-                    assert!(end - start <= elements.div_ceil(4).div_ceil(geometry.tiles));
-                    next = end;
-                }
-            }
-            assert_eq!(next, elements);
-            let largest = elements.div_ceil(4).div_ceil(geometry.tiles);
-            let receive = &geometry.tiled.as_ref().unwrap().receive;
-            let end = receive[1] + entry_bytes(1, largest, 4);
-            assert!(end <= layout.limits.receive_bytes);
-        }
-    }
-
-    #[test]
-    fn chunks_lie_alike_whether_their_boundaries_are_few_or_many() {
-        for chunks in [3, 16, 17, 40] {
-            let grid = Grid::Equal(chunks);
-            let shape = shape(grid.clone(), vec![]);
-            let layout = ChannelLayout::new(4);
-            let geometry = Geometry::tiled(&call(1003), &shape, layout, None, None).unwrap();
-            for chunk in 0..=chunks {
-                let at = geometry.start(&shape, chunk);
-                assert_eq!(
-                    at,
-                    grid_start(&grid, 1003, chunk),
-                    "chunk {chunk} of {chunks}"
-                );
-            }
-        }
-    }
-}
+mod tests;

@@ -8,11 +8,12 @@ use crate::channel::INLINE_RANKS;
 
 impl Program {
     /// Whether the calling-thread path can run it: nothing to claim, no link that must carry
-    /// anything, and no step with more operands than there can be ranks.
+    /// anything, no tiles that must be whole blocks, and no step with more operands than there can
+    /// be ranks.
     pub(crate) fn suits_calling_thread(&self) -> bool {
-        self.instructions
-            .iter()
-            .all(|instruction| match instruction {
+        let mut instructions = self.instructions.iter();
+        !self.is_scaled()
+            && instructions.all(|instruction| match instruction {
                 Instruction::Local(step) => {
                     let (all, dsts) = (
                         self.operands(step.operands).len(),

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use weft_kernels::DType;
+use weft_kernels::{DType, Float8, Representation};
 use weft_schedule::{Encoding, Rank, Schedule, SignalId};
 
 /// Which memory an operand lies in.
@@ -37,14 +37,15 @@ impl Operand {
         matches!(self.location, Location::Input(_) | Location::Output(_))
     }
 
-    /// The type of its elements in a message of this type.
-    pub(crate) fn dtype(&self, message: DType) -> DType {
+    /// How its elements are represented in a message of this type.
+    pub(crate) fn representation(&self, message: DType) -> Representation {
         match self.encoding {
-            Encoding::Native => message,
-            Encoding::F32 => DType::F32,
-            Encoding::F16 => DType::F16,
-            // Programs with fp8 operands are refused when they are compiled.
-            Encoding::Bf16 | Encoding::Fp8 => DType::Bf16,
+            Encoding::Native => Representation::Plain(message),
+            Encoding::F32 => Representation::Plain(DType::F32),
+            Encoding::F16 => Representation::Plain(DType::F16),
+            Encoding::Bf16 => Representation::Plain(DType::Bf16),
+            Encoding::E4m3 => Representation::Scaled(Float8::E4m3),
+            Encoding::E5m2 => Representation::Scaled(Float8::E5m2),
         }
     }
 }
@@ -63,8 +64,9 @@ pub(crate) enum Kernel {
     Copy,
     /// Copies the one source into another encoding.
     Convert,
-    /// Combines the sources; `is_final`: every contribution is now in.
-    Reduce { is_final: bool },
+    /// Combines the sources; `is_final`: every contribution is now in, `native`: all operands are
+    /// elements of the message's own type.
+    Reduce { is_final: bool, native: bool },
 }
 
 /// What a rank does within memory that it reaches.
@@ -126,6 +128,13 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn operand(&self, index: u32) -> &Operand {
         &self.operands[index as usize]
+    }
+
+    /// Whether some operand's elements share scales, so that tiles consist of whole blocks.
+    pub(crate) fn is_scaled(&self) -> bool {
+        self.operands
+            .iter()
+            .any(|operand| operand.encoding.is_scaled())
     }
 
     pub(crate) fn operands(&self, some: Operands) -> &[Operand] {

@@ -1,6 +1,7 @@
 //! Plans: compiled programs with their memory class, tile limits and identifying hash.
 
 use weft_algorithms::MemoryClass;
+use weft_schedule::Encoding;
 
 use super::Program;
 
@@ -15,6 +16,8 @@ pub(crate) struct Plan {
     pub(crate) short: u16,
     /// The part of the largest chunk that one tile takes, in bytes, if it shall be less than fits.
     pub(crate) tile_bytes: Option<u64>,
+    /// The encoding in which elements travel.
+    pub(crate) wire: Encoding,
     /// The most tiles that may be under way.
     pub(crate) tiles_in_flight: usize,
 }

@@ -133,7 +133,7 @@ impl Engine {
         state.flush(&mut finished);
         self.pending.store(state.pending(), Ordering::SeqCst);
         drop(state);
-        finish(finished);
+        self.finish(finished);
         result
     }
 
@@ -221,7 +221,8 @@ impl Engine {
         over: &dyn Fn() -> bool,
         watch: &mut WaitConditions<'_>,
     ) -> Option<Waited> {
-        let (mut idle, mut passes) = (0, 0_u32);
+        let presence = self.endpoint.doorbell().enter();
+        let (mut spin, mut passes) = (spin.begin(1, &presence), 0_u32);
         loop {
             let progressed = self.pass();
             if over() {
@@ -233,16 +234,20 @@ impl Engine {
             {
                 return Some(waited);
             }
-            idle = if progressed { 0 } else { idle + 1 };
-            if progressed || spin.pause(idle) {
+            if progressed {
+                spin.restart();
+                continue;
+            }
+            if spin.pause(|| self.lock().awaited_peer()) {
                 continue;
             }
             if let Some(waited) = watch.look() {
                 return Some(waited);
             }
             if self.sleep(watch.sleep_max(), over) {
-                idle = 0;
+                spin.restart();
             }
+            presence.refresh();
         }
     }
 
@@ -291,8 +296,16 @@ impl Engine {
         self.pending.store(state.pending(), Ordering::SeqCst);
         drop(state);
         let ended = !finished.is_empty();
-        finish(finished);
+        self.finish(finished);
         progressed || ended
+    }
+
+    /// Ends what has ended. Who is told of a failure finds the flight records written.
+    fn finish(&self, finished: Finished) {
+        self.endpoint.flight().write_if_due();
+        for (completion, result) in finished {
+            completion.finish(result);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, ProgressState> {
@@ -330,6 +343,7 @@ impl Engine {
     /// Sleeps while nothing is under way: only the links can bring news, by their descriptors or,
     /// those that have none, by a notification, which is looked for now and then.
     fn idle(&self) {
+        self.with(|state, finished| state.flush_late(finished));
         self.thread_state.store(POLLING, Ordering::SeqCst);
         let events = !self.has_work() && !self.poller.wait(IDLE).is_empty();
         self.thread_state.store(UP, Ordering::SeqCst);
@@ -370,7 +384,7 @@ impl Drop for Engine {
             self.lock().resume(&mut finished);
             std::thread::yield_now();
         }
-        finish(finished);
+        self.finish(finished);
     }
 }
 
@@ -421,12 +435,6 @@ impl<'a> WaitConditions<'a> {
             }
         }
         None
-    }
-}
-
-fn finish(finished: Finished) {
-    for (completion, result) in finished {
-        completion.finish(result);
     }
 }
 

@@ -34,6 +34,11 @@ impl GroupName {
         }
     }
 
+    /// Without the numbers of its ranks.
+    pub(crate) fn text(&self) -> &str {
+        &self.name
+    }
+
     /// The number that messages give a rank: the one in the group that its ranks met in.
     pub(crate) fn rank(&self, rank: u32) -> u32 {
         let global = |(_, ranks): &(String, Vec<u32>)| ranks.get(rank as usize).copied();

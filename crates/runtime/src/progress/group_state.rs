@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_transport::LinkError;
+use weft_transport::{LinkError, Presence};
 
 use super::group_name::GroupName;
 use super::splits::Splits;
@@ -12,9 +12,13 @@ use crate::Error;
 use crate::call::{Call, Completion, Finished};
 use crate::channel::{Connections, ControlMessage, control_neighbours};
 use crate::execution::{CallingThread, Entered, Executor};
+use crate::flight::{FlightRecorder, GroupFlight, GroupInfo};
 use crate::memory::Pool;
 use crate::point_to_point::MessageMatching;
 use crate::selection::{Decision, Selector};
+
+/// A thread polls for the peers of operations up to this size also over a network, in bytes.
+const SHORT_BYTES: u64 = 64 << 10;
 
 /// A group, as the engine sees it.
 pub(crate) struct GroupState {
@@ -24,9 +28,12 @@ pub(crate) struct GroupState {
     pub(crate) selector: Selector,
     pub(crate) executor: Executor,
     pub(crate) matching: MessageMatching,
+    pub(crate) flight: GroupFlight,
     /// Over unless its creation waits for the control neighbours. See `group/joining.rs`.
     pub(crate) joined: Arc<Completion>,
     pub(crate) broken: Option<Error>,
+    /// Ends when the group is broken, with the reason, or when this rank closes it.
+    pub(crate) end: Arc<Completion>,
     /// Set while nothing may go on.
     pub(crate) suspicion: Option<SuspectedDesync>,
     /// The groups that were split off.
@@ -49,9 +56,19 @@ impl GroupState {
         connections: Connections,
         selector: Selector,
         timeout: Duration,
-        pool: &Pool,
+        (pool, recorder): (&Pool, &Arc<FlightRecorder>),
     ) -> Self {
-        let mut executor = Executor::new(timeout);
+        let info = GroupInfo {
+            id: connections.group,
+            name: name.text().into(),
+            rank: connections.rank,
+            global_ranks: (0..connections.size())
+                .map(|rank| name.rank(rank))
+                .collect(),
+            timeout,
+        };
+        let flight = GroupFlight::new(recorder, info);
+        let mut executor = Executor::new(timeout, connections.size(), flight.clone());
         executor.calling_thread = selector.calling_thread.clone().map(|programs| {
             let (order, pieces) = (executor.order.clone(), executor.symmetric.clone());
             CallingThread::new(
@@ -60,6 +77,7 @@ impl GroupState {
                 pool.segment().clone(),
                 order,
                 pieces,
+                flight.clone(),
             )
         });
         GroupState {
@@ -69,8 +87,10 @@ impl GroupState {
             selector,
             executor,
             matching: MessageMatching::default(),
+            flight,
             joined: Completion::done(),
             broken: None,
+            end: Completion::new(),
             suspicion: None,
             splits: Splits::default(),
             closed: false,
@@ -122,6 +142,9 @@ impl GroupState {
             self.selector.settle_name(call.collective, name)?;
         }
         let decision = (self.selector).decide(&call, self.executor.symmetric.made())?;
+        for (collective, plan, name) in self.selector.new_plans() {
+            self.flight.name_plan(collective, plan, &name);
+        }
         Ok((call, decision))
     }
 
@@ -158,13 +181,24 @@ impl GroupState {
         Ok(())
     }
 
+    /// Ends everything under way over a failure, which the flight recorder takes note of.
+    pub(crate) fn fail(&mut self, error: &Error, finished: &mut Finished) {
+        let mut error = self.name.explained(self.matching.explained(error));
+        if self.broken.is_none()
+            && let Some(directory) = self.flight.failed(&error.to_string())
+        {
+            error = error.with_note(&format!("flight records: {directory}"));
+        }
+        self.end(&error, finished);
+    }
+
     /// Ends everything under way with an error. A group that is broken stays broken, for the first
     /// reason.
-    pub(crate) fn fail(&mut self, error: &Error, finished: &mut Finished) {
-        let error = &self.name.explained(self.matching.explained(error));
+    pub(crate) fn end(&mut self, error: &Error, finished: &mut Finished) {
         self.suspicion = None;
         if self.broken.is_none() {
             self.broken = Some(error.clone());
+            finished.push((self.end.clone(), Err(error.clone())));
         }
         self.executor.fail(&self.connections, error, finished);
         (self.matching).fail(&self.connections.links, error, finished);
@@ -200,6 +234,28 @@ impl GroupState {
         let operations = self.executor.operations.iter();
         let operations = operations.map(|operation| operation.due.deadline);
         operations.chain(self.matching.deadlines()).min()
+    }
+
+    /// Where the peers are that something waits for. What is long, and comes over a network, is not
+    /// worth polling for.
+    pub(super) fn awaited_peers(&self) -> impl Iterator<Item = Presence> {
+        let operations = self.executor.front().filter_map(|operation| {
+            let blocked = operation.blocked()?;
+            let bytes = operation.call.message_bytes(self.size());
+            Some((blocked.rank(), bytes <= SHORT_BYTES))
+        });
+        let messages = self.matching.awaited().map(|rank| (rank, true));
+        let fragments = self.matching.busy().into_iter().map(|rank| (rank, false));
+        let awaited = operations.chain(messages).chain(fragments);
+        awaited.filter_map(|(rank, short)| {
+            let presence = self.connections.links[rank as usize].as_ref()?.presence();
+            Some(match presence {
+                Presence::Unknown { .. } if !short => Presence::Unknown {
+                    round_trip: Duration::ZERO,
+                },
+                presence => presence,
+            })
+        })
     }
 
     /// "rank 3 on host-b", for messages.

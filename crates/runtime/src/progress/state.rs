@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weft_transport::{EndpointId, FlushState, Link};
+use weft_transport::{EndpointId, FlushState, Link, LinkError, Presence};
 
 use super::dispatch::ReceivedMessage;
 use super::group_state::GroupState;
@@ -23,6 +23,9 @@ const LINK_POLL: Duration = Duration::from_millis(1);
 const PASS_BYTES: u64 = 2 << 20;
 /// Closed groups that are remembered.
 const CLOSED: usize = 1024;
+
+/// A way to send what a link has queued.
+type Flush = fn(&(dyn Link + 'static)) -> Result<FlushState, LinkError>;
 
 /// A link as the engine watches it.
 pub(crate) struct WatchedLink {
@@ -165,7 +168,10 @@ impl ProgressState {
         if !progressed {
             progressed = self.help(finished);
         }
-        self.flush(finished);
+        match progressed {
+            true => self.flush(finished),
+            false => self.flush_late(finished),
+        }
         if now - self.housekept > HOUSEKEEPING {
             self.housekept = now;
             self.housekeep(now, finished);
@@ -183,6 +189,19 @@ impl ProgressState {
         order.sort_unstable();
         let numbers = order.into_iter().map(|(_, sequence, id)| (sequence, id));
         numbers.collect()
+    }
+
+    /// Where the peer is that something waits for: of several, one that will soon go on.
+    pub(crate) fn awaited_peer(&self) -> Presence {
+        let rank_of = |presence: &Presence| match presence {
+            Presence::Away { .. } => (0, Duration::ZERO),
+            Presence::Unknown { round_trip } => (1, *round_trip),
+            Presence::Inside { .. } => (2, Duration::ZERO),
+        };
+        let awaited = self.groups.values().flat_map(GroupState::awaited_peers);
+        awaited
+            .max_by_key(rank_of)
+            .unwrap_or(Presence::Away { core: None })
     }
 
     /// Executes a step of some rank that is behind, as nothing else can go on here. True if there
@@ -280,21 +299,26 @@ impl ProgressState {
     /// Sends what was queued since the last time, and watches for writability where not all could
     /// go.
     pub(crate) fn flush(&mut self, finished: &mut Finished) {
-        self.flush_links(false, finished);
+        self.flush_links(false, <dyn Link>::flush, finished);
     }
 
     /// Sends what had no room before. What is complete then must be looked at: so whoever drives
     /// does this, before anything else.
     pub(crate) fn resume(&mut self, finished: &mut Finished) {
-        self.flush_links(true, finished);
+        self.flush_links(true, <dyn Link>::flush, finished);
     }
 
-    fn flush_links(&mut self, writing: bool, finished: &mut Finished) {
+    /// Sends also the signals that may be late: as soon as there is nothing else to do.
+    pub(crate) fn flush_late(&mut self, finished: &mut Finished) {
+        self.flush_links(false, <dyn Link>::flush_late, finished);
+    }
+
+    fn flush_links(&mut self, writing: bool, flush: Flush, finished: &mut Finished) {
         let mut ended = Vec::new();
         // The others send by themselves what waits.
         let such = |watched: &WatchedLink| watched.manual && watched.writing == writing;
         for (key, watched) in self.links.iter_mut().filter(|(_, watched)| such(watched)) {
-            match watched.link.flush() {
+            match flush(watched.link.as_ref()) {
                 Ok(progress) => {
                     let writing = progress == FlushState::Pending;
                     if writing != watched.writing {

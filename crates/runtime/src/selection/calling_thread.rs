@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use weft_algorithms::MemoryClass;
-use weft_schedule::{Collective, Rank};
+use weft_schedule::{Collective, Rank, WireFormat};
 
 use super::candidates::{CallKind, Candidate};
 use super::defaults::small_symmetric_bytes;
@@ -226,12 +226,18 @@ impl Programs {
 
     /// What a call of so many bytes has named, or what these lines choose for it.
     fn find(&self, call: &Call, lines: &[SizeBound], bytes: u64) -> Option<&Both> {
-        if let Some(name) = &call.algorithm {
-            let mut compiled = self.candidates.iter().map_while(OnceLock::get);
-            return compiled.find(|both| both.is_named(name)).map(Box::as_ref);
-        }
-        let (_, candidate) = lines.iter().find(|(up_to, _)| bytes <= *up_to)?;
-        self.candidates[*candidate].get().map(Box::as_ref)
+        let found = match &call.algorithm {
+            Some(name) => {
+                let mut compiled = self.candidates.iter().map_while(OnceLock::get);
+                compiled.find(|both| both.is_named(name))
+            }
+            None => {
+                let (_, candidate) = lines.iter().find(|(up_to, _)| bytes <= *up_to)?;
+                self.candidates[*candidate].get()
+            }
+        };
+        let found = found.filter(|both| both.candidate.takes(call.dtype));
+        found.map(Box::as_ref)
     }
 }
 
@@ -268,6 +274,7 @@ fn kind(memory: MemoryClass) -> CallKind {
     CallKind {
         memory,
         per_rank: false,
+        wire: WireFormat::Full,
     }
 }
 
@@ -330,7 +337,7 @@ impl MappedProgram {
         }
         MappedProgram {
             program,
-            plan: candidate.short(memory),
+            plan: candidate.short(memory, WireFormat::Full),
             in_step,
             widest,
         }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use weft_algorithms::{
     Conditions, MemoryClass, Refusal, Requirements, ScheduleRequest, Selection, Sizes, Topology,
+    on_wire,
 };
-use weft_schedule::{Collective, Schedule};
+use weft_kernels::DType;
+use weft_schedule::{Collective, Schedule, WireFormat};
 
 use super::defaults::small_symmetric_bytes;
 use super::traits::{GroupTraits, Site};
@@ -66,6 +68,14 @@ impl Candidate {
         }
     }
 
+    /// Whether its programs can carry elements of this type.
+    pub(crate) fn takes(&self, dtype: DType) -> bool {
+        match &self.maker {
+            Maker::Family(_) => true,
+            Maker::User(schedule) => schedule.takes(dtype),
+        }
+    }
+
     /// The programs of all ranks in text form, where a user made them.
     pub(crate) fn own_text(&self) -> Option<&str> {
         match &self.maker {
@@ -84,14 +94,14 @@ impl Candidate {
     }
 
     /// Tells plans apart, on all ranks alike. Shown to users.
-    pub(crate) fn hash(&self, memory: MemoryClass) -> u64 {
-        mix(self.hash, memory as u64)
+    pub(crate) fn hash(&self, memory: MemoryClass, wire: WireFormat) -> u64 {
+        mix(self.hash, memory as u64 | (wire as u64) << 8)
     }
 
     /// The part of a fingerprint that names the plan. Never 0, which stands for a plan that is not
     /// settled yet.
-    pub(crate) fn short(&self, memory: MemoryClass) -> u16 {
-        let hash = self.hash(memory);
+    pub(crate) fn short(&self, memory: MemoryClass, wire: WireFormat) -> u16 {
+        let hash = self.hash(memory, wire);
         ((hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48) as u16).max(1)
     }
 
@@ -121,7 +131,7 @@ impl Candidate {
                 )));
             }
         };
-        Ok(selection.build(&ScheduleRequest {
+        let schedule = selection.build(&ScheduleRequest {
             collective,
             ranks: site.ranks,
             rank: site.rank,
@@ -129,7 +139,8 @@ impl Candidate {
             sizes: kind.sizes(),
             topology: &site.topology,
             parts: &[],
-        }))
+        });
+        Ok(on_wire(schedule, kind.wire))
     }
 }
 
@@ -157,13 +168,15 @@ fn hash_of(collective: &str, name: &str, tiling: Tiling, schedules: u64) -> u64 
     .fold(hash, mix)
 }
 
-/// The memory and the counts of a call, as far as the choice depends on them.
+/// The memory, the counts and the wire format of a call, as far as the choice depends on them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct CallKind {
     /// Symmetric if all ranks passed the same piece of it, mapped by all.
     pub(crate) memory: MemoryClass,
     /// Whether blocks have a size per rank.
     pub(crate) per_rank: bool,
+    /// How elements travel. Full where all ranks share memory, whatever the call says.
+    pub(crate) wire: WireFormat,
 }
 
 impl CallKind {
@@ -178,6 +191,9 @@ impl CallKind {
 impl Candidate {
     /// Why it cannot be used, if so.
     pub(crate) fn refusal(&self, traits: GroupTraits, kind: CallKind) -> Option<Refusal> {
+        if matches!(self.maker, Maker::User(_)) && kind.wire != WireFormat::Full {
+            return Some(Refusal::WireFormat);
+        }
         let reduces = Collective::named(self.collective, 0).is_some_and(Collective::reduces);
         self.requires.refusal(Conditions {
             mapped: traits.reach,

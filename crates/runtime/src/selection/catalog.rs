@@ -25,6 +25,8 @@ pub(crate) struct Catalog {
     candidates: Vec<Candidate>,
     names: Vec<Name>,
     user_schedules: Vec<Arc<UserSchedule>>,
+    /// How many candidates have been told to those who keep the names of plans.
+    told: usize,
 }
 
 impl Catalog {
@@ -34,6 +36,7 @@ impl Catalog {
             candidates: Vec::new(),
             names: Vec::new(),
             user_schedules: Vec::new(),
+            told: 0,
         }
     }
 
@@ -43,6 +46,12 @@ impl Catalog {
 
     pub(crate) fn candidates(&self) -> &[Candidate] {
         &self.candidates
+    }
+
+    /// The candidates that were asked for since this was last called.
+    pub(crate) fn new_candidates(&mut self) -> &[Candidate] {
+        let first = std::mem::replace(&mut self.told, self.candidates.len());
+        &self.candidates[first..]
     }
 
     /// The candidate of this name, with this tiling.

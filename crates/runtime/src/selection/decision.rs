@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weft_algorithms::MemoryClass;
 use weft_kernels::DType;
-use weft_schedule::Collective;
+use weft_schedule::{Collective, WireFormat};
 
 use crate::Error;
 use crate::call::{Call, Counts, Op, Tiling};
@@ -29,6 +29,7 @@ pub(super) struct DecisionKey {
     pub(super) per_rank: bool,
     pub(super) ordinary: Option<(u32, MemoryClass)>,
     pub(super) symmetric: Option<(u32, MemoryClass)>,
+    pub(super) wire: WireFormat,
 }
 
 impl Decision {
@@ -63,5 +64,6 @@ pub(crate) fn agreement_call(memory: *mut u8, priority: i32, timeout: Option<Dur
         timeout,
         algorithm: None,
         tiling: Tiling::default(),
+        wire: None,
     }
 }

@@ -37,6 +37,10 @@ pub(crate) fn preferences(
     memory: MemoryClass,
 ) -> Vec<Preference> {
     let few = traits.ranks <= DIRECT_RANKS;
+    let apart = traits.uneven && !traits.mapped() && !traits.reproducible;
+    if let (true, Some(preferences)) = (apart, across_hosts(collective)) {
+        return preferences;
+    }
     match collective {
         "all-reduce" => all_reduce(traits, few),
         "all-gather" | "reduce-scatter" => blocks(collective, traits, few, memory),
@@ -68,6 +72,42 @@ pub(crate) fn preferences(
         _ if traits.mapped() && few => vec![(u64::MAX, &["direct"])],
         _ => vec![(u64::MAX, &["dissemination"])],
     }
+}
+
+/// The preferences between hosts with several ranks each, where every byte shall cross once and in
+/// few messages. `None`: those of other groups.
+fn across_hosts(collective: &str) -> Option<Vec<Preference>> {
+    Some(match collective {
+        "broadcast" => vec![
+            (SMALL_BYTES, &["binomial"]),
+            (
+                u64::MAX,
+                &[
+                    "leaders(mapped, binomial)",
+                    "leaders(binomial, binomial)",
+                    "binomial",
+                ],
+            ),
+        ],
+        "reduce" => vec![
+            (SMALL_BYTES, &["binomial"]),
+            (
+                u64::MAX,
+                &[
+                    "leaders(slice-reduce, binomial)",
+                    "leaders(binomial, binomial)",
+                    "binomial",
+                ],
+            ),
+        ],
+        "all-gather" | "reduce-scatter" => vec![(u64::MAX, &["multi-rail", "ring", "direct"])],
+        "all-to-all" => vec![
+            (MEDIUM_BYTES, &["multi-rail", "pairwise"]),
+            (u64::MAX, &["pairwise"]),
+        ],
+        "barrier" => vec![(u64::MAX, &["leaders"])],
+        _ => return None,
+    })
 }
 
 /// Up to this size an all-reduce is bound by latency, in bytes.
@@ -176,7 +216,7 @@ fn blocks(
 
 #[cfg(test)]
 mod tests {
-    use weft_algorithms::{Reach, Topology, select};
+    use weft_algorithms::{Parts, Reach, Topology, select};
     use weft_schedule::Collective;
 
     use super::super::candidates::{CallKind, Candidate};
@@ -228,6 +268,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_for_several_ranks_of_several_hosts_is_for_nobody_else() {
+        for (traits, memory) in cases() {
+            for collective in Collective::NAMES {
+                let all = preferences(collective, traits, memory);
+                let mut names = all.iter().flat_map(|(_, names)| *names);
+                let for_units = names.any(|name| {
+                    let parts = select(collective, name).unwrap().algorithm.requires.parts;
+                    matches!(parts, Parts::Levels { .. } | Parts::Units)
+                });
+                assert!(!for_units || traits.uneven, "{collective} {traits:?}");
+                let chosen = !matches!(collective, "gather" | "scatter");
+                let apart = traits.uneven && !traits.mapped() && !traits.reproducible;
+                assert!(for_units || !(apart && chosen), "{collective} {traits:?}");
+            }
+        }
+    }
+
+    #[test]
     fn defaults_have_an_algorithm_for_every_call() {
         for (traits, memory) in cases() {
             for collective in Collective::NAMES {
@@ -243,6 +301,7 @@ mod tests {
                         let kind = CallKind {
                             memory: MemoryClass::Ordinary,
                             per_rank: false,
+                            wire: weft_schedule::WireFormat::Full,
                         };
                         candidate.refusal(traits, kind).is_none()
                     };

@@ -2,7 +2,7 @@
 
 use weft_algorithms::{MemoryClass, Refusal};
 use weft_kernels::DType;
-use weft_schedule::Collective;
+use weft_schedule::{Collective, WireFormat};
 
 use super::candidates::{CallKind, Candidate};
 use super::selector::Selector;
@@ -32,7 +32,49 @@ pub struct Explanation {
     pub why: Vec<String>,
 }
 
+/// What calls of one collective run by, up to a size.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Choice {
+    /// The largest message in bytes, all blocks together; none for the rest.
+    pub up_to_bytes: Option<u64>,
+    /// The algorithm's name, with its parts.
+    pub algorithm: String,
+    /// Who has chosen it.
+    pub origin: Origin,
+}
+
 impl Selector {
+    /// What calls of a collective run by on ordinary memory, by the size of the message. What was
+    /// asked for may need symmetric memory.
+    pub(crate) fn choices(&mut self, collective: Collective) -> Result<Vec<Choice>, Error> {
+        let kind = |memory| CallKind {
+            memory,
+            per_rank: false,
+            wire: WireFormat::Full,
+        };
+        let rows = match self.rows(collective, kind(MemoryClass::Ordinary)) {
+            Ok(rows) => rows.to_vec(),
+            Err(_) => self
+                .rows(collective, kind(MemoryClass::Symmetric))?
+                .to_vec(),
+        };
+        let mut choices: Vec<Choice> = Vec::new();
+        for row in rows {
+            let choice = Choice {
+                up_to_bytes: (row.up_to != u64::MAX).then_some(row.up_to),
+                algorithm: self.catalog.at(row.candidate).name.clone(),
+                origin: row.origin,
+            };
+            match choices.last_mut() {
+                Some(last) if (&last.algorithm, last.origin) == (&choice.algorithm, row.origin) => {
+                    last.up_to_bytes = choice.up_to_bytes;
+                }
+                _ => choices.push(choice),
+            }
+        }
+        Ok(choices)
+    }
+
     /// What a call would run by: a message of `bytes` (all blocks together), the same count on
     /// every rank.
     pub(crate) fn explain(
@@ -58,16 +100,20 @@ impl Selector {
             timeout: None,
             algorithm: None,
             tiling: Tiling::default(),
-        };
+            wire: None,
+        }
+        .in_format_of(self.policy.wire);
         let (candidate, memory) = self.candidate(&call, memory)?;
         let kind = CallKind {
             memory,
             per_rank: false,
+            wire: self.wire(&call)?,
         };
         let line = self.line(collective, kind, bytes)?;
-        let plan = self.plan(candidate, collective, memory, false)?;
+        let plan = self.plan(candidate, collective, kind)?;
         let shape = &plan.program.shape;
-        let geometry = Geometry::tiled(&call, shape, self.layout, None, plan.tile_bytes)?;
+        let geometry =
+            Geometry::tiled(&call, shape, self.layout, None, plan.tile_bytes, plan.wire)?;
         let candidate = self.catalog.at(candidate);
         Ok(Explanation {
             algorithm: candidate.name.clone(),
@@ -75,7 +121,7 @@ impl Selector {
             tile_bytes: geometry.tile_bytes(),
             tiles: geometry.tiles,
             tiles_in_flight: plan.tiles_in_flight as u32,
-            hash: candidate.hash(memory),
+            hash: candidate.hash(memory, kind.wire),
             schedule: candidate.own_text().map(str::to_owned),
             why: self.reasons(collective, kind, line),
         })
@@ -96,6 +142,12 @@ impl Selector {
             Origin::Defaults => format!("the built-in default for {limit}"),
         };
         let mut reasons = vec![format!("{}: chosen, {origin}", chosen.name)];
+        if kind.wire != WireFormat::Full {
+            reasons.push(format!(
+                "wire format {}: the group's for sums of float32",
+                kind.wire
+            ));
+        }
         let name = collective.name();
         let family = (self.family(name).into_iter()).map(|selection| {
             Candidate::family(name, selection, Tiling::default(), &self.site.topology)

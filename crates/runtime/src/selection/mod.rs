@@ -12,7 +12,8 @@ mod size_table;
 mod traits;
 mod user_schedules;
 
-pub use explain::Explanation;
+pub use explain::{Choice, Explanation};
+pub use size_table::Origin;
 pub use user_schedules::UserScheduleText;
 
 pub(crate) use calling_thread::{InlineChoice, InlineProgram, MappedProgram, ProgramTables};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use weft_algorithms::{MemoryClass, Refusal, Selection, family};
-use weft_schedule::Collective;
+use weft_schedule::{Collective, WireFormat};
 
 use super::calling_thread::ProgramTables;
 use super::candidates::{CallKind, Candidate};
@@ -32,7 +32,7 @@ pub(crate) struct Selector {
     pub(crate) lines: HashMap<(Collective, CallKind), Vec<SizeRow>>,
     /// Whether this rank reaches each rank's memory.
     mapped: Vec<bool>,
-    plans: HashMap<(u32, Collective, MemoryClass, bool), Arc<Plan>>,
+    plans: HashMap<(u32, Collective, CallKind), Arc<Plan>>,
     decisions: HashMap<DecisionKey, Arc<Decision>>,
     /// What the calling thread runs by, where all ranks map each other's memory.
     pub(crate) calling_thread: Option<Arc<ProgramTables>>,
@@ -108,6 +108,7 @@ impl Selector {
     }
 
     fn check_policy(&mut self) -> Result<(), Error> {
+        self.check_reproducible(self.policy.wire)?;
         for (collective, name) in self.policy.algorithms.clone() {
             let collective = known_collective(&collective).map_err(Error::Config)?;
             let candidate = self
@@ -116,6 +117,7 @@ impl Selector {
             let kind = CallKind {
                 memory: MemoryClass::Symmetric,
                 per_rank: false,
+                wire: WireFormat::Full,
             };
             if let (true, Some(why)) = (
                 self.traits.reproducible,
@@ -159,8 +161,9 @@ impl Selector {
         let kind = CallKind {
             memory,
             per_rank: !matches!(call.counts, Counts::Equal(_)),
+            wire: self.wire(call)?,
         };
-        let bytes = call.message_elements(self.site.ranks) * call.dtype.size() as u64;
+        let bytes = call.message_bytes(self.site.ranks);
         let candidate = match &call.algorithm {
             Some(name) => {
                 check_tiling(call.tiling)?;
@@ -176,11 +179,38 @@ impl Selector {
                 self.retiled(candidate, call.tiling)?
             }
         };
-        let memory = match self.catalog.at(candidate).takes_symmetric(bytes) {
+        let chosen = self.catalog.at(candidate);
+        if !chosen.takes(call.dtype) {
+            return Err(Error::Config(format!(
+                "the schedule {:?} converts elements to encodings that are not for {}",
+                chosen.name, call.dtype
+            )));
+        }
+        let memory = match chosen.takes_symmetric(bytes) {
             true => memory,
             false => MemoryClass::Ordinary,
         };
         Ok((candidate, memory))
+    }
+
+    /// How a call travels: as it is, where all ranks share memory.
+    pub(super) fn wire(&self, call: &Call) -> Result<WireFormat, Error> {
+        let wire = call.wire.unwrap_or_default();
+        self.check_reproducible(wire)?;
+        Ok(match self.traits.mapped() {
+            true => WireFormat::Full,
+            false => wire,
+        })
+    }
+
+    /// Refuses a format by which sums would depend on where ranks are.
+    fn check_reproducible(&self, wire: WireFormat) -> Result<(), Error> {
+        match self.traits.reproducible && wire != WireFormat::Full {
+            true => Err(Error::Config(format!(
+                "wire=\"{wire}\": with reproducible=True everything travels in full precision"
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// What a call runs by. `symmetric_made`: whether the group has symmetric memory at all.
@@ -212,13 +242,20 @@ impl Selector {
             per_rank: !equal,
             ordinary: ordinary.as_ref().ok().copied(),
             symmetric,
+            wire: self.wire(call)?,
         };
         if let Some(decision) = self.decisions.get(&key) {
             return Ok(decision.clone());
         }
-        let per_rank = key.per_rank;
-        let mut plan =
-            |(candidate, memory)| self.plan(candidate, call.collective, memory, per_rank);
+        let DecisionKey { per_rank, wire, .. } = key;
+        let mut plan = |(candidate, memory)| {
+            let kind = CallKind {
+                memory,
+                per_rank,
+                wire,
+            };
+            self.plan(candidate, call.collective, kind)
+        };
         let decision = Arc::new(Decision {
             ordinary: ordinary.and_then(&mut plan),
             symmetric: symmetric.map(&mut plan).transpose()?,
@@ -249,17 +286,16 @@ impl Selector {
         if let Some(tables) = self.calling_thread.clone() {
             tables.prepare(&call, self);
         }
+        let kind = CallKind {
+            memory: MemoryClass::Ordinary,
+            per_rank: false,
+            wire: WireFormat::Full,
+        };
         let candidate = match self.candidate(&call, MemoryClass::Ordinary) {
             Ok((candidate, _)) => candidate,
-            Err(_) => {
-                let kind = CallKind {
-                    memory: MemoryClass::Ordinary,
-                    per_rank: false,
-                };
-                self.default_lines(call.collective, kind)?[0].candidate
-            }
+            Err(_) => self.default_lines(call.collective, kind)?[0].candidate,
         };
-        self.plan(candidate, call.collective, MemoryClass::Ordinary, false)
+        self.plan(candidate, call.collective, kind)
     }
 
     /// The plan of a candidate, compiled at most once.
@@ -267,20 +303,20 @@ impl Selector {
         &mut self,
         candidate: u32,
         collective: Collective,
-        memory: MemoryClass,
-        per_rank: bool,
+        kind: CallKind,
     ) -> Result<Arc<Plan>, Error> {
-        let key = (candidate, collective, memory, per_rank);
+        let key = (candidate, collective, kind);
         if let Some(plan) = self.plans.get(&key) {
             return Ok(plan.clone());
         }
         let candidate = self.catalog.at(candidate);
-        let schedule = candidate.schedule(&self.site, collective, CallKind { memory, per_rank })?;
+        let schedule = candidate.schedule(&self.site, collective, kind)?;
         let plan = Arc::new(Plan {
             program: Program::compile(&schedule, &|rank| self.mapped[rank as usize])?,
-            memory,
-            short: candidate.short(memory),
+            memory: kind.memory,
+            short: candidate.short(kind.memory, kind.wire),
             tile_bytes: candidate.tiling.tile_bytes,
+            wire: kind.wire.encoding(),
             tiles_in_flight: candidate.tiles_in_flight(),
         });
         self.plans.insert(key, plan.clone());
@@ -331,6 +367,21 @@ impl Selector {
         family(collective, &self.site.topology)
     }
 
+    /// The plans that calls may run by since this was last called: collectives, what fingerprints
+    /// carry of the plans, and their names.
+    pub(crate) fn new_plans(&mut self) -> Vec<(&'static str, u16, String)> {
+        let new = self.catalog.new_candidates().iter();
+        let kinds = [MemoryClass::Ordinary, MemoryClass::Symmetric]
+            .map(|memory| WireFormat::ALL.map(|wire| (memory, wire)));
+        let plans = new.flat_map(|candidate| {
+            kinds.as_flattened().iter().map(|(memory, wire)| {
+                let short = candidate.short(*memory, *wire);
+                (candidate.collective, short, candidate.name.clone())
+            })
+        });
+        plans.collect()
+    }
+
     /// The name of the plan that a fingerprint of another rank tells of, as far as this rank can
     /// know it.
     pub(crate) fn name_of(&self, collective: &'static str, short: u16) -> Option<String> {
@@ -341,10 +392,10 @@ impl Selector {
             .filter(|candidate| candidate.collective == collective);
         let mut candidates = ours.cloned().chain(standard);
         let classes = [MemoryClass::Ordinary, MemoryClass::Symmetric];
+        let kinds = classes.map(|memory| WireFormat::ALL.map(|wire| (memory, wire)));
         let means = |candidate: &Candidate| {
-            classes
-                .iter()
-                .any(|memory| candidate.short(*memory) == short)
+            let mut kinds = kinds.iter().flatten();
+            kinds.any(|(memory, wire)| candidate.short(*memory, *wire) == short)
         };
         candidates.find(means).map(|candidate| candidate.name)
     }

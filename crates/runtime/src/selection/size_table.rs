@@ -17,12 +17,26 @@ pub(crate) struct SizeRow {
     pub(crate) origin: Origin,
 }
 
-/// Who has chosen.
+/// Who has chosen an algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Origin {
+pub enum Origin {
+    /// The group's options or the configuration.
     Policy,
+    /// The profile.
     Profile,
+    /// Nobody: it is the built-in default.
     Defaults,
+}
+
+impl Origin {
+    /// `policy`, `profile` or `default`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::Policy => "policy",
+            Origin::Profile => "profile",
+            Origin::Defaults => "default",
+        }
+    }
 }
 
 /// Stands for a row of a profile that cannot be used.
@@ -36,14 +50,23 @@ impl Selector {
         kind: CallKind,
         bytes: u64,
     ) -> Result<SizeRow, Error> {
+        let rows = self.rows(collective, kind)?;
+        let row = rows.iter().find(|row| bytes <= row.up_to);
+        row.copied()
+            .ok_or_else(|| Error::Internal("a table without a last line".into()))
+    }
+
+    /// All lines, ascending, the last without a limit.
+    pub(super) fn rows(
+        &mut self,
+        collective: Collective,
+        kind: CallKind,
+    ) -> Result<&[SizeRow], Error> {
         if !self.lines.contains_key(&(collective, kind)) {
             let drawn = self.draw_lines(collective, kind)?;
             self.lines.insert((collective, kind), drawn);
         }
-        let lines = &self.lines[&(collective, kind)];
-        let line = lines.iter().find(|line| bytes <= line.up_to);
-        line.copied()
-            .ok_or_else(|| Error::Internal("a table without a last line".into()))
+        Ok(&self.lines[&(collective, kind)])
     }
 
     /// What runs by what, for one collective and kind of call.

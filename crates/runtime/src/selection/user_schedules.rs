@@ -1,8 +1,10 @@
 //! User schedules, verified for the group before execution.
 
 use weft_algorithms::{Parts, Reach, Refusal, Requirements};
+use weft_kernels::DType;
 use weft_schedule::{
-    Buffer, Collective, Grid, Mapped, Schedule, Slice, Step, VerifyOptions, parse, print, verify,
+    Buffer, Collective, Encoding, Grid, Mapped, Schedule, Slice, Step, VerifyOptions, parse, print,
+    verify,
 };
 
 use crate::Error;
@@ -20,6 +22,8 @@ pub(crate) struct UserSchedule {
     /// By rank.
     pub(crate) schedules: Vec<Schedule>,
     pub(crate) requires: Requirements,
+    /// In any rank's program.
+    encodings: Vec<Encoding>,
     /// All ranks' programs.
     pub(crate) text: String,
     /// Of the text.
@@ -71,12 +75,26 @@ impl UserSchedule {
             name: name.into(),
             collective: schedules[0].collective,
             requires,
+            encodings: encodings(&schedules),
             hash: text.bytes().map(u64::from).fold(1, mix),
             text,
             schedules,
         };
         schedule.check_runs(meeting)?;
         Ok(schedule)
+    }
+
+    /// Whether elements of this type can be converted to and from all of its encodings, from those
+    /// of 16 bits exactly: the verifier takes that for granted.
+    pub(crate) fn takes(&self, dtype: DType) -> bool {
+        let wide = matches!(dtype, DType::F32 | DType::F64);
+        self.encodings.iter().all(|encoding| match encoding {
+            Encoding::Native => true,
+            Encoding::F32 => dtype.is_float(),
+            Encoding::F16 => wide || dtype == DType::F16,
+            Encoding::Bf16 => wide || dtype == DType::Bf16,
+            Encoding::E4m3 | Encoding::E5m2 => false,
+        })
     }
 
     pub(crate) fn told(&self) -> UserScheduleText {
@@ -98,6 +116,12 @@ impl UserSchedule {
                 "the schedule {:?} {}",
                 self.name,
                 Refusal::TemporaryMemory
+            )));
+        }
+        if self.encodings.iter().any(|encoding| encoding.is_scaled()) {
+            return Err(Error::Unsupported(format!(
+                "the schedule {:?} has slices of 8-bit floats: those are for wire formats of weft's own algorithms",
+                self.name
             )));
         }
         for schedule in &self.schedules {
@@ -143,11 +167,19 @@ fn reaches_arrays_of_others(schedule: &Schedule) -> bool {
     let theirs = |slice: &Slice| {
         slice.rank != schedule.rank && matches!(slice.buffer, Buffer::Input | Buffer::Output)
     };
-    schedule.steps.iter().any(|step| match step {
-        Step::Copy { dsts, src, .. } => dsts.iter().chain([src]).any(theirs),
-        Step::Reduce { dsts, srcs, .. } => dsts.iter().chain(srcs).any(theirs),
-        Step::Signal { .. } | Step::Wait { .. } => false,
-    })
+    schedule.steps.iter().flat_map(Step::slices).any(theirs)
+}
+
+/// The encodings of all slices, each once.
+fn encodings(schedules: &[Schedule]) -> Vec<Encoding> {
+    let steps = schedules.iter().flat_map(|schedule| &schedule.steps);
+    let used: Vec<Encoding> = steps
+        .flat_map(Step::slices)
+        .map(|slice| slice.encoding)
+        .collect();
+    let mut all = Encoding::ALL.to_vec();
+    all.retain(|encoding| used.contains(encoding));
+    all
 }
 
 /// Names of algorithms, so that they can stand wherever those do.

@@ -75,6 +75,7 @@ impl Arena {
             timeout: None,
             algorithm: case.algorithm.clone(),
             tiling: case.tiling,
+            wire: case.wire,
         }
     }
 

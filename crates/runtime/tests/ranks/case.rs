@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use weft_kernels::DType;
 use weft_runtime::{Counts, Op, Tiling};
-use weft_schedule::Collective;
+use weft_schedule::{Collective, WireFormat};
 
 use super::{Rng, numbers};
 
@@ -25,6 +25,7 @@ pub(crate) struct Case {
     pub(crate) collective: Collective,
     pub(crate) algorithm: Option<String>,
     pub(crate) tiling: Tiling,
+    pub(crate) wire: Option<WireFormat>,
     pub(crate) dtype: DType,
     /// The factor of a PremulSum is each rank's own: `numbers::factor`.
     pub(crate) op: Op,
@@ -56,6 +57,7 @@ impl Case {
             collective,
             algorithm: None,
             tiling: Tiling::default(),
+            wire: None,
             dtype: DType::F32,
             op: Op::Sum,
             blocks: BlockCounts::Equal(count),

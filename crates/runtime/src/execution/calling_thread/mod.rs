@@ -35,12 +35,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use weft_schedule::Rank;
-use weft_transport::{Link, LinkError, Segment};
+use weft_transport::{Link, LinkError, Presence, PresenceGuard, Segment};
 
 use super::interpret::{Advance, Blocked, GroupFailure};
 use super::spin_policy::SpinPolicy;
 use crate::call::{Call, Fingerprint, Order};
-use crate::channel::{ChannelLayout, Connections, INLINE_SLOTS};
+use crate::channel::{ChannelLayout, Connections, INLINE_SLOTS, LANES, lane_of};
+use crate::flight::GroupFlight;
 use crate::memory::Pieces;
 use crate::selection::{Decision, InlineChoice, ProgramTables, agreement_call};
 use run::InlineRun;
@@ -69,6 +70,12 @@ struct OperationCount {
     loose: u64,
 }
 
+/// A thread that waits for a flag looks at the clock, and at the peer, once in so many turns.
+const TURNS_PER_LOOK: u32 = 64;
+
+/// Of a rank without a link, which is this one: nobody waits for it.
+const ABSENT: Presence = Presence::Away { core: None };
+
 /// So many operations in a row need not keep the ranks in step.
 const LOOSE: u64 = INLINE_SLOTS - 2;
 
@@ -86,13 +93,14 @@ pub(crate) struct CallingThread {
     turn: Mutex<OperationCount>,
     order: Arc<Mutex<Order>>,
     pieces: Arc<Pieces>,
-    /// The operation on a calling thread that may yet turn out to need a lane: its number among all
-    /// operations of the group.
+    /// The operation on a calling thread that may yet turn out to need a lane, as one word: its
+    /// number among all operations of the group, times [`LANES`], plus the lane.
     undecided: AtomicU64,
     /// How many operations have run on symmetric memory.
     symmetric_operations: AtomicU64,
     /// No operation begins any more.
     over: AtomicBool,
+    flight: GroupFlight,
 }
 
 /// Stands for no operation.
@@ -117,6 +125,8 @@ pub(crate) struct Entered {
     /// Its number among the inline ones.
     number: u64,
     pub(crate) fingerprint: Fingerprint,
+    /// Its number in the flight recorder.
+    pub(crate) record: u64,
     /// Whether the ranks begin with a signal to each other: about symmetric memory, or to be in
     /// step.
     asked: bool,
@@ -161,6 +171,7 @@ impl CallingThread {
         pool: Arc<Segment>,
         order: Arc<Mutex<Order>>,
         pieces: Arc<Pieces>,
+        flight: GroupFlight,
     ) -> Arc<Self> {
         let layout = connections.layout;
         Arc::new(CallingThread {
@@ -177,6 +188,7 @@ impl CallingThread {
             undecided: AtomicU64::new(NOBODY),
             symmetric_operations: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            flight,
         })
     }
 
@@ -228,16 +240,17 @@ impl CallingThread {
     }
 
     /// The operation on a calling thread that may yet turn out to need a lane: its number among all
-    /// operations of the group.
-    pub(crate) fn undecided(&self) -> Option<u64> {
-        let sequence = self.undecided.load(Ordering::SeqCst);
-        (sequence != NOBODY).then_some(sequence)
+    /// operations of the group, and the lane.
+    pub(crate) fn undecided(&self) -> Option<(u64, usize)> {
+        let word = self.undecided.load(Ordering::SeqCst);
+        let lanes = LANES as u64;
+        (word != NOBODY).then_some((word / lanes, (word % lanes) as usize))
     }
 
     /// Takes note that the engine has an operation that was entered.
     pub(crate) fn handed_over(&self, entered: &Entered) {
         let mut turn = self.turn();
-        if self.undecided() == Some(entered.sequence) {
+        if (self.undecided()).is_some_and(|(sequence, _)| sequence == entered.sequence) {
             self.undecided.store(NOBODY, Ordering::SeqCst);
         }
         // Until now it kept other calling threads from entering behind it.
@@ -245,7 +258,12 @@ impl CallingThread {
     }
 
     /// Runs a call on this thread if nothing is in its way and the peers are quick.
-    pub(crate) fn attempt(&self, call: &Call, spin: SpinPolicy) -> Attempt {
+    pub(crate) fn attempt(
+        &self,
+        call: &Call,
+        spin: SpinPolicy,
+        presence: &PresenceGuard<'_>,
+    ) -> Attempt {
         let (Some(choice), Some(peers)) = (self.choose(call), self.peers.get()) else {
             return Attempt::NotNow;
         };
@@ -257,12 +275,16 @@ impl CallingThread {
         }
         let mut entered = self.enter_in(&mut turn, call, choice, true);
         let mut run = InlineRun::new(self, call, choice, peers, &entered);
-        let (mut idle, mut reached) = (0, 0);
+        let (mut spin, mut reached) = (spin.begin(TURNS_PER_LOOK, presence), 0);
         // Whatever goes wrong, the engine will meet it again and knows what to do about it.
-        while let Ok(Some(_)) = run.advance(&mut entered) {
-            idle = if entered.next == reached { idle + 1 } else { 0 };
-            reached = entered.next;
-            if !spin.pause(idle) {
+        while let Ok(Some(blocked)) = run.advance(&mut entered) {
+            if entered.next != reached {
+                spin.restart();
+                reached = entered.next;
+            }
+            let peer = &peers[blocked.rank() as usize];
+            let where_it_is = || peer.as_ref().map_or(ABSENT, |peer| peer.link.presence());
+            if !spin.pause(where_it_is) {
                 break;
             }
         }
@@ -273,6 +295,7 @@ impl CallingThread {
             self.undecided.store(NOBODY, Ordering::SeqCst);
         }
         turn.ended += 1;
+        self.flight.end(entered.record);
         Attempt::Done
     }
 
@@ -294,13 +317,18 @@ impl CallingThread {
             false => turn.loose + 1,
         };
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        let (sequence, fingerprint) = order.enter(call, choice.plan());
+        let plan = choice.plan();
+        let (sequence, fingerprint) = order.enter(call, plan);
         if asked && here {
             // Before any operation can be entered behind it.
-            self.undecided.store(sequence, Ordering::SeqCst);
+            let lane = lane_of(sequence, fingerprint.level()) as u64;
+            let word = sequence * LANES as u64 + lane;
+            self.undecided.store(word, Ordering::SeqCst);
         }
         turn.called += 1;
+        let entry = call.flight_entry(sequence, plan, self.ranks);
         Entered {
+            record: self.flight.issue(&entry, here),
             sequence,
             number: turn.called - 1,
             fingerprint,
@@ -335,6 +363,9 @@ impl CallingThread {
             return Ok(from.map(|from| Blocked::Grant { from }));
         };
         let mut turn = self.turn();
+        if !entered.begun {
+            self.flight.begin(entered.record, 0);
+        }
         let blocked = InlineRun::new(self, call, choice, peers, entered).advance(entered)?;
         match blocked {
             Some(blocked) if left[blocked.rank() as usize] => {

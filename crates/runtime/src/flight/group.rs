@@ -1,0 +1,111 @@
+//! One group's way to the recorder, and the handle of a recorded operation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::recorder::FlightRecorder;
+use super::ring::Entry;
+
+/// What the recorder is told of a group.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupInfo {
+    pub(crate) id: u64,
+    pub(crate) name: String,
+    /// This rank's number in the group.
+    pub(crate) rank: u32,
+    /// The ranks' numbers in the world.
+    pub(crate) global_ranks: Vec<u32>,
+    pub(crate) timeout: Duration,
+}
+
+/// The recorder, as one group uses it.
+#[derive(Clone)]
+pub(crate) struct GroupFlight {
+    recorder: Arc<FlightRecorder>,
+    group: u32,
+}
+
+impl GroupFlight {
+    /// Makes a group known.
+    pub(crate) fn new(recorder: &Arc<FlightRecorder>, info: GroupInfo) -> Self {
+        GroupFlight {
+            group: recorder.add_group(info),
+            recorder: recorder.clone(),
+        }
+    }
+
+    /// Records an operation that is issued now; `begins`: and starts at the same moment.
+    #[inline(always)]
+    pub(crate) fn issue(&self, entry: &Entry, begins: bool) -> u64 {
+        self.recorder.ring.issue(self.group, entry, begins)
+    }
+
+    /// Records an operation that begins and ends with its call.
+    pub(crate) fn at_once(&self, entry: &Entry) {
+        self.end(self.issue(entry, true));
+    }
+
+    /// Takes note that an operation has ended well.
+    #[inline(always)]
+    pub(crate) fn end(&self, number: u64) {
+        self.recorder.ring.end(number, false);
+    }
+
+    /// Takes note that an operation begins; `plan`: by which plan, or 0 if that is known.
+    pub(crate) fn begin(&self, number: u64, plan: u16) {
+        self.recorder.ring.begin(number, plan);
+    }
+
+    /// Takes note that weft itself calls an operation, before one that the user has called.
+    pub(crate) fn mark_internal(&self, number: u64) {
+        self.recorder.ring.mark_internal(number);
+    }
+
+    /// An operation's handle for its completion.
+    pub(crate) fn recorded(&self, number: u64) -> Recorded {
+        Recorded {
+            recorder: self.recorder.clone(),
+            number,
+        }
+    }
+
+    /// Takes note of the name of a plan.
+    pub(crate) fn name_plan(&self, collective: &'static str, plan: u16, name: &str) {
+        self.recorder
+            .name_plan(self.group, (collective, plan), name);
+    }
+
+    /// Takes note that the group has failed. Where records are written, if they are.
+    pub(crate) fn failed(&self, why: &str) -> Option<String> {
+        self.recorder.failed(self.group, why)
+    }
+
+    /// Takes note that nothing more is called in the group.
+    pub(crate) fn close(&self) {
+        self.recorder.close_group(self.group);
+    }
+}
+
+/// A recorded operation under way.
+pub(crate) struct Recorded {
+    recorder: Arc<FlightRecorder>,
+    number: u64,
+}
+
+impl Recorded {
+    /// Takes note that it begins; `plan`: by which plan, or 0 if that is known.
+    pub(crate) fn begin(&self, plan: u16) {
+        self.recorder.ring.begin(self.number, plan);
+    }
+
+    /// Takes note of whom a message came from, with which it begins.
+    pub(crate) fn matched(&self, peer: u32) {
+        self.recorder.ring.set_peer(self.number, peer);
+        self.begin(0);
+    }
+
+    /// Takes note that it has ended.
+    pub(crate) fn end(&self, failed: bool) {
+        self.recorder.ring.end(self.number, failed);
+    }
+}

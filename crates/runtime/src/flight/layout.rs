@@ -1,0 +1,328 @@
+//! The layout of written records: that of PyTorch's flight recorder, version 2.10, as JSON.
+//!
+//! What it has no place for lies under `weft`, in the file and in every entry. Times are those of
+//! the system's clock; `weft` has what leads from there to the monotonic clock, which all processes
+//! of a host share. `weft trace` reads this (`python/weft/tracing`).
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use weft_kernels::DType;
+use weft_schedule::Collective;
+use weft_transport::Timeline;
+
+use super::recorder::{Known, KnownGroup, ProcessInfo};
+use super::ring::{Kind, NOBODY, Record};
+
+/// The version of the layout that PyTorch's recorder writes.
+const VERSION: &str = "2.10";
+
+#[derive(Serialize)]
+struct File<'a> {
+    version: &'static str,
+    pg_config: BTreeMap<String, GroupConfig<'a>>,
+    pg_status: BTreeMap<String, GroupStatus>,
+    entries: Vec<Entry>,
+    weft: Process<'a>,
+}
+
+#[derive(Serialize)]
+struct GroupConfig<'a> {
+    name: String,
+    desc: &'a str,
+    /// A list in text form: the analyzer wants it so.
+    ranks: String,
+}
+
+/// The last collective that has come so far; -1 if there is none.
+#[derive(Serialize)]
+struct GroupStatus {
+    last_enqueued_collective: i64,
+    last_started_collective: i64,
+    last_completed_collective: i64,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    record_id: u64,
+    pg_id: u32,
+    process_group: [String; 2],
+    collective_seq_id: u64,
+    p2p_seq_id: u64,
+    op_id: u64,
+    profiling_name: String,
+    time_created_ns: u64,
+    input_sizes: [[u64; 1]; 1],
+    input_dtypes: [&'static str; 1],
+    output_sizes: [[u64; 1]; 1],
+    output_dtypes: [&'static str; 1],
+    state: &'static str,
+    time_discovered_started_ns: Option<u64>,
+    time_discovered_completed_ns: Option<u64>,
+    retired: bool,
+    timeout_ms: u64,
+    is_p2p: bool,
+    frames: [u8; 0],
+    weft: Details,
+}
+
+#[derive(Serialize)]
+struct Details {
+    /// Elements as the call counts them; bytes of a message. Where ranks have counts of their own,
+    /// what this rank knows of the whole message.
+    count: u64,
+    per_rank: bool,
+    dtype: &'static str,
+    op: Option<&'static str>,
+    root: Option<u32>,
+    peer: Option<u32>,
+    tag: Option<u64>,
+    algorithm: Option<String>,
+    /// The hash that fingerprints carry of the plan.
+    plan: Option<String>,
+    priority: i32,
+    /// Called by weft itself, before an operation whose ranks must agree on something.
+    internal: bool,
+    failed: bool,
+}
+
+#[derive(Serialize)]
+struct Process<'a> {
+    job: String,
+    rank: u32,
+    host: &'a str,
+    boot_id: &'a str,
+    pid: u32,
+    occasion: &'a str,
+    /// When this was written, on both clocks.
+    realtime_ns: u64,
+    monotonic_ns: u64,
+    failures: Vec<Failed>,
+}
+
+#[derive(Serialize)]
+struct Failed {
+    process_group: String,
+    time_ns: u64,
+    error: String,
+}
+
+/// A file's text.
+pub(super) fn json(
+    records: &[Record],
+    known: &Known,
+    process: &ProcessInfo,
+    timeline: &Timeline,
+    occasion: &str,
+) -> String {
+    let job = known.job.unwrap_or_default();
+    let of_job: BTreeMap<u32, &KnownGroup> = (known.groups.range(job.first..))
+        .map(|(number, group)| (*number, group))
+        .collect();
+    let mut messages = BTreeMap::new();
+    let entries = records.iter().filter_map(|record| {
+        let group = of_job.get(&record.group)?;
+        let message = messages.entry(record.group).or_insert(0);
+        *message += u64::from(record.entry.kind.is_message());
+        Some(entry(record, group, process, timeline, *message))
+    });
+    let entries = entries.collect();
+    let in_use = |number: u32| records.iter().any(|record| record.group == number);
+    let groups: Vec<(u32, &KnownGroup)> = (of_job.iter())
+        .map(|(number, group)| (*number, *group))
+        .filter(|(number, group)| !group.closed || in_use(*number))
+        .collect();
+    let file = File {
+        version: VERSION,
+        pg_config: (groups.iter().map(|(_, group)| config(group))).collect(),
+        pg_status: (groups.iter())
+            .map(|(number, group)| (unique(group), status(*number, records)))
+            .collect(),
+        entries,
+        weft: Process {
+            job: format!("{:016x}", job.id),
+            rank: job.rank,
+            host: &process.host_name,
+            boot_id: &process.boot_id,
+            pid: process.pid,
+            occasion,
+            realtime_ns: timeline.realtime_ns(timeline.end()),
+            monotonic_ns: timeline.monotonic_ns(timeline.end()),
+            failures: (known.failures.iter())
+                .map(|failure| Failed {
+                    process_group: known
+                        .groups
+                        .get(&failure.group)
+                        .map(unique)
+                        .unwrap_or_default(),
+                    time_ns: timeline.realtime_ns(failure.at),
+                    error: failure.why.clone(),
+                })
+                .collect(),
+        },
+    };
+    serde_json::to_string(&file).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"))
+}
+
+/// A name that no other group of the job has.
+fn unique(group: &KnownGroup) -> String {
+    format!("{}@{:016x}", group.info.name, group.info.id)
+}
+
+fn config(group: &KnownGroup) -> (String, GroupConfig<'_>) {
+    let config = GroupConfig {
+        name: unique(group),
+        desc: &group.info.name,
+        ranks: format!("{:?}", group.info.global_ranks),
+    };
+    (unique(group), config)
+}
+
+fn status(number: u32, records: &[Record]) -> GroupStatus {
+    let last = |such: fn(&Record) -> bool| {
+        let collectives = records
+            .iter()
+            .filter(|record| record.group == number && !record.entry.kind.is_message());
+        let sequences = collectives.filter(|record| such(record));
+        let last = sequences.map(|record| record.entry.sequence as i64).max();
+        last.unwrap_or(-1)
+    };
+    GroupStatus {
+        last_enqueued_collective: last(|_| true),
+        last_started_collective: last(|record| record.begun != 0),
+        last_completed_collective: last(|record| record.ended != 0 && !record.failed),
+    }
+}
+
+fn entry(
+    record: &Record,
+    group: &KnownGroup,
+    process: &ProcessInfo,
+    timeline: &Timeline,
+    message: u64,
+) -> Entry {
+    let what = &record.entry;
+    let is_p2p = what.kind.is_message();
+    let completed = record.ended != 0 && !record.failed;
+    let at = |ticks: u64| (ticks != 0).then(|| timeline.realtime_ns(ticks));
+    let [input, output] = sizes(record, group);
+    let dtype = DType::ALL
+        .get(usize::from(what.dtype))
+        .copied()
+        .unwrap_or(DType::U8);
+    Entry {
+        record_id: record.number,
+        pg_id: record.group,
+        process_group: [unique(group), group.info.name.clone()],
+        collective_seq_id: if is_p2p { 0 } else { what.sequence },
+        p2p_seq_id: if is_p2p { message } else { 0 },
+        op_id: record.number,
+        profiling_name: format!("weft:{}", operation(record, group)),
+        time_created_ns: timeline.realtime_ns(record.issued),
+        input_sizes: [[input]],
+        input_dtypes: [torch_name(dtype)],
+        output_sizes: [[output]],
+        output_dtypes: [torch_name(dtype)],
+        state: match (completed, record.begun) {
+            (true, _) => "completed",
+            (false, 0) => "scheduled",
+            (false, _) => "started",
+        },
+        time_discovered_started_ns: at(record.begun),
+        time_discovered_completed_ns: at(record.ended).filter(|_| completed),
+        retired: completed,
+        timeout_ms: group.info.timeout.as_millis() as u64,
+        is_p2p,
+        frames: [],
+        weft: details(record, group, process, dtype),
+    }
+}
+
+fn details(record: &Record, group: &KnownGroup, process: &ProcessInfo, dtype: DType) -> Details {
+    let what = &record.entry;
+    let is_p2p = what.kind.is_message();
+    let rank = Some(what.rank).filter(|rank| *rank != NOBODY);
+    let collective = collective(what.kind);
+    let plan = || group.plans.get(&(collective?, what.plan)).cloned();
+    let reduces =
+        Collective::named(collective.unwrap_or_default(), 0).is_some_and(Collective::reduces);
+    Details {
+        count: what.count,
+        per_rank: what.kind.is_per_rank(),
+        dtype: dtype.name(),
+        op: (process.op_names.get(usize::from(what.op)).copied()).filter(|_| reduces),
+        root: rank.filter(|_| !is_p2p),
+        peer: rank.filter(|_| is_p2p),
+        tag: is_p2p.then_some(what.sequence),
+        algorithm: plan(),
+        plan: (what.plan != 0).then(|| format!("{:04x}", what.plan)),
+        priority: what.priority,
+        internal: what.kind.is_internal(),
+        failed: record.failed,
+    }
+}
+
+/// The collective's name as weft has it.
+fn collective(kind: Kind) -> Option<&'static str> {
+    Collective::NAMES.get(usize::from(kind.base().0)).copied()
+}
+
+/// "all_reduce", "send 0->1": as PyTorch names it.
+fn operation(record: &Record, group: &KnownGroup) -> String {
+    let (me, peer) = (group.info.rank, record.entry.rank);
+    match record.entry.kind.base() {
+        Kind::SEND => format!("send {me}->{peer}"),
+        Kind::RECEIVE if peer == NOBODY => format!("recv {me}<-?"),
+        Kind::RECEIVE => format!("recv {me}<-{peer}"),
+        kind => {
+            let name = collective(kind).unwrap_or("?").replace('-', "_");
+            match (name.as_str(), record.entry.kind.is_per_rank()) {
+                ("all_gather" | "reduce_scatter", true) => name + "_v",
+                _ => name,
+            }
+        }
+    }
+}
+
+/// The elements of the input and the output of this rank. Where ranks have counts of their own, of
+/// the whole message, if all know it, or nothing: the analyzer takes what differs for a mistake.
+fn sizes(record: &Record, group: &KnownGroup) -> [u64; 2] {
+    let count = record.entry.count;
+    let all = count.saturating_mul(group.info.global_ranks.len() as u64);
+    let at_root = |elements| match record.entry.rank == group.info.rank {
+        true => elements,
+        false => 0,
+    };
+    match (
+        collective(record.entry.kind),
+        record.entry.kind.is_per_rank(),
+    ) {
+        (Some("all-gather" | "reduce-scatter"), true) => [count, count],
+        (Some(_), true) => [0, 0],
+        (Some("all-gather"), _) => [count, all],
+        (Some("reduce-scatter"), _) => [all, count],
+        (Some("all-to-all"), _) => [all, all],
+        (Some("gather"), _) => [count, at_root(all)],
+        (Some("scatter"), _) => [at_root(all), count],
+        _ => [count, count],
+    }
+}
+
+/// The type as PyTorch's recorder names it.
+fn torch_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F64 => "Double",
+        DType::F32 => "Float",
+        DType::F16 => "Half",
+        DType::Bf16 => "BFloat16",
+        DType::I64 => "Long",
+        DType::I32 => "Int",
+        DType::I16 => "Short",
+        DType::I8 => "Char",
+        DType::U64 => "UInt64",
+        DType::U32 => "UInt32",
+        DType::U16 => "UInt16",
+        DType::U8 => "Byte",
+        DType::Bool => "Bool",
+    }
+}

@@ -1,0 +1,20 @@
+//! The flight recorder: the last operations of an endpoint, always recorded, written as JSON when a
+//! group fails, when asked for, or at a signal.
+//!
+//! [Note: Cost of a record] A record is one line of the processor's cache in a ring that is made
+//! with the endpoint. An operation takes the next one, stores what it is and reads the clock when
+//! it is issued, and reads it again when it ends. There is no lock and no allocation, and nothing
+//! is formatted before somebody reads it.
+
+mod group;
+mod layout;
+mod recorder;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+pub use recorder::records;
+
+pub(crate) use group::{GroupFlight, GroupInfo, Recorded};
+pub(crate) use recorder::{FlightRecorder, ProcessInfo, write_on_signal};
+pub(crate) use ring::{Entry, Kind, NOBODY};

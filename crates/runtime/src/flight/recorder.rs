@@ -1,0 +1,257 @@
+//! The recorder of one endpoint: its ring, what is known of its groups, and the files it writes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use weft_transport::{Moment, TickClock, Timeline, fork, on_posix_signal};
+
+use super::group::GroupInfo;
+use super::layout;
+use super::ring::Ring;
+use crate::Error;
+
+/// So many closed groups are remembered before those without records are forgotten.
+const CLOSED_MAX: usize = 64;
+/// So many failures are remembered.
+const FAILURES_MAX: usize = 16;
+
+/// All recorders of this process.
+static RECORDERS: Mutex<Vec<Weak<FlightRecorder>>> = Mutex::new(Vec::new());
+
+/// Which process the records are of.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct ProcessInfo {
+    pub(crate) host_name: String,
+    pub(crate) boot_id: String,
+    pub(crate) pid: u32,
+    /// The names of reductions, by what [`super::Entry::op`] says.
+    pub(crate) op_names: &'static [&'static str],
+}
+
+/// A group, as the recorder knows it.
+pub(super) struct KnownGroup {
+    pub(super) info: GroupInfo,
+    /// The names of plans, by collective and by what fingerprints carry.
+    pub(super) plans: BTreeMap<(&'static str, u16), String>,
+    pub(super) closed: bool,
+}
+
+/// A group's failure.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) group: u32,
+    pub(super) at: u64,
+    pub(super) why: String,
+}
+
+/// What records are of: a first group, and all that are made while a group is open. What a process
+/// does after it has closed all of its groups is another job.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Job {
+    /// The first group's identity.
+    pub(super) id: u64,
+    /// The rank's number in the world.
+    pub(super) rank: u32,
+    /// The first group's number.
+    pub(super) first: u32,
+}
+
+/// What is known besides the ring.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) groups: BTreeMap<u32, KnownGroup>,
+    next_group: u32,
+    pub(super) failures: Vec<Failure>,
+    /// The last one.
+    pub(super) job: Option<Job>,
+}
+
+/// The last operations of an endpoint.
+pub(crate) struct FlightRecorder {
+    pub(super) ring: Ring,
+    clock: TickClock,
+    made: Moment,
+    process: ProcessInfo,
+    /// Where each job makes a directory; without it, nothing is written.
+    base: Option<PathBuf>,
+    known: Mutex<Known>,
+    /// How many failures there were, where they are written, and how many of them are.
+    failures: AtomicU64,
+    written: AtomicU64,
+    /// One file is written at a time.
+    writing: Mutex<()>,
+    generation: u64,
+}
+
+impl FlightRecorder {
+    pub(crate) fn new(process: ProcessInfo, base: Option<PathBuf>) -> Arc<Self> {
+        let clock = TickClock::of_this_machine();
+        let recorder = Arc::new(FlightRecorder {
+            ring: Ring::new(clock),
+            clock,
+            made: clock.moment(),
+            process,
+            base,
+            known: Mutex::default(),
+            failures: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            writing: Mutex::new(()),
+            generation: fork::generation(),
+        });
+        let mut all = lock(&RECORDERS);
+        all.retain(|known| known.strong_count() > 0);
+        all.push(Arc::downgrade(&recorder));
+        drop(all);
+        recorder
+    }
+
+    pub(super) fn add_group(&self, info: GroupInfo) -> u32 {
+        let mut known = lock(&self.known);
+        let number = known.next_group;
+        if known.groups.values().all(|group| group.closed) {
+            let rank = info.global_ranks.get(info.rank as usize).copied();
+            known.job = Some(Job {
+                id: info.id,
+                rank: rank.unwrap_or(info.rank),
+                first: number,
+            });
+            known.failures.clear();
+        }
+        self.forget_closed(&mut known);
+        known.next_group += 1;
+        let group = KnownGroup {
+            info,
+            plans: BTreeMap::new(),
+            closed: false,
+        };
+        known.groups.insert(number, group);
+        number
+    }
+
+    fn forget_closed(&self, known: &mut Known) {
+        if known.groups.values().filter(|group| group.closed).count() <= CLOSED_MAX {
+            return;
+        }
+        let records = self.ring.records();
+        let used = |number| records.iter().any(|record| record.group == number);
+        (known.groups).retain(|number, group| !group.closed || used(*number));
+    }
+
+    pub(super) fn close_group(&self, group: u32) {
+        if let Some(group) = lock(&self.known).groups.get_mut(&group) {
+            group.closed = true;
+        }
+    }
+
+    pub(super) fn name_plan(&self, group: u32, plan: (&'static str, u16), name: &str) {
+        if let Some(group) = lock(&self.known).groups.get_mut(&group) {
+            group.plans.insert(plan, name.into());
+        }
+    }
+
+    pub(super) fn failed(&self, group: u32, why: &str) -> Option<String> {
+        let mut known = lock(&self.known);
+        if known.failures.len() == FAILURES_MAX {
+            known.failures.remove(0);
+        }
+        known.failures.push(Failure {
+            group,
+            at: self.clock.now(),
+            why: why.into(),
+        });
+        let directory = self.directory(&known)?;
+        self.failures.fetch_add(1, Ordering::Release);
+        Some(directory.display().to_string())
+    }
+
+    /// Writes the records if a group has failed since they were last written. If another thread
+    /// does so, waits for it.
+    #[inline]
+    pub(crate) fn write_if_due(&self) {
+        let failures = self.failures.load(Ordering::Acquire);
+        if failures != self.written.load(Ordering::Acquire) {
+            let writing = lock(&self.writing);
+            if failures > self.written.load(Ordering::Acquire) {
+                self.write("failure", &writing);
+                self.written.store(failures, Ordering::Release);
+            }
+        }
+    }
+
+    /// Writes the records to the job's directory. What goes wrong is said on standard error: there
+    /// is nobody else to be told.
+    fn write(&self, occasion: &str, _writing: &MutexGuard<'_, ()>) {
+        let (directory, rank) = {
+            let known = lock(&self.known);
+            match (self.directory(&known), known.job) {
+                (Some(directory), Some(job)) => (directory, job.rank),
+                _ => return,
+            }
+        };
+        let path = directory.join(format!("rank{rank}.json"));
+        let draft = directory.join(format!("rank{rank}.json.{}.part", self.process.pid));
+        // Whoever reads meanwhile finds the former file or the new one, never a half.
+        let written = fs::create_dir_all(&directory)
+            .and_then(|()| fs::write(&draft, self.json(occasion)))
+            .and_then(|()| fs::rename(&draft, &path));
+        if let Err(error) = written {
+            let path = path.display();
+            eprintln!("weft: the flight record cannot be written to {path}: {error}");
+        }
+    }
+
+    /// The directory of the job.
+    fn directory(&self, known: &Known) -> Option<PathBuf> {
+        let (job, base) = (known.job?, self.base.as_ref()?);
+        Some(base.join(format!("weft-flight-{:016x}", job.id)))
+    }
+
+    #[cfg(test)]
+    pub(super) fn groups_known(&self) -> usize {
+        lock(&self.known).groups.len()
+    }
+
+    /// The records, as a file has them.
+    pub(super) fn json(&self, occasion: &str) -> String {
+        let records = self.ring.records();
+        let timeline = Timeline::new(self.made, self.clock.moment());
+        let known = lock(&self.known);
+        layout::json(&records, &known, &self.process, &timeline, occasion)
+    }
+}
+
+/// The records of all endpoints of this process, as JSON in the layout of the files.
+pub fn records() -> Vec<String> {
+    let all = everyone();
+    let with_groups = all
+        .iter()
+        .filter(|recorder| lock(&recorder.known).job.is_some());
+    with_groups.map(|recorder| recorder.json("call")).collect()
+}
+
+/// Lets the records of all endpoints be written whenever this process gets a signal.
+///
+/// The handler that was there before is called too; one that is set later replaces this.
+pub(crate) fn write_on_signal(signal: i32) -> Result<(), Error> {
+    let write = || {
+        for recorder in everyone() {
+            recorder.write("signal", &lock(&recorder.writing));
+        }
+    };
+    let installed = on_posix_signal(signal, Box::new(write));
+    installed.map_err(|error| Error::Config(format!("flight_signal={signal}: {error}")))
+}
+
+/// Those that belong to this process, not to one that it was forked from.
+fn everyone() -> Vec<Arc<FlightRecorder>> {
+    let all: Vec<_> = lock(&RECORDERS).iter().filter_map(Weak::upgrade).collect();
+    let own = |recorder: &Arc<FlightRecorder>| recorder.generation == fork::generation();
+    all.into_iter().filter(own).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

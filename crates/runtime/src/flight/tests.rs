@@ -1,0 +1,203 @@
+//! Tests of the recorder: what a file holds, when it is written, and what is forgotten.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::*;
+
+const OP_NAMES: [&str; 2] = ["sum", "avg"];
+
+/// A directory that goes with its end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        let unique = u64::from_ne_bytes(weft_transport::random().unwrap());
+        Directory(std::env::temp_dir().join(format!("weft-flight-test-{unique:x}")))
+    }
+
+    /// What lies in the file of a rank of a job.
+    fn read(&self, job: u64, rank: u32) -> Option<Value> {
+        let directory = self.0.join(format!("weft-flight-{job:016x}"));
+        let text = fs::read_to_string(directory.join(format!("rank{rank}.json"))).ok()?;
+        Some(serde_json::from_str(&text).unwrap())
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn recorder(base: Option<PathBuf>) -> Arc<FlightRecorder> {
+    let process = ProcessInfo {
+        host_name: "host".into(),
+        boot_id: "boot".into(),
+        pid: 7,
+        op_names: &OP_NAMES,
+    };
+    FlightRecorder::new(process, base)
+}
+
+fn group(recorder: &Arc<FlightRecorder>, id: u64) -> GroupFlight {
+    let info = GroupInfo {
+        id,
+        name: "world".into(),
+        rank: 1,
+        global_ranks: vec![4, 6, 8],
+        timeout: Duration::from_secs(5),
+    };
+    GroupFlight::new(recorder, info)
+}
+
+fn collective(index: u8, sequence: u64, count: u64) -> Entry {
+    Entry {
+        kind: Kind::collective(index),
+        dtype: 1,
+        op: 1,
+        plan: 0xab,
+        priority: 2,
+        rank: NOBODY,
+        sequence,
+        count,
+    }
+}
+
+fn read(recorder: &FlightRecorder) -> Value {
+    serde_json::from_str(&recorder.json("call")).unwrap()
+}
+
+#[test]
+fn a_record_has_the_layout_of_pytorchs() {
+    let recorder = recorder(None);
+    let group = group(&recorder, 0x12);
+    group.name_plan("all-reduce", 0xab, "ring");
+    let number = group.issue(&collective(0, 0, 10), true);
+    group.end(number);
+    group.issue(&collective(3, 1, 10), false);
+    group.at_once(&Entry::message(Kind::SEND, 2, 99, 64));
+    let found = read(&recorder);
+    let unique = "world@0000000000000012";
+    assert_eq!(found["version"], "2.10");
+    assert_eq!(found["pg_config"][unique]["ranks"], "[4, 6, 8]");
+    assert_eq!(found["pg_config"][unique]["desc"], "world");
+    let status = &found["pg_status"][unique];
+    assert_eq!(status["last_enqueued_collective"], 1);
+    assert_eq!(status["last_completed_collective"], 0);
+    let [reduced, gathered, sent] = &found["entries"].as_array().unwrap()[..] else {
+        panic!("three entries: {found}");
+    };
+    assert_eq!(reduced["profiling_name"], "weft:all_reduce");
+    assert_eq!(reduced["process_group"][0], unique);
+    assert_eq!(reduced["state"], "completed");
+    assert_eq!(reduced["input_dtypes"][0], "Float");
+    assert_eq!(reduced["weft"]["algorithm"], "ring");
+    assert_eq!(reduced["weft"]["op"], "avg");
+    assert_eq!(reduced["timeout_ms"], 5000);
+    assert!(
+        reduced["time_created_ns"].as_u64() <= reduced["time_discovered_completed_ns"].as_u64()
+    );
+    assert_eq!(gathered["state"], "scheduled");
+    assert_eq!(gathered["output_sizes"], serde_json::json!([[30]]));
+    assert_eq!(gathered["weft"]["op"], Value::Null);
+    assert_eq!(sent["profiling_name"], "weft:send 1->2");
+    assert_eq!(
+        (&sent["is_p2p"], &sent["p2p_seq_id"]),
+        (&true.into(), &1.into())
+    );
+    assert_eq!(sent["weft"]["tag"], 99);
+    assert_eq!(found["weft"]["rank"], 6);
+}
+
+#[test]
+fn a_failure_is_written_once_with_what_was_under_way() {
+    let directory = Directory::new();
+    let recorder = recorder(Some(directory.0.clone()));
+    let (first, second) = (group(&recorder, 1), group(&recorder, 2));
+    first.issue(&collective(0, 5, 1), true);
+    recorder.write_if_due();
+    assert!(directory.read(1, 6).is_none(), "nothing has failed");
+    let told = first.failed("lost rank 2").unwrap();
+    assert!(told.ends_with("weft-flight-0000000000000001"), "{told}");
+    second.failed("lost rank 2, too");
+    recorder.write_if_due();
+    let found = directory.read(1, 6).unwrap();
+    assert_eq!(found["weft"]["occasion"], "failure");
+    assert_eq!(found["weft"]["failures"].as_array().unwrap().len(), 2);
+    assert_eq!(found["weft"]["failures"][1]["error"], "lost rank 2, too");
+    assert_eq!(found["entries"][0]["state"], "started");
+    fs::remove_dir_all(&directory.0).unwrap();
+    recorder.write_if_due();
+    assert!(directory.read(1, 6).is_none(), "it was written before");
+}
+
+#[test]
+fn nothing_is_written_without_a_directory() {
+    let recorder = recorder(None);
+    assert_eq!(group(&recorder, 1).failed("over"), None);
+    recorder.write_if_due();
+    assert_eq!(read(&recorder)["weft"]["failures"][0]["error"], "over");
+}
+
+#[test]
+fn an_operation_that_failed_is_not_completed() {
+    let recorder = recorder(None);
+    let group = group(&recorder, 1);
+    let record = group.recorded(group.issue(&collective(0, 0, 1), true));
+    record.end(true);
+    let found = read(&recorder);
+    assert_eq!(found["entries"][0]["state"], "started");
+    assert_eq!(found["entries"][0]["weft"]["failed"], true);
+    assert_eq!(
+        found["entries"][0]["time_discovered_completed_ns"],
+        Value::Null
+    );
+}
+
+#[test]
+fn closed_groups_without_records_are_forgotten() {
+    let recorder = recorder(None);
+    let _open = group(&recorder, 0);
+    let kept = group(&recorder, 1);
+    kept.issue(&collective(0, 0, 1), true);
+    kept.close();
+    for id in 2..1000 {
+        group(&recorder, id).close();
+    }
+    assert_eq!(
+        names(&read(&recorder)),
+        ["world@0000000000000000", "world@0000000000000001"],
+        "closed ones without records are not shown"
+    );
+    assert!(recorder.groups_known() < 100, "{}", recorder.groups_known());
+}
+
+#[test]
+fn after_all_groups_are_closed_another_job_begins() {
+    let directory = Directory::new();
+    let recorder = recorder(Some(directory.0.clone()));
+    let (first, second) = (group(&recorder, 1), group(&recorder, 2));
+    first.issue(&collective(0, 0, 1), true);
+    second.failed("the first job's");
+    recorder.write_if_due();
+    assert!(directory.read(1, 6).is_some());
+    first.close();
+    second.close();
+    let third = group(&recorder, 3);
+    third.issue(&collective(0, 7, 1), true);
+    third.failed("the second job's");
+    recorder.write_if_due();
+    let found = directory.read(3, 6).unwrap();
+    assert_eq!(names(&found), ["world@0000000000000003"]);
+    assert_eq!(found["entries"].as_array().unwrap().len(), 1);
+    assert_eq!(found["weft"]["failures"].as_array().unwrap().len(), 1);
+}
+
+fn names(found: &Value) -> Vec<&String> {
+    found["pg_config"].as_object().unwrap().keys().collect()
+}

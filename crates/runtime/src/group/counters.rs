@@ -1,0 +1,167 @@
+//! Counters of a group's operations and of the traffic on its links, for metrics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use weft_schedule::Collective;
+use weft_transport::{EndpointId, Traffic, TransportKind};
+
+use super::{Group, Work, closed};
+use crate::Error;
+use crate::call::Call;
+
+/// The kinds of operation: the collectives, and messages.
+const KINDS: usize = Collective::NAMES.len() + 2;
+const SEND: usize = KINDS - 2;
+const RECEIVE: usize = KINDS - 1;
+
+/// What a group counts, once it has been asked for: see [`Group::counters`].
+#[derive(Default, Debug)]
+pub struct Counters {
+    kinds: [KindCounters; KINDS],
+    in_flight: AtomicU64,
+}
+
+#[derive(Default, Debug)]
+struct KindCounters {
+    calls: AtomicU64,
+    bytes: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+/// The operations of one kind that have ended, well or badly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OperationTotals {
+    /// The collective's name, `send` or `receive`.
+    pub operation: &'static str,
+    /// How many.
+    pub calls: u64,
+    /// The bytes of their messages, all blocks together.
+    pub bytes: u64,
+    /// The time from call to end, in nanoseconds.
+    pub nanoseconds: u64,
+}
+
+/// What has passed over the link to a peer, for all groups.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LinkTraffic {
+    /// The peer.
+    pub peer: EndpointId,
+    /// The name of its host.
+    pub host: String,
+    /// How it is reached.
+    pub kind: TransportKind,
+    /// How much.
+    pub traffic: Traffic,
+}
+
+impl Counters {
+    /// The totals of the kinds that there were any of.
+    pub fn totals(&self) -> impl Iterator<Item = OperationTotals> {
+        let names = Collective::NAMES.into_iter().chain(["send", "receive"]);
+        let totals = names.zip(&self.kinds).map(|(operation, counters)| {
+            let [calls, bytes, nanoseconds] =
+                [&counters.calls, &counters.bytes, &counters.nanoseconds]
+                    .map(|counter| counter.load(Ordering::Relaxed));
+            OperationTotals {
+                operation,
+                calls,
+                bytes,
+                nanoseconds,
+            }
+        });
+        totals.filter(|totals| totals.calls > 0)
+    }
+
+    /// The number of operations that have been called and have not ended, besides those that a
+    /// calling thread is at.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn collective(self: &Arc<Self>, call: &Call, ranks: u32) -> Timer<'_> {
+        let bytes = call.message_bytes(ranks);
+        self.timer(usize::from(call.collective.index()), bytes)
+    }
+
+    pub(super) fn send(self: &Arc<Self>, bytes: u64) -> Timer<'_> {
+        self.timer(SEND, bytes)
+    }
+
+    pub(super) fn receive(self: &Arc<Self>, bytes: u64) -> Timer<'_> {
+        self.timer(RECEIVE, bytes)
+    }
+
+    fn timer(self: &Arc<Self>, kind: usize, bytes: u64) -> Timer<'_> {
+        Timer {
+            counters: self,
+            kind,
+            bytes,
+            started: Instant::now(),
+        }
+    }
+
+    fn ended(&self, kind: usize, bytes: u64, started: Instant) {
+        let counters = &self.kinds[kind];
+        let nanoseconds = started.elapsed().as_nanos() as u64;
+        counters.calls.fetch_add(1, Ordering::Relaxed);
+        counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        counters
+            .nanoseconds
+            .fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+}
+
+/// One operation that is counted when it ends.
+pub(super) struct Timer<'a> {
+    counters: &'a Arc<Counters>,
+    kind: usize,
+    bytes: u64,
+    started: Instant,
+}
+
+impl Timer<'_> {
+    pub(super) fn follow(&self, work: &Work) {
+        let Timer {
+            kind,
+            bytes,
+            started,
+            ..
+        } = *self;
+        if work.is_done() {
+            return self.counters.ended(kind, bytes, started);
+        }
+        let counters = self.counters.clone();
+        counters.in_flight.fetch_add(1, Ordering::Relaxed);
+        work.on_done(Box::new(move |_| {
+            counters.in_flight.fetch_sub(1, Ordering::Relaxed);
+            counters.ended(kind, bytes, started);
+        }));
+    }
+}
+
+impl Group {
+    /// The group's counters. Nothing is counted before they are first asked for.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.counters.get_or_init(Arc::default).clone()
+    }
+
+    /// What has passed over the links to this group's other ranks, where their transport knows.
+    pub fn traffic(&self) -> Result<Vec<LinkTraffic>, Error> {
+        self.engine.with(|state, _| {
+            let connections = &state.groups.get(&self.id).ok_or_else(closed)?.connections;
+            let links = (0..self.size()).zip(&connections.links);
+            let known = links.filter_map(|(rank, link)| {
+                let link = link.as_ref()?;
+                Some(LinkTraffic {
+                    peer: link.peer(),
+                    host: connections.host_name(rank).to_owned(),
+                    kind: link.kind(),
+                    traffic: link.traffic()?,
+                })
+            });
+            Ok(known.collect())
+        })
+    }
+}
