@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benches.one_host import plot, report, targets
+from benches import plot, report
+from benches.one_host import targets
 from benches.one_host.settings import OneHostEffort, OneHostSetting, full, quick
 from weft.bench import launch, pipeline, rows
 from weft.bench.rows import BenchRow

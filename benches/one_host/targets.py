@@ -3,37 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from benches.targets import Band, K, M, TargetVerdict, against_peers, at_least, target
 from weft.bench.rows import BenchRow
-
-K, M = 1 << 10, 1 << 20
-
-
-@dataclass(frozen=True)
-class TargetVerdict:
-    """One target at one size. `measured` and `target` are ratios of times: `of` over `what`."""
-
-    table: str
-    bytes: int
-    what: str
-    what_us: float
-    of: str
-    of_us: float
-    measured: float
-    target: float
-    at_most: bool
-    met: bool
-
-
-@dataclass(frozen=True)
-class Band:
-    """A target for a range of sizes, both ends included."""
-
-    first: int
-    last: int
-    target: float
-
 
 PEERS_SYMMETRIC_2 = (
     Band(0, 4 * K, 1.5),
@@ -51,11 +23,6 @@ PIPELINE = {"openmpi": 1.82, "baidu-ring": 1.28}
 PIPELINE_SPREAD = 0.03
 
 
-def target(bands: Sequence[Band], size: int) -> float | None:
-    """What is to be reached at a size; None if nothing is."""
-    return next((band.target for band in bands if band.first <= size <= band.last), None)
-
-
 def libraries(rows: Sequence[BenchRow]) -> Iterator[TargetVerdict]:
     """The verdicts on runs of the libraries themselves."""
     for ranks in sorted({row.ranks for row in rows}):
@@ -68,29 +35,6 @@ def libraries(rows: Sequence[BenchRow]) -> Iterator[TargetVerdict]:
     two = [row for row in rows if row.ranks == 2]
     yield from _near(two, "floor prototype", PROTOTYPE, "2 ranks, symmetric memory, over the bare prototype")
     yield from _near(two, "flags round trip", (Band(4, 4, FLAGS_4_BYTES),), "4 bytes over a flag's round trip")
-
-
-def against_peers(table: str, rows: Sequence[BenchRow], memory: str, bands: Sequence[Band]) -> Iterator[TargetVerdict]:
-    """How many times as long the best peer takes at each size.
-
-    The best is the one that weft is least ahead of.
-    """
-    for size in sorted({row.bytes for row in rows}):
-        ours = [row for row in rows if row.bytes == size and row.kind == "weft" and row.memory == memory]
-        peers = [row for row in rows if row.bytes == size and row.kind == "peer"]
-        wanted = target(bands, size)
-        if not ours or not peers or wanted is None:
-            continue
-        best = min(peers, key=ours[0].times)
-        yield _at_least(table, ours[0], best, ours[0].times(best), wanted)
-
-
-def _at_least(table: str, ours: BenchRow, theirs: BenchRow, ratio: float, wanted: float) -> TargetVerdict:
-    """Whether a peer takes so many times as long as weft."""
-    times = ours.median_us, theirs.median_us
-    return TargetVerdict(
-        table, ours.bytes, ours.name, times[0], theirs.name, times[1], ratio, wanted, at_most=False, met=ratio >= wanted
-    )
 
 
 def _near(rows: Sequence[BenchRow], floor: str, bands: Sequence[Band], table: str) -> Iterator[TargetVerdict]:
@@ -120,7 +64,7 @@ def pipeline(rows: Sequence[BenchRow]) -> Iterator[TargetVerdict]:
     for ours in (row for row in rows if row.kind == "weft"):
         for peer in (row for row in rows if row.library in PIPELINE):
             ratio = peer.median_us / ours.median_us
-            yield _at_least(table, ours, peer, ratio, PIPELINE[peer.library])
+            yield at_least(table, ours, peer, ratio, PIPELINE[peer.library])
         spread = round(ours.spread, 4)
         yield TargetVerdict(
             f"{table}: the run farthest from the median, as a fraction of it",

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 
 import weft
 from weft import _weft, config
-from weft.bench import collectives, coordinator, launch, peers, rows
+from weft.bench import collectives, coordinator, launch, neighbours, peers, rows
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import parse_sizes, show_bytes
 from weft.cli import parser
@@ -86,6 +88,40 @@ def test_libraries_are_compared_with_the_floor_below_them() -> None:
     assert coordinator.compared([ours, ROW]) == [ours, ROW]
 
 
+def test_between_hosts_libraries_are_compared_with_the_bound() -> None:
+    # A stream carries 100 bytes in 1 us and, in the third round, half of that; 3 of 4 hosts' parts
+    # leave and reach each of them.
+    stream = dataclasses.replace(
+        _floor("tcp", "stream", 1.0), hosts=4, ranks=4, algbw_gbs=0.1, rounds_us=[1.0, 1.0, 2.0]
+    )
+    ours = dataclasses.replace(ROW, kind="weft", hosts=4, ranks=4, bytes=200, median_us=4.0, rounds_us=[4.0, 4.0, 8.0])
+    bare = dataclasses.replace(ours, kind="floor", library="tcp", memory="streams")
+    found = coordinator.compared([ours, bare, stream])
+    assert [(row.floor, row.floor_us, row.of_floor) for row in found] == [
+        ("bound", 3.0, 0.75), ("bound", 3.0, 0.75), (None, None, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("place", "options"),
+    [
+        (peers.RankPlacement(2), []),
+        (peers.RankPlacement(4, 2), ["--host", "host0:2,host1:2"]),
+    ],
+)
+def test_launchers_reach_emulated_hosts_by_the_agent(
+    place: peers.RankPlacement, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    peer = peers.find("openmpi")
+    peer.shim_path.parent.mkdir(parents=True)
+    peer.shim_path.touch()
+    command, environment = peer.command(["-m", "x"], place, Path("/agent"))
+    assert command[-5:-1] == ["-n", str(place.ranks), sys.executable, "-m"]
+    assert all(option in command for option in options)
+    assert ("/agent" in command) == ("LD_LIBRARY_PATH" in environment) == (place.hosts > 1)
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_expected_results_agree_with_numpy(ranks: int) -> None:
     elements = 12 * ranks
@@ -151,8 +187,43 @@ def test_board_tells_what_went_wrong(tmp_path: Path) -> None:
         control_block.time(_weft.Timed.callable(list), memory.ctypes.data, 8, b"", 1)
 
 
-def _bench(arguments: str, path: Path) -> list[BenchRow]:
-    parsed = parser().parse_args(f"bench {arguments} --seconds 0.01 --json {path}".split())
+def test_cost_is_of_calls_one_behind_another(tmp_path: Path) -> None:
+    control_block = _weft.ControlBlock(str(tmp_path / "control-block"), 0, 1, spin=True)
+    calls: list[int] = []
+    wall, process, busy = control_block.cost(_weft.Timed.callable(lambda: calls.extend(range(10000))), 20)
+    assert len(calls) == 200000
+    assert process > 0 and wall > 0 and 0 <= busy <= wall * (os.cpu_count() or 1)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        control_block.cost(_weft.Timed.callable(lambda: 1 // 0), 1)
+
+
+def test_neighbours_compute_only_while_they_are_let() -> None:
+    with neighbours.started(2) as beside:
+        pids = [process.pid for process in beside._processes]
+        assert [_state(pid) for pid in pids] == ["T", "T"]
+        before = [_ticks(pid) for pid in pids]
+        with beside.running():
+            deadline = time.monotonic() + 30
+            while any(_ticks(pid) < ticks + 3 for pid, ticks in zip(pids, before, strict=True)):
+                assert time.monotonic() < deadline
+        deadline = time.monotonic() + 30
+        while any(_state(pid) != "T" for pid in pids):
+            assert time.monotonic() < deadline
+    assert all(process.returncode is not None for process in beside._processes)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _ticks(pid: int) -> int:
+    """User time in ticks of the system's clock."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
+
+
+def _bench(arguments: str, path: Path, processor_seconds: float = 0.0) -> list[BenchRow]:
+    options = f"--seconds 0.01 --processor-seconds {processor_seconds} --json {path}"
+    parsed = parser().parse_args(f"bench {arguments} {options}".split())
     assert parsed.run(parsed) == 0
     return rows.read(path)
 
@@ -213,6 +284,18 @@ def test_peers_that_are_installed(peer: peers.PeerLibrary, tmp_path: Path) -> No
         assert all((row.of_floor is not None) == (collective == "all-reduce") for row in theirs)
 
 
+@pytest.mark.parametrize("busy", [0, 1])
+def test_processor_time_of_libraries(busy: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = _bench(f"all-reduce --ranks 2 --sizes 64K --rounds 2 --busy {busy}", tmp_path / "rows.json", 0.01)
+    ours, *floors = found
+    assert ours.neighbours == busy and ours.verified
+    assert ours.processor_ms is not None and ours.processor_ms > 0
+    assert ours.window_s is not None and ours.window_s > 0
+    assert (ours.busy_ms is None) == (busy > 0)
+    assert all(row.processor_ms is None and row.busy_ms is None for row in floors)
+    assert ("1 busy beside them" in capsys.readouterr().out) == (busy > 0)
+
+
 def test_a_barrier_is_measured_once(tmp_path: Path) -> None:
     found = _bench("barrier --ranks 2 --no-floors", tmp_path / "rows.json")
     assert [(row.bytes, row.verified) for row in found] == [(4, True)]
@@ -247,12 +330,13 @@ def test_peers_without_a_compiler(
         ("bench all-reduce --ranks 2,3 --hosts 2", "--ranks must be multiples of --hosts (2)"),
         ("bench", "which collective? One of all-reduce, "),
         ("bench all-reduce --through torch --peers mpich", "mpich is no backend of torch; gloo is"),
-        ("bench all-reduce --hosts 2 --peers openmpi", "--peers openmpi is measured on one host"),
         ("bench all-reduce --dtype float16 --peers openmpi", "--peers openmpi adds float32, float64"),
         ("bench broadcast --peers baidu-ring", "--peers baidu-ring is compared in all-reduce: not in broadcast"),
         ("bench pipeline-experiment --through torch", "is measured on one host, library by library"),
         ("bench all-gather --peers weft-ring", "--peers weft-ring is compared in all-reduce: not in all-gather"),
         ("bench all-reduce --rounds 0", "--rounds 0: at least 1"),
+        ("bench all-reduce --busy -1", "--busy -1: at least 0"),
+        ("bench all-reduce --processor-seconds -1", "--processor-seconds -1: at least 0"),
         ("bench all-reduce --gbps 1", "--gbps is the line rate of emulated hosts"),
         ("demo --script no/such.py", "there is no no/such.py"),
     ],

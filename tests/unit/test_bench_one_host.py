@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benches.one_host import plot, report, settings, targets
-from benches.one_host.targets import K, M, TargetVerdict
+from benches import plot, report
+from benches.one_host import settings, targets
+from benches.targets import Band, K, M, TargetVerdict, target
 from weft.bench import launch, pipeline
 from weft.bench.rows import BenchRow
 
@@ -26,7 +27,7 @@ def _row(library: str, memory: str, median_us: float, size: int = 4, ranks: int 
 
 
 @pytest.mark.parametrize(
-    ("bands", "size", "target"),
+    ("bands", "size", "wanted"),
     [
         (targets.PEERS_SYMMETRIC_2, 4, 1.5),
         (targets.PEERS_SYMMETRIC_2, 4 * K, 1.5),
@@ -46,8 +47,8 @@ def _row(library: str, memory: str, median_us: float, size: int = 4, ranks: int 
         (targets.TORCH, 256 * M, 3.0),
     ],
 )
-def test_targets(bands: tuple[targets.Band, ...], size: int, target: float | None) -> None:
-    assert targets.target(bands, size) == target
+def test_targets(bands: tuple[Band, ...], size: int, wanted: float | None) -> None:
+    assert target(bands, size) == wanted
 
 
 def test_verdicts_are_on_the_best_peer_and_the_floors() -> None:

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::TimedOperation;
 use crate::mapping::Mapping;
+use crate::processor::{self, Cost, Moment};
 
 /// The most calls of one turn.
 pub const SAMPLES_MAX: usize = 16384;
@@ -21,6 +22,9 @@ pub(crate) const LOOKS: u32 = 1 << 13;
 /// How long after the last arrival the ranks start, if all of them have a core: until then the last
 /// one's flag has been seen by everybody.
 const LEAD_NS: u64 = 2000;
+
+/// How often who waits asleep looks.
+const NAP: Duration = Duration::from_micros(200);
 
 /// One rank's view of the page. Every word has one writer.
 ///
@@ -106,12 +110,31 @@ impl ControlBlock {
             self.start();
             let begin = Instant::now();
             operation.call()?;
-            self.note(call, begin.elapsed());
+            self.note(call, operation.counted(begin.elapsed()));
         }
         self.barrier();
         let slowest = (0..calls).map(|call| self.slowest(call)).collect();
         self.barrier();
         Ok(slowest)
+    }
+
+    /// What calls cost that are made one behind another, with nothing between them: no barrier and
+    /// no rewriting, which would be added to the processor time. `wall` and `busy` last until the
+    /// slowest rank has ended; who waits for it sleeps.
+    ///
+    /// Every rank calls it with the same number of calls.
+    ///
+    /// # Errors
+    /// What the operation says, as for [`ControlBlock::time`]; or the times cannot be read.
+    pub fn cost(&self, operation: &mut dyn TimedOperation, calls: u64) -> Result<Cost, String> {
+        self.barrier_asleep();
+        let begin = Moment::now().map_err(|error| error.to_string())?;
+        for _ in 0..calls {
+            operation.call()?;
+        }
+        let process = begin.process_since();
+        self.barrier_asleep();
+        begin.since(process).map_err(|error| error.to_string())
     }
 
     /// Seconds of a round trip from rank 0 to rank 1 and back, over one flag for each way: the mean
@@ -154,12 +177,25 @@ impl ControlBlock {
 
     /// Returns once every rank has called it.
     fn barrier(&self) {
+        self.meet(|flag, number| self.await_flag(flag, number));
+    }
+
+    /// As `barrier`, where waiting must not take processor time.
+    fn barrier_asleep(&self) {
+        self.meet(|flag, number| {
+            while flag.load(Ordering::Acquire) < number {
+                std::thread::sleep(NAP);
+            }
+        });
+    }
+
+    fn meet(&self, wait: impl Fn(&AtomicU64, u64)) {
         let number = self.barriers.fetch_add(1, Ordering::Relaxed) + 1;
         self.mapping
             .word(arrival_at(self.rank))
             .store(number, Ordering::Release);
         for rank in 0..self.ranks {
-            self.await_flag(self.mapping.word(arrival_at(rank)), number);
+            wait(self.mapping.word(arrival_at(rank)), number);
         }
     }
 
@@ -195,13 +231,7 @@ pub(crate) fn await_flag(flag: &AtomicU64, number: u64, looks: u32) {
 
 /// Nanoseconds of the clock that all processes of the host read alike.
 fn now_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the call writes to nothing but `time`. This clock is always there.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    processor::clock(libc::CLOCK_MONOTONIC).as_nanos() as u64
 }
 
 fn arrival_at(rank: usize) -> usize {

@@ -10,10 +10,16 @@ mod control_block;
 mod floors;
 mod mapping;
 mod operation;
+mod processor;
 mod prototype;
+mod streams;
+mod wire;
 
 pub use control_block::{ControlBlock, Rewrite, SAMPLES_MAX};
 pub use floors::{Add, Copy};
 pub use mapping::Mapping;
 pub use operation::{Function, GroupCall, LibraryCall, PingPong, TimedOperation};
+pub use processor::Cost;
 pub use prototype::Prototype;
+pub use streams::Streams;
+pub use wire::{OneStream, RoundTrip};

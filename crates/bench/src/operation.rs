@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_runtime::{Call, Error, Group, Waited, Work};
 
@@ -9,6 +10,11 @@ use weft_runtime::{Call, Error, Group, Waited, Work};
 pub trait TimedOperation: Send {
     /// Does it once, to the end.
     fn call(&mut self) -> Result<(), String>;
+
+    /// What of the last call's time counts: all of it, unless the operation says otherwise.
+    fn counted(&self, whole: Duration) -> Duration {
+        whole
+    }
 }
 
 /// A collective of weft's, as a Rust user calls it.

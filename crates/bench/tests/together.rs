@@ -1,10 +1,15 @@
 //! Tests of the control block, the prototype and the floors between threads in place of processes.
 
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use weft_bench::{Add, ControlBlock, Copy, LibraryCall, Prototype, Rewrite, TimedOperation};
+use weft_bench::{
+    Add, ControlBlock, Copy, LibraryCall, OneStream, Prototype, Rewrite, RoundTrip, Streams,
+    TimedOperation,
+};
 use weft_kernels::DType;
 
 /// A file name of its own, gone at the end.
@@ -168,4 +173,107 @@ fn functions_of_libraries_are_called_and_their_errors_told() {
     // SAFETY: as above.
     let mut none = unsafe { LibraryCall::new(doubled, input.as_ptr(), output.as_mut_ptr(), 0) };
     assert_eq!(none.call(), Err("the library returned 1".into()));
+}
+
+/// Both ends of a connection over the loopback interface.
+fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (one, listener.accept().unwrap().0)
+}
+
+#[test]
+fn calls_that_are_counted_follow_each_other() {
+    let file = Scratch::new("cost");
+    let control_block = ControlBlock::open(&file.0, 0, 1, true).unwrap();
+    let arrived = AtomicUsize::new(0);
+    let mut operation = Counted {
+        arrived: &arrived,
+        ranks: 1,
+        calls: 0,
+    };
+    let cost = control_block.cost(&mut operation, 500).unwrap();
+    assert_eq!(arrived.load(Ordering::SeqCst), 500);
+    assert!(cost.wall > Duration::ZERO);
+    operation.calls = 0;
+    assert!(control_block.cost(&mut operation, 1).is_err());
+}
+
+#[test]
+fn bare_streams_add_what_all_ranks_bring() {
+    for (ranks, elements) in [(2, 1), (2, 300_001), (3, 2), (4, 100_003)] {
+        let mut streams: Vec<Vec<TcpStream>> = (0..ranks).map(|_| Vec::new()).collect();
+        for high in 0..ranks {
+            for low in 0..high {
+                let (one, other) = connection();
+                streams[low].push(one);
+                streams[high].push(other);
+            }
+        }
+        thread::scope(|scope| {
+            for (rank, streams) in streams.into_iter().enumerate() {
+                scope.spawn(move || {
+                    let mut memory = vec![0.0_f32; elements];
+                    let buffer = memory.as_mut_ptr();
+                    // SAFETY: the memory outlives the operation, and is this thread's.
+                    let made =
+                        unsafe { Streams::new(streams, rank, buffer.cast(), DType::F32, elements) };
+                    let mut operation = made.unwrap();
+                    for call in 1..4 {
+                        let own = |place| ((place % 7 + rank) * call) as f32;
+                        memory
+                            .iter_mut()
+                            .enumerate()
+                            .for_each(|(place, value)| *value = own(place));
+                        operation.call().unwrap();
+                        let sum = |place| {
+                            (0..ranks)
+                                .map(|rank| (place % 7 + rank) * call)
+                                .sum::<usize>() as f32
+                        };
+                        assert!(
+                            memory
+                                .iter()
+                                .enumerate()
+                                .all(|(place, value)| *value == sum(place))
+                        );
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_byte_returns_over_sockets_that_block_and_such_that_are_polled() {
+    for polling in [false, true] {
+        let (one, other) = connection();
+        thread::scope(|scope| {
+            for (stream, first) in [(one, true), (other, false)] {
+                scope.spawn(move || {
+                    let mut operation = RoundTrip::new(Some(stream), first, polling).unwrap();
+                    (0..10).for_each(|_| operation.call().unwrap());
+                });
+            }
+        });
+    }
+    RoundTrip::new(None, false, true).unwrap().call().unwrap();
+}
+
+#[test]
+fn of_a_stream_only_the_receivers_time_behind_the_start_counts() {
+    let (one, other) = connection();
+    let whole = Duration::from_secs(1000);
+    let counted = thread::scope(|scope| {
+        let ends = [(one, true), (other, false)].map(|(stream, sends)| {
+            scope.spawn(move || {
+                let mut operation = OneStream::new(Some(stream), sends, 1000, 1 << 20).unwrap();
+                (0..3).for_each(|_| operation.call().unwrap());
+                operation.counted(whole)
+            })
+        });
+        ends.map(|end| end.join().unwrap())
+    });
+    assert_eq!(counted[0], Duration::ZERO);
+    assert!(Duration::ZERO < counted[1] && counted[1] < whole);
 }

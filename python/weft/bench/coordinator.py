@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from weft import _weft
 from weft.bench import collectives, rows
 from weft.bench.libraries import Description
+from weft.bench.neighbours import BusyNeighbours
 from weft.bench.rows import KINDS, BenchRow
 from weft.bench.spec import Spec
 from weft.bench.worker_groups import WorkerGroup
@@ -19,6 +21,28 @@ _LONG_S = 0.05
 """A call that takes longer is made once in a turn."""
 _GLANCE_S = 0.02
 """How long to look at a contender in order to tell how many calls make a turn."""
+_WINDOW_S = 0.1
+"""The shortest window of processor time: the kernel tells the machine's in steps of 10 ms."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Calls made one behind another, and the seconds that they took."""
+
+    calls: int
+    wall_s: float
+    process_s: float
+    """Of all ranks' processes."""
+    busy_s: float
+    """Of the machine's cores."""
+
+
+@dataclass
+class Measurements:
+    """What was measured of one contender at one size, by round."""
+
+    samples_s: list[np.ndarray] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
 
 
 class GroupContender:
@@ -47,6 +71,13 @@ class GroupContender:
         least = 1 if each_s > _LONG_S else _CALLS_MIN
         return min(max(least, int(turn_s * self.what.share / each_s)), _weft.ControlBlock.SAMPLES_MAX)
 
+    def cost(self, window_s: float, call_s: float) -> Window:
+        """The processor time of calls that take about a window, if each takes so long."""
+        calls = max(1, round(window_s / call_s))
+        answers = self._ask({"do": "cost", "calls": calls})
+        process_s = sum(answer["process"] for answer in answers)
+        return Window(calls, answers[0]["wall"], process_s, answers[0]["busy"])
+
     def _ask(self, question: dict[str, Any]) -> list[Any]:
         return self._group.ask(self.what.ranks, {**question, "contender": self._index})
 
@@ -54,9 +85,10 @@ class GroupContender:
 class BenchCoordinator:
     """Coordinates the worker groups of a run."""
 
-    def __init__(self, spec: Spec, worker_groups: Sequence[WorkerGroup]) -> None:
+    def __init__(self, spec: Spec, worker_groups: Sequence[WorkerGroup], neighbours: BusyNeighbours) -> None:
         self._spec = spec
         self._groups = worker_groups
+        self._neighbours = neighbours
         self._contenders = [
             GroupContender(group, index) for group in worker_groups for index in range(len(group.contenders))
         ]
@@ -65,15 +97,15 @@ class BenchCoordinator:
         """Verifies every contender once at a size, then measures them in turn."""
         elements = self._prepare(size)
         verified = [contender.verify() for contender in self._contenders]
-        counts = [contender.calls(self._spec.seconds / self._spec.rounds) for contender in self._contenders]
-        samples = self._in_turn(counts)
-        return compared(self._rows(elements, samples, verified))
+        with self._neighbours.running():
+            counts = [contender.calls(self._spec.seconds / self._spec.rounds) for contender in self._contenders]
+        return compared(self._rows(elements, self._in_turn(counts), verified))
 
     def runs(self, size: int) -> list[BenchRow]:
         """Measures one call in every round, from the very first one on, and verifies afterwards."""
         elements = self._prepare(size)
-        samples = self._in_turn([1] * len(self._contenders))
-        return self._rows(elements, samples, [contender.verify() for contender in self._contenders])
+        found = self._in_turn([1] * len(self._contenders))
+        return self._rows(elements, found, [contender.verify() for contender in self._contenders])
 
     def _prepare(self, size: int) -> int:
         """Has the arrays for a size made: how many elements the message has."""
@@ -85,26 +117,35 @@ class BenchCoordinator:
             group.ask(spec.ranks, {"do": "prepare", "elements": elements})
         return elements
 
-    def _in_turn(self, counts: Sequence[int]) -> list[list[np.ndarray]]:
-        """The samples of so many calls of each contender in each round, by contender and round."""
-        samples: list[list[np.ndarray]] = [[] for _ in self._contenders]
+    def _in_turn(self, counts: Sequence[int]) -> list[Measurements]:
+        """So many calls of each contender in each round, by contender."""
+        found = [Measurements() for _ in self._contenders]
         for turn in range(self._spec.rounds):
             for offset in range(len(self._contenders)):
                 index = (turn + offset) % len(self._contenders)
-                samples[index].append(self._contenders[index].time(counts[index])[0])
-        return samples
+                with self._neighbours.running():
+                    self._turn(self._contenders[index], counts[index], found[index])
+        return found
 
-    def _rows(self, elements: int, samples: Sequence[list[np.ndarray]], verified: Sequence[bool]) -> list[BenchRow]:
+    def _turn(self, contender: GroupContender, calls: int, found: Measurements) -> None:
+        """The times of so many calls, and then the processor time of a window."""
+        samples, _ = contender.time(calls)
+        found.samples_s.append(samples)
+        if self._spec.processor_seconds > 0 and contender.what.costs:
+            window_s = max(_WINDOW_S, self._spec.processor_seconds / self._spec.rounds)
+            found.windows.append(contender.cost(window_s, float(samples.mean())))
+
+    def _rows(self, elements: int, found: Sequence[Measurements], verified: Sequence[bool]) -> list[BenchRow]:
         size = elements * np.dtype(self._spec.dtype).itemsize
-        found = [
-            self._row(contender.what, size, times, right)
-            for contender, times, right in zip(self._contenders, samples, verified, strict=True)
+        rows_of_size = [
+            self._row(contender.what, size, measured, right)
+            for contender, measured, right in zip(self._contenders, found, verified, strict=True)
         ]
-        return sorted(found, key=lambda row: KINDS.index(row.kind))
+        return sorted(rows_of_size, key=lambda row: KINDS.index(row.kind))
 
-    def _row(self, what: Description, size: int, rounds_s: list[np.ndarray], verified: bool) -> BenchRow:
-        spec, summary = self._spec, rows.summary(rounds_s)
-        algorithm_gbs = size / (summary.median_us * 1e3)
+    def _row(self, what: Description, size: int, measured: Measurements, verified: bool) -> BenchRow:
+        spec, summary = self._spec, rows.summary(measured.samples_s)
+        algorithm_gbs = (what.bytes or size) / (summary.median_us * 1e3)
         factor = collectives.find(spec.collective).bus_factor(spec.ranks)
         return BenchRow(
             collective=spec.collective,
@@ -117,7 +158,7 @@ class BenchCoordinator:
             bytes=size,
             library=what.library,
             version=what.version,
-            samples=sum(len(times) for times in rounds_s),
+            samples=sum(len(times) for times in measured.samples_s),
             min_us=summary.min_us,
             median_us=summary.median_us,
             p95_us=summary.p95_us,
@@ -126,17 +167,34 @@ class BenchCoordinator:
             verified=verified,
             kind=what.kind,
             rounds_us=summary.rounds_us,
+            neighbours=spec.neighbours,
+            **_processor_time(measured.windows, alone=spec.neighbours == 0),
         )
+
+
+def _processor_time(windows: Sequence[Window], *, alone: bool) -> dict[str, Any]:
+    """What a row says of processor time. With neighbours the machine is never idle."""
+    if not windows:
+        return {}
+    calls = sum(window.calls for window in windows)
+    busy_s = sum(window.busy_s for window in windows)
+    return {
+        "processor_ms": round(sum(window.process_s for window in windows) * 1e3 / calls, 6),
+        "busy_ms": round(busy_s * 1e3 / calls, 6) if alone else None,
+        "window_s": round(sum(window.wall_s for window in windows), 3),
+    }
 
 
 def compared(found: Sequence[BenchRow]) -> list[BenchRow]:
     """The rows of one size, those of libraries with the floor below them.
 
-    The prototype where there is one.
-
-    Else it is what an all-reduce must do: the addition, by all cores, and a round trip of a flag.
+    Between hosts it is what the line needs. On one host the prototype where there is one; else what
+    an all-reduce must do: the addition, by all cores, and a round trip of a flag.
     """
     by_name = {row.name: row for row in found if row.kind == "floor"}
+    if found[0].collective == "all-reduce" and "tcp stream" in by_name:
+        stream = by_name["tcp stream"]
+        return [row.above_bound(stream) if row.kind != "floor" or row.name == "tcp streams" else row for row in found]
     floor, floor_us = None, 0.0
     if "floor prototype" in by_name:
         floor, floor_us = "prototype", by_name["floor prototype"].median_us

@@ -7,11 +7,12 @@ import itertools
 import random
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from weft.bench import peers, processes, worker_groups
+from weft.bench import neighbours, peers, processes, worker_groups
 from weft.bench.coordinator import BenchCoordinator
+from weft.bench.peers import PeerLibrary, RankPlacement, remote_shell
 from weft.bench.processes import BenchError, RankProcesses
 from weft.bench.rows import BenchRow
 from weft.bench.spec import RING, Spec
@@ -21,6 +22,8 @@ __all__ = ["BenchError", "conducted", "emulated_ports", "free_ports", "measure",
 
 _EMULATED_FIRST_PORT = 29500
 _FIRST_PORT = 10000
+_QUIET_TORCH = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+"""Emulated hosts have no names for addresses, of which torch warns."""
 _ANY = 0
 """Has the system choose a port."""
 _TRIES = 32
@@ -75,29 +78,53 @@ def measure(spec: Spec, on_size: Callable[[Sequence[BenchRow]], None]) -> list[B
 def conducted(spec: Spec) -> Iterator[BenchCoordinator]:
     """The measuring processes of a run, at work."""
     spec.save()
-    with worker_groups.meet(spec.socket_path, _commands(spec), spec.ranks) as there:
-        yield BenchCoordinator(spec, there)
+    with (
+        worker_groups.meet(spec.socket_path, _commands(spec), spec.ranks) as there,
+        neighbours.started(spec.neighbours) as beside,
+    ):
+        yield BenchCoordinator(spec, there, beside)
 
 
 def _commands(spec: Spec) -> dict[str, list[Command]]:
     """What to start, by worker group."""
     if spec.through == "torch":  # torch's backends take no arguments
         environment = {"WEFT_TRANSPORT": spec.transport, "WEFT_POOL_BYTES": str(spec.pool_bytes)}
-        return {"torch": _own(spec, "torch", environment)}
+        return {"torch": _own(spec, "torch", {**environment, **_QUIET_TORCH})}
     commands = {"weft": _own(spec, "weft", {})}
     for name in spec.peers:
         if name == RING:  # weft's own
             continue
-        program = ["-m", "weft.bench.worker", str(spec.path), name]
-        commands[name] = _own(spec, name, {}) if name == "gloo" else [peers.find(name).command(program, spec.ranks)]
+        if name == "gloo":
+            commands[name] = _own(spec, name, _QUIET_TORCH)
+        else:
+            commands[name] = _by_its_launcher(spec, peers.find(name))
     return commands
 
 
-def _own(spec: Spec, group: str, environment: dict[str, str]) -> list[Command]:
+def _own(spec: Spec, group: str, environment: Mapping[str, str]) -> list[Command]:
     """Processes that weft's own launchers start."""
+    return _started(spec, _worker(spec, group), spec.ranks, environment)
+
+
+def _by_its_launcher(spec: Spec, peer: PeerLibrary) -> list[Command]:
+    """Processes that a peer's launcher starts: on this host, or from the first emulated one."""
+    place = RankPlacement(spec.ranks, spec.hosts)
+    command, environment = peer.command(_worker(spec, peer.name), place, remote_shell.agent_path(spec.directory))
+    if spec.hosts == 1:
+        return [(command, environment)]
+    program = ["-m", "weft.bench.peers.remote_shell", str(spec.hosts), spec.directory, *command]
+    return _started(spec, program, spec.hosts, environment)
+
+
+def _worker(spec: Spec, group: str) -> list[str]:
+    return ["-m", "weft.bench.worker", str(spec.path), group]
+
+
+def _started(spec: Spec, program: list[str], count: int, environment: Mapping[str, str]) -> list[Command]:
+    """So many processes, as many on each host."""
     ranks = RankProcesses(
-        program=["-m", "weft.bench.worker", str(spec.path), group],
-        ranks=spec.ranks,
+        program=program,
+        ranks=count,
         port=spec.ports[0],
         hosts=spec.hosts,
         gbps=spec.gbps,

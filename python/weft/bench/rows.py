@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from weft.bench.collectives import find
+
 KINDS = ("weft", "peer", "floor")
 
 
@@ -47,6 +49,18 @@ class BenchRow:
     floor_us: float | None = None
     of_floor: float | None = None
     """The floor's time as a fraction of this row's: 1 is as fast as it can be."""
+    neighbours: int = 0
+    """Busy processes that ran beside."""
+    processor_ms: float | None = None
+    """User and system time of all threads of all ranks' processes, milliseconds per call, of calls
+    made one behind another.
+    """
+    busy_ms: float | None = None
+    """Time that the machine's cores were busy meanwhile, whoever it is billed to, milliseconds per
+    call; None with busy neighbours.
+    """
+    window_s: float | None = None
+    """How long processor time was measured, all rounds together."""
 
     @property
     def name(self) -> str:
@@ -74,6 +88,20 @@ class BenchRow:
         """The row, compared with a floor."""
         fraction = round(floor_us / self.median_us, 4) if self.median_us else None
         return dataclasses.replace(self, floor=floor, floor_us=round(floor_us, 3), of_floor=fraction)
+
+    def above_bound(self, stream: BenchRow) -> BenchRow:
+        """The row of an all-reduce, compared with what the line needs for its bytes.
+
+        That is `2 (H - 1) / H * N / B` on H hosts, with B the rate of one stream in the same run.
+        """
+        moved = find(self.collective).bus_factor(self.hosts) * self.bytes
+        streams = moved / (stream.algbw_gbs * 1e3) / stream.median_us
+        return dataclasses.replace(
+            self,
+            floor="bound",
+            floor_us=round(streams * stream.median_us, 3),
+            of_floor=round(streams * self.times(stream), 4),
+        )
 
 
 @dataclasses.dataclass(frozen=True)

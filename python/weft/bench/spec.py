@@ -46,6 +46,15 @@ class Spec:
     """Where the worker groups meet: one port each, weft's first."""
     directory: str
     """Where the processes meet: files that all of them see."""
+    processor_seconds: float = 0.0
+    """How long to measure the processor time of each contender at each size; 0: not at all."""
+    neighbours: int = 0
+    """Busy processes that run beside every contender's turns."""
+
+    @property
+    def ranks_per_host(self) -> int:
+        """How many ranks each host has."""
+        return self.ranks // self.hosts
 
     @property
     def bytes_max(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import weft
 from weft import _weft, config, machine
 from weft.bench import collectives, peers
-from weft.bench.libraries import Contender, Gloo, Shim, ThroughTorch, TimedOperation, Weft, WeftRing, floors
+from weft.bench.libraries import Contender, Gloo, Shim, ThroughTorch, TimedOperation, Weft, WeftRing, floors, wire
 from weft.bench.message_socket import MessageSocket
 from weft.bench.spec import RING, Spec
 from weft.emulation import kernel
@@ -55,7 +55,8 @@ def _joined(spec: Spec, group: str) -> Iterator[tuple[int, list[Contender]]]:
         address = f"{place.host or '127.0.0.1'}:{spec.ports[1]}"
         yield place.rank, [Gloo(place.rank, spec.ranks, address)]
     else:
-        shim = Shim(group, peers.find(group).shim_path, spec.ranks)
+        transport = "tcp" if spec.hosts > 1 else "shm"
+        shim = Shim(group, peers.find(group).shim_path, spec.ranks, transport)
         yield shim.rank, [shim]
 
 
@@ -73,7 +74,9 @@ def _weft_itself(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
         if RING in spec.peers:
             contenders.append(WeftRing(group, spec.transport))
         if spec.floors:
-            contenders += floors(spec, place.rank, int(machine.usable_cores()))
+            one_host = spec.hosts == 1
+            cores = int(machine.usable_cores())
+            contenders += floors.floors(spec, place.rank, cores) if one_host else wire.floors(spec, group)
         yield place.rank, contenders
 
 
@@ -120,6 +123,8 @@ class MeasuringProcess:
                 return self._verify(question["contender"])
             case "time":
                 return self._time(question["contender"], question["calls"])
+            case "cost":
+                return self._cost(question["contender"], question["calls"])
         raise ValueError(question)
 
     def _prepare(self, elements: int) -> bool:
@@ -147,6 +152,18 @@ class MeasuringProcess:
         begin = time.monotonic()
         samples = self._timed(index, calls)
         return {"samples": samples if self._rank == 0 else [], "seconds": time.monotonic() - begin}
+
+    def _cost(self, index: int, calls: int) -> dict[str, float]:
+        """The seconds that calls made one behind another take, of this rank and of the machine.
+
+        Nothing is rewritten between them, and zeros stay what they are however often they are
+        added.
+        """
+        operation = self._operations[index]
+        operation.input.fill(0)
+        control_block = self._control_block(self._contenders[index].description.ranks)
+        wall, process, busy = control_block.cost(operation.timed, calls)
+        return {"wall": wall, "process": process, "busy": busy}
 
     def _timed(self, index: int, calls: int) -> list[float]:
         description, operation = self._contenders[index].description, self._operations[index]

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from weft.bench import launch, peers, pipeline, rows
+from weft.bench import launch, peers, pipeline, rows, table
 from weft.bench.collectives import BARRIER, COLLECTIVES
 from weft.bench.peers.install import install
 from weft.bench.rows import BenchRow
-from weft.bench.sizes import parse_sizes, show_bytes
+from weft.bench.sizes import parse_sizes
 from weft.bench.spec import MEMORIES, RING, THROUGH, TRANSPORTS, Spec
 from weft.cli.command import Command
 
@@ -33,6 +33,14 @@ the rounds' medians, and by how much the round farthest from it differs. Every s
 element by element. Compare libraries within one run, not across runs: machines change their
 speed from one second to the next.
 
+Processor time is measured after a turn's samples, in a window of some 0.1 s or more of calls made one behind
+another, with no barrier and no rewriting between them: what a user pays, background threads included. "cpu ms" is user
+and system time of all threads of all ranks' processes, per call. "busy ms" is what the machine's cores were
+busy, per call: cores x window - idle, whoever the kernel bills it to. The kernel tells it in steps of 10 ms, and
+it includes whatever else runs on the machine: for figures to rely on, leave the machine alone and let windows take
+2 s in all (--processor-seconds). --busy N runs N processes of arithmetic beside every turn, pinned to no core;
+nothing is idle then, and "busy ms" stays empty.
+
 ping-pong is a message from rank 0 to rank 1 and one back, by blocking calls: its time is the round trip's.
 Ranks 2 and 3 play at the same time, and so on. A barrier moves no message, whatever the size.
 
@@ -41,6 +49,12 @@ flags, each rank adds its half of both buffers and writes the sum to both. `add`
 added by all cores, the sum written to each. `flags`: a round trip between two cores. `memcpy`: a copy of the
 message. "of floor" is the floor's part of a library's time: the prototype's, for other numbers of ranks
 add's and flags' together.
+
+On emulated hosts, peers are started on them by their own launchers, with their settings for TCP, and every
+library has its own line. Floors there: `tcp streams` (one rank a host) is a bare all-reduce, one stream to every
+other rank, all at once, what arrives added; `tcp stream` the rate B of one stream of the line; `tcp poll` and
+`tcp block` a byte to another host and one back, by sockets that are polled, or that block. "of bound" is what
+part of an all-reduce's time H hosts' lines need for its bytes: 2 (H - 1) / H x message / B.
 """
 
 EPILOG = """\
@@ -51,7 +65,9 @@ examples:
   weft bench all-reduce --ranks 2 --memory ordinary,symmetric --peers openmpi,intel-mpi
   weft bench all-reduce --through torch --ranks 2,4 --sizes 4:64M --peers gloo
   weft bench pipeline-experiment --json out.json --plot out.png
+  weft bench all-reduce --ranks 2 --busy 1 --sizes 4:1M --peers openmpi,intel-mpi
   sudo weft bench all-reduce --hosts 4 --gbps 1 --sizes 1K:16M --json out.json --plot out.png
+  sudo weft bench all-reduce --hosts 4 --gbps 1 --peers openmpi,mpich,intel-mpi,gloo --processor-seconds 2
 """
 
 
@@ -94,8 +110,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--peers",
         type=_choices(PEERS),
         metavar="NAME,...",
-        help=f"compare with: {', '.join(PEERS)} (openmpi-raben: its Rabenseifner all-reduce; baidu-ring: over "
-        f"Open MPI's messages; {RING}: weft's ring, one tile at a time)",
+        help=f"compare with: {', '.join(PEERS)} (openmpi-raben: its Rabenseifner all-reduce; mpich-ring: its ring; "
+        f"baidu-ring: over Open MPI's messages; {RING}: weft's ring, one tile at a time)",
     )
     parser.add_argument(
         "--install-peers",
@@ -112,6 +128,20 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="how long to measure each library at each size, if that is more than the fewest calls "
         "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--processor-seconds",
+        type=float,
+        default=0.5,
+        metavar="S",
+        help="how long to measure each library's processor time at each size; 0: not at all (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--busy",
+        type=int,
+        default=0,
+        metavar="N",
+        help="run N processes of pure arithmetic beside every library's turns (default: %(default)s)",
     )
     parser.add_argument(
         "--rounds", type=int, metavar="N", help=f"turns of each library at each size (default: {_ROUNDS})"
@@ -154,7 +184,7 @@ def _measure(arguments: argparse.Namespace) -> list[BenchRow]:
     for ranks in arguments.ranks or [max(2, arguments.hosts)]:
         with launch.shared_directory() as directory:
             spec = _spec(arguments, ranks, directory)
-            print(_title(spec))
+            print(table.title(spec))
             found += launch.measure(spec, _show)
     return found
 
@@ -183,6 +213,10 @@ def _mistake(arguments: argparse.Namespace) -> str | None:
         return "--gbps is the line rate of emulated hosts: give --hosts too"
     if arguments.rounds is not None and arguments.rounds < 1:
         return f"--rounds {arguments.rounds}: at least 1"
+    if arguments.busy < 0:
+        return f"--busy {arguments.busy}: at least 0"
+    if arguments.processor_seconds < 0:
+        return f"--processor-seconds {arguments.processor_seconds:g}: at least 0"
     if arguments.collective == pipeline.NAME and (arguments.hosts > 1 or arguments.through == "torch"):
         return f"{pipeline.NAME} is measured on one host, library by library: leave --hosts and --through out"
     return _mistaken_peers(arguments)
@@ -193,8 +227,6 @@ def _mistaken_peers(arguments: argparse.Namespace) -> str | None:
     others = [name for name in arguments.peers or [] if name != "gloo"]
     if others and arguments.through == "torch":
         return f"--through torch: {others[0]} is no backend of torch; gloo is"
-    if others and arguments.hosts > 1:
-        return f"--peers {others[0]} is measured on one host: leave --hosts out"
     if others and arguments.dtype not in peers.DTYPES:
         return f"--peers {others[0]} adds {', '.join(peers.DTYPES)}: not {arguments.dtype}"
     collective = "all-reduce" if arguments.collective in (None, pipeline.NAME) else arguments.collective
@@ -220,40 +252,17 @@ def _spec(arguments: argparse.Namespace, ranks: int, directory: str) -> Spec:
         peers=arguments.peers or [],
         seconds=arguments.seconds,
         rounds=arguments.rounds or _ROUNDS,
-        floors=arguments.floors and arguments.hosts == 1 and arguments.through == "library",
+        floors=arguments.floors and arguments.through == "library",
         ports=ports(2),
         directory=directory,
-    )
-
-
-def _title(spec: Spec) -> str:
-    line = "" if spec.gbps is None else f" at {spec.gbps:g} Gbit/s"
-    hosts = f"{spec.hosts} emulated hosts{line}" if spec.hosts > 1 else "one host"
-    through = " through torch" if spec.through == "torch" else ""
-    return (
-        f"\n{spec.collective}{through}, {spec.dtype}, {spec.ranks} ranks on {hosts}, transport {spec.transport}\n"
-        f"{'bytes':>9} {'library':<16} {'min us':>11} {'median us':>11} {'spread':>7} {'p95 us':>11} "
-        f"{'alg GB/s':>9} {'bus GB/s':>9} {'of floor':>8}  peers' time / weft's"
+        processor_seconds=arguments.processor_seconds,
+        neighbours=arguments.busy,
     )
 
 
 def _show(same_size: Sequence[BenchRow]) -> None:
-    """Prints the rows of one size; with each of weft's the ratio to every peer."""
     for row in same_size:
-        print(_line(row, same_size), flush=True)
-
-
-def _line(row: BenchRow, same_size: Sequence[BenchRow]) -> str:
-    peers = [peer for peer in same_size if peer.kind == "peer"] if row.kind == "weft" else []
-    ratios = "  ".join(f"{peer.library} {row.times(peer):.2f}x" for peer in peers)
-    wrong = "" if row.verified else "  WRONG RESULT"
-    fraction = "" if row.of_floor is None else f"{row.of_floor:.2f}"
-    digits = 3 if row.median_us < 10 else 1
-    return (
-        f"{show_bytes(row.bytes):>9} {row.name:<16} {row.min_us:>11.{digits}f} {row.median_us:>11.{digits}f} "
-        f"{row.spread:>6.0%} {row.p95_us:>12.{digits}f} {row.algbw_gbs:>9.3f} {row.busbw_gbs:>9.3f} {fraction:>8}  "
-        f"{ratios}{wrong}"
-    ).rstrip()
+        print(table.line(row, same_size), flush=True)
 
 
 def _sizes(text: str) -> list[int]:

@@ -1,10 +1,21 @@
 """Measured libraries: weft, peers and floors, one module per calling interface."""
 
+from weft.bench.libraries import floors, wire
 from weft.bench.libraries.contender import Contender, Description, TimedOperation
-from weft.bench.libraries.floors import floors
 from weft.bench.libraries.gloo import Gloo
 from weft.bench.libraries.shim import Shim
 from weft.bench.libraries.through_torch import ThroughTorch
 from weft.bench.libraries.weft import Weft, WeftRing
 
-__all__ = ["Contender", "Description", "Gloo", "TimedOperation", "Shim", "ThroughTorch", "Weft", "WeftRing", "floors"]
+__all__ = [
+    "Contender",
+    "Description",
+    "Gloo",
+    "TimedOperation",
+    "Shim",
+    "ThroughTorch",
+    "Weft",
+    "WeftRing",
+    "floors",
+    "wire",
+]

@@ -30,6 +30,10 @@ class Description:
     """Which part of the time that a contender gets: floors vary less."""
     is_round_trip: bool = False
     """Whether it is the round trip of a flag, which is timed otherwise than calls."""
+    bytes: int | None = None
+    """How many bytes a call moves, if not the message's."""
+    costs: bool = True
+    """Whether its processor time is measured."""
 
     def to_value(self) -> dict[str, object]:
         """As JSON can take it."""

@@ -1,4 +1,4 @@
-"""Floors: lower bounds for any library on this machine, measured in turn with the libraries.
+"""Floors on one host: lower bounds for any library, measured in turn with the libraries.
 
 `prototype` is a bare all-reduce of two ranks on symmetric memory: two flags, each rank adds its
 half of both buffers and writes the sum to both. `add` adds as many vectors as there are ranks and
@@ -9,6 +9,7 @@ all-reduce must do to memory, with nobody to talk to.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class Prototype(Contender):
 
     def __init__(self, spec: Spec, rank: int) -> None:
         self._path, self._rank = spec.prototype_path, rank
-        self.description = Description("floor", weft.__version__, "prototype", "shm", "floor", 2)
+        self.description = Description("floor", weft.__version__, "prototype", "shm", "floor", 2, costs=False)
 
     def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
         """See `Contender`; all-reduce only."""
@@ -71,9 +72,7 @@ class RoundTrip(Contender):
 
     def __init__(self) -> None:
         floor = _floor("flags", 2)
-        self.description = Description(
-            floor.library, floor.version, "round trip", floor.transport, floor.kind, 2, _SHARE, is_round_trip=True
-        )
+        self.description = dataclasses.replace(floor, memory="round trip", is_round_trip=True)
 
     def operation(self, _collective: BenchCollective, dtype: np.dtype, _elements: int) -> TimedOperation:
         """See `Contender`; the control block itself times it."""
@@ -83,7 +82,7 @@ class RoundTrip(Contender):
 
 def _floor(library: str, cores: int) -> Description:
     memory = f"{cores} core{'s' if cores > 1 else ''}"
-    return Description(library, weft.__version__, memory, "none", "floor", cores, _SHARE)
+    return Description(library, weft.__version__, memory, "none", "floor", cores, _SHARE, costs=False)
 
 
 def floors(spec: Spec, rank: int, cores: int) -> list[Contender]:

@@ -15,7 +15,7 @@ from weft.bench.libraries.contender import Contender, Description, TimedOperatio
 class Shim(Contender):
     """A library that the peer's own launcher has started the processes of."""
 
-    def __init__(self, name: str, path: Path, ranks: int) -> None:
+    def __init__(self, name: str, path: Path, ranks: int, transport: str) -> None:
         self._library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         self._call("weft_bench_start")
         started = self._library.weft_bench_ranks()
@@ -25,7 +25,7 @@ class Shim(Contender):
         version = ctypes.create_string_buffer(256)
         self._call("weft_bench_version", version, ctypes.c_size_t(len(version)))
         self._ranks = ranks
-        self.description = Description(name, version.value.decode(), "ordinary", "shm", "peer", ranks)
+        self.description = Description(name, version.value.decode(), "ordinary", transport, "peer", ranks)
 
     def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
         """See `Contender`."""

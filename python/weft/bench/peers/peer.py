@@ -10,9 +10,34 @@ from pathlib import Path
 from weft import config, machine
 from weft.bench.collectives import COLLECTIVES
 from weft.bench.processes import BenchError
+from weft.emulation import EmulatedNetwork
 
 SOURCES = Path(__file__).parent
 INSTALL = "weft bench --install-peers"
+
+
+@dataclass(frozen=True)
+class RankPlacement:
+    """How many ranks there are, and on how many hosts, evenly."""
+
+    ranks: int
+    hosts: int = 1
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there are more ranks than cores; emulated hosts share this host's."""
+        return self.ranks > machine.usable_cores()
+
+    @property
+    def ranks_per_host(self) -> int:
+        """How many ranks each host has."""
+        return self.ranks // self.hosts
+
+    def host_names(self, *, slots: bool = False) -> str:
+        """The names of all emulated hosts, each with its number of ranks if that is asked for."""
+        network = EmulatedNetwork(self.hosts)
+        suffix = f":{self.ranks_per_host}" if slots else ""
+        return ",".join(network.host_name(host) + suffix for host in range(self.hosts))
 
 
 @dataclass(frozen=True)
@@ -34,8 +59,9 @@ class PeerLibrary:
     """With versions: those whose best settings are known."""
     source: str
     """The shim's file."""
-    settings: Callable[[bool], PeerSettings]
-    """By whether there are more ranks than cores."""
+    settings: Callable[[RankPlacement], PeerSettings]
+    remote: Callable[[RankPlacement, Path], list[str]]
+    """The launcher's options for several hosts, by the program that takes ssh's place."""
     definitions: tuple[str, ...] = ()
     """Of the preprocessor."""
     libraries: tuple[str, ...] = ("mpi",)
@@ -53,15 +79,23 @@ class PeerLibrary:
         """Its shim, once it is built."""
         return self.directory / "shims" / f"{self.name}.so"
 
-    def command(self, program: list[str], ranks: int) -> tuple[list[str], Mapping[str, str]]:
-        """What starts Python with these arguments on so many ranks, and its environment.
+    def command(self, program: list[str], place: RankPlacement, agent: Path) -> tuple[list[str], Mapping[str, str]]:
+        """What starts Python with these arguments on all ranks, and its environment.
+
+        Args:
+            program: The arguments of Python.
+            place: Where the ranks are.
+            agent: The program that the launcher starts others with on other hosts, as ssh does.
 
         Raises:
             BenchError: It is not installed.
         """
         if not self.shim_path.exists():
             raise BenchError(f"{self.name} is not installed: run `{INSTALL}`")
-        settings = self.settings(ranks > machine.usable_cores())
-        launcher = [str(self.directory / "bin" / self.launcher), *settings.options, "-n", str(ranks)]
+        settings = self.settings(place)
+        remote = self.remote(place, agent) if place.hosts > 1 else []
+        launcher = [str(self.directory / "bin" / self.launcher), *settings.options, *remote, "-n", str(place.ranks)]
         environment = {**config.environment(), "OMP_NUM_THREADS": "1", **settings.variables}
+        if place.hosts > 1:  # libraries of the network are loaded by their bare names
+            environment["LD_LIBRARY_PATH"] = str(self.directory / "lib")
         return [*launcher, sys.executable, *program], environment

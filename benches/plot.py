@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benches.one_host.targets import TargetVerdict
+from benches.targets import TargetVerdict
 from weft.bench.sizes import show_bytes
 
 _COLUMNS = 3

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benches.one_host.targets import TargetVerdict
+from benches.targets import TargetVerdict
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
 

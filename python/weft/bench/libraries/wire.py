@@ -1,0 +1,135 @@
+"""Floors between hosts: bare programs over TCP, measured in turn with the libraries.
+
+`tcp streams` is a bare all-reduce: one stream to every other rank, all at once, which moves as few
+bytes as an all-reduce can, and adds them. `tcp stream` is the rate of one stream of the line, and
+so the bound of the time that those bytes take. `tcp poll` and `tcp block` are a byte to another
+host and one back, with sockets that are looked at again and again, and with such as sleep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import numpy as np
+
+import weft
+from weft import _weft
+from weft.bench.collectives import BenchCollective
+from weft.bench.libraries.contender import Contender, Description, TimedOperation, array
+from weft.bench.spec import Spec
+from weft.emulation import EmulatedNetwork
+
+_SHARE = 0.25
+_STREAM_S = 0.15
+"""How long one stream is looked at: the end of a burst is far behind it."""
+_GBPS = 20.0
+"""What to expect of a line without limit."""
+_START_BYTES = 1 << 20
+"""By then a stream has left its slow start behind."""
+
+Sockets = dict[int, socket.socket]
+"""Connections to other ranks."""
+
+
+class Streams(Contender):
+    """The bare all-reduce."""
+
+    def __init__(self, group: weft.Group) -> None:
+        self._rank, self._sockets = group.rank, _connected(group)
+        self.description = _floor("streams", group.size)
+
+    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
+        """See `Contender`; all-reduce only."""
+        assert collective.name == "all-reduce"
+        buffer = array(elements, dtype)
+        descriptors = [self._sockets[rank].fileno() for rank in sorted(self._sockets)]
+        timed = _weft.Timed.streams(descriptors, self._rank, buffer.ctypes.data, dtype.name, elements, buffer)
+        return TimedOperation(buffer, buffer, timed)
+
+    def close(self) -> None:
+        """See `Contender`."""
+        _close(self._sockets)
+
+
+class _BetweenTwo(Contender):
+    """A contender of rank 0 and of the first rank of another host; others look on."""
+
+    def __init__(self, group: weft.Group, other: int) -> None:
+        self._sockets = _connected(group)
+        self._sends = group.rank == 0
+        peer = {0: other, other: 0}.get(group.rank)
+        self._socket = None if peer is None else self._sockets[peer].fileno()
+
+    def close(self) -> None:
+        """See `Contender`."""
+        _close(self._sockets)
+
+
+class RoundTrip(_BetweenTwo):
+    """One byte to another host and one back."""
+
+    def __init__(self, group: weft.Group, other: int, *, polling: bool) -> None:
+        super().__init__(group, other)
+        self._polling = polling
+        self.description = _floor("poll" if polling else "block", other + 1, costs=False, share=_SHARE, count=1)
+
+    def operation(self, _collective: BenchCollective, dtype: np.dtype, _elements: int) -> TimedOperation:
+        """See `Contender`."""
+        timed = _weft.Timed.round_trip(self._socket, self._sends, self._polling)
+        return TimedOperation(array(1, dtype), None, timed)
+
+
+class OneStream(_BetweenTwo):
+    """The rate of one stream."""
+
+    def __init__(self, group: weft.Group, other: int, gbps: float | None) -> None:
+        super().__init__(group, other)
+        self._uncounted = _START_BYTES + 2 * EmulatedNetwork(2, gbps).burst_bytes
+        self._counted = round((gbps or _GBPS) * 1e9 / 8 * _STREAM_S)
+        self.description = _floor("stream", other + 1, costs=False, share=_SHARE, count=self._counted)
+
+    def operation(self, _collective: BenchCollective, dtype: np.dtype, _elements: int) -> TimedOperation:
+        """See `Contender`."""
+        timed = _weft.Timed.one_stream(self._socket, self._sends, self._uncounted, self._counted)
+        return TimedOperation(array(1, dtype), None, timed)
+
+
+def _floor(what: str, ranks: int, *, costs: bool = True, share: float = 1.0, count: int | None = None) -> Description:
+    return Description("tcp", weft.__version__, what, "tcp", "floor", ranks, share, bytes=count, costs=costs)
+
+
+def _connected(group: weft.Group) -> Sockets:
+    """A connection to every other rank."""
+    address = socket.gethostbyname(socket.gethostname())
+    with socket.create_server((address, 0), backlog=group.size) as server:
+        own = np.frombuffer(socket.inet_aton(address), np.uint8).astype(np.int64)
+        places = group.all_gather(np.append(own, server.getsockname()[1]))
+        sockets: Sockets = {}
+        for rank in range(group.rank):
+            host = socket.inet_ntoa(places[rank][:4].astype(np.uint8).tobytes())
+            sockets[rank] = socket.create_connection((host, int(places[rank][4])))
+            sockets[rank].sendall(group.rank.to_bytes(4))
+        while len(sockets) < group.size - 1:
+            connection, _ = server.accept()
+            sockets[int.from_bytes(connection.recv(4, socket.MSG_WAITALL))] = connection
+    return sockets
+
+
+def _close(sockets: Sockets) -> None:
+    for connection in sockets.values():
+        with contextlib.suppress(OSError):
+            connection.close()
+
+
+def floors(spec: Spec, group: weft.Group) -> list[Contender]:
+    """The floors of a run on several hosts."""
+    other = spec.ranks_per_host
+    found: list[Contender] = [
+        RoundTrip(group, other, polling=True),
+        RoundTrip(group, other, polling=False),
+        OneStream(group, other, spec.gbps),
+    ]
+    # Between hosts of several ranks, fewer bytes would do than every rank with all others moves.
+    bare = spec.collective == "all-reduce" and spec.ranks_per_host == 1
+    return [Streams(group), *found] if bare else found
