@@ -28,6 +28,7 @@ from weft.errors import (
     Timeout,
     UnsupportedError,
 )
+from weft.flight import flight_record
 from weft.group import Group
 from weft.ops import PremulSum
 from weft.work import Work
@@ -54,11 +55,12 @@ __all__ = [
     "UnsupportedError",
     "Work",
     "__version__",
+    "flight_record",
     "init",
 ]
 
 # Loaded when first used: who communicates needs none of them.
-_LAZY = ("bench", "drawing", "planning", "schedule", "simulation", "torch", "tuning")
+_LAZY = ("bench", "drawing", "planning", "schedule", "simulation", "torch", "tracing", "tuning")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,12 +1,14 @@
 """Type stubs of the native layer: memory addresses as arguments, `weft.errors` as exceptions."""
 
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any, final
 
 __version__: str
 
 __all__ = [
     "ControlBlock",
+    "Counters",
     "Cancellation",
     "DlpackTensor",
     "Endpoint",
@@ -25,11 +27,13 @@ __all__ = [
     "domains",
     "element_types",
     "family",
+    "flight_records",
     "operations",
     "plan",
     "price",
     "simulate",
     "verify",
+    "wire_formats",
 ]
 
 def algorithms() -> str:
@@ -37,6 +41,9 @@ def algorithms() -> str:
 
 def element_types() -> list[tuple[str, int]]:
     """The element types that reductions know, and their lengths in bytes."""
+
+def wire_formats() -> list[str]:
+    """The names of the formats in which elements can travel."""
 
 def operations() -> list[str]:
     """The names of the operations that reductions know, besides `weft.PremulSum`."""
@@ -95,6 +102,11 @@ class ControlBlock:
 
         Before each, `pattern` is written all over the memory.
         """
+    def cost(self, timed: Timed, calls: int) -> tuple[float, float, float]:
+        """What so many calls cost, made one behind another, in seconds.
+
+        Time that passed; user and system time of this process; busy time of the machine's cores.
+        """
     def round_trip(self, count: int) -> float:
         """Seconds of a round trip between ranks 0 and 1 over bare flags, the mean of `count`."""
 
@@ -123,9 +135,28 @@ class Timed:
     @staticmethod
     def prototype(path: str, rank: int, dtype: str, elements: int) -> Timed:
         """The bare all-reduce of two ranks over memory in a file."""
+    @staticmethod
+    def streams(sockets: Sequence[int], rank: int, pointer: int, dtype: str, elements: int, hold: Any) -> Timed:
+        """The bare all-reduce over connected sockets, one to every other rank, in their order."""
+    @staticmethod
+    def round_trip(socket: int | None, first: bool, polling: bool) -> Timed:
+        """A byte over a connected socket and one back; nothing without a socket."""
+    @staticmethod
+    def one_stream(socket: int | None, sends: bool, uncounted: int, counted: int) -> Timed:
+        """Bytes over a connected socket in one direction, timed behind the uncounted ones."""
     @property
     def pointer(self) -> int:
         """Where the prototype's buffer begins; 0 for everything else."""
+
+@final
+class Counters:
+    """What a group counts; stays when the group is closed."""
+
+    def totals(self) -> list[tuple[str, int, int, float]]:
+        """For each kind of operation: (name, calls that have ended, bytes, seconds)."""
+    @property
+    def in_flight(self) -> int:
+        """The number of operations under way."""
 
 @final
 class Cancellation:
@@ -147,9 +178,16 @@ class Endpoint:
         peer_timeout: float,
         interface: str | None = None,
         route_to: str | None = None,
+        flight_dir: str | PathLike[str] | None = None,
+        flight_signal: int | None = None,
     ) -> Endpoint: ...
+    def pool_bytes(self) -> tuple[int, int]:
+        """The bytes of the pool that are in use, and their bound."""
     def close(self) -> None:
         """Closes every connection."""
+
+def flight_records() -> list[str]:
+    """The flight records of this process's endpoints, as JSON in the layout of the files."""
 
 @final
 class MemoryStore:
@@ -289,7 +327,7 @@ class Group:
     def transport(self, rank: int) -> str | None:
         """How this rank reaches another: `shm`, `tcp` or `loopback`; None for itself."""
     def issue(self, request: Request, hold: object, background: bool, timeout: float | None = None, **how: Any) -> Work:
-        """Starts a collective; `how` are the other keywords of `weft.collectives.How`.
+        """Starts a collective; `how` are the other keywords of `weft.collectives.CallKeywords`.
 
         `hold`, which owns the memory, is kept until it has ended. Without `background`, the caller
         waits at once.
@@ -334,6 +372,19 @@ class Group:
         """A group of some ranks, in this order; None on other ranks."""
     def explain(self, collective: str, nbytes: int, dtype: str, symmetric: bool) -> Explanation:
         """What a call would run by, and why: `nbytes` of the whole message, root 0."""
+    def choices(self, collective: str) -> list[tuple[int | None, str, str]]:
+        """What calls of a collective run by, by size: (up to bytes, algorithm, who chose)."""
+    def pairs(self) -> dict[str, int]:
+        """How many pairs of ranks are joined by each transport."""
+    def on_failure(self, callback: Callable[[BaseException], object]) -> None:
+        """Calls `callback` with the exception when the group breaks, on any thread."""
+    def counters(self) -> Counters:
+        """What the group counts from now on."""
+    def traffic(self) -> list[tuple[int, str, str, int, int, int]]:
+        """What has passed over the links to other ranks, for all groups, where the network counts.
+
+        Rows of (endpoint, host, transport, bytes sent, bytes received, packets sent again).
+        """
     def add_schedule(self, name: str, text: str) -> None:
         """Lets calls name these schedules, in text form, as their algorithm."""
     def schedules(self) -> list[UserSchedule]:

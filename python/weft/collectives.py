@@ -30,13 +30,19 @@ class CallKeywords(TypedDict, total=False):
     """The keywords that every collective operation takes."""
 
     priority: int
-    """Operations with a higher priority go first, also past ones that are under way. 0 by default.
+    """Operations with a higher priority go first, also past ones that are under way. 0 by default;
+    the same on every rank.
     """
     timeout: float | None
     """Seconds after which the operation fails; the group's timeout by default."""
     algorithm: str | None
     """The name of the algorithm with its parts; weft chooses by default. All ranks name the same
     one.
+    """
+    wire: str | None
+    """How `float32` elements travel between ranks that share no memory: `full`, `fp16`, `bf16`,
+    `fp8_e4m3` or `fp8_e5m2`; by default as the group's `wire` says. Of all_reduce, reduce and
+    reduce_scatter (sum, avg, PremulSum), all_gather and broadcast. The same on all ranks.
     """
     tile_bytes: int | None
     """The part of the largest block that one tile takes; as much as fits by default. The same on

@@ -7,13 +7,14 @@ the environment variable follows, its type, default and documentation. `SETTINGS
 
 import dataclasses
 import os
+import tempfile
 import types
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
-from weft import launchers, parsing
+from weft import _weft, launchers, parsing
 from weft.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from weft.tuning.profile import Profile
 
 __all__ = [
+    "LOG_LEVELS",
     "SETTINGS",
     "TRANSPORTS",
+    "WIRE_FORMATS",
     "EndpointOptions",
     "GroupOptions",
     "Options",
@@ -30,6 +33,7 @@ __all__ = [
     "Settings",
     "accept",
     "environment",
+    "flight_directory",
     "load",
     "peers_directory",
     "place",
@@ -37,6 +41,8 @@ __all__ = [
 ]
 
 TRANSPORTS = ("auto", "shm", "tcp", "loopback")
+WIRE_FORMATS = tuple(_weft.wire_formats())
+LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 _PREFIX = "WEFT_"
 
 
@@ -131,6 +137,32 @@ class EndpointOptions(TypedDict, total=False):
             check=lambda value: value >= 1,
         ),
     ]
+    flight_dir: Annotated[
+        "str | os.PathLike[str] | None",
+        Setting(
+            default="auto",
+            allowed="a directory, auto or none",
+            doc="Where each process writes its flight record, the last 1,024 operations, when a group "
+            "fails: every job makes a directory `weft-flight-...` there, which the error names and "
+            "`weft trace` reads. `auto`: the system's directory for temporary files. `none`: nothing "
+            "is written. See docs/tracing.md.",
+            parse=str,
+            check=lambda value: bool(os.fspath(value)),
+        ),
+    ]
+    flight_signal: Annotated[
+        str | None,
+        Setting(
+            default=None,
+            allowed="the name of a signal that can be caught, such as SIGUSR1",
+            doc="The signal at which this process writes its flight record as well: `SIGUSR1`. A "
+            "handler that was set before is called, too; one that the program sets later takes its "
+            "place.",
+            parse=str,
+            check=lambda value: value is None or parsing.is_signal(value),
+            default_text="none: weft handles no signal",
+        ),
+    ]
 
 
 class GroupOptions(TypedDict, total=False):
@@ -188,6 +220,19 @@ class GroupOptions(TypedDict, total=False):
             parse=parsing.parse_flag,
             check=lambda value: isinstance(value, bool),
             default_text="0",
+        ),
+    ]
+    wire: Annotated[
+        str | None,
+        Setting(
+            default="full",
+            allowed="one of " + ", ".join(WIRE_FORMATS),
+            doc="How sums and averages of `float32` travel between ranks that share no memory: as they "
+            "are (`full`), or rounded to a shorter format and added as `float32` (docs/wire.md). What "
+            "is only moved travels as it is. A call's own `wire` goes before it. Not with "
+            "`reproducible`. The same on every rank.",
+            parse=str,
+            check=lambda value: value in WIRE_FORMATS,
         ),
     ]
     profile: Annotated[
@@ -250,6 +295,35 @@ class Options(EndpointOptions, GroupOptions, total=False):
             default_text="0",
         ),
     ]
+    log: Annotated[
+        str | None,
+        Setting(
+            default=None,
+            allowed="one of " + ", ".join(LOG_LEVELS),
+            doc="From which level on weft's log is written to stderr, with time and rank. `info`: what was "
+            "chosen for each group and why, in one line. `error`: failures only. Without it, the "
+            "logger `weft` is set up by the program, as any other of Python's `logging`.",
+            parse=str.lower,
+            check=lambda value: value in LOG_LEVELS,
+            default_text="none: nothing is written",
+        ),
+    ]
+    metrics: Annotated[
+        str | os.PathLike[str] | None,
+        Setting(
+            default=None,
+            allowed=":port, address:port, or the path of a file that ends in .prom",
+            doc="Where this process publishes counters for Prometheus: see docs/operations.md. "
+            "`:9400`: at http://127.0.0.1:9400/metrics, where 9400 stands for the port plus the local "
+            "rank, so that every process of a host has its own; at another address if one is named, "
+            "such as `0.0.0.0:9400`. A file such as `/run/weft/weft.prom`: in "
+            "`/run/weft/weft-rank0.prom`, by the rank, every 10 s and at the end. Without it, nothing "
+            "is counted.",
+            parse=parsing.parse_metrics,
+            check=parsing.is_metrics,
+            default_text="none",
+        ),
+    ]
 
 
 SETTINGS = tuple(
@@ -303,6 +377,17 @@ def profiles_directory() -> Path:
     """Where `weft tune` stores profiles."""
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "weft" / "profiles"
+
+
+def flight_directory(settings: Settings) -> Path | None:
+    """Where flight records are written; None where they are not."""
+    match settings.flight_dir:
+        case "none":
+            return None
+        case "auto":
+            return Path(tempfile.gettempdir())
+        case path:
+            return Path(path).absolute()
 
 
 def peers_directory() -> Path:

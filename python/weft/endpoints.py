@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import threading
 
 from weft import _weft
-from weft.config import EndpointOptions, Settings
+from weft.config import EndpointOptions, Settings, flight_directory
+from weft.errors import ConfigError
 
-__all__ = ["Endpoint", "shared"]
+__all__ = ["Endpoint", "pool_bytes", "shared"]
 
 Endpoint = _weft.Endpoint
 
@@ -27,7 +29,7 @@ def shared(settings: Settings, rank: int, route_to: str | None = None) -> Endpoi
         rank: Whose it is.
         route_to: The rendezvous as `host:port`; TCP listens on the interface that routes there.
     """
-    options = settings.of(EndpointOptions)
+    options = settings.of(EndpointOptions) | _flight_options(settings)
     # The process is part of the key: a forked child must not use its parent's connections.
     thread = rank if settings.transport == "loopback" else None
     key = (os.getpid(), thread, route_to, *options.values())
@@ -39,7 +41,24 @@ def shared(settings: Settings, rank: int, route_to: str | None = None) -> Endpoi
         return _shared[key]
 
 
+def pool_bytes() -> tuple[int, int]:
+    """The bytes of the pools of this process's endpoints that are in use, and their bound."""
+    pools = [endpoint.pool_bytes() for endpoint in _own()]
+    return sum(used for used, _ in pools), sum(bound for _, bound in pools)
+
+
+def _own() -> list[Endpoint]:
+    """Those of this process, not of the one that it was forked from."""
+    return [endpoint for key, endpoint in list(_shared.items()) if key[0] == os.getpid()]
+
+
+def _flight_options(settings: Settings) -> dict[str, object]:
+    directory, name = flight_directory(settings), settings.flight_signal
+    if name and directory is None:
+        raise ConfigError(f"flight_signal={name!r} with flight_dir='none': name a directory to write to")
+    return {"flight_dir": directory, "flight_signal": signal.Signals[name] if name else None}
+
+
 def _close_all() -> None:
-    for key, endpoint in list(_shared.items()):
-        if key[0] == os.getpid():
-            endpoint.close()
+    for endpoint in _own():
+        endpoint.close()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
-from weft import _weft, calls, config, selection
+from weft import _weft, calls, config, reports, selection
 from weft.calls import RankInGroup
 from weft.collectives import CallKeywords, Collectives
 from weft.config import GroupOptions
@@ -125,8 +125,7 @@ class Group(Collectives, Messages):
         if len(set(members)) != len(members):
             raise ArgumentError(f"ranks={members} is not allowed: expected each rank at most once")
         asked = selection.native_options(config.accept(GroupOptions, options), len(members))
-        native = self._native.split(members, self._child_name(name or self.name), **asked)
-        return None if native is None else Group(native)
+        return self._split(members, self._child_name(name or self.name), **asked)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
         """Divides the group: the ranks that pass the same color make a new group.
@@ -145,8 +144,7 @@ class Group(Collectives, Messages):
         every = self.all_gather(mine, timeout=timeout)
         members = [rank for rank in range(self.size) if every[rank, 0] == mine[0]]
         members.sort(key=lambda rank: (every[rank, 1], rank))
-        native = self._native.split([] if color is None else members, self._child_name(self.name), timeout=timeout)
-        return None if native is None else Group(native)
+        return self._split([] if color is None else members, self._child_name(self.name), timeout=timeout)
 
     def symmetric(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
         """A new array in memory that the other ranks of the same host reach directly.
@@ -243,6 +241,13 @@ class Group(Collectives, Messages):
         """A name that no other group made from this one has; the same on all ranks."""
         self._children += 1
         return f"{name}/{self._children}"
+
+    def _split(self, members: list[int], name: str, **options: Any) -> Group | None:
+        native = self._native.split(members, name, **options)
+        if native is None:
+            return None
+        reports.made(native)
+        return Group(native)
 
     def _issue(self, call: PreparedCall, **how: Unpack[CallKeywords]) -> Work[Any]:
         native = self._native.issue(call.request, call, True, **how)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 __all__ = [
     "are_algorithms",
     "are_levels",
     "are_schedules",
+    "is_metrics",
     "is_profile",
+    "is_signal",
     "parse_algorithms",
     "parse_bytes",
     "parse_domains",
     "parse_flag",
     "parse_levels",
+    "parse_metrics",
     "parse_schedules",
 ]
 
@@ -75,6 +80,16 @@ def parse_flag(text: str) -> bool:
     return flags[text.lower()]
 
 
+def parse_metrics(text: str) -> tuple[str, int] | Path:
+    """An address, which is 127.0.0.1 if only the port is given (`:9400`), or a file."""
+    if text.endswith(".prom"):
+        return Path(text)
+    host, sign, port = text.rpartition(":")
+    if not sign or "/" in host or not 0 <= int(port) < 2**16:
+        raise ValueError(f"{text!r} is neither an address nor a file")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
 def are_algorithms(value: Any) -> bool:
     """Whether it gives names of algorithms by collective."""
     return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
@@ -90,6 +105,16 @@ def are_levels(value: Any) -> bool:
     return all(isinstance(unit, int) and unit >= 0 for level in value for unit in level)
 
 
+def is_metrics(value: Any) -> bool:
+    """Whether it is an address, or a file for Prometheus."""
+    return isinstance(value, tuple) or Path(value).suffix == ".prom"
+
+
 def is_profile(value: Any) -> bool:
     """Whether it names a profile, or is one."""
     return str(value) != "" if isinstance(value, str | os.PathLike) else hasattr(value, "to_json")
+
+
+def is_signal(value: Any) -> bool:
+    """Whether it is the name of a signal that a process can handle."""
+    return value in signal.Signals.__members__ and value not in ("SIGKILL", "SIGSTOP")

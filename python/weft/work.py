@@ -41,7 +41,10 @@ class Work(Generic[T]):
             weft.Error: The operation failed.
         """
         if not self._native.wait(timeout):
-            raise StillRunning(f"the operation has not ended after {timeout} s; it goes on, wait again for its result")
+            raise StillRunning(
+                f"the wait timed out: the operation has not ended within its timeout of {timeout} s; "
+                "it goes on, wait again for its result"
+            )
         if self._finish is not None:
             self._result = self._finish(self._native)
             self._finish = None

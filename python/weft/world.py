@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from weft import _weft, config, endpoints, selection, stores
+from weft import _weft, config, endpoints, reports, selection, stores
 from weft.config import GroupOptions, Options
-from weft.errors import ConfigError
+from weft.errors import ConfigError, Error
 from weft.group import Group
 
 __all__ = ["init"]
@@ -62,6 +62,7 @@ def init(
     cancel = cancel or _weft.Cancellation()
     route_to = f"{place.host}:{place.port}" if place.host else None
     endpoint = endpoint or endpoints.shared(settings, place.rank, route_to)
+    reports.begin(settings, place.rank if global_ranks is None else global_ranks[place.rank], place.local_rank)
     native_store: Any
     meeting = name
     if store is not None:
@@ -75,17 +76,22 @@ def init(
     if place.rank != 0:
         asked["profile"] = "none"  # every rank is given rank 0's
     group_options = selection.native_options(asked, place.world_size)
-    native = _weft.Group.create(
-        endpoint=endpoint,
-        store=native_store,
-        rank=place.rank,
-        size=place.world_size,
-        name=name,
-        prefix=meeting,
-        cancel=cancel,
-        global_ranks=None if global_ranks is None else list(global_ranks),
-        **group_options,
-    )
+    try:
+        native = _weft.Group.create(
+            endpoint=endpoint,
+            store=native_store,
+            rank=place.rank,
+            size=place.world_size,
+            name=name,
+            prefix=meeting,
+            cancel=cancel,
+            global_ranks=None if global_ranks is None else list(global_ranks),
+            **group_options,
+        )
+    except Error as error:
+        reports.failed(name, error)
+        raise
+    reports.made(native)
     group = Group(native)
     if not settings.probe or group.size == 1:
         return group

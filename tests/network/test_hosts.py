@@ -125,6 +125,7 @@ def test_command_that_is_missing_is_named() -> None:
     [
         (("--hosts", "0"), "--hosts is 0; it must be between 1 and 250"),
         (("--hosts", "2", "--gbps", "-1"), "--gbps is -1.0; it must be between 0.001 and 1000"),
+        (("--hosts", "2", "--delay-ms", "-1"), "--delay-ms is -1.0; it must be between 0 and 10000"),
         (("--hosts", "2", "--ranks-per-host", "0"), "--ranks-per-host is 0"),
     ],
 )
@@ -158,7 +159,8 @@ def test_signals_are_forwarded(name: str) -> None:
     assert processes_with(marker) == []
 
 
-def test_nothing_is_left_after_kill_9_of_the_launcher() -> None:
+@pytest.mark.parametrize("delay", [(), ("--delay-ms", "5")])
+def test_nothing_is_left_after_kill_9_of_the_launcher(delay: tuple[str, ...]) -> None:
     marker = uuid.uuid4().hex
     # Every rank also has a child of its own, in a session of its own.
     script = f"""
@@ -169,7 +171,7 @@ print("{marker}", flush=True)
 time.sleep(1000)
 """
     before = interfaces()
-    with started("--hosts", "3", "--ranks-per-host", "2", command=python(script)) as launcher:
+    with started("--hosts", "3", "--ranks-per-host", "2", *delay, command=python(script)) as launcher:
         wait_for_lines(launcher, 12)
         assert len(processes_with(marker)) > 12
         launcher.kill()

@@ -50,6 +50,49 @@ def test_shared_memory_stays_within_hosts(hosts: int, ranks_per_host: int) -> No
             assert bool(common) == (lowest[rank] == lowest[other]), (rank, other, common)
 
 
+FOR_UNITS = """
+import json
+import numpy as np
+import weft
+
+group = weft.init(timeout=30)
+rank, size = group.rank, group.size
+right = []
+for each in (1, 257, 40_000):
+    blocks = np.arange(size * each, dtype=np.float32).reshape(size, each) % 1000
+    mine, whole, block = blocks + rank, np.zeros_like(blocks), np.zeros(each, np.float32)
+    total = size * blocks + size * (size - 1) // 2
+    for root in (0, size - 2):
+        x = blocks + (rank != root)
+        group.broadcast(x, root=root, algorithm="leaders(mapped, binomial)")
+        right.append(np.array_equal(x, blocks))
+        x = mine.copy()
+        group.reduce(x, root=root, algorithm="leaders(slice-reduce, binomial)")
+        right.append(np.array_equal(x, total if rank == root else mine))
+        found = group.gather(mine[0], root=root, algorithm="leaders")
+        right.append(rank != root or np.array_equal(found, blocks[0] + np.arange(size)[:, None]))
+        group.scatter(block, blocks if rank == root else None, root=root, algorithm="leaders")
+        right.append(np.array_equal(block, blocks[rank]))
+    group.all_gather_into(whole, mine[rank].copy(), algorithm="multi-rail")
+    right.append(np.array_equal(whole, blocks + np.arange(size)[:, None]))
+    group.reduce_scatter(block, mine, algorithm="multi-rail")
+    right.append(np.array_equal(block, total[rank]))
+    group.all_to_all(whole, mine, algorithm="multi-rail")
+    right.append(np.array_equal(whole, blocks[rank] + np.arange(size)[:, None]))
+group.barrier()
+print(json.dumps({"right": [bool(one) for one in right], "plan": group.plan("all-gather", 4096).name}))
+group.close()
+"""
+
+
+@pytest.mark.parametrize(("hosts", "ranks_per_host"), [(2, 3), (3, 2)])
+def test_algorithms_for_units_between_hosts(hosts: int, ranks_per_host: int) -> None:
+    done = run_hosts("--hosts", str(hosts), "--ranks-per-host", str(ranks_per_host), command=python(FOR_UNITS))
+    for report in reports(done):
+        assert report["plan"] == "multi-rail"
+        assert report["right"] == [True] * 33
+
+
 UNTIL_FAILURE = """
 import json, time
 import numpy as np

@@ -153,3 +153,17 @@ def test_every_option_of_a_group_reaches_the_native_layer():
         assert group.new_group([0], **options).size == 1
         with pytest.raises(TypeError, match='"unheard-of" is not an option of a group'):
             group.native.split([0], "child", **{"unheard-of": 1})
+
+
+def test_what_is_told_and_where():
+    check({"log": None, "metrics": None})
+    variables = {"WEFT_LOG": "INFO", "WEFT_METRICS": ":9400"}
+    check({"log": "info", "metrics": ("127.0.0.1", 9400)}, variables)
+    check({"log": "error", "metrics": Path("/run/weft.prom")}, variables, log="error", metrics="/run/weft.prom")
+    check({"metrics": ("::", 9400)}, {"WEFT_METRICS": "[::]:9400"})
+    check({"metrics": ("10.0.0.1", 0)}, metrics="10.0.0.1:0")
+    check_refused("WEFT_LOG='loud' is not allowed: expected one of debug, info, warning", {"WEFT_LOG": "loud"})
+    for wrong in ("9400", ":65536", ":-1", "/run/weft", "/run/weft.txt", "http://host:9400", ":http"):
+        expected = f"WEFT_METRICS='{wrong}' is not allowed: expected :port, address:port, or the path of a file"
+        check_refused(expected, {"WEFT_METRICS": wrong})
+    check_refused("metrics=9400 is not allowed", metrics=9400)

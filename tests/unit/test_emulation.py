@@ -1,10 +1,13 @@
 """Tests of the parts of host emulation without need of root."""
 
 import os
+import socket
+import time
 
 import pytest
 
 from weft.emulation import EmulatedNetwork, EmulationError, HostLaunch, launch
+from weft.emulation.delay import LineDelay
 from weft.emulation.output import PrefixedOutput, split_lines
 
 
@@ -62,3 +65,26 @@ def test_headers_take_part_of_what_an_idle_line_lets_pass() -> None:
     # Ethernet, IP, TCP with timestamps.
     assert line.burst_payload_bytes == pytest.approx(line.burst_bytes - frames * (14 + 20 + 32))
     assert EmulatedNetwork(hosts=2).burst_payload_bytes == 0
+
+
+@pytest.mark.parametrize(("gbps", "bytes_max"), [(1.0, 2 * (131_072 + 5_000_000)), (None, 2 * 50_000_000)])
+def test_delayed_lines_keep_what_they_send_meanwhile(gbps: float | None, bytes_max: int) -> None:
+    assert EmulatedNetwork(hosts=2, gbps=gbps, delay_ms=20).delayed_bytes_max == bytes_max
+
+
+def test_frames_are_delayed_in_order_and_dropped_where_they_do_not_fit() -> None:
+    ours, device = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(10)
+    delay = LineDelay.start(device.detach(), delay_s=0.3, bytes_max=100)
+    frames = [bytes([index]) * 30 for index in range(5)]
+    began = time.monotonic()
+    for frame in frames:
+        ours.send(frame)
+    assert [ours.recv(1000) for _ in range(3)] == frames[:3]
+    assert time.monotonic() - began >= 0.3
+    ours.send(frames[4])
+    assert ours.recv(1000) == frames[4], "what has left makes room"
+    report = delay.end()
+    assert report is not None
+    assert (report.frames, report.dropped) == (6, 2)
+    ours.close()

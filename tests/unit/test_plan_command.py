@@ -37,6 +37,28 @@ def test_what_is_printed_can_be_verified(memory: str, tmp_path: Path, capsys: py
     assert main(["verify", str(path)]) == 1
 
 
+@pytest.mark.parametrize("wire", ["fp16", "bf16", "fp8_e4m3", "fp8_e5m2"])
+def test_a_wire_format_is_verified_and_survives_its_text(
+    wire: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "ring", "--ranks", "3", "--hosts", "3", "--wire", wire]) == 0
+    printed = capsys.readouterr().out
+    encoding = {"fp16": "f16"}.get(wire, wire.removeprefix("fp8_"))
+    puts = [line for line in printed.splitlines() if "receive" in line and "copy" in line]
+    assert puts
+    assert all(f":{encoding}" in line for line in puts)
+    path = tmp_path / "plan.txt"
+    path.write_text(printed)
+    assert main(["verify", str(path), "--hosts", "3"]) == 0
+
+
+def test_a_wire_format_needs_several_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "ring", "--ranks", "3", "--wire", "bf16"]) == 2
+    assert 'wire="bf16" is for what travels between hosts: there is one' in capsys.readouterr().err
+    assert main(["plan", "direct", "--collective", "barrier", "--hosts", "4", "--wire", "bf16"]) == 2
+    assert 'wire="bf16" is not for barrier' in capsys.readouterr().err
+
+
 def test_the_program_of_one_rank(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "binomial", "--collective", "broadcast", "--root", "2", "--ranks", "3", "--rank", "1"]) == 0
     printed = capsys.readouterr().out

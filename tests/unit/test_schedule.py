@@ -130,7 +130,7 @@ def test_wrong_slices_name_what_is_allowed() -> None:
             me.output[chunks]
     with pytest.raises(weft.ArgumentError, match="from 1 to 4"):
         builder.add_receive_buffer(5)
-    with pytest.raises(weft.ArgumentError, match="one of f32, f16, bf16, fp8"):
+    with pytest.raises(weft.ArgumentError, match="one of f32, f16, bf16, e4m3, e5m2"):
         me.output[0].encoded("f64")
 
 

@@ -269,3 +269,13 @@ def test_times_have_three_digits(time_s: float, text: str) -> None:
 
 def test_names_with_parts_contain_commas() -> None:
     assert options.names("ring, multi-rail(a, b),c") == ["ring", "multi-rail(a, b)", "c"]
+
+
+@pytest.mark.parametrize("event_driven", [False, True])
+def test_half_of_the_bytes_take_half_of_the_time_on_a_slow_line(event_driven: bool) -> None:
+    machine = Machine(ranks=4, hosts=4, gbps=1.0)
+    full, half = (
+        simulate(machine, [64 << 20], algorithms=["ring"], wire=wire, event_driven=event_driven)[0].times_s[0]
+        for wire in ("full", "bf16")
+    )
+    assert 1.9 < full / half <= 2.0

@@ -1,5 +1,7 @@
 //! Python classes for `weft bench`: the control block and timed operations.
 
+use std::net::TcpStream;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +9,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use weft_bench::{
-    Add, Copy, Function, GroupCall, LibraryCall, PingPong, Prototype, Rewrite, TimedOperation,
+    Add, Copy, Function, GroupCall, LibraryCall, OneStream, PingPong, Prototype, Rewrite,
+    RoundTrip, Streams, TimedOperation,
 };
 
 use crate::call::dtype;
@@ -60,6 +63,18 @@ impl ControlBlock {
             unsafe { self.inner.time(&mut **operation, &rewrite.0, calls) }
         });
         times.map_err(PyRuntimeError::new_err)
+    }
+
+    /// What so many calls cost, made one behind another: seconds that passed, seconds of this
+    /// process's threads, seconds of the machine's cores.
+    fn cost(&self, py: Python<'_>, timed: &Timed, calls: u64) -> PyResult<(f64, f64, f64)> {
+        let cost = py.detach(|| {
+            let mut operation = timed.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            self.inner.cost(&mut **operation, calls)
+        });
+        let cost = cost.map_err(PyRuntimeError::new_err)?;
+        let seconds = [cost.wall, cost.process, cost.busy].map(|time| time.as_secs_f64());
+        Ok(seconds.into())
     }
 
     /// Seconds of a round trip between ranks 0 and 1 over bare flags.
@@ -197,11 +212,68 @@ impl Timed {
         Ok(Self { pointer, ..timed })
     }
 
+    /// The bare all-reduce over TCP: a connected socket to every other rank, in their order.
+    #[staticmethod]
+    fn streams(
+        py: Python<'_>,
+        sockets: Vec<RawFd>,
+        rank: usize,
+        pointer: usize,
+        dtype: &str,
+        elements: usize,
+        hold: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let streams = sockets
+            .into_iter()
+            .map(duplicate)
+            .collect::<PyResult<_>>()?;
+        let (buffer, dtype) = (pointer as *mut u8, self::dtype(py, dtype)?);
+        // SAFETY: as for `group`.
+        let operation = unsafe { Streams::new(streams, rank, buffer, dtype, elements) }?;
+        Ok(Self::new(operation, hold))
+    }
+
+    /// A byte over a connected socket and one back; nothing without a socket.
+    #[staticmethod]
+    fn round_trip(
+        py: Python<'_>,
+        socket: Option<RawFd>,
+        first: bool,
+        polling: bool,
+    ) -> PyResult<Self> {
+        let stream = socket.map(duplicate).transpose()?;
+        Ok(Self::new(
+            RoundTrip::new(stream, first, polling)?,
+            py.None(),
+        ))
+    }
+
+    /// Bytes over a connected socket in one direction; nothing without a socket.
+    #[staticmethod]
+    fn one_stream(
+        py: Python<'_>,
+        socket: Option<RawFd>,
+        sends: bool,
+        uncounted: usize,
+        counted: usize,
+    ) -> PyResult<Self> {
+        let stream = socket.map(duplicate).transpose()?;
+        let operation = OneStream::new(stream, sends, uncounted, counted)?;
+        Ok(Self::new(operation, py.None()))
+    }
+
     /// Where the prototype's buffer begins; 0 for everything else.
     #[getter]
     fn pointer(&self) -> usize {
         self.pointer
     }
+}
+
+/// A socket of Python's, which keeps its own descriptor.
+fn duplicate(socket: RawFd) -> PyResult<TcpStream> {
+    // SAFETY: Python's side gives the descriptor of a socket that is open during this call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(socket) };
+    Ok(borrowed.try_clone_to_owned()?.into())
 }
 
 /// A Python function, timed with what it takes to call it.

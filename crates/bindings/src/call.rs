@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use weft_kernels::DType;
 use weft_runtime::{Counts, Op};
-use weft_schedule::Collective;
+use weft_schedule::{Collective, WireFormat};
 
 use crate::error::argument_error;
 
@@ -78,6 +78,19 @@ pub(crate) fn collective(py: Python<'_>, name: &str, root: u32) -> PyResult<Coll
 pub(crate) fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
     DType::from_name(name)
         .ok_or_else(|| argument_error(py, format!("there is no element type {name:?}")))
+}
+
+/// The wire format that Python names; none for None.
+pub(crate) fn wire_format(name: &Bound<'_, PyAny>) -> PyResult<Option<WireFormat>> {
+    let known =
+        |text: String| WireFormat::named(&text).map_err(|why| argument_error(name.py(), why));
+    name.extract::<Option<String>>()?.map(known).transpose()
+}
+
+/// The wire formats that there are.
+#[pyfunction]
+pub(crate) fn wire_formats() -> Vec<&'static str> {
+    WireFormat::ALL.map(WireFormat::name).to_vec()
 }
 
 /// The names of the operations that reductions know, besides `weft.PremulSum`.

@@ -1,5 +1,6 @@
 //! The class `Endpoint`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -17,7 +18,8 @@ pub(crate) struct Endpoint {
 #[pymethods]
 impl Endpoint {
     #[new]
-    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, route_to=None))]
+    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, route_to=None, flight_dir=None, flight_signal=None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn new(
         py: Python<'_>,
         transport: &str,
@@ -25,6 +27,8 @@ impl Endpoint {
         peer_timeout: f64,
         interface: Option<String>,
         route_to: Option<String>,
+        flight_dir: Option<PathBuf>,
+        flight_signal: Option<i32>,
     ) -> PyResult<Self> {
         let options = EndpointOptions {
             transport: choice(py, transport)?,
@@ -32,16 +36,31 @@ impl Endpoint {
             route_to,
             pool_bytes,
             peer_timeout: duration(py, peer_timeout)?,
+            flight_directory: flight_dir,
+            flight_signal,
             ..EndpointOptions::default()
         };
         let made = py.detach(|| weft_runtime::Endpoint::new(options));
         checked(py, made).map(|inner| Self { inner })
     }
 
+    /// The bytes of the pool that are in use, and their bound.
+    fn pool_bytes(&self) -> (u64, u64) {
+        let pool = self.inner.pool();
+        let bound = pool.segment().len();
+        (bound - pool.available(), bound)
+    }
+
     /// Closes every connection.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.inner.close());
     }
+}
+
+/// The flight records of this process's endpoints, as JSON in the layout of the files.
+#[pyfunction]
+pub(crate) fn flight_records(py: Python<'_>) -> Vec<String> {
+    py.detach(weft_runtime::flight_records)
 }
 
 fn choice(py: Python<'_>, name: &str) -> PyResult<TransportChoice> {

@@ -1,12 +1,14 @@
 //! The class `Group`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use weft_runtime::{Error, MemoryClass, PrefixStore};
+use weft_runtime::{Choice, Error, MemoryClass, PrefixStore};
 
 use crate::call::{self, collective, dtype};
+use crate::counters::{self, Counters, TrafficRow};
 use crate::endpoint::Endpoint;
 use crate::error::{checked, exception};
 use crate::interrupt::{Cancellation, interruptible, optional_duration};
@@ -19,7 +21,7 @@ use crate::symmetric::Symmetric;
 use crate::work::Work;
 
 /// Ranks that communicate with each other.
-#[pyclass(frozen, module = "weft._weft")]
+#[pyclass(frozen, weakref, module = "weft._weft")]
 pub(crate) struct Group {
     pub(crate) inner: Arc<weft_runtime::Group>,
 }
@@ -314,6 +316,51 @@ impl Group {
         };
         let explained = py.detach(|| self.inner.explain(collective, nbytes, dtype, memory));
         checked(py, explained).map(Explanation::from)
+    }
+
+    /// What calls of a collective run by, by size: (largest in bytes, algorithm, who chose it).
+    fn choices(
+        &self,
+        py: Python<'_>,
+        collective: &str,
+    ) -> PyResult<Vec<(Option<u64>, String, &'static str)>> {
+        let collective = self::collective(py, collective, 0)?;
+        let choices = checked(py, py.detach(|| self.inner.choices(collective)))?;
+        let row = |choice: Choice| (choice.up_to_bytes, choice.algorithm, choice.origin.name());
+        Ok(choices.into_iter().map(row).collect())
+    }
+
+    /// How many pairs of ranks are joined by each transport.
+    fn pairs(&self) -> BTreeMap<String, u64> {
+        let pairs = self.inner.pairs().into_iter();
+        pairs
+            .map(|(kind, count)| (kind.to_string(), count))
+            .collect()
+    }
+
+    /// Calls `callback` with the exception when the group breaks, on any thread.
+    fn on_failure(&self, callback: Py<PyAny>) {
+        self.inner.on_end(Box::new(move |end| {
+            let Err(error) = end else { return };
+            // Not while the interpreter ends.
+            Python::try_attach(|py| {
+                if let Err(raised) = callback.call1(py, (exception(py, &error),)) {
+                    raised.write_unraisable(py, None);
+                }
+            });
+        }));
+    }
+
+    /// What the group counts from now on.
+    fn counters(&self) -> Counters {
+        Counters::new(self.inner.counters())
+    }
+
+    /// What has passed over the links to other ranks, for all groups, where the network counts:
+    /// (endpoint, host, transport, bytes sent, bytes received, packets sent again).
+    fn traffic(&self, py: Python<'_>) -> PyResult<Vec<TrafficRow>> {
+        let links = checked(py, py.detach(|| self.inner.traffic()))?;
+        Ok(links.into_iter().map(counters::traffic_row).collect())
     }
 
     /// Lets calls name these schedules, in text form, as their algorithm.

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 
 mod bench;
 mod call;
+mod counters;
 mod dlpack;
 mod domains;
 mod endpoint;
@@ -26,14 +27,17 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(call::element_types, module)?)?;
     module.add_function(wrap_pyfunction!(call::operations, module)?)?;
+    module.add_function(wrap_pyfunction!(call::wire_formats, module)?)?;
     module.add_class::<bench::ControlBlock>()?;
     module.add_class::<bench::Timed>()?;
+    module.add_class::<counters::Counters>()?;
     module.add_class::<dlpack::DlpackTensor>()?;
     module.add_class::<selection::Explanation>()?;
     module.add_class::<selection::UserSchedule>()?;
     module.add_class::<domains::HostDomains>()?;
     module.add_function(wrap_pyfunction!(domains::domains, module)?)?;
     module.add_class::<endpoint::Endpoint>()?;
+    module.add_function(wrap_pyfunction!(endpoint::flight_records, module)?)?;
     module.add_class::<group::Group>()?;
     module.add_class::<interrupt::Cancellation>()?;
     module.add_class::<request::Request>()?;

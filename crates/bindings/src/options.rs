@@ -6,7 +6,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use weft_runtime::{Domain, GroupOptions, Policy, Schedules, SplitOptions, Terms};
+use weft_schedule::WireFormat;
 
+use crate::call::wire_format;
 use crate::interrupt::optional_duration;
 use crate::selection::{ProfileArgument, profiles};
 
@@ -20,6 +22,7 @@ pub(crate) struct Options {
     schedules: Option<Schedules>,
     profiles: Option<Vec<ProfileArgument>>,
     domains: Option<Vec<Vec<u32>>>,
+    wire: Option<WireFormat>,
 }
 
 impl Options {
@@ -35,6 +38,7 @@ impl Options {
                 "schedules" => options.schedules = value.extract()?,
                 "profiles" => options.profiles = value.extract()?,
                 "domains" => options.domains = value.extract()?,
+                "wire" => options.wire = wire_format(&value)?,
                 other => {
                     let text = format!("{other:?} is not an option of a group");
                     return Err(PyTypeError::new_err(text));
@@ -63,6 +67,7 @@ impl Options {
                     levels: self.topology.unwrap_or_default(),
                     schedules: self.schedules.unwrap_or_default(),
                     domains: self.domains,
+                    wire: self.wire.unwrap_or_default(),
                 },
                 profiles: profiles(self.profiles.unwrap_or_default()),
                 domain: Domain::of_this_process(),
@@ -79,6 +84,7 @@ impl Options {
             levels: self.topology,
             schedules: self.schedules,
             domains: self.domains,
+            wire: self.wire,
             profiles: self.profiles.map(profiles),
         })
     }

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use weft_kernels::DType;
 use weft_runtime::{Call, Counts, Op, Tiling};
-use weft_schedule::Collective;
+use weft_schedule::{Collective, WireFormat};
 
 use crate::call::{self, CountsArgument, OPS};
 use crate::error::{argument_error, unsupported};
@@ -101,6 +101,7 @@ impl Request {
             timeout: how.timeout,
             algorithm: how.algorithm,
             tiling: how.tiling,
+            wire: how.wire,
         }
     }
 }
@@ -142,11 +143,12 @@ pub(crate) struct CallKeywords {
     timeout: Option<std::time::Duration>,
     algorithm: Option<String>,
     tiling: Tiling,
+    wire: Option<WireFormat>,
 }
 
 impl CallKeywords {
     /// The keywords of [`CallKeywords::of`].
-    const KEYWORDS: &str = "priority, timeout, algorithm, tile_bytes, tiles_in_flight";
+    const KEYWORDS: &str = "priority, timeout, algorithm, wire, tile_bytes, tiles_in_flight";
 
     /// What the keywords of a call say.
     ///
@@ -166,6 +168,7 @@ impl CallKeywords {
             match keyword.extract::<&str>()? {
                 "priority" => how.priority = value.extract()?,
                 "algorithm" => how.algorithm = value.extract()?,
+                "wire" => how.wire = call::wire_format(&value)?,
                 "tile_bytes" => how.tiling.tile_bytes = value.extract()?,
                 "tiles_in_flight" => how.tiling.tiles_in_flight = value.extract()?,
                 other => return Err(Self::unexpected(collective, other)),

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from weft.cli import bench, demo, doctor, hosts, plan, simulate, tune, verify
+from weft.cli import bench, demo, doctor, hosts, plan, simulate, trace, tune, verify
 from weft.cli.command import Command
 
 COMMANDS = (
@@ -17,6 +17,7 @@ COMMANDS = (
     hosts.COMMAND,
     plan.COMMAND,
     simulate.COMMAND,
+    trace.COMMAND,
     tune.COMMAND,
     verify.COMMAND,
 )

@@ -13,19 +13,34 @@ network interface, /dev/shm, /tmp, processes, IPC and host name, and a line of t
 common switch. Every rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR
 and MASTER_PORT set, as under torchrun.
 
-Needs root, and the programs ip and tc (package iproute2). When the launcher ends, however it ends,
+With --delay-ms, a process keeps what the hosts send for so long: nothing overtakes anything, and what is
+under way is bounded by what the lines send during the delay and 20 ms more (without --gbps: at 10
+Gbit/s), beyond which frames are dropped. At 1 Gbit/s the process takes a fifth of a core, which the ranks
+do not have; more than 7 to 9 Gbit/s of all hosts together do not pass. At the end it tells its processor
+time, and how punctual it was. A single TCP stream fills a long line only if its socket buffers hold what
+is under way.
+
+Needs root, and the programs ip, tc and bridge (package iproute2). When the launcher ends, however it ends,
 nothing is left behind.
 """
 
 EPILOG = """\
-example:
+examples:
   sudo weft hosts --hosts 4 --gbps 1 --ranks-per-host 2 -- python train.py
+  sudo weft hosts --hosts 2 --gbps 1 --delay-ms 20 -- python train.py
 """
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", type=int, required=True, metavar="N", help="how many hosts")
     parser.add_argument("--gbps", type=float, metavar="G", help="line rate of every host (default: no limit)")
+    parser.add_argument(
+        "--delay-ms",
+        type=float,
+        metavar="D",
+        help="how much later what a host sends reaches another, as on a long line: a round trip takes 2 D longer "
+        "(default: no delay; with 0 frames pass through the process that would delay them)",
+    )
     parser.add_argument(
         "--ranks-per-host",
         type=int,
@@ -63,7 +78,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         return launch(
             HostLaunch(
-                network=EmulatedNetwork(hosts=arguments.hosts, gbps=arguments.gbps),
+                network=EmulatedNetwork(arguments.hosts, arguments.gbps, arguments.delay_ms),
                 command=arguments.command,
                 ranks_per_host=arguments.ranks_per_host,
                 master_port=arguments.master_port,

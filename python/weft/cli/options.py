@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from weft import selection
+from weft import config, selection
 from weft.bench.sizes import parse_sizes
 from weft.errors import ArgumentError, ConfigError
 from weft.parsing import parse_bytes
@@ -20,6 +20,7 @@ __all__ = [
     "add_hosts",
     "add_machine",
     "add_schedules",
+    "add_wire",
     "at_least",
     "hosts",
     "machine_of",
@@ -61,6 +62,16 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="JSON with a measured machine's `host` and `network`, as in profiles",
+    )
+
+
+def add_wire(parser: argparse.ArgumentParser) -> None:
+    """`--wire FORMAT`: how elements travel between hosts."""
+    parser.add_argument(
+        "--wire",
+        choices=config.WIRE_FORMATS,
+        default="full",
+        help="how elements travel between hosts (default: %(default)s)",
     )
 
 

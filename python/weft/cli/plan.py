@@ -36,6 +36,7 @@ examples:
   weft plan binomial --collective broadcast --root 2 --ranks 5 --rank 2
   weft plan slice-reduce --ranks 4 --memory symmetric --json
   weft plan two-shot --ranks 4 --hosts 4 --draw two-shot.svg
+  weft plan ring --ranks 4 --hosts 4 --wire bf16
   weft plan --explain --ranks 8 --hosts 2 --size 4M
   weft plan --explain --ranks 4 --schedule chain=chain.txt
 """
@@ -60,6 +61,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default="equal",
         help="whether blocks have a size per rank, as in the v collectives (default: %(default)s)",
     )
+    options.add_wire(parser)
     options.add_schedules(parser, "list and explain also")
     parser.add_argument("--rank", type=options.at_least(0), metavar="R", help="show the program of this rank only")
     parser.add_argument("--draw", type=Path, metavar="FILE", help="draw the schedule as a Gantt picture (SVG)")
@@ -251,6 +253,7 @@ def _call(arguments: argparse.Namespace) -> CallShape:
         domains=arguments.domains,
         memory=arguments.memory,
         sizes=arguments.sizes,
+        wire=arguments.wire,
     )
 
 

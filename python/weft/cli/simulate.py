@@ -28,6 +28,7 @@ EPILOG = """\
 examples:
   weft simulate --ranks 4096 --hosts 512 --gbps 100 --latency-us 5 --size 256M --algorithms all
   weft simulate --ranks 64 --hosts 8 --switch 4:3 --sizes 4K:64M --plot out.png
+  weft simulate --ranks 4 --hosts 4 --gbps 1 --size 64M --wire bf16
   weft simulate --ranks 16 --hosts 4 --size 1M --algorithms ring,two-shot --straggler 3:2.5 --event-driven
 """
 
@@ -86,6 +87,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory", choices=("ordinary", "symmetric"), default="ordinary", help="of the caller (default: %(default)s)"
     )
+    options.add_wire(parser)
     parser.add_argument(
         "--event-driven", action="store_true", help="simulate every step, and compare with the closed form"
     )
@@ -126,7 +128,12 @@ def _study(arguments: argparse.Namespace) -> Study:
     sizes = arguments.sizes or _sizes_up_to(arguments.size or options.size("64M"))
     names = None if arguments.algorithms == "all" else options.names(arguments.algorithms)
     own = {path.name: Schedule.load(path) for path in arguments.schedule}
-    common: dict[str, Any] = {"collective": arguments.collective, "root": arguments.root, "memory": arguments.memory}
+    common: dict[str, Any] = {
+        "collective": arguments.collective,
+        "root": arguments.root,
+        "memory": arguments.memory,
+        "wire": arguments.wire,
+    }
     rows = simulate(machine, sizes, algorithms=names, schedules=own, work_max=arguments.max_steps, **common)
     usable = [row.algorithm for row in rows if row.times_s and row.algorithm not in own]
     study = Study(machine, arguments.collective, sizes, rows)
@@ -156,7 +163,9 @@ def _scaling(
     machine: Machine, size: int, names: Sequence[str], arguments: argparse.Namespace
 ) -> list[tuple[int, dict[str, float]]]:
     found = []
-    for ranks, rows in scaling(machine, size, arguments.collective, names, scaling_ranks(machine), arguments.memory):
+    numbers = scaling_ranks(machine)
+    curves = scaling(machine, size, arguments.collective, names, numbers, arguments.memory, arguments.wire)
+    for ranks, rows in curves:
         found.append((ranks, {row.algorithm: row.times_s[0] for row in rows if row.times_s}))
     return found
 

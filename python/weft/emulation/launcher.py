@@ -14,6 +14,7 @@ from typing import NoReturn
 from weft import config
 from weft.emulation import kernel
 from weft.emulation.control import HostControl
+from weft.emulation.delay import LineDelay
 from weft.emulation.errors import EmulationError
 from weft.emulation.host import HostPlan, RankProcess, live_as_host
 from weft.emulation.network import EmulatedNetwork
@@ -83,6 +84,7 @@ class _Launcher:
     def __init__(self, what: HostLaunch) -> None:
         self._what = what
         self._hosts: list[_Host] = []
+        self._delay: LineDelay | None = None
         self._outputs: list[PrefixedOutput] = []
         self._exit_code = 0
         self._deadline: float | None = None
@@ -97,6 +99,7 @@ class _Launcher:
             self._attend()
         finally:
             self._kill_hosts()
+            self._end_delay()
         return self._exit_code
 
     def _make_hosts(self) -> None:
@@ -109,6 +112,8 @@ class _Launcher:
                 "CAP_SYS_ADMIN (with Docker: --privileged)"
             ) from None
         network.make_switch()
+        if network.delay_ms is not None:
+            self._delay = LineDelay.start(network.make_delay(), network.delay_s, network.delayed_bytes_max)
         for index in range(network.hosts):
             self._hosts.append(self._fork_host(index))
         for host in self._hosts:
@@ -161,17 +166,22 @@ class _Launcher:
         """Passes on output and signals until every rank has ended and no output is left."""
         woken = _wake_on_signals()
         with selectors.DefaultSelector() as selector:
-            selector.register(woken, selectors.EVENT_READ, self._on_signals)
+            selector.register(woken, selectors.EVENT_READ)
+            if self._delay is not None:
+                selector.register(self._delay.control, selectors.EVENT_READ, self._delay)
+            lasting = len(selector.get_map())
             for host in self._hosts:
                 selector.register(host.control, selectors.EVENT_READ, host)
             for output in self._outputs:
                 selector.register(output.source, selectors.EVENT_READ, output)
-            while len(selector.get_map()) > 1:
+            while len(selector.get_map()) > lasting:
                 for key, _ in selector.select(self._time_left()):
                     if isinstance(key.data, PrefixedOutput):
                         goes_on = key.data.pass_on()
                     elif isinstance(key.data, _Host):
                         goes_on = self._on_report(key.data)
+                    elif isinstance(key.data, LineDelay):
+                        raise EmulationError("the process that delays the hosts' lines has ended")
                     else:
                         goes_on = self._on_signals(woken)
                     if not goes_on:
@@ -232,6 +242,13 @@ class _Launcher:
             if host.pid:
                 os.waitpid(host.pid, 0)
                 host.pid = 0
+
+    def _end_delay(self) -> None:
+        if self._delay is None:
+            return
+        report = self._delay.end()
+        if report is not None:
+            print(f"weft hosts: {report}", file=sys.stderr, flush=True)
 
 
 def _wake_on_signals() -> int:

@@ -1,7 +1,8 @@
 """Network between emulated hosts: one bridge as switch, one veth pair per host, tbf as line rate.
 
 The bridge lives in the launcher's own network namespace, which the launcher enters before it makes
-anything.
+anything. With a delay, what enters the switch from a host makes a detour through a TAP device,
+whose other end a process holds (`delay.py`); what leaves it does not.
 """
 
 import subprocess
@@ -9,10 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from weft.emulation.errors import EmulationError
+from weft.emulation.tap import open_tap
 
 HOSTS_MAX = 250
 SWITCH = "switch"
 INTERFACE = "eth0"
+DELAY = "delay"
+"""The switch's TAP device, where the hosts' lines have one that delays."""
+_DELAY_FRAMES = 10_000
+"""How many frames it holds while its process does not run."""
+_QUEUED_S = 0.02
+"""What tbf holds back at most, in time of the line."""
+_UNLIMITED_GBPS = 10.0
+"""The rate at which a delayed line without a limit can have its frames under way."""
 _FRAME_BYTES = 1514
 """What a full frame takes of a line, Ethernet header and all. What offloading puts together counts
 as many frames.
@@ -23,10 +33,15 @@ _PAYLOAD_BYTES = 1448
 
 @dataclass(frozen=True)
 class EmulatedNetwork:
-    """How many hosts there are and how fast each one's line is, in both directions."""
+    """How many hosts there are and how fast each one's line is, in both directions.
+
+    With `delay_ms`, what one host sends reaches another so much later. A delay of 0 makes the same
+    detour without keeping anything, to tell what that costs.
+    """
 
     hosts: int
     gbps: float | None = None
+    delay_ms: float | None = None
 
     def __post_init__(self) -> None:
         """Refuses what cannot be built."""
@@ -34,6 +49,8 @@ class EmulatedNetwork:
             raise EmulationError(f"--hosts is {self.hosts}; it must be between 1 and {HOSTS_MAX}")
         if self.gbps is not None and not 0.001 <= self.gbps <= 1000:
             raise EmulationError(f"--gbps is {self.gbps}; it must be between 0.001 and 1000")
+        if self.delay_ms is not None and not 0 <= self.delay_ms <= 10_000:
+            raise EmulationError(f"--delay-ms is {self.delay_ms}; it must be between 0 and 10000")
 
     def host_name(self, host: int) -> str:
         """The host's name."""
@@ -46,6 +63,21 @@ class EmulatedNetwork:
     def port(self, host: int) -> str:
         """The switch's interface that the host is plugged into."""
         return f"port{host}"
+
+    def ethernet_address(self, host: int) -> str:
+        """The address of the host's interface, which begins as those that nobody has bought."""
+        return f"02:00:0a:4d:00:{host + 1:02x}"
+
+    @property
+    def delay_s(self) -> float:
+        """How much longer than without a delay a frame is under way."""
+        return (self.delay_ms or 0.0) / 1000
+
+    @property
+    def delayed_bytes_max(self) -> int:
+        """What all hosts can have under way: what lines send during the delay and 20 ms more."""
+        gbps = _UNLIMITED_GBPS if self.gbps is None else self.gbps
+        return self.hosts * (self.burst_bytes + round(gbps * 1e9 / 8 * (self.delay_s + _QUEUED_S)))
 
     @property
     def burst_bytes(self) -> int:
@@ -67,17 +99,33 @@ class EmulatedNetwork:
         """Makes the switch in the calling process's network namespace."""
         _ip([f"link add {SWITCH} type bridge", f"link set {SWITCH} up", "link set lo up"])
 
+    def make_delay(self) -> int:
+        """Makes the switch's TAP device and returns its descriptor."""
+        descriptor = open_tap(DELAY)
+        _ip(
+            [
+                f"link set {DELAY} txqueuelen {_DELAY_FRAMES} master {SWITCH}",
+                # Nothing leaves the switch by it, and nobody's address is behind it.
+                f"link set {DELAY} type bridge_slave learning off flood off mcast_flood off bcast_flood off",
+                f"link set {DELAY} up",
+            ]
+        )
+        _run(["tc", "qdisc", "replace", "dev", DELAY, "root", "noqueue"], "")
+        return descriptor
+
     def plug_in(self, host: int, pid: int) -> None:
         """Connects the network namespace of process `pid` to the switch."""
         port = self.port(host)
         _ip(
             [
-                f"link add {port} type veth peer name {INTERFACE} netns {pid}",
+                f"link add {port} type veth peer name {INTERFACE} address {self.ethernet_address(host)} netns {pid}",
                 f"link set {port} master {SWITCH}",
                 f"link set {port} up",
             ]
         )
         self._limit_rate(port)
+        if self.delay_ms is not None:
+            self._lead_into_delay(host)
 
     def configure_host(self, host: int) -> None:
         """Brings up the interfaces of the host that the calling process is on."""
@@ -90,11 +138,18 @@ class EmulatedNetwork:
         )
         self._limit_rate(INTERFACE)
 
+    def _lead_into_delay(self, host: int) -> None:
+        port = self.port(host)
+        _run(["bridge", "fdb", "add", self.ethernet_address(host), "dev", port, "master", "static"], "")
+        _run(["tc", "qdisc", "add", "dev", port, "ingress"], "")
+        everything_to_delay = f"protocol all u32 match u32 0 0 action mirred egress redirect dev {DELAY}".split()
+        _run(["tc", "filter", "add", "dev", port, "ingress", *everything_to_delay], "")
+
     def _limit_rate(self, interface: str) -> None:
         if self.gbps is None:
             return
         bits_per_second = round(self.gbps * 1e9)
-        arguments = f"rate {bits_per_second}bit burst {self.burst_bytes}b latency 20ms".split()
+        arguments = f"rate {bits_per_second}bit burst {self.burst_bytes}b latency {_QUEUED_S}s".split()
         _run(["tc", "qdisc", "replace", "dev", interface, "root", "tbf", *arguments], "")
 
 

@@ -26,7 +26,7 @@ COLLECTIVES = {
 }
 """The collectives, and what stands between the name and the root of those that have one."""
 
-ENCODINGS = ("f32", "f16", "bf16", "fp8")
+ENCODINGS = ("f32", "f16", "bf16", "e4m3", "e5m2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Slice:
     encoding: str = ""
 
     def encoded(self, encoding: str) -> Slice:
-        """The same chunks as elements of another type, one of `f32`, `f16`, `bf16`, `fp8`.
+        """The same chunks as elements of another type, one of `f32`, `f16`, `bf16`, `e4m3`, `e5m2`.
 
         Temporary memory only.
         """

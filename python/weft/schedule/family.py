@@ -64,6 +64,8 @@ class Algorithm:
     """Whether blocks may have a size per rank."""
     reproducible: bool
     """Whether it combines every element in the order of ranks, in one pass: the canonical tree."""
+    units: bool
+    """Whether it is for several hosts with several ranks each, or other units."""
     textbook: str
     """What its source says that it costs, with the source; `p` ranks and a message of `n`."""
 
@@ -98,6 +100,8 @@ class CallShape:
     """Into how many parts every host is divided, or the number of ranks in each; without it hosts
     are not divided.
     """
+    wire: str | None = None
+    """The format in which elements travel between hosts; as they are, if left out."""
 
     def question(self) -> dict[str, Any]:
         """As the core reads it."""

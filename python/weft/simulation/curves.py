@@ -81,8 +81,19 @@ def scaling_ranks(machine: Machine, ranks_max: int = SCALING_RANKS_MAX) -> list[
 
 
 def scaling(
-    machine: Machine, size: int, collective: str, algorithms: Sequence[str], ranks: Sequence[int], memory: str
+    machine: Machine,
+    size: int,
+    collective: str,
+    algorithms: Sequence[str],
+    ranks: Sequence[int],
+    memory: str,
+    wire: str | None = None,
 ) -> Iterator[tuple[int, list[SimulatedRow]]]:
-    """Closed-form times of these algorithms for other numbers of ranks, with as many on a host."""
+    """Closed-form times of these algorithms for other numbers of ranks, with as many on a host.
+
+    Ranks of a single host share memory, where nothing travels in the format `wire`.
+    """
     for number in ranks:
-        yield number, simulate(machine.scaled(number), [size], collective, algorithms, memory=memory)
+        scaled = machine.scaled(number)
+        between_hosts = wire if number > scaled.ranks_per_host else None
+        yield number, simulate(scaled, [size], collective, algorithms, memory=memory, wire=between_hosts)

@@ -58,9 +58,11 @@ class Machine:
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """All else, where it is not as by default: the `host` and `network` of a measured machine."""
 
-    def call(self, collective: str, root: int | None = None, memory: str = "ordinary") -> CallShape:
+    def call(
+        self, collective: str, root: int | None = None, memory: str = "ordinary", wire: str | None = None
+    ) -> CallShape:
         """A call of all its ranks."""
-        return CallShape(collective, self.ranks, root, self.hosts, memory, domains=self.domains)
+        return CallShape(collective, self.ranks, root, self.hosts, memory, domains=self.domains, wire=wire)
 
     def question(self) -> dict[str, Any]:
         """As the core reads it."""

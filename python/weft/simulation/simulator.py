@@ -38,6 +38,7 @@ def simulate(
     *,
     root: int | None = None,
     memory: str = "ordinary",
+    wire: str | None = None,
     schedules: Mapping[str, Schedule] | None = None,
     event_driven: bool = False,
     tile_bytes: int | None = None,
@@ -53,6 +54,7 @@ def simulate(
         algorithms: Which, by name; all that make sense there, if left out.
         root: The root of a rooted collective; rank 0, if left out.
         memory: The caller's: `ordinary` or `symmetric`.
+        wire: The format in which elements travel between hosts; as they are, if left out.
         schedules: User schedules, by name; they are always simulated.
         event_driven: Simulate every step of every rank, instead of the closed form.
         tile_bytes: How large tiles are; as large as fits, if left out.
@@ -63,7 +65,7 @@ def simulate(
     What needs more temporary memory than the executor of such a group has is told for ranks that
     have enough; its row says so.
     """
-    call = machine.call(collective, root, memory)
+    call = machine.call(collective, root, memory, wire)
     options = {
         "event_driven": event_driven,
         "tile_bytes": tile_bytes,

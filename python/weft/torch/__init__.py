@@ -14,7 +14,9 @@ from weft.torch.registration import BACKEND_NAME, autoload
 
 if TYPE_CHECKING:
     from weft.torch.batch_norm import SyncBatchNorm, convert_sync_batchnorm
+    from weft.torch.priorities import priority, set_priority
     from weft.torch.symmetric import empty_symmetric, symmetric_operations
+    from weft.torch.wire import wire_format, wire_hook
 
 __all__ = [
     "BACKEND_NAME",
@@ -22,7 +24,11 @@ __all__ = [
     "autoload",
     "convert_sync_batchnorm",
     "empty_symmetric",
+    "priority",
+    "set_priority",
     "symmetric_operations",
+    "wire_format",
+    "wire_hook",
 ]
 
 # Loaded when first used: torch imports this module while it is being imported itself.
@@ -30,7 +36,11 @@ _MODULES = {
     "SyncBatchNorm": "weft.torch.batch_norm",
     "convert_sync_batchnorm": "weft.torch.batch_norm",
     "empty_symmetric": "weft.torch.symmetric",
+    "priority": "weft.torch.priorities",
+    "set_priority": "weft.torch.priorities",
     "symmetric_operations": "weft.torch.symmetric",
+    "wire_format": "weft.torch.wire",
+    "wire_hook": "weft.torch.wire",
 }
 
 

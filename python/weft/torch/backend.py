@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import Backend, Store
 
+from weft import reports
 from weft.torch.arguments import seconds
 from weft.torch.collectives import TorchCollectives
 from weft.torch.groups import open_group
@@ -50,11 +51,19 @@ class WeftBackend(TorchCollectives, Backend):
         _open_backends.add(self)
         extend_for_backends(self.getBackendName())
 
+    @property
+    def weft_operations(self) -> WeftBackend:
+        """Where the group's operations and their priority are: see `weft.torch.lookup`."""
+        return self
+
     def split(self, store: Store, ranks: list[int], options: Any) -> WeftBackend | None:
         """A backend of some of the ranks, in this order; None on the others."""
         name = f"{self._group.name}/{options.group_name}"
         group = self._group.split(ranks, name, timeout=seconds(options._timeout))
-        return None if group is None else WeftBackend(group, store, options._timeout)
+        if group is None:
+            return None
+        reports.made(group)
+        return WeftBackend(group, store, options._timeout)
 
     def monitored_barrier(self, options: Any, _wait_all_ranks: bool) -> None:
         """Ends when every rank has called it, or raises `weft.Timeout` with those missing."""

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd import profiler
 
 from weft import _weft
 from weft.errors import ArgumentError
 from weft.request import PreparedCall, call
 from weft.staging import Staged, check_same_type
+from weft.torch import priorities, ranges, wire
 from weft.torch.arguments import element_type, real, reduction, seconds
 from weft.torch.counts import check_blocks, check_own_block, counts_of, equal, split
 from weft.torch.memory import (
@@ -50,6 +52,8 @@ class TorchCollectives:
     _size: int
     _timeout: float | None
     _issued: int
+    priority: int
+    """Of operations of threads that set none: see `weft.torch.priority`."""
 
     def _begin(self, group: _weft.Group, rank: int, size: int, timeout: timedelta) -> None:
         self._group = group
@@ -57,6 +61,7 @@ class TorchCollectives:
         self._size = size
         self._timeout = seconds(timeout)
         self._issued = 0
+        self.priority = 0
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the timeout of operations that do not bring their own."""
@@ -70,7 +75,7 @@ class TorchCollectives:
         if tensor.layout is not torch.strided:
             return self.allreduce_sparse(tensors, options)
         op = reduction(options.reduceOp)
-        if options.asyncOp or tensor.is_complex() or not is_plain(tensor):
+        if options.asyncOp or tensor.is_complex() or profiler._is_profiler_enabled or not is_plain(tensor):
             return self._carry_out([_all_reduce(tensor, op)], tensors, options)
         # The most frequent call, with little overhead, which matters for small tensors.
         self._run(_plain_all_reduce(tensor, op), tensor, options)
@@ -219,8 +224,10 @@ class TorchCollectives:
 
     def send(self, tensors: Sequence[Tensor], to: int, tag: int) -> WeftWork:
         """Sends a tensor to the rank `to`, which receives it with the same tag."""
-        reads = readable(single(tensors, "tensors"))
-        native = self._group.send(to, tag, reads.pointer, reads.nbytes, self._timeout, reads)
+        tensor = single(tensors, "tensors")
+        reads = readable(tensor)
+        with ranges.of_message("send", tensor):
+            native = self._group.send(to, tag, reads.pointer, reads.nbytes, self._timeout, reads)
         return self._follow([native], [], list(tensors), self._timeout)
 
     def recv(self, tensors: Sequence[Tensor], sender: int, tag: int) -> WeftWork:
@@ -234,9 +241,11 @@ class TorchCollectives:
     # How the above is done.
 
     def _receive(self, tensors: Sequence[Tensor], sender: int | None, tag: int) -> WeftWork:
-        place = writable(single(tensors, "tensors"))
+        tensor = single(tensors, "tensors")
+        place = writable(tensor)
         memory = place.array
-        native = self._group.receive(sender, tag, memory.pointer, memory.nbytes, self._timeout, place)
+        with ranges.of_message("recv", tensor):
+            native = self._group.receive(sender, tag, memory.pointer, memory.nbytes, self._timeout, place)
         return self._follow([native], [place], list(tensors), self._timeout)
 
     def _all_gather(self, place: Staged, block: Tensor, counts: int | list[int]) -> PreparedCall:
@@ -265,16 +274,24 @@ class TorchCollectives:
     def _run(self, request: _weft.Request, memory: Any, options: Any) -> None:
         """Carries out an operation on this thread, whose caller waits for it."""
         self._issued += 1
-        self._group.run(request, memory, seconds(options.timeout) or self._timeout)
+        timeout = seconds(options.timeout) or self._timeout
+        self._group.run(request, memory, timeout, **priorities.keywords(self.priority), **wire.keywords())
 
     def _carry_out(self, calls: list[PreparedCall], result: Sequence[Any], options: Any) -> WeftWork | None:
+        if not profiler._is_profiler_enabled:
+            return self._carry_out_calls(calls, result, options)
+        with ranges.of_calls(calls, result):
+            return self._carry_out_calls(calls, result, options)
+
+    def _carry_out_calls(self, calls: list[PreparedCall], result: Sequence[Any], options: Any) -> WeftWork | None:
         if len(calls) == 1 and not options.asyncOp:  # of several, it could do only one at a time
             self._run(calls[0].request, calls[0], options)
             calls[0].finish()
             return None
         timeout = seconds(options.timeout) or self._timeout
         self._issued += len(calls)
-        natives = [self._group.issue(one.request, one, True, timeout) for one in calls]
+        how = {**priorities.keywords(self.priority), **wire.keywords()}
+        natives = [self._group.issue(one.request, one, True, timeout, **how) for one in calls]
         if options.asyncOp:
             return self._follow(natives, [one.target for one in calls], list(result), timeout)
         for native, one in zip(natives, calls, strict=True):

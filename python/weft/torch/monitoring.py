@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store
 
+from weft import reports
 from weft.errors import Timeout
 
 __all__ = ["MonitoredBarrier"]
@@ -41,10 +42,10 @@ class MonitoredBarrier:
         else:
             self._store.set(f"{number}/{self._rank}", "")
             if not self._is_there([verdict], timeout + _GRACE):
-                raise Timeout(self._message([0], timeout))
+                raise self._failure([0], timeout)
             missing = json.loads(self._store.get(verdict))
         if missing:
-            raise Timeout(self._message(missing, timeout))
+            raise self._failure(missing, timeout)
 
     def _missing(self, number: int, timeout: timedelta) -> list[int]:
         arrivals = {rank: f"{number}/{rank}" for rank in range(1, self._size)}
@@ -59,9 +60,11 @@ class MonitoredBarrier:
             return self._store.check(keys)
         return True
 
-    def _message(self, missing: list[int], timeout: timedelta) -> str:
+    def _failure(self, missing: list[int], timeout: timedelta) -> Timeout:
         names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
-        return (
-            f"{names} of {self._size} did not reach monitored_barrier of group {self._name} within "
+        error = Timeout(
+            f"{names} of {self._size} did not reach monitored_barrier of group {self._name}, which timed out after "
             f"{timeout.total_seconds()} s. See what they are doing, or pass a longer timeout"
         )
+        reports.failed(self._name, error)
+        return error

@@ -59,9 +59,9 @@ def _operation(name: str, body: _Method, default: Callable[[], Any] | None = Non
             arguments += (default() if opts is None else opts,)
         if profiler._is_profiler_enabled:
             with profiler.record_function(f"c10d::{name}"):
-                work = body(self._operations, *arguments)
+                work = body(self.weft_operations, *arguments)
         else:
-            work = body(self._operations, *arguments)
+            work = body(self.weft_operations, *arguments)
         if work is None:
             return _DONE
         work.in_python = called_by_python()
@@ -89,7 +89,7 @@ class WeftProcessGroup(ProcessGroup):
         """`options` are torch's `_DistributedBackendOptions`."""
         super().__init__(options.group_rank, options.group_size)
         self._group = open_group(options)
-        self._operations = _Operations(self._group, options.timeout)
+        self.weft_operations = _Operations(self._group, options.timeout)
         self.symmetric_memory = SymmetricMemory(self._group)
         self._store = options.store
         self._name = options.group_id
@@ -195,12 +195,12 @@ class WeftProcessGroup(ProcessGroup):
 
     def _get_sequence_number_for_group(self) -> int:
         """How many collective operations were started."""
-        return self._operations._issued
+        return self.weft_operations._issued
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the timeout of operations that do not bring their own."""
         self.options._timeout = timeout
-        self._operations.set_timeout(timeout)
+        self.weft_operations.set_timeout(timeout)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:  # noqa: ARG002
         """Ends when every rank has called it, or raises `weft.Timeout` with those missing."""

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup, distributed_c10d
+from torch.distributed import ProcessGroup
 
 from weft.errors import ArgumentError
 from weft.group import Group
 from weft.torch.arguments import check_reducible, is_reducible
 from weft.torch.blocks import BlockPool, as_tensor
+from weft.torch.lookup import backend_of
 
 if TYPE_CHECKING:
     from weft import _weft
@@ -60,7 +61,8 @@ def empty_symmetric(
     shape = _shape(size)
     dtype = dtype or torch.get_default_dtype()
     check_reducible(dtype)
-    return _memory_of(group).tensor(shape, dtype)
+    memory: SymmetricMemory = backend_of(group).symmetric_memory
+    return memory.tensor(shape, dtype)
 
 
 def symmetric_operations(group: ProcessGroup | None = None) -> int:
@@ -71,7 +73,7 @@ def symmetric_operations(group: ProcessGroup | None = None) -> int:
     Raises:
         weft.ArgumentError: The group's backend for the CPU is not weft, or this rank is not in it.
     """
-    return _memory_of(group).operations
+    return int(backend_of(group).symmetric_memory.operations)
 
 
 class SymmetricMemory:
@@ -122,22 +124,3 @@ def _shape(size: Sequence[int | Sequence[int]]) -> tuple[int, ...]:
     if any(length < 0 for length in shape):
         raise ArgumentError(f"size={shape} is not allowed: expected lengths of at least 0")
     return shape
-
-
-def _memory_of(group: ProcessGroup | None) -> SymmetricMemory:
-    """The memory of the group's backend for the CPU, which must be weft."""
-    group = distributed_c10d._get_default_group() if group is None else group
-    if not isinstance(group, ProcessGroup):  # `GroupMember.NON_GROUP_MEMBER`
-        raise ArgumentError(f"group={group!r} is not allowed: this rank is not in it")
-    try:
-        backend = group._get_backend(_CPU)
-    except RuntimeError as error:
-        raise ArgumentError(f"group {group.group_name} has no backend for the CPU: expected weft") from error
-    backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it
-    memory = getattr(backend, "symmetric_memory", None)
-    if not isinstance(memory, SymmetricMemory):
-        raise ArgumentError(
-            f"the backend of group {group.group_name} for the CPU is {backend.name()}: expected weft, as in "
-            'init_process_group("weft") or new_group(backend="weft")'
-        )
-    return memory

@@ -70,7 +70,9 @@ class WeftWork(Work):
         for operation in self._operations:
             remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
             if not operation.wait(remaining):
-                raise StillRunning(f"the operation has not ended after {limit} s; it goes on")
+                raise StillRunning(
+                    f"the wait timed out: the operation has not ended within its timeout of {limit} s; it goes on"
+                )
         self._finish()
         return True
 

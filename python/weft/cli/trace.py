@@ -1,0 +1,144 @@
+"""The command `weft trace`: flight records of all ranks, in words and as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Sized
+from pathlib import Path
+
+from weft import config
+from weft.cli import options
+from weft.cli.command import Command
+from weft.errors import ArgumentError
+from weft.tracing import Finding, Job, findings, jobs, read
+from weft.tracing.analyzer import write_pickles
+from weft.tracing.findings import show_ns, show_ranks
+from weft.tracing.perfetto import trace
+from weft.tracing.record import record_files
+
+DESCRIPTION = """\
+Reads the flight records that the processes of a job have written (at a failure of a group, or at WEFT_FLIGHT_SIGNAL),
+puts them on one clock, and says who waited for whom and why: ranks that called something else, that are missing, that
+came late, and collectives that took longer than their like. With --output, writes a trace that ui.perfetto.dev shows.
+Of the records of several jobs, those of the job that wrote last are taken.
+"""
+
+EPILOG = """\
+examples:
+  weft trace                                  the last job whose records lie in WEFT_FLIGHT_DIR
+  weft trace /tmp/weft-flight-1f3a5c7e9b2d4f60
+  weft trace host-a/rank0.json host-b/rank1.json --json
+  weft trace records/ --output trace.json     then open it in https://ui.perfetto.dev
+  weft trace records/ --torch pickles/ && torchfrtrace pickles/
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", nargs="*", type=Path, metavar="PATH", help="files, or directories of them (default: WEFT_FLIGHT_DIR)"
+    )
+    parser.add_argument(
+        "--most",
+        type=options.at_least(0),
+        default=10,
+        metavar="N",
+        help="tell of so many late ranks and of so many slow collectives at most (default: %(default)s)",
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a trace for ui.perfetto.dev (JSON)")
+    parser.add_argument(
+        "--torch", type=Path, metavar="DIR", help="write what PyTorch's analyzer torchfrtrace reads: a pickle per rank"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        *others, job = _jobs(arguments.paths)
+        if others:
+            print(f"weft trace: records of {len(others)} earlier jobs are left out; name their files", file=sys.stderr)
+        found = findings(job, arguments.most)
+        if arguments.output is not None:
+            arguments.output.write_text(json.dumps(trace(job)), encoding="utf-8")
+        if arguments.torch is not None:
+            write_pickles([Path(record.path) for record in job.records.values()], arguments.torch)
+    except (ArgumentError, OSError) as error:
+        print(f"weft trace: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(_as_json(job, found), indent=1) if arguments.json else "\n".join(_in_words(job, found)))
+    return 0
+
+
+def _jobs(paths: list[Path]) -> list[Job]:
+    base = config.flight_directory(config.load())
+    if not paths and base is None:
+        raise ArgumentError("WEFT_FLIGHT_DIR is none: name files, or directories of them")
+    where = paths or [base] if base else paths
+    files = record_files(where)
+    if not files:
+        raise ArgumentError(f"no flight records in {', '.join(map(str, where))}: name files, or directories of them")
+    return jobs([read(file) for file in files])
+
+
+def _in_words(job: Job, found: list[Finding]) -> list[str]:
+    lines = [f"{_count(job.records, 'rank')}, {_count(job.groups, 'group')}, {show_ns(job.end - job.begin)} on record"]
+    lines += [f"  {show_ranks([rank])} on {record.host}: {_summary(job, rank)}" for rank, record in job.records.items()]
+    for clock in list(job.alignment.clocks.values())[1:]:
+        known = f"wrong by {show_ns(clock.error_ns)} at most" if clock.error_ns is not None else "by the system's clock"
+        lines.append(f"  the clock of {clock.host} was moved by {show_ns(clock.offset_ns)}, {known}")
+    lines += [f"{show_ranks(ranks)} failed: {error}" for error, ranks in _failures(job).items()]
+    lines += ["", *(finding.text for finding in found)]
+    return lines if found else [*lines, "Nobody has waited for anybody, as far as is recorded."]
+
+
+def _summary(job: Job, rank: int) -> str:
+    record = job.records[rank]
+    ended = sum(operation.ended is not None for operation in record.operations)
+    how_many = "all" if ended == len(record.operations) else f"{ended} of them"
+    return f"{_count(record.operations, 'operation')}, {how_many} ended; written at a {record.occasion}"
+
+
+def _count(things: Sized, name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+def _failures(job: Job) -> dict[str, list[int]]:
+    """What groups failed of, and on which ranks."""
+    ranks: defaultdict[str, list[int]] = defaultdict(list)
+    for rank, record in job.records.items():
+        for failure in record.failures:
+            ranks[failure.error].append(rank)
+    return ranks
+
+
+def _as_json(job: Job, found: list[Finding]) -> dict[str, object]:
+    return {
+        "ranks": [
+            {
+                "rank": rank,
+                "host": record.host,
+                "pid": record.pid,
+                "path": record.path,
+                "occasion": record.occasion,
+                "operations": len(record.operations),
+                "failures": [failure.error for failure in record.failures],
+            }
+            for rank, record in job.records.items()
+        ],
+        "missing": job.missing,
+        "clocks": [dataclasses.asdict(clock) for clock in job.alignment.clocks.values()],
+        "findings": [dataclasses.asdict(finding) for finding in found],
+    }
+
+
+COMMAND = Command(
+    name="trace",
+    summary="say from flight records who waited for whom, and why",
+    description=DESCRIPTION,
+    epilog=EPILOG,
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,22 @@
+"""The flight record of this process: its last operations."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from weft import _weft
+
+__all__ = ["flight_record"]
+
+
+def flight_record() -> list[dict[str, Any]]:
+    """The last 1,024 operations of this process, with the groups that they are of.
+
+    In the layout of PyTorch's flight recorder, as the files that `weft trace` reads: `entries` has
+    a dict for each operation, from the oldest. docs/tracing.md tells what is in it.
+
+    Returns:
+        One record for each endpoint that has had a group: usually one.
+    """
+    return [json.loads(text) for text in _weft.flight_records()]

@@ -1,0 +1,6 @@
+"""Counters of a process for Prometheus, at an address or in a file: see docs/operations.md."""
+
+from weft.metrics.exposition import METRICS
+from weft.metrics.publisher import Publisher
+
+__all__ = ["METRICS", "Publisher"]

@@ -1,0 +1,72 @@
+"""Reports about a process's groups: log lines, and counters where WEFT_METRICS asks for them."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from weft import _weft, logs
+from weft.logs import LOGGER
+
+if TYPE_CHECKING:
+    from weft.config import Settings
+    from weft.metrics import Publisher
+
+__all__ = ["begin", "failed", "made"]
+
+_lock = threading.Lock()
+_publisher: Publisher | None = None
+_process = os.getpid()
+"""Whose the publisher is: a forked child begins anew."""
+
+
+def begin(settings: Settings, rank: int, local_rank: int | None) -> None:
+    """Does what the settings ask for, the first time that this process makes a group.
+
+    Args:
+        settings: What is asked for.
+        rank: This process's number in the job.
+        local_rank: Its number on its host, if the launcher tells.
+
+    Raises:
+        ConfigError: The counters cannot be published there, or are published elsewhere already.
+    """
+    global _publisher, _process
+    if settings.log is not None:
+        logs.show(settings.log, rank)
+    if settings.metrics is None:
+        return
+    from weft.metrics import Publisher
+
+    with _lock:
+        if _publisher is None or _process != os.getpid():
+            _publisher = Publisher(settings.metrics, rank, local_rank)
+            _process = os.getpid()
+        _publisher.check_target(settings.metrics)
+
+
+def made(native: _weft.Group) -> None:
+    """Reports a new group, and from now on its operations and its failure.
+
+    One rank of the group tells what was chosen; the others do so for who debugs.
+    """
+    level = logging.INFO if native.rank == 0 else logging.DEBUG
+    if LOGGER.isEnabledFor(level):
+        from weft import summary
+
+        LOGGER.log(level, summary.of_group(native))
+        for line in summary.of_collectives(native):
+            LOGGER.debug(line)
+    native.on_failure(functools.partial(failed, native.name))
+    if _publisher is not None:
+        _publisher.collector.watch(native)
+
+
+def failed(group: str, error: BaseException) -> None:
+    """Reports that a group, or the attempt to make one, has failed."""
+    LOGGER.error("group %s: %s: %s", group, type(error).__name__, error)
+    if _publisher is not None:
+        _publisher.collector.failed(group, error)

@@ -1,0 +1,70 @@
+"""Wire formats of torch's operations: for a block of code, and as a communication hook of DDP."""
+
+# Without annotations as text: DDP looks at those of its hooks.
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import GradBucket
+from torch.distributed import ProcessGroup, distributed_c10d
+
+from weft.config import WIRE_FORMATS
+from weft.errors import ArgumentError
+
+__all__ = ["keywords", "wire_format", "wire_hook"]
+
+
+_within: ContextVar[str | None] = ContextVar("weft wire format", default=None)
+
+
+def keywords() -> dict[str, str]:
+    """What an operation that this thread starts is called with."""
+    name = _within.get()
+    return {} if name is None else {"wire": name}
+
+
+@contextlib.contextmanager
+def wire_format(name: str) -> Iterator[None]:
+    """Lets the operations that this thread starts in the block travel in a format.
+
+    For all_reduce, reduce and reduce_scatter (sum, avg), all_gather and broadcast, with elements of
+    `float32`; others are refused. Every rank does so around the same operations. See docs/wire.md.
+
+    Args:
+        name: `full`, `fp16`, `bf16`, `fp8_e4m3` or `fp8_e5m2`.
+
+    Raises:
+        weft.ArgumentError: There is no such format.
+    """
+    if name not in WIRE_FORMATS:
+        raise ArgumentError(f"wire_format({name!r}): expected one of {', '.join(WIRE_FORMATS)}")
+    token = _within.set(name)
+    try:
+        yield
+    finally:
+        _within.reset(token)
+
+
+def wire_hook(state: tuple[ProcessGroup | None, str] | str, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """A communication hook by which DDP averages gradients in a wire format.
+
+    `net.register_comm_hook("bf16", weft.torch.wire_hook)`. Gradients stay `float32` and are added
+    as such; buckets of other types travel as they are. For groups whose backend is weft.
+
+    Args:
+        state: The name of the format, or DDP's process group, where it is not the default one, and
+            the name.
+        bucket: What DDP hands over.
+
+    Returns:
+        What DDP waits for: the average.
+    """
+    group, name = (None, state) if isinstance(state, str) else state
+    group = distributed_c10d._get_default_group() if group is None else group
+    gradients = bucket.buffer().div_(group.size())
+    format_asked: Any = wire_format(name) if gradients.dtype == torch.float32 else contextlib.nullcontext()
+    with format_asked:
+        work = torch.distributed.all_reduce(gradients, group=group, async_op=True)
+    return work.get_future().then(lambda done: done.value()[0])

@@ -1,0 +1,185 @@
+"""The flight record of one rank, as read from its file."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from weft.errors import ArgumentError
+
+__all__ = ["Failure", "Operation", "RankRecord", "read", "record_files"]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A collective or a message, as one rank has recorded it.
+
+    Times are in ns, on one clock per host.
+    """
+
+    group: str
+    """Tells groups apart; `RankRecord.groups` has its name."""
+    name: str
+    """Of the collective, as in `weft plan --list`; `send` or `receive`."""
+    sequence: int | None
+    """The number among the collectives of the group; None for messages."""
+    issued: int
+    begun: int | None
+    ended: int | None
+    failed: bool
+    count: int
+    """Elements as the call counts them, or bytes of a message."""
+    per_rank: bool
+    """Whether ranks have counts of their own; then `count` is what this rank knows of all."""
+    dtype: str
+    op: str | None
+    root: int | None
+    peer: int | None
+    """The other rank of a message, by its number in the group; None if it is not known."""
+    tag: int | None
+    algorithm: str | None
+    priority: int
+    internal: bool
+    """Called by weft itself, before an operation whose ranks must agree on something."""
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it is a message, not a collective."""
+        return self.sequence is None
+
+    @property
+    def call(self) -> tuple[object, ...]:
+        """What must be the same on all ranks of a collective."""
+        return (self.name, None if self.per_rank else self.count, self.dtype, self.op, self.root)
+
+    @property
+    def text(self) -> str:
+        """`all-reduce(1024 x float32, sum)`."""
+        if self.is_message:
+            return f"{self.name}({self.count} bytes, tag {self.tag})"
+        if self.name == "barrier":
+            return self.name
+        with_op = f", {self.op}" if self.op else ""
+        with_root = "" if self.root is None else f", root {self.root}"
+        elements = f"{self.dtype} counted per rank" if self.per_rank else f"{self.count} x {self.dtype}"
+        return f"{self.name}({elements}{with_op}{with_root})"
+
+    def shifted(self, ns: int) -> Operation:
+        """The same on another clock."""
+        moved = {name: at + ns for name in ("begun", "ended") if (at := getattr(self, name)) is not None}
+        return replace(self, issued=self.issued + ns, **moved)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A group that failed, and when."""
+
+    group: str
+    at: int
+    error: str
+
+
+@dataclass(frozen=True)
+class RankRecord:
+    """What one process has recorded. Times in ns, on the monotonic clock of its host."""
+
+    path: str
+    rank: int
+    host: str
+    boot_id: str
+    """The same for all processes that share a monotonic clock."""
+    pid: int
+    occasion: str
+    """Why it was written: `failure`, `signal` or `call`."""
+    written: int
+    realtime_ahead: int
+    """What the system's clock was ahead of the monotonic clock, in ns."""
+    groups: dict[str, tuple[int, ...]]
+    """Their ranks' numbers in the world."""
+    group_names: dict[str, str]
+    failures: tuple[Failure, ...]
+    operations: tuple[Operation, ...]
+    """In the order of their issue."""
+
+
+def read(path: Path) -> RankRecord:
+    """Reads a file.
+
+    Raises:
+        ArgumentError: It is not a flight record of weft's.
+    """
+    try:
+        return parse(json.loads(path.read_text(encoding="utf-8")), str(path))
+    except OSError as error:
+        raise ArgumentError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArgumentError(
+            f"{path}: expected a flight record of weft's, as WEFT_FLIGHT_DIR has them: {error!r}"
+        ) from None
+
+
+def parse(found: dict[str, Any], path: str) -> RankRecord:
+    """A record from the dict that a file holds, or one of those of `weft.flight_record`."""
+    process = found["weft"]
+    ahead = process["realtime_ns"] - process["monotonic_ns"]
+    return RankRecord(
+        path=path,
+        rank=process["rank"],
+        host=process["host"],
+        boot_id=process["boot_id"],
+        pid=process["pid"],
+        occasion=process["occasion"],
+        written=process["monotonic_ns"],
+        realtime_ahead=ahead,
+        groups={group: tuple(ast.literal_eval(told["ranks"])) for group, told in found["pg_config"].items()},
+        group_names={group: told["desc"] for group, told in found["pg_config"].items()},
+        failures=tuple(
+            Failure(failure["process_group"], failure["time_ns"] - ahead, failure["error"])
+            for failure in process["failures"]
+        ),
+        operations=tuple(_operation(entry, ahead) for entry in found["entries"]),
+    )
+
+
+def record_files(paths: Iterable[Path]) -> list[Path]:
+    """The files that are meant: those named, and those below directories.
+
+    Raises:
+        ArgumentError: A path does not exist.
+    """
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            files += sorted(path.glob("rank*.json")) or sorted(path.glob("weft-flight-*/rank*.json"))
+        elif path.exists():
+            files.append(path)
+        else:
+            raise ArgumentError(f"{path}: there is no such file or directory")
+    return files
+
+
+def _operation(entry: dict[str, Any], ahead: int) -> Operation:
+    details = entry["weft"]
+    name = entry["profiling_name"].partition(":")[2].partition(" ")[0]
+    names = {"recv": "receive", "all_gather_v": "all-gather", "reduce_scatter_v": "reduce-scatter"}
+
+    def local(at: int | None) -> int | None:
+        return None if at is None else at - ahead
+
+    return Operation(
+        group=entry["process_group"][0],
+        name=names.get(name, name.replace("_", "-")),
+        sequence=None if entry["is_p2p"] else entry["collective_seq_id"],
+        issued=entry["time_created_ns"] - ahead,
+        begun=local(entry["time_discovered_started_ns"]),
+        ended=local(entry["time_discovered_completed_ns"]),
+        failed=details["failed"],
+        **{
+            key: details[key]
+            for key in ("count", "per_rank", "dtype", "op", "root", "peer", "tag", "algorithm", "priority", "internal")
+        },
+    )

@@ -1,0 +1,87 @@
+"""Tests of `weft hosts --delay-ms`: latency of a line, and what passes it."""
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from emulated_hosts import hosts_command, printed, python, run_hosts
+
+# Rank 1 times single bytes there and back, then both ways carry bytes that nobody could guess, at
+# the same time, and each rank tells what it sent and received.
+EXCHANGE = """
+import hashlib, os, random, socket, threading, time
+
+COUNT = 3_000_000
+
+def receive():
+    while len(received) < COUNT:
+        received.extend(peer.recv(1 << 20))
+
+if os.environ["RANK"] == "0":
+    with socket.create_server(("", 5000)) as server:
+        peer = server.accept()[0]
+    for _ in range(5):
+        peer.sendall(peer.recv(1))
+else:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            peer = socket.create_connection(("host0", 5000))
+            break
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+    trips = []
+    for _ in range(5):
+        began = time.monotonic()
+        peer.sendall(b"!")
+        peer.recv(1)
+        trips.append(time.monotonic() - began)
+
+sent = random.Random(os.environ["RANK"]).randbytes(COUNT)
+received = bytearray()
+thread = threading.Thread(target=receive)
+thread.start()
+peer.sendall(sent)
+thread.join()
+print(hashlib.sha256(sent).hexdigest(), hashlib.sha256(received).hexdigest())
+if os.environ["RANK"] == "1":
+    print(1000 * min(trips))
+"""
+
+
+@pytest.mark.parametrize("line", [("--gbps", "1"), ()])
+@pytest.mark.parametrize("delay_ms", [0, 20])
+def test_bytes_take_the_delay_and_arrive_as_they_were_sent(line: tuple[str, ...], delay_ms: float) -> None:
+    done = run_hosts("--hosts", "2", *line, "--delay-ms", str(delay_ms), command=python(EXCHANGE))
+    assert done.returncode == 0, done.stderr
+    lines = printed(done)
+    first, second = (lines[rank][0].split() for rank in (0, 1))
+    assert first == second[::-1]
+    assert float(lines[1][1]) >= 2 * delay_ms
+    told = re.search(r"delaying (\d+) frames took .* (\d+) found the queue full", done.stderr)
+    assert told is not None, done.stderr
+    assert int(told[1]) > 100
+    assert int(told[2]) == 0
+
+
+def test_end_of_the_process_that_delays_is_told() -> None:
+    command = hosts_command("--hosts", "2", "--delay-ms", "5", command=python("import time; print(); time.sleep(1000)"))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as launcher:
+        try:
+            assert launcher.stdout is not None
+            assert launcher.stdout.readline() != ""
+            children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+            outside = [pid for pid in children if Path(f"/proc/{pid}/ns/pid").readlink() == OWN_PROCESSES]
+            assert len(outside) == 1
+            os.kill(int(outside[0]), signal.SIGKILL)
+            _, stderr = launcher.communicate(timeout=30)
+        finally:
+            launcher.kill()
+    assert launcher.returncode == 1
+    assert "the process that delays the hosts' lines has ended" in stderr
+
+
+OWN_PROCESSES = Path("/proc/self/ns/pid").readlink()

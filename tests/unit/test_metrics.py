@@ -1,0 +1,166 @@
+"""Tests of the counters for Prometheus: text format, publication, and the Grafana dashboard."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import weft
+from weft.bench.launch import free_ports
+from weft.errors import ConfigError
+from weft.metrics import METRICS, Publisher, exposition
+from weft.metrics.collector import Collector
+
+ROOT = Path(__file__).parents[2]
+
+
+def parsed(text):
+    """The samples of a text, by name and labels, as Prometheus' own parser reads it."""
+    families = list(text_string_to_metric_families(text))
+    samples = [sample for family in families for sample in family.samples]
+    found = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+    assert len(found) == len(samples), "a series twice"
+    return found
+
+
+def value(samples, name, **labels):
+    return samples[name, frozenset(labels.items())]
+
+
+def collected(collector):
+    return parsed(exposition.text(collector.samples()))
+
+
+def test_the_format_is_prometheus_own():
+    collector = Collector(3)
+    collector.failed('a "group"\\of\nlines', weft.Timeout())
+    text = exposition.text(collector.samples())
+    assert value(parsed(text), "weft_failures_total", rank="3", group='a "group"\\of\nlines', kind="Timeout") == 1
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert set(families) == {metric.name.removesuffix("_total") for metric in METRICS}
+    for metric in METRICS:
+        family = families[metric.name.removesuffix("_total")]
+        assert (family.type, family.documentation) == (metric.kind, metric.help)
+
+
+def test_calls_are_counted_from_when_it_is_asked_for():
+    collector = Collector(0)
+    with weft.init(0, 1, transport="loopback", name="one") as group:
+        group.barrier()
+        collector.watch(group.native)
+        for _ in range(3):
+            group.all_reduce(np.ones(1000, np.float32))
+        group.all_gather_into(np.empty(10), np.ones(10))
+        group.all_reduce_async(np.ones(1000, np.float32)).wait()
+        samples = collected(collector)
+    labels = {"rank": "0", "group": "one"}
+    assert value(samples, "weft_calls_total", operation="all-reduce", **labels) == 4
+    assert value(samples, "weft_call_bytes_total", operation="all-reduce", **labels) == 16_000
+    assert value(samples, "weft_call_bytes_total", operation="all-gather", **labels) == 80
+    assert value(samples, "weft_call_seconds_total", operation="all-reduce", **labels) > 0
+    assert value(samples, "weft_operations_in_flight", **labels) == 0
+    assert not any("barrier" in dict(labels).values() for _, labels in samples)
+
+
+def test_messages_are_counted():
+    collector = Collector(0)
+    with weft.init(0, 1, transport="loopback", name="one") as group:
+        collector.watch(group.native)
+        receiving = group.recv_async(np.empty(4))
+        assert value(collected(collector), "weft_operations_in_flight", rank="0", group="one") == 1
+        group.send(np.ones(4), 0)
+        assert receiving.wait() == 0
+        samples = collected(collector)
+    assert value(samples, "weft_call_bytes_total", rank="0", group="one", operation="send") == 32
+    assert value(samples, "weft_call_bytes_total", rank="0", group="one", operation="receive") == 32
+    assert value(samples, "weft_operations_in_flight", rank="0", group="one") == 0
+
+
+def test_counters_of_groups_with_one_name_are_added_up_and_stay():
+    collector = Collector(0)
+    for _ in range(3):
+        with weft.init(0, 1, transport="loopback", name="again") as group:
+            collector.watch(group.native)
+            group.all_reduce(np.ones(4))
+        del group
+        samples = collected(collector)
+    assert value(samples, "weft_calls_total", rank="0", group="again", operation="all-reduce") == 3
+
+
+def test_failures_are_counted_by_kind(monkeypatch, tmp_path):
+    publisher = Publisher(tmp_path / "weft.prom", 0, 0)
+    monkeypatch.setattr(weft.reports, "_publisher", publisher)
+    with weft.init(0, 1, transport="loopback", name="one") as group:
+        before = collected(publisher.collector)
+        group.abort("enough")
+        after = collected(publisher.collector)
+    labels = {"rank": "0", "group": "one", "kind": "Aborted"}
+    assert value(before, "weft_failures_total", **labels) == 0
+    assert value(after, "weft_failures_total", **labels) == 1
+
+
+def test_the_pool_is_counted():
+    with weft.init(0, 1, transport="loopback", pool_bytes="16M"):
+        samples = collected(Collector(0))
+    assert 0 < value(samples, "weft_pool_bytes", rank="0") <= value(samples, "weft_pool_bytes_max", rank="0")
+
+
+def fetched(port, path="/metrics"):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        assert answer.headers["Content-Type"] == exposition.CONTENT_TYPE
+        return answer.read().decode()
+
+
+def test_each_process_of_a_host_has_a_port():
+    port = free_ports(1)[0] - 1
+    Publisher(("127.0.0.1", port), 5, 1)
+    assert value(parsed(fetched(port + 1)), "weft_info", rank="5", version=weft.__version__) == 1
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        fetched(port + 1, "/")
+    with pytest.raises(ConfigError, match=rf"WEFT_METRICS: cannot listen at 127.0.0.1:{port + 1} .* here {port} \+ 1"):
+        Publisher(("127.0.0.1", port), 5, 1)
+
+
+def test_another_place_is_refused(tmp_path):
+    publisher = Publisher(tmp_path / "weft.prom", 0, 0)
+    publisher.check_target(tmp_path / "weft.prom")
+    with pytest.raises(ConfigError, match=r"are published at .*weft\.prom already"):
+        publisher.check_target(("127.0.0.1", 9400))
+
+
+def test_a_file_has_the_rank_in_its_name_and_is_there_in_the_end(tmp_path):
+    program = "import numpy, weft\ng = weft.init(0, 1, transport='loopback')\ng.all_reduce(numpy.ones(4))"
+    variables = {**os.environ, "WEFT_METRICS": str(tmp_path / "weft.prom")}
+    subprocess.run([sys.executable, "-c", program], env=variables, check=True, timeout=60)
+    assert [path.name for path in tmp_path.iterdir()] == ["weft-rank0.prom"]
+    samples = parsed((tmp_path / "weft-rank0.prom").read_text())
+    assert value(samples, "weft_calls_total", rank="0", group="world", operation="all-reduce") == 1
+    assert value(samples, "weft_pool_bytes_max", rank="0") > 0
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path):
+    with pytest.raises(ConfigError, match=r"WEFT_METRICS: cannot write .*-rank0.prom: No such file"):
+        Publisher(tmp_path / "missing" / "weft.prom", 0, 0)
+
+
+def test_the_dashboard_asks_for_what_there_is():
+    dashboard = json.loads((ROOT / "docs/grafana/weft.json").read_text())
+    assert {"title", "uid", "schemaVersion", "panels", "templating", "time"} <= set(dashboard)
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    known = {metric.name for metric in METRICS}
+    asked = set()
+    for panel in panels:
+        assert {"title", "type", "gridPos", "datasource", "targets"} <= set(panel), panel["title"]
+        for target in panel["targets"]:
+            asked |= set(re.findall(r"\bweft_\w+", target["expr"]))
+    asked |= set(re.findall(r"\bweft_\w+", json.dumps(dashboard["templating"])))
+    assert asked == known, "unknown, or not shown"
