@@ -20,7 +20,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: help setup extension wheel iproute2 lock fmt fmt-check lint test test-rust verify-large test-loom \
-	test-python test-wheel test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-gate bench-builds simulate-large chaos sanitize miri docs clean
+	test-python test-wheel test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-hosts bench-gate bench-builds simulate-large chaos sanitize miri docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -136,6 +136,10 @@ bench: setup ## all-reduce against Gloo, on one host
 bench-one-host: setup ## every target on one host, with peers from PyPI (needs a C compiler); QUICK=1: a look
 	$(BIN)/weft bench --install-peers
 	$(BIN)/python -m benches.one_host $(if $(QUICK),--quick) --output build/one-host
+
+bench-hosts: setup iproute2 ## targets between hosts and beside neighbours (root, C compiler): 25 minutes; QUICK=1, ONLY=tables: a look
+	$(BIN)/weft bench --install-peers
+	$(BIN)/python -m benches.hosts $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) --output build/hosts
 
 bench-gate: setup iproute2 ## DDP steps over weft and Gloo, before and after a change: 8 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.gate $(if $(QUICK),--quick) --output build/gate
