@@ -24,6 +24,8 @@ use crate::call::OP_NAMES;
 use crate::flight::{FlightRecorder, ProcessInfo, write_on_signal};
 use crate::memory::{Pool, Region};
 
+/// How long to wait at most for a flight record that is being written.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait at most until goodbyes are sent.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -225,7 +227,8 @@ impl Endpoint {
         self.table.forget(peer);
     }
 
-    /// Stops listening and closes every link, and waits a little until the goodbyes are out.
+    /// Stops listening and closes every link, and waits a little until the goodbyes are out and a
+    /// flight record that is being written lies there.
     /// Idempotent. In a forked child it does nothing: everything is the parent's.
     pub fn close(&self) {
         if self.generation != fork::generation() {
@@ -238,6 +241,7 @@ impl Endpoint {
         for transport in &self.transports {
             transport.drain(GOODBYE_TIMEOUT);
         }
+        self.flight.end_writing(Instant::now() + RECORD_TIMEOUT);
     }
 }
 

@@ -11,7 +11,7 @@ use weft_kernels::DType;
 use weft_schedule::Collective;
 use weft_transport::Timeline;
 
-use super::recorder::{Known, KnownGroup, ProcessInfo};
+use super::recorder::{KnownGroup, ProcessInfo, RecorderState};
 use super::ring::{Kind, NOBODY, Record};
 
 /// The version of the layout that PyTorch's recorder writes.
@@ -22,7 +22,7 @@ struct File<'a> {
     version: &'static str,
     pg_config: BTreeMap<String, GroupConfig<'a>>,
     pg_status: BTreeMap<String, GroupStatus>,
-    entries: Vec<Entry>,
+    entries: Vec<WrittenEntry>,
     weft: Process<'a>,
 }
 
@@ -43,7 +43,7 @@ struct GroupStatus {
 }
 
 #[derive(Serialize)]
-struct Entry {
+struct WrittenEntry {
     record_id: u64,
     pg_id: u32,
     process_group: [String; 2],
@@ -110,7 +110,7 @@ struct Failed {
 /// A file's text.
 pub(super) fn json(
     records: &[Record],
-    known: &Known,
+    known: &RecorderState,
     process: &ProcessInfo,
     timeline: &Timeline,
     occasion: &str,
@@ -200,7 +200,7 @@ fn entry(
     process: &ProcessInfo,
     timeline: &Timeline,
     message: u64,
-) -> Entry {
+) -> WrittenEntry {
     let what = &record.entry;
     let is_p2p = what.kind.is_message();
     let completed = record.ended != 0 && !record.failed;
@@ -210,7 +210,7 @@ fn entry(
         .get(usize::from(what.dtype))
         .copied()
         .unwrap_or(DType::U8);
-    Entry {
+    WrittenEntry {
         record_id: record.number,
         pg_id: record.group,
         process_group: [unique(group), group.info.name.clone()],

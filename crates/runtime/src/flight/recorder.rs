@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use weft_transport::{Moment, TickClock, Timeline, fork, on_posix_signal};
 
 use super::group::GroupInfo;
 use super::layout;
-use super::ring::Ring;
+use super::ring::RecordRing;
 use crate::Error;
 
 /// So many closed groups are remembered before those without records are forgotten.
 const CLOSED_MAX: usize = 64;
 /// So many failures are remembered.
 const FAILURES_MAX: usize = 16;
+/// So long the news of a failure waits for its record to be written. A disk may be slow.
+const WRITING_MAX: Duration = Duration::from_millis(50);
 
 /// All recorders of this process.
 static RECORDERS: Mutex<Vec<Weak<FlightRecorder>>> = Mutex::new(Vec::new());
@@ -50,7 +53,7 @@ pub(super) struct Failure {
 /// What records are of: a first group, and all that are made while a group is open. What a process
 /// does after it has closed all of its groups is another job.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Job {
+pub(super) struct RecordedJob {
     /// The first group's identity.
     pub(super) id: u64,
     /// The rank's number in the world.
@@ -61,28 +64,40 @@ pub(super) struct Job {
 
 /// What is known besides the ring.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct RecorderState {
     pub(super) groups: BTreeMap<u32, KnownGroup>,
     next_group: u32,
     pub(super) failures: Vec<Failure>,
     /// The last one.
-    pub(super) job: Option<Job>,
+    pub(super) job: Option<RecordedJob>,
+}
+
+/// How far the records of failures are written.
+#[derive(Default)]
+struct Writing {
+    /// So many failures a thread was started for, the last of them so that it should end by `due`.
+    asked: u64,
+    due: Option<Instant>,
+    /// So many are on the disk, or could not be written.
+    done: u64,
 }
 
 /// The last operations of an endpoint.
 pub(crate) struct FlightRecorder {
-    pub(super) ring: Ring,
+    pub(super) ring: RecordRing,
     clock: TickClock,
     made: Moment,
     process: ProcessInfo,
     /// Where each job makes a directory; without it, nothing is written.
     base: Option<PathBuf>,
-    known: Mutex<Known>,
-    /// How many failures there were, where they are written, and how many of them are.
+    known: Mutex<RecorderState>,
+    /// How many failures there were, where they are written, and of how many the news is out.
     failures: AtomicU64,
-    written: AtomicU64,
+    told: AtomicU64,
+    writing: Mutex<Writing>,
+    written: Condvar,
     /// One file is written at a time.
-    writing: Mutex<()>,
+    file: Mutex<()>,
     generation: u64,
 }
 
@@ -90,15 +105,17 @@ impl FlightRecorder {
     pub(crate) fn new(process: ProcessInfo, base: Option<PathBuf>) -> Arc<Self> {
         let clock = TickClock::of_this_machine();
         let recorder = Arc::new(FlightRecorder {
-            ring: Ring::new(clock),
+            ring: RecordRing::new(clock),
             clock,
             made: clock.moment(),
             process,
             base,
             known: Mutex::default(),
             failures: AtomicU64::new(0),
-            written: AtomicU64::new(0),
-            writing: Mutex::new(()),
+            told: AtomicU64::new(0),
+            writing: Mutex::default(),
+            written: Condvar::new(),
+            file: Mutex::new(()),
             generation: fork::generation(),
         });
         let mut all = lock(&RECORDERS);
@@ -113,7 +130,7 @@ impl FlightRecorder {
         let number = known.next_group;
         if known.groups.values().all(|group| group.closed) {
             let rank = info.global_ranks.get(info.rank as usize).copied();
-            known.job = Some(Job {
+            known.job = Some(RecordedJob {
                 id: info.id,
                 rank: rank.unwrap_or(info.rank),
                 first: number,
@@ -131,7 +148,7 @@ impl FlightRecorder {
         number
     }
 
-    fn forget_closed(&self, known: &mut Known) {
+    fn forget_closed(&self, known: &mut RecorderState) {
         if known.groups.values().filter(|group| group.closed).count() <= CLOSED_MAX {
             return;
         }
@@ -167,23 +184,61 @@ impl FlightRecorder {
         Some(directory.display().to_string())
     }
 
-    /// Writes the records if a group has failed since they were last written. If another thread
-    /// does so, waits for it.
+    /// Lets the records be written if a group has failed since they last were. Whoever is told of
+    /// the failure finds them there, unless that takes long: then the news goes first.
     #[inline]
-    pub(crate) fn write_if_due(&self) {
+    pub(crate) fn write_if_due(self: &Arc<Self>) {
         let failures = self.failures.load(Ordering::Acquire);
-        if failures != self.written.load(Ordering::Acquire) {
-            let writing = lock(&self.writing);
-            if failures > self.written.load(Ordering::Acquire) {
-                self.write("failure", &writing);
-                self.written.store(failures, Ordering::Release);
+        if failures != self.told.load(Ordering::Acquire) {
+            self.write_failures(failures);
+            self.told.fetch_max(failures, Ordering::Release);
+        }
+    }
+
+    #[cold]
+    fn write_failures(self: &Arc<Self>, failures: u64) {
+        let mut writing = lock(&self.writing);
+        if writing.asked < failures {
+            writing.asked = failures;
+            writing.due = Some(Instant::now() + WRITING_MAX);
+            let recorder = self.clone();
+            let thread = std::thread::Builder::new().name("weft-flight".into());
+            if let Err(error) = thread.spawn(move || recorder.write_until(failures)) {
+                eprintln!("weft: the flight record is not written, for want of a thread: {error}");
+                writing.done = failures;
             }
         }
+        let due = writing.due;
+        self.wait_written(writing, failures, due);
+    }
+
+    fn write_until(&self, failures: u64) {
+        self.write("failure");
+        let mut writing = lock(&self.writing);
+        writing.done = writing.done.max(failures);
+        self.written.notify_all();
+    }
+
+    fn wait_written(&self, writing: MutexGuard<'_, Writing>, failures: u64, due: Option<Instant>) {
+        let left = due.map_or(Duration::ZERO, |due| {
+            due.saturating_duration_since(Instant::now())
+        });
+        let open = |writing: &mut Writing| writing.done < failures;
+        // Poisoned or too late: there is nothing to be done about either.
+        let _ = self.written.wait_timeout_while(writing, left, open);
+    }
+
+    /// Waits for records that are being written, until `due` at most.
+    pub(crate) fn end_writing(&self, due: Instant) {
+        let writing = lock(&self.writing);
+        let asked = writing.asked;
+        self.wait_written(writing, asked, Some(due));
     }
 
     /// Writes the records to the job's directory. What goes wrong is said on standard error: there
     /// is nobody else to be told.
-    fn write(&self, occasion: &str, _writing: &MutexGuard<'_, ()>) {
+    fn write(&self, occasion: &str) {
+        let _alone = lock(&self.file);
         let (directory, rank) = {
             let known = lock(&self.known);
             match (self.directory(&known), known.job) {
@@ -204,7 +259,7 @@ impl FlightRecorder {
     }
 
     /// The directory of the job.
-    fn directory(&self, known: &Known) -> Option<PathBuf> {
+    fn directory(&self, known: &RecorderState) -> Option<PathBuf> {
         let (job, base) = (known.job?, self.base.as_ref()?);
         Some(base.join(format!("weft-flight-{:016x}", job.id)))
     }
@@ -238,7 +293,7 @@ pub fn records() -> Vec<String> {
 pub(crate) fn write_on_signal(signal: i32) -> Result<(), Error> {
     let write = || {
         for recorder in everyone() {
-            recorder.write("signal", &lock(&recorder.writing));
+            recorder.write("signal");
         }
     };
     let installed = on_posix_signal(signal, Box::new(write));

@@ -106,7 +106,7 @@ pub(super) struct Record {
 /// reads looks at it before and after.
 #[repr(align(64))]
 #[derive(Default)]
-struct Slot {
+struct RecordSlot {
     stamp: AtomicU64,
     /// The group, and the priority.
     whose: AtomicU64,
@@ -123,23 +123,23 @@ struct Slot {
 ///
 /// Two threads write the same slot only if one of them stands still while the other issues
 /// [`CAPACITY`] operations: then that record may be a mixture, which does no harm.
-pub(super) struct Ring {
+pub(super) struct RecordRing {
     clock: TickClock,
     next: AtomicU64,
-    slots: Box<[Slot; CAPACITY]>,
+    slots: Box<[RecordSlot; CAPACITY]>,
 }
 
-impl Ring {
+impl RecordRing {
     pub(super) fn new(clock: TickClock) -> Self {
-        Ring {
+        RecordRing {
             clock,
             next: AtomicU64::new(0),
-            slots: Box::new(std::array::from_fn(|_| Slot::default())),
+            slots: Box::new(std::array::from_fn(|_| RecordSlot::default())),
         }
     }
 
     #[inline(always)]
-    fn slot(&self, number: u64) -> &Slot {
+    fn slot(&self, number: u64) -> &RecordSlot {
         &self.slots[number as usize % CAPACITY]
     }
 
@@ -210,7 +210,7 @@ impl Ring {
 
     /// An operation's slot, if no other has it by now.
     #[inline(always)]
-    fn still(&self, number: u64) -> Option<&Slot> {
+    fn still(&self, number: u64) -> Option<&RecordSlot> {
         let slot = self.slot(number);
         (slot.stamp.load(Ordering::Relaxed) == number + 1).then_some(slot)
     }
@@ -290,8 +290,8 @@ mod tests {
         }
     }
 
-    fn ring() -> Ring {
-        Ring::new(TickClock::of_this_machine())
+    fn ring() -> RecordRing {
+        RecordRing::new(TickClock::of_this_machine())
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -134,6 +135,29 @@ fn a_failure_is_written_once_with_what_was_under_way() {
     fs::remove_dir_all(&directory.0).unwrap();
     recorder.write_if_due();
     assert!(directory.read(1, 6).is_none(), "it was written before");
+}
+
+#[test]
+fn a_slow_disk_does_not_keep_the_news_of_a_failure() {
+    let directory = Directory::new();
+    let recorder = recorder(Some(directory.0.clone()));
+    let group = group(&recorder, 1);
+    let job = directory.0.join("weft-flight-0000000000000001");
+    fs::create_dir_all(&job).unwrap();
+    // A pipe: whoever writes to it waits for a reader.
+    let pipe = job.join("rank6.json.7.part");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    group.failed("lost rank 2");
+    let before = Instant::now();
+    recorder.write_if_due();
+    assert!(before.elapsed() < Duration::from_secs(1));
+    assert!(directory.read(1, 6).is_none());
+    let text = fs::read_to_string(&pipe).unwrap();
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(found["weft"]["failures"][0]["error"], "lost rank 2");
+    recorder.end_writing(Instant::now() + Duration::from_secs(60));
+    assert!(!pipe.exists(), "it has become rank6.json");
 }
 
 #[test]

@@ -300,7 +300,7 @@ impl Engine {
         progressed || ended
     }
 
-    /// Ends what has ended. Who is told of a failure finds the flight records written.
+    /// Ends what has ended. Flight records are written before a failure is told.
     fn finish(&self, finished: Finished) {
         self.endpoint.flight().write_if_due();
         for (completion, result) in finished {
