@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::TimedOperation;
 use crate::mapping::Mapping;
-use crate::processor::{self, Cost, Moment};
+use crate::processor::{self, ProcessorCost, ProcessorMoment};
 
 /// The most calls of one turn.
 pub const SAMPLES_MAX: usize = 16384;
@@ -126,9 +126,13 @@ impl ControlBlock {
     ///
     /// # Errors
     /// What the operation says, as for [`ControlBlock::time`]; or the times cannot be read.
-    pub fn cost(&self, operation: &mut dyn TimedOperation, calls: u64) -> Result<Cost, String> {
+    pub fn cost(
+        &self,
+        operation: &mut dyn TimedOperation,
+        calls: u64,
+    ) -> Result<ProcessorCost, String> {
         self.barrier_asleep();
-        let begin = Moment::now().map_err(|error| error.to_string())?;
+        let begin = ProcessorMoment::now().map_err(|error| error.to_string())?;
         for _ in 0..calls {
             operation.call()?;
         }

@@ -13,13 +13,13 @@ mod operation;
 mod processor;
 mod prototype;
 mod streams;
-mod wire;
+mod tcp_floors;
 
 pub use control_block::{ControlBlock, Rewrite, SAMPLES_MAX};
 pub use floors::{Add, Copy};
 pub use mapping::Mapping;
 pub use operation::{Function, GroupCall, LibraryCall, PingPong, TimedOperation};
-pub use processor::Cost;
+pub use processor::ProcessorCost;
 pub use prototype::Prototype;
 pub use streams::Streams;
-pub use wire::{OneStream, RoundTrip};
+pub use tcp_floors::{OneStream, TcpRoundTrip};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// What some calls, made one behind another, took.
 #[derive(Debug, Clone, Copy)]
-pub struct Cost {
+pub struct ProcessorCost {
     /// Time that passed.
     pub wall: Duration,
     /// User and system time of all threads of this process.
@@ -17,13 +17,13 @@ pub struct Cost {
 }
 
 /// The clocks at one moment.
-pub(crate) struct Moment {
+pub(crate) struct ProcessorMoment {
     now: Instant,
     process: Duration,
     unused: Duration,
 }
 
-impl Moment {
+impl ProcessorMoment {
     /// Reads the clocks.
     ///
     /// # Errors
@@ -44,11 +44,11 @@ impl Moment {
     /// What happened since.
     ///
     /// # Errors
-    /// As for [`Moment::now`].
-    pub(crate) fn since(&self, process: Duration) -> io::Result<Cost> {
+    /// As for [`ProcessorMoment::now`].
+    pub(crate) fn since(&self, process: Duration) -> io::Result<ProcessorCost> {
         let unused = unused(&std::fs::read_to_string("/proc/stat")?)?;
         let wall = self.now.elapsed();
-        Ok(Cost {
+        Ok(ProcessorCost {
             wall,
             process,
             // Waiting for a disk may be counted back.
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_busy_thread_costs_what_it_runs() {
-        let begin = Moment::now().unwrap();
+        let begin = ProcessorMoment::now().unwrap();
         while begin.now.elapsed() < Duration::from_millis(50) {}
         let cost = begin.since(begin.process_since()).unwrap();
         assert!(cost.process > Duration::ZERO && cost.wall >= Duration::from_millis(50));

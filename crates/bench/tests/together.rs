@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use weft_bench::{
-    Add, ControlBlock, Copy, LibraryCall, OneStream, Prototype, Rewrite, RoundTrip, Streams,
+    Add, ControlBlock, Copy, LibraryCall, OneStream, Prototype, Rewrite, Streams, TcpRoundTrip,
     TimedOperation,
 };
 use weft_kernels::DType;
@@ -251,13 +251,16 @@ fn a_byte_returns_over_sockets_that_block_and_such_that_are_polled() {
         thread::scope(|scope| {
             for (stream, first) in [(one, true), (other, false)] {
                 scope.spawn(move || {
-                    let mut operation = RoundTrip::new(Some(stream), first, polling).unwrap();
+                    let mut operation = TcpRoundTrip::new(Some(stream), first, polling).unwrap();
                     (0..10).for_each(|_| operation.call().unwrap());
                 });
             }
         });
     }
-    RoundTrip::new(None, false, true).unwrap().call().unwrap();
+    TcpRoundTrip::new(None, false, true)
+        .unwrap()
+        .call()
+        .unwrap();
 }
 
 #[test]

@@ -9,8 +9,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use weft_bench::{
-    Add, Copy, Function, GroupCall, LibraryCall, OneStream, PingPong, Prototype, Rewrite,
-    RoundTrip, Streams, TimedOperation,
+    Add, Copy, Function, GroupCall, LibraryCall, OneStream, PingPong, Prototype, Rewrite, Streams,
+    TcpRoundTrip, TimedOperation,
 };
 
 use crate::call::dtype;
@@ -243,7 +243,7 @@ impl Timed {
     ) -> PyResult<Self> {
         let stream = socket.map(duplicate).transpose()?;
         Ok(Self::new(
-            RoundTrip::new(stream, first, polling)?,
+            TcpRoundTrip::new(stream, first, polling)?,
             py.None(),
         ))
     }

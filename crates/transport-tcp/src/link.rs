@@ -11,7 +11,7 @@ use std::time::Duration;
 use weft_transport::{
     Capabilities, Doorbell, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, Link,
     LinkError, Liveness, Local, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions, Segment, Signal,
-    Stream, Submission, Ticket, Traffic, TransportKind,
+    Stream, Submission, Ticket, TrafficCounts, TransportKind,
 };
 
 use crate::closing;
@@ -412,7 +412,7 @@ impl Link for TcpLink {
         self.sending(|outgoing, send| outgoing.flush(send))
     }
 
-    fn traffic(&self) -> Option<Traffic> {
+    fn traffic(&self) -> Option<TrafficCounts> {
         self.connection.socket.traffic()
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::Registration;
-use weft_transport::{LinkError, Traffic, TrafficClass};
+use weft_transport::{LinkError, TrafficClass, TrafficCounts};
 
 /// How soon a blocking call notices that it has been cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(30);
@@ -93,9 +93,9 @@ impl Socket {
     }
 
     /// What has passed over the connection.
-    pub(crate) fn traffic(&self) -> Option<Traffic> {
+    pub(crate) fn traffic(&self) -> Option<TrafficCounts> {
         let info = self.info()?;
-        Some(Traffic {
+        Some(TrafficCounts {
             sent_bytes: info.tcpi_bytes_acked,
             received_bytes: info.tcpi_bytes_received,
             retransmissions: info.tcpi_total_retrans.into(),

@@ -236,7 +236,7 @@ pub enum FlushState {
 
 /// What has passed over a link since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Traffic {
+pub struct TrafficCounts {
     /// Bytes that the peer's host has acknowledged.
     pub sent_bytes: u64,
     /// Bytes that have come from there.
@@ -370,7 +370,7 @@ pub trait Link: Stream {
     }
 
     /// What has passed over it, where the network counts.
-    fn traffic(&self) -> Option<Traffic> {
+    fn traffic(&self) -> Option<TrafficCounts> {
         None
     }
 

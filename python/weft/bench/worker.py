@@ -14,7 +14,7 @@ import numpy as np
 import weft
 from weft import _weft, config, machine
 from weft.bench import collectives, peers
-from weft.bench.libraries import Contender, Gloo, Shim, ThroughTorch, TimedOperation, Weft, WeftRing, floors, wire
+from weft.bench.libraries import Contender, Gloo, Shim, ThroughTorch, TimedOperation, Weft, WeftRing, floors, tcp_floors
 from weft.bench.message_socket import MessageSocket
 from weft.bench.spec import RING, Spec
 from weft.emulation import kernel
@@ -76,7 +76,7 @@ def _weft_itself(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
         if spec.floors:
             one_host = spec.hosts == 1
             cores = int(machine.usable_cores())
-            contenders += floors.floors(spec, place.rank, cores) if one_host else wire.floors(spec, group)
+            contenders += floors.floors(spec, place.rank, cores) if one_host else tcp_floors.floors(spec, group)
         yield place.rank, contenders
 
 

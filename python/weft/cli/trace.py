@@ -14,7 +14,7 @@ from weft import config
 from weft.cli import options
 from weft.cli.command import Command
 from weft.errors import ArgumentError
-from weft.tracing import Finding, Job, findings, jobs, read
+from weft.tracing import Job, TraceFinding, findings, jobs, read
 from weft.tracing.analyzer import write_pickles
 from weft.tracing.findings import show_ns, show_ranks
 from weft.tracing.perfetto import trace
@@ -83,7 +83,7 @@ def _jobs(paths: list[Path]) -> list[Job]:
     return jobs([read(file) for file in files])
 
 
-def _in_words(job: Job, found: list[Finding]) -> list[str]:
+def _in_words(job: Job, found: list[TraceFinding]) -> list[str]:
     lines = [f"{_count(job.records, 'rank')}, {_count(job.groups, 'group')}, {show_ns(job.end - job.begin)} on record"]
     lines += [f"  {show_ranks([rank])} on {record.host}: {_summary(job, rank)}" for rank, record in job.records.items()]
     for clock in list(job.alignment.clocks.values())[1:]:
@@ -114,7 +114,7 @@ def _failures(job: Job) -> dict[str, list[int]]:
     return ranks
 
 
-def _as_json(job: Job, found: list[Finding]) -> dict[str, object]:
+def _as_json(job: Job, found: list[TraceFinding]) -> dict[str, object]:
     return {
         "ranks": [
             {

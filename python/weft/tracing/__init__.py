@@ -1,8 +1,8 @@
 """Flight records of all ranks: read, put on one clock, matched, and told in words and pictures."""
 
 from weft.tracing.clocks import Alignment, align
-from weft.tracing.findings import Finding, findings
+from weft.tracing.findings import TraceFinding, findings
 from weft.tracing.job import Job, jobs
 from weft.tracing.record import Operation, RankRecord, read
 
-__all__ = ["Alignment", "Finding", "Job", "Operation", "RankRecord", "align", "findings", "jobs", "read"]
+__all__ = ["Alignment", "TraceFinding", "Job", "Operation", "RankRecord", "align", "findings", "jobs", "read"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from weft.tracing.job import Collective, Job
 from weft.tracing.record import Operation
 
-__all__ = ["Finding", "findings", "show_ns", "show_ranks"]
+__all__ = ["TraceFinding", "findings", "show_ns", "show_ranks"]
 
 LATE_NS = 1_000_000
 """A rank that comes later than this after the others is told of."""
@@ -21,7 +21,7 @@ ALIKE_MIN = 5
 
 
 @dataclass(frozen=True)
-class Finding:
+class TraceFinding:
     """One thing that was found."""
 
     kind: str
@@ -35,7 +35,7 @@ class Finding:
     """How long others have waited, all of them together."""
 
 
-def findings(job: Job, most: int = 10) -> list[Finding]:
+def findings(job: Job, most: int = 10) -> list[TraceFinding]:
     """What the records of a job tell.
 
     Args:
@@ -52,16 +52,16 @@ def findings(job: Job, most: int = 10) -> list[Finding]:
     ]
 
 
-def _missing(job: Job) -> Iterator[Finding]:
+def _missing(job: Job) -> Iterator[TraceFinding]:
     if job.missing:
         errors = {failure.error for record in job.records.values() for failure in record.failures}
         told = sorted(error for error in errors if any(f"rank {rank} " in error for rank in job.missing))
         why = f" The others say: {told[0]}" if told else " Its process may have been killed, or still runs."
         text = f"There is no record of {show_ranks(job.missing)}.{why}"
-        yield Finding("missing", text, ranks=tuple(job.missing))
+        yield TraceFinding("missing", text, ranks=tuple(job.missing))
 
 
-def _desyncs(job: Job) -> Iterator[Finding]:
+def _desyncs(job: Job) -> Iterator[TraceFinding]:
     """The first collective of every group in which ranks called different things."""
     told = set()
     for collective in job.collectives:
@@ -75,10 +75,10 @@ def _desyncs(job: Job) -> Iterator[Finding]:
         said = "; ".join(f"{show_ranks(ranks)} called {collective.parts[ranks[0]].text}" for ranks in by_number)
         odd = tuple(sorted(rank for ranks in by_number[1:] for rank in ranks))
         text = f"Operation {collective.sequence} of group {job.group_names[collective.group]}: {said}."
-        yield Finding("desync", text, collective.group, collective.sequence, odd)
+        yield TraceFinding("desync", text, collective.group, collective.sequence, odd)
 
 
-def _unfinished(job: Job) -> Iterator[Finding]:
+def _unfinished(job: Job) -> Iterator[TraceFinding]:
     """The first collective of every group that some rank has not ended, and who is not there."""
     told = set()
     for collective in job.collectives:
@@ -100,7 +100,7 @@ def _unfinished(job: Job) -> Iterator[Finding]:
             text += f"; {_subject(done, 'has', 'have')} ended it"
         elif len(within) == len(job.groups[collective.group]):
             text += ": all ranks have called it, and none has ended it"
-        yield Finding("waiting", text + ".", collective.group, collective.sequence, tuple(absent), waited)
+        yield TraceFinding("waiting", text + ".", collective.group, collective.sequence, tuple(absent), waited)
 
 
 def _subject(ranks: Sequence[int], one: str, several: str) -> str:
@@ -123,7 +123,7 @@ def _whereabouts(job: Job, rank: int, collective: Collective) -> str:
     return text + (f", and is in {_named(job, others[-1])}" if others else ", and is outside weft")
 
 
-def _unanswered(job: Job) -> Iterator[Finding]:
+def _unanswered(job: Job) -> Iterator[TraceFinding]:
     """Messages for which somebody waits."""
     for rank, record in job.records.items():
         for operation in record.operations:
@@ -134,10 +134,10 @@ def _unanswered(job: Job) -> Iterator[Finding]:
             verb = "to receive it" if operation.name == "send" else "to send one"
             since = record.written - operation.issued
             text = f"rank {rank} waits since {show_ns(since)} in {_named(job, operation)} for {whom} {verb}."
-            yield Finding("message", text, operation.group, None, () if peer is None else (peer,), since)
+            yield TraceFinding("message", text, operation.group, None, () if peer is None else (peer,), since)
 
 
-def _late(job: Job, most: int) -> Iterator[Finding]:
+def _late(job: Job, most: int) -> Iterator[TraceFinding]:
     """Who came last, by more than clocks may be wrong: the worst, and who did so most often."""
     late: list[tuple[int, int, Collective]] = []
     for collective in job.collectives:
@@ -153,21 +153,21 @@ def _late(job: Job, most: int) -> Iterator[Finding]:
         by = last.issued - others[-1].issued
         where = f"{last.text}, operation {collective.sequence} of group {job.group_names[collective.group]}"
         text = f"rank {rank} called {where}, {show_ns(by)} after the others"
-        yield Finding(
+        yield TraceFinding(
             "late", f"{text}: {_before(job, rank, last, by)}.", collective.group, collective.sequence, (rank,), waited
         )
     if len(late) > 1:
         yield _most_often_late(job, late)
 
 
-def _most_often_late(job: Job, late: Sequence[tuple[int, int, Collective]]) -> Finding:
+def _most_often_late(job: Job, late: Sequence[tuple[int, int, Collective]]) -> TraceFinding:
     (rank, times), *_ = Counter(rank for _, rank, _ in late).most_common(1)
     waited = sum(waited for waited, who, _ in late if who == rank)
     text = (
         f"rank {rank} came last, by more than {show_ns(LATE_NS)}, in {times} of {len(job.collectives)} collectives; "
         f"the others waited {show_ns(waited)} for it, all together."
     )
-    return Finding("late", text, ranks=(rank,), waited_ns=waited)
+    return TraceFinding("late", text, ranks=(rank,), waited_ns=waited)
 
 
 def _last(collective: Collective) -> int:
@@ -187,7 +187,7 @@ def _before(job: Job, rank: int, operation: Operation, ns: int) -> str:
     return f"it was in {_named(job, busy)} until {show_ns(outside)} before"
 
 
-def _slow(job: Job, most: int) -> Iterator[Finding]:
+def _slow(job: Job, most: int) -> Iterator[TraceFinding]:
     """Collectives that took much longer than their like after all ranks had called them."""
     alike: defaultdict[tuple[object, ...], list[tuple[int, Collective]]] = defaultdict(list)
     for collective in job.collectives:
@@ -210,7 +210,7 @@ def _slow(job: Job, most: int) -> Iterator[Finding]:
             f"Rank {rank} ended it last."
         )
         extra = round((taken - usual) * len(collective.parts))
-        yield Finding("slow", text, collective.group, collective.sequence, (rank,), extra)
+        yield TraceFinding("slow", text, collective.group, collective.sequence, (rank,), extra)
 
 
 def _end(operation: Operation) -> int:

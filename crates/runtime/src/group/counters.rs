@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use weft_schedule::Collective;
-use weft_transport::{EndpointId, Traffic, TransportKind};
+use weft_transport::{EndpointId, TrafficCounts, TransportKind};
 
 use super::{Group, Work, closed};
 use crate::Error;
@@ -53,7 +53,7 @@ pub struct LinkTraffic {
     /// How it is reached.
     pub kind: TransportKind,
     /// How much.
-    pub traffic: Traffic,
+    pub traffic: TrafficCounts,
 }
 
 impl Counters {

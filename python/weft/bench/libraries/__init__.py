@@ -1,6 +1,6 @@
 """Measured libraries: weft, peers and floors, one module per calling interface."""
 
-from weft.bench.libraries import floors, wire
+from weft.bench.libraries import floors, tcp_floors
 from weft.bench.libraries.contender import Contender, Description, TimedOperation
 from weft.bench.libraries.gloo import Gloo
 from weft.bench.libraries.shim import Shim
@@ -17,5 +17,5 @@ __all__ = [
     "Weft",
     "WeftRing",
     "floors",
-    "wire",
+    "tcp_floors",
 ]

@@ -10,13 +10,13 @@ use crate::TimedOperation;
 const PIECE: usize = 256 << 10;
 
 /// One byte to the other rank and one back.
-pub struct RoundTrip {
+pub struct TcpRoundTrip {
     /// Nobody at ranks that look on.
     peer: Option<TcpStream>,
     first: bool,
 }
 
-impl RoundTrip {
+impl TcpRoundTrip {
     /// Over a connection of its own. `first`: this rank sends first. `polling`: it looks again and
     /// again whether the byte is there, else it sleeps in the system call.
     ///
@@ -31,7 +31,7 @@ impl RoundTrip {
     }
 }
 
-impl TimedOperation for RoundTrip {
+impl TimedOperation for TcpRoundTrip {
     fn call(&mut self) -> Result<(), String> {
         let Some(stream) = &mut self.peer else {
             return Ok(());

@@ -66,7 +66,7 @@ class _BetweenTwo(Contender):
         _close(self._sockets)
 
 
-class RoundTrip(_BetweenTwo):
+class TcpRoundTrip(_BetweenTwo):
     """One byte to another host and one back."""
 
     def __init__(self, group: weft.Group, other: int, *, polling: bool) -> None:
@@ -126,8 +126,8 @@ def floors(spec: Spec, group: weft.Group) -> list[Contender]:
     """The floors of a run on several hosts."""
     other = spec.ranks_per_host
     found: list[Contender] = [
-        RoundTrip(group, other, polling=True),
-        RoundTrip(group, other, polling=False),
+        TcpRoundTrip(group, other, polling=True),
+        TcpRoundTrip(group, other, polling=False),
         OneStream(group, other, spec.gbps),
     ]
     # Between hosts of several ranks, fewer bytes would do than every rank with all others moves.
