@@ -8,10 +8,14 @@
 //!   thread yields to it, and moves to another core. The system brings two threads that wake each
 //!   other together on one core, and leaves them there while a stranger keeps the others busy.
 //! - A peer that is away comes when it comes: the thread polls for about as long as a wake takes.
-//! - What comes over a network wakes a sleeper. The thread polls for two round trips where the
-//!   operation is short, and sleeps at once where it is long.
+//! - What comes over a network wakes a sleeper. Where the operation is long, the thread sleeps at
+//!   once. Where it is short, the thread polls for two round trips, and yields between its polls:
+//!   others on this core get it without the wakes that a sleep would cost them and this thread.
+//!   What they use of the time does not count. Who computes there keeps the core for a time slice,
+//!   longer than a wake takes: a thread that has met such a one sleeps at once for a while.
 //! - Where ranks outnumber cores a thread yields some times, and sleeps.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use weft_transport::{Presence, PresenceGuard, current_core};
@@ -24,6 +28,15 @@ const WAKE: Duration = Duration::from_micros(50);
 const PEER_INSIDE: Duration = Duration::from_millis(5);
 /// The most that is polled for what comes over a network, however far away the peer is.
 const NETWORK_MAX: Duration = Duration::from_micros(200);
+/// Who yields its core for longer than this has met somebody who computes.
+const COMPUTES: Duration = Duration::from_millis(2);
+/// So long a thread does not yield any more to whom it has met.
+const AVOIDED: Duration = Duration::from_millis(100);
+
+thread_local! {
+    /// Until when this thread does not yield.
+    static AVOIDS_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
+}
 
 /// How patiently a thread polls before it sleeps. More ranks than cores must not spin: they would
 /// keep each other from running.
@@ -83,24 +96,40 @@ impl Spin<'_> {
         }
         let peer = peer();
         match (self.crowded, peer) {
-            (true, Presence::Unknown { .. }) => false,
+            (_, Presence::Unknown { round_trip }) => self.poll_network(round_trip),
             (true, _) => {
                 std::thread::yield_now();
                 self.turns <= YIELDS
             }
-            (false, peer) => self.look(peer),
+            (false, Presence::Away { core }) => self.poll_memory(WAKE, core),
+            (false, Presence::Inside { core }) => self.poll_memory(PEER_INSIDE, Some(core)),
         }
     }
 
-    /// Whether to go on polling for a peer.
-    fn look(&mut self, peer: Presence) -> bool {
+    /// Whether to go on polling for what comes over a network: for two round trips of this thread's
+    /// own time.
+    fn poll_network(&mut self, round_trip: Duration) -> bool {
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
+        if now - since >= (2 * round_trip).min(NETWORK_MAX) {
+            return false;
+        }
+        if AVOIDS_UNTIL.get().is_some_and(|until| now < until) {
+            return false;
+        }
+        std::thread::yield_now();
+        let yielded = now.elapsed();
+        if yielded > COMPUTES {
+            AVOIDS_UNTIL.set(Some(now + yielded + AVOIDED));
+        }
+        self.since = Some(since + yielded);
+        true
+    }
+
+    /// Whether to go on polling for what a peer on this host does, which was last seen on a core.
+    fn poll_memory(&mut self, limit: Duration, core: Option<u32>) -> bool {
         let now = Instant::now();
         let waited = now - *self.since.get_or_insert(now);
-        let (limit, core) = match peer {
-            Presence::Unknown { round_trip } => ((2 * round_trip).min(NETWORK_MAX), None),
-            Presence::Away { core } => (WAKE, core),
-            Presence::Inside { core } => (PEER_INSIDE, Some(core)),
-        };
         if core == Some(current_core()) {
             self.give_way();
         }
@@ -113,5 +142,46 @@ impl Spin<'_> {
         if !std::mem::replace(&mut self.moved, true) {
             self.presence.leave_core();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_transport::Local;
+
+    use super::*;
+
+    /// What a thread that waits for a network answers to the question whether to go on polling.
+    fn polls(spin: &mut Spin<'_>, round_trip: Duration) -> bool {
+        spin.pause(|| Presence::Unknown { round_trip })
+    }
+
+    #[test]
+    fn what_comes_over_a_network_is_polled_for_two_round_trips() {
+        let local = Local::create(1 << 20).unwrap();
+        let presence = local.doorbell.enter();
+        for policy in [SpinPolicy::new(1, 2), SpinPolicy::new(4, 2)] {
+            let mut spin = policy.begin(1, &presence);
+            assert!(!polls(&mut spin, Duration::ZERO), "a long operation");
+            spin.restart();
+            AVOIDS_UNTIL.set(None);
+            let (before, round_trip) = (Instant::now(), Duration::from_micros(50));
+            while polls(&mut spin, round_trip) {}
+            let disturbed = AVOIDS_UNTIL.get().is_some();
+            assert!(before.elapsed() >= 2 * round_trip || disturbed);
+            assert!(!polls(&mut spin, round_trip));
+        }
+    }
+
+    #[test]
+    fn a_thread_does_not_yield_to_who_computes() {
+        let local = Local::create(1 << 20).unwrap();
+        let presence = local.doorbell.enter();
+        let mut spin = SpinPolicy::new(1, 2).begin(1, &presence);
+        AVOIDS_UNTIL.set(Some(Instant::now() + Duration::from_secs(3600)));
+        assert!(!polls(&mut spin, Duration::from_millis(1)));
+        AVOIDS_UNTIL.set(Some(Instant::now()));
+        spin.restart();
+        assert!(polls(&mut spin, Duration::from_millis(1)), "that is over");
     }
 }
