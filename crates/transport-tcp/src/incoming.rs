@@ -13,8 +13,9 @@ use crate::frame::{Frame, HEADER_BYTES};
 
 const STAGE_BYTES: usize = 64 << 10;
 
-/// So much of what follows a longer payload is read with it, to be copied.
-const BEHIND_BYTES: usize = 4 << 10;
+/// So much is read to the stage where a longer payload may come, which should go to its place at
+/// once.
+const BEFORE_PAYLOAD_BYTES: usize = 4 << 10;
 
 /// How far a call to [`TcpIncoming::step`] came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,7 +145,8 @@ impl TcpIncoming {
     /// and how much could have.
     fn read(&mut self, connection: &mut impl Read) -> io::Result<(usize, usize)> {
         self.make_room();
-        let free = &mut self.stage[self.end..];
+        let staged = self.staged_max();
+        let free = &mut self.stage[self.end..staged];
         let Expecting::Payload {
             region,
             range,
@@ -157,13 +159,6 @@ impl TcpIncoming {
             return Ok((bytes, room));
         };
         let direct = (range.end - range.start) as usize;
-        // What follows a long payload is mostly the next one, of which all but the header should go
-        // to its place at once.
-        let behind = match direct > BEHIND_BYTES {
-            true => BEHIND_BYTES.min(free.len()),
-            false => free.len(),
-        };
-        let free = &mut free[..behind];
         let room = direct + free.len();
         let read = self.grants.regions().with(*region, |segment| {
             let start = segment.at(range).expect("granted ranges are in the region");
@@ -181,6 +176,22 @@ impl TcpIncoming {
         range.start += direct as u64;
         self.end += bytes - direct;
         Ok((bytes, room))
+    }
+
+    /// How far the next read may fill the stage. What follows a header or a long payload is mostly
+    /// a long payload.
+    fn staged_max(&self) -> usize {
+        let payload = match &self.expecting {
+            Expecting::Header => true,
+            Expecting::Payload { range, .. } => {
+                range.end - range.start > BEFORE_PAYLOAD_BYTES as u64
+            }
+            Expecting::Message { .. } => false,
+        };
+        match payload {
+            true => (self.end + BEFORE_PAYLOAD_BYTES).min(STAGE_BYTES),
+            false => STAGE_BYTES,
+        }
     }
 
     /// What is still to come of the payload is dropped.
