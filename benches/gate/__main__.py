@@ -90,8 +90,8 @@ def _started(setting: GateSetting) -> Iterator[WorkerGroup]:
             port=port,
             hosts=setting.hosts,
             gbps=setting.gbps,
-            directory=directory,
-            environment={"TORCH_CPP_LOG_LEVEL": "ERROR"},  # emulated hosts have no names for addresses
+            shared=[directory],
+            environment=launch.QUIET_TORCH,
         )
         with worker_groups.meet(socket, {"gate": processes.commands(ranks)}, setting.ranks) as started:
             yield started[0]

@@ -83,7 +83,7 @@ def _measure(setting: ModelSetting, arguments: argparse.Namespace) -> Observed:
                 port=launch.free_ports(1)[0],
                 hosts=setting.hosts,
                 gbps=setting.gbps,
-                directory=directory,
+                shared=[directory],
             )
         )
         found = Observed.of_value(json.loads(result.read_text()))

@@ -1,6 +1,8 @@
-"""Test of training between emulated hosts: the demo's script under `weft hosts`."""
+"""Tests of training between emulated hosts: `weft demo`, and its script under `weft hosts`."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from emulated_hosts import printed, python, run_hosts
@@ -38,3 +40,17 @@ def test_the_demo_trains_on_four_hosts(tmp_path: Path) -> None:
     segments = [json.loads(line) for lines in printed(done).values() for line in lines if line.startswith("[")]
     assert [len(own) for own in segments] == [1, 1, 1, 1]
     assert len(set(map(tuple, segments))) == 4, f"hosts have shared memory in common: {segments}"
+
+
+def test_the_command_trains_on_two_hosts_of_two_ranks(tmp_path: Path) -> None:
+    options = ["--hosts", "2", "--ranks", "4", "--gbps", "1", "--epochs", "10", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "weft.cli", "demo", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+    joined = "hosts: host0 (ranks 0-1), host1 (ranks 2-3); pairs of ranks: 2 over shm, 4 over tcp"
+    assert joined in done.stderr
+    for backend in ("weft", "gloo"):
+        assert f"training on 4 ranks on 2 emulated hosts at 1 Gbit/s with backend '{backend}'" in done.stdout
+        losses = json.loads((tmp_path / f"{backend}.json").read_text())["losses"]
+        assert sum(losses[-5:]) < 0.5 * sum(losses[:5])

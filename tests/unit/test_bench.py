@@ -339,6 +339,9 @@ def test_peers_without_a_compiler(
         ("bench all-reduce --processor-seconds -1", "--processor-seconds -1: at least 0"),
         ("bench all-reduce --gbps 1", "--gbps is the line rate of emulated hosts"),
         ("demo --script no/such.py", "there is no no/such.py"),
+        ("demo --gbps 1", "--gbps is the line rate of emulated hosts"),
+        ("demo --hosts 0", "--hosts is 0; it must be between 1 and 250"),
+        ("demo --hosts 2 --gbps -1", "--gbps is -1.0; it must be between 0.001 and 1000"),
     ],
 )
 def test_arguments_that_do_not_fit_together(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
-"""The table and picture of `weft demo`."""
+"""The table and picture of `weft demo`, and what it refuses."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,20 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     parsed = parser().parse_args(["demo"])
     assert parsed.run(parsed) == 1
     assert capsys.readouterr().err == "weft demo: it needs scikit-learn: pip install 'weft[demo]'\n"
+
+
+@pytest.mark.parametrize(
+    ("user", "ranks", "message"),
+    [
+        (1000, 4, "needs root: run it with sudo"),
+        (0, 3, "--ranks 3: it must be a multiple of --hosts (2)"),
+    ],
+)
+def test_emulated_hosts_need_root_and_as_many_ranks_each(
+    user: int, ranks: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    parsed = parser().parse_args(["demo", "--hosts", "2", "--ranks", str(ranks)])
+    assert parsed.run(parsed) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("weft demo: ") and message in told

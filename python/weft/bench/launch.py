@@ -18,11 +18,11 @@ from weft.bench.rows import BenchRow
 from weft.bench.spec import RING, Spec
 from weft.bench.worker_groups import Command
 
-__all__ = ["BenchError", "conducted", "emulated_ports", "free_ports", "measure", "shared_directory"]
+__all__ = ["QUIET_TORCH", "BenchError", "conducted", "emulated_ports", "free_ports", "measure", "shared_directory"]
 
 _EMULATED_FIRST_PORT = 29500
 _FIRST_PORT = 10000
-_QUIET_TORCH = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+QUIET_TORCH = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 """Emulated hosts have no names for addresses, of which torch warns."""
 _ANY = 0
 """Has the system choose a port."""
@@ -89,13 +89,13 @@ def _commands(spec: Spec) -> dict[str, list[Command]]:
     """What to start, by worker group."""
     if spec.through == "torch":  # torch's backends take no arguments
         environment = {"WEFT_TRANSPORT": spec.transport, "WEFT_POOL_BYTES": str(spec.pool_bytes)}
-        return {"torch": _own(spec, "torch", {**environment, **_QUIET_TORCH})}
+        return {"torch": _own(spec, "torch", {**environment, **QUIET_TORCH})}
     commands = {"weft": _own(spec, "weft", {})}
     for name in spec.peers:
         if name == RING:  # weft's own
             continue
         if name == "gloo":
-            commands[name] = _own(spec, name, _QUIET_TORCH)
+            commands[name] = _own(spec, name, QUIET_TORCH)
         else:
             commands[name] = _by_its_launcher(spec, peers.find(name))
     return commands
@@ -128,7 +128,7 @@ def _started(spec: Spec, program: list[str], count: int, environment: Mapping[st
         port=spec.ports[0],
         hosts=spec.hosts,
         gbps=spec.gbps,
-        directory=spec.directory,
+        shared=[spec.directory],
         environment=environment,
     )
     return list(processes.commands(ranks))

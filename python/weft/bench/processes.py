@@ -30,8 +30,8 @@ class RankProcesses:
     """Where they meet, unless the hosts are emulated."""
     hosts: int = 1
     gbps: float | None = None
-    directory: str | None = None
-    """What emulated hosts shall see besides the working directory."""
+    shared: Sequence[str] = ()
+    """The directories that emulated hosts shall see besides the working directory."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -59,8 +59,8 @@ def commands(what: RankProcesses) -> list[tuple[list[str], dict[str, str]]]:
     common = {**config.environment(), "OMP_NUM_THREADS": "1", **what.environment}
     if what.hosts > 1:
         options = ["--hosts", str(what.hosts), "--ranks-per-host", str(what.ranks // what.hosts), "--grace", "1"]
-        if what.directory is not None:
-            options += ["--share", what.directory]
+        for directory in what.shared:
+            options += ["--share", directory]
         if what.gbps is not None:
             options += ["--gbps", str(what.gbps)]
         return [([sys.executable, "-m", "weft.cli", "hosts", *options, "--", *program], common)]

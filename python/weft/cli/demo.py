@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 from weft import config, demo
+from weft.bench import launch, processes
 from weft.cli.command import Command
+from weft.cli.options import at_least
 from weft.demo.comparison import TrainingRun, draw, notes, table
+from weft.emulation import EmulatedNetwork, EmulationError, require_root
 
 BACKENDS = ("weft", "gloo")
 SCRIPT = Path(demo.__file__).with_name("train_digits.py")
@@ -20,16 +23,32 @@ ACCURACY_MIN = 0.97
 
 DESCRIPTION = """\
 Trains LeNet-5 on scikit-learn's handwritten digits, data-parallel under torchrun: with backend "weft", then
-with Gloo from the same seeds. Prints a table and draws both runs' loss and throughput. Ends with status 1 if
-fewer than 97 % of the test images are recognized. Needs what `pip install 'weft[demo]'` installs.
+with Gloo from the same seeds. weft says which ranks it joins by what. Prints a table and draws both runs' loss
+and throughput. Ends with status 1 if fewer than 97 % of the test images are recognized. Needs what
+`pip install 'weft[demo]'` installs.
+
+With --hosts, the ranks are spread evenly over hosts that are emulated on this machine, as `weft hosts` makes
+them: shared memory joins the ranks of a host, TCP the hosts.
+"""
+
+EPILOG = """\
+examples:
+  weft demo --ranks 2 --epochs 10
+  sudo weft demo --hosts 2 --ranks 4 --gbps 1
 """
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ranks", type=int, default=4, metavar="N", help="processes (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, metavar="N", help="passes over the data (default: the script's)")
+    parser.add_argument(
+        "--ranks",
+        type=at_least(1),
+        default=4,
+        metavar="N",
+        help="processes on all hosts together (default: %(default)s)",
+    )
+    parser.add_argument("--epochs", type=at_least(1), metavar="N", help="passes over the data (default: the script's)")
     parser.add_argument("--hosts", type=int, default=1, metavar="N", help="on N emulated hosts (needs root)")
-    parser.add_argument("--gbps", type=float, metavar="G", help="line rate of emulated hosts")
+    parser.add_argument("--gbps", type=float, metavar="G", help="line rate of emulated hosts (default: no limit)")
     parser.add_argument(
         "--script",
         type=Path,
@@ -43,15 +62,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if not arguments.script.exists():
-        print(f"weft demo: there is no {arguments.script}", file=sys.stderr)
-        return 1
-    missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
-    if missing:
-        print(f"weft demo: it needs {', '.join(missing)}: pip install 'weft[demo]'", file=sys.stderr)
-        return 1
-    if arguments.ranks % arguments.hosts:
-        print(f"weft demo: --ranks must be a multiple of --hosts ({arguments.hosts})", file=sys.stderr)
+    wrong = _mistake(arguments)
+    if wrong is not None:
+        print(f"weft demo: {wrong}", file=sys.stderr)
         return 1
     arguments.out.mkdir(parents=True, exist_ok=True)
     runs = []
@@ -59,14 +72,11 @@ def _run(arguments: argparse.Namespace) -> int:
         record = arguments.out / f"{backend}.json"
         record.unlink(missing_ok=True)
         print(
-            f"\ntraining on {arguments.ranks} ranks with backend {backend!r}, which take some seconds to start",
+            f"\ntraining on {_ranks(arguments)} with backend {backend!r}, which take some seconds to start",
             flush=True,
         )
-        done = subprocess.run(
-            _command(arguments, backend, record),
-            env={**config.environment(), "OMP_NUM_THREADS": "1"},
-            check=False,
-        )
+        command, environment = _command(arguments, backend, record)
+        done = subprocess.run(command, env=environment, check=False)
         if done.returncode != 0:
             print(f"weft demo: training with {backend} ended with status {done.returncode}", file=sys.stderr)
             return 1
@@ -77,6 +87,25 @@ def _run(arguments: argparse.Namespace) -> int:
     return _judged(runs)
 
 
+def _mistake(arguments: argparse.Namespace) -> str | None:
+    """What is missing, or does not fit together."""
+    if not arguments.script.exists():
+        return f"there is no {arguments.script}"
+    missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        return f"it needs {', '.join(missing)}: pip install 'weft[demo]'"
+    if arguments.hosts == 1:
+        return None if arguments.gbps is None else "--gbps is the line rate of emulated hosts: give --hosts too"
+    try:
+        EmulatedNetwork(arguments.hosts, arguments.gbps)
+        require_root()
+    except EmulationError as error:
+        return str(error)
+    if arguments.ranks % arguments.hosts:
+        return f"--ranks {arguments.ranks}: it must be a multiple of --hosts ({arguments.hosts})"
+    return None
+
+
 def _judged(runs: list[TrainingRun]) -> int:
     poor = [run for run in runs if run.test_accuracy < ACCURACY_MIN]
     for run in poor:
@@ -85,23 +114,42 @@ def _judged(runs: list[TrainingRun]) -> int:
     return 1 if poor else 0
 
 
-def _command(arguments: argparse.Namespace, backend: str, record: Path) -> list[str]:
-    script = [str(arguments.script), "--backend", backend, "--out", str(record.resolve())]
+def _ranks(arguments: argparse.Namespace) -> str:
+    if arguments.hosts == 1:
+        return f"{arguments.ranks} ranks"
+    rate = "" if arguments.gbps is None else f" at {arguments.gbps:g} Gbit/s"
+    return f"{arguments.ranks} ranks on {arguments.hosts} emulated hosts{rate}"
+
+
+def _command(arguments: argparse.Namespace, backend: str, record: Path) -> tuple[list[str], dict[str, str]]:
+    """What starts the ranks, and its environment."""
+    # weft's log has a line for each group: the hosts of its ranks, and the transports between them.
+    environment = {"WEFT_LOG": "info", **config.environment(), "OMP_NUM_THREADS": "1"}
+    script = arguments.script.resolve()
+    program = [str(script), "--backend", backend, "--out", str(record.resolve())]
     if arguments.epochs is not None:
-        script += ["--epochs", str(arguments.epochs)]
+        program += ["--epochs", str(arguments.epochs)]
     if arguments.hosts == 1:
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(arguments.ranks)]
-        return [sys.executable, *torchrun, *script]
-    options = ["--hosts", str(arguments.hosts), "--ranks-per-host", str(arguments.ranks // arguments.hosts)]
-    if arguments.gbps is not None:
-        options += ["--gbps", str(arguments.gbps)]
-    return [sys.executable, "-m", "weft.cli", "hosts", *options, "--", sys.executable, *script]
+        return [sys.executable, *torchrun, *program], environment
+    ranks = processes.RankProcesses(
+        program=program,
+        ranks=arguments.ranks,
+        port=launch.emulated_ports(1)[0],
+        hosts=arguments.hosts,
+        gbps=arguments.gbps,
+        shared=[str(script.parent), str(record.parent.resolve())],
+        environment={**environment, **launch.QUIET_TORCH},
+    )
+    (command,) = processes.commands(ranks)
+    return command
 
 
 COMMAND = Command(
     name="demo",
     summary="train a network with weft and with Gloo, and compare",
     description=DESCRIPTION,
+    epilog=EPILOG,
     add_arguments=_add_arguments,
     run=_run,
 )

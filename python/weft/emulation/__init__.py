@@ -8,7 +8,7 @@ so there is nothing to sweep up.
 """
 
 from weft.emulation.errors import EmulationError
-from weft.emulation.launcher import HostLaunch, launch
+from weft.emulation.launcher import HostLaunch, launch, require_root
 from weft.emulation.network import EmulatedNetwork
 
-__all__ = ["EmulationError", "HostLaunch", "EmulatedNetwork", "launch"]
+__all__ = ["EmulationError", "HostLaunch", "EmulatedNetwork", "launch", "require_root"]

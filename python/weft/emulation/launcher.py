@@ -66,15 +66,20 @@ class _Host:
     ranks: set[int]
 
 
+def require_root() -> None:
+    """Refuses users who cannot make hosts, for commands that first do other work."""
+    if os.geteuid() != 0:
+        raise EmulationError(
+            "emulated hosts are made of network, mount and PID namespaces, which needs root: run it with sudo"
+        )
+
+
 def launch(what: HostLaunch) -> int:
     """Runs the command on every host and returns the first failing rank's exit code, or 0.
 
     The calling process moves to a network namespace of its own for good.
     """
-    if os.geteuid() != 0:
-        raise EmulationError(
-            "emulated hosts are made of network, mount and PID namespaces, which needs root: run it with sudo"
-        )
+    require_root()
     return _Launcher(what).run()
 
 
