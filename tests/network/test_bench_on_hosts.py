@@ -54,6 +54,29 @@ def test_peers_that_are_installed(peer: peers.PeerLibrary, tmp_path: Path) -> No
     assert all(row.verified and row.processor_ms for row in theirs)
 
 
+def test_a_delay_of_the_lines_is_in_every_time(tmp_path: Path) -> None:
+    line = ("--hosts", "2", "--gbps", "1", "--delay-ms", "20")
+    found = {row.name: row for row in _bench(tmp_path, "all-reduce", *line, "--sizes", "64K", "--peers", "gloo")}
+    assert all(row.delay_ms == 20 and row.verified for row in found.values())
+    assert all(found[name].min_us > 20e3 for name in ("weft ordinary", "gloo", "tcp streams"))
+    assert all(found[name].min_us > 40e3 for name in ("tcp poll", "tcp block"))
+    assert found["weft ordinary"].floor_us is not None and found["weft ordinary"].floor_us > 20e3
+    # With the kernel's own bounds of buffers it would be 0.07.
+    assert found["tcp stream"].algbw_gbs > 0.09
+
+
+@pytest.mark.parametrize("through", ["library", "torch"])
+def test_wire_formats_beside_full_precision(through: str, tmp_path: Path) -> None:
+    line = ("--hosts", "2", "--gbps", "0.1", "--no-floors", "--through", through)
+    found = _bench(tmp_path, "all-reduce", *line, "--sizes", "1M", "--wire", "fp16,fp8_e5m2")
+    names = ["weft ordinary", "weft ordinary fp16", "weft ordinary fp8_e5m2"]
+    assert [(row.name, row.wire) for row in found] == list(zip(names, ("full", "fp16", "fp8_e5m2"), strict=True))
+    assert all(row.verified for row in found)
+    # At such a rate the line takes nearly all of the time.
+    full, half, quarter = (row.median_us for row in found)
+    assert half < 0.7 * full and quarter < 0.5 * full
+
+
 def test_the_remote_shell_executes_commands_on_other_hosts() -> None:
     with launch.shared_directory() as directory:
         agent = remote_shell.agent_path(directory)

@@ -12,7 +12,7 @@ import pytest
 
 import weft
 from weft import _weft, config
-from weft.bench import collectives, coordinator, launch, neighbours, peers, rows
+from weft.bench import accuracy, collectives, coordinator, launch, neighbours, peers, pipeline, processes, rows, table
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import parse_sizes, show_bytes
 from weft.cli import parser
@@ -100,6 +100,51 @@ def test_between_hosts_libraries_are_compared_with_the_bound() -> None:
     assert [(row.floor, row.floor_us, row.of_floor) for row in found] == [
         ("bound", 3.0, 0.75), ("bound", 3.0, 0.75), (None, None, None),
     ]  # fmt: skip
+    (later,) = coordinator.compared([dataclasses.replace(ours, delay_ms=0.001), stream])[:1]
+    assert (later.floor_us, later.of_floor) == (4.0, 1.0)
+
+
+def test_names_and_title_tell_wire_format_and_delay(tmp_path: Path) -> None:
+    short = dataclasses.replace(ROW, kind="weft", wire="bf16")
+    assert (dataclasses.replace(ROW, kind="weft").name, short.name) == ("weft ordinary", "weft ordinary bf16")
+    what = pipeline.spec(str(tmp_path))
+    what = dataclasses.replace(what, hosts=2, gbps=1.0, delay_ms=20.0, wires=["bf16", "fp8_e4m3"])
+    title = table.title(what).splitlines()
+    assert "8 ranks on 2 emulated hosts at 1 Gbit/s with a delay of 20 ms, transport auto" in title[1]
+    longest = dataclasses.replace(short, memory="symmetric", wire="fp8_e4m3")
+    line = table.line(longest, [short, longest])
+    column = title[2].index("library")
+    assert line[column:].startswith(longest.name + "  ")
+    assert line.index("1.000") + len("1.000") == title[2].index("min us") + len("min us")
+
+
+def test_launchers_of_emulated_hosts_are_told_of_the_line() -> None:
+    what = processes.RankProcesses(program=["-c", "pass"], ranks=4, port=1, hosts=2, gbps=1.0, delay_ms=20.0)
+    ((command, _),) = processes.commands(what)
+    parsed = parser().parse_args(command[command.index("hosts") :])
+    assert (parsed.hosts, parsed.ranks_per_host, parsed.gbps, parsed.delay_ms) == (2, 2, 1.0, 20.0)
+
+
+@pytest.mark.parametrize("wire", config.WIRE_FORMATS[1:])
+@pytest.mark.parametrize("collective", collectives.COLLECTIVES, ids=lambda collective: collective.name)
+def test_results_in_a_wire_format_are_judged_by_its_bound(wire: str, collective: collectives.BenchCollective) -> None:
+    refused = accuracy.refusal(wire, collective.name, "float32")
+    if collective.name not in (*accuracy.SUMS, *accuracy.MOVES):
+        assert refused is not None and f"not of {collective.name}" in refused
+        return
+    assert refused is None
+    expected = collective.expected(0, 2, 64)
+    assert expected is not None
+    bound = accuracy.error_bound(wire, collective, 2, expected)
+    # One rounding of each contribution, or of what is moved, is within it; a number that was left
+    # out of a sum, or one of the pattern in another's place, is not.
+    assert np.all(accuracy.ROUNDINGS[wire].relative * expected <= bound)
+    missed = (
+        expected - collectives.pattern(1, 64)[: len(expected)]
+        if collective.name in accuracy.SUMS
+        else np.roll(expected, 1)
+    )
+    assert np.any(np.abs(missed - expected) > bound)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +317,17 @@ def test_libraries_themselves(
     assert "weft symmetric" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("collective", [*accuracy.SUMS, *accuracy.MOVES])
+def test_wire_formats_of_collectives(collective: str, tmp_path: Path) -> None:
+    wires = list(accuracy.ROUNDINGS)
+    found = _bench(
+        f"{collective} --ranks 3 --transport tcp --no-floors --sizes 12,96K --rounds 1 --wire {','.join(wires)}",
+        tmp_path / "rows.json",
+    )
+    assert [row.wire for row in found] == ["full", *wires] * 2
+    assert all(row.verified for row in found)
+
+
 @pytest.mark.parametrize("peer", peers.PEERS, ids=lambda peer: peer.name)
 def test_peers_that_are_installed(peer: peers.PeerLibrary, tmp_path: Path) -> None:
     if not peer.shim_path.exists():
@@ -338,6 +394,13 @@ def test_peers_without_a_compiler(
         ("bench all-reduce --busy -1", "--busy -1: at least 0"),
         ("bench all-reduce --processor-seconds -1", "--processor-seconds -1: at least 0"),
         ("bench all-reduce --gbps 1", "--gbps is the line rate of emulated hosts"),
+        ("bench all-reduce --delay-ms 1", "--delay-ms is the delay between emulated hosts"),
+        ("bench all-reduce --hosts 2 --delay-ms -1", "--delay-ms is -1.0; it must be between 0 and 10000"),
+        ("bench all-reduce --hosts 0", "--hosts is 0; it must be between 1 and 250"),
+        ("bench all-reduce --wire fp16", "between ranks that share no memory: give --hosts, or --transport tcp"),
+        ("bench all-to-all --hosts 2 --wire fp16", "--wire: fp16 is a wire format of all-reduce, reduce, "),
+        ("bench all-reduce --hosts 2 --wire bf16 --dtype float64", "wire format of float32: not of float64"),
+        ("bench pipeline-experiment --wire fp16", "--wire is for collectives that are measured in turn"),
         ("demo --script no/such.py", "there is no no/such.py"),
         ("demo --gbps 1", "--gbps is the line rate of emulated hosts"),
         ("demo --hosts 0", "--hosts is 0; it must be between 1 and 250"),
@@ -355,6 +418,8 @@ def test_arguments_that_do_not_fit_together(arguments: str, message: str, capsys
     [
         ("bench all-reduce --peers horovod", "'horovod' is not one of gloo, openmpi"),
         ("bench all-reduce --memory mapped", "'mapped' is not one of ordinary, symmetric"),
+        ("bench all-reduce --wire fp16,fp4", "'fp4' is not one of fp16, bf16, fp8_e4m3, fp8_e5m2"),
+        ("bench all-reduce --wire full", "'full' is not one of fp16"),
         ("bench all-reduce --sizes 4:x", "argument --sizes"),
         ("bench all-reduce --ranks 0", "argument --ranks"),
     ],

@@ -168,6 +168,8 @@ class BenchCoordinator:
             kind=what.kind,
             rounds_us=summary.rounds_us,
             neighbours=spec.neighbours,
+            delay_ms=spec.delay_ms,
+            wire=what.wire,
             **_processor_time(measured.windows, alone=spec.neighbours == 0),
         )
 

@@ -128,6 +128,7 @@ def _started(spec: Spec, program: list[str], count: int, environment: Mapping[st
         port=spec.ports[0],
         hosts=spec.hosts,
         gbps=spec.gbps,
+        delay_ms=spec.delay_ms,
         shared=[spec.directory],
         environment=environment,
     )

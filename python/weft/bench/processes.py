@@ -30,6 +30,7 @@ class RankProcesses:
     """Where they meet, unless the hosts are emulated."""
     hosts: int = 1
     gbps: float | None = None
+    delay_ms: float | None = None
     shared: Sequence[str] = ()
     """The directories that emulated hosts shall see besides the working directory."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -63,6 +64,8 @@ def commands(what: RankProcesses) -> list[tuple[list[str], dict[str, str]]]:
             options += ["--share", directory]
         if what.gbps is not None:
             options += ["--gbps", str(what.gbps)]
+        if what.delay_ms is not None:
+            options += ["--delay-ms", str(what.delay_ms)]
         return [([sys.executable, "-m", "weft.cli", "hosts", *options, "--", *program], common)]
     place = {"WORLD_SIZE": str(what.ranks), "LOCAL_WORLD_SIZE": str(what.ranks), "MASTER_ADDR": "127.0.0.1"}
     place["MASTER_PORT"] = str(what.port)

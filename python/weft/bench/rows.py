@@ -61,11 +61,18 @@ class BenchRow:
     """
     window_s: float | None = None
     """How long processor time was measured, all rounds together."""
+    delay_ms: float | None = None
+    """How much later what an emulated host sends reaches another."""
+    wire: str = "full"
+    """The wire format."""
 
     @property
     def name(self) -> str:
         """How the contender is called in tables and pictures."""
-        return self.library if self.kind == "peer" else f"{self.library} {self.memory}"
+        if self.kind == "peer":
+            return self.library
+        wire = "" if self.wire == "full" else f" {self.wire}"
+        return f"{self.library} {self.memory}{wire}"
 
     @property
     def spread(self) -> float:
@@ -92,15 +99,17 @@ class BenchRow:
     def above_bound(self, stream: BenchRow) -> BenchRow:
         """The row of an all-reduce, compared with what the line needs for its bytes.
 
-        That is `2 (H - 1) / H * N / B` on H hosts, with B the rate of one stream in the same run.
+        That is `2 (H - 1) / H * N / B + D` on H hosts, with B the rate of one stream in the same
+        run, D the delay, and N the message's bytes, whatever they travel as.
         """
         moved = find(self.collective).bus_factor(self.hosts) * self.bytes
         streams = moved / (stream.algbw_gbs * 1e3) / stream.median_us
+        delay_us = 1e3 * (self.delay_ms or 0.0)
         return dataclasses.replace(
             self,
             floor="bound",
-            floor_us=round(streams * stream.median_us, 3),
-            of_floor=round(streams * self.times(stream), 4),
+            floor_us=round(streams * stream.median_us + delay_us, 3),
+            of_floor=round(streams * self.times(stream) + delay_us / self.median_us, 4),
         )
 
 

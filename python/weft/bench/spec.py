@@ -50,6 +50,10 @@ class Spec:
     """How long to measure the processor time of each contender at each size; 0: not at all."""
     neighbours: int = 0
     """Busy processes that run beside every contender's turns."""
+    delay_ms: float | None = None
+    """How much later what an emulated host sends reaches another."""
+    wires: list[str] = dataclasses.field(default_factory=list)
+    """The wire formats in which weft is measured besides full precision."""
 
     @property
     def ranks_per_host(self) -> int:
@@ -65,7 +69,7 @@ class Spec:
     @property
     def pool_bytes(self) -> int:
         """The most shared memory that a rank of weft's may take: enough for the largest size."""
-        return max(_POOL_BYTES_MIN, 6 * max(self.sizes))
+        return max(_POOL_BYTES_MIN, 6 * max(self.sizes) + len(self.wires) * self.bytes_max)
 
     def control_block_path(self, group: str, ranks: int) -> Path:
         """The file of the control block of some of a worker group's ranks."""

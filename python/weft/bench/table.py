@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
 from weft.bench.spec import Spec
 
+_NAME_WIDTH = 16
+
 
 def title(spec: Spec) -> str:
     """What is measured, and the names of the columns."""
     rate = "" if spec.gbps is None else f" at {spec.gbps:g} Gbit/s"
-    hosts = f"{spec.hosts} emulated hosts{rate}" if spec.hosts > 1 else "one host"
+    delay = "" if spec.delay_ms is None else f" with a delay of {spec.delay_ms:g} ms"
+    hosts = f"{spec.hosts} emulated hosts{rate}{delay}" if spec.hosts > 1 else "one host"
     through = " through torch" if spec.through == "torch" else ""
     beside = f", {spec.neighbours} busy beside them" if spec.neighbours else ""
     floor = "of floor" if spec.hosts == 1 else "of bound"
+    width = _name_width(spec.wires)
     return (
         f"\n{spec.collective}{through}, {spec.dtype}, {spec.ranks} ranks on {hosts}{beside}, "
         f"transport {spec.transport}\n"
-        f"{'bytes':>9} {'library':<16} {'min us':>11} {'median us':>11} {'spread':>7} {'p95 us':>11} "
+        f"{'bytes':>9} {'library':<{width}} {'min us':>11} {'median us':>11} {'spread':>7} {'p95 us':>11} "
         f"{'alg GB/s':>9} {'bus GB/s':>9} {floor:>8} {'cpu ms':>9} {'busy ms':>9}  peers' time / weft's"
     )
 
@@ -31,12 +35,18 @@ def line(row: BenchRow, same_size: Sequence[BenchRow]) -> str:
     wrong = "" if row.verified else "  WRONG RESULT"
     fraction = "" if row.of_floor is None else f"{row.of_floor:.3f}"
     digits = 3 if row.median_us < 10 else 1
+    width = _name_width(row.wire for row in same_size)
     costs = " ".join(f"{_milliseconds(cost):>9}" for cost in (row.processor_ms, row.busy_ms))
     return (
-        f"{show_bytes(row.bytes):>9} {row.name:<16} {row.min_us:>11.{digits}f} {row.median_us:>11.{digits}f} "
+        f"{show_bytes(row.bytes):>9} {row.name:<{width}} {row.min_us:>11.{digits}f} {row.median_us:>11.{digits}f} "
         f"{row.spread:>6.0%} {row.p95_us:>12.{digits}f} {row.algbw_gbs:>9.3f} {row.busbw_gbs:>9.3f} {fraction:>8} "
         f"{costs}  {ratios}{wrong}"
     ).rstrip()
+
+
+def _name_width(wires: Iterable[str]) -> int:
+    """Of the column of names, which may end with a wire format."""
+    return _NAME_WIDTH + max((len(f" {wire}") for wire in wires if wire != "full"), default=0)
 
 
 def _milliseconds(time_ms: float | None) -> str:

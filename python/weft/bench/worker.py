@@ -13,7 +13,7 @@ import numpy as np
 
 import weft
 from weft import _weft, config, machine
-from weft.bench import collectives, peers
+from weft.bench import accuracy, collectives, peers
 from weft.bench.libraries import Contender, Gloo, Shim, ThroughTorch, TimedOperation, Weft, WeftRing, floors, tcp_floors
 from weft.bench.message_socket import MessageSocket
 from weft.bench.spec import RING, Spec
@@ -70,7 +70,11 @@ def _weft_itself(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
         transport=spec.transport,
         pool_bytes=spec.pool_bytes,
     ) as group:
-        contenders: list[Contender] = [Weft(group, spec.transport, memory, spec.bytes_max) for memory in spec.memories]
+        contenders: list[Contender] = [
+            Weft(group, spec.transport, memory, spec.bytes_max, wire)
+            for wire in ("full", *spec.wires)
+            for memory in spec.memories
+        ]
         if RING in spec.peers:
             contenders.append(WeftRing(group, spec.transport))
         if spec.floors:
@@ -93,7 +97,9 @@ def _torch(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
     place = config.place()
     where = f"tcp://{place.host or '127.0.0.1'}:{spec.ports[0]}"
     dist.init_process_group("weft", init_method=where, rank=place.rank, world_size=spec.ranks)
-    contenders: list[Contender] = [ThroughTorch("weft", spec.transport, memory) for memory in spec.memories]
+    contenders: list[Contender] = [
+        ThroughTorch("weft", spec.transport, memory, wire) for wire in ("full", *spec.wires) for memory in spec.memories
+    ]
     contenders += [ThroughTorch(name, "tcp", "ordinary") for name in spec.peers]
     yield place.rank, contenders
     dist.destroy_process_group()
@@ -137,15 +143,21 @@ class MeasuringProcess:
         return True
 
     def _verify(self, index: int) -> bool:
-        """Whether this rank has the right result, in every element, where it gets any."""
-        operation = self._operations[index]
+        """Whether this rank has the right result, in every element, where it gets any.
+
+        In a wire format, one within the format's bound of the error.
+        """
+        operation, wire = self._operations[index], self._contenders[index].description.wire
         expected = self._collective.expected(self._rank, self._spec.ranks, self._elements)
         if operation.output is not None and operation.output is not operation.input:
             operation.output.fill(_NO_RESULT)
         self._timed(index, 1)
         if operation.output is None or expected is None:
             return True
-        return np.array_equal(operation.output, expected)
+        if wire == "full":
+            return np.array_equal(operation.output, expected)
+        bound = accuracy.error_bound(wire, self._collective, self._spec.ranks, expected)
+        return bool(np.all(np.abs(operation.output.astype(np.float64) - expected) <= bound))
 
     def _time(self, index: int, calls: int) -> dict[str, Any]:
         """The slowest rank's seconds of every call, as rank 0 has them, and the total time."""

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from weft.bench import launch, peers, pipeline, rows, table
+from weft.bench import accuracy, launch, peers, pipeline, rows, table
 from weft.bench.collectives import BARRIER, COLLECTIVES
 from weft.bench.peers.install import install
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import parse_sizes
 from weft.bench.spec import MEMORIES, RING, THROUGH, TRANSPORTS, Spec
 from weft.cli.command import Command
+from weft.emulation import EmulatedNetwork, EmulationError
 
 _SIZES = "4:64M"
 _ROUNDS = 5
@@ -52,9 +53,16 @@ add's and flags' together.
 
 On emulated hosts, peers are started on them by their own launchers, with their settings for TCP, and every
 library has its own line. Floors there: `tcp streams` (one rank a host) is a bare all-reduce, one stream to every
-other rank, all at once, what arrives added; `tcp stream` the rate B of one stream of the line; `tcp poll` and
-`tcp block` a byte to another host and one back, by sockets that are polled, or that block. "of bound" is what
-part of an all-reduce's time H hosts' lines need for its bytes: 2 (H - 1) / H x message / B.
+other rank, all at once, what arrives added; `tcp stream` the rate B of one stream of the line, in buffers large
+enough for its delay; `tcp poll` and `tcp block` a byte to another host and one back, by sockets that are polled,
+or that block. "of bound" is what part of an all-reduce's time H hosts' lines need for its bytes:
+2 (H - 1) / H x message / B, and with --delay-ms the delay besides.
+
+--delay-ms makes a process for every library's hosts, which takes processor time of its own, told at the end; see
+`weft hosts --help`.
+
+--wire measures weft in these wire formats too, beside full precision. Such a result is right if its error lies
+within the format's stated bound (docs/wire.md). Its rates, and what is "of bound", count the message in full.
 """
 
 EPILOG = """\
@@ -68,6 +76,8 @@ examples:
   weft bench all-reduce --ranks 2 --busy 1 --sizes 4:1M --peers openmpi,intel-mpi
   sudo weft bench all-reduce --hosts 4 --gbps 1 --sizes 1K:16M --json out.json --plot out.png
   sudo weft bench all-reduce --hosts 4 --gbps 1 --peers openmpi,mpich,intel-mpi,gloo --processor-seconds 2
+  sudo weft bench all-reduce --hosts 4 --gbps 1 --delay-ms 20 --sizes 4:64M
+  sudo weft bench all-reduce --hosts 4 --gbps 1 --wire bf16,fp8_e4m3 --sizes 64K:64M
 """
 
 
@@ -121,6 +131,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--hosts", type=int, default=1, metavar="N", help="on N emulated hosts (needs root)")
     parser.add_argument("--gbps", type=float, metavar="G", help="line rate of emulated hosts")
+    parser.add_argument(
+        "--delay-ms",
+        type=float,
+        metavar="D",
+        help="how much later what an emulated host sends reaches another: a round trip takes 2 D longer",
+    )
+    parser.add_argument(
+        "--wire",
+        type=_choices(tuple(accuracy.ROUNDINGS)),
+        metavar="FORMAT,...",
+        help=f"measure weft in these wire formats too: {', '.join(accuracy.ROUNDINGS)}",
+    )
     parser.add_argument(
         "--seconds",
         type=float,
@@ -207,10 +229,6 @@ def _mistake(arguments: argparse.Namespace) -> str | None:
     """What does not fit together."""
     if arguments.collective is None and not arguments.install_peers:
         return f"which collective? One of {', '.join(collective.name for collective in COLLECTIVES)}"
-    if any(ranks % arguments.hosts for ranks in arguments.ranks or []):
-        return f"--ranks must be multiples of --hosts ({arguments.hosts})"
-    if arguments.gbps is not None and arguments.hosts == 1:
-        return "--gbps is the line rate of emulated hosts: give --hosts too"
     if arguments.rounds is not None and arguments.rounds < 1:
         return f"--rounds {arguments.rounds}: at least 1"
     if arguments.busy < 0:
@@ -219,7 +237,34 @@ def _mistake(arguments: argparse.Namespace) -> str | None:
         return f"--processor-seconds {arguments.processor_seconds:g}: at least 0"
     if arguments.collective == pipeline.NAME and (arguments.hosts > 1 or arguments.through == "torch"):
         return f"{pipeline.NAME} is measured on one host, library by library: leave --hosts and --through out"
-    return _mistaken_peers(arguments)
+    return _mistaken_hosts(arguments) or _mistaken_wire(arguments) or _mistaken_peers(arguments)
+
+
+def _mistaken_hosts(arguments: argparse.Namespace) -> str | None:
+    """What does not fit to the hosts."""
+    try:
+        EmulatedNetwork(arguments.hosts, arguments.gbps, arguments.delay_ms)
+    except EmulationError as error:
+        return str(error)
+    if any(ranks % arguments.hosts for ranks in arguments.ranks or []):
+        return f"--ranks must be multiples of --hosts ({arguments.hosts})"
+    if arguments.gbps is not None and arguments.hosts == 1:
+        return "--gbps is the line rate of emulated hosts: give --hosts too"
+    if arguments.delay_ms is not None and arguments.hosts == 1:
+        return "--delay-ms is the delay between emulated hosts: give --hosts too"
+    return None
+
+
+def _mistaken_wire(arguments: argparse.Namespace) -> str | None:
+    """What does not fit to the wire formats."""
+    if arguments.wire is None:
+        return None
+    if arguments.collective in (None, pipeline.NAME):
+        return "--wire is for collectives that are measured in turn: name one"
+    if arguments.hosts == 1 and arguments.transport != "tcp":
+        return "--wire says how elements travel between ranks that share no memory: give --hosts, or --transport tcp"
+    refused = (accuracy.refusal(wire, arguments.collective, arguments.dtype) for wire in arguments.wire)
+    return next((f"--wire: {why}" for why in refused if why is not None), None)
 
 
 def _mistaken_peers(arguments: argparse.Namespace) -> str | None:
@@ -257,6 +302,8 @@ def _spec(arguments: argparse.Namespace, ranks: int, directory: str) -> Spec:
         directory=directory,
         processor_seconds=arguments.processor_seconds,
         neighbours=arguments.busy,
+        delay_ms=arguments.delay_ms,
+        wires=arguments.wire or [],
     )
 
 

@@ -34,6 +34,8 @@ class Description:
     """How many bytes a call moves, if not the message's."""
     costs: bool = True
     """Whether its processor time is measured."""
+    wire: str = "full"
+    """The wire format."""
 
     def to_value(self) -> dict[str, object]:
         """As JSON can take it."""

@@ -26,7 +26,17 @@ _STREAM_S = 0.15
 _GBPS = 20.0
 """What to expect of a line without limit."""
 _START_BYTES = 1 << 20
-"""By then a stream has left its slow start behind."""
+"""By then a stream has left its slow start behind, on a line without delay."""
+_START_FILLINGS = 4
+"""By then with one, in what the line sends in the round trip that the delay makes."""
+_BUFFER_FILLINGS = 4
+"""What a stream's buffers hold, also in such: the kernel counts its own overhead too."""
+_BUFFER_BYTES_MAX = 1 << 30
+"""No larger ones can be asked for."""
+# The numbers of asm-generic/socket.h. What they force is not bounded by net.core.wmem_max and
+# rmem_max.
+_SO_SNDBUFFORCE = 32
+_SO_RCVBUFFORCE = 33
 
 Sockets = dict[int, socket.socket]
 """Connections to other ranks."""
@@ -59,7 +69,7 @@ class _BetweenTwo(Contender):
         self._sockets = _connected(group)
         self._sends = group.rank == 0
         peer = {0: other, other: 0}.get(group.rank)
-        self._socket = None if peer is None else self._sockets[peer].fileno()
+        self._socket = None if peer is None else self._sockets[peer]
 
     def close(self) -> None:
         """See `Contender`."""
@@ -76,23 +86,37 @@ class TcpRoundTrip(_BetweenTwo):
 
     def operation(self, _collective: BenchCollective, dtype: np.dtype, _elements: int) -> TimedOperation:
         """See `Contender`."""
-        timed = _weft.Timed.round_trip(self._socket, self._sends, self._polling)
+        timed = _weft.Timed.round_trip(_descriptor(self._socket), self._sends, self._polling)
         return TimedOperation(array(1, dtype), None, timed)
 
 
 class OneStream(_BetweenTwo):
     """The rate of one stream."""
 
-    def __init__(self, group: weft.Group, other: int, gbps: float | None) -> None:
+    def __init__(self, group: weft.Group, other: int, line: EmulatedNetwork) -> None:
         super().__init__(group, other)
-        self._uncounted = _START_BYTES + 2 * EmulatedNetwork(2, gbps).burst_bytes
-        self._counted = round((gbps or _GBPS) * 1e9 / 8 * _STREAM_S)
+        bytes_per_s = (line.gbps or _GBPS) * 1e9 / 8
+        filling = round(bytes_per_s * 2 * line.delay_s)
+        if self._socket is not None and filling > 0:
+            _force_buffers(self._socket, _BUFFER_FILLINGS * filling)
+        self._uncounted = _START_BYTES + 2 * line.burst_bytes + _START_FILLINGS * filling
+        self._counted = round(bytes_per_s * _STREAM_S)
         self.description = _floor("stream", other + 1, costs=False, share=_SHARE, count=self._counted)
 
     def operation(self, _collective: BenchCollective, dtype: np.dtype, _elements: int) -> TimedOperation:
         """See `Contender`."""
-        timed = _weft.Timed.one_stream(self._socket, self._sends, self._uncounted, self._counted)
+        timed = _weft.Timed.one_stream(_descriptor(self._socket), self._sends, self._uncounted, self._counted)
         return TimedOperation(array(1, dtype), None, timed)
+
+
+def _descriptor(connection: socket.socket | None) -> int | None:
+    return None if connection is None else connection.fileno()
+
+
+def _force_buffers(connection: socket.socket, count: int) -> None:
+    """Has a socket hold so many bytes, which only root may: who is on emulated hosts is."""
+    for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
+        connection.setsockopt(socket.SOL_SOCKET, option, min(count, _BUFFER_BYTES_MAX))
 
 
 def _floor(what: str, ranks: int, *, costs: bool = True, share: float = 1.0, count: int | None = None) -> Description:
@@ -128,7 +152,7 @@ def floors(spec: Spec, group: weft.Group) -> list[Contender]:
     found: list[Contender] = [
         TcpRoundTrip(group, other, polling=True),
         TcpRoundTrip(group, other, polling=False),
-        OneStream(group, other, spec.gbps),
+        OneStream(group, other, EmulatedNetwork(spec.hosts, spec.gbps, spec.delay_ms)),
     ]
     # Between hosts of several ranks, fewer bytes would do than every rank with all others moves.
     bare = spec.collective == "all-reduce" and spec.ranks_per_host == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class ThroughTorch(Contender):
-    """One backend, in a process group of its own."""
+    """One backend, in a process group of its own; weft in one wire format."""
 
-    def __init__(self, backend: str, transport: str, memory: str) -> None:
+    def __init__(self, backend: str, transport: str, memory: str, wire: str = "full") -> None:
         """Every rank calls it, when the default process group is there."""
         import torch
         import torch.distributed as dist
@@ -30,12 +31,14 @@ class ThroughTorch(Contender):
         group = dist.new_group(backend=backend)
         assert isinstance(group, dist.ProcessGroup)  # every rank is a member
         self._group = group
-        self.description = Description(backend, version, memory, transport, kind, dist.get_world_size())
+        self.description = Description(backend, version, memory, transport, kind, dist.get_world_size(), wire=wire)
 
     def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
         """See `Contender`."""
         tensor_in, tensor_out = self._tensors(collective, dtype, elements)
         call = torch_call(collective, tensor_in, tensor_out, self._group)
+        if self.description.wire != "full":
+            call = _in_wire_format(self.description.wire, call)
         return TimedOperation(tensor_in.numpy(), tensor_out.numpy(), _weft.Timed.callable(call))
 
     def _tensors(
@@ -62,3 +65,14 @@ class ThroughTorch(Contender):
         import torch.distributed as dist
 
         dist.destroy_process_group(self._group)
+
+
+def _in_wire_format(wire: str, call: Callable[[], object]) -> Callable[[], object]:
+    """The call as a user asks for a wire format in torch."""
+    from weft.torch import wire_format
+
+    def called() -> None:
+        with wire_format(wire):
+            call()
+
+    return called

@@ -1,4 +1,4 @@
-"""weft itself, on ordinary or symmetric memory, at the level of the Rust API."""
+"""weft itself, by memory and wire format, at the level of the Rust API."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from weft.bench.spec import RING
 
 
 class Weft(Contender):
-    """weft on one kind of memory. Contenders on different kinds share the group."""
+    """weft on one kind of memory, in one wire format. Its contenders share the group."""
 
-    def __init__(self, group: weft.Group, transport: str, memory: str, bytes_max: int) -> None:
+    def __init__(self, group: weft.Group, transport: str, memory: str, bytes_max: int, wire: str = "full") -> None:
         self._group = group
-        self.description = Description("weft", weft.__version__, memory, transport, "weft", group.size)
+        self.description = Description("weft", weft.__version__, memory, transport, "weft", group.size, wire=wire)
         self._way: tuple[str | None, int | None] = None, None
         # Symmetric memory lives as long as the group: it is taken once, at the largest size.
         self._arena = group.symmetric(bytes_max, np.uint8) if memory == "symmetric" else None
@@ -45,7 +45,12 @@ class Weft(Contender):
             collective.name, dtype.name, dtype.itemsize, count, source.ctypes.data, target.ctypes.data
         )
         timed = _weft.Timed.group(
-            self._group.native, request, (source, target), algorithm=algorithm, tiles_in_flight=tiles_in_flight
+            self._group.native,
+            request,
+            (source, target),
+            algorithm=algorithm,
+            tiles_in_flight=tiles_in_flight,
+            wire=self.description.wire,
         )
         return TimedOperation(source, target, timed)
 
