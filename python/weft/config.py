@@ -114,6 +114,19 @@ class EndpointOptions(TypedDict, total=False):
             default_text="the one that routes to the rendezvous address",
         ),
     ]
+    tcp_congestion: Annotated[
+        str | None,
+        Setting(
+            default=None,
+            allowed="the name of a TCP congestion control that this host has, such as cubic or bbr",
+            doc="The congestion control of the TCP connections over which this process's data travel: "
+            "`cubic`, `bbr`, or another that `weft doctor` lists. It decides how fast this process "
+            "sends, so set it on every rank.",
+            parse=str,
+            check=lambda value: value is None or (isinstance(value, str) and value != ""),
+            default_text="what the host has",
+        ),
+    ]
     pool_bytes: Annotated[
         int | str | None,
         Setting(

@@ -39,6 +39,7 @@ def findings() -> Iterator[Finding]:
     yield from _memory()
     for transport in _PROBED_TRANSPORTS:
         yield _transport(transport)
+    yield _congestion_control()
     yield _torch()
     yield _emulation()
 
@@ -89,6 +90,14 @@ def _transport(transport: str) -> Finding:
         return Finding(f"transport {transport}", False, f"no answer within {_PROBE_DEADLINE_S:g} s")
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
     return Finding(f"transport {transport}", done.returncode == 0, lines[-1] if lines else "no reason given")
+
+
+def _congestion_control() -> Finding:
+    """What TCP connections use, and what else `WEFT_TCP_CONGESTION` can name."""
+    default, available = (
+        machine.tcp_setting(name) for name in ("tcp_congestion_control", "tcp_available_congestion_control")
+    )
+    return Finding("congestion control", None, f"{' '.join(default)} by default; available: {', '.join(available)}")
 
 
 def _torch() -> Finding:

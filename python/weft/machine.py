@@ -1,4 +1,4 @@
-"""Cores and memory available to this process under resource limits and control groups."""
+"""Cores, memory and TCP of this machine, as limits, control groups and the kernel allow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import resource
 from pathlib import Path
 
-__all__ = ["control_group_cores", "control_group_memory_bytes", "limit", "memory_bytes", "usable_cores"]
+__all__ = ["control_group_cores", "control_group_memory_bytes", "limit", "memory_bytes", "tcp_setting", "usable_cores"]
 
 _UNLIMITED_BYTES = 1 << 60
 """Control groups of version 1 say "no limit" by a number about this large."""
@@ -60,6 +60,11 @@ def limit(number: int) -> int | None:
     """The soft resource limit, such as that of `resource.RLIMIT_NOFILE`; None without one."""
     soft, _ = resource.getrlimit(number)
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def tcp_setting(name: str, root: Path = Path("/")) -> list[str]:
+    """The words of a setting of the kernel's TCP, such as `tcp_congestion_control`."""
+    return _words(root / "proc/sys/net/ipv4" / name)
 
 
 def _control_groups(root: Path, controller: str) -> list[Path]:

@@ -50,6 +50,36 @@ def test_shared_memory_stays_within_hosts(hosts: int, ranks_per_host: int) -> No
             assert bool(common) == (lowest[rank] == lowest[other]), (rank, other, common)
 
 
+CONGESTION_CONTROL = """
+import json, os, socket
+import numpy as np
+import weft
+
+group = weft.init(timeout=30)
+group.all_reduce(np.ones(1000, np.float32))
+used = []
+for number in os.listdir("/proc/self/fd"):
+    try:
+        end = socket.socket(fileno=os.dup(int(number)))
+        own, far = end.getsockname(), end.getpeername()
+    except OSError:
+        continue  # no socket, or one that listens
+    if end.family == socket.AF_INET and 29500 not in (own[1], far[1]):
+        name = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        used.append((far[0], name.rstrip(bytes(1)).decode()))
+group.barrier()
+print(json.dumps({"used": used}))
+group.close()
+"""
+
+
+def test_data_travel_by_the_congestion_control_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_TCP_CONGESTION", "reno")
+    first, second = reports(run_hosts("--hosts", "2", command=python(CONGESTION_CONTROL)))
+    assert first["used"] == [["10.77.0.2", "reno"]]
+    assert second["used"] == [["10.77.0.1", "reno"]]
+
+
 FOR_UNITS = """
 import json
 import numpy as np

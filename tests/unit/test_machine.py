@@ -1,4 +1,4 @@
-"""Tests of control group limits, on synthetic file systems."""
+"""Tests of control group limits and settings of TCP, on synthetic file systems."""
 
 from pathlib import Path
 
@@ -55,6 +55,12 @@ def test_container_that_sees_only_its_own_group_as_the_top(tmp_path: Path) -> No
 def test_machine_without_control_groups(tmp_path: Path) -> None:
     assert machine.control_group_cores(tmp_path) is None
     assert machine.control_group_memory_bytes(tmp_path) is None
+
+
+def test_settings_of_tcp(tmp_path: Path) -> None:
+    root = tree(tmp_path, {"proc/sys/net/ipv4/tcp_available_congestion_control": "reno bbr cubic\n"})
+    assert machine.tcp_setting("tcp_available_congestion_control", root) == ["reno", "bbr", "cubic"]
+    assert machine.tcp_setting("tcp_congestion_control", root) == []
 
 
 def test_this_machine() -> None:

@@ -55,6 +55,12 @@ def test_threads_with_one_endpoint_are_told():
         list(ranks.map(rank, range(2)))
 
 
+def test_congestion_control_that_the_host_lacks_is_told():
+    available = "reno.*/proc/sys/net/ipv4/tcp_available_congestion_control"
+    with pytest.raises(weft.ConfigError, match=f'tcp_congestion="nosuch" is not allowed: this host has .*{available}'):
+        weft.init(0, 1, transport="tcp", tcp_congestion="nosuch", store=weft.MemoryStore())
+
+
 def test_keywords_that_there_are_not_are_told():
     x = np.ones(3)
     with weft.init(0, 1, transport="loopback") as group:

@@ -7,6 +7,7 @@
 
 mod address;
 mod closing;
+mod congestion;
 mod frame;
 mod handshake;
 mod incoming;
@@ -19,6 +20,7 @@ mod socket;
 mod traffic_tests;
 mod transport;
 
+pub use congestion::CongestionControl;
 pub use interface::Interface;
 pub use socket::{connect, listen};
 pub use transport::{TcpOptions, TcpTransport};

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use weft_transport::fork::Registration;
 use weft_transport::{LinkError, TrafficClass, TrafficCounts};
 
+use crate::congestion::CongestionControl;
+
 /// How soon a blocking call notices that it has been cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(30);
 
@@ -23,6 +25,8 @@ pub(crate) struct SocketOptions {
     /// How long a vanished host may go unnoticed.
     pub(crate) peer_timeout: Duration,
     pub(crate) traffic_class: TrafficClass,
+    /// Without it, what the host has.
+    pub(crate) congestion: Option<CongestionControl>,
 }
 
 /// A connection. Forked children do not keep it open.
@@ -46,6 +50,9 @@ impl Socket {
         )?;
         keep_alive(&stream, options.peer_timeout)?;
         classify(&stream, options.traffic_class)?;
+        if let Some(congestion) = options.congestion {
+            congestion.apply(stream.as_fd())?;
+        }
         Ok(Self {
             _registration: Registration::new(stream.as_fd())?,
             stream,
@@ -335,6 +342,7 @@ mod tests {
         let options = SocketOptions {
             peer_timeout: Duration::from_secs(10),
             traffic_class: class,
+            congestion: None,
         };
         let socket = Socket::new(stream, options).unwrap();
         let (mut value, mut bytes) = (0_i32, size_of::<i32>() as libc::socklen_t);
@@ -354,6 +362,7 @@ mod tests {
         let options = SocketOptions {
             peer_timeout: Duration::from_secs(10),
             traffic_class: TrafficClass::BestEffort,
+            congestion: None,
         };
         let socket = Socket::new(stream, options).unwrap();
         assert_eq!(socket.send(&[IoSlice::new(&[7; 1000])]).unwrap(), 1000);

@@ -17,6 +17,7 @@ use weft_transport::{
 
 use crate::address::TcpAddress;
 use crate::closing;
+use crate::congestion::CongestionControl;
 use crate::handshake::{HandshakeVerdict, REPLY_BYTES, TcpHello};
 use crate::interface::Interface;
 use crate::link::{self, TcpLink};
@@ -35,6 +36,8 @@ pub struct TcpOptions {
     pub peer_timeout: Duration,
     /// How the network is asked to treat the packets.
     pub traffic_class: TrafficClass,
+    /// The congestion control of every connection. Without it, what the host has.
+    pub congestion: Option<CongestionControl>,
 }
 
 impl Default for TcpOptions {
@@ -43,6 +46,7 @@ impl Default for TcpOptions {
             interface: Interface::Default,
             peer_timeout: Duration::from_secs(10),
             traffic_class: TrafficClass::default(),
+            congestion: None,
         }
     }
 }
@@ -88,6 +92,7 @@ impl TcpTransport {
             options: SocketOptions {
                 peer_timeout: options.peer_timeout,
                 traffic_class: options.traffic_class,
+                congestion: options.congestion,
             },
             address,
             state: Mutex::new(ListenState::Bound(sockets)),
