@@ -3,6 +3,7 @@
 mod domains;
 mod endpoint;
 mod rendezvous;
+mod round_trip;
 mod store;
 mod store_tcp;
 mod terms;
@@ -10,6 +11,7 @@ mod terms;
 pub use domains::{Domain, HostParts};
 pub use endpoint::{Endpoint, EndpointAddress, EndpointOptions, TransportAddress, TransportChoice};
 pub use rendezvous::{Meeting, Member, meet};
+pub(crate) use round_trip::is_delayed;
 pub use store::{MemoryStore, PrefixStore, Store};
 pub use store_tcp::{TcpStore, TcpStoreServer};
 pub use terms::{Policy, Profile, ProfileRow, ProfileTable, Schedules, Terms};

@@ -4,10 +4,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use weft_transport::{LinkError, TransportKind};
+use weft_transport::{LinkError, Presence, TransportKind};
 
 use super::domains::Domain;
 use super::endpoint::{Endpoint, EndpointAddress, TransportAddress};
+use super::round_trip::{self, MeasuredRoundTrips};
 use super::store::Store;
 use super::terms::{Policy, Profile, Terms};
 use crate::Error;
@@ -35,6 +36,9 @@ pub struct Meeting {
     pub members: Vec<Member>,
     /// What rank 0 brought to choose algorithms by.
     pub profiles: Vec<Profile>,
+    /// How long a short message between two hosts takes, there and back, where that is longest; 0
+    /// where nothing crosses a network.
+    pub round_trip: Duration,
 }
 
 impl Meeting {
@@ -42,6 +46,7 @@ impl Meeting {
     /// group's identity stays as it is.
     pub(crate) fn of_ranks(&self, ranks: &[u32]) -> Meeting {
         let host_of = |rank: &u32| self.members[*rank as usize].host;
+        let one_host = (ranks.iter()).all(|rank| host_of(rank) == host_of(&ranks[0]));
         let members = ranks.iter().map(|rank| {
             let first = ranks
                 .iter()
@@ -55,6 +60,10 @@ impl Meeting {
             group_id: self.group_id,
             members: members.collect(),
             profiles: self.profiles.clone(),
+            round_trip: match one_host {
+                true => Duration::ZERO,
+                false => self.round_trip,
+            },
         }
     }
 
@@ -151,6 +160,7 @@ pub fn meet(
     check_transports(&addresses)?;
     let hosts = visit.exchange_hosts(&addresses)?;
     check_reachable(&addresses, &hosts)?;
+    let round_trip = visit.exchange_round_trips(&addresses, &hosts)?;
     let members = addresses.into_iter().zip(hosts).zip(published.domains);
     let member = |((address, host), domain)| Member {
         address,
@@ -161,6 +171,7 @@ pub fn meet(
         group_id: published.group_id,
         members: members.map(member).collect(),
         profiles: published.profiles,
+        round_trip,
     })
 }
 
@@ -238,6 +249,48 @@ impl Visit<'_> {
             }
         }
         Ok(self.rank)
+    }
+
+    /// The round trip that all ranks agree on. See [`Meeting::round_trip`].
+    fn exchange_round_trips(
+        &self,
+        addresses: &[EndpointAddress],
+        hosts: &[u32],
+    ) -> Result<Duration, Error> {
+        if hosts.iter().all(|host| *host == hosts[0]) {
+            return Ok(Duration::ZERO);
+        }
+        let (rank, size) = (self.rank, self.size);
+        let measure = |other: u32| match hosts[other as usize] == hosts[rank as usize] {
+            true => Ok(None),
+            false => self.measure_round_trip(&addresses[other as usize]),
+        };
+        let mine = MeasuredRoundTrips {
+            before: measure((rank + size - 1) % size)?,
+            after: measure((rank + 1) % size)?,
+        };
+        let bytes = postcard::to_stdvec(&mine).expect("writing to memory does not fail");
+        let published = self.exchange("round-trip", &bytes)?;
+        let measured = published.iter().map(|bytes| postcard::from_bytes(bytes));
+        let measured: Vec<_> = measured.map(Result::unwrap_or_default).collect();
+        Ok(round_trip::agreed(&measured))
+    }
+
+    /// The round trip to a rank on another host in microseconds, of the link that the group will
+    /// need. Whoever needs it tells why there is none.
+    fn measure_round_trip(&self, address: &EndpointAddress) -> Result<Option<u32>, Error> {
+        let Some(TransportAddress { kind, .. }) = address.best(false) else {
+            return Ok(None);
+        };
+        let until = self.deadline.min(Instant::now() + PROBE);
+        match self.endpoint.try_link(address, *kind, until, self.cancel)? {
+            Ok(link) => Ok(match link.presence() {
+                Presence::Unknown { round_trip } => round_trip.as_micros().try_into().ok(),
+                Presence::Away { .. } | Presence::Inside { .. } => None,
+            }),
+            Err(LinkError::Cancelled) => Err(Error::cancelled()),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Publishes this rank's value under a topic, and returns every rank's.

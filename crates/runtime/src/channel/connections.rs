@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weft_transport::{EndpointId, Link, LinkError, RegionKey, Segment};
 
-use super::layout::{ChannelLayout, LANES, SLOTS};
+use super::layout::{ChannelLayout, LANES};
 use super::message::ControlMessage;
 use crate::Error;
 use crate::bootstrap::Meeting;
@@ -20,8 +20,8 @@ pub(crate) struct Channel {
     pub(crate) staging: Option<PoolRange>,
     /// Where this rank writes in the peer's pool, once granted.
     pub(crate) remote: Option<Remote>,
-    /// For each slot: one more than the last tile for which this rank put something there.
-    pub(crate) landed: [[u64; SLOTS]; LANES],
+    /// By lane, for each slot: one more than the last tile for which this rank put something there.
+    pub(crate) landed: [Vec<u64>; LANES],
 }
 
 /// Offsets in a peer's pool.
@@ -127,7 +127,7 @@ impl Connections {
             local,
             staging,
             remote: None,
-            landed: Default::default(),
+            landed: [(); LANES].map(|()| vec![0; self.layout.slots]),
         });
         let told = granted.and_then(|()| link.message(&grant.encode()));
         told.map_err(|error| Error::from_link(error, Some(rank), self.host_name(rank)))

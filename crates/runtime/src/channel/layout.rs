@@ -1,11 +1,23 @@
 //! Layout of the part of a pool that one rank grants to one peer of one group.
 //!
 //! All words are written by the peer and read by the owner. Tiles are counted per lane, over all
-//! operations that ran in it, the same on every rank: tile g uses slot `g % SLOTS`. See
+//! operations that ran in it, the same on every rank: tile g uses slot g modulo slots. See
 //! [Note: Lanes and slots] in `operation.rs`.
+//!
+//! [Note: Windows] What one operation may have under way is its slots, at all peers together. A
+//! slot is free again when its bytes have crossed a link, what was made of them has crossed one,
+//! and the credit has come back: after one and a half round trips where the schedule sends
+//! everything at most twice, and twice that where bytes queue behind those of other tiles, as they
+//! must if the link shall never idle. Two slots are enough where that takes microseconds. Links
+//! with delay get as many as they carry meanwhile, as far as memory allows: of the size that slots
+//! have anyway, so that tiles stay as they are, and for all lanes, so that priorities do not make
+//! an operation slower.
+
+use std::time::Duration;
 
 use weft_schedule::TileLimits;
 
+use crate::bootstrap::is_delayed;
 use crate::call::LEVELS;
 
 /// Operations of priority 0 of one group that can be under way at once. Operation n uses lane `n %
@@ -13,8 +25,16 @@ use crate::call::LEVELS;
 const ORDINARY_LANES: usize = 4;
 /// All lanes of a group: the operations of every other level of priority have one of their own.
 pub(crate) const LANES: usize = ORDINARY_LANES + LEVELS;
-/// Tiles of one operation that can be under way at once.
+/// Tiles of one operation that can be under way at once, where links have no delay.
 pub(crate) const SLOTS: usize = 2;
+/// For so many round trips of a link with delay a lane has slots: see [Note: Windows].
+const ROUND_TRIPS: f64 = 3.5;
+/// What a link with delay is taken to carry, in bytes per second: 10 Gbit/s. Nobody knows before
+/// it was tried.
+const DELAYED_RATE: f64 = 1.25e9;
+/// What the slots of a lane take of a rank's pool at most, in bytes, unless they are [`SLOTS`] or
+/// fewer: receive buffers of all peers, and scratch memory.
+const LANE_BYTES_MAX: u64 = 24 << 20;
 /// Claimable steps that others than their owner may execute: those with lower numbers.
 pub(crate) const CLAIMS: u32 = 64;
 /// Fragments of point-to-point messages that can be under way at once.
@@ -50,14 +70,19 @@ const SPACING: u64 = 128;
 pub(crate) struct ChannelLayout {
     /// The temporary memory per slot, and what else bounds a tile.
     pub(crate) limits: TileLimits,
+    /// Tiles of one operation that can be under way at once.
+    pub(crate) slots: usize,
     /// The slots of inline operations: none where there are too many ranks for any.
     inline_slots: u64,
 }
 
 impl ChannelLayout {
-    pub(crate) fn new(ranks: u32) -> Self {
+    /// For a group of so many ranks, whose links have this round trip.
+    pub(crate) fn new(ranks: u32, round_trip: Duration) -> Self {
+        let limits = TileLimits::of_group(ranks);
         ChannelLayout {
-            limits: TileLimits::of_group(ranks),
+            limits,
+            slots: slots(ranks, limits, round_trip),
             inline_slots: match ranks as usize <= INLINE_RANKS {
                 true => INLINE_SLOTS,
                 false => 0,
@@ -67,7 +92,7 @@ impl ChannelLayout {
 
     /// The size of a channel, in bytes.
     pub(crate) fn channel_bytes(self) -> u64 {
-        self.receive(LANES - 1, SLOTS - 1) + self.limits.receive_bytes
+        self.receive(LANES - 1, self.slots - 1) + self.limits.receive_bytes
     }
 
     /// The size of a group's scratch memory, in bytes.
@@ -75,9 +100,14 @@ impl ChannelLayout {
         self.claim(LANES, 0, 0)
     }
 
+    /// The slot of tile `g`, among those of its lane.
+    pub(crate) fn slot_of(self, g: u64) -> usize {
+        (g % self.slots as u64) as usize
+    }
+
     /// Where a slot's flag line lies: a flag, and behind it the fingerprint of the operation.
     pub(crate) fn flag(self, lane: usize, slot: usize) -> u64 {
-        (lane * SLOTS + slot) as u64 * SPACING
+        (lane * self.slots + slot) as u64 * SPACING
     }
 
     /// Where a lane's credit lies: the number of tiles that the peer has ended.
@@ -107,7 +137,7 @@ impl ChannelLayout {
 
     /// Where a slot's receive buffer lies.
     pub(crate) fn receive(self, lane: usize, slot: usize) -> u64 {
-        self.fragment(FRAGMENTS) + (lane * SLOTS + slot) as u64 * self.limits.receive_bytes
+        self.fragment(FRAGMENTS) + (lane * self.slots + slot) as u64 * self.limits.receive_bytes
     }
 
     /// Where the temporary memory of inline operations lies in the group's scratch memory, behind
@@ -119,14 +149,26 @@ impl ChannelLayout {
     /// Where the word of a claimable step lies in its owner's scratch memory, behind all slots. See
     /// `weft_transport::claim`.
     pub(crate) fn claim(self, lane: usize, slot: usize, id: u32) -> u64 {
-        let words = (lane * SLOTS + slot) as u64 * u64::from(CLAIMS) + u64::from(id);
+        let words = (lane * self.slots + slot) as u64 * u64::from(CLAIMS) + u64::from(id);
         self.inline_scratch(INLINE_SCRATCHES) + words * SPACING
     }
 
     /// Where a slot lies in the group's scratch memory.
     pub(crate) fn scratch(self, lane: usize, slot: usize) -> u64 {
-        (lane * SLOTS + slot) as u64 * self.limits.scratch_bytes
+        (lane * self.slots + slot) as u64 * self.limits.scratch_bytes
     }
+}
+
+/// How many slots a lane has. See [Note: Windows].
+fn slots(ranks: u32, limits: TileLimits, round_trip: Duration) -> usize {
+    if !is_delayed(round_trip) {
+        return SLOTS;
+    }
+    let peers = u64::from(ranks.saturating_sub(1).max(1));
+    let under_way = peers * limits.receive_bytes;
+    let wanted = (ROUND_TRIPS * round_trip.as_secs_f64() * DELAYED_RATE) as u64 / under_way;
+    let room = LANE_BYTES_MAX / (under_way + limits.scratch_bytes);
+    (wanted.min(room) as usize).max(SLOTS)
 }
 
 /// The lane of operation `sequence`, of a level of priority.
@@ -135,11 +177,6 @@ pub(crate) fn lane_of(sequence: u64, level: usize) -> usize {
         0 => (sequence % ORDINARY_LANES as u64) as usize,
         level => ORDINARY_LANES + level - 1,
     }
-}
-
-/// The slot of tile `g`, among those of its lane.
-pub(crate) fn slot_of(g: u64) -> usize {
-    (g % SLOTS as u64) as usize
 }
 
 /// The value of a flag once signal `id` of tile `g` was sent.
@@ -151,12 +188,47 @@ pub(crate) fn flag_value(g: u64, id: u32) -> u64 {
 mod tests {
     use super::*;
 
+    const MILLIS: [u64; 4] = [0, 1, 10, 200];
+
+    #[test]
+    fn links_without_delay_have_two_slots() {
+        for ranks in [1, 2, 4, 64, 1000] {
+            for micros in [0, 50, 1000] {
+                let layout = ChannelLayout::new(ranks, Duration::from_micros(micros));
+                assert_eq!(layout.slots, SLOTS);
+            }
+        }
+    }
+
+    #[test]
+    fn windows_fill_links_with_delay_and_are_bounded() {
+        for ranks in [2, 3, 4, 8, 16, 64] {
+            let layout = ChannelLayout::new(ranks, Duration::from_millis(40));
+            let slots = layout.slots as u64;
+            let under_way = slots * u64::from(ranks - 1) * layout.limits.receive_bytes;
+            // 1 Gbit/s for two and a half round trips.
+            assert!(under_way > 125_000_000 * 100 / 1000, "{ranks}: {under_way}");
+            let taken = under_way + slots * layout.limits.scratch_bytes;
+            assert!(taken <= LANE_BYTES_MAX, "{ranks}: {taken}");
+        }
+        let slots = |millis| ChannelLayout::new(4, Duration::from_millis(millis)).slots;
+        assert!(SLOTS < slots(2) && slots(2) < slots(10));
+        assert_eq!(slots(40), slots(4000));
+        assert_eq!(
+            ChannelLayout::new(10_000, Duration::from_secs(1)).slots,
+            SLOTS
+        );
+    }
+
     #[test]
     fn regions_do_not_overlap() {
-        for ranks in [1, 2, 3, 8, 33, 1000] {
-            let layout = ChannelLayout::new(ranks);
+        for (ranks, millis) in (MILLIS.into_iter())
+            .flat_map(|millis| [1, 2, 3, 8, 33, 1000].map(|ranks| (ranks, millis)))
+        {
+            let layout = ChannelLayout::new(ranks, Duration::from_millis(millis));
+            let slots = layout.slots;
             let mut words: Vec<u64> = (0..LANES)
-                .flat_map(|lane| (0..SLOTS).map(move |slot| layout.flag(lane, slot)))
+                .flat_map(|lane| (0..slots).map(move |slot| layout.flag(lane, slot)))
                 .chain((0..LANES).map(|lane| layout.credit(lane)))
                 .chain([layout.fragments_sent(), layout.fragments_taken()])
                 .collect();
@@ -165,10 +237,10 @@ mod tests {
             assert!(words[words.len() - 1] + SPACING <= layout.inline(0));
             assert!(layout.inline(layout.inline_slots) <= layout.fragment(0));
             assert_eq!(layout.fragment(FRAGMENTS), layout.receive(0, 0));
-            assert!(layout.receive(LANES - 1, SLOTS - 1) < layout.channel_bytes());
+            assert!(layout.receive(LANES - 1, slots - 1) < layout.channel_bytes());
             assert_eq!(layout.claim(0, 0, CLAIMS), layout.claim(0, 1, 0));
-            assert_eq!(layout.claim(0, SLOTS, 0), layout.claim(1, 0, 0));
-            assert!(layout.claim(LANES - 1, SLOTS - 1, CLAIMS - 1) < layout.scratch_total());
+            assert_eq!(layout.claim(0, slots, 0), layout.claim(1, 0, 0));
+            assert!(layout.claim(LANES - 1, slots - 1, CLAIMS - 1) < layout.scratch_total());
         }
     }
 

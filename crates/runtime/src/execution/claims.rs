@@ -20,7 +20,7 @@ use weft_transport::{Segment, Signal};
 use super::executor::{Budget, Executor};
 use super::interpret::{Advance, Blocked, Driver, GroupFailure, execute};
 use super::tiles::TileDriver;
-use crate::channel::{Connections, slot_of};
+use crate::channel::Connections;
 use crate::program::{Instruction, LocalStep, Program};
 
 /// Lets others take over what they may of a tile that starts.
@@ -31,8 +31,9 @@ pub(super) fn open(
     program: &Program,
     pool: &Segment,
 ) {
+    let layout = connections.layout;
     for id in &program.claims {
-        let offset = connections.layout.claim(lane, slot_of(g), *id);
+        let offset = layout.claim(lane, layout.slot_of(g), *id);
         claim::open(pool.word(connections.scratch.offset + offset), g);
     }
 }
@@ -183,8 +184,7 @@ impl TileDriver<'_> {
 
     /// Where a claim's word lies in its owner's scratch memory.
     fn claim(&self, id: u32) -> u64 {
-        self.connections
-            .layout
-            .claim(self.lane, slot_of(self.tile.g), id)
+        let layout = self.connections.layout;
+        layout.claim(self.lane, layout.slot_of(self.tile.g), id)
     }
 }

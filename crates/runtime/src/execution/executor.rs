@@ -12,7 +12,7 @@ use super::interpret::GroupFailure;
 use super::operation::{Agreement, Operation, OperationMemory, Running};
 use crate::Error;
 use crate::call::{Call, Completion, Counts, Due, Finished, Op, Order};
-use crate::channel::{Connections, LANES, SLOTS};
+use crate::channel::{Connections, LANES};
 use crate::flight::GroupFlight;
 use crate::memory::{Bases, Pieces, access};
 use crate::program::Geometry;
@@ -333,7 +333,7 @@ impl Executor {
             bases,
             first,
             next: 0,
-            tiles: Vec::with_capacity(SLOTS),
+            tiles: Vec::with_capacity(connections.layout.slots),
         });
         self.order().settle(sequence, fingerprint);
         Ok(true)

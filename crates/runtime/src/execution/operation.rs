@@ -3,9 +3,9 @@
 //! [Note: Lanes and slots] All ranks issue the operations of a group in the same order, so
 //! operation n can use lane n % 4 without a word between ranks. Within a lane operations run
 //! one after the other, each with a number of tiles that all ranks agree on, so that tile g of a
-//! lane is the same tile everywhere, and may use slot g % SLOTS of all temporary memory. A tile
-//! starts when the tile that used its slot before has ended on this rank and, where it will put
-//! something into a peer's receive buffer, on that peer: peers tell by their credit words.
+//! lane is the same tile everywhere, and may use slot g modulo slots of all temporary memory. A
+//! tile starts when the tile that used its slot before has ended on this rank and, where it will
+//! put something into a peer's receive buffer, on that peer: peers tell by their credit words.
 //!
 //! [Note: Levels of priority] A lane's order is that of the calls on every rank, so an urgent
 //! operation cannot go past another in its lane. Hence the first few priorities other than 0 that a

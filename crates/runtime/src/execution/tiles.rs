@@ -13,7 +13,7 @@ use super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFram
 use super::operation::{Operation, Running, Tile};
 use super::puts::Puts;
 use crate::call::{Call, Fingerprint, Op};
-use crate::channel::{Connections, Remote, flag_value, slot_of};
+use crate::channel::{Connections, Remote, flag_value};
 use crate::memory::access;
 use crate::program::{LocalStep, Location, Operand};
 
@@ -91,9 +91,10 @@ fn start_tiles(
             }
             break;
         }
+        let slot = connections.layout.slot_of(g);
         for receiver in &running.plan.program.receivers {
             if let Some(channel) = &mut connections.channels[*receiver as usize] {
-                channel.landed[lane][slot_of(g)] = g + 1;
+                channel.landed[lane][slot] = g + 1;
             }
         }
         bring_in(&operation.call, connections.rank, running);
@@ -127,7 +128,7 @@ fn cannot_start(
     if let Some(from) = program.neighbours.iter().find(absent) {
         return Some(Blocked::Grant { from: *from });
     }
-    let slot = slot_of(g);
+    let slot = connections.layout.slot_of(g);
     let occupied = |rank: &&u32| {
         connections.channels[**rank as usize]
             .as_ref()
@@ -277,7 +278,7 @@ impl Driver for TileDriver<'_> {
             scratch,
             ..
         } = self.connections;
-        let slot = slot_of(self.tile.g);
+        let slot = layout.slot_of(self.tile.g);
         let own = |offset: u64| self.pool.base().as_ptr().wrapping_add(offset as usize);
         match location {
             Location::Input(rank) => self.user(rank).0.cast_mut(),
@@ -331,7 +332,8 @@ impl Driver for TileDriver<'_> {
         let (link, remote) = self.link(to)?;
         let program = &self.running.plan.program;
         let (dst, src) = (program.operand(dst), program.operand(src));
-        let receive = (self.connections.layout).receive(self.lane, slot_of(self.tile.g));
+        let layout = self.connections.layout;
+        let receive = layout.receive(self.lane, layout.slot_of(self.tile.g));
         let within = receive + self.offset(dst, 0);
         let private = src.is_user() && self.running.bases.peers.is_none();
         let mut source = self.pieces(src);
@@ -468,7 +470,7 @@ impl<'a> TileDriver<'a> {
     fn flag_at(&self, channel: u64, id: SignalId) -> Signal {
         let (layout, g) = (self.connections.layout, self.tile.g);
         Signal {
-            offset: channel + layout.flag(self.lane, slot_of(g)),
+            offset: channel + layout.flag(self.lane, layout.slot_of(g)),
             value: flag_value(g, id),
         }
     }

@@ -130,7 +130,7 @@ impl Group {
             .iter()
             .filter(|member| machine(member) == mine);
         engine.local_ranks(here.count());
-        let layout = ChannelLayout::new(size);
+        let layout = ChannelLayout::new(size, meeting.round_trip);
         let selector = Selector::new(&meeting, rank, layout, &options.terms.policy)?;
         let scratch = engine
             .endpoint()

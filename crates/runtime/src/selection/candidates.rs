@@ -15,7 +15,7 @@ use super::traits::{GroupTraits, Site};
 use super::user_schedules::UserSchedule;
 use crate::Error;
 use crate::call::{Tiling, mix};
-use crate::channel::SLOTS;
+use crate::channel::{ChannelLayout, SLOTS};
 
 /// What makes the schedule.
 #[derive(Clone, Debug)]
@@ -106,10 +106,9 @@ impl Candidate {
     }
 
     /// The most tiles that may be under way at once.
-    pub(crate) fn tiles_in_flight(&self) -> usize {
-        self.tiling
-            .tiles_in_flight
-            .map_or(SLOTS, |tiles| tiles as usize)
+    pub(crate) fn tiles_in_flight(&self, layout: ChannelLayout) -> usize {
+        let asked = self.tiling.tiles_in_flight;
+        asked.map_or(layout.slots, |tiles| tiles as usize)
     }
 
     /// The schedule of the site's rank.

@@ -4,7 +4,7 @@ use super::user_schedules::UserSchedule;
 use crate::Error;
 use crate::bootstrap::{Meeting, Policy, Profile, Schedules};
 use crate::call::Tiling;
-use crate::channel::SLOTS;
+use crate::channel::ChannelLayout;
 
 /// What of a policy holds in a group that was not asked: schedules that are right there, and the
 /// algorithms that are not among the others.
@@ -66,13 +66,14 @@ pub(crate) fn suitable<'a>(
 }
 
 /// Refuses a tiling that no executor has.
-pub(super) fn check_tiling(tiling: Tiling) -> Result<(), Error> {
+pub(super) fn check_tiling(tiling: Tiling, layout: ChannelLayout) -> Result<(), Error> {
     if tiling.tile_bytes == Some(0) {
         return Err(Error::Config("tile_bytes=0: at least 1 is needed".into()));
     }
     match tiling.tiles_in_flight {
-        Some(tiles) if tiles == 0 || tiles as usize > SLOTS => Err(Error::Config(format!(
-            "tiles_in_flight={tiles}: 1 to {SLOTS} are possible"
+        Some(tiles) if tiles == 0 || tiles as usize > layout.slots => Err(Error::Config(format!(
+            "tiles_in_flight={tiles}: 1 to {} are possible",
+            layout.slots
         ))),
         _ => Ok(()),
     }

@@ -133,7 +133,7 @@ impl Selector {
         for (collective, rows) in self.table.clone() {
             let collective = known_collective(&collective).map_err(Error::Config)?;
             for row in &rows {
-                check_tiling(row.tiling)?;
+                check_tiling(row.tiling, self.layout)?;
                 self.catalog
                     .candidate(collective, &row.algorithm, row.tiling)?;
             }
@@ -166,7 +166,7 @@ impl Selector {
         let bytes = call.message_bytes(self.site.ranks);
         let candidate = match &call.algorithm {
             Some(name) => {
-                check_tiling(call.tiling)?;
+                check_tiling(call.tiling, self.layout)?;
                 let candidate = self.catalog.candidate(collective, name, call.tiling)?;
                 match self.catalog.at(candidate).refusal(self.traits, kind) {
                     Some(why) => return Err(self.refused(candidate, why)),
@@ -317,7 +317,7 @@ impl Selector {
             short: candidate.short(kind.memory, kind.wire),
             tile_bytes: candidate.tiling.tile_bytes,
             wire: kind.wire.encoding(),
-            tiles_in_flight: candidate.tiles_in_flight(),
+            tiles_in_flight: candidate.tiles_in_flight(self.layout),
         });
         self.plans.insert(key, plan.clone());
         Ok(plan)
@@ -328,7 +328,7 @@ impl Selector {
         if tiling == Tiling::default() {
             return Ok(candidate);
         }
-        check_tiling(tiling)?;
+        check_tiling(tiling, self.layout)?;
         let (collective, name) = {
             let candidate = self.catalog.at(candidate);
             (candidate.collective, candidate.name.clone())

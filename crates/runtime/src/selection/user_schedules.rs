@@ -3,14 +3,13 @@
 use weft_algorithms::{Parts, Reach, Refusal, Requirements};
 use weft_kernels::DType;
 use weft_schedule::{
-    Buffer, Collective, Encoding, Grid, Mapped, Schedule, Slice, Step, VerifyOptions, parse, print,
-    verify,
+    Buffer, Collective, Encoding, Grid, Mapped, Schedule, Slice, Step, TileLimits, VerifyOptions,
+    parse, print, verify,
 };
 
 use crate::Error;
 use crate::bootstrap::Meeting;
 use crate::call::mix;
-use crate::channel::ChannelLayout;
 use crate::program::Program;
 
 /// Schedules of a user, verified for one group.
@@ -110,7 +109,7 @@ impl UserSchedule {
     /// Refuses what is right, but beyond the executor. All ranks look at all programs, so that none
     /// is left waiting for one that refuses.
     fn check_runs(&self, meeting: &Meeting) -> Result<(), Error> {
-        let limits = ChannelLayout::new(meeting.members.len() as u32).limits;
+        let limits = TileLimits::of_group(meeting.members.len() as u32);
         if !limits.fits(&self.schedules[0]) {
             return Err(Error::Unsupported(format!(
                 "the schedule {:?} {}",

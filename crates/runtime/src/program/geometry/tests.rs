@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use weft_kernels::DType;
 use weft_schedule::Collective;
 
@@ -36,7 +38,7 @@ fn call(elements: u64) -> Call {
 fn tiles_cover_every_chunk_once() {
     for elements in [0, 1, 3, 7, 1000, 1_000_003, 50_000_017] {
         let shape = shape(Grid::Equal(4), vec![1, 1]);
-        let layout = ChannelLayout::new(4);
+        let layout = ChannelLayout::new(4, Duration::ZERO);
         let geometry = Geometry::tiled(
             &call(elements),
             &shape,
@@ -73,7 +75,7 @@ fn blocks_are_not_divided() {
     };
     for elements in [0, 1, 127, 129, 5000, 1_000_003] {
         let shape = shape(Grid::Equal(4), vec![1]);
-        let layout = ChannelLayout::new(4);
+        let layout = ChannelLayout::new(4, Duration::ZERO);
         let call = call(elements);
         let geometry =
             Geometry::tiled(&call, &shape, layout, None, Some(4096), Encoding::E4m3).unwrap();
@@ -102,7 +104,7 @@ fn chunks_lie_alike_whether_their_boundaries_are_few_or_many() {
     for chunks in [3, 16, 17, 40] {
         let grid = Grid::Equal(chunks);
         let shape = shape(grid.clone(), vec![]);
-        let layout = ChannelLayout::new(4);
+        let layout = ChannelLayout::new(4, Duration::ZERO);
         let geometry =
             Geometry::tiled(&call(1003), &shape, layout, None, None, Encoding::Native).unwrap();
         for chunk in 0..=chunks {
