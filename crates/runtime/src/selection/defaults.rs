@@ -37,6 +37,9 @@ pub(crate) fn preferences(
     memory: MemoryClass,
 ) -> Vec<Preference> {
     let few = traits.ranks <= DIRECT_RANKS;
+    if let (true, Some(preferences)) = (traits.delayed, over_delay(collective, traits)) {
+        return preferences;
+    }
     let apart = traits.uneven && !traits.mapped() && !traits.reproducible;
     if let (true, Some(preferences)) = (apart, across_hosts(collective)) {
         return preferences;
@@ -72,6 +75,37 @@ pub(crate) fn preferences(
         _ if traits.mapped() && few => vec![(u64::MAX, &["direct"])],
         _ => vec![(u64::MAX, &["dissemination"])],
     }
+}
+
+/// The preferences where links have delay, and a message between two ranks takes longer than the
+/// bytes of most: everybody sends everybody, in as few steps as there can be. `None`: those of
+/// other groups.
+///
+/// The ring's 2 (P - 1) steps are paid once where its tiles fill the links, but to fill them needs
+/// P - 1 times as many under way.
+fn over_delay(collective: &str, traits: GroupTraits) -> Option<Vec<Preference>> {
+    let reproducible = traits.reproducible;
+    Some(match collective {
+        "all-reduce" if traits.uneven && !reproducible => vec![
+            (SMALL_BYTES, &["direct", "two-shot"]),
+            (
+                u64::MAX,
+                &[
+                    "multi-rail(slice-reduce, two-shot)",
+                    "multi-rail(ring, two-shot)",
+                    "two-shot",
+                ],
+            ),
+        ],
+        "all-reduce" => vec![
+            (SMALL_BYTES, &["direct", "two-shot"]),
+            (u64::MAX, &["two-shot", "halving-doubling"]),
+        ],
+        // Between hosts with several ranks each, the other collectives have few steps already.
+        _ if traits.uneven && !reproducible => return None,
+        "all-gather" | "reduce-scatter" | "all-to-all" => vec![(u64::MAX, &["direct"])],
+        _ => return None,
+    })
 }
 
 /// The preferences between hosts with several ranks each, where every byte shall cross once and in
@@ -240,12 +274,15 @@ mod tests {
                 for (uneven, reproducible) in
                     [(false, false), (true, false), (false, true), (true, true)]
                 {
-                    settings.push(GroupTraits {
-                        ranks,
-                        reach,
-                        uneven,
-                        reproducible,
-                    });
+                    for delayed in [false, true] {
+                        settings.push(GroupTraits {
+                            ranks,
+                            reach,
+                            uneven,
+                            reproducible,
+                            delayed: delayed && reach != Reach::All,
+                        });
+                    }
                 }
             }
         }
@@ -283,6 +320,35 @@ mod tests {
                 assert!(for_units || !(apart && chosen), "{collective} {traits:?}");
             }
         }
+    }
+
+    #[test]
+    fn everybody_sends_everybody_over_delay_and_around_a_ring_without() {
+        let first = |collective, ranks, delayed, bytes| {
+            let traits = GroupTraits {
+                ranks,
+                reach: Reach::None,
+                uneven: false,
+                reproducible: false,
+                delayed,
+            };
+            let preferences = preferences(collective, traits, MemoryClass::Ordinary);
+            let line = preferences.iter().find(|(up_to, _)| bytes <= *up_to);
+            line.map(|(_, names)| names[0]).unwrap()
+        };
+        for (collective, over_delay, without) in [
+            ("all-reduce", "two-shot", "ring"),
+            ("all-gather", "direct", "ring"),
+            ("reduce-scatter", "direct", "ring"),
+            ("all-to-all", "direct", "pairwise"),
+        ] {
+            for ranks in [2, 4, 40] {
+                assert_eq!(first(collective, ranks, true, 64 << 20), over_delay);
+                assert_eq!(first(collective, ranks, false, 64 << 20), without);
+            }
+        }
+        assert_eq!(first("all-reduce", 40, true, 4), "direct");
+        assert_eq!(first("all-reduce", 40, false, 4), "recursive-doubling");
     }
 
     #[test]

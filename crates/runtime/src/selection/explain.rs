@@ -139,6 +139,9 @@ impl Selector {
                 "the only one that the group's options or the configuration allow".into()
             }
             Origin::Profile => format!("what the profile says for {limit}"),
+            Origin::Defaults if self.traits.delayed => {
+                format!("the built-in default over links with delay for {limit}")
+            }
             Origin::Defaults => format!("the built-in default for {limit}"),
         };
         let mut reasons = vec![format!("{}: chosen, {origin}", chosen.name)];

@@ -4,7 +4,7 @@ use weft_algorithms::{Reach, Topology};
 use weft_schedule::Rank;
 
 use crate::Error;
-use crate::bootstrap::{Domain, Meeting, Member, Policy};
+use crate::bootstrap::{Domain, Meeting, Member, Policy, is_delayed};
 
 /// What a schedule is made for, beside the call.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct GroupTraits {
     pub(crate) uneven: bool,
     /// Whether sums must not depend on algorithm, tile size and placement.
     pub(crate) reproducible: bool,
+    /// Whether links take so long that the number of steps between ranks counts for every size.
+    pub(crate) delayed: bool,
 }
 
 impl Site {
@@ -51,6 +53,7 @@ impl GroupTraits {
             reach: reach(meeting, &outside),
             uneven: uneven(&outside),
             reproducible: policy.reproducible,
+            delayed: is_delayed(meeting.round_trip),
         };
         drop(outside);
         Ok((topology, traits))

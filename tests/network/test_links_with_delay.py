@@ -1,0 +1,65 @@
+"""Tests of groups whose hosts are far apart: what is chosen there, and that it is right."""
+
+import json
+
+import pytest
+from emulated_hosts import printed, python, run_hosts
+
+ALL_REDUCE = """
+import json
+import numpy as np
+import weft
+
+group = weft.init(timeout=50)
+plan = group.plan("all-reduce", 8 << 20)
+right = []
+for elements in (1, 1001, 2 << 20):
+    x = np.arange(elements, dtype=np.float32) % 1000 + group.rank
+    group.all_reduce(x, priority=int(elements == 1001))
+    sums = group.size * (np.arange(elements, dtype=np.float32) % 1000) + group.size * (group.size - 1) // 2
+    right.append(bool(np.array_equal(x, sums)))
+blocks = np.arange(group.size * 300_000, dtype=np.float32).reshape(group.size, -1)
+block, whole = np.zeros(300_000, np.float32), np.zeros_like(blocks)
+group.reduce_scatter(block, blocks)
+right.append(bool(np.array_equal(block, group.size * blocks[group.rank])))
+group.all_gather_into(whole, blocks[group.rank].copy())
+right.append(bool(np.array_equal(whole, blocks)))
+group.all_to_all(whole, np.tile(blocks[group.rank], (group.size, 1)))
+right.append(bool(np.array_equal(whole, blocks)))
+print(json.dumps({"right": right, "algorithm": plan.name, "in_flight": plan.tiles_in_flight,
+                  "tile_bytes": plan.tile_bytes, "hash": plan.hash, "why": plan.why[0]}))
+group.barrier()
+group.close()
+"""
+
+
+def reports(*options: str) -> list[dict]:
+    """What every rank says; all are right and mean the same plan."""
+    done = run_hosts("--gbps", "1", *options, command=python(ALL_REDUCE))
+    assert done.returncode == 0, done.stderr
+    lines = printed(done)
+    found = [json.loads(lines[rank][0]) for rank in sorted(lines)]
+    assert all(all(one["right"]) for one in found), found
+    assert len({one["hash"] for one in found}) == 1, found
+    return found
+
+
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_an_operation_has_as_much_under_way_as_a_link_with_delay_carries(hosts: int) -> None:
+    delay_s = 0.02
+    for one in reports("--hosts", str(hosts), "--delay-ms", str(1000 * delay_s)):
+        assert one["algorithm"] == "two-shot"
+        assert "links with delay" in one["why"]
+        # A tile's block goes to every peer, and its result as well.
+        window = one["in_flight"] * 2 * (hosts - 1) * one["tile_bytes"]
+        assert window >= 2 * delay_s * 1e9 / 8
+
+
+def test_hosts_with_several_ranks_cross_a_link_with_delay_in_two_steps() -> None:
+    for one in reports("--hosts", "2", "--ranks-per-host", "2", "--delay-ms", "20"):
+        assert one["algorithm"] == "multi-rail(slice-reduce, two-shot)"
+
+
+def test_links_without_delay_keep_two_tiles_in_flight() -> None:
+    for one in reports("--hosts", "3"):
+        assert (one["algorithm"], one["in_flight"]) == ("ring", 2)
