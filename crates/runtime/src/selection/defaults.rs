@@ -5,6 +5,8 @@ use weft_algorithms::MemoryClass;
 
 use super::traits::GroupTraits;
 
+/// Up to this size one step is best on a network, however many messages it takes, in bytes.
+const TINY_BYTES: u64 = 1 << 10;
 /// Below this size a call is bound by latency, in bytes.
 pub(crate) const SMALL_BYTES: u64 = 8 << 10;
 /// As above, between ranks that share memory.
@@ -196,6 +198,13 @@ fn all_reduce(traits: GroupTraits, few: bool) -> Vec<Preference> {
         ];
     }
     match few {
+        // Messages cost processor time as well, and their bytes must pass the line.
+        true if traits.ranks.is_power_of_two() => vec![
+            (TINY_BYTES, &["direct", "ring"]),
+            (SMALL_BYTES, &["recursive-doubling", "ring"]),
+            (MEDIUM_BYTES, &["two-shot", "ring"]),
+            (u64::MAX, LARGE),
+        ],
         true => vec![
             (SMALL_BYTES, &["direct", "ring"]),
             (MEDIUM_BYTES, &["two-shot", "ring"]),
