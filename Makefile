@@ -81,8 +81,9 @@ test: setup fmt-check lint test-rust test-loom test-python test-wheel test-netwo
 test-rust: ## unit, property, snapshot, mutation and conformance tests of the crates
 	$(CARGO) test --workspace --exclude weft-bindings --locked --quiet
 
-verify-large: ## every algorithm verified for up to 1024 ranks: half an hour, 6 GiB
+verify-large: ## every algorithm verified for up to 1024 ranks, and run on every group of the matrix: half an hour, 6 GiB
 	$(CARGO) test --package weft-algorithms --test verified --test composed --release --locked --quiet -- --ignored
+	$(CARGO) test --package weft-runtime --test matrix --locked --quiet -- --ignored
 
 test-loom: ## models of the protocols of shared memory: flags, sleep, claims, rings
 	RUSTFLAGS="--cfg loom" $(CARGO) test --package weft-transport --release --lib --locked --quiet \

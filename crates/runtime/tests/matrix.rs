@@ -27,6 +27,18 @@ const SAMPLE: [(DType, Op); 8] = [
 /// Up to this many ranks everything is tried, beyond it a selection.
 const THOROUGH: u32 = 4;
 
+/// Larger groups, by their number of ranks.
+const LARGER: [u32; 5] = [5, 6, 7, 8, 9];
+
+/// Larger groups, by the host of each rank.
+const LARGER_ON_HOSTS: [&[u32]; 5] = [
+    &[0, 0, 0, 1, 1],
+    &[0, 1, 1, 2, 2, 2],
+    &[0, 0, 0, 0, 0, 0, 1],
+    &[0, 0, 1, 1, 2, 2, 3, 3],
+    &[0, 1, 2, 0, 1, 2, 0, 1, 2],
+];
+
 /// Makes the cases for one group.
 struct Cases {
     setup: Setup,
@@ -277,8 +289,16 @@ fn symmetric_memory(group: &Group, cases: &[Case]) -> Symmetric {
     group.symmetric(needed.unwrap_or(1) as u64).unwrap()
 }
 
-fn check_transport(transport: TransportChoice, ranks: std::ops::RangeInclusive<u32>) {
-    ranks.for_each(|ranks| check_group(&transport.into(), ranks));
+/// Two of the larger groups, drawn anew by every run: they take most of the time.
+fn drawn<T: Copy>(all: &[T]) -> [T; 2] {
+    let mut rng = Rng::new(fresh_seed());
+    let first = rng.below(all.len());
+    let other = (first + 1 + rng.below(all.len() - 1)) % all.len();
+    [all[first], all[other]]
+}
+
+fn check_transport(transport: TransportChoice, ranks: impl IntoIterator<Item = u32>) {
+    (ranks.into_iter()).for_each(|ranks| check_group(&transport.into(), ranks));
 }
 
 #[test]
@@ -288,7 +308,7 @@ fn loopback_of_few() {
 
 #[test]
 fn loopback_of_more() {
-    check_transport(TransportChoice::Loopback, 5..=9);
+    check_transport(TransportChoice::Loopback, drawn(&LARGER));
 }
 
 #[test]
@@ -298,7 +318,7 @@ fn shared_memory_of_few() {
 
 #[test]
 fn shared_memory_of_more() {
-    check_transport(TransportChoice::Shm, 5..=9);
+    check_transport(TransportChoice::Shm, drawn(&LARGER));
 }
 
 #[test]
@@ -308,7 +328,7 @@ fn tcp_of_few() {
 
 #[test]
 fn tcp_of_more() {
-    check_transport(TransportChoice::Tcp, 5..=9);
+    check_transport(TransportChoice::Tcp, drawn(&LARGER));
 }
 
 #[test]
@@ -337,13 +357,22 @@ fn several_hosts_of_few() {
 
 #[test]
 fn several_hosts_of_more() {
-    for hosts in [
-        &[0, 0, 0, 1, 1][..],
-        &[0, 1, 1, 2, 2, 2],
-        &[0, 0, 0, 0, 0, 0, 1],
-        &[0, 0, 1, 1, 2, 2, 3, 3],
-        &[0, 1, 2, 0, 1, 2, 0, 1, 2],
+    for hosts in drawn(&LARGER_ON_HOSTS) {
+        check_group(&Setup::on_hosts(hosts), hosts.len() as u32);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn every_larger_group() {
+    for transport in [
+        TransportChoice::Loopback,
+        TransportChoice::Shm,
+        TransportChoice::Tcp,
     ] {
+        check_transport(transport, LARGER);
+    }
+    for hosts in LARGER_ON_HOSTS {
         check_group(&Setup::on_hosts(hosts), hosts.len() as u32);
     }
 }
