@@ -197,25 +197,20 @@ fn all_reduce(traits: GroupTraits, few: bool) -> Vec<Preference> {
             ),
         ];
     }
-    match few {
+    let small: &[Preference] = match (few, traits.ranks.is_power_of_two()) {
         // Messages cost processor time as well, and their bytes must pass the line.
-        true if traits.ranks.is_power_of_two() => vec![
+        (true, true) => &[
             (TINY_BYTES, &["direct", "ring"]),
             (SMALL_BYTES, &["recursive-doubling", "ring"]),
-            (MEDIUM_BYTES, &["two-shot", "ring"]),
-            (u64::MAX, LARGE),
         ],
-        true => vec![
-            (SMALL_BYTES, &["direct", "ring"]),
-            (MEDIUM_BYTES, &["two-shot", "ring"]),
-            (u64::MAX, LARGE),
-        ],
-        false => vec![
-            (SMALL_BYTES, &["recursive-doubling", "ring"]),
-            (MEDIUM_BYTES, &["halving-doubling", "ring"]),
-            (u64::MAX, LARGE),
-        ],
-    }
+        (true, false) => &[(SMALL_BYTES, &["direct", "ring"])],
+        (false, _) => &[(SMALL_BYTES, &["recursive-doubling", "ring"])],
+    };
+    let medium: &[&str] = match few {
+        true => &["two-shot", "ring"],
+        false => &["halving-doubling", "ring"],
+    };
+    [small, &[(MEDIUM_BYTES, medium), (u64::MAX, LARGE)]].concat()
 }
 
 /// Where there are so many ranks that a ring's receive buffer does not fit, halving is next.
