@@ -1,7 +1,9 @@
 //! TCP congestion control, chosen by name.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::{fs, io};
+
+use crate::socket::unconnected;
 
 /// The kernel's bound of a name, with the zero behind it.
 const NAME_BYTES_MAX: usize = 16;
@@ -31,7 +33,7 @@ impl CongestionControl {
             name: [0; NAME_BYTES_MAX],
         };
         control.name[..name.len()].copy_from_slice(name.as_bytes());
-        let socket = unconnected().map_err(refused)?;
+        let socket = unconnected(libc::AF_INET).map_err(refused)?;
         control.apply(socket.as_fd()).map_err(refused)?;
         Ok(control)
     }
@@ -46,17 +48,6 @@ impl CongestionControl {
             _ => Err(io::Error::last_os_error()),
         }
     }
-}
-
-fn unconnected() -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    // SAFETY: plain system call.
-    let raw = unsafe { libc::socket(libc::AF_INET, kind, 0) };
-    if raw < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 fn refusal(name: &str, error: &io::Error) -> String {

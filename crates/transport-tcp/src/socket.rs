@@ -168,14 +168,8 @@ pub fn connect(
         SocketAddr::V4(_) => libc::AF_INET,
         SocketAddr::V6(_) => libc::AF_INET6,
     };
-    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: plain system call.
-    let raw = unsafe { libc::socket(family, kind, 0) };
-    if raw < 0 {
-        return Err(io::Error::last_os_error().into());
-    }
-    // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
-    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+    let socket = unconnected(family)?;
+    let raw = socket.as_raw_fd();
     let refused = |error: io::Error| LinkError::Refused(format!("{address}: {error}"));
     match start_connecting(raw, address) {
         Ok(()) => {}
@@ -189,6 +183,18 @@ pub fn connect(
         None => Ok(stream),
         Some(error) => Err(refused(error)),
     }
+}
+
+/// A new non-blocking TCP socket.
+pub(crate) fn unconnected(family: i32) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: plain system call.
+    let raw = unsafe { libc::socket(family, kind, 0) };
+    if raw < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 /// Listens, with room for all ranks of a large job to come at the same moment (the system bounds it
