@@ -114,9 +114,7 @@ impl Error {
             }
         }
     }
-}
 
-impl Error {
     /// The error with a remark, in parentheses.
     pub(crate) fn with_note(mut self, note: &str) -> Self {
         let text = match &mut self {
