@@ -177,7 +177,7 @@ class Endpoint:
         pool_bytes: int,
         peer_timeout: float,
         interface: str | None = None,
-        tcp_congestion: str | None = None,
+        tcp_congestion: str = "auto",
         route_to: str | None = None,
         flight_dir: str | PathLike[str] | None = None,
         flight_signal: int | None = None,

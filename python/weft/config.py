@@ -115,16 +115,17 @@ class EndpointOptions(TypedDict, total=False):
         ),
     ]
     tcp_congestion: Annotated[
-        str | None,
+        str,
         Setting(
-            default=None,
-            allowed="the name of a TCP congestion control that this host has, such as cubic or bbr",
+            default="auto",
+            allowed="auto, host, or the name of a TCP congestion control that this host has, such as cubic or bbr",
             doc="The congestion control of the TCP connections over which this process's data travel: "
-            "`cubic`, `bbr`, or another that `weft doctor` lists. It decides how fast this process "
-            "sends, so set it on every rank.",
+            "`cubic`, `bbr`, or another that `weft doctor` lists; `host` for what the host has. `auto` is "
+            "`reno` where a round trip takes less than 1 ms and the host has BBR or CUBIC, which take the "
+            "pauses between bursts for the line's rate; otherwise what the host has. It decides how "
+            "fast this process sends, so set it on every rank.",
             parse=str,
-            check=lambda value: value is None or (isinstance(value, str) and value != ""),
-            default_text="what the host has",
+            check=lambda value: isinstance(value, str) and value != "",
         ),
     ]
     pool_bytes: Annotated[

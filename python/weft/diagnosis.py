@@ -97,7 +97,10 @@ def _congestion_control() -> Finding:
     default, available = (
         machine.tcp_setting(name) for name in ("tcp_congestion_control", "tcp_available_congestion_control")
     )
-    return Finding("congestion control", None, f"{' '.join(default)} by default; available: {', '.join(available)}")
+    words = f"{' '.join(default)} by default; available: {', '.join(available)}"
+    if default in (["bbr"], ["cubic"]):
+        words += "; weft takes reno where a round trip takes less than 1 ms"
+    return Finding("congestion control", None, words)
 
 
 def _torch() -> Finding:

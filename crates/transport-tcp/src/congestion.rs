@@ -1,6 +1,14 @@
-//! TCP congestion control, chosen by name.
+//! TCP congestion control, chosen by name or by the length of a connection.
+//!
+//! [Note: Congestion control of short lines] What weft sends comes in bursts: a rank passes on what
+//! it has just received. BBR and CUBIC take the pauses between for the line's rate, the first by
+//! its pacing, the second by ending slow start at the first delay that a busy processor causes, and
+//! leave line and processor idle. Reno grows until something is lost, and where a round trip is
+//! short what it loses is soon made up. CUBIC itself behaves as Reno there once it is past slow
+//! start, so other traffic fares no worse.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
 use std::{fs, io};
 
 use crate::socket::unconnected;
@@ -8,8 +16,57 @@ use crate::socket::unconnected;
 /// The kernel's bound of a name, with the zero behind it.
 const NAME_BYTES_MAX: usize = 16;
 
+/// Connections with a shorter round trip than this are short.
+const SHORT: Duration = Duration::from_millis(1);
+/// What does badly on short connections. Others, such as dctcp, are there since somebody has chosen
+/// them for the network.
+const REPLACED: [&str; 2] = ["bbr", "cubic"];
+
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+
+/// Which congestion control the connections of a transport use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CongestionChoice {
+    /// Reno on short connections where the host has BBR or CUBIC, otherwise what the host has.
+    #[default]
+    Automatic,
+    /// What the host has.
+    Host,
+    /// This one.
+    Named(CongestionControl),
+}
+
+impl CongestionChoice {
+    /// Understands the word of a user: `auto`, `host`, or a name.
+    ///
+    /// # Errors
+    /// As [`CongestionControl::named`].
+    pub fn parse(word: &str) -> Result<Self, String> {
+        match word {
+            "auto" => Ok(CongestionChoice::Automatic),
+            "host" => Ok(CongestionChoice::Host),
+            name => CongestionControl::named(name).map(CongestionChoice::Named),
+        }
+    }
+
+    /// Makes the choice for a connected socket, of which this round trip was measured; zero if none
+    /// was.
+    pub(crate) fn apply(self, socket: BorrowedFd<'_>, round_trip: Duration) -> io::Result<()> {
+        match self {
+            CongestionChoice::Host => Ok(()),
+            CongestionChoice::Named(control) => control.apply(socket),
+            CongestionChoice::Automatic => {
+                let short = !round_trip.is_zero() && round_trip < SHORT;
+                if short && REPLACED.contains(&CongestionControl::of(socket)?.name()) {
+                    // Where it may not be used, the host's is good enough.
+                    let _ = CongestionControl::padded("reno").apply(socket);
+                }
+                Ok(())
+            }
+        }
+    }
+}
 
 /// A TCP congestion control that this process may use on this host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,13 +86,37 @@ impl CongestionControl {
         if name.is_empty() || name.len() >= NAME_BYTES_MAX || name.contains('\0') {
             return Err(refused(io::Error::from_raw_os_error(libc::ENOENT)));
         }
-        let mut control = Self {
-            name: [0; NAME_BYTES_MAX],
-        };
-        control.name[..name.len()].copy_from_slice(name.as_bytes());
+        let control = Self::padded(name);
         let socket = unconnected(libc::AF_INET).map_err(refused)?;
         control.apply(socket.as_fd()).map_err(refused)?;
         Ok(control)
+    }
+
+    /// `name` is shorter than [`NAME_BYTES_MAX`].
+    fn padded(name: &str) -> Self {
+        let mut padded = [0; NAME_BYTES_MAX];
+        padded[..name.len()].copy_from_slice(name.as_bytes());
+        Self { name: padded }
+    }
+
+    /// What a TCP socket uses.
+    pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        let mut name = [0; NAME_BYTES_MAX];
+        let mut bytes = NAME_BYTES_MAX as libc::socklen_t;
+        let (place, raw) = (name.as_mut_ptr().cast(), socket.as_raw_fd());
+        let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
+        // SAFETY: the name is writable and as long as it says, and both outlive the call.
+        match unsafe { libc::getsockopt(raw, level, option, place, &mut bytes) } {
+            0 => Ok(Self { name }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn name(&self) -> &str {
+        let name = self.name.split(|byte| *byte == 0).next();
+        // Names that the kernel knows are ASCII.
+        name.and_then(|name| std::str::from_utf8(name).ok())
+            .unwrap_or_default()
     }
 
     /// Has a TCP socket use it from now on.
@@ -92,6 +173,45 @@ mod tests {
         check_refused("");
         check_refused("reno\0");
         check_refused("reno-and-many-more-letters");
+    }
+
+    /// What a socket that has what this host has uses after the choice.
+    fn chosen(choice: CongestionChoice, before: &str, round_trip: Duration) -> String {
+        let socket = unconnected(libc::AF_INET).unwrap();
+        CongestionControl::padded(before)
+            .apply(socket.as_fd())
+            .unwrap();
+        choice.apply(socket.as_fd(), round_trip).unwrap();
+        let used = CongestionControl::of(socket.as_fd()).unwrap();
+        used.name().into()
+    }
+
+    #[test]
+    fn short_connections_use_reno_in_place_of_cubic() {
+        let automatic = |before, micros| {
+            let round_trip = Duration::from_micros(micros);
+            chosen(CongestionChoice::Automatic, before, round_trip)
+        };
+        assert_eq!(automatic("cubic", 100), "reno");
+        assert_eq!(automatic("reno", 100), "reno");
+        // Long, or not measured.
+        assert_eq!(automatic("cubic", 1000), "cubic");
+        assert_eq!(automatic("cubic", 0), "cubic");
+    }
+
+    #[test]
+    fn what_was_chosen_by_hand_stays() {
+        let named = CongestionChoice::parse("reno").unwrap();
+        let short = Duration::from_micros(100);
+        assert_eq!(chosen(CongestionChoice::Host, "cubic", short), "cubic");
+        assert_eq!(chosen(named, "cubic", Duration::from_secs(1)), "reno");
+        assert_eq!(
+            CongestionChoice::parse("auto"),
+            Ok(CongestionChoice::Automatic)
+        );
+        assert_eq!(CongestionChoice::parse("host"), Ok(CongestionChoice::Host));
+        let why = CongestionChoice::parse("nosuch").unwrap_err();
+        assert!(why.contains("nosuch"), "{why}");
     }
 
     #[test]

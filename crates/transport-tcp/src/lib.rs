@@ -20,7 +20,7 @@ mod socket;
 mod traffic_tests;
 mod transport;
 
-pub use congestion::CongestionControl;
+pub use congestion::{CongestionChoice, CongestionControl};
 pub use interface::Interface;
 pub use socket::{connect, listen};
 pub use transport::{TcpOptions, TcpTransport};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weft_transport::fork::Registration;
 use weft_transport::{LinkError, TrafficClass, TrafficCounts};
 
-use crate::congestion::CongestionControl;
+use crate::congestion::CongestionChoice;
 
 /// How soon a blocking call notices that it has been cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(30);
@@ -25,8 +25,7 @@ pub(crate) struct SocketOptions {
     /// How long a vanished host may go unnoticed.
     pub(crate) peer_timeout: Duration,
     pub(crate) traffic_class: TrafficClass,
-    /// Without it, what the host has.
-    pub(crate) congestion: Option<CongestionControl>,
+    pub(crate) congestion: CongestionChoice,
 }
 
 /// A connection. Forked children do not keep it open.
@@ -50,13 +49,13 @@ impl Socket {
         )?;
         keep_alive(&stream, options.peer_timeout)?;
         classify(&stream, options.traffic_class)?;
-        if let Some(congestion) = options.congestion {
-            congestion.apply(stream.as_fd())?;
-        }
-        Ok(Self {
+        let socket = Self {
             _registration: Registration::new(stream.as_fd())?,
             stream,
-        })
+        };
+        let congestion = options.congestion;
+        congestion.apply(socket.stream.as_fd(), socket.round_trip())?;
+        Ok(socket)
     }
 
     /// Sends some of the bytes. `WouldBlock` if none can go now.
@@ -348,7 +347,7 @@ mod tests {
         let options = SocketOptions {
             peer_timeout: Duration::from_secs(10),
             traffic_class: class,
-            congestion: None,
+            congestion: CongestionChoice::Host,
         };
         let socket = Socket::new(stream, options).unwrap();
         let (mut value, mut bytes) = (0_i32, size_of::<i32>() as libc::socklen_t);
@@ -368,7 +367,7 @@ mod tests {
         let options = SocketOptions {
             peer_timeout: Duration::from_secs(10),
             traffic_class: TrafficClass::BestEffort,
-            congestion: None,
+            congestion: CongestionChoice::Host,
         };
         let socket = Socket::new(stream, options).unwrap();
         assert_eq!(socket.send(&[IoSlice::new(&[7; 1000])]).unwrap(), 1000);

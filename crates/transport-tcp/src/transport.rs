@@ -17,7 +17,7 @@ use weft_transport::{
 
 use crate::address::TcpAddress;
 use crate::closing;
-use crate::congestion::CongestionControl;
+use crate::congestion::CongestionChoice;
 use crate::handshake::{HandshakeVerdict, REPLY_BYTES, TcpHello};
 use crate::interface::Interface;
 use crate::link::{self, TcpLink};
@@ -36,8 +36,8 @@ pub struct TcpOptions {
     pub peer_timeout: Duration,
     /// How the network is asked to treat the packets.
     pub traffic_class: TrafficClass,
-    /// The congestion control of every connection. Without it, what the host has.
-    pub congestion: Option<CongestionControl>,
+    /// The congestion control of every connection.
+    pub congestion: CongestionChoice,
 }
 
 impl Default for TcpOptions {
@@ -46,7 +46,7 @@ impl Default for TcpOptions {
             interface: Interface::Default,
             peer_timeout: Duration::from_secs(10),
             traffic_class: TrafficClass::default(),
-            congestion: None,
+            congestion: CongestionChoice::default(),
         }
     }
 }

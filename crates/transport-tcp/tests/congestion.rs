@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use weft_transport::conformance::{LinkPair, Subject};
 use weft_transport::{Local, Transport};
-use weft_transport_tcp::{CongestionControl, Interface, TcpOptions, TcpTransport};
+use weft_transport_tcp::{
+    CongestionChoice, CongestionControl, Interface, TcpOptions, TcpTransport,
+};
 
 /// Every Linux has it and lets everybody use it.
 const CHOSEN: &str = "reno";
 
-fn transport(local: Local, congestion: Option<CongestionControl>) -> Arc<dyn Transport> {
+fn transport(local: Local, congestion: CongestionChoice) -> Arc<dyn Transport> {
     let options = TcpOptions {
         interface: Interface::Named("127.0.0.1".into()),
         congestion,
@@ -38,16 +40,29 @@ fn name(socket: RawFd) -> String {
 }
 
 #[test]
-fn both_ends_use_what_was_chosen_and_otherwise_what_the_host_has() {
+fn both_ends_use_what_was_chosen() {
     let chosen = Subject {
-        make: |local| transport(local, Some(CongestionControl::named(CHOSEN).unwrap())),
+        make: |local| {
+            let chosen = CongestionControl::named(CHOSEN).unwrap();
+            transport(local, CongestionChoice::Named(chosen))
+        },
     };
     assert_eq!(used(&chosen), [CHOSEN, CHOSEN]);
 
     let path = "/proc/sys/net/ipv4/tcp_congestion_control";
     let default = std::fs::read_to_string(path).unwrap();
-    let not_chosen = Subject {
-        make: |local| transport(local, None),
+    let host = Subject {
+        make: |local| transport(local, CongestionChoice::Host),
     };
-    assert_eq!(used(&not_chosen), [default.trim(), default.trim()]);
+    assert_eq!(used(&host), [default.trim(), default.trim()]);
+
+    // Nothing is shorter than the way to oneself.
+    let automatic = Subject {
+        make: |local| transport(local, CongestionChoice::Automatic),
+    };
+    let expected = match default.trim() {
+        "bbr" | "cubic" => "reno",
+        other => other,
+    };
+    assert_eq!(used(&automatic), [expected, expected]);
 }

@@ -14,7 +14,7 @@ use weft_transport::{
     TrafficClass, Transport, TransportKind, fork,
 };
 use weft_transport_shm::ShmTransport;
-use weft_transport_tcp::{CongestionControl, Interface, TcpOptions, TcpTransport};
+use weft_transport_tcp::{CongestionChoice, Interface, TcpOptions, TcpTransport};
 
 pub use address::{EndpointAddress, TransportAddress};
 use table::{IncomingLinks, LinkTable};
@@ -61,8 +61,9 @@ pub struct EndpointOptions {
     pub peer_timeout: Duration,
     /// How the network is asked to treat this endpoint's packets.
     pub traffic_class: TrafficClass,
-    /// The name of the congestion control of its TCP connections. Without it, what the host has.
-    pub tcp_congestion: Option<String>,
+    /// The congestion control of its TCP connections: a name, `auto`, or `host` for what the host
+    /// has.
+    pub tcp_congestion: String,
     /// Where flight records are written when a group fails: each job makes a directory there.
     /// Without it, nothing is written.
     pub flight_directory: Option<PathBuf>,
@@ -80,7 +81,7 @@ impl Default for EndpointOptions {
             pool_bytes: 1 << 30,
             peer_timeout: Duration::from_secs(10),
             traffic_class: TrafficClass::default(),
-            tcp_congestion: None,
+            tcp_congestion: "auto".into(),
             flight_directory: None,
             flight_signal: None,
         }
@@ -281,12 +282,12 @@ fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Tr
         })?))
     };
     let tcp = || -> Result<Arc<dyn Transport>, Error> {
-        let congestion = (options.tcp_congestion.as_deref()).map(CongestionControl::named);
+        let congestion = CongestionChoice::parse(&options.tcp_congestion);
         let options = TcpOptions {
             interface: interface(options),
             peer_timeout: options.peer_timeout,
             traffic_class: options.traffic_class,
-            congestion: congestion.transpose().map_err(Error::Config)?,
+            congestion: congestion.map_err(Error::Config)?,
         };
         let made = TcpTransport::new(local.clone(), options);
         Ok(Arc::new(

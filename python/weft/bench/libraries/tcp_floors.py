@@ -3,7 +3,8 @@
 `tcp streams` is a bare all-reduce: one stream to every other rank, all at once, which moves as few
 bytes as an all-reduce can, and adds them. `tcp stream` is the rate of one stream of the line, and
 so the bound of the time that those bytes take. `tcp poll` and `tcp block` are a byte to another
-host and one back, with sockets that are looked at again and again, and with such as sleep.
+host and one back, with sockets that are looked at again and again, and with such as sleep. On lines
+without delay they use the congestion control that weft uses there: a floor has what is best.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _START_FILLINGS = 4
 """By then with one, in what the line sends in the round trip that the delay makes."""
 _BUFFER_FILLINGS = 4
 """What a stream's buffers hold, also in such: the kernel counts its own overhead too."""
+_SHORT_LINES = b"reno"
+"""What weft uses on them: see congestion.rs in crates/transport-tcp."""
 _BUFFER_BYTES_MAX = 1 << 30
 """No larger ones can be asked for."""
 # The numbers of asm-generic/socket.h. What they force is not bounded by net.core.wmem_max and
@@ -45,8 +48,8 @@ Sockets = dict[int, socket.socket]
 class Streams(Contender):
     """The bare all-reduce."""
 
-    def __init__(self, group: weft.Group) -> None:
-        self._rank, self._sockets = group.rank, _connected(group)
+    def __init__(self, group: weft.Group, line: EmulatedNetwork) -> None:
+        self._rank, self._sockets = group.rank, _connected(group, line)
         self.description = _floor("streams", group.size)
 
     def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
@@ -65,8 +68,8 @@ class Streams(Contender):
 class _BetweenTwo(Contender):
     """A contender of rank 0 and of the first rank of another host; others look on."""
 
-    def __init__(self, group: weft.Group, other: int) -> None:
-        self._sockets = _connected(group)
+    def __init__(self, group: weft.Group, other: int, line: EmulatedNetwork) -> None:
+        self._sockets = _connected(group, line)
         self._sends = group.rank == 0
         peer = {0: other, other: 0}.get(group.rank)
         self._socket = None if peer is None else self._sockets[peer]
@@ -79,8 +82,8 @@ class _BetweenTwo(Contender):
 class TcpRoundTrip(_BetweenTwo):
     """One byte to another host and one back."""
 
-    def __init__(self, group: weft.Group, other: int, *, polling: bool) -> None:
-        super().__init__(group, other)
+    def __init__(self, group: weft.Group, other: int, line: EmulatedNetwork, *, polling: bool) -> None:
+        super().__init__(group, other, line)
         self._polling = polling
         self.description = _floor("poll" if polling else "block", other + 1, costs=False, share=_SHARE, count=1)
 
@@ -94,7 +97,7 @@ class OneStream(_BetweenTwo):
     """The rate of one stream."""
 
     def __init__(self, group: weft.Group, other: int, line: EmulatedNetwork) -> None:
-        super().__init__(group, other)
+        super().__init__(group, other, line)
         bytes_per_s = (line.gbps or _GBPS) * 1e9 / 8
         filling = round(bytes_per_s * 2 * line.delay_s)
         if self._socket is not None and filling > 0:
@@ -123,7 +126,7 @@ def _floor(what: str, ranks: int, *, costs: bool = True, share: float = 1.0, cou
     return Description("tcp", weft.__version__, what, "tcp", "floor", ranks, share, bytes=count, costs=costs)
 
 
-def _connected(group: weft.Group) -> Sockets:
+def _connected(group: weft.Group, line: EmulatedNetwork) -> Sockets:
     """A connection to every other rank."""
     address = socket.gethostbyname(socket.gethostname())
     with socket.create_server((address, 0), backlog=group.size) as server:
@@ -137,6 +140,9 @@ def _connected(group: weft.Group) -> Sockets:
         while len(sockets) < group.size - 1:
             connection, _ = server.accept()
             sockets[int.from_bytes(connection.recv(4, socket.MSG_WAITALL))] = connection
+    if not line.delay_s:
+        for connection in sockets.values():
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _SHORT_LINES)
     return sockets
 
 
@@ -149,11 +155,12 @@ def _close(sockets: Sockets) -> None:
 def floors(spec: Spec, group: weft.Group) -> list[Contender]:
     """The floors of a run on several hosts."""
     other = spec.ranks_per_host
+    line = EmulatedNetwork(spec.hosts, spec.gbps, spec.delay_ms)
     found: list[Contender] = [
-        TcpRoundTrip(group, other, polling=True),
-        TcpRoundTrip(group, other, polling=False),
-        OneStream(group, other, EmulatedNetwork(spec.hosts, spec.gbps, spec.delay_ms)),
+        TcpRoundTrip(group, other, line, polling=True),
+        TcpRoundTrip(group, other, line, polling=False),
+        OneStream(group, other, line),
     ]
     # Between hosts of several ranks, fewer bytes would do than every rank with all others moves.
     bare = spec.collective == "all-reduce" and spec.ranks_per_host == 1
-    return [Streams(group), *found] if bare else found
+    return [Streams(group, line), *found] if bare else found
