@@ -30,7 +30,9 @@ def test_variables():
     variables = {"WEFT_TRANSPORT": "tcp", "WEFT_POOL_BYTES": "256M", "WEFT_TIMEOUT": " 2.5 ", "WEFT_INTERFACE": "eth1"}
     check({"transport": "tcp", "pool_bytes": 2**28, "timeout": 2.5, "interface": "eth1"}, variables)
     check({"tcp_congestion": "bbr"}, {"WEFT_TCP_CONGESTION": "bbr"})
-    check_refused("WEFT_TCP_CONGESTION='' is not allowed: expected auto, host, or the name of", {"WEFT_TCP_CONGESTION": ""})
+    check_refused(
+        "WEFT_TCP_CONGESTION='' is not allowed: expected auto, host, or the name of", {"WEFT_TCP_CONGESTION": ""}
+    )
 
 
 def test_arguments_win():
