@@ -178,6 +178,7 @@ class Endpoint:
         peer_timeout: float,
         interface: str | None = None,
         tcp_congestion: str = "auto",
+        tcp_connections: int | None = None,
         route_to: str | None = None,
         flight_dir: str | PathLike[str] | None = None,
         flight_signal: int | None = None,

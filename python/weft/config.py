@@ -106,9 +106,12 @@ class EndpointOptions(TypedDict, total=False):
         str | None,
         Setting(
             default=None,
-            allowed="the name of a network interface, an address of this host, or a network such as 10.0.0.0/8",
+            allowed="the name of a network interface, an address of this host, a network such as 10.0.0.0/8, up to 4 "
+            "of these with commas between, or all",
             doc="Which network interface TCP uses: a name (`eth1`), an address of this host, or a network "
-            "in CIDR form.",
+            "in CIDR form. With several (`eth0,eth1`) each link has a connection over every one, and "
+            "large messages take whichever has room: the first, second ... interface of a rank is "
+            "connected with that of another. `all`: every interface that is up and not virtual.",
             parse=str,
             check=lambda value: value is None or (isinstance(value, str) and value != ""),
             default_text="the one that routes to the rendezvous address",
@@ -126,6 +129,19 @@ class EndpointOptions(TypedDict, total=False):
             "fast this process sends, so set it on every rank.",
             parse=str,
             check=lambda value: isinstance(value, str) and value != "",
+        ),
+    ]
+    tcp_connections: Annotated[
+        int | None,
+        Setting(
+            default=None,
+            allowed="a whole number from 1 to 16",
+            doc="TCP connections to every other rank. Large messages take whichever has the least queued; "
+            "small ones the first. Of two ranks the one that connects decides.",
+            parse=int,
+            check=lambda value: value is None or (type(value) is int and 1 <= value <= 16),
+            default_text="one; with several interfaces one over each; four over each where a round trip takes "
+            "more than 2 ms",
         ),
     ]
     pool_bytes: Annotated[

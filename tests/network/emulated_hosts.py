@@ -1,5 +1,6 @@
 """Test helpers for the execution of commands on emulated hosts."""
 
+import json
 import os
 import subprocess
 import sys
@@ -41,6 +42,13 @@ def printed(done: subprocess.CompletedProcess[str]) -> dict[int, list[str]]:
         prefix, _, text = line.partition("] ")
         lines.setdefault(int(prefix.rsplit(" ", 1)[1]), []).append(text)
     return lines
+
+
+def reports(done: subprocess.CompletedProcess[str]) -> list[dict]:
+    """What every rank printed first, as JSON, in the order of ranks; all have ended well."""
+    assert done.returncode == 0, done.stderr
+    lines = printed(done)
+    return [json.loads(lines[rank][0]) for rank in sorted(lines)]
 
 
 def processes_with(marker: str) -> list[int]:

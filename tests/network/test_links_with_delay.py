@@ -1,9 +1,7 @@
 """Tests of groups whose hosts are far apart: what is chosen there, and that it is right."""
 
-import json
-
 import pytest
-from emulated_hosts import printed, python, run_hosts
+from emulated_hosts import python, reports, run_hosts
 
 ALL_REDUCE = """
 import json
@@ -33,12 +31,9 @@ group.close()
 """
 
 
-def reports(*options: str) -> list[dict]:
+def groups(*options: str) -> list[dict]:
     """What every rank says; all are right and mean the same plan."""
-    done = run_hosts("--gbps", "1", *options, command=python(ALL_REDUCE))
-    assert done.returncode == 0, done.stderr
-    lines = printed(done)
-    found = [json.loads(lines[rank][0]) for rank in sorted(lines)]
+    found = reports(run_hosts("--gbps", "1", *options, command=python(ALL_REDUCE)))
     assert all(all(one["right"]) for one in found), found
     assert len({one["hash"] for one in found}) == 1, found
     return found
@@ -47,7 +42,7 @@ def reports(*options: str) -> list[dict]:
 @pytest.mark.parametrize("hosts", [2, 3])
 def test_an_operation_has_as_much_under_way_as_a_link_with_delay_carries(hosts: int) -> None:
     delay_s = 0.02
-    for one in reports("--hosts", str(hosts), "--delay-ms", str(1000 * delay_s)):
+    for one in groups("--hosts", str(hosts), "--delay-ms", str(1000 * delay_s)):
         assert one["algorithm"] == "two-shot"
         assert "links with delay" in one["why"]
         # A tile's block goes to every peer, and its result as well.
@@ -56,10 +51,10 @@ def test_an_operation_has_as_much_under_way_as_a_link_with_delay_carries(hosts: 
 
 
 def test_hosts_with_several_ranks_cross_a_link_with_delay_in_two_steps() -> None:
-    for one in reports("--hosts", "2", "--ranks-per-host", "2", "--delay-ms", "20"):
+    for one in groups("--hosts", "2", "--ranks-per-host", "2", "--delay-ms", "20"):
         assert one["algorithm"] == "multi-rail(slice-reduce, two-shot)"
 
 
 def test_links_without_delay_keep_two_tiles_in_flight() -> None:
-    for one in reports("--hosts", "3"):
+    for one in groups("--hosts", "3"):
         assert (one["algorithm"], one["in_flight"]) == ("ring", 2)

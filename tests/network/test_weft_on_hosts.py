@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from emulated_hosts import hosts_command, printed, python, run_hosts
+from emulated_hosts import hosts_command, python, reports, run_hosts
 
 ALL_REDUCE = """
 import json, re
@@ -29,12 +29,6 @@ print(json.dumps({"sums": sums, "hosts": group.hosts, "segments": segments}))
 group.barrier()
 group.close()
 """
-
-
-def reports(done: subprocess.CompletedProcess[str]) -> list[dict]:
-    assert done.returncode == 0, done.stderr
-    lines = printed(done)
-    return [json.loads(lines[rank][0]) for rank in sorted(lines)]
 
 
 @pytest.mark.parametrize(("hosts", "ranks_per_host"), [(2, 1), (2, 2), (4, 1), (3, 2)])

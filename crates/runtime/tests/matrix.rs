@@ -332,6 +332,15 @@ fn tcp_of_more() {
 }
 
 #[test]
+fn several_tcp_connections() {
+    let several = Setup {
+        tcp_connections: Some(3),
+        ..TransportChoice::Tcp.into()
+    };
+    (2..=3).for_each(|ranks| check_group(&several, ranks));
+}
+
+#[test]
 fn strict_of_few() {
     check_transport(TransportChoice::Strict, 1..=4);
 }

@@ -1,4 +1,4 @@
-//! The address of an endpoint: IP addresses, a port, and the token.
+//! The address of an endpoint: IP addresses by the networks they are of, a port, and the token.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -10,24 +10,25 @@ const ADDRESSES_MAX: usize = 16;
 
 /// Where an endpoint listens.
 ///
-/// As bytes: port (2, little-endian), token (32), then per IP address its length (4 or 16) and its
-/// bytes.
+/// As bytes: port (2, little-endian), token (32), then per IP address its length (4 or 16), the
+/// number of its network, and its bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TcpAddress {
     pub(crate) port: u16,
     pub(crate) token: [u8; 32],
-    /// To be tried in this order.
-    pub(crate) ips: Vec<IpAddr>,
+    /// Each with the number of its network: those of one are to be tried in this order, several
+    /// networks can be used at once.
+    pub(crate) ips: Vec<(u8, IpAddr)>,
 }
 
 impl TcpAddress {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.port.to_le_bytes().to_vec();
         bytes.extend(self.token);
-        for ip in &self.ips {
+        for (network, ip) in &self.ips {
             match ip {
-                IpAddr::V4(v4) => bytes.extend([&[4][..], &v4.octets()].concat()),
-                IpAddr::V6(v6) => bytes.extend([&[16][..], &v6.octets()].concat()),
+                IpAddr::V4(v4) => bytes.extend([&[4, *network][..], &v4.octets()].concat()),
+                IpAddr::V6(v6) => bytes.extend([&[16, *network][..], &v6.octets()].concat()),
             }
         }
         bytes
@@ -37,8 +38,27 @@ impl TcpAddress {
         Self::parse(bytes).ok_or_else(|| LinkError::Refused("not the address of a TCP peer".into()))
     }
 
+    /// All of them, in the order in which to try them.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = SocketAddr> {
-        self.ips.iter().map(|ip| SocketAddr::new(*ip, self.port))
+        self.ips
+            .iter()
+            .map(|(_, ip)| SocketAddr::new(*ip, self.port))
+    }
+
+    /// How many networks there are.
+    pub(crate) fn networks(&self) -> usize {
+        let numbers = self
+            .ips
+            .iter()
+            .map(|(network, _)| usize::from(*network) + 1);
+        numbers.max().unwrap_or(0)
+    }
+
+    /// The best address of a network.
+    pub(crate) fn in_network(&self, number: usize) -> Option<SocketAddr> {
+        let mut ips = self.ips.iter();
+        let (_, ip) = ips.find(|(network, _)| usize::from(*network) == number)?;
+        Some(SocketAddr::new(*ip, self.port))
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
@@ -46,12 +66,14 @@ impl TcpAddress {
         let (token, mut bytes) = bytes.split_first_chunk()?;
         let mut ips = Vec::new();
         while let Some((length, rest)) = bytes.split_first() {
+            let (network, rest) = rest.split_first()?;
             let (ip, rest) = rest.split_at_checked((*length).into())?;
-            ips.push(match length {
+            let ip = match length {
                 4 => IpAddr::from(<[u8; 4]>::try_from(ip).ok()?),
                 16 => IpAddr::from(<[u8; 16]>::try_from(ip).ok()?),
                 _ => return None,
-            });
+            };
+            ips.push((*network, ip));
             bytes = rest;
         }
         let port = u16::from_le_bytes(*port);
@@ -75,7 +97,7 @@ mod tests {
         fn every_address_survives(
             port in 1..=u16::MAX,
             token: [u8; 32],
-            ips in prop::collection::vec(any::<IpAddr>(), 1..=ADDRESSES_MAX),
+            ips in prop::collection::vec(any::<(u8, IpAddr)>(), 1..=ADDRESSES_MAX),
         ) {
             let address = TcpAddress { port, token, ips };
             prop_assert_eq!(TcpAddress::decode(&address.encode()).unwrap(), address);

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use weft_transport::{FlushState, fork};
 
+use crate::connection::{Fate, TcpConnection};
 use crate::frame::Frame;
-use crate::link::TcpConnection;
 use crate::outgoing::{Class, TcpOutgoing};
 
 /// How often goodbyes under way are looked at.
@@ -40,11 +40,13 @@ struct ClosingConnection {
     silent_since: Option<Instant>,
 }
 
-/// A connection that is being closed: first everything queued is sent, then whatever comes is
+/// A socket that is being closed: first everything queued is sent, then whatever comes is
 /// discarded until the peer closes too. Closing with unread bytes would destroy, at the peer, what
 /// it has not read yet.
 struct Goodbye {
     connection: Arc<TcpConnection>,
+    /// Which of the connection's.
+    socket: usize,
     outgoing: TcpOutgoing,
     sent: bool,
     give_up: Instant,
@@ -63,24 +65,29 @@ pub(crate) fn watch(connection: &Arc<TcpConnection>, peer_timeout: Duration) {
     with_duties(|duties| duties.watched.push(watched));
 }
 
-/// Sends what is queued and a goodbye, and ends the connection once the peer has it.
-pub(crate) fn say_goodbye(connection: Arc<TcpConnection>, mut outgoing: TcpOutgoing) {
-    outgoing.cancel_all();
-    let mut send = |slices: &[io::IoSlice<'_>]| connection.socket.send(slices);
-    if outgoing
-        .frame(Class::Ordinary, &Frame::Goodbye, &[], &mut send)
-        .is_err()
-    {
-        return;
-    }
-    let mut goodbye = Goodbye {
-        connection,
-        outgoing,
-        sent: false,
-        give_up: Instant::now() + GOODBYE_TIMEOUT,
-    };
-    if !goodbye.advance() {
-        with_duties(|duties| duties.goodbyes.push(goodbye));
+/// Sends what is queued and a goodbye on every socket, and ends the connection once the peer has
+/// them. `outgoing` is what is queued, by socket.
+pub(crate) fn say_goodbye(
+    connection: &Arc<TcpConnection>,
+    outgoing: impl Iterator<Item = TcpOutgoing>,
+) {
+    for (socket, mut outgoing) in outgoing.enumerate() {
+        outgoing.cancel_all();
+        let mut send = |slices: &[io::IoSlice<'_>]| connection.sockets[socket].send(slices);
+        let goodbye = outgoing.frame(Class::Ordinary, &Frame::Goodbye, &[], &mut send);
+        if goodbye.is_err() {
+            continue;
+        }
+        let mut goodbye = Goodbye {
+            connection: connection.clone(),
+            socket,
+            outgoing,
+            sent: false,
+            give_up: Instant::now() + GOODBYE_TIMEOUT,
+        };
+        if !goodbye.advance() {
+            with_duties(|duties| duties.goodbyes.push(goodbye));
+        }
     }
 }
 
@@ -146,7 +153,7 @@ impl ClosingConnection {
         };
         let now = Instant::now();
         // Silence counts from when it is seen: before, the peer may not have owed anything.
-        let owing = connection.socket.silence();
+        let owing = connection.silence();
         self.silent_since = owing
             .filter(|silence| *silence > WATCH_PERIOD)
             .map(|_| self.silent_since.unwrap_or(now));
@@ -156,10 +163,10 @@ impl ClosingConnection {
         if silent_for < self.peer_timeout {
             return true;
         }
-        connection.vanished(format!(
+        connection.end(Fate::Gone(format!(
             "its host has not acknowledged anything for {:.1} s",
             silent_for.as_secs_f64()
-        ));
+        )));
         false
     }
 }
@@ -170,7 +177,7 @@ impl Goodbye {
         if Instant::now() >= self.give_up {
             return true;
         }
-        let socket = &self.connection.socket;
+        let socket = &self.connection.sockets[self.socket];
         if !self.sent {
             let mut progressed = false;
             let flushed = self.outgoing.flush(&mut |slices| {

@@ -3,14 +3,14 @@
 //! All numbers are little-endian. A header has exactly one form: fields that a kind does not use
 //! hold fixed values, and anything else is refused.
 //!
-//! | bytes  | field                                    | put | signal | message | goodbye |
-//! |--------|------------------------------------------|-----|--------|---------|---------|
-//! | 0..4   | kind                                     | 1   | 2      | 3       | 4       |
-//! | 4..8   | region of the receiver's                 | yes | 0      | 0       | 0       |
-//! | 8..16  | offset in it                             | yes | 0      | 0       | 0       |
-//! | 16..24 | bytes of payload                         | yes | 0      | yes     | 0       |
-//! | 24..32 | signal's offset, all ones for no signal  | yes | yes    | all ones | all ones |
-//! | 32..40 | signal's value, 0 for no signal          | yes | yes    | 0       | 0       |
+//! | bytes  | field                                   | put | signal | message  | goodbye  | fence    |
+//! |--------|-----------------------------------------|-----|--------|----------|----------|----------|
+//! | 0..4   | kind                                    | 1   | 2      | 3        | 4        | 5        |
+//! | 4..8   | region of the receiver's; connection    | yes | 0      | 0        | 0        | yes      |
+//! | 8..16  | offset in it                            | yes | 0      | 0        | 0        | yes      |
+//! | 16..24 | bytes of payload                        | yes | 0      | yes      | 0        | 0        |
+//! | 24..32 | signal's offset, all ones for no signal | yes | yes    | all ones | all ones | all ones |
+//! | 32..40 | signal's value, 0 for no signal         | yes | yes    | 0        | 0        | 0        |
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -37,6 +37,9 @@ pub(crate) enum Frame {
     Message { bytes: usize },
     /// The last frame: the sender closes in an orderly way.
     Goodbye,
+    /// The next message is given out when so many bytes have come on another connection of the
+    /// link.
+    Fence { connection: u32, position: u64 },
 }
 
 impl Frame {
@@ -62,6 +65,10 @@ impl Frame {
             Frame::Signal(signal) => (2, 0, 0, Some(*signal)),
             Frame::Message { bytes } => (3, 0, *bytes as u64, None),
             Frame::Goodbye => (4, 0, 0, None),
+            Frame::Fence {
+                connection,
+                position,
+            } => (5 | u64::from(*connection) << 32, *position, 0, None),
         };
         let (signal, value) = signal.map_or((NO_SIGNAL, 0), |s| (s.offset, s.value));
         let mut header = [0; HEADER_BYTES];
@@ -93,6 +100,10 @@ impl Frame {
                     signal,
                 })
             }
+            (5, position, 0, None) => Ok(Frame::Fence {
+                connection: region,
+                position,
+            }),
             _ if region != 0 => Err("a region without a put"),
             (2, 0, 0, Some(signal)) => Ok(Frame::Signal(signal)),
             (3, 0, bytes, None) if bytes <= MESSAGE_BYTES_MAX as u64 => Ok(Frame::Message {
@@ -133,6 +144,10 @@ mod tests {
             signal().prop_map(Frame::Signal),
             (0..=MESSAGE_BYTES_MAX).prop_map(|bytes| Frame::Message { bytes }),
             Just(Frame::Goodbye),
+            any::<(u32, u64)>().prop_map(|(connection, position)| Frame::Fence {
+                connection,
+                position
+            }),
         ]
     }
 

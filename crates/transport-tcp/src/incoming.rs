@@ -46,7 +46,14 @@ enum Expecting {
     },
 }
 
-/// The receiving half of a link.
+/// A message, and what must have come on the link's other connections before it is given out.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct ReceivedMessage {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) behind: Vec<u64>,
+}
+
+/// The receiving half of a connection.
 ///
 /// Invariants: only what `grants` allows is written. The bytes in `stage[start..end]` have come
 /// from the connection and are not understood yet; after each step that is not
@@ -58,8 +65,13 @@ pub(crate) struct TcpIncoming {
     start: usize,
     end: usize,
     expecting: Expecting,
+    /// Bytes that have come from the connection.
+    read: u64,
+    /// What the next message is behind: by the other connections of the link, how much must have
+    /// come there. Empty where there are none.
+    fences: Vec<u64>,
     /// Complete messages that nobody has taken yet.
-    pub(crate) messages: VecDeque<Vec<u8>>,
+    pub(crate) messages: VecDeque<ReceivedMessage>,
     /// A signal was stored since this was last reset.
     pub(crate) signalled: bool,
     /// How it ended.
@@ -67,13 +79,16 @@ pub(crate) struct TcpIncoming {
 }
 
 impl TcpIncoming {
-    pub(crate) fn new(regions: Arc<Regions>) -> Self {
+    /// `others` is how many connections the link has besides.
+    pub(crate) fn new(regions: Arc<Regions>, others: usize) -> Self {
         Self {
             grants: Grants::new(regions),
             stage: vec![0; STAGE_BYTES].into(),
             start: 0,
             end: 0,
             expecting: Expecting::Header,
+            read: 0,
+            fences: vec![0; others],
             messages: VecDeque::new(),
             signalled: false,
             goodbye: false,
@@ -82,6 +97,11 @@ impl TcpIncoming {
 
     pub(crate) fn grant(&mut self, region: RegionKey, range: Range<u64>) {
         self.grants.grant(region, range);
+    }
+
+    /// How far everything is understood, in bytes.
+    pub(crate) fn position(&self) -> u64 {
+        self.read - (self.end - self.start) as u64
     }
 
     /// After this returns, nothing is written there any more.
@@ -123,6 +143,7 @@ impl TcpIncoming {
             }
             Err(error) => return Err(LinkError::Gone(error.to_string())),
         };
+        self.read += bytes as u64;
         if bytes == 0 {
             return Err(LinkError::Gone(
                 "the connection ended without a goodbye".into(),
@@ -234,7 +255,10 @@ impl TcpIncoming {
                     if so_far.len() < *bytes {
                         return Ok(false);
                     }
-                    self.messages.push_back(std::mem::take(so_far));
+                    self.messages.push_back(ReceivedMessage {
+                        bytes: std::mem::take(so_far),
+                        behind: self.fences.clone(),
+                    });
                     self.expecting = Expecting::Header;
                     return Ok(true);
                 }
@@ -264,6 +288,14 @@ impl TcpIncoming {
                 self.expecting = Expecting::Message { bytes, so_far };
             }
             Frame::Goodbye => self.goodbye = true,
+            Frame::Fence { connection: 0, .. } => {}
+            Frame::Fence {
+                connection,
+                position,
+            } => match self.fences.get_mut(connection as usize - 1) {
+                Some(fence) => *fence = position,
+                None => return Err(protocol("a fence of a connection that is not there")),
+            },
         }
         Ok(())
     }

@@ -16,23 +16,46 @@ pub enum Interface {
     /// The one that leads to this target, given as `host:port`.
     Towards(String),
     /// This one: an interface's name, an IP address of this host, or a network such as
-    /// `10.1.0.0/16`.
+    /// `10.1.0.0/16`. Or several of them with commas between, to be used at once; or `all` that
+    /// are not virtual.
     Named(String),
 }
+
+/// Networks that can be used at once.
+const NETWORKS_MAX: usize = 4;
+/// Addresses that are published, of all networks together.
+const ADDRESSES: usize = 8;
 
 /// An address that is nobody's (RFC 5737): the route to it is the default route.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
 
 impl Interface {
-    /// The addresses of this host to listen on and to publish, the best first.
-    pub(crate) fn addresses(&self) -> Result<Vec<IpAddr>, LinkError> {
-        match self {
-            Interface::Default => Ok(vec![
+    /// The addresses of this host to listen on and to publish: by network, the best first.
+    pub(crate) fn addresses(&self) -> Result<Vec<(u8, IpAddr)>, LinkError> {
+        let networks = match self {
+            Interface::Default => vec![vec![
                 source_towards(NOWHERE).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            ]),
-            Interface::Towards(target) => towards(target),
-            Interface::Named(name) => named(name),
-        }
+            ]],
+            Interface::Towards(target) => vec![towards(target)?],
+            Interface::Named(name) if name == "all" => all()?,
+            Interface::Named(names) => {
+                let names: Vec<&str> = names.split(',').map(str::trim).collect();
+                if names.len() > NETWORKS_MAX {
+                    return Err(LinkError::Refused(format!(
+                        "{} interfaces are more than the {NETWORKS_MAX} that can be used at once",
+                        names.len()
+                    )));
+                }
+                let each = names
+                    .iter()
+                    .map(|name| named(name, ADDRESSES / names.len()));
+                each.collect::<Result<_, _>>()?
+            }
+        };
+        let numbered = (0..).zip(networks);
+        let numbered =
+            numbered.flat_map(|(number, ips)| ips.into_iter().map(move |ip| (number, ip)));
+        Ok(numbered.collect())
     }
 }
 
@@ -72,7 +95,35 @@ fn source_towards(target: SocketAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-fn named(name: &str) -> Result<Vec<IpAddr>, LinkError> {
+/// What is a network of its own on this host, and not one that is made of software.
+fn all() -> Result<Vec<Vec<IpAddr>>, LinkError> {
+    let mut names: Vec<String> = interfaces()?.into_iter().map(|(name, _)| name).collect();
+    names.retain(|name| !is_virtual(name));
+    names.sort_unstable();
+    names.dedup();
+    names.truncate(NETWORKS_MAX);
+    match names.is_empty() {
+        true => Interface::Default
+            .addresses()
+            .map(|found| vec![found.into_iter().map(|(_, ip)| ip).collect()]),
+        false => (names.iter())
+            .map(|name| named(name, ADDRESSES / names.len()))
+            .collect(),
+    }
+}
+
+/// Names that the loopback interface, bridges, containers and tunnels bear.
+fn is_virtual(name: &str) -> bool {
+    const BEGINNINGS: [&str; 8] = [
+        "lo", "docker", "br-", "virbr", "cni", "flannel", "tun", "tap",
+    ];
+    BEGINNINGS
+        .iter()
+        .any(|beginning| name.starts_with(beginning))
+}
+
+/// The addresses of what a name stands for, so many at most.
+fn named(name: &str, most: usize) -> Result<Vec<IpAddr>, LinkError> {
     let all = interfaces()?;
     let wanted = Wanted::parse(name);
     let mut found: Vec<IpAddr> = all
@@ -82,7 +133,7 @@ fn named(name: &str) -> Result<Vec<IpAddr>, LinkError> {
         .collect();
     // IPv4 first: it is what most peers reach.
     found.sort_by_key(IpAddr::is_ipv6);
-    found.truncate(8);
+    found.truncate(most);
     if found.is_empty() {
         let known: Vec<String> = all
             .iter()
@@ -195,8 +246,8 @@ mod tests {
 
     fn check(interface: Interface, expected: &[&str]) {
         let found = interface.addresses().unwrap();
-        let expected: Vec<IpAddr> = expected.iter().map(|ip| ip.parse().unwrap()).collect();
-        assert_eq!(found, expected);
+        let ips = expected.iter().map(|ip| ip.parse().unwrap());
+        assert_eq!(found, (0..).zip(ips).collect::<Vec<_>>());
     }
 
     #[test]
@@ -210,7 +261,21 @@ mod tests {
         let found = Interface::Towards("127.0.0.1:1".into())
             .addresses()
             .unwrap();
-        assert_eq!(found[0], IpAddr::V4(Ipv4Addr::LOCALHOST));
+        assert_eq!(found[0], (0, IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    }
+
+    #[test]
+    fn several_networks_are_numbered() {
+        let twice = Interface::Named("127.0.0.1, 127.0.0.0/8".into());
+        check(twice, &["127.0.0.1", "127.0.0.1"]);
+    }
+
+    #[test]
+    fn too_many_networks_are_refused() {
+        let error = Interface::Named("a,b,c,d,e".into())
+            .addresses()
+            .unwrap_err();
+        assert!(error.to_string().contains("5 interfaces"), "{error}");
     }
 
     #[test]

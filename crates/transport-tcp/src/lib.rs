@@ -6,8 +6,10 @@
 //! range of a region.
 
 mod address;
+mod carrier;
 mod closing;
 mod congestion;
+mod connection;
 mod frame;
 mod handshake;
 mod incoming;
@@ -16,9 +18,11 @@ mod link;
 mod listener;
 mod outgoing;
 mod socket;
+mod stream;
 #[cfg(test)]
 mod traffic_tests;
 mod transport;
+mod watch;
 
 pub use congestion::{CongestionChoice, CongestionControl};
 pub use interface::Interface;

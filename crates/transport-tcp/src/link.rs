@@ -1,11 +1,16 @@
-//! One connection as a link.
+//! A link: one connection or several, and what leaves and comes by each.
+//!
+//! The first connection carries messages, what is urgent, and what nobody asked another one for.
+//! Each further one is a stream of its own. [Note: Fences] A message is given out behind everything
+//! that was called before it, whichever connection that took: ahead of it goes a fence for every
+//! connection that had something to carry since the last, and the receiver takes nothing more of the
+//! first connection until those have come so far.
 
 use std::io;
-use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weft_transport::{
@@ -14,11 +19,15 @@ use weft_transport::{
     Stream, Submission, Ticket, TrafficCounts, TransportKind,
 };
 
+use crate::carrier::Carrier;
 use crate::closing;
+use crate::connection::{Fate, TcpConnection, lock};
 use crate::frame::{self, Frame};
-use crate::incoming::{ReceiveProgress, TcpIncoming};
-use crate::outgoing::{CLASSES, Class, TcpOutgoing};
+use crate::incoming::ReceiveProgress;
+use crate::outgoing::{self, CLASSES, Class, TcpOutgoing};
 use crate::socket::Socket;
+use crate::stream::NumberedStream;
+use crate::watch::WatchedSockets;
 
 /// What links over TCP can do.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
@@ -33,176 +42,234 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
 /// A call to `receive` stops after about this much, so that other links get their turn.
 const RECEIVED_BYTES_MAX: usize = 2 << 20;
 
-/// How a link ended.
-#[derive(Clone, Debug)]
-enum Fate {
-    Closed,
-    Left,
-    Gone(String),
-    Protocol(String),
-}
-
-impl Fate {
-    fn error(&self) -> LinkError {
-        match self {
-            Fate::Closed => LinkError::Left,
-            Fate::Left => LinkError::Left,
-            Fate::Gone(why) => LinkError::Gone(why.clone()),
-            Fate::Protocol(what) => LinkError::Protocol(what.clone()),
-        }
-    }
-}
-
-/// What the link shares with the caretaker.
-#[derive(Debug)]
-pub(crate) struct TcpConnection {
-    pub(crate) socket: Socket,
-    fate: Mutex<Option<Fate>>,
-}
-
-impl TcpConnection {
-    /// Ends the connection because the peer's host vanished.
-    pub(crate) fn vanished(&self, why: String) {
-        self.end(Fate::Gone(why));
-    }
-
-    /// The first reason to end counts.
-    fn end(&self, fate: Fate) {
-        let mut ended = lock(&self.fate);
-        if ended.is_none() {
-            if matches!(fate, Fate::Gone(_) | Fate::Protocol(_)) {
-                self.socket.shutdown(Shutdown::Both);
-            }
-            *ended = Some(fate);
-        }
-    }
-
-    fn check(&self) -> Result<(), LinkError> {
-        match &*lock(&self.fate) {
-            None => Ok(()),
-            Some(fate) => Err(fate.error()),
-        }
-    }
-}
-
 /// A link over TCP.
 ///
-/// Lock order: `turn`, then `outgoing`, then `incoming`, then the connection's fate. No lock but
-/// `turn` is held while an inbox is called.
+/// Lock order: `turn`, then an `outgoing`, then an `incoming`, of several always the first
+/// connection's last, then the connection's fate. No lock but `turn` is held while an inbox is
+/// called.
 pub(crate) struct TcpLink {
     peer: EndpointId,
     doorbell: Arc<Doorbell>,
     connection: Arc<TcpConnection>,
     /// As it was when the connection was made: later ones are of a line that is in use.
     round_trip: Duration,
-    outgoing: Mutex<TcpOutgoing>,
-    /// By class: the lowest ticket that is under way, or the next one there will be.
-    first_under_way: [AtomicU64; CLASSES.len()],
-    urgent: Urgent,
-    incoming: Mutex<TcpIncoming>,
+    /// By connection.
+    carriers: Vec<Carrier>,
+    /// The streams by their numbers, from 1; the urgent one comes last.
+    streams: Vec<NumberedStream>,
+    /// Where the search for the emptiest stream begins: of equal ones each has its turn.
+    next_stream: AtomicUsize,
+    /// Only of several connections.
+    watched: Option<WatchedSockets>,
     /// Held by the thread that receives, so that messages are delivered in order.
     turn: Mutex<()>,
     closed: AtomicBool,
 }
 
 impl TcpLink {
-    /// A link over a connection whose handshake is done.
+    /// A link over connections whose handshakes are done. There is at least one.
     pub(crate) fn new(
         local: &Local,
         regions: &Arc<Regions>,
         peer: EndpointId,
-        socket: Socket,
+        sockets: Vec<Socket>,
         peer_timeout: Duration,
-    ) -> Arc<Self> {
-        let connection = Arc::new(TcpConnection {
-            socket,
-            fate: Mutex::new(None),
-        });
+    ) -> io::Result<Arc<Self>> {
+        let count = sockets.len();
+        let watched = match count {
+            1 => None,
+            _ => Some(WatchedSockets::new(sockets.iter().map(Socket::descriptor))?),
+        };
+        for socket in &sockets {
+            socket.share_unsent(count)?;
+        }
+        let connection = Arc::new(TcpConnection::new(sockets));
         closing::watch(&connection, peer_timeout);
-        Arc::new_cyclic(|link| Self {
+        Ok(Arc::new_cyclic(|link| Self {
             peer,
             doorbell: local.doorbell.clone(),
-            round_trip: connection.socket.round_trip(),
+            round_trip: connection.sockets[0].round_trip(),
             connection,
-            outgoing: Mutex::default(),
-            first_under_way: CLASSES.map(|class| AtomicU64::new(class.ticket(1).0)),
-            urgent: Urgent { link: link.clone() },
-            incoming: Mutex::new(TcpIncoming::new(regions.clone())),
+            carriers: (0..count)
+                .map(|number| Carrier::new(number, count, regions.clone()))
+                .collect(),
+            streams: (1..count)
+                .map(|number| NumberedStream::new(link.clone(), number, Class::Ordinary))
+                .chain([NumberedStream::new(link.clone(), 0, Class::Urgent)])
+                .collect(),
+            next_stream: AtomicUsize::new(0),
+            watched,
             turn: Mutex::new(()),
             closed: AtomicBool::new(false),
-        })
+        }))
     }
 
-    /// Runs something that sends, if the link is good. Where sending fails, finds out what became
-    /// of the peer.
+    /// Runs something that sends by one of the connections, if the link is good. Where sending
+    /// fails, finds out what became of the peer.
     fn sending<T>(
         &self,
+        number: usize,
         action: impl FnOnce(
             &mut TcpOutgoing,
             &mut dyn FnMut(&[io::IoSlice<'_>]) -> io::Result<usize>,
         ) -> io::Result<T>,
     ) -> Result<T, LinkError> {
-        let mut outgoing = lock(&self.outgoing);
+        let carrier = &self.carriers[number];
+        let mut outgoing = lock(&carrier.outgoing);
         self.connection.check()?;
-        let mut send = |slices: &[io::IoSlice<'_>]| self.connection.socket.send(slices);
+        let socket = &self.connection.sockets[number];
+        let mut send = |slices: &[io::IoSlice<'_>]| socket.send(slices);
         let result = action(&mut outgoing, &mut send);
         for class in CLASSES {
             let first = outgoing.first_under_way(class);
-            self.first_under_way[class as usize].store(first.0, Ordering::Release);
+            carrier.first_under_way[class as usize].store(first.0, Ordering::Release);
         }
+        carrier.waiting.store(outgoing.waiting(), Ordering::Relaxed);
         result.map_err(|error| self.explain(error))
     }
 
     /// After sending failed: what was received before may hold a goodbye, and then the peer left
     /// rather than died.
     fn explain(&self, error: io::Error) -> LinkError {
-        let mut incoming = lock(&self.incoming);
-        loop {
-            match incoming.step(&mut self.connection.socket.reader()) {
-                Ok(ReceiveProgress::Drained(0)) => {
-                    self.connection.end(Fate::Gone(error.to_string()));
-                    break;
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    self.connection.end(fate_of(error));
-                    break;
+        for (number, carrier) in self.carriers.iter().enumerate().rev() {
+            let mut incoming = lock(&carrier.incoming);
+            let mut reader = self.connection.sockets[number].reader();
+            loop {
+                match incoming.step(&mut reader) {
+                    Ok(ReceiveProgress::Drained(0)) => break,
+                    Ok(_) => {}
+                    Err(LinkError::Left) if number > 0 => break,
+                    Err(error) => {
+                        self.connection.end(error.into());
+                        break;
+                    }
                 }
             }
+            carrier
+                .arrived
+                .store(incoming.position(), Ordering::Release);
+            if std::mem::take(&mut incoming.signalled) {
+                self.doorbell.ring();
+            }
         }
-        if std::mem::take(&mut incoming.signalled) {
-            self.doorbell.ring();
-        }
+        self.connection.end(Fate::Gone(error.to_string()));
         match self.connection.check() {
             Err(error) => error,
             Ok(()) => error.into(),
         }
     }
 
-    /// Takes in what has arrived, up to a message or for as long as the budget lasts.
-    fn take_in(&self, budget: &mut usize) -> Result<Taken, LinkError> {
-        let mut incoming = lock(&self.incoming);
+    /// Takes in what has arrived by a connection, up to a message or for as long as the budget
+    /// lasts.
+    fn take_in(&self, number: usize, budget: &mut usize) -> Result<Taken, LinkError> {
+        let carrier = &self.carriers[number];
+        let mut incoming = lock(&carrier.incoming);
         loop {
             if let Some(message) = incoming.messages.pop_front() {
-                return Ok(Taken::Message(message));
+                if self.is_due(&message.behind) {
+                    return Ok(Taken::Message(message.bytes));
+                }
+                // Nothing may overtake it.
+                incoming.messages.push_front(message);
+                self.connection.end_if_broken();
+                return self.connection.check().map(|()| Taken::Everything);
             }
             self.connection.check()?;
-            let step = incoming.step(&mut self.connection.socket.reader());
+            if carrier.has_left() {
+                return Ok(Taken::Everything);
+            }
+            let step = incoming.step(&mut self.connection.sockets[number].reader());
+            carrier
+                .arrived
+                .store(incoming.position(), Ordering::Release);
             if std::mem::take(&mut incoming.signalled) {
                 self.doorbell.ring();
             }
             match step {
                 Ok(ReceiveProgress::Message) => {}
-                Ok(ReceiveProgress::Drained(_)) => return Ok(Taken::Everything),
+                Ok(ReceiveProgress::Drained(_)) => {
+                    if number == 0 {
+                        self.connection.end_if_broken();
+                    }
+                    return self.connection.check().map(|()| Taken::Everything);
+                }
                 Ok(ReceiveProgress::Read(bytes)) => {
                     *budget = budget.saturating_sub(bytes);
                     if *budget == 0 {
                         return Ok(Taken::Everything);
                     }
                 }
-                Err(error) => self.connection.end(fate_of(error)),
+                Err(LinkError::Left) => {
+                    carrier.left.store(true, Ordering::Relaxed);
+                    if self.carriers.iter().all(Carrier::has_left) {
+                        self.connection.end_if_broken();
+                        self.connection.end(Fate::Left);
+                    }
+                }
+                Err(LinkError::Gone(why)) if number > 0 => {
+                    // What came by the first connection is still to be taken in.
+                    carrier.left.store(true, Ordering::Relaxed);
+                    self.connection.note_broken(why);
+                }
+                Err(error) => self.connection.end(error.into()),
             }
         }
+    }
+
+    /// Whether everything that a message is behind has come.
+    fn is_due(&self, behind: &[u64]) -> bool {
+        let others = self.carriers[1..].iter();
+        others
+            .zip(behind)
+            .all(|(carrier, position)| carrier.arrived.load(Ordering::Acquire) >= *position)
+    }
+
+    /// Queues fences for what the other connections have to carry.
+    fn fence(&self) -> Result<(), LinkError> {
+        for (number, carrier) in self.carriers.iter().enumerate().skip(1) {
+            let position = lock(&carrier.outgoing).position();
+            if carrier.fenced.swap(position, Ordering::Relaxed) != position {
+                let fence = Frame::Fence {
+                    connection: number as u32,
+                    position,
+                };
+                self.sending(0, |outgoing, send| {
+                    outgoing.frame(Class::Ordinary, &fence, &[], send)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is queued where `due` says so.
+    fn flush_all(&self, due: impl Fn(&TcpOutgoing) -> bool) -> Result<FlushState, LinkError> {
+        let mut state = FlushState::Done;
+        for number in 0..self.carriers.len() {
+            let flushed = self.sending(number, |outgoing, send| match due(outgoing) {
+                true => outgoing.flush(send),
+                false => Ok(FlushState::Done),
+            })?;
+            self.watch_writability(number, flushed)?;
+            if flushed == FlushState::Pending {
+                state = FlushState::Pending;
+            }
+        }
+        Ok(state)
+    }
+
+    fn watch_writability(&self, number: usize, flushed: FlushState) -> Result<(), LinkError> {
+        let Some(watched) = &self.watched else {
+            return Ok(());
+        };
+        let writing = flushed == FlushState::Pending;
+        if self.carriers[number]
+            .writing
+            .swap(writing, Ordering::Relaxed)
+            != writing
+        {
+            watched.set_writing(self.connection.sockets[number].descriptor(), writing)?;
+        }
+        Ok(())
     }
 }
 
@@ -213,32 +280,34 @@ enum Taken {
     Everything,
 }
 
-fn fate_of(error: LinkError) -> Fate {
-    match error {
-        LinkError::Left => Fate::Left,
-        LinkError::Protocol(what) => Fate::Protocol(what),
-        LinkError::Gone(why) => Fate::Gone(why),
-        other => Fate::Gone(other.to_string()),
-    }
-}
-
-/// Operations of a class.
+/// Operations of a stream: of a class, by one of the connections.
 impl TcpLink {
-    fn signal_late_in(&self, class: Class, signal: Signal) -> Result<(), LinkError> {
+    pub(crate) fn signal_late_in(
+        &self,
+        (number, class): (usize, Class),
+        signal: Signal,
+    ) -> Result<(), LinkError> {
         check_signal(signal)?;
         self.connection.check()?;
-        lock(&self.outgoing).late(class, &Frame::Signal(signal));
+        lock(&self.carriers[number].outgoing).late(class, &Frame::Signal(signal));
         Ok(())
     }
 
-    fn signal_in(&self, class: Class, signal: Signal) -> Result<(), LinkError> {
+    pub(crate) fn signal_in(
+        &self,
+        (number, class): (usize, Class),
+        signal: Signal,
+    ) -> Result<(), LinkError> {
         check_signal(signal)?;
-        self.sending(|outgoing, send| outgoing.frame(class, &Frame::Signal(signal), &[], send))
+        let frame = Frame::Signal(signal);
+        self.sending(number, |outgoing, send| {
+            outgoing.frame(class, &frame, &[], send)
+        })
     }
 
-    fn inject_in(
+    pub(crate) fn inject_in(
         &self,
-        class: Class,
+        (number, class): (usize, Class),
         region: RegionKey,
         offset: u64,
         bytes: &[u8],
@@ -251,17 +320,19 @@ impl TcpLink {
         check_put(region, offset, len, signal)?;
         match (len, signal) {
             (0, None) => self.connection.check(),
-            (0, Some(signal)) => self.signal_in(class, signal),
+            (0, Some(signal)) => self.signal_in((number, class), signal),
             _ => {
                 let frame = Frame::put(region, offset..offset + len, signal);
-                self.sending(|outgoing, send| outgoing.frame(class, &frame, bytes, send))
+                self.sending(number, |outgoing, send| {
+                    outgoing.frame(class, &frame, bytes, send)
+                })
             }
         }
     }
 
-    fn put_in(
+    pub(crate) fn put_in(
         &self,
-        class: Class,
+        (number, class): (usize, Class),
         region: RegionKey,
         offset: u64,
         pieces: &[Iovec],
@@ -270,64 +341,25 @@ impl TcpLink {
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         check_put(region, offset, len, signal)?;
         if len == 0 {
-            let injected = self.inject_in(class, region, offset, &[], signal);
+            let injected = self.inject_in((number, class), region, offset, &[], signal);
             return injected.map(|()| Submission::Done);
         }
-        self.sending(|outgoing, send| outgoing.put(class, (region, offset), pieces, signal, send))
+        let place = (region, offset);
+        self.sending(number, |outgoing, send| {
+            outgoing.put(class, place, pieces, signal, send)
+        })
     }
 }
 
-/// A link's urgent stream.
-struct Urgent {
-    link: Weak<TcpLink>,
-}
-
-impl Urgent {
-    fn link(&self) -> Result<Arc<TcpLink>, LinkError> {
-        // There while the stream is: it is part of the link.
-        self.link.upgrade().ok_or(LinkError::Left)
-    }
-}
-
-impl Stream for Urgent {
-    fn signal(&self, signal: Signal) -> Result<(), LinkError> {
-        self.link()?.signal_in(Class::Urgent, signal)
-    }
-
-    fn signal_late(&self, signal: Signal) -> Result<(), LinkError> {
-        self.link()?.signal_late_in(Class::Urgent, signal)
-    }
-
-    fn inject(
-        &self,
-        region: RegionKey,
-        offset: u64,
-        bytes: &[u8],
-        signal: Option<Signal>,
-    ) -> Result<(), LinkError> {
-        self.link()?
-            .inject_in(Class::Urgent, region, offset, bytes, signal)
-    }
-
-    fn put(
-        &self,
-        region: RegionKey,
-        offset: u64,
-        pieces: &[Iovec],
-        signal: Option<Signal>,
-    ) -> Result<Submission, LinkError> {
-        self.link()?
-            .put_in(Class::Urgent, region, offset, pieces, signal)
-    }
-}
+const ORDINARY: (usize, Class) = (0, Class::Ordinary);
 
 impl Stream for TcpLink {
     fn signal(&self, signal: Signal) -> Result<(), LinkError> {
-        self.signal_in(Class::Ordinary, signal)
+        self.signal_in(ORDINARY, signal)
     }
 
     fn signal_late(&self, signal: Signal) -> Result<(), LinkError> {
-        self.signal_late_in(Class::Ordinary, signal)
+        self.signal_late_in(ORDINARY, signal)
     }
 
     fn inject(
@@ -337,7 +369,7 @@ impl Stream for TcpLink {
         bytes: &[u8],
         signal: Option<Signal>,
     ) -> Result<(), LinkError> {
-        self.inject_in(Class::Ordinary, region, offset, bytes, signal)
+        self.inject_in(ORDINARY, region, offset, bytes, signal)
     }
 
     fn put(
@@ -347,13 +379,29 @@ impl Stream for TcpLink {
         pieces: &[Iovec],
         signal: Option<Signal>,
     ) -> Result<Submission, LinkError> {
-        self.put_in(Class::Ordinary, region, offset, pieces, signal)
+        self.put_in(ORDINARY, region, offset, pieces, signal)
     }
 }
 
 impl Link for TcpLink {
     fn urgent(&self) -> &dyn Stream {
-        &self.urgent
+        &self.streams[self.streams.len() - 1]
+    }
+
+    fn emptiest_stream(&self) -> usize {
+        let count = self.carriers.len();
+        if count == 1 {
+            return 0;
+        }
+        let first = self.next_stream.fetch_add(1, Ordering::Relaxed);
+        let numbers = (0..count).map(|step| first.wrapping_add(step) % count);
+        let waiting = |number: &usize| self.carriers[*number].waiting.load(Ordering::Relaxed);
+        numbers.min_by_key(waiting).unwrap_or(0)
+    }
+
+    fn further_stream(&self, number: usize) -> Option<&dyn Stream> {
+        let stream = self.streams[..self.carriers.len() - 1].get(number.checked_sub(1)?)?;
+        Some(stream)
     }
 
     fn kind(&self) -> TransportKind {
@@ -379,45 +427,50 @@ impl Link for TcpLink {
     }
 
     fn completed(&self, ticket: Ticket) -> Result<bool, LinkError> {
-        let first = &self.first_under_way[Class::of(ticket) as usize];
+        let carrier = &self.carriers[outgoing::connection_of(ticket)];
+        let first = &carrier.first_under_way[Class::of(ticket) as usize];
         if ticket.0 < first.load(Ordering::Acquire) {
             return Ok(true);
         }
         self.connection.check().map(|()| false).inspect_err(|_| {
             // Whoever was sending when the link ended has stopped when it lets go of this.
-            drop(lock(&self.outgoing));
+            drop(lock(&carrier.outgoing));
         })
     }
 
     fn cancel(&self, ticket: Ticket) {
-        lock(&self.outgoing).cancel(ticket);
+        let carrier = &self.carriers[outgoing::connection_of(ticket)];
+        lock(&carrier.outgoing).cancel(ticket);
     }
 
     fn message(&self, bytes: &[u8]) -> Result<(), LinkError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(invalid("a message of more than 64 KiB"));
         }
+        self.fence()?;
         let frame = Frame::Message { bytes: bytes.len() };
-        self.sending(|outgoing, send| outgoing.frame(Class::Ordinary, &frame, bytes, send))
-    }
-
-    fn flush(&self) -> Result<FlushState, LinkError> {
-        self.sending(|outgoing, send| match outgoing.is_due() {
-            true => outgoing.flush(send),
-            false => Ok(FlushState::Done),
+        self.sending(0, |outgoing, send| {
+            outgoing.frame(Class::Ordinary, &frame, bytes, send)
         })
     }
 
+    fn flush(&self) -> Result<FlushState, LinkError> {
+        self.flush_all(TcpOutgoing::is_due)
+    }
+
     fn flush_late(&self) -> Result<FlushState, LinkError> {
-        self.sending(|outgoing, send| outgoing.flush(send))
+        self.flush_all(|_| true)
     }
 
     fn traffic(&self) -> Option<TrafficCounts> {
-        self.connection.socket.traffic()
+        self.connection.traffic()
     }
 
     fn descriptor(&self) -> Option<RawFd> {
-        Some(self.connection.socket.descriptor())
+        Some(match &self.watched {
+            Some(watched) => watched.descriptor(),
+            None => self.connection.sockets[0].descriptor(),
+        })
     }
 
     fn receive(&self, inbox: &mut dyn Inbox) -> Result<(), LinkError> {
@@ -427,33 +480,44 @@ impl Link for TcpLink {
             return Ok(());
         };
         let mut budget = RECEIVED_BYTES_MAX;
-        while let Taken::Message(message) = self.take_in(&mut budget)? {
-            inbox.message(&message);
+        // The first connection's messages wait for what comes by the others.
+        for number in (0..self.carriers.len()).rev() {
+            while let Taken::Message(message) = self.take_in(number, &mut budget)? {
+                inbox.message(&message);
+            }
         }
         Ok(())
     }
 
     fn grant(&self, region: RegionKey, range: Range<u64>) -> Result<(), LinkError> {
-        lock(&self.incoming).grant(region, range);
+        for carrier in &self.carriers {
+            lock(&carrier.incoming).grant(region, range.clone());
+        }
         Ok(())
     }
 
     fn revoke(&self, region: RegionKey, range: Range<u64>) {
-        lock(&self.incoming).revoke(region, range);
+        for carrier in &self.carriers {
+            lock(&carrier.incoming).revoke(region, range.clone());
+        }
     }
 
     fn close(&self) {
         if self.closed.swap(true, Ordering::SeqCst) {
             return;
         }
-        let mut outgoing = lock(&self.outgoing);
-        let alive = match &*lock(&self.connection.fate) {
-            None | Some(Fate::Left) => true,
-            Some(Fate::Closed | Fate::Gone(_) | Fate::Protocol(_)) => false,
-        };
+        let outgoing: Vec<_> = self
+            .carriers
+            .iter()
+            .map(|carrier| lock(&carrier.outgoing))
+            .collect();
+        let alive = self.connection.can_be_told();
         self.connection.end(Fate::Closed);
         if alive {
-            closing::say_goodbye(self.connection.clone(), std::mem::take(&mut *outgoing));
+            let taken = outgoing
+                .into_iter()
+                .map(|mut outgoing| std::mem::take(&mut *outgoing));
+            closing::say_goodbye(&self.connection, taken);
         }
     }
 }
@@ -462,7 +526,7 @@ impl Drop for TcpLink {
     /// Without a goodbye, the peer is to see an end that is none.
     fn drop(&mut self) {
         if !self.closed.load(Ordering::SeqCst) {
-            self.connection.socket.shutdown(Shutdown::Both);
+            self.connection.shut_down();
         }
     }
 }
@@ -488,8 +552,4 @@ fn check_signal(signal: Signal) -> Result<(), LinkError> {
 
 fn invalid(what: &'static str) -> LinkError {
     LinkError::Io(io::Error::new(io::ErrorKind::InvalidInput, what))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::Registration;
-use weft_transport::{LinkEvents, Local, Regions};
+use weft_transport::{EndpointId, LinkEvents, Local, Regions};
 
-use crate::handshake::{HELLO_BYTES, HandshakeVerdict, TcpHello};
+use crate::handshake::{HELLO_BYTES, HandshakeVerdict, LinkPart, TcpHello};
 use crate::link::TcpLink;
 use crate::socket::{Socket, SocketOptions, poll, poll_entry};
 
@@ -34,6 +34,8 @@ pub(crate) struct Listener {
     /// Readable when it is time to stop.
     pub(crate) stop: UnixStream,
     pub(crate) callers: Vec<Caller>,
+    /// Connections of links of which others have not been heard yet.
+    pub(crate) heard: Vec<HeardCaller>,
 }
 
 pub(crate) struct ListeningSocket {
@@ -60,6 +62,20 @@ pub(crate) struct Caller {
     give_up: Instant,
 }
 
+/// A connection whose hello was right.
+pub(crate) struct HeardCaller {
+    peer: EndpointId,
+    part: LinkPart,
+    socket: Socket,
+    give_up: Instant,
+}
+
+impl HeardCaller {
+    fn is_part(&self, peer: EndpointId, call: u64, connection: u16) -> bool {
+        (self.peer, self.part.call, self.part.connection) == (peer, call, connection)
+    }
+}
+
 impl Listener {
     /// Serves until told to stop.
     pub(crate) fn run(mut self) {
@@ -79,6 +95,8 @@ impl Listener {
                 return;
             }
             self.hear_callers();
+            let now = Instant::now();
+            self.heard.retain(|caller| now < caller.give_up);
             if Instant::now() >= paused_until && !self.take_in_callers() {
                 paused_until = Instant::now() + EXHAUSTION_PAUSE;
             }
@@ -88,7 +106,10 @@ impl Listener {
     /// How long nothing needs to be done without an event.
     fn timeout(&self, paused_until: Instant) -> Duration {
         let now = Instant::now();
-        let next = self.callers.iter().map(|caller| caller.give_up).min();
+        let callers = self.callers.iter().map(|caller| caller.give_up);
+        let next = callers
+            .chain(self.heard.iter().map(|caller| caller.give_up))
+            .min();
         let resume = (paused_until > now).then_some(paused_until);
         let first = next.into_iter().chain(resume).min();
         first.map_or(Duration::from_secs(60), |at| {
@@ -163,23 +184,59 @@ impl Listener {
         }
     }
 
-    fn answer(&self, caller: Caller) {
+    /// Makes a link when all of its connections are there.
+    fn answer(&mut self, caller: Caller) {
         let local = &self.local;
-        let Some(peer) = TcpHello::caller(&caller.hello, &local.token, local.id) else {
+        let Some((peer, part)) = TcpHello::caller(&caller.hello, &local.token, local.id) else {
             return;
         };
+        if self.heard.len() >= CALLERS_MAX {
+            self.heard.remove(0);
+        }
+        self.heard.push(HeardCaller {
+            peer,
+            part,
+            socket: caller.socket,
+            give_up: caller.give_up,
+        });
+        let place = |heard: &[HeardCaller], connection| {
+            let is_part = |caller: &HeardCaller| caller.is_part(peer, part.call, connection);
+            heard.iter().position(is_part)
+        };
+        let Some(first) = place(&self.heard, 0) else {
+            return;
+        };
+        let others: Vec<u16> = self.heard[first].part.others().collect();
+        if others
+            .iter()
+            .any(|other| place(&self.heard, *other).is_none())
+        {
+            return;
+        }
+        let connections = [0].into_iter().chain(others);
+        let sockets = connections.filter_map(|connection| {
+            let place = place(&self.heard, connection)?;
+            Some(self.heard.remove(place).socket)
+        });
+        let sockets = sockets.collect();
+        self.decide(peer, sockets);
+    }
+
+    fn decide(&self, peer: EndpointId, sockets: Vec<Socket>) {
         let verdict = match self.events.accept(peer) {
             true => HandshakeVerdict::Accept,
             false => HandshakeVerdict::Yield,
         };
         let reply = verdict.encode();
         // The first few bytes on a connection always fit.
-        let sent = caller.socket.send(&[io::IoSlice::new(&reply)]);
+        let sent = sockets[0].send(&[io::IoSlice::new(&reply)]);
         if verdict == HandshakeVerdict::Accept && matches!(sent, Ok(bytes) if bytes == reply.len())
         {
             let timeout = self.options.peer_timeout;
-            let link = TcpLink::new(local, &self.regions, peer, caller.socket, timeout);
-            self.events.connected(link);
+            // Without a descriptor for it there is no link; the caller sees the end.
+            if let Ok(link) = TcpLink::new(&self.local, &self.regions, peer, sockets, timeout) {
+                self.events.connected(link);
+            }
         }
     }
 }

@@ -24,6 +24,8 @@ const FRAME_PAYLOAD_MAX: u64 = 64 << 10;
 const FRAME_MAX: u64 = FRAME_PAYLOAD_MAX + HEADER_BYTES as u64;
 /// Tickets of urgent puts have this bit.
 const URGENT: u64 = 1 << 63;
+/// Above the number of a put, its ticket has the number of the connection.
+const CONNECTION_SHIFT: u32 = 56;
 static ZEROS: [u8; 32 << 10] = [0; 32 << 10];
 
 /// Which of a link's streams: each keeps its own order.
@@ -45,13 +47,19 @@ impl Class {
         }
     }
 
-    /// The ticket of a put by its number, from 1, among those of this class.
-    pub(crate) fn ticket(self, number: u64) -> Ticket {
+    /// The ticket of a put by its number, from 1, among those of this class and connection.
+    pub(crate) fn ticket(self, connection: usize, number: u64) -> Ticket {
+        let number = number | (connection as u64) << CONNECTION_SHIFT;
         Ticket(match self {
             Class::Ordinary => number,
             Class::Urgent => number | URGENT,
         })
     }
+}
+
+/// The number of the connection that the put with this ticket leaves by.
+pub(crate) fn connection_of(ticket: Ticket) -> usize {
+    ((ticket.0 & !URGENT) >> CONNECTION_SHIFT) as usize
 }
 
 /// Hands bytes to the connection and says how many it took.
@@ -70,8 +78,8 @@ struct Put {
     headers: Vec<u8>,
     /// Bytes of its frames, headers and payload, that are sent.
     sent: u64,
-    /// Frames that leave behind the put. The first is its signal, if it has one and is not
-    /// cancelled.
+    /// Frames that leave behind the put. The first is its signal, if it has one. In its place a
+    /// cancelled put has a fence that holds nothing: what was told of positions stays true.
     behind: VecDeque<u8>,
     signals: bool,
 }
@@ -90,13 +98,36 @@ struct Queue {
     spare: VecDeque<u8>,
 }
 
-/// A queue for each class. Between two frames of the ordinary one, everything urgent goes first.
+/// What leaves by one connection: a queue for each class. Between two frames of the ordinary one,
+/// everything urgent goes first.
 #[derive(Default, Debug)]
 pub(crate) struct TcpOutgoing {
+    connection: usize,
     queues: [Queue; CLASSES.len()],
+    /// Bytes that were queued since the beginning: where the next frame begins.
+    queued: u64,
+    sent: u64,
 }
 
 impl TcpOutgoing {
+    /// What leaves by the connection with this number.
+    pub(crate) fn of(connection: usize) -> Self {
+        Self {
+            connection,
+            ..Self::default()
+        }
+    }
+
+    /// Where the next frame begins, in bytes.
+    pub(crate) fn position(&self) -> u64 {
+        self.queued
+    }
+
+    /// Bytes that have not left.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.queued - self.sent
+    }
+
     /// See [`weft_transport::Stream::put`]; `pieces` are not empty.
     pub(crate) fn put(
         &mut self,
@@ -107,16 +138,18 @@ impl TcpOutgoing {
         send: Send<'_>,
     ) -> io::Result<Submission> {
         let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let queue = self.queue(class);
         if bytes <= COPIED_BYTES_MAX {
-            queue.push_copied(place, pieces, bytes, signal);
+            self.queue(class).push_copied(place, pieces, bytes, signal);
+            self.queued += HEADER_BYTES as u64 + bytes;
             self.send_if_many(class, send)?;
             return Ok(Submission::Done);
         }
+        let queue = &mut self.queues[class as usize];
         if queue.puts.len() >= PUTS_MAX {
             return Ok(Submission::Full);
         }
-        let ticket = queue.push_put(class, place, pieces, bytes, signal);
+        let ticket = class.ticket(self.connection, queue.tickets + 1);
+        self.queued += queue.push_put(ticket, place, pieces, bytes, signal);
         if queue.puts.len() == 1 {
             self.advance(send)?;
         }
@@ -130,7 +163,7 @@ impl TcpOutgoing {
     pub(crate) fn first_under_way(&self, class: Class) -> Ticket {
         let queue = &self.queues[class as usize];
         let first = queue.puts.front().map(|put| put.ticket);
-        first.unwrap_or_else(|| class.ticket(queue.tickets + 1))
+        first.unwrap_or_else(|| class.ticket(self.connection, queue.tickets + 1))
     }
 
     pub(crate) fn cancel(&mut self, ticket: Ticket) {
@@ -152,15 +185,21 @@ impl TcpOutgoing {
         payload: &[u8],
         send: Send<'_>,
     ) -> io::Result<()> {
+        self.queued += (HEADER_BYTES + payload.len()) as u64;
         let queue = self.queue(class);
         queue.push(&frame.encode());
         queue.push(payload);
         self.send_if_many(class, send)
     }
 
-    /// Queues a frame that may leave with the next one.
+    /// Queues a frame that may leave with the next one, but by a further connection, where messages
+    /// wait for it.
     pub(crate) fn late(&mut self, class: Class, frame: &Frame) {
-        self.queue(class).extend(&frame.encode());
+        self.queued += HEADER_BYTES as u64;
+        match self.connection {
+            0 => self.queue(class).extend(&frame.encode()),
+            _ => self.queue(class).push(&frame.encode()),
+        }
     }
 
     /// Whether anything is queued that may not be late.
@@ -226,6 +265,7 @@ impl TcpOutgoing {
 
     /// Takes note that so much was sent of what [`TcpOutgoing::collect`] gave.
     fn consume(&mut self, bytes: u64) {
+        self.sent += bytes;
         let [ordinary, urgent] = &mut self.queues;
         if urgent.is_empty() {
             return ordinary.consume(bytes);
@@ -268,16 +308,16 @@ impl Queue {
         }
     }
 
+    /// Queues a put, and returns how many bytes its frames have.
     fn push_put(
         &mut self,
-        class: Class,
+        ticket: Ticket,
         (region, offset): (RegionKey, u64),
         pieces: &[Iovec],
         bytes: u64,
         signal: Option<Signal>,
-    ) -> Ticket {
+    ) -> u64 {
         self.tickets += 1;
-        let ticket = class.ticket(self.tickets);
         let mut behind = std::mem::take(&mut self.spare);
         if let Some(signal) = signal {
             behind.extend(Frame::Signal(signal).encode());
@@ -287,7 +327,7 @@ impl Queue {
             let end = bytes.min(start + FRAME_PAYLOAD_MAX);
             Frame::put(region, offset + start..offset + end, None).encode()
         });
-        self.puts.push_back(Put {
+        let put = Put {
             ticket,
             pieces: pieces.to_vec(),
             bytes,
@@ -295,8 +335,10 @@ impl Queue {
             sent: 0,
             behind,
             signals: signal.is_some(),
-        });
-        ticket
+        };
+        let queued = put.left() + put.behind.len() as u64;
+        self.puts.push_back(put);
+        queued
     }
 
     /// How much must leave before the end of a frame is reached.
@@ -371,7 +413,13 @@ impl Put {
 
     fn cancel(&mut self) {
         if std::mem::take(&mut self.signals) {
-            self.behind.drain(..HEADER_BYTES);
+            let nothing = Frame::Fence {
+                connection: 0,
+                position: 0,
+            };
+            for (byte, new) in self.behind.iter_mut().zip(nothing.encode()) {
+                *byte = new;
+            }
         }
         self.pieces.clear();
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +18,8 @@ const CANCEL_POLL: Duration = Duration::from_millis(30);
 /// The kernel takes more only while less than this is waiting to be sent: what lies there cannot be
 /// overtaken by what is urgent.
 const UNSENT_BYTES_MAX: u64 = 128 << 10;
+/// A connection that shares that with others keeps so much of it.
+const UNSENT_BYTES_MIN: u64 = 32 << 10;
 
 /// How connections are set up.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,17 @@ impl Socket {
         let congestion = options.congestion;
         congestion.apply(socket.stream.as_fd(), socket.round_trip())?;
         Ok(socket)
+    }
+
+    /// Shares with the other connections of a link what may wait in the kernel.
+    pub(crate) fn share_unsent(&self, connections: usize) -> io::Result<()> {
+        let share = (UNSENT_BYTES_MAX / connections as u64).max(UNSENT_BYTES_MIN);
+        set(
+            &self.stream,
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            share,
+        )
     }
 
     /// Sends some of the bytes. `WouldBlock` if none can go now.
@@ -156,9 +169,19 @@ impl Socket {
     }
 }
 
+/// As [`connect_from`], from whichever address of this host leads there.
+pub fn connect(
+    address: SocketAddr,
+    deadline: Instant,
+    cancel: &AtomicBool,
+) -> Result<TcpStream, LinkError> {
+    connect_from(None, address, deadline, cancel)
+}
+
 /// Connects a non-blocking stream. Waits until that is done, refused, past the deadline, or
 /// cancelled (noticed within 50 ms).
-pub fn connect(
+pub(crate) fn connect_from(
+    source: Option<IpAddr>,
     address: SocketAddr,
     deadline: Instant,
     cancel: &AtomicBool,
@@ -170,6 +193,9 @@ pub fn connect(
     let socket = unconnected(family)?;
     let raw = socket.as_raw_fd();
     let refused = |error: io::Error| LinkError::Refused(format!("{address}: {error}"));
+    if let Some(source) = source {
+        bind(raw, source).map_err(refused)?;
+    }
     match start_connecting(raw, address) {
         Ok(()) => {}
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
@@ -210,6 +236,25 @@ pub fn listen(address: impl ToSocketAddrs) -> io::Result<TcpListener> {
 }
 
 fn start_connecting(raw: RawFd, address: SocketAddr) -> io::Result<()> {
+    // SAFETY: the address is as long as it says, and outlives the call.
+    with_raw(address, |address, bytes| unsafe {
+        libc::connect(raw, address, bytes)
+    })
+}
+
+/// Has a socket send from an address, of any port.
+fn bind(raw: RawFd, source: IpAddr) -> io::Result<()> {
+    // SAFETY: as above.
+    with_raw(SocketAddr::new(source, 0), |address, bytes| unsafe {
+        libc::bind(raw, address, bytes)
+    })
+}
+
+/// Does a system call with an address as the kernel wants it.
+fn with_raw(
+    address: SocketAddr,
+    call: impl FnOnce(*const libc::sockaddr, libc::socklen_t) -> libc::c_int,
+) -> io::Result<()> {
     let result = match address {
         SocketAddr::V4(v4) => {
             let address = libc::sockaddr_in {
@@ -221,8 +266,7 @@ fn start_connecting(raw: RawFd, address: SocketAddr) -> io::Result<()> {
                 sin_zero: [0; 8],
             };
             let bytes = size_of_val(&address) as libc::socklen_t;
-            // SAFETY: the address outlives the call and is as long as it says.
-            unsafe { libc::connect(raw, (&raw const address).cast(), bytes) }
+            call((&raw const address).cast(), bytes)
         }
         SocketAddr::V6(v6) => {
             let address = libc::sockaddr_in6 {
@@ -235,8 +279,7 @@ fn start_connecting(raw: RawFd, address: SocketAddr) -> io::Result<()> {
                 sin6_scope_id: v6.scope_id(),
             };
             let bytes = size_of_val(&address) as libc::socklen_t;
-            // SAFETY: the address outlives the call and is as long as it says.
-            unsafe { libc::connect(raw, (&raw const address).cast(), bytes) }
+            call((&raw const address).cast(), bytes)
         }
     };
     match result {

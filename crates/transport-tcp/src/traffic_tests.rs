@@ -200,7 +200,7 @@ struct TrafficPut {
 impl Rig {
     fn new(portions: Vec<usize>) -> Self {
         let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
-        let mut incoming = TcpIncoming::new(Regions::new(pool.clone()));
+        let mut incoming = TcpIncoming::new(Regions::new(pool.clone()), 0);
         for start in [0, HALF] {
             incoming.grant(RegionKey::POOL, start..start + FLAGS.end);
             incoming.grant(RegionKey::POOL, start + DATA.start..start + DATA.end);
@@ -331,7 +331,8 @@ impl Rig {
     fn receive(&mut self) -> Result<(), LinkError> {
         for _ in 0..50 {
             let step = self.incoming.step(&mut self.wire);
-            self.received.extend(self.incoming.messages.drain(..));
+            let messages = self.incoming.messages.drain(..);
+            self.received.extend(messages.map(|message| message.bytes));
             step?;
         }
         Ok(())
@@ -392,7 +393,7 @@ proptest! {
         portion in 1..5000_usize,
     ) {
         let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
-        let mut incoming = TcpIncoming::new(Regions::new(pool.clone()));
+        let mut incoming = TcpIncoming::new(Regions::new(pool.clone()), 0);
         incoming.grant(RegionKey::POOL, 8192..12288);
         incoming.revoke(RegionKey::POOL, 8192..9000);
         let mut wire = MemoryWire::new(vec![portion]);
@@ -412,7 +413,7 @@ proptest! {
 #[test]
 fn a_range_revoked_in_the_middle_of_a_put_is_written_no_more() {
     let pool = Arc::new(Segment::create("traffic-test", POOL).unwrap());
-    let mut incoming = TcpIncoming::new(Regions::new(pool.clone()));
+    let mut incoming = TcpIncoming::new(Regions::new(pool.clone()), 0);
     incoming.grant(RegionKey::POOL, DATA);
     let range = DATA.start..DATA.start + 1000;
     let (first, then) = (

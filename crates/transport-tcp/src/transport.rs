@@ -1,4 +1,4 @@
-//! The TCP transport: one port per endpoint, one connection per link.
+//! The TCP transport: one port per endpoint, one connection or several per link.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use weft_transport::fork::{self, Registration};
 use weft_transport::{
     Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, RegionKey, Regions, Segment,
-    TrafficClass, Transport, TransportKind,
+    TrafficClass, Transport, TransportKind, random,
 };
 
 use crate::address::TcpAddress;
 use crate::closing;
 use crate::congestion::CongestionChoice;
-use crate::handshake::{HandshakeVerdict, REPLY_BYTES, TcpHello};
+use crate::handshake::{CONNECTIONS_MAX, HandshakeVerdict, LinkPart, REPLY_BYTES, TcpHello};
 use crate::interface::Interface;
 use crate::link::{self, TcpLink};
 use crate::listener::{self, Listener, ListeningSocket};
@@ -26,12 +26,20 @@ use crate::socket::{self, Socket, SocketOptions};
 
 /// How long to try one of several addresses of a peer before the next.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
+/// Lines with a longer round trip are long: what a connection may have under way does not fill
+/// them.
+const LONG: Duration = Duration::from_millis(2);
+/// Connections of a link over such a line.
+const LONG_CONNECTIONS: usize = 4;
 
 /// How to set up a [`TcpTransport`].
 #[derive(Clone, Debug)]
 pub struct TcpOptions {
-    /// The network to listen on.
+    /// The network to listen on, or several to use at once.
     pub interface: Interface,
+    /// Connections of every link that this endpoint makes. Without a number: one, where there are
+    /// several networks one for each, and some for each on a long line.
+    pub connections: Option<usize>,
     /// After this long without a sign of life, a host counts as vanished.
     pub peer_timeout: Duration,
     /// How the network is asked to treat the packets.
@@ -44,6 +52,7 @@ impl Default for TcpOptions {
     fn default() -> Self {
         Self {
             interface: Interface::Default,
+            connections: None,
             peer_timeout: Duration::from_secs(10),
             traffic_class: TrafficClass::default(),
             congestion: CongestionChoice::default(),
@@ -56,6 +65,7 @@ pub struct TcpTransport {
     local: Local,
     regions: Arc<Regions>,
     options: SocketOptions,
+    connections: Option<usize>,
     address: TcpAddress,
     state: Mutex<ListenState>,
 }
@@ -80,7 +90,14 @@ impl TcpTransport {
     /// Binds a port. Connections are taken in after [`Transport::listen`].
     pub fn new(local: Local, options: TcpOptions) -> Result<Self, LinkError> {
         let ips = options.interface.addresses()?;
-        let sockets = bind(&ips)?;
+        if let Some(connections) = options.connections
+            && !(1..=CONNECTIONS_MAX).contains(&connections)
+        {
+            return Err(LinkError::Refused(format!(
+                "{connections} connections: a link has 1 to {CONNECTIONS_MAX}"
+            )));
+        }
+        let sockets = bind(&distinct(&ips))?;
         let address = TcpAddress {
             port: sockets[0].listener.local_addr()?.port(),
             token: local.token,
@@ -94,6 +111,7 @@ impl TcpTransport {
                 traffic_class: options.traffic_class,
                 congestion: options.congestion,
             },
+            connections: options.connections,
             address,
             state: Mutex::new(ListenState::Bound(sockets)),
         })
@@ -119,6 +137,7 @@ impl TcpTransport {
             _registration: Registration::new(stopped.as_fd())?,
             stop: stopped,
             callers: Vec::new(),
+            heard: Vec::new(),
         };
         let thread = thread::Builder::new().name("weft-tcp-listen".into());
         let thread = thread.spawn(move || listener.run())?;
@@ -134,31 +153,45 @@ impl TcpTransport {
     fn call(
         &self,
         peer: EndpointId,
-        token: [u8; 32],
+        address: &TcpAddress,
         at: SocketAddr,
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
-        let stream = socket::connect(at, deadline, cancel)?;
-        let socket = Socket::new(stream, self.options)?;
-        let hello = TcpHello {
-            token,
+        let first = Socket::new(socket::connect(at, deadline, cancel)?, self.options)?;
+        let call = u64::from_le_bytes(random()?);
+        let hello = |connection, others| TcpHello {
+            token: address.token,
             caller: self.local.id,
             listener: peer,
+            part: LinkPart {
+                call,
+                connection,
+                others,
+            },
         };
-        let hello = hello.encode();
-        let sent = socket.send(&[io::IoSlice::new(&hello)]);
-        if !matches!(sent, Ok(bytes) if bytes == hello.len()) {
-            return Err(LinkError::Refused(format!(
-                "{at}: the connection broke at once"
-            )));
+        let count = self.connections_for(first.round_trip(), address);
+        let mut sockets = vec![first];
+        let mut others = 0;
+        for number in 1..count {
+            let until = deadline.min(Instant::now() + ADDRESS_TIMEOUT);
+            let further = self.connect_further(number, address, until, cancel);
+            // A network that does not lead there is done without.
+            if let Ok(further) = further
+                && say(&further, &hello(number as u16, 0)).is_ok()
+            {
+                others |= 1 << number;
+                sockets.push(further);
+            }
         }
+        say(&sockets[0], &hello(0, others))
+            .map_err(|()| LinkError::Refused(format!("{at}: the connection broke at once")))?;
         let mut reply = [0; REPLY_BYTES];
-        socket.receive_exactly(&mut reply, deadline, cancel)?;
+        sockets[0].receive_exactly(&mut reply, deadline, cancel)?;
         match HandshakeVerdict::decode(&reply) {
             Some(HandshakeVerdict::Accept) => {
                 let timeout = self.options.peer_timeout;
-                let link = TcpLink::new(&self.local, &self.regions, peer, socket, timeout);
+                let link = TcpLink::new(&self.local, &self.regions, peer, sockets, timeout)?;
                 Ok(Some(link))
             }
             Some(HandshakeVerdict::Yield) => Ok(None),
@@ -166,6 +199,48 @@ impl TcpTransport {
                 "{at}: not a weft endpoint of this version"
             ))),
         }
+    }
+
+    /// How many connections a link to a peer has.
+    fn connections_for(&self, round_trip: Duration, peer: &TcpAddress) -> usize {
+        let networks = self.address.networks().max(peer.networks());
+        let each = match round_trip < LONG {
+            true => 1,
+            false => LONG_CONNECTIONS,
+        };
+        self.connections
+            .unwrap_or((networks * each).min(CONNECTIONS_MAX))
+    }
+
+    /// A connection besides the first, over the networks whose turn it is.
+    fn connect_further(
+        &self,
+        number: usize,
+        peer: &TcpAddress,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Socket, LinkError> {
+        let nowhere = || LinkError::Refused("the peer has no address".into());
+        let target = peer
+            .in_network(number % peer.networks())
+            .ok_or_else(nowhere)?;
+        let source = match self.address.networks() {
+            1 => None,
+            networks => self.address.in_network(number % networks),
+        };
+        let source = source.map(|address| address.ip());
+        let source = source.filter(|ip| ip.is_ipv4() == target.is_ipv4());
+        let stream = socket::connect_from(source, target, deadline, cancel)?;
+        Ok(Socket::new(stream, self.options)?)
+    }
+}
+
+/// Sends a hello. The first few bytes on a connection always fit.
+fn say(socket: &Socket, hello: &TcpHello) -> Result<(), ()> {
+    let hello = hello.encode();
+    match socket.send(&[io::IoSlice::new(&hello)]) {
+        Ok(bytes) if bytes == hello.len() => Ok(()),
+        _ => Err(()),
     }
 }
 
@@ -223,7 +298,7 @@ impl Transport for TcpTransport {
                 true => deadline.min(Instant::now() + ADDRESS_TIMEOUT),
                 false => deadline,
             };
-            match self.call(peer, address.token, at, until, cancel) {
+            match self.call(peer, &address, at, until, cancel) {
                 Err(LinkError::Cancelled) => return Err(LinkError::Cancelled),
                 Err(error) => failure = Some(error),
                 answer => return answer,
@@ -255,6 +330,17 @@ impl Drop for TcpTransport {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// The addresses, each once.
+fn distinct(ips: &[(u8, IpAddr)]) -> Vec<IpAddr> {
+    let mut distinct = Vec::new();
+    for (_, ip) in ips {
+        if !distinct.contains(ip) {
+            distinct.push(*ip);
+        }
+    }
+    distinct
 }
 
 /// Binds the same port, any, on every address. With several addresses a port that is free on the

@@ -292,6 +292,18 @@ pub trait Link: Stream {
     /// nothing is ever queued for long.
     fn urgent(&self) -> &dyn Stream;
 
+    /// The number of the stream that has the least queued: the ordinary one's is 0.
+    fn emptiest_stream(&self) -> usize {
+        0
+    }
+
+    /// The streams that a link has besides its ordinary and urgent one, numbered from 1: other ways
+    /// through the network, for what is large. A message is behind everything that was called
+    /// before on any of them.
+    fn further_stream(&self, _number: usize) -> Option<&dyn Stream> {
+        None
+    }
+
     /// The transport.
     fn kind(&self) -> TransportKind;
 

@@ -42,6 +42,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: no delay; with 0 frames pass through the process that would delay them)",
     )
     parser.add_argument(
+        "--interfaces",
+        type=int,
+        default=1,
+        metavar="I",
+        help="lines of every host, each of this rate and to a switch of its own: eth0, eth1 ... with the addresses "
+        "10.77.0.x, 10.77.1.x ... (default: %(default)s)",
+    )
+    parser.add_argument(
         "--ranks-per-host",
         type=int,
         default=1,
@@ -78,7 +86,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         return launch(
             HostLaunch(
-                network=EmulatedNetwork(arguments.hosts, arguments.gbps, arguments.delay_ms),
+                network=EmulatedNetwork(arguments.hosts, arguments.gbps, arguments.delay_ms, arguments.interfaces),
                 command=arguments.command,
                 ranks_per_host=arguments.ranks_per_host,
                 master_port=arguments.master_port,

@@ -1,4 +1,6 @@
-"""Network between emulated hosts: one bridge as switch, one veth pair per host, tbf as line rate.
+"""Network between emulated hosts: a bridge as switch, a veth pair per host, tbf as line rate.
+
+Hosts with several interfaces have a switch for each.
 
 The bridge lives in the launcher's own network namespace, which the launcher enters before it makes
 anything. With a delay, what enters the switch from a host makes a detour through a TAP device,
@@ -13,8 +15,10 @@ from weft.emulation.errors import EmulationError
 from weft.emulation.tap import open_tap
 
 HOSTS_MAX = 250
+INTERFACES_MAX = 4
 SWITCH = "switch"
 INTERFACE = "eth0"
+"""The first interface of every host."""
 DELAY = "delay"
 """The switch's TAP device, where the hosts' lines have one that delays."""
 _DELAY_FRAMES = 10_000
@@ -35,6 +39,8 @@ _PAYLOAD_BYTES = 1448
 class EmulatedNetwork:
     """How many hosts there are and how fast each one's line is, in both directions.
 
+    With `interfaces`, every host has so many lines, each of this rate and to a switch of its own.
+
     With `delay_ms`, what one host sends reaches another so much later. A delay of 0 makes the same
     detour without keeping anything, to tell what that costs.
     """
@@ -42,6 +48,7 @@ class EmulatedNetwork:
     hosts: int
     gbps: float | None = None
     delay_ms: float | None = None
+    interfaces: int = 1
 
     def __post_init__(self) -> None:
         """Refuses what cannot be built."""
@@ -51,22 +58,26 @@ class EmulatedNetwork:
             raise EmulationError(f"--gbps is {self.gbps}; it must be between 0.001 and 1000")
         if self.delay_ms is not None and not 0 <= self.delay_ms <= 10_000:
             raise EmulationError(f"--delay-ms is {self.delay_ms}; it must be between 0 and 10000")
+        if not 1 <= self.interfaces <= INTERFACES_MAX:
+            raise EmulationError(f"--interfaces is {self.interfaces}; it must be between 1 and {INTERFACES_MAX}")
+        if self.interfaces > 1 and self.delay_ms is not None:
+            raise EmulationError("--interfaces and --delay-ms do not go together: only one line can have a delay")
 
     def host_name(self, host: int) -> str:
         """The host's name."""
         return f"host{host}"
 
-    def address(self, host: int) -> str:
-        """The host's IPv4 address."""
-        return f"10.77.0.{host + 1}"
+    def address(self, host: int, interface: int = 0) -> str:
+        """The host's IPv4 address on one of its interfaces, which are called eth0, eth1 ..."""
+        return f"10.77.{interface}.{host + 1}"
 
-    def port(self, host: int) -> str:
+    def port(self, host: int, interface: int = 0) -> str:
         """The switch's interface that the host is plugged into."""
-        return f"port{host}"
+        return f"port{host}" if interface == 0 else f"port{host}.{interface}"
 
-    def ethernet_address(self, host: int) -> str:
+    def ethernet_address(self, host: int, interface: int = 0) -> str:
         """The address of the host's interface, which begins as those that nobody has bought."""
-        return f"02:00:0a:4d:00:{host + 1:02x}"
+        return f"02:00:0a:4d:{interface:02x}:{host + 1:02x}"
 
     @property
     def delay_s(self) -> float:
@@ -96,8 +107,11 @@ class EmulatedNetwork:
         return "\n".join(["127.0.0.1 localhost", *rows, ""])
 
     def make_switch(self) -> None:
-        """Makes the switch in the calling process's network namespace."""
-        _ip([f"link add {SWITCH} type bridge", f"link set {SWITCH} up", "link set lo up"])
+        """Makes the switches in the calling process's network namespace."""
+        for interface in range(self.interfaces):
+            switch = _switch(interface)
+            _ip([f"link add {switch} type bridge", f"link set {switch} up"])
+        _ip(["link set lo up"])
 
     def make_delay(self) -> int:
         """Makes the switch's TAP device and returns its descriptor."""
@@ -114,29 +128,27 @@ class EmulatedNetwork:
         return descriptor
 
     def plug_in(self, host: int, pid: int) -> None:
-        """Connects the network namespace of process `pid` to the switch."""
-        port = self.port(host)
-        _ip(
-            [
-                f"link add {port} type veth peer name {INTERFACE} address {self.ethernet_address(host)} netns {pid}",
-                f"link set {port} master {SWITCH}",
-                f"link set {port} up",
-            ]
-        )
-        self._limit_rate(port)
+        """Connects the network namespace of process `pid` to the switches."""
+        for interface in range(self.interfaces):
+            port, ethernet = self.port(host, interface), self.ethernet_address(host, interface)
+            _ip(
+                [
+                    f"link add {port} type veth peer name eth{interface} address {ethernet} netns {pid}",
+                    f"link set {port} master {_switch(interface)}",
+                    f"link set {port} up",
+                ]
+            )
+            self._limit_rate(port)
         if self.delay_ms is not None:
             self._lead_into_delay(host)
 
     def configure_host(self, host: int) -> None:
         """Brings up the interfaces of the host that the calling process is on."""
-        _ip(
-            [
-                "link set lo up",
-                f"address add {self.address(host)}/24 dev {INTERFACE}",
-                f"link set {INTERFACE} up",
-            ]
-        )
-        self._limit_rate(INTERFACE)
+        _ip(["link set lo up"])
+        for interface in range(self.interfaces):
+            name = f"eth{interface}"
+            _ip([f"address add {self.address(host, interface)}/24 dev {name}", f"link set {name} up"])
+            self._limit_rate(name)
 
     def _lead_into_delay(self, host: int) -> None:
         port = self.port(host)
@@ -151,6 +163,10 @@ class EmulatedNetwork:
         bits_per_second = round(self.gbps * 1e9)
         arguments = f"rate {bits_per_second}bit burst {self.burst_bytes}b latency {_QUEUED_S}s".split()
         _run(["tc", "qdisc", "replace", "dev", interface, "root", "tbf", *arguments], "")
+
+
+def _switch(interface: int) -> str:
+    return SWITCH if interface == 0 else f"{SWITCH}{interface}"
 
 
 def _ip(lines: Iterable[str]) -> None:

@@ -55,6 +55,9 @@ pub struct EndpointOptions {
     pub interface: Option<String>,
     /// The rendezvous, as `host:port`: the network that leads there is used.
     pub route_to: Option<String>,
+    /// TCP connections of a link that this endpoint makes. Without a number, by the networks and
+    /// their length.
+    pub tcp_connections: Option<usize>,
     /// The bound of the pool. Memory is taken from the system only as it is used.
     pub pool_bytes: u64,
     /// After this long without a sign of life, a host counts as vanished.
@@ -78,6 +81,7 @@ impl Default for EndpointOptions {
             transport: TransportChoice::Auto,
             interface: None,
             route_to: None,
+            tcp_connections: None,
             pool_bytes: 1 << 30,
             peer_timeout: Duration::from_secs(10),
             traffic_class: TrafficClass::default(),
@@ -285,6 +289,7 @@ fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Tr
         let congestion = CongestionChoice::parse(&options.tcp_congestion);
         let options = TcpOptions {
             interface: interface(options),
+            connections: options.tcp_connections,
             peer_timeout: options.peer_timeout,
             traffic_class: options.traffic_class,
             congestion: congestion.map_err(Error::Config)?,

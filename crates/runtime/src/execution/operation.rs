@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use weft_schedule::Rank;
 use weft_transport::Link;
 
 use super::calling_thread::Entered;
@@ -81,6 +82,10 @@ pub(crate) struct Tile {
     pub(crate) next: usize,
     /// Its puts that are under way.
     pub(crate) puts: Puts,
+    /// The further streams that it has chosen, by the rank at their other end: everything that it
+    /// sends to a rank takes one stream, and so keeps its order. Those of different tiles need
+    /// none, since a slot is only used again behind a credit.
+    pub(crate) streams: Vec<(Rank, usize)>,
     /// The rank that knows the fingerprint which goes ahead of the next instruction, a put.
     pub(crate) shown: Option<u32>,
     /// Why it does not go on.

@@ -15,7 +15,7 @@ use super::puts::Puts;
 use crate::call::{Call, Fingerprint, Op};
 use crate::channel::{Connections, Remote, flag_value};
 use crate::memory::access;
-use crate::program::{LocalStep, Location, Operand};
+use crate::program::{LocalStep, Location, Operand, Program};
 
 impl Executor {
     pub(super) fn advance_running(
@@ -104,6 +104,7 @@ fn start_tiles(
             g,
             next: 0,
             puts: Puts::default(),
+            streams: choose_streams(operation, connections, &running.plan.program),
             shown: None,
             blocked: None,
             done: false,
@@ -174,6 +175,24 @@ fn give_credit(
         }
     }
     Ok(())
+}
+
+/// The emptiest streams to those that a tile writes to, where links have several.
+fn choose_streams(
+    operation: &Operation,
+    connections: &Connections,
+    program: &Program,
+) -> Vec<(Rank, usize)> {
+    let emptiest = |rank: &Rank| {
+        let link = connections.links[*rank as usize].as_ref()?;
+        Some((*rank, link.emptiest_stream()))
+    };
+    match operation.is_urgent() {
+        true => Vec::new(),
+        false => (program.receivers.iter().filter_map(emptiest))
+            .filter(|(_, stream)| *stream > 0)
+            .collect(),
+    }
 }
 
 fn stream_of(link: &dyn Link, urgent: bool) -> &dyn Stream {
@@ -535,10 +554,14 @@ impl<'a> TileDriver<'a> {
         link.inject(RegionKey::POOL, line + 8, words.as_flattened(), signal)
     }
 
-    /// The operation's stream to a peer, and what that has granted.
+    /// The tile's stream to a peer, and what that has granted.
     pub(super) fn link(&self, to: Rank) -> Result<(&'a dyn Stream, &'a Remote), GroupFailure> {
         let link = self.connections.links[to as usize].as_deref();
-        let stream = link.map(|link| stream_of(link, self.operation.is_urgent()));
+        let chosen = self.tile.streams.iter().find(|(rank, _)| *rank == to);
+        let further = |link: &'a dyn Link| link.further_stream(chosen?.1);
+        let stream = link.map(|link| {
+            further(link).unwrap_or_else(|| stream_of(link, self.operation.is_urgent()))
+        });
         let linked = stream.zip(self.connections.remote(to));
         linked.ok_or_else(|| GroupFailure::internal(&format!("no channel to rank {to}")))
     }

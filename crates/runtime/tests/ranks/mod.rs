@@ -22,6 +22,8 @@ use weft_runtime::{
 pub(crate) struct Setup {
     /// The transport of every rank.
     pub(crate) transport: TransportChoice,
+    /// TCP connections of every link, if not as many as usual.
+    pub(crate) tcp_connections: Option<usize>,
     /// The host of every rank, where they are to count as being on several.
     pub(crate) hosts: Option<Vec<u32>>,
     /// A test that takes longer hangs.
@@ -93,6 +95,7 @@ impl Setup {
         let options = EndpointOptions {
             transport: self.transport,
             interface: Some("127.0.0.1".into()),
+            tcp_connections: self.tcp_connections,
             pool_bytes: 256 << 20,
             ..Default::default()
         };
@@ -108,6 +111,7 @@ impl From<TransportChoice> for Setup {
     fn from(transport: TransportChoice) -> Self {
         Setup {
             transport,
+            tcp_connections: None,
             hosts: None,
             deadline: Duration::from_secs(300),
             timeout: Duration::from_secs(60),

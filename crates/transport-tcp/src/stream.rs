@@ -1,0 +1,58 @@
+//! A link's streams but the first.
+
+use std::sync::{Arc, Weak};
+
+use weft_transport::{Iovec, LinkError, RegionKey, Signal, Stream, Submission};
+
+use crate::link::TcpLink;
+use crate::outgoing::Class;
+
+/// A stream: what is of one class and leaves by one connection of the link.
+pub(crate) struct NumberedStream {
+    link: Weak<TcpLink>,
+    place: (usize, Class),
+}
+
+impl NumberedStream {
+    pub(crate) fn new(link: Weak<TcpLink>, connection: usize, class: Class) -> Self {
+        Self {
+            link,
+            place: (connection, class),
+        }
+    }
+
+    fn link(&self) -> Result<Arc<TcpLink>, LinkError> {
+        // There while the stream is: it is part of the link.
+        self.link.upgrade().ok_or(LinkError::Left)
+    }
+}
+
+impl Stream for NumberedStream {
+    fn signal(&self, signal: Signal) -> Result<(), LinkError> {
+        self.link()?.signal_in(self.place, signal)
+    }
+
+    fn signal_late(&self, signal: Signal) -> Result<(), LinkError> {
+        self.link()?.signal_late_in(self.place, signal)
+    }
+
+    fn inject(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        bytes: &[u8],
+        signal: Option<Signal>,
+    ) -> Result<(), LinkError> {
+        (self.link()?).inject_in(self.place, region, offset, bytes, signal)
+    }
+
+    fn put(
+        &self,
+        region: RegionKey,
+        offset: u64,
+        pieces: &[Iovec],
+        signal: Option<Signal>,
+    ) -> Result<Submission, LinkError> {
+        (self.link()?).put_in(self.place, region, offset, pieces, signal)
+    }
+}
