@@ -3,8 +3,8 @@
 //! The first connection carries messages, what is urgent, and what nobody asked another one for.
 //! Each further one is a stream of its own. [Note: Fences] A message is given out behind everything
 //! that was called before it, whichever connection that took: ahead of it goes a fence for every
-//! connection that had something to carry since the last, and the receiver takes nothing more of the
-//! first connection until those have come so far.
+//! connection that had something to carry since the last, and the receiver takes nothing more of
+//! the first connection until those have come so far.
 
 use std::io;
 use std::ops::Range;
