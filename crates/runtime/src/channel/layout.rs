@@ -8,8 +8,10 @@
 //! slot is free again when its bytes have crossed a link, what was made of them has crossed one,
 //! and the credit has come back: after one and a half round trips where the schedule sends
 //! everything at most twice, and twice that where bytes queue behind those of other tiles, as they
-//! must if the link shall never idle. Two slots are enough where that takes microseconds. Links
-//! with delay get as many as they carry meanwhile, as far as memory allows: of the size that slots
+//! must if the link shall never idle. Two slots are enough where that takes microseconds: within a
+//! host. Over a network every step waits for threads of several hosts, which compute as well: each
+//! has its turn some milliseconds after it could go on, and a line of 1 Gbit/s with two slots is
+//! idle half of that time. So there are eight. Links with delay get as many as they carry meanwhile, as far as memory allows: of the size that slots
 //! have anyway, so that tiles stay as they are, and for all lanes, so that priorities do not make
 //! an operation slower.
 
@@ -25,8 +27,10 @@ use crate::call::LEVELS;
 const ORDINARY_LANES: usize = 4;
 /// All lanes of a group: the operations of every other level of priority have one of their own.
 pub(crate) const LANES: usize = ORDINARY_LANES + LEVELS;
-/// Tiles of one operation that can be under way at once, where links have no delay.
+/// Tiles of one operation that can be under way at once, where no link crosses a network.
 pub(crate) const SLOTS: usize = 2;
+/// The same over a network without delay.
+const NETWORK_SLOTS: usize = 8;
 /// For so many round trips of a link with delay a lane has slots: see [Note: Windows].
 const ROUND_TRIPS: f64 = 3.5;
 /// What a link with delay is taken to carry, in bytes per second: 10 Gbit/s. Nobody knows before
@@ -161,12 +165,16 @@ impl ChannelLayout {
 
 /// How many slots a lane has. See [Note: Windows].
 fn slots(ranks: u32, limits: TileLimits, round_trip: Duration) -> usize {
-    if !is_delayed(round_trip) {
+    if round_trip.is_zero() {
         return SLOTS;
     }
     let peers = u64::from(ranks.saturating_sub(1).max(1));
     let under_way = peers * limits.receive_bytes;
-    let wanted = (ROUND_TRIPS * round_trip.as_secs_f64() * DELAYED_RATE) as u64 / under_way;
+    let wanted = match is_delayed(round_trip) {
+        true => (ROUND_TRIPS * round_trip.as_secs_f64() * DELAYED_RATE) as u64 / under_way,
+        false => 0,
+    };
+    let wanted = wanted.max(NETWORK_SLOTS as u64);
     let room = LANE_BYTES_MAX / (under_way + limits.scratch_bytes);
     (wanted.min(room) as usize).max(SLOTS)
 }
@@ -191,13 +199,17 @@ mod tests {
     const MILLIS: [u64; 4] = [0, 1, 10, 200];
 
     #[test]
-    fn links_without_delay_have_two_slots() {
+    fn groups_within_a_host_have_two_slots_and_others_more() {
+        let slots = |ranks, micros| ChannelLayout::new(ranks, Duration::from_micros(micros)).slots;
         for ranks in [1, 2, 4, 64, 1000] {
-            for micros in [0, 50, 1000] {
-                let layout = ChannelLayout::new(ranks, Duration::from_micros(micros));
-                assert_eq!(layout.slots, SLOTS);
+            assert_eq!(slots(ranks, 0), SLOTS);
+        }
+        for ranks in [2, 4, 16, 64] {
+            for micros in [1, 50, 1000] {
+                assert_eq!(slots(ranks, micros), NETWORK_SLOTS, "{ranks}");
             }
         }
+        assert_eq!(slots(10_000, 50), SLOTS, "no room for more");
     }
 
     #[test]
@@ -212,7 +224,7 @@ mod tests {
             assert!(taken <= LANE_BYTES_MAX, "{ranks}: {taken}");
         }
         let slots = |millis| ChannelLayout::new(4, Duration::from_millis(millis)).slots;
-        assert!(SLOTS < slots(2) && slots(2) < slots(10));
+        assert!(NETWORK_SLOTS < slots(2) && slots(2) < slots(10));
         assert_eq!(slots(40), slots(4000));
         assert_eq!(
             ChannelLayout::new(10_000, Duration::from_secs(1)).slots,
