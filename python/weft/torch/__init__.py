@@ -14,12 +14,18 @@ from weft.torch.registration import BACKEND_NAME, autoload
 
 if TYPE_CHECKING:
     from weft.torch.batch_norm import SyncBatchNorm, convert_sync_batchnorm
+    from weft.torch.parallel.data_parallel import DataParallel
+    from weft.torch.parallel.overlapped import Overlapped
+    from weft.torch.parallel.plan import BucketPlan
     from weft.torch.priorities import priority, set_priority
     from weft.torch.symmetric import empty_symmetric, symmetric_operations
     from weft.torch.wire import wire_format, wire_hook
 
 __all__ = [
     "BACKEND_NAME",
+    "BucketPlan",
+    "DataParallel",
+    "Overlapped",
     "SyncBatchNorm",
     "autoload",
     "convert_sync_batchnorm",
@@ -33,6 +39,9 @@ __all__ = [
 
 # Loaded when first used: torch imports this module while it is being imported itself.
 _MODULES = {
+    "BucketPlan": "weft.torch.parallel.plan",
+    "DataParallel": "weft.torch.parallel.data_parallel",
+    "Overlapped": "weft.torch.parallel.overlapped",
     "SyncBatchNorm": "weft.torch.batch_norm",
     "convert_sync_batchnorm": "weft.torch.batch_norm",
     "empty_symmetric": "weft.torch.symmetric",

@@ -1,0 +1,82 @@
+"""Agreement of all ranks on a model, its options, its plan, and what was measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import torch
+
+from weft.errors import ConfigError
+from weft.torch.parallel.communication import Communication
+from weft.torch.parallel.costs import CostModel, StepProfile
+from weft.torch.parallel.plan import BucketPlan, ParameterInfo, first_difference
+
+__all__ = ["agreed_costs", "agreed_profile", "check_model", "check_options", "check_plan"]
+
+_SMALL_BYTES, _LARGE_BYTES = 4 << 10, 2 << 20
+_REPETITIONS = 3
+
+
+def check_model(parameters: Sequence[ParameterInfo], communication: Communication) -> None:
+    """Raises `weft.ConfigError` on all ranks unless all have the same parameters."""
+    for rank, theirs in enumerate(communication.gather_objects(tuple(parameters))):
+        difference = first_difference(theirs, parameters)
+        _tell(communication, difference, f"the model of rank {rank} differs from that of rank {communication.rank}")
+
+
+def check_options(options: dict[str, object], communication: Communication) -> None:
+    """Raises `weft.ConfigError` on all ranks unless all pass the same options."""
+    for rank, theirs in enumerate(communication.gather_objects(options)):
+        differing = [
+            f"{name}={theirs[name]!r} there, {name}={options[name]!r} here"
+            for name in options
+            if theirs[name] != options[name]
+        ]
+        _tell(
+            communication,
+            ", ".join(differing) or None,
+            f"the options of rank {rank} differ from those of rank {communication.rank}",
+        )
+
+
+def check_plan(plan: BucketPlan, communication: Communication) -> None:
+    """Raises `weft.ConfigError` on all ranks unless all have plans of the same hash."""
+    hashes = communication.gather_objects(plan.hash)
+    if len(set(hashes)) > 1:
+        raise ConfigError(
+            f"the ranks have different bucket plans: {', '.join(f'rank {r}: {h}' for r, h in enumerate(hashes))}; "
+            "give all ranks the same plan="
+        )
+
+
+def agreed_costs(communication: Communication) -> CostModel:
+    """What all-reduces take in this group, as rank 0 has measured it now."""
+    small = _seconds(communication, _SMALL_BYTES)
+    large = _seconds(communication, _LARGE_BYTES)
+    per_byte = max(large - small, 0.0) / (_LARGE_BYTES - _SMALL_BYTES)
+    costs: CostModel = communication.gather_objects(CostModel(max(small - per_byte * _SMALL_BYTES, 0.0), per_byte))[0]
+    return costs
+
+
+def agreed_profile(profile: StepProfile | None, communication: Communication) -> StepProfile | None:
+    """What rank 0 has measured; None if it has not."""
+    agreed: StepProfile | None = communication.gather_objects(profile)[0]
+    return agreed
+
+
+def _seconds(communication: Communication, nbytes: int) -> float:
+    """The least of some repetitions."""
+    tensor = communication.memory(nbytes, torch.uint8)
+    times = []
+    for _ in range(_REPETITIONS):
+        communication.group.barrier()
+        start = time.perf_counter()
+        communication.all_reduce(tensor, "max").wait()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _tell(communication: Communication, difference: str | None, what: str) -> None:
+    if difference is not None:
+        raise ConfigError(f"{what}: {difference}. All {communication.size} ranks must make the same DataParallel")

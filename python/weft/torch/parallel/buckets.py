@@ -1,0 +1,234 @@
+"""Buckets: gradients that lie one behind the other in flat memory, and the state of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from weft.errors import UnsupportedError
+from weft.torch.parallel.communication import Communication, prepared_all_reduce
+from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
+from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
+
+if TYPE_CHECKING:
+    from weft.torch.parallel.reducer import Update
+
+__all__ = ["Bucket", "Handle", "Slot", "make_buckets", "parameter_info"]
+
+_ALIGNMENT = 128
+
+
+class Handle(Protocol):
+    """An average that has been started."""
+
+    def wait(self) -> object:
+        """Returns when `Bucket.memory` holds the average, or raises what went wrong."""
+
+
+class Slot:
+    """A parameter's place in a bucket, and what is known of its gradient."""
+
+    __slots__ = (
+        "accumulated",
+        "bucket",
+        "expected",
+        "fired",
+        "gradient_after",
+        "index",
+        "keeps_gradient",
+        "name",
+        "parameter",
+        "taken",
+        "unchanged",
+        "undecided",
+        "view",
+    )
+
+    bucket: Bucket
+    view: Tensor
+    """The parameter's part of the bucket, with the parameter's shape."""
+
+    def __init__(self, index: int, name: str, parameter: nn.Parameter) -> None:
+        self.index = index
+        self.name = name
+        self.parameter = parameter
+        self.fired = 0
+        """How often autograd has given it a gradient in this backward."""
+        self.expected = 1
+        """How often it does in a backward: more than once under reentrant checkpointing."""
+        self.accumulated = False
+        """Whether it has a gradient of a backward without synchronization."""
+        self.undecided = False
+        """Whether only other ranks can tell that it was used: see [Note: Unused parameters]."""
+        self.unchanged: Tensor | None = None
+        """What its gradient was before, if it turns out that no rank has used it."""
+        self.taken = False
+        """Whether its gradient belongs to an update that is still to come."""
+        self.gradient_after: Tensor | None = None
+        """The gradient that was taken."""
+        self.keeps_gradient = True
+        """Whether the parameter gets the taken gradient back after the update."""
+
+    def take_gradient(self) -> bool:
+        """Keeps the gradient for a later update, if there is or may be one, and says so."""
+        gradient = raw_gradient(self.parameter)
+        if gradient is None and not self.undecided:
+            return False
+        self.taken, self.keeps_gradient, self.gradient_after = True, True, gradient
+        set_raw_gradient(self.parameter, None)
+        return True
+
+    def decide(self, gradient: Tensor | None) -> None:
+        """Gives the parameter, or the update that has taken its gradient, this one."""
+        self.undecided = False
+        if self.taken:
+            self.gradient_after = gradient
+        else:
+            set_raw_gradient(self.parameter, gradient)
+
+    def drop_gradient(self) -> None:
+        """The user's wish to have no gradient any more; an update that has taken it keeps it."""
+        if self.taken:
+            self.keeps_gradient = False
+        else:
+            self.undecided = self.accumulated = False
+        set_raw_gradient(self.parameter, None)
+
+
+class Bucket:
+    """Gradients that are averaged by one operation.
+
+    [Note: Unused parameters] Behind the gradients lies one flag per parameter, 1 where this rank
+    has used it, and travels with them. The average of a flag is 0 only if no rank has used the
+    parameter. So all ranks know which gradients are nobody's without walking graphs and without an
+    operation of its own.
+    """
+
+    def __init__(self, number: int, planned: PlannedBucket, slots: Sequence[Slot], memory: Tensor) -> None:
+        """`memory` has an element for each of the gradients, and one for each slot."""
+        self.number = number
+        self.planned = planned
+        self.slots = list(slots)
+        self.memory = memory
+        self.buffer = memory[: memory.numel() - len(slots)]
+        """The gradients, flat."""
+        self.flags = memory[memory.numel() - len(slots) :]
+        self.prepared = prepared_all_reduce(memory, "avg")
+        self.missing = len(slots)
+        """How many gradients this backward still has to make."""
+        self.handle: Handle | None = None
+        """The average under way, or one that nobody has waited for yet."""
+        self.updates: list[Update] = []
+        """Updates that wait for the bucket's first use."""
+        start = 0
+        for slot in self.slots:
+            slot.bucket = self
+            slot.view = _shaped(self.buffer[start : start + slot.parameter.numel()], slot.parameter)
+            start += slot.parameter.numel()
+
+    def begin(self) -> None:
+        """Makes ready for a backward."""
+        self.missing = len(self.slots)
+        for slot in self.slots:
+            slot.fired = 0
+
+    def take_in(self, slot: Slot) -> None:
+        """Puts a new gradient into the bucket, and makes it the parameter's."""
+        gradient = raw_gradient(slot.parameter)
+        if gradient is slot.view or gradient is None:
+            return
+        if gradient.layout is not torch.strided:
+            raise UnsupportedError(
+                f"the gradient of {slot.name} is sparse ({gradient.layout}): expected a dense one, as of "
+                "Embedding(sparse=False)"
+            )
+        slot.view.copy_(gradient.detach())
+        set_raw_gradient(slot.parameter, slot.view)
+
+    def complete(self) -> None:
+        """Sets what this rank brings for parameters without a new gradient, and all flags."""
+        self.flags.fill_(1)
+        for slot in self.slots:
+            if slot.fired:
+                slot.accumulated = False
+            elif slot.accumulated:
+                self.take_in(slot)
+                slot.accumulated = False
+            else:
+                self._bring_nothing(slot)
+
+    def settle(self) -> None:
+        """Gives the parameters that this rank has not used what the average says."""
+        for number, slot in enumerate(self.slots):
+            if not slot.undecided:
+                continue
+            if self.flags[number].item() == 0:
+                if slot.unchanged is not None:
+                    slot.view.copy_(slot.unchanged)
+                    slot.decide(slot.view)
+                slot.undecided = False
+            else:
+                slot.decide(slot.view)
+            slot.unchanged = None
+
+    def _bring_nothing(self, slot: Slot) -> None:
+        gradient = raw_gradient(slot.parameter)
+        slot.undecided = True
+        if gradient is None:
+            slot.view.zero_()
+        else:
+            slot.unchanged = gradient.detach().clone()
+            self.take_in(slot)
+        self.flags[self.slots.index(slot)] = 0
+
+
+def make_buckets(plan: BucketPlan, slots: Sequence[Slot], communication: Communication) -> list[Bucket]:
+    """The buckets of a plan, and the memory in which they lie: one piece for each element type.
+
+    Every rank calls it with the same plan.
+    """
+    lengths = [_padded(plan, bucket) for bucket in plan.buckets]
+    dtypes = [slots[bucket.parameters[0]].parameter.dtype for bucket in plan.buckets]
+    pieces = {
+        dtype: communication.memory(sum(n for n, of in zip(lengths, dtypes, strict=True) if of == dtype), dtype)
+        for dtype in dict.fromkeys(dtypes)
+    }
+    used = dict.fromkeys(pieces, 0)
+    buckets = []
+    for number, (planned, length, dtype) in enumerate(zip(plan.buckets, lengths, dtypes, strict=True)):
+        members = [slots[index] for index in planned.parameters]
+        needed = sum(slot.parameter.numel() for slot in members) + len(members)
+        buckets.append(Bucket(number, planned, members, pieces[dtype][used[dtype] :][:needed]))
+        used[dtype] += length
+    return buckets
+
+
+def parameter_info(name: str, parameter: Tensor) -> ParameterInfo:
+    """What a plan knows of a parameter."""
+    return ParameterInfo(name, parameter.numel(), str(parameter.dtype).removeprefix("torch."), parameter.itemsize)
+
+
+def _padded(plan: BucketPlan, bucket: PlannedBucket) -> int:
+    """Elements of gradients and flags, up to the next multiple of what memory is aligned to."""
+    infos = [plan.parameters[index] for index in bucket.parameters]
+    per_line = max(_ALIGNMENT // infos[0].itemsize, 1)
+    return -(-(sum(info.elements for info in infos) + len(infos)) // per_line) * per_line
+
+
+def _shaped(flat: Tensor, parameter: Tensor) -> Tensor:
+    """The vector with the parameter's shape, and with its order of dimensions where that is dense.
+
+    Autograd then hands over gradients in the same order.
+    """
+    strides: tuple[int, ...] = parameter.stride()
+    shape: tuple[int, ...] = tuple(parameter.shape)
+    order = sorted(range(len(shape)), key=lambda d: (-strides[d], -shape[d]))
+    sizes = [shape[d] for d in order]
+    dense = all(strides[d] == prod(sizes[place + 1 :]) for place, d in enumerate(order) if sizes[place] != 1)
+    if not dense:
+        return flat.view(shape)
+    return flat.view(sizes).permute([order.index(d) for d in range(len(shape))])

@@ -1,0 +1,108 @@
+"""Communication of one process group as data parallelism needs it: averages, memory, agreement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from weft import _weft
+from weft.errors import ArgumentError, ConfigError
+from weft.group import Group
+from weft.ops import Op
+from weft.request import PreparedCall, call
+from weft.staging import Array, Staged
+from weft.torch.arguments import element_type, real
+from weft.torch.lookup import backend_of
+
+__all__ = ["Communication", "prepared_all_reduce"]
+
+_CPU = torch.device("cpu")
+
+
+class Communication:
+    """What a process group over weft does for data parallelism.
+
+    Its operations and those of the process group share one order: all ranks start both in the same
+    order.
+    """
+
+    def __init__(self, process_group: ProcessGroup | None) -> None:
+        """Takes a process group, or the default one.
+
+        Raises:
+            weft.ConfigError: There is none.
+            weft.ArgumentError: Its backend for CPU tensors is not weft.
+        """
+        if process_group is None and not dist.is_initialized():
+            raise ConfigError(
+                "DataParallel needs a process group: call torch.distributed.init_process_group('weft') first, "
+                "or pass process_group="
+            )
+        backend = backend_of(process_group)
+        self.process_group: ProcessGroup = process_group or dist.group.WORLD  # type: ignore[assignment]
+        self._operations = backend.weft_operations
+        self._symmetric = backend.symmetric_memory
+        self.native: _weft.Group = self._operations._group
+
+    @property
+    def rank(self) -> int:
+        """This process's number in the group."""
+        return self.native.rank
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self.native.size
+
+    @property
+    def group(self) -> Group:
+        """The group as programs on arrays use it."""
+        return Group(self.native)
+
+    def issue(self, prepared: PreparedCall, *, priority: int = 0, algorithm: str | None = None) -> _weft.Work:
+        """Starts a call. The handle's `wait` raises what went wrong."""
+        how: dict[str, Any] = {"priority": priority} if priority else {}
+        if algorithm is not None:
+            how["algorithm"] = algorithm
+        self._operations._issued += 1
+        return self.native.issue(prepared.request, prepared, True, self._operations._timeout, **how)
+
+    def all_reduce(
+        self, tensor: Tensor, op: Op = "avg", *, priority: int = 0, algorithm: str | None = None
+    ) -> _weft.Work:
+        """Starts an all-reduce of a contiguous tensor in place."""
+        return self.issue(prepared_all_reduce(tensor, op), priority=priority, algorithm=algorithm)
+
+    def broadcast(self, tensors: Iterable[Tensor], root: int = 0) -> None:
+        """Gives every rank the tensors of `root`, a rank of the group."""
+        source = dist.get_global_rank(self.process_group, root)
+        works = [dist.broadcast(tensor.detach(), source, group=self.process_group, async_op=True) for tensor in tensors]
+        for work in works:
+            work.wait()  # type: ignore[union-attr]
+
+    def memory(self, elements: int, dtype: torch.dtype) -> Tensor:
+        """A vector of zeros: in symmetric memory where the ranks are on one host, else ordinary."""
+        if elements and self._symmetric.serves(_CPU):
+            tensor: Tensor = self._symmetric.tensor((elements,), dtype)
+            return tensor
+        return torch.zeros(elements, dtype=dtype)
+
+    def gather_objects(self, value: object) -> list[Any]:
+        """What every rank passed, by rank."""
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self.process_group)
+        return values
+
+
+def prepared_all_reduce(tensor: Tensor, op: Op) -> PreparedCall:
+    """An all-reduce of a contiguous tensor in place, which can be issued again and again."""
+    numbers = real(tensor, op)
+    if not numbers.is_contiguous():
+        raise ArgumentError(f"a tensor with strides {tensor.stride()} cannot be averaged: expected a contiguous one")
+    place = Array(numbers.data_ptr(), element_type(numbers.dtype), numbers.shape, None, True, tensor)
+    return call("all-reduce", numbers.numel(), None, Staged(place), op=op)

@@ -1,0 +1,384 @@
+"""A model whose gradients are averaged over the ranks while backward makes them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import warnings
+from collections.abc import Iterator
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
+
+from weft.errors import ArgumentError, Error, UnsupportedError
+from weft.torch.parallel import agreement
+from weft.torch.parallel.buckets import parameter_info
+from weft.torch.parallel.communication import Communication
+from weft.torch.parallel.first_use import FirstUse
+from weft.torch.parallel.fusion import PlanOptions, make_plan
+from weft.torch.parallel.joining import ShadowTraining
+from weft.torch.parallel.module_buffers import BufferPolicy, ModuleBuffers
+from weft.torch.parallel.observer import Observer
+from weft.torch.parallel.plan import BucketPlan
+from weft.torch.parallel.reducer import Reducer
+
+__all__ = ["DataParallel"]
+
+_MEASURED_STEPS = 5
+"""How many steps before a new plan are measured."""
+
+
+class DataParallel(nn.Module, Joinable):
+    """Trains copies of a model on all ranks of a group, as one model.
+
+    Gradients are averaged in buckets, each as soon as backward has made it. Without more, all have
+    been averaged when `backward` returns, and any optimizer steps as usual. With
+    `weft.torch.Overlapped` around the optimizer, communication goes on into the next forward.
+
+    Calls go to `module`; parameters and buffers are rank 0's from the start. As with
+    `DistributedDataParallel`, keys of `state_dict` begin with "module.", those of
+    `model.module.state_dict()` do not. Copies and pickles are of the plain module.
+
+    Attributes:
+        module: The model that was given.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        process_group: ProcessGroup | None = None,
+        *,
+        fusion: str | int = "automatic",
+        algorithm: str = "automatic",
+        gradients: Literal["copy", "view"] = "copy",
+        buffers: BufferPolicy = "broadcast",
+        plan: BucketPlan | None = None,
+        replan_after: int = 10,
+        replan_every: int | None = None,
+    ) -> None:
+        """Wraps a model. Every rank calls it with the same model and options.
+
+        Args:
+            module: The model, on the CPU. Compile it, or its blocks, before.
+            process_group: The ranks, over weft; the default group if not given.
+            fusion: Which gradients share a bucket: `none`, a number of bytes, `lazy` (by bytes, in
+                the order in which they come), or `automatic` (what makes a step wait least, by what
+                was measured). The last two learn: see `replan_after`.
+            algorithm: How buckets are averaged: `automatic` (what the group chooses for the size),
+                `hybrid` (small ones by halving-doubling, large ones by ring), or the name of an
+                all-reduce of docs/algorithms.md.
+            gradients: `copy`: autograd's gradients are copied into buckets; `view`: they are made
+                there, which needs zeros first. In both cases `grad` is a part of a bucket.
+            buffers: Before each forward that trains: `broadcast` rank 0's, `average`, or `leave`.
+            plan: The buckets, for the bits of an earlier run; then nothing is learned.
+            replan_after: After so many steps the plan is made again, by what was measured.
+            replan_every: And again each time so many steps have passed. Never, if not given.
+
+        Raises:
+            weft.ConfigError: There is no process group, or ranks differ in their models or options.
+            weft.ArgumentError: An option is not allowed, or the group's backend is not weft.
+            weft.UnsupportedError: A parameter is not an initialized one on the CPU.
+        """
+        super().__init__()
+        options = PlanOptions(fusion, algorithm)
+        if gradients not in ("copy", "view"):
+            raise ArgumentError(f"gradients={gradients!r}: expected 'copy' or 'view'")
+        if replan_after < 1 or (replan_every is not None and replan_every < 1):
+            raise ArgumentError(
+                f"replan_after={replan_after}, replan_every={replan_every}: expected numbers of at least 1"
+            )
+        trained = _trained(module)
+        self._communication = Communication(process_group)
+        self._infos = [parameter_info(name, parameter) for name, parameter in trained]
+        self._options = options
+        self._presets = gradients == "view"
+        self._replan_every = replan_every
+        self._next_plan = replan_after if plan is None and options.learns else None
+        self._agree(
+            {
+                **dataclasses.asdict(options),
+                "gradients": gradients,
+                "buffers": buffers,
+                "replan_after": replan_after,
+                "replan_every": replan_every,
+            }
+        )
+        self._costs = agreement.agreed_costs(self._communication) if self._needs_costs(plan) else None
+        self.module = module
+        self._buffers_of_modules = ModuleBuffers(module, self._communication, buffers)
+        self._broadcast_everything(0)
+        if plan is None:
+            plan = make_plan(self._infos, options, self._costs)
+        plan.check_parameters(self._infos)
+        agreement.check_plan(plan, self._communication)
+        self._observer = Observer()
+        self._reducer = Reducer(trained, plan, self._communication, self._observer)
+        self._first_use = FirstUse(module, self._reducer)
+        self.require_backward_grad_sync = True
+        """Whether the next forward's backward averages; `no_sync` sets it."""
+        self._ran = False
+        Joinable.__init__(self)
+
+    # Training.
+
+    def forward(self, *arguments: Any, **keywords: Any) -> Any:
+        """Calls the model.
+
+        Raises:
+            weft.Error: Communication has failed.
+        """
+        return self._forward(torch.compiler.is_compiling(), arguments, keywords)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _forward(self, compiled: bool, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        if torch._C._current_graph_task_id() != -1:  # computed again by activation checkpointing
+            return self.module(*arguments, **keywords)
+        if not self._ran:
+            self._prepare_first(compiled)
+        self._before_forward()
+        self._observer.begin_forward()
+        for slot in self._first_use.at_root:
+            self._reducer.use(slot.parameter)
+        outputs = self.module(*arguments, **keywords)
+        self._observer.end_forward()
+        if torch.is_grad_enabled():
+            for tensor in _tensors(outputs):
+                if tensor.requires_grad:
+                    tensor.register_hook(self._begin_backward)  # type: ignore[no-untyped-call]
+        return outputs
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Lets gradients of forwards in the block add up on each rank, without averaging.
+
+        The backward of the next forward outside averages the sums.
+        """
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    def flush(self) -> None:
+        """Carries out all updates of `Overlapped` optimizers.
+
+        Raises:
+            weft.Error: Communication has failed.
+        """
+        self._reducer.check()
+        self._reducer.flush()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops the gradients; updates that have taken them keep them."""
+        if set_to_none:
+            self._reducer.zero_gradients()
+        else:
+            super().zero_grad(set_to_none=False)
+
+    def train(self, mode: bool = True) -> DataParallel:
+        """As of any module; all updates are carried out before an evaluation."""
+        if not mode and hasattr(self, "_reducer"):
+            self.flush()
+        super().train(mode)
+        return self
+
+    @property
+    def plan(self) -> BucketPlan:
+        """The buckets as they are now."""
+        return self._reducer.plan
+
+    # What must see all updates.
+
+    def named_parameters(self, *arguments: Any, **keywords: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """As of any module, with all updates carried out."""
+        if hasattr(self, "_reducer"):
+            self._reducer.flush()
+        return super().named_parameters(*arguments, **keywords)
+
+    def state_dict(self, *arguments: Any, **keywords: Any) -> dict[str, Any]:  # type: ignore[override]
+        """As of any module, with all updates carried out.
+
+        Raises:
+            weft.Error: Communication has failed: there is no whole state.
+        """
+        self.flush()
+        return cast("dict[str, Any]", super().state_dict(*arguments, **keywords))
+
+    def load_state_dict(self, *arguments: Any, **keywords: Any) -> Any:
+        """As of any module. After a failure, what was under way is forgotten first."""
+        if self._reducer.failed:
+            self._reducer.discard()
+        self.flush()
+        return super().load_state_dict(*arguments, **keywords)
+
+    def unwrap(self) -> nn.Module:
+        """Ends data parallelism and returns the plain module.
+
+        Updates are carried out first; after a failure they are forgotten, and the parameters are to
+        be loaded from a checkpoint.
+        """
+        if self._reducer.failed:
+            self._reducer.discard()
+        self._reducer.flush()
+        self._reducer.wait()
+        self._first_use.release()
+        self._reducer.release()
+        return self.module
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
+        """A copy of the module, which is a plain one."""
+        self.flush()
+        self._first_use.release()
+        try:
+            return copy.deepcopy(self.module, memo)
+        finally:
+            self._first_use.watch_again()
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        """The pickle of the plain module."""
+        return _same, (copy.deepcopy(self),)
+
+    # Uneven inputs.
+
+    @property
+    def join_device(self) -> torch.device:
+        """Where `Join` communicates."""
+        return torch.device("cpu")
+
+    @property
+    def join_process_group(self) -> ProcessGroup:
+        """The group of `Join`."""
+        return self._communication.process_group
+
+    def join_hook(self, **keywords: Any) -> JoinHook:
+        """What `Join` calls on ranks that have no more inputs."""
+        if not keywords.get("divide_by_initial_world_size", True):
+            raise UnsupportedError("divide_by_initial_world_size=False: expected True, gradients are averages of all")
+        return ShadowTraining(self)
+
+    def join(self, divide_by_initial_world_size: bool = True, enable: bool = True) -> Join:
+        """A context in which ranks may have different numbers of inputs.
+
+        Ranks that have no more bring zeros to the averages, and take the others' parameters in the
+        end.
+        """
+        return Join([self], enable, divide_by_initial_world_size=divide_by_initial_world_size)
+
+    # How the above is done.
+
+    def _before_forward(self) -> None:
+        self._reducer.check()
+        synchronizes = torch.is_grad_enabled() and self.require_backward_grad_sync
+        if torch.is_grad_enabled():
+            self._reducer.synchronizes = synchronizes
+        if not (synchronizes and self.training):
+            return
+        work = Join.notify_join_context(self)
+        if work is not None:
+            work.wait()
+        if self._next_plan is not None and not self._join_config.enable:
+            self._learn()
+        self._synchronize_buffers()
+        if self._presets:
+            self._reducer.preset_views()
+
+    def _begin_backward(self, _: Tensor) -> None:
+        self._reducer.begin_backward()
+
+    def _prepare_first(self, compiled: bool) -> None:
+        """Modules may have been compiled since the model was wrapped."""
+        self._ran = True
+        self._first_use.watch_again()
+        if compiled:
+            warnings.warn(
+                "torch.compile(DataParallel(net)) runs uncompiled: compile net, or better its blocks, and wrap that",
+                stacklevel=3,
+            )
+        elif self._first_use.compiled_whole:
+            warnings.warn(
+                "the model is compiled as a whole, so all of its parameters are needed when forward begins, and "
+                "communication does not overlap with it: compile its blocks one by one",
+                stacklevel=3,
+            )
+
+    def _needs_costs(self, plan: BucketPlan | None) -> bool:
+        return plan is None and self._options.fusion == "automatic" and self._communication.size > 1
+
+    def _learn(self) -> None:
+        """Measures the last steps before a new plan, and makes it when it is due."""
+        assert self._next_plan is not None
+        if self._observer.steps < self._next_plan:
+            if self._observer.steps >= self._next_plan - _MEASURED_STEPS and not self._observer.measures:
+                self._observer.measure(len(self._infos))
+                self._reducer.watching = True
+            return
+        self._next_plan = None if self._replan_every is None else self._observer.steps + self._replan_every
+        profile = agreement.agreed_profile(self._observer.profile(), self._communication)
+        if profile is not None:
+            plan = make_plan(self._infos, self._options, self._costs, profile)
+            agreement.check_plan(plan, self._communication)
+            self._reducer.use_plan(plan)
+
+    def _agree(self, options: dict[str, object]) -> None:
+        agreement.check_model(self._infos, self._communication)
+        agreement.check_options(options, self._communication)
+
+    def _synchronize_buffers(self, joined: bool = False) -> None:
+        root = 0
+        if self._join_config.enable:
+            root = self._common_rank(not joined)
+        self._buffers_of_modules.synchronize(root)
+
+    def _common_rank(self, candidate: bool) -> int:
+        """The highest rank that is one."""
+        number = torch.tensor([self._communication.rank if candidate else -1])
+        self._communication.all_reduce(number, "max").wait()
+        if number.item() < 0:
+            raise Error("no rank is left to take the model from")
+        return int(number.item())
+
+    def _take_over(self, candidate: bool) -> None:
+        self.flush()
+        self._broadcast_everything(self._common_rank(candidate))
+
+    def _broadcast_everything(self, root: int) -> None:
+        tensors = [*self.module.parameters(), *self.module.buffers()]
+        self._communication.broadcast((tensor for tensor in tensors if tensor.numel()), root)
+
+
+def _trained(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    if not trained:
+        raise ArgumentError("the model has no parameter that requires a gradient")
+    for name, parameter in trained:
+        if nn.parameter.is_lazy(parameter):
+            raise UnsupportedError(f"{name} is not initialized: run the model once before DataParallel")
+        if not parameter.is_cpu or parameter.layout is not torch.strided:
+            raise UnsupportedError(f"{name} is on {parameter.device} ({parameter.layout}): expected a CPU tensor")
+        if hasattr(parameter, "_weft_slot"):
+            raise ArgumentError(f"{name} is in a DataParallel already: call its unwrap() first")
+    return trained
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in what a model returns."""
+    if isinstance(value, Tensor):
+        yield value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _tensors(getattr(value, field.name))
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _tensors(one)
+    elif isinstance(value, (list, tuple, set)):
+        for one in value:
+            yield from _tensors(one)
+
+
+def _same(module: nn.Module) -> nn.Module:
+    """What unpickles a model."""
+    return module

@@ -1,0 +1,197 @@
+"""First use of parameters: where a model's forward waits for updates.
+
+A module's parameters are looked up in its `_parameters`, also by direct calls of `forward`, by
+functions that are given `module.weight`, and by `state_dict`. So a dict that tells of look-ups
+waits for all of these. Three kinds of module need more:
+
+- Compiled ones are one unit. The compiler must see what it would see in the bare model, so their
+  dicts stay plain, and the wait is outside the compiled callable, for the whole unit.
+- Modules that keep references to their own parameters elsewhere (`torch.nn.LSTM`) wait before their
+  forward.
+- Of parameters to which another module keeps references, nobody knows when they are used: the
+  model's forward begins with waiting for them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from torch import nn
+from torch._dynamo import OptimizedModule
+
+from weft.torch.parallel.buckets import Slot
+from weft.torch.parallel.reducer import Reducer
+
+__all__ = ["FirstUse"]
+
+
+class FirstUse:
+    """Watches all uses of a model's parameters, until `release`."""
+
+    def __init__(self, model: nn.Module, reducer: Reducer) -> None:
+        self._model = model
+        self._reducer = reducer
+        self._undo: list[Callable[[], None]] = []
+        self.at_root: list[Slot] = []
+        """Those to wait for as soon as the model's forward begins."""
+        self.compiled_whole = False
+        """Whether all parameters are in one compiled unit, so that no layer can wait for itself."""
+        self._watch()
+
+    def release(self) -> None:
+        """Leaves the modules as they were."""
+        while self._undo:
+            self._undo.pop()()
+
+    def watch_again(self) -> None:
+        """Looks at the modules again, some of which may have been compiled since."""
+        self.release()
+        self.at_root = []
+        self._watch()
+
+    def _watch(self) -> None:
+        units = list(_compiled_units(self._model))
+        inside = {id(module) for unit in units for module in unit.modules()}
+        for unit in units:
+            self._wait_before_unit(unit)
+        for module in self._model.modules():
+            if id(module) not in inside:
+                self._look_for_references(module)
+                if module._parameters:
+                    self._watch_dict(module)
+        trained = {slot.index for slot in self._reducer.slots}
+        self.compiled_whole = any(trained == {slot.index for slot in self._slots(unit)} for unit in units)
+
+    def _watch_dict(self, module: nn.Module) -> None:
+        plain = module._parameters
+        watched = _WatchedParameters(plain, self._reducer)
+        module._parameters = watched
+
+        def restore() -> None:
+            plain.clear()
+            plain.update(dict.items(watched))
+            module._parameters = plain
+
+        self._undo.append(restore)
+
+    def _wait_before_unit(self, unit: nn.Module) -> None:
+        wait = _Wait(self._reducer, self._slots(unit))
+        compiled = unit._compiled_call_impl
+        if compiled is None:  # made by torch.compile(module): its own hooks run outside
+            self._undo.append(unit.register_forward_pre_hook(wait).remove)
+            return
+
+        @functools.wraps(compiled)
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            wait()
+            return compiled(*arguments, **keywords)
+
+        unit._compiled_call_impl = call
+
+        def restore() -> None:
+            unit._compiled_call_impl = compiled
+
+        self._undo.append(restore)
+
+    def _look_for_references(self, module: nn.Module) -> None:
+        slots = [slot for value in _references(module) if (slot := self._reducer.slot_of(value)) is not None]
+        own = {id(parameter) for parameter in dict.values(module._parameters)}
+        mine = [slot for slot in slots if id(slot.parameter) in own]
+        if mine:
+            self._undo.append(module.register_forward_pre_hook(_Wait(self._reducer, mine)).remove)
+        self.at_root += [slot for slot in slots if id(slot.parameter) not in own]
+
+    def _slots(self, unit: nn.Module) -> list[Slot]:
+        found = (self._reducer.slot_of(parameter) for parameter in unit.parameters())
+        return [slot for slot in found if slot is not None]
+
+
+class _WatchedParameters(dict[str, Any]):
+    """A module's parameters by name, which tells the reducer of each look-up.
+
+    Copies and pickles are plain dicts.
+    """
+
+    def __init__(self, parameters: dict[str, Any], reducer: Reducer) -> None:
+        super().__init__(parameters)
+        self._reducer = reducer
+
+    def __getitem__(self, name: str) -> Any:
+        parameter = super().__getitem__(name)
+        if self._reducer.watching:
+            self._reducer.use(parameter)
+        return parameter
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401  # `get` is what is defined here
+
+    def values(self) -> Any:
+        self._use_all()
+        return super().values()
+
+    def items(self) -> Any:
+        self._use_all()
+        return super().items()
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self.items())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        from copy import deepcopy
+
+        return {name: deepcopy(parameter, memo) for name, parameter in self.items()}
+
+    def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
+        return dict, (dict(self.items()),)
+
+    def _use_all(self) -> None:
+        if self._reducer.watching:
+            for parameter in super().values():
+                self._reducer.use(parameter)
+
+
+class _Wait:
+    """A hook that waits for some parameters. Copies and pickles of it do nothing."""
+
+    def __init__(self, reducer: Reducer, slots: Iterable[Slot]) -> None:
+        self._reducer = reducer
+        self._slots = list(slots)
+
+    def __call__(self, *_: Any) -> None:
+        if self._reducer.watching:
+            for slot in self._slots:
+                self._reducer.use(slot.parameter)
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Callable[..., None]:
+        return _nothing
+
+    def __reduce_ex__(self, _: Any) -> str:
+        return "_nothing"
+
+
+def _nothing(*_: Any) -> None:
+    """What is left of a hook in a copy of its module."""
+
+
+def _compiled_units(module: nn.Module) -> Iterator[nn.Module]:
+    """The outermost modules that are compiled."""
+    if module._compiled_call_impl is not None or isinstance(module, OptimizedModule):
+        yield module
+        return
+    for child in module.children():
+        yield from _compiled_units(child)
+
+
+def _references(module: nn.Module) -> Iterator[Any]:
+    """What a module keeps beside its parameters, one level deep."""
+    for name, value in module.__dict__.items():
+        if name.startswith("_parameters"):
+            continue
+        if isinstance(value, nn.Parameter):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from value
+        elif isinstance(value, dict):
+            yield from dict.values(value)

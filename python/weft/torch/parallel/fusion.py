@@ -1,0 +1,159 @@
+"""Fusion: policies that make a bucket plan of parameters, a profile and a cost model.
+
+Pure functions: ranks that pass the same get the same plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from weft.errors import ArgumentError
+from weft.torch.parallel.costs import CostModel, StepProfile, exposure
+from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
+
+__all__ = ["LAZY_BYTES", "PlanOptions", "make_plan"]
+
+LAZY_BYTES = 4 << 20
+"""What gradients amount to before lazy fusion sends them."""
+
+_THRESHOLDS = (0, *(1 << power for power in range(14, 26)))
+"""Sizes of buckets that automatic fusion compares: none, 16 KiB to 32 MiB."""
+
+_LATENCY_SHARE = 0.1
+"""The part of a bucket's time that is latency, where no step has been measured yet."""
+
+_HYBRID_BYTES = 4 << 20
+"""The published hybrid sends layers above it, the fully connected ones of AlexNet but the last, by
+the ring, and those up to it by the butterfly.
+"""
+
+_HYBRID = ("halving-doubling", "ring")
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanOptions:
+    """What users ask of plans."""
+
+    fusion: str | int = "automatic"
+    """`none`, `automatic`, `lazy`, or the bytes of a bucket."""
+    algorithm: str = "automatic"
+    """`automatic` (what the group chooses for the size), `hybrid`, or the name of an all-reduce."""
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.fusion, int) and not isinstance(self.fusion, bool) and self.fusion > 0
+        if not number and self.fusion not in ("none", "automatic", "lazy"):
+            raise ArgumentError(
+                f"fusion={self.fusion!r}: expected 'none', 'automatic', 'lazy', or a positive number of bytes"
+            )
+
+    @property
+    def learns(self) -> bool:
+        """Whether measured steps change the plan."""
+        return self.fusion in ("automatic", "lazy")
+
+
+def make_plan(
+    parameters: Sequence[ParameterInfo],
+    options: PlanOptions,
+    costs: CostModel | None = None,
+    profile: StepProfile | None = None,
+) -> BucketPlan:
+    """The plan for these parameters.
+
+    Args:
+        parameters: All that are trained, in the model's order.
+        options: What was asked.
+        costs: What all-reduces take; for automatic fusion.
+        profile: When gradients come and parameters are used. Until there is one, gradients are
+            taken to come in the reverse of the model's order.
+
+    Returns:
+        The plan, with its buckets in the order in which their last gradients come.
+    """
+    order = _order_of_completion(parameters, profile)
+    if options.fusion == "automatic" and costs is not None:
+        if profile is None:
+            return _plan(parameters, order, _bytes_for(costs), options, None)
+        candidates = [_plan(parameters, order, threshold, options, profile) for threshold in _THRESHOLDS]
+        # Of equally good ones, the one with the fewest operations.
+        return min(candidates, key=lambda plan: (_price(plan, profile, costs), len(plan.buckets)))
+    return _plan(parameters, order, _threshold(options.fusion), options, profile)
+
+
+def _threshold(fusion: str | int) -> int:
+    if isinstance(fusion, int):
+        return fusion
+    return 0 if fusion == "none" else LAZY_BYTES
+
+
+def _bytes_for(costs: CostModel) -> int:
+    """A size of which latency is a small share of the time."""
+    if costs.seconds_per_byte <= 0:
+        return LAZY_BYTES
+    nbytes = costs.latency_s * (1 - _LATENCY_SHARE) / _LATENCY_SHARE / costs.seconds_per_byte
+    return int(min(max(nbytes, _THRESHOLDS[1]), _THRESHOLDS[-1]))
+
+
+def _price(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> float:
+    """Exposed time, to a microsecond, plus a little of the latency that hidden operations cost."""
+    return round(exposure(plan, profile, costs).total_s + 0.1 * costs.latency_s * len(plan.buckets), 6)
+
+
+def _order_of_completion(parameters: Sequence[ParameterInfo], profile: StepProfile | None) -> list[int]:
+    backwards = range(len(parameters) - 1, -1, -1)
+    if profile is None:
+        return list(backwards)
+    return sorted(backwards, key=lambda index: profile.ready_s[index])
+
+
+def _plan(
+    parameters: Sequence[ParameterInfo],
+    order: Sequence[int],
+    threshold: int,
+    options: PlanOptions,
+    profile: StepProfile | None,
+) -> BucketPlan:
+    """Buckets that are closed once they have `threshold` bytes, one for each element type."""
+    closed: list[list[int]] = []
+    filling: dict[str, list[int]] = {}
+    filled: dict[str, int] = {}
+    for index in order:
+        dtype = parameters[index].dtype
+        filling.setdefault(dtype, []).append(index)
+        filled[dtype] = filled.get(dtype, 0) + parameters[index].nbytes
+        if filled[dtype] >= threshold:
+            closed.append(filling.pop(dtype))
+            filled[dtype] = 0
+    closed += filling.values()
+    place = {index: at for at, index in enumerate(order)}
+    closed.sort(key=lambda bucket: place[bucket[-1]])
+    priorities = _priorities(closed, len(parameters), profile)
+    return BucketPlan(
+        tuple(parameters),
+        tuple(
+            PlannedBucket(tuple(bucket), _algorithm(sum(parameters[i].nbytes for i in bucket), options), priority)
+            for bucket, priority in zip(closed, priorities, strict=True)
+        ),
+    )
+
+
+def _algorithm(nbytes: int, options: PlanOptions) -> str | None:
+    if options.algorithm == "automatic":
+        return None
+    return _HYBRID[nbytes > _HYBRID_BYTES] if options.algorithm == "hybrid" else options.algorithm
+
+
+def _priorities(buckets: Sequence[Sequence[int]], parameters: int, profile: StepProfile | None) -> list[int]:
+    """Three levels, as many as overtake each other in the core.
+
+    2 for the bucket that forward needs first, 1 for those of its first quarter, 0 for the rest.
+    """
+    if profile is None:
+        use, quarter = [float(index) for index in range(parameters)], parameters / 4
+    else:
+        use, quarter = list(profile.use_s), profile.forward_s / 4
+    first = [min(use[index] for index in bucket) for bucket in buckets]
+    earliest = min(first, default=math.inf)
+    return [2 if time == earliest else 1 if time < quarter else 0 for time in first]

@@ -1,0 +1,95 @@
+"""Parameters whose `grad` waits: what is read is averaged over all ranks."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from weft.torch.parallel.buckets import Slot
+
+__all__ = ["GradientOwner", "guard", "raw_gradient", "set_raw_gradient", "unguard"]
+
+_GRADIENT: Any = torch.Tensor.grad
+
+
+class GradientOwner(Protocol):
+    """Who knows what must happen before somebody touches a parameter's gradient."""
+
+    def before_read(self, slot: Slot) -> None:
+        """Called before `grad` is read."""
+
+    def before_write(self, slot: Slot) -> None:
+        """Called before `grad` is set or deleted."""
+
+
+def raw_gradient(parameter: Tensor) -> Tensor | None:
+    """The gradient as it is now, without waiting."""
+    gradient: Tensor | None = _GRADIENT.__get__(parameter)
+    return gradient
+
+
+def set_raw_gradient(parameter: Tensor, gradient: Tensor | None) -> None:
+    """Sets the gradient, and tells nobody."""
+    _GRADIENT.__set__(parameter, gradient)
+
+
+def guard(parameter: nn.Parameter, slot: Slot, owner: GradientOwner) -> None:
+    """Lets the parameter's `grad` wait.
+
+    Its class changes: autograd and optimized code, which go past Python, see the same tensor.
+    """
+    parameter.__class__ = _guarded(type(parameter))
+    parameter._weft_slot = slot  # type: ignore[attr-defined]
+    parameter._weft_owner = owner  # type: ignore[attr-defined]
+
+
+def unguard(parameter: nn.Parameter) -> None:
+    """Makes of a guarded parameter what it was before."""
+    if isinstance(parameter, _Guard):
+        parameter.__class__ = type(parameter).__mro__[2]
+        del parameter._weft_slot, parameter._weft_owner
+
+
+class _Guard:
+    """What guarded parameters have before their own class. Copies and pickles are not guarded."""
+
+    _weft_slot: Slot
+    _weft_owner: GradientOwner
+
+    @property
+    def grad(self) -> Tensor | None:
+        self._weft_owner.before_read(self._weft_slot)
+        gradient: Tensor | None = _GRADIENT.__get__(self)
+        return gradient
+
+    @grad.setter
+    def grad(self, gradient: Tensor | None) -> None:
+        self._weft_owner.before_write(self._weft_slot)
+        _GRADIENT.__set__(self, gradient)
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            copy = self.detach().clone(memory_format=torch.preserve_format)  # type: ignore[attr-defined]
+            memo[id(self)] = _plain(self, copy)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _plain(self, self.detach()).__reduce_ex__(protocol)  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _guarded(kind: type) -> type:
+    return type(f"Guarded{kind.__name__}", (_Guard, kind), {"__module__": __name__})
+
+
+def _plain(guarded: Any, values: Tensor) -> Any:
+    """A parameter of the class that the guarded one had."""
+    return type(guarded).__mro__[2](values, guarded.requires_grad)

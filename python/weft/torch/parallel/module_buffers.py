@@ -1,0 +1,75 @@
+"""Buffers of modules, such as the statistics of BatchNorm, on all ranks."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from weft.errors import ArgumentError
+from weft.torch.parallel.communication import Communication
+
+__all__ = ["BufferPolicy", "ModuleBuffers"]
+
+BufferPolicy = Literal["broadcast", "average", "leave"]
+
+_URGENT = 2
+
+
+class ModuleBuffers:
+    """What happens to a model's buffers before a forward that trains."""
+
+    def __init__(self, module: nn.Module, communication: Communication, policy: BufferPolicy) -> None:
+        """Keeps the policy.
+
+        `broadcast` takes those of rank 0, `average` the average of those that are floating point
+        (of others, rank 0's), `leave` lets each rank have its own.
+        """
+        if policy not in get_args(BufferPolicy):
+            raise ArgumentError(f"buffers={policy!r}: expected one of {', '.join(get_args(BufferPolicy))}")
+        self._module = module
+        self._communication = communication
+        self._policy = policy
+
+    def synchronize(self, root: int = 0) -> None:
+        """Makes them equal on all ranks, as the policy says. Every rank calls it."""
+        buffers = [buffer for buffer in self._module.buffers() if buffer.numel()]
+        if self._policy == "leave" or self._communication.size == 1 or not buffers:
+            return
+        averaged = [b for b in buffers if self._policy == "average" and b.is_floating_point()]
+        self._average(averaged)
+        self.broadcast([b for b in buffers if not any(b is other for other in averaged)], root)
+
+    def broadcast(self, buffers: list[Tensor], root: int) -> None:
+        """Gives every rank the buffers of `root`, one message for each element type."""
+        source = dist.get_global_rank(self._communication.process_group, root)
+        for same in _by_dtype(buffers):
+            flat = _flat(same)
+            dist.broadcast(flat, source, group=self._communication.process_group)
+            _unflat(flat, same)
+
+    def _average(self, buffers: list[Tensor]) -> None:
+        for same in _by_dtype(buffers):
+            flat = _flat(same)
+            self._communication.all_reduce(flat, "avg", priority=_URGENT).wait()
+            _unflat(flat, same)
+
+
+def _by_dtype(tensors: list[Tensor]) -> list[list[Tensor]]:
+    groups: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(tensor.dtype, []).append(tensor.detach())
+    return list(groups.values())
+
+
+def _flat(tensors: list[Tensor]) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def _unflat(flat: Tensor, tensors: list[Tensor]) -> None:
+    start = 0
+    for tensor in tensors:
+        tensor.copy_(flat[start : start + tensor.numel()].view(tensor.shape))
+        start += tensor.numel()

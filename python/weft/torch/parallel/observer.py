@@ -1,0 +1,135 @@
+"""What a model's steps do when: spans of the last steps, and the profile of measured ones.
+
+Times are in nanoseconds of the monotonic clock, by which flight records can be read too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from weft.torch.parallel.windows import Windows
+
+if TYPE_CHECKING:
+    from weft.torch.parallel.buckets import Bucket, Slot
+    from weft.torch.parallel.costs import StepProfile
+    from weft.torch.parallel.plan import BucketPlan
+
+__all__ = ["Kind", "Observer", "Span"]
+
+Kind = Literal["forward", "backward", "issue", "wait", "update"]
+
+_SPANS_MAX = 8192
+
+_now = time.monotonic_ns
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """Something that took time."""
+
+    kind: Kind
+    bucket: int | None
+    """Its number in the plan, of an issue, a wait or an update."""
+    step: int
+    """How many backward passes had begun."""
+    start_ns: int
+    end_ns: int
+
+
+class Observer:
+    """Told by a model and its reducer what they do."""
+
+    def __init__(self) -> None:
+        self.spans: deque[Span] = deque(maxlen=_SPANS_MAX)
+        self.steps = 0
+        """How many backward passes have begun."""
+        self._windows: Windows | None = None
+        self._forward_ns = 0
+        self._backward_ns = 0
+
+    @property
+    def measures(self) -> bool:
+        """Whether uses of parameters are of interest."""
+        return self._windows is not None
+
+    def measure(self, parameters: int) -> None:
+        """Begins to measure the times of gradients and uses."""
+        self._windows = Windows(parameters)
+
+    def profile(self) -> StepProfile | None:
+        """Ends the measurement: the mean of whole steps; None if there were none."""
+        windows, self._windows = self._windows, None
+        return None if windows is None else windows.profile()
+
+    def begin_plan(self, plan: BucketPlan) -> None:  # noqa: ARG002
+        """Forgets spans: buckets have other numbers from now on."""
+        self.spans.clear()
+
+    def begin_forward(self) -> None:
+        """The model's forward begins."""
+        self._forward_ns = _now()
+        if self._windows is not None:
+            self._windows.begin_forward(self._forward_ns)
+
+    def end_forward(self) -> None:
+        """The model's forward ends."""
+        now = _now()
+        self._add("forward", None, self._forward_ns, now)
+        if self._windows is not None:
+            self._windows.end_forward(now)
+
+    def begin_backward(self) -> None:
+        """A backward begins."""
+        self.steps += 1
+        self._backward_ns = _now()
+        if self._windows is not None:
+            self._windows.begin_backward(self._backward_ns)
+
+    def end_backward(self) -> None:
+        """It ends."""
+        now = _now()
+        self._add("backward", None, self._backward_ns, now)
+        if self._windows is not None:
+            self._windows.end_backward(now)
+
+    def gradient(self, slot: Slot) -> None:
+        """A gradient is there."""
+        if self._windows is not None:
+            self._windows.gradient(slot.index, _now())
+
+    def use(self, slot: Slot) -> None:
+        """A parameter is about to be used."""
+        if self._windows is not None:
+            self._windows.use(slot.index, _now())
+
+    @contextlib.contextmanager
+    def issuing(self, bucket: Bucket) -> Iterator[None]:
+        """The start of a bucket's average."""
+        start = _now()
+        yield
+        self._add("issue", bucket.number, start, _now())
+
+    @contextlib.contextmanager
+    def waiting(self, bucket: Bucket) -> Iterator[None]:
+        """A wait for a bucket's average."""
+        start = _now()
+        yield
+        now = _now()
+        self._add("wait", bucket.number, start, now)
+        if self._windows is not None:
+            self._windows.waited(now - start)
+
+    @contextlib.contextmanager
+    def updating(self, bucket: Bucket) -> Iterator[None]:
+        """The update of a bucket's parameters."""
+        start = _now()
+        yield
+        self._add("update", bucket.number, start, _now())
+
+    def _add(self, kind: Kind, bucket: int | None, start_ns: int, end_ns: int) -> None:
+        self.spans.append(Span(kind, bucket, self.steps, start_ns, end_ns))

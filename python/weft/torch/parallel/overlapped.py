@@ -1,0 +1,276 @@
+"""An optimizer whose updates are carried out layer by layer, when forward first uses them."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import copy
+import warnings
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from weft.errors import ArgumentError, Error, UnsupportedError
+from weft.torch.parallel.buckets import Bucket, Slot
+from weft.torch.parallel.data_parallel import DataParallel
+from weft.torch.parallel.gradient import raw_gradient
+from weft.torch.parallel.partial_step import PartialStep, StepSettings
+
+__all__ = ["Overlapped"]
+
+_COUPLED = {
+    "LBFGS": "it looks at all parameters together, and evaluates the loss several times",
+    "ZeroRedundancyOptimizer": "it communicates itself",
+    "PostLocalSGDOptimizer": "it communicates itself",
+    "SparseAdam": "it is for sparse gradients, which DataParallel does not average",
+    "FusedLAMB": "it scales by the norm of all gradients together",
+    "SAM": "it steps twice, by gradients of all parameters together",
+    "Prodigy": "its step size depends on all parameters together",
+    "DAdaptAdaGrad": "its step size depends on all parameters together",
+    "DAdaptAdam": "its step size depends on all parameters together",
+    "DAdaptAdan": "its step size depends on all parameters together",
+    "DAdaptLion": "its step size depends on all parameters together",
+    "DAdaptSGD": "its step size depends on all parameters together",
+}
+"""Optimizers that cannot update one layer without the others, and why."""
+
+
+class Overlapped(Optimizer):
+    """An optimizer whose `step` returns before the gradients have been averaged.
+
+    Each bucket of the model's parameters is updated when forward first uses one of them, by the
+    hyperparameters that held when `step` was called, with the bits that the optimizer alone would
+    have given. It may be used as any optimizer; `param_groups`, `state` and `defaults` are the
+    inner one's. What must see all updates (`state_dict`, `eval`, `parameters()`, reading a `grad`,
+    copies, pickles) carries them out first, and so does `flush`.
+
+    The first step is carried out as a whole: it tells whether the optimizer keeps something in its
+    groups, as those do whose parameters depend on each other. Such an optimizer is not deferred; a
+    warning says so. Give `defer=False` for others of which this is known.
+
+    `step` with a closure, and hooks after the step, are not deferred either.
+    """
+
+    def __init__(self, optimizer: Optimizer, model: DataParallel, *, defer: bool = True) -> None:
+        """Takes over an optimizer.
+
+        Args:
+            optimizer: Any that updates a parameter by its own gradient and state.
+            model: The model whose parameters it updates. Parameters of others are updated by
+                `step` itself.
+            defer: False: `step` carries out the whole update.
+
+        Raises:
+            weft.UnsupportedError: The optimizer is known to couple parameters.
+            weft.ArgumentError: It has no parameter of the model.
+        """
+        _check(optimizer, model)
+        self._inner = optimizer
+        self._model = model
+        self._reducer = model._reducer
+        self._defer = defer
+        self._first = True
+        Optimizer.__setstate__(self, {})
+        self._reducer.defer_updates()
+        atexit.register(_flush_at_exit, weakref.ref(self))
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The inner optimizer."""
+        return self._inner
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The inner optimizer's groups. Changes hold from the next step on."""
+        return self._inner.param_groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.flush()
+        self._inner.param_groups = groups
+
+    @property
+    def state(self) -> defaultdict[torch.Tensor, Any]:  # type: ignore[override]
+        """The inner optimizer's state, with all updates carried out."""
+        self.flush()
+        return self._inner.state
+
+    @property
+    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        """The inner optimizer's defaults."""
+        return self._inner.defaults
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the inner optimizer has."""
+        if name == "_inner":
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Takes the gradients of backward for an update, which is carried out at first use.
+
+        Raises:
+            weft.Error: Communication has failed.
+        """
+        self._reducer.check()
+        if closure is not None:
+            self._say_once("a closure evaluates the loss within the step, so it is not deferred")
+            self.flush()
+            return self._inner.step(closure)
+        self.flush()
+        if self._first or not self._defer or self._step_hooks():
+            return self._step_as_a_whole()
+        for hook in self._inner._optimizer_step_pre_hooks.values():
+            hook(self._inner, (), {})
+        settings = StepSettings(self._inner, StepSettings.handed_to(self))
+        by_bucket, others = self._taken()
+        if others:
+            PartialStep(self._inner, others, settings)()
+        for bucket, members in by_bucket.items():
+            bucket.updates.append(PartialStep(self._inner, members, settings))
+        self._reducer.watching = True
+        return None
+
+    def flush(self) -> None:
+        """Carries out all updates: parameters and state are as after a plain step.
+
+        Raises:
+            weft.Error: Communication has failed.
+        """
+        self._reducer.flush()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops the gradients; updates that have taken them keep them.
+
+        Without `set_to_none` all updates are carried out first.
+        """
+        if not set_to_none:
+            self._inner.zero_grad(set_to_none=False)
+            return
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                slot = self._reducer.slot_of(parameter)
+                if slot is None:
+                    parameter.grad = None
+                else:
+                    slot.drop_gradient()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The inner optimizer's, with all updates carried out."""
+        self._reducer.check()
+        self.flush()
+        return self._inner.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads the inner optimizer's state; updates that wait are carried out first."""
+        self.flush()
+        self._inner.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group to the inner optimizer, with all updates carried out."""
+        self.flush()
+        self._inner.add_param_group(param_group)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Optimizer:
+        """A copy of the inner optimizer, which is a plain one."""
+        self.flush()
+        return copy.deepcopy(self._inner, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """The inner optimizer's pickle."""
+        self.flush()
+        return self._inner.__reduce_ex__(protocol)
+
+    def __repr__(self) -> str:
+        return f"Overlapped({self._inner!r})"
+
+    def _taken(self) -> tuple[dict[Bucket, list[tuple[int, Slot]]], list[tuple[int, Slot]]]:
+        """What this step updates: slots and the numbers of their groups, by bucket; and others."""
+        by_bucket: dict[Bucket, list[tuple[int, Slot]]] = {}
+        others = []
+        for number, group in enumerate(self._inner.param_groups):
+            for parameter in group["params"]:
+                slot = self._reducer.slot_of(parameter)
+                if slot is None:
+                    stranger = Slot(-1, "", parameter)
+                    if stranger.take_gradient():
+                        others.append((number, stranger))
+                elif slot.take_gradient():
+                    by_bucket.setdefault(slot.bucket, []).append((number, slot))
+        return by_bucket, others
+
+    def _step_as_a_whole(self) -> Any:
+        self._reducer.wait()
+        before = StepSettings(self._inner, {}).groups if self._first else None
+        with self._handed_over():
+            result = self._inner.step()
+        if before is not None:
+            self._first = any(raw_gradient(p) is not None for group in self.param_groups for p in group["params"])
+            if _differ(before, StepSettings(self._inner, {}).groups):
+                self._defer = False
+                self._say_once("it keeps what all parameters share in its groups, so its steps are not deferred")
+        return result
+
+    @contextlib.contextmanager
+    def _handed_over(self) -> Iterator[None]:
+        """What GradScaler has set on this optimizer, on the inner one."""
+        handed = StepSettings.handed_to(self)
+        vars(self._inner).update(handed)
+        try:
+            yield
+        finally:
+            for name in handed:
+                vars(self._inner).pop(name, None)
+
+    def _step_hooks(self) -> bool:
+        if self._optimizer_step_post_hooks or self._inner._optimizer_step_post_hooks:
+            self._say_once("a hook after the step expects updated parameters, so steps are not deferred")
+            return True
+        return False
+
+    def _say_once(self, why: str) -> None:
+        said = vars(self).setdefault("_said", set())
+        if why not in said:
+            said.add(why)
+            warnings.warn(f"weft.torch.Overlapped({type(self._inner).__name__}): {why}", stacklevel=3)
+
+
+def _check(optimizer: Optimizer, model: DataParallel) -> None:
+    if not isinstance(model, DataParallel):
+        raise ArgumentError(
+            f"model is a {type(model).__name__}: expected the weft.torch.DataParallel whose parameters are updated"
+        )
+    if not isinstance(optimizer, Optimizer) or isinstance(optimizer, Overlapped):
+        raise ArgumentError(f"optimizer is a {type(optimizer).__name__}: expected a torch.optim.Optimizer")
+    for kind in type(optimizer).__mro__:
+        if kind.__name__ in _COUPLED:
+            raise UnsupportedError(
+                f"{kind.__name__} cannot be overlapped: {_COUPLED[kind.__name__]}. Use it as it is, with "
+                "weft.torch.DataParallel or DistributedDataParallel"
+            )
+    slots = (model._reducer.slot_of(parameter) for group in optimizer.param_groups for parameter in group["params"])
+    if not any(slot is not None for slot in slots):
+        raise ArgumentError("the optimizer has no parameter of the model: expected torch.optim...(model.parameters())")
+
+
+def _differ(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
+    for one, other in zip(before, after, strict=True):
+        if one.keys() != other.keys():
+            return True
+        for name, value in one.items():
+            same = torch.equal(value, other[name]) if isinstance(value, torch.Tensor) else value == other[name]
+            if not same:
+                return True
+    return False
+
+
+def _flush_at_exit(reference: weakref.ref[Overlapped]) -> None:
+    """Carries out what is left, unless the group has failed or is closed: nobody can be told."""
+    overlapped = reference()
+    if overlapped is not None:
+        with contextlib.suppress(Error):
+            overlapped.flush()

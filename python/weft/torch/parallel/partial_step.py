@@ -1,0 +1,100 @@
+"""Steps of an optimizer on some of its parameters, by the hyperparameters of an earlier moment.
+
+The optimizer itself is used, with fewer parameters in its groups for the time of the step: its
+state stays where it is, and `foreach` and `fused` are as the user chose. For an optimizer that
+looks at one parameter at a time the results are the bits of a step on all parameters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from weft.torch.parallel.buckets import Slot
+from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
+
+__all__ = ["PartialStep", "StepSettings"]
+
+_SCALER_ATTRIBUTES = ("grad_scale", "found_inf")
+"""What GradScaler sets on optimizers that unscale gradients themselves, for the time of a step."""
+
+
+class StepSettings:
+    """What an optimizer steps by: hyperparameters of its groups, and what GradScaler hands over."""
+
+    def __init__(self, optimizer: Optimizer, handed_over: dict[str, Any]) -> None:
+        """`handed_over` are attributes that were set for this step only."""
+        self.groups = [
+            {name: _copied(value) for name, value in group.items() if name != "params"}
+            for group in optimizer.param_groups
+        ]
+        self.handed_over = {name: _copied(value) for name, value in handed_over.items()}
+
+    @staticmethod
+    def handed_to(wrapper: object) -> dict[str, Any]:
+        """What GradScaler has set on an optimizer."""
+        return {name: getattr(wrapper, name) for name in _SCALER_ATTRIBUTES if name in vars(wrapper)}
+
+
+class PartialStep:
+    """An update of some parameters that is still to come."""
+
+    def __init__(self, optimizer: Optimizer, members: Sequence[tuple[int, Slot]], settings: StepSettings) -> None:
+        """`members` are slots with the numbers of their groups; their gradients were taken."""
+        self._optimizer = optimizer
+        self._members = members
+        self._settings = settings
+
+    def __call__(self) -> None:
+        """Steps, and gives the gradients back to those parameters that shall keep them."""
+        since = [raw_gradient(slot.parameter) for _, slot in self._members]
+        for _, slot in self._members:
+            set_raw_gradient(slot.parameter, slot.gradient_after)
+        try:
+            with _outside_of_everything(), _restricted(self._optimizer, self._groups(), self._settings.handed_over):
+                self._optimizer.step()
+        finally:
+            for (_, slot), gradient in zip(self._members, since, strict=True):
+                if not slot.keeps_gradient:
+                    set_raw_gradient(slot.parameter, gradient)
+                slot.taken, slot.gradient_after = False, None
+
+    def _groups(self) -> list[dict[str, Any]]:
+        groups: dict[int, dict[str, Any]] = {}
+        for number, slot in self._members:
+            if slot.gradient_after is not None:
+                group = groups.setdefault(number, {**self._settings.groups[number], "params": []})
+                group["params"].append(slot.parameter)
+        return list(groups.values())
+
+
+@contextlib.contextmanager
+def _restricted(optimizer: Optimizer, groups: list[dict[str, Any]], handed_over: dict[str, Any]) -> Iterator[None]:
+    """The optimizer with these groups, and without hooks, which are for whole steps."""
+    whole = optimizer.param_groups
+    hooks = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+    optimizer.param_groups = groups
+    optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks = type(hooks[0])(), type(hooks[1])()
+    vars(optimizer).update(handed_over)
+    try:
+        yield
+    finally:
+        for name in handed_over:
+            vars(optimizer).pop(name, None)
+        optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks = hooks
+        optimizer.param_groups = whole
+
+
+@contextlib.contextmanager
+def _outside_of_everything() -> Iterator[None]:
+    """What forward runs in, such as autocast and inference mode, is not for the optimizer."""
+    with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+        yield
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value

@@ -1,0 +1,141 @@
+"""Bucket plans: which gradients travel together, in which order, how, and how urgently."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.errors import ArgumentError
+
+__all__ = ["BucketPlan", "ParameterInfo", "PlannedBucket", "first_difference"]
+
+_FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterInfo:
+    """What a plan knows of a parameter."""
+
+    name: str
+    elements: int
+    dtype: str
+    """As torch says it, without "torch."."""
+    itemsize: int
+    """Bytes of an element."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its gradient."""
+        return self.elements * self.itemsize
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedBucket:
+    """Gradients that are averaged by one operation."""
+
+    parameters: tuple[int, ...]
+    """Their places among the plan's parameters, in the order in which they lie in the bucket."""
+    algorithm: str | None = None
+    """The name of the all-reduce; None: what the group chooses for the size."""
+    priority: int = 0
+    """Buckets with a higher one go first, also past those under way."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BucketPlan:
+    """The buckets of a model in the order in which all ranks start their averages.
+
+    Equal plans give equal bits: a run that is given the plan of another (`DataParallel(plan=...)`)
+    adds in the same order.
+    """
+
+    parameters: tuple[ParameterInfo, ...]
+    """All that are trained, in the model's order."""
+    buckets: tuple[PlannedBucket, ...]
+
+    def __post_init__(self) -> None:
+        planned = sorted(index for bucket in self.buckets for index in bucket.parameters)
+        if planned != list(range(len(self.parameters))):
+            raise ArgumentError(
+                f"a bucket plan names the parameters {planned}: expected each of the {len(self.parameters)} once"
+            )
+        for number, bucket in enumerate(self.buckets):
+            dtypes = {self.parameters[index].dtype for index in bucket.parameters}
+            if len(dtypes) != 1:
+                raise ArgumentError(f"bucket {number} has the element types {sorted(dtypes)}: expected one")
+
+    @property
+    def hash(self) -> str:
+        """16 hexadecimal digits: equal for equal plans, on all ranks and in every run."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+    def nbytes(self, bucket: PlannedBucket) -> int:
+        """The bytes of a bucket's gradients."""
+        return sum(self.parameters[index].nbytes for index in bucket.parameters)
+
+    def bucket_of_parameter(self) -> list[int]:
+        """For each parameter, the number of its bucket."""
+        numbers = [0] * len(self.parameters)
+        for number, bucket in enumerate(self.buckets):
+            for index in bucket.parameters:
+                numbers[index] = number
+        return numbers
+
+    def to_json(self) -> str:
+        """The plan as text, for `from_json`."""
+        return json.dumps({"format": _FORMAT, **dataclasses.asdict(self)}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> BucketPlan:
+        """The plan that `to_json` has written.
+
+        Raises:
+            weft.ArgumentError: It is not the text of a plan.
+        """
+        try:
+            data = json.loads(text)
+            if data["format"] != _FORMAT:
+                raise ArgumentError(f"a bucket plan of format {data['format']}: expected format {_FORMAT}")
+            return cls(
+                tuple(ParameterInfo(**one) for one in data["parameters"]),
+                tuple(_bucket(one) for one in data["buckets"]),
+            )
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ArgumentError(f"not the text of a bucket plan: {error!r}") from error
+
+    def check_parameters(self, parameters: Sequence[ParameterInfo]) -> None:
+        """Raises `weft.ArgumentError` unless the plan is for these parameters."""
+        difference = first_difference(self.parameters, parameters)
+        if difference is not None:
+            raise ArgumentError(f"the plan is for another model: {difference}")
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.buckets)} buckets, {len(self.parameters)} parameters, plan {self.hash}"]
+        for number, bucket in enumerate(self.buckets):
+            names = ", ".join(self.parameters[index].name for index in bucket.parameters)
+            lines.append(
+                f"  {number}: {self.nbytes(bucket)} bytes, {bucket.algorithm or 'chosen by size'}, "
+                f"priority {bucket.priority}: {names}"
+            )
+        return "\n".join(lines)
+
+
+def first_difference(one: Sequence[ParameterInfo], other: Sequence[ParameterInfo]) -> str | None:
+    """Where two models differ, in words; None if they do not."""
+    for number, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return f"parameter {number} is {_show(left)} there and {_show(right)} here"
+    if len(one) != len(other):
+        return f"{len(one)} parameters there and {len(other)} here"
+    return None
+
+
+def _show(parameter: ParameterInfo) -> str:
+    return f"{parameter.name} ({parameter.elements} x {parameter.dtype})"
+
+
+def _bucket(data: Mapping[str, Any]) -> PlannedBucket:
+    return PlannedBucket(**{**data, "parameters": tuple(data["parameters"])})

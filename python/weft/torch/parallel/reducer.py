@@ -1,0 +1,301 @@
+"""The reducer: gradients into buckets, averages in the plan's order, updates at first use.
+
+[Note: One order for all ranks] Averages are started in the order of the plan, never in that in
+which hooks happen to fire: a bucket that is full waits for those before it. At the end of backward
+all that are left are started, full or not, so each backward starts every bucket once on every rank.
+
+[Note: When what happens] With deferred updates, `step` takes the gradients of each bucket out of
+its parameters and leaves an update in the bucket. Whoever uses a parameter first carries it out, on
+its own thread: it waits for the average, and steps. A bucket's memory is written again only by a
+backward, which carries out what is left before anything else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.autograd import Variable
+
+from weft.errors import Error
+from weft.torch.parallel.buckets import Bucket, Handle, Slot, make_buckets
+from weft.torch.parallel.communication import Communication
+from weft.torch.parallel.gradient import guard, raw_gradient, set_raw_gradient, unguard
+from weft.torch.parallel.observer import Observer
+from weft.torch.parallel.plan import BucketPlan
+
+__all__ = ["Reducer", "Update"]
+
+
+class Update(Protocol):
+    """What an optimizer still has to do with some parameters of a bucket."""
+
+    def __call__(self) -> None:
+        """Updates them; their gradients have been averaged."""
+
+
+class Reducer:
+    """Averages the gradients of one model over the ranks of a group."""
+
+    def __init__(
+        self,
+        parameters: Iterable[tuple[str, nn.Parameter]],
+        plan: BucketPlan,
+        communication: Communication,
+        observer: Observer,
+    ) -> None:
+        self.slots = [Slot(index, name, parameter) for index, (name, parameter) in enumerate(parameters)]
+        self.communication = communication
+        self.observer = observer
+        self.synchronizes = False
+        """Whether the next backward averages; else gradients stay this rank's own."""
+        self.defers = False
+        """Whether averages may go on after backward."""
+        self.watching = False
+        """Whether uses of parameters must be told: updates are waiting, or uses are measured."""
+        self.average: Callable[[Bucket], Handle] = self._average
+        """Starts the average of a bucket's memory."""
+        self._slot_of = {id(slot.parameter): slot for slot in self.slots}
+        self._in_backward = False
+        self._learned = False
+        self._next = 0
+        self._failure: BaseException | None = None
+        self._lock = threading.RLock()
+        self._hooks: list[Any] = []
+        for slot in self.slots:
+            register: Any = slot.parameter.register_post_accumulate_grad_hook
+            self._hooks.append(register(_Ready(self, slot)))
+        self.use_plan(plan)
+
+    # What the model calls.
+
+    def use_plan(self, plan: BucketPlan) -> None:
+        """Goes on with other buckets; every rank calls it with the same plan between two steps."""
+        self.flush()
+        self.plan = plan
+        self.buckets = make_buckets(plan, self.slots, self.communication)
+        self.observer.begin_plan(plan)
+
+    def check(self) -> None:
+        """Raises if the parameters are not what they should be."""
+        if self._failure is not None:
+            raise Error(
+                "this model's parameters are incomplete since communication failed: load a checkpoint "
+                f"(load_state_dict) into a model of a new process group. It failed with: {self._failure}"
+            ) from self._failure
+        if self._in_backward and not _inside_backward():
+            raise Error(
+                f"the last backward ended with an exception after {self._next} of {len(self.buckets)} buckets were "
+                "started, so ranks may have started different ones: load a checkpoint into a new model"
+            )
+
+    def begin_backward(self) -> None:
+        """Called as soon as autograd begins, also in a backward that averages nothing.
+
+        What is under way of an earlier backward ends first: autograd may add to its memory.
+        """
+        if self._in_backward:
+            return
+        self.check()
+        self._in_backward = True
+        Variable._execution_engine.queue_callback(self._end_backward)
+        self.flush()
+        self.wait()
+        self._next = 0
+        for bucket in self.buckets:
+            bucket.begin()
+        self.observer.begin_backward()
+
+    def average_nothing(self) -> None:
+        """Takes part in the averages of a backward with zeros, and ignores the results."""
+        self.flush()
+        for bucket in self.buckets:
+            bucket.memory.zero_()
+            bucket.handle = self.average(bucket)
+        for bucket in self.buckets:
+            self._wait(bucket)
+
+    def zero_gradients(self) -> None:
+        """Lets no parameter have a gradient; does not wait for averages."""
+        for slot in self.slots:
+            slot.drop_gradient()
+
+    def preset_views(self) -> None:
+        """Lets autograd add to the buckets: zeroes the parts of parameters without gradient."""
+        for slot in self.slots:
+            if slot.bucket.handle is None and not slot.taken and raw_gradient(slot.parameter) is None:
+                slot.view.zero_()
+                set_raw_gradient(slot.parameter, slot.view)
+
+    # Updates.
+
+    def defer_updates(self) -> None:
+        """Lets averages go on after backward; whoever reads a `grad` waits from now on."""
+        if not self.defers:
+            self.defers = True
+            for slot in self.slots:
+                guard(slot.parameter, slot, self)
+
+    def slot_of(self, parameter: object) -> Slot | None:
+        """The slot of a parameter; None if it is not one of the model's."""
+        return self._slot_of.get(id(parameter))
+
+    def use(self, parameter: object) -> None:
+        """Called before a parameter is used: carries out what its bucket waits for."""
+        slot = self._slot_of.get(id(parameter))
+        if slot is not None:
+            self.observer.use(slot)
+            if slot.bucket.updates:
+                self.update(slot.bucket)
+
+    def update(self, bucket: Bucket) -> None:
+        """Carries out the updates of a bucket."""
+        with self._lock:
+            if not bucket.updates:
+                return
+            self.check()
+            self._wait(bucket)
+            updates, bucket.updates = bucket.updates, []
+            try:
+                with self.observer.updating(bucket):
+                    for update in updates:
+                        update()
+            except BaseException as error:
+                self._failure = error
+                raise
+
+    def flush(self) -> None:
+        """Carries out all updates; waits for those averages only that they need."""
+        for bucket in getattr(self, "buckets", ()):
+            self.update(bucket)
+        self.watching = self.observer.measures
+
+    def wait(self) -> None:
+        """Waits for all averages."""
+        for bucket in self.buckets:
+            self._wait(bucket)
+
+    def discard(self) -> None:
+        """Forgets failures, updates that wait, and gradients: the parameters get other values."""
+        self._failure, self._in_backward = None, False
+        for bucket in self.buckets:
+            bucket.handle, bucket.updates = None, []
+        for slot in self.slots:
+            slot.taken = slot.undecided = slot.accumulated = False
+            set_raw_gradient(slot.parameter, None)
+
+    def release(self) -> None:
+        """Makes plain parameters of the model's."""
+        for hook in self._hooks:
+            hook.remove()
+        for slot in self.slots:
+            unguard(slot.parameter)
+
+    @property
+    def failed(self) -> bool:
+        """Whether parameters are incomplete."""
+        return self._failure is not None or (self._in_backward and not _inside_backward())
+
+    # What guarded parameters call.
+
+    def before_read(self, slot: Slot) -> None:
+        """Waits until the gradient is the average, with the last step's update done."""
+        if self._in_backward and _inside_backward():
+            return
+        self.update(slot.bucket)
+        self._wait(slot.bucket)
+
+    def before_write(self, slot: Slot) -> None:
+        """Remembers that the gradient is the user's now."""
+        slot.drop_gradient()
+
+    # What autograd calls.
+
+    def gradient_ready(self, slot: Slot) -> None:
+        """Called when autograd has added to a parameter's gradient."""
+        if not self._in_backward:
+            self._begin_late(slot)
+        if not self.synchronizes:
+            slot.accumulated = True
+            return
+        bucket = slot.bucket
+        if bucket.number < self._next:
+            raise Error(
+                f"{slot.name} got a gradient again after its bucket was sent, since this backward differs from the "
+                "first one; with activation checkpointing, pass use_reentrant=False"
+            )
+        bucket.take_in(slot)
+        slot.fired += 1
+        self.observer.gradient(slot)
+        if slot.fired == slot.expected:
+            bucket.missing -= 1
+            if self._learned and bucket.number == self._next:
+                self._issue_full()
+
+    def _begin_late(self, slot: Slot) -> None:
+        """Begins a backward of which no output of the model has told, with a gradient in hand."""
+        gradient = raw_gradient(slot.parameter)
+        set_raw_gradient(slot.parameter, None)
+        self.begin_backward()
+        before = raw_gradient(slot.parameter)
+        if before is not None and gradient is not None and before is not gradient:
+            gradient = before.add_(gradient)
+        set_raw_gradient(slot.parameter, gradient)
+
+    def _issue_full(self) -> None:
+        while self._next < len(self.buckets) and self.buckets[self._next].missing == 0:
+            self._issue(self.buckets[self._next])
+
+    def _issue(self, bucket: Bucket) -> None:
+        self._next += 1
+        bucket.complete()
+        with self.observer.issuing(bucket):
+            bucket.handle = self.average(bucket)
+
+    def _average(self, bucket: Bucket) -> Handle:
+        planned = bucket.planned
+        return self.communication.issue(bucket.prepared, priority=planned.priority, algorithm=planned.algorithm)
+
+    def _end_backward(self) -> None:
+        if self.synchronizes:
+            for bucket in self.buckets[self._next :]:
+                self._issue(bucket)
+            for slot in self.slots:
+                slot.expected = max(slot.expected, slot.fired)
+            self._learned = True
+        self._in_backward = False
+        self.observer.end_backward()
+        if not self.defers:
+            self.wait()
+
+    def _wait(self, bucket: Bucket) -> None:
+        with self._lock:
+            if bucket.handle is None:
+                return
+            self.check()
+            try:
+                with self.observer.waiting(bucket):
+                    bucket.handle.wait()
+            except BaseException as error:
+                self._failure = error
+                raise
+            bucket.handle = None
+            bucket.settle()
+
+
+class _Ready:
+    """The hook of one parameter. Copies and pickles of it do nothing."""
+
+    def __init__(self, reducer: Reducer, slot: Slot) -> None:
+        self._reducer = reducer
+        self._slot = slot
+
+    def __call__(self, _: Any) -> None:
+        self._reducer.gradient_ready(self._slot)
+
+
+def _inside_backward() -> bool:
+    return bool(torch._C._current_graph_task_id() != -1)
