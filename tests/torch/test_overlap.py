@@ -3,17 +3,64 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from models import MODELS
-from training import compare
+from overlap_features import FEATURES, Setup, mlp, result, train
+from training import check_same, check_same_on_all_ranks, compare
 
-STEPS = 20
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=True),
+    "sgd-foreach": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, foreach=True),
+    "sgd-fused": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, fused=True),
+    "adam-amsgrad": lambda parameters: torch.optim.Adam(parameters, amsgrad=True),
+    "adamw-foreach": lambda parameters: torch.optim.AdamW(parameters, foreach=True),
+    "adamw-fused": lambda parameters: torch.optim.AdamW(parameters, fused=True),
+    "nadam": torch.optim.NAdam,
+    "radam": torch.optim.RAdam,
+    "adamax": torch.optim.Adamax,
+    "adagrad": torch.optim.Adagrad,
+    "adadelta": torch.optim.Adadelta,
+    "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, momentum=0.9, centered=True),
+    "rprop": torch.optim.Rprop,
+    "asgd": torch.optim.ASGD,
+    "adafactor": torch.optim.Adafactor,
+}
 
 
 @pytest.mark.parametrize("size", (1, 2, 3, 4))
 @pytest.mark.parametrize("name", MODELS)
-def test_same_bits(workers, name: str, size: int) -> None:
-    workers.run(size, same_bits_job, name)
+def test_models(workers, name: str, size: int) -> None:
+    workers.run(size, model_job, name)
 
 
-def same_bits_job(rank: int, _size: int, name: str) -> None:
-    compare(name, rank, STEPS, fusion=2000)
+@pytest.mark.parametrize("size", (1, 2, 3, 4))
+@pytest.mark.parametrize("name", FEATURES)
+def test_features(workers, name: str, size: int) -> None:
+    workers.run(size, feature_job, name)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers(workers, name: str) -> None:
+    workers.run(2, optimizer_job, name)
+
+
+def model_job(rank: int, _size: int, name: str) -> None:
+    compare(name, rank, 20, fusion=2000)
+
+
+def feature_job(rank: int, _size: int, name: str) -> None:
+    overlapped = Setup(overlapped=True)
+    found = FEATURES[name](overlapped, rank)
+    check_same(found, FEATURES[name](Setup(overlapped=False, plan=overlapped.plan), rank))
+
+
+def optimizer_job(rank: int, _size: int, name: str) -> None:
+    found = []
+    setup = Setup(overlapped=True)
+    for setup in (setup, None):
+        setup = setup or Setup(overlapped=False, plan=found[0][0])
+        model, optimizer = setup(mlp(rank), OPTIMIZERS[name])
+        train(model, optimizer, rank)
+        found.append((setup.plan, result(model, optimizer)))
+    check_same(found[0][1], found[1][1])
+    check_same_on_all_ranks(found[0][1])

@@ -23,6 +23,7 @@ def check_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
     """Both have the same bits."""
     assert one.keys() == other.keys()
     for key, value in one.items():
+        assert value.isfinite().all(), f"{key} is not finite: the training diverges"
         assert torch.equal(value, other[key]), f"{key} differs by {(value - other[key]).abs().max()}"
 
 
