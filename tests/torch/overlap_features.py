@@ -1,4 +1,4 @@
-"""What training loops do, one function each: run overlapped and plainly, they must give the same bits.
+"""What training loops do, one function each: overlapped or not, they give the same bits.
 
 Each takes what makes model and optimizer, and the rank, trains, and returns what is compared.
 """
@@ -62,14 +62,20 @@ def mlp(rank: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(INPUTS, 9), nn.Tanh(), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, OUTPUTS))
 
 
-def batches(rank: int, steps: int = STEPS, shape: tuple[int, ...] = (SAMPLES, INPUTS)) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(
+    rank: int, steps: int = STEPS, shape: tuple[int, ...] = (SAMPLES, INPUTS)
+) -> Iterator[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(50 + rank)
     for _ in range(steps):
         yield torch.randn(shape, generator=generator), torch.randn(shape[0], OUTPUTS, generator=generator)
 
 
 def train(
-    model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, steps: int = STEPS, shape: tuple[int, ...] = (SAMPLES, INPUTS)
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    rank: int,
+    steps: int = STEPS,
+    shape: tuple[int, ...] = (SAMPLES, INPUTS),
 ) -> None:
     for inputs, targets in batches(rank, steps, shape):
         optimizer.zero_grad()
@@ -137,6 +143,14 @@ def branches(rank: int) -> nn.Module:
 @feature
 def unused_parameters(setup: Setup, rank: int) -> Result:
     model, optimizer = setup(branches(rank))
+    train(model, optimizer, rank)
+    assert model.module.never.grad is None
+    return result(model, optimizer)
+
+
+@feature
+def unused_parameters_of_views(setup: Setup, rank: int) -> Result:
+    model, optimizer = setup(branches(rank), gradients="view")
     train(model, optimizer, rank)
     assert model.module.never.grad is None
     return result(model, optimizer)
@@ -308,7 +322,7 @@ def batch_normalization_over_ranks(setup: Setup, rank: int) -> Result:
 
 
 class Reused(nn.Module):
-    """A module used twice, tied parameters, and uses of parameters that no module's call tells of."""
+    """A module used twice, tied parameters, and uses that no call of a module tells of."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -24,6 +24,7 @@ OPTIMIZERS = {
     "rprop": torch.optim.Rprop,
     "asgd": torch.optim.ASGD,
     "adafactor": torch.optim.Adafactor,
+    "muon": lambda parameters: torch.optim.Muon([one for one in parameters if one.dim() == 2]),
 }
 
 
@@ -55,12 +56,13 @@ def feature_job(rank: int, _size: int, name: str) -> None:
 
 
 def optimizer_job(rank: int, _size: int, name: str) -> None:
-    found = []
-    setup = Setup(overlapped=True)
-    for setup in (setup, None):
-        setup = setup or Setup(overlapped=False, plan=found[0][0])
-        model, optimizer = setup(mlp(rank), OPTIMIZERS[name])
-        train(model, optimizer, rank)
-        found.append((setup.plan, result(model, optimizer)))
-    check_same(found[0][1], found[1][1])
-    check_same_on_all_ranks(found[0][1])
+    overlapped = Setup(overlapped=True)
+    found = optimized(overlapped, rank, name)
+    check_same(found, optimized(Setup(overlapped=False, plan=overlapped.plan), rank, name))
+    check_same_on_all_ranks(found)
+
+
+def optimized(setup: Setup, rank: int, name: str) -> dict[str, torch.Tensor]:
+    model, optimizer = setup(mlp(rank), OPTIMIZERS[name])
+    train(model, optimizer, rank)
+    return result(model, optimizer)

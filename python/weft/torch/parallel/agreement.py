@@ -12,7 +12,7 @@ from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.costs import CostModel, StepProfile
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo, first_difference
 
-__all__ = ["agreed_costs", "agreed_profile", "check_model", "check_options", "check_plan"]
+__all__ = ["agreed_costs", "agreed_profile", "check_algorithms", "check_model", "check_options", "check_plan"]
 
 _SMALL_BYTES, _LARGE_BYTES = 4 << 10, 2 << 20
 _REPETITIONS = 3
@@ -48,6 +48,12 @@ def check_plan(plan: BucketPlan, communication: Communication) -> None:
             f"the ranks have different bucket plans: {', '.join(f'rank {r}: {h}' for r, h in enumerate(hashes))}; "
             "give all ranks the same plan="
         )
+
+
+def check_algorithms(plan: BucketPlan, communication: Communication) -> None:
+    """Raises what the group says of the algorithms that a plan names, by running each once."""
+    for algorithm in sorted({bucket.algorithm for bucket in plan.buckets if bucket.algorithm is not None}):
+        communication.all_reduce(torch.zeros(communication.size), algorithm=algorithm).wait()
 
 
 def agreed_costs(communication: Communication) -> CostModel:

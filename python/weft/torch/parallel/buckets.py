@@ -42,6 +42,7 @@ class Slot:
         "keeps_gradient",
         "name",
         "parameter",
+        "preset",
         "taken",
         "unchanged",
         "undecided",
@@ -66,6 +67,8 @@ class Slot:
         """Whether only other ranks can tell that it was used: see [Note: Unused parameters]."""
         self.unchanged: Tensor | None = None
         """What its gradient was before, if it turns out that no rank has used it."""
+        self.preset = False
+        """Whether its gradient is zeros that were put there for autograd to add to."""
         self.taken = False
         """Whether its gradient belongs to an update that is still to come."""
         self.gradient_after: Tensor | None = None
@@ -95,7 +98,7 @@ class Slot:
         if self.taken:
             self.keeps_gradient = False
         else:
-            self.undecided = self.accumulated = False
+            self.undecided = self.accumulated = self.preset = False
         set_raw_gradient(self.parameter, None)
 
 
@@ -154,7 +157,7 @@ class Bucket:
         self.flags.fill_(1)
         for slot in self.slots:
             if slot.fired:
-                slot.accumulated = False
+                slot.accumulated = slot.preset = False
             elif slot.accumulated:
                 self.take_in(slot)
                 slot.accumulated = False
@@ -176,6 +179,9 @@ class Bucket:
             slot.unchanged = None
 
     def _bring_nothing(self, slot: Slot) -> None:
+        if slot.preset:
+            slot.preset = False
+            set_raw_gradient(slot.parameter, None)
         gradient = raw_gradient(slot.parameter)
         slot.undecided = True
         if gradient is None:

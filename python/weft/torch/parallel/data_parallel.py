@@ -18,7 +18,7 @@ from weft.errors import ArgumentError, Error, UnsupportedError
 from weft.torch.parallel import agreement
 from weft.torch.parallel.buckets import parameter_info
 from weft.torch.parallel.communication import Communication
-from weft.torch.parallel.first_use import FirstUse
+from weft.torch.parallel.first_use import FirstUse, is_watched
 from weft.torch.parallel.fusion import PlanOptions, make_plan
 from weft.torch.parallel.joining import ShadowTraining
 from weft.torch.parallel.module_buffers import BufferPolicy, ModuleBuffers
@@ -115,6 +115,7 @@ class DataParallel(nn.Module, Joinable):
             plan = make_plan(self._infos, options, self._costs)
         plan.check_parameters(self._infos)
         agreement.check_plan(plan, self._communication)
+        agreement.check_algorithms(plan, self._communication)
         self._observer = Observer()
         self._reducer = Reducer(trained, plan, self._communication, self._observer)
         self._first_use = FirstUse(module, self._reducer)
@@ -275,11 +276,13 @@ class DataParallel(nn.Module, Joinable):
         synchronizes = torch.is_grad_enabled() and self.require_backward_grad_sync
         if torch.is_grad_enabled():
             self._reducer.synchronizes = synchronizes
-        if not (synchronizes and self.training):
+        if not synchronizes:
             return
         work = Join.notify_join_context(self)
         if work is not None:
             work.wait()
+        if not self.training:
+            return
         if self._next_plan is not None and not self._join_config.enable:
             self._learn()
         self._synchronize_buffers()
@@ -351,6 +354,8 @@ class DataParallel(nn.Module, Joinable):
 
 
 def _trained(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    if is_watched(module):
+        raise ArgumentError("the model is in a DataParallel already: call unwrap() of that one first")
     trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
     if not trained:
         raise ArgumentError("the model has no parameter that requires a gradient")
@@ -359,8 +364,6 @@ def _trained(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
             raise UnsupportedError(f"{name} is not initialized: run the model once before DataParallel")
         if not parameter.is_cpu or parameter.layout is not torch.strided:
             raise UnsupportedError(f"{name} is on {parameter.device} ({parameter.layout}): expected a CPU tensor")
-        if hasattr(parameter, "_weft_slot"):
-            raise ArgumentError(f"{name} is in a DataParallel already: call its unwrap() first")
     return trained
 
 

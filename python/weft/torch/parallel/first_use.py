@@ -24,7 +24,7 @@ from torch._dynamo import OptimizedModule
 from weft.torch.parallel.buckets import Slot
 from weft.torch.parallel.reducer import Reducer
 
-__all__ = ["FirstUse"]
+__all__ = ["FirstUse", "is_watched"]
 
 
 class FirstUse:
@@ -106,6 +106,11 @@ class FirstUse:
     def _slots(self, unit: nn.Module) -> list[Slot]:
         found = (self._reducer.slot_of(parameter) for parameter in unit.parameters())
         return [slot for slot in found if slot is not None]
+
+
+def is_watched(model: nn.Module) -> bool:
+    """Whether uses of the model's parameters are watched already."""
+    return any(isinstance(module._parameters, _WatchedParameters) for module in model.modules())
 
 
 class _WatchedParameters(dict[str, Any]):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from weft.errors import ArgumentError
 from weft.torch.parallel.communication import Communication
+from weft.torch.priorities import priority
 
 __all__ = ["BufferPolicy", "ModuleBuffers"]
 
@@ -47,7 +48,8 @@ class ModuleBuffers:
         source = dist.get_global_rank(self._communication.process_group, root)
         for same in _by_dtype(buffers):
             flat = _flat(same)
-            dist.broadcast(flat, source, group=self._communication.process_group)
+            with priority(_URGENT):  # not behind gradients that are under way
+                dist.broadcast(flat, source, group=self._communication.process_group)
             _unflat(flat, same)
 
     def _average(self, buffers: list[Tensor]) -> None:

@@ -129,6 +129,7 @@ class Reducer:
             if slot.bucket.handle is None and not slot.taken and raw_gradient(slot.parameter) is None:
                 slot.view.zero_()
                 set_raw_gradient(slot.parameter, slot.view)
+                slot.preset = True
 
     # Updates.
 
@@ -256,6 +257,8 @@ class Reducer:
             bucket.handle = self.average(bucket)
 
     def _average(self, bucket: Bucket) -> Handle:
+        if self.communication.size == 1:
+            return _Done()
         planned = bucket.planned
         return self.communication.issue(bucket.prepared, priority=planned.priority, algorithm=planned.algorithm)
 
@@ -284,6 +287,13 @@ class Reducer:
                 raise
             bucket.handle = None
             bucket.settle()
+
+
+class _Done:
+    """The average of one rank's gradients."""
+
+    def wait(self) -> None:
+        pass
 
 
 class _Ready:
