@@ -33,6 +33,7 @@ class Setup:
     def __init__(self, *, overlapped: bool, plan: weft.torch.BucketPlan | None = None) -> None:
         self.overlapped = overlapped
         self.plan = plan
+        self.models: list[weft.torch.DataParallel] = []
 
     def __call__(
         self, net: nn.Module, make: Callable[..., torch.optim.Optimizer] | None = None, **options: Any
@@ -41,8 +42,13 @@ class Setup:
             options = {**options, "plan": self.plan}
         model = weft.torch.DataParallel(net, **{"fusion": 200, **options})
         self.plan = model.plan
+        self.models.append(model)
         optimizer = (make or sgd)(model.parameters())
         return model, self.overlap(optimizer, model)
+
+    def deferred(self) -> bool:
+        """Whether a bucket of the last model was updated after its step."""
+        return any(span.kind == "update" for span in self.models[-1]._observer.spans)
 
     def overlap(self, optimizer: torch.optim.Optimizer, model: weft.torch.DataParallel) -> torch.optim.Optimizer:
         return weft.torch.Overlapped(optimizer, model) if self.overlapped else optimizer

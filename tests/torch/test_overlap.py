@@ -26,6 +26,7 @@ OPTIMIZERS = {
     "adafactor": torch.optim.Adafactor,
     "muon": lambda parameters: torch.optim.Muon([one for one in parameters if one.dim() == 2]),
 }
+NOT_DEFERRED = ("closure", "step_hooks")
 
 
 @pytest.mark.parametrize("size", (1, 2, 3, 4))
@@ -52,12 +53,14 @@ def model_job(rank: int, _size: int, name: str) -> None:
 def feature_job(rank: int, _size: int, name: str) -> None:
     overlapped = Setup(overlapped=True)
     found = FEATURES[name](overlapped, rank)
+    assert overlapped.deferred() == (name not in NOT_DEFERRED)
     check_same(found, FEATURES[name](Setup(overlapped=False, plan=overlapped.plan), rank))
 
 
 def optimizer_job(rank: int, _size: int, name: str) -> None:
     overlapped = Setup(overlapped=True)
     found = optimized(overlapped, rank, name)
+    assert overlapped.deferred()
     check_same(found, optimized(Setup(overlapped=False, plan=overlapped.plan), rank, name))
     check_same_on_all_ranks(found)
 

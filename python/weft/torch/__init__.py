@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from weft.torch.parallel.data_parallel import DataParallel
     from weft.torch.parallel.overlapped import Overlapped
     from weft.torch.parallel.plan import BucketPlan
+    from weft.torch.parallel.timeline import timeline
     from weft.torch.priorities import priority, set_priority
     from weft.torch.symmetric import empty_symmetric, symmetric_operations
     from weft.torch.wire import wire_format, wire_hook
@@ -33,6 +34,7 @@ __all__ = [
     "priority",
     "set_priority",
     "symmetric_operations",
+    "timeline",
     "wire_format",
     "wire_hook",
 ]
@@ -48,6 +50,7 @@ _MODULES = {
     "priority": "weft.torch.priorities",
     "set_priority": "weft.torch.priorities",
     "symmetric_operations": "weft.torch.symmetric",
+    "timeline": "weft.torch.parallel.timeline",
     "wire_format": "weft.torch.wire",
     "wire_hook": "weft.torch.wire",
 }

@@ -103,6 +103,7 @@ class WeftBackend(TorchCollectives, Backend):
 
     def shutdown(self) -> None:
         """Leaves the group in order."""
+        self.end_everything()
         self.symmetric_memory.close()
         self._group.close()
         _open_backends.discard(self)

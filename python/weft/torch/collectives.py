@@ -5,7 +5,8 @@ Methods have the names and arguments by which torch's C++ side calls them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ class TorchCollectives:
     _issued: int
     priority: int
     """Of operations of threads that set none: see `weft.torch.priority`."""
+    _before_shutdown: list[weakref.WeakMethod[Callable[[], None]]]
 
     def _begin(self, group: _weft.Group, rank: int, size: int, timeout: timedelta) -> None:
         self._group = group
@@ -62,6 +64,21 @@ class TorchCollectives:
         self._timeout = seconds(timeout)
         self._issued = 0
         self.priority = 0
+        self._before_shutdown = []
+
+    def call_before_shutdown(self, method: Callable[[], None]) -> None:
+        """Lets a bound method end what it has under way before the group is left.
+
+        Its object may vanish before.
+        """
+        self._before_shutdown.append(weakref.WeakMethod(method))
+
+    def end_everything(self) -> None:
+        """Calls what asked for it, before the group is left."""
+        for reference in self._before_shutdown:
+            method = reference()
+            if method is not None:
+                method()
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the timeout of operations that do not bring their own."""

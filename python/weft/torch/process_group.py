@@ -208,6 +208,7 @@ class WeftProcessGroup(ProcessGroup):
 
     def shutdown(self) -> None:
         """Leaves the group in order."""
+        self.weft_operations.end_everything()
         self.symmetric_memory.close()
         self._group.close()
 

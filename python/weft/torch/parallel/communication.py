@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -84,6 +84,10 @@ class Communication:
         works = [dist.broadcast(tensor.detach(), source, group=self.process_group, async_op=True) for tensor in tensors]
         for work in works:
             work.wait()  # type: ignore[union-attr]
+
+    def call_before_shutdown(self, method: Callable[[], None]) -> None:
+        """Lets a bound method end what it has under way before the group is left."""
+        self._operations.call_before_shutdown(method)
 
     def memory(self, elements: int, dtype: torch.dtype) -> Tensor:
         """A vector of zeros: in symmetric memory where the ranks are on one host, else ordinary."""

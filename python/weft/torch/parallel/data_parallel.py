@@ -6,8 +6,9 @@ import contextlib
 import copy
 import dataclasses
 import warnings
+import weakref
 from collections.abc import Iterator
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,12 @@ from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
 from weft.torch.parallel.reducer import Reducer
 
-__all__ = ["DataParallel"]
+if TYPE_CHECKING:
+    from weft.torch.parallel.report import Report
+
+__all__ = ["DataParallel", "living_models"]
+
+_models: weakref.WeakSet[DataParallel] = weakref.WeakSet()
 
 _MEASURED_STEPS = 5
 """How many steps before a new plan are measured."""
@@ -123,6 +129,7 @@ class DataParallel(nn.Module, Joinable):
         """Whether the next forward's backward averages; `no_sync` sets it."""
         self._ran = False
         Joinable.__init__(self)
+        _models.add(self)
 
     # Training.
 
@@ -192,6 +199,15 @@ class DataParallel(nn.Module, Joinable):
         """The buckets as they are now."""
         return self._reducer.plan
 
+    def report(self) -> Report:
+        """What communication has taken since the last plan, and what of it was waited for.
+
+        Print it, or take its `to_dict()`.
+        """
+        from weft.torch.parallel.report import report_of
+
+        return report_of(self._reducer)
+
     # What must see all updates.
 
     def named_parameters(self, *arguments: Any, **keywords: Any) -> Iterator[tuple[str, nn.Parameter]]:
@@ -228,6 +244,7 @@ class DataParallel(nn.Module, Joinable):
         self._reducer.wait()
         self._first_use.release()
         self._reducer.release()
+        _models.discard(self)
         return self.module
 
     def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
@@ -351,6 +368,11 @@ class DataParallel(nn.Module, Joinable):
     def _broadcast_everything(self, root: int) -> None:
         tensors = [*self.module.parameters(), *self.module.buffers()]
         self._communication.broadcast((tensor for tensor in tensors if tensor.numel()), root)
+
+
+def living_models() -> list[DataParallel]:
+    """Those of this process that somebody still has and has not unwrapped."""
+    return list(_models)
 
 
 def _trained(module: nn.Module) -> list[tuple[str, nn.Parameter]]:

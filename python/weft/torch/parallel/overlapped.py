@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import copy
 import warnings
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from weft.errors import ArgumentError, Error, UnsupportedError
+from weft.errors import ArgumentError, UnsupportedError
 from weft.torch.parallel.buckets import Bucket, Slot
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.gradient import raw_gradient
@@ -76,7 +74,6 @@ class Overlapped(Optimizer):
         self._first = True
         Optimizer.__setstate__(self, {})
         self._reducer.defer_updates()
-        atexit.register(_flush_at_exit, weakref.ref(self))
 
     @property
     def optimizer(self) -> Optimizer:
@@ -209,7 +206,8 @@ class Overlapped(Optimizer):
         with self._handed_over():
             result = self._inner.step()
         if before is not None:
-            self._first = any(raw_gradient(p) is not None for group in self.param_groups for p in group["params"])
+            gradients = (raw_gradient(one) for group in self.param_groups for one in group["params"])
+            self._first = all(gradient is None for gradient in gradients)
             if _differ(before, StepSettings(self._inner, {}).groups):
                 self._defer = False
                 self._say_once("it keeps what all parameters share in its groups, so its steps are not deferred")
@@ -266,11 +264,3 @@ def _differ(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
             if not same:
                 return True
     return False
-
-
-def _flush_at_exit(reference: weakref.ref[Overlapped]) -> None:
-    """Carries out what is left, unless the group has failed or is closed: nobody can be told."""
-    overlapped = reference()
-    if overlapped is not None:
-        with contextlib.suppress(Error):
-            overlapped.flush()

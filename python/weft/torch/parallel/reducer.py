@@ -12,7 +12,10 @@ backward, which carries out what is left before anything else.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -69,6 +72,8 @@ class Reducer:
             register: Any = slot.parameter.register_post_accumulate_grad_hook
             self._hooks.append(register(_Ready(self, slot)))
         self.use_plan(plan)
+        communication.call_before_shutdown(self.finish)
+        atexit.register(_finish_at_exit, weakref.ref(self))
 
     # What the model calls.
 
@@ -178,6 +183,17 @@ class Reducer:
         """Waits for all averages."""
         for bucket in self.buckets:
             self._wait(bucket)
+
+    def finish(self) -> None:
+        """Carries out all updates and waits for all averages, as far as they do not fail.
+
+        A rank that left earlier would take its part of the last step away from the others. A
+        failure is told to whoever uses the parameters.
+        """
+        with contextlib.suppress(Error):
+            self.flush()
+            self.check()
+            self.wait()
 
     def discard(self) -> None:
         """Forgets failures, updates that wait, and gradients: the parameters get other values."""
@@ -305,6 +321,12 @@ class _Ready:
 
     def __call__(self, _: Any) -> None:
         self._reducer.gradient_ready(self._slot)
+
+
+def _finish_at_exit(reference: weakref.ref[Reducer]) -> None:
+    reducer = reference()
+    if reducer is not None:
+        reducer.finish()
 
 
 def _inside_backward() -> bool:

@@ -1,0 +1,128 @@
+"""Report of a model's communication: what each bucket's window hides, and what is left."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weft.torch.parallel.observer import Span
+from weft.torch.parallel.operations import averages
+from weft.torch.parallel.reducer import Reducer
+
+__all__ = ["BucketReport", "Report", "report_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class BucketReport:
+    """One bucket, as the mean of the last steps. Times are in seconds."""
+
+    bucket: int
+    parameters: tuple[str, ...]
+    nbytes: int
+    """Of its gradients."""
+    algorithm: str
+    """What averaged it; `not recorded` if no operation is on record."""
+    priority: int
+    window_s: float | None
+    """From the start of its average until somebody needed it; None if nobody has."""
+    communication_s: float | None
+    """From the beginning of its operation to the end; None if none is on record."""
+    exposed_s: float | None
+    """How long the training waited for it; None if nobody has waited yet."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a model's communication takes, and what of it the training waits for, on this rank."""
+
+    plan: str
+    """The hash of the plan."""
+    steps: int
+    """How many steps are in the means."""
+    forward_s: float
+    """The mean time of forward, with what it waited and updated."""
+    backward_s: float
+    buckets: tuple[BucketReport, ...]
+
+    @property
+    def communication_s(self) -> float:
+        """The time of all operations of a step, one after the other."""
+        return sum(bucket.communication_s or 0.0 for bucket in self.buckets)
+
+    @property
+    def exposed_s(self) -> float:
+        """How long a step waits."""
+        return sum(bucket.exposed_s or 0.0 for bucket in self.buckets)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for `json.dumps`."""
+        return {
+            **dataclasses.asdict(self),
+            "communication_s": self.communication_s,
+            "exposed_s": self.exposed_s,
+        }
+
+    def __str__(self) -> str:
+        head = ("bucket", "bytes", "algorithm", "priority", "window", "communication", "exposed", "parameters")
+        rows = [head, *(_row(bucket) for bucket in self.buckets)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(head) - 1)]
+        lines = ["  ".join([*(cell.rjust(w) for cell, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
+        total = (
+            f"plan {self.plan}, {self.steps} steps: forward {_ms(self.forward_s)}, backward {_ms(self.backward_s)}, "
+            f"communication {_ms(self.communication_s)}, exposed {_ms(self.exposed_s)}"
+        )
+        return "\n".join([total, *lines])
+
+
+def report_of(reducer: Reducer) -> Report:
+    """The report of the steps since the last plan, as far as they are kept."""
+    spans = list(reducer.observer.spans)
+    recorded = averages(reducer)
+    rows = []
+    for bucket in reducer.buckets:
+        own = [span for span in spans if span.bucket == bucket.number]
+        issued = {span.step: span.start_ns for span in own if span.kind == "issue"}
+        waits = [span for span in own if span.kind == "wait" and span.step in issued]
+        operations = [average for average in recorded if average.bucket == bucket.number]
+        planned = bucket.planned.algorithm or "not recorded"
+        rows.append(
+            BucketReport(
+                bucket.number,
+                tuple(slot.name for slot in bucket.slots),
+                reducer.plan.nbytes(bucket.planned),
+                operations[-1].algorithm if operations else planned,
+                bucket.planned.priority,
+                _mean_s([wait.start_ns - issued[wait.step] for wait in waits]),
+                _mean_s([operation.ended_ns - operation.begun_ns for operation in operations]),
+                _mean_s([wait.end_ns - wait.start_ns for wait in waits]),
+            )
+        )
+    backwards = _durations(spans, "backward")
+    forward_s, backward_s = _mean_s(_durations(spans, "forward")) or 0.0, _mean_s(backwards) or 0.0
+    return Report(reducer.plan.hash, len(backwards), forward_s, backward_s, tuple(rows))
+
+
+def _durations(spans: Iterable[Span], kind: str) -> list[int]:
+    return [span.end_ns - span.start_ns for span in spans if span.kind == kind]
+
+
+def _mean_s(nanoseconds: Sequence[int]) -> float | None:
+    return sum(nanoseconds) / len(nanoseconds) * 1e-9 if nanoseconds else None
+
+
+def _row(bucket: BucketReport) -> tuple[str, ...]:
+    return (
+        str(bucket.bucket),
+        str(bucket.nbytes),
+        bucket.algorithm,
+        str(bucket.priority),
+        _ms(bucket.window_s),
+        _ms(bucket.communication_s),
+        _ms(bucket.exposed_s),
+        ", ".join(bucket.parameters),
+    )
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.3f} ms"

@@ -1,0 +1,73 @@
+"""Tests of what a model tells of its communication: report, trace, picture."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree
+from pathlib import Path
+
+import pytest
+import torch
+from overlap_features import Setup, mlp, train
+
+import weft
+import weft.torch
+
+
+def test_report(workers) -> None:
+    workers.run(2, report_job)
+
+
+def test_timeline(workers, tmp_path: Path) -> None:
+    workers.run(2, timeline_job, str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.json", "picture.svg", "rank0.json", "rank1.json"]
+    for rank in range(2):
+        events = json.loads((tmp_path / f"rank{rank}.json").read_text())["traceEvents"]
+        slices = [event for event in events if event["ph"] == "X"]
+        assert {event["cat"] for event in slices} == {"forward", "backward", "wait", "update", "average"}
+        assert sum(event["cat"] == "backward" for event in slices) == 2
+        assert sum(event["cat"] == "average" for event in slices) == 2 * 6
+        assert all(event["dur"] >= 0 and event["pid"] == rank for event in slices)
+        names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        assert {"computation", "communication"} <= names
+    picture = xml.etree.ElementTree.fromstring((tmp_path / "picture.svg").read_text())
+    assert len(picture) > 20
+
+
+def report_job(rank: int, _size: int) -> None:
+    model, optimizer = Setup(overlapped=True)(mlp(rank), fusion="none", algorithm="ring")
+    train(model, optimizer, rank, 6)
+    model.flush()
+    report = model.report()
+    assert report.plan == model.plan.hash
+    assert report.steps == 6
+    assert [bucket.parameters for bucket in report.buckets] == [
+        (model.plan.parameters[bucket.parameters[0]].name,) for bucket in model.plan.buckets
+    ]
+    for bucket in report.buckets:
+        assert bucket.nbytes == 4 * dict(model.module.named_parameters())[bucket.parameters[0]].numel()
+        assert bucket.algorithm == "ring"
+        assert bucket.communication_s is not None
+        assert bucket.communication_s > 0
+        assert bucket.window_s is not None
+        assert bucket.exposed_s is not None
+        assert 0 <= bucket.exposed_s < report.forward_s + report.backward_s + 1
+    read = json.loads(json.dumps(report.to_dict()))
+    assert read["exposed_s"] == pytest.approx(sum(bucket["exposed_s"] for bucket in read["buckets"]))
+    lines = str(report).splitlines()
+    assert len(lines) == 2 + len(report.buckets)
+    assert re.fullmatch(r" +0 +8 +ring +0 +[\d.]+ ms +[\d.]+ ms +[\d.]+ ms +4\.bias", lines[2])
+
+
+def timeline_job(rank: int, _size: int, directory: str) -> None:
+    model, optimizer = Setup(overlapped=True)(mlp(rank), fusion="none")
+    train(model, optimizer, rank, 3)
+    with weft.torch.timeline(f"{directory}/rank{{rank}}.json"):
+        train(model, optimizer, rank, 2)
+        model.flush()
+    for name in ("one.json", "picture.svg"):
+        with weft.torch.timeline(f"{directory}/{name}"):
+            train(model, optimizer, rank, 1)
+    with pytest.raises(weft.ArgumentError, match=r"step\.txt"), weft.torch.timeline("step.txt"):
+        torch.ones(1)

@@ -1,0 +1,154 @@
+"""Tests of bucket plans: policies, prices, text."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+pytest.importorskip("torch")
+
+import weft
+from weft.torch.parallel.costs import CostModel, StepProfile, exposure
+from weft.torch.parallel.fusion import PlanOptions, make_plan
+from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
+
+NETWORK = CostModel(latency_s=1.0, seconds_per_byte=0.001)
+
+
+def infos(*elements: int, dtype: str = "float32") -> list[ParameterInfo]:
+    return [ParameterInfo(f"p{number}", count, dtype, 4) for number, count in enumerate(elements)]
+
+
+def members(plan: BucketPlan) -> list[tuple[int, ...]]:
+    return [bucket.parameters for bucket in plan.buckets]
+
+
+def even_profile(parameters: int, seconds: float = 10.0) -> StepProfile:
+    """Every layer takes the same time, forward and backward."""
+    return StepProfile(
+        tuple((parameters - index) * seconds for index in range(parameters)),
+        tuple(index * seconds for index in range(parameters)),
+        parameters * seconds,
+        parameters * seconds,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fusion", "expected"),
+    [
+        ("none", [(3,), (2,), (1,), (0,)]),
+        (100, [(3, 2), (1,), (0,)]),
+        (1000, [(3, 2, 1), (0,)]),
+        (10**9, [(3, 2, 1, 0)]),
+        ("lazy", [(3, 2, 1, 0)]),
+    ],
+)
+def test_fusion(fusion: str | int, expected: list[tuple[int, ...]]) -> None:
+    plan = make_plan(infos(30, 1000, 20, 5), PlanOptions(fusion))
+    assert members(plan) == expected
+
+
+def test_completion_order_of_a_profile() -> None:
+    profile = dataclasses.replace(even_profile(3), ready_s=(10.0, math.inf, 5.0))
+    assert members(make_plan(infos(1, 1, 1), PlanOptions("none"), None, profile)) == [(2,), (0,), (1,)]
+
+
+def test_element_types_do_not_share_buckets() -> None:
+    parameters = [*infos(10, 10), *infos(10, 10, dtype="bfloat16")]
+    plan = make_plan(parameters, PlanOptions(10**6))
+    assert members(plan) == [(3, 2), (1, 0)]
+
+
+def test_priorities_are_three_levels_and_urgent_near_the_input() -> None:
+    plan = make_plan(infos(*[10] * 12), PlanOptions("none"))
+    assert [bucket.priority for bucket in plan.buckets] == [0] * 9 + [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [("automatic", [None, None]), ("ring", ["ring", "ring"]), ("hybrid", ["ring", "halving-doubling"])],
+)
+def test_algorithms(algorithm: str, expected: list[str | None]) -> None:
+    plan = make_plan(infos(34_944, 4_097_000), PlanOptions("none", algorithm))
+    assert [bucket.algorithm for bucket in plan.buckets] == expected
+
+
+def test_exposure_of_what_fits_into_windows() -> None:
+    """Only the first layer's bucket, which nothing can hide, is waited for."""
+    plan = make_plan(infos(*[250] * 4), PlanOptions("none"))
+    price = exposure(plan, even_profile(4), NETWORK)
+    assert price.issued_s == (10.0, 20.0, 30.0, 40.0)
+    assert price.ended_s == (12.0, 22.0, 32.0, 42.0)
+    assert price.waited_s == (0.0, 0.0, 0.0, 2.0)
+
+
+def test_urgent_buckets_go_past_others() -> None:
+    """A late large bucket (100 s) lets the first layer's (2 s) pass."""
+    infos_of_two = infos(250, 24_750)
+    profile = StepProfile((20.0, 10.0), (0.0, 10.0), 20.0, 20.0)
+    urgent = BucketPlan(tuple(infos_of_two), (PlannedBucket((1,)), PlannedBucket((0,), priority=1)))
+    equal = BucketPlan(tuple(infos_of_two), (PlannedBucket((1,)), PlannedBucket((0,))))
+    assert exposure(urgent, profile, NETWORK).ended_s == (112.0, 22.0)
+    assert exposure(urgent, profile, NETWORK).waited_s == (80.0, 2.0)
+    assert exposure(equal, profile, NETWORK).waited_s == (0.0, 92.0)
+
+
+def test_a_bucket_is_not_started_before_earlier_ones() -> None:
+    parameters = tuple(infos(250, 250))
+    plan = BucketPlan(parameters, (PlannedBucket((0,)), PlannedBucket((1,))))
+    assert exposure(plan, even_profile(2), NETWORK).issued_s == (20.0, 20.0)
+
+
+def test_parameters_that_are_never_used_are_not_waited_for() -> None:
+    profile = StepProfile((math.inf, 10.0), (math.inf, 0.0), 10.0, 10.0)
+    price = exposure(make_plan(infos(9, 250), PlanOptions("none"), None, profile), profile, NETWORK)
+    assert price.total_s == pytest.approx(2.0)
+
+
+def test_automatic_fusion_is_no_worse_than_any_size() -> None:
+    parameters = infos(*[1 << (6 + index % 9) for index in range(40)])
+    for latency in (1e-6, 1e-4, 1e-2):
+        costs = CostModel(latency, 1e-8)
+        profile = even_profile(40, 1e-4)
+        best = make_plan(parameters, PlanOptions("automatic"), costs, profile)
+        for fusion in ("none", 1 << 14, 1 << 16, 1 << 20):
+            other = make_plan(parameters, PlanOptions(fusion), costs, profile)
+            allowed = exposure(other, profile, costs).total_s + 0.1 * latency * len(other.buckets) + 1e-6
+            assert exposure(best, profile, costs).total_s <= allowed
+
+
+def test_automatic_fusion_by_latency() -> None:
+    """Where messages cost nothing layers stay apart; where they cost much they share buckets."""
+    parameters, profile = infos(*[4096] * 20), even_profile(20, 1e-4)
+    numbers = [
+        len(make_plan(parameters, PlanOptions("automatic"), CostModel(latency, 1e-9), profile).buckets)
+        for latency in (0.0, 1e-3)
+    ]
+    assert numbers[0] > numbers[1]
+
+
+def test_text_of_a_plan() -> None:
+    plan = make_plan(infos(30, 20), PlanOptions("none", "ring"))
+    again = BucketPlan.from_json(plan.to_json())
+    assert again == plan
+    assert again.hash == plan.hash
+    assert make_plan(infos(30, 20), PlanOptions(10**6, "ring")).hash != plan.hash
+    assert str(plan).splitlines()[1] == "  0: 80 bytes, ring, priority 0: p1"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 9, "parameters": [], "buckets": []}'])
+def test_text_that_is_no_plan(text: str) -> None:
+    with pytest.raises(weft.ArgumentError, match="bucket plan"):
+        BucketPlan.from_json(text)
+
+
+def test_wrong_plans() -> None:
+    parameters = (*infos(1, 2), *infos(1, dtype="float64"))
+    with pytest.raises(weft.ArgumentError, match="expected each"):
+        BucketPlan(parameters, (PlannedBucket((0, 1)),))
+    with pytest.raises(weft.ArgumentError, match=r"float32.*float64"):
+        BucketPlan(parameters, (PlannedBucket((0, 1, 2)),))
+    with pytest.raises(weft.ArgumentError, match="parameter 1 is p1"):
+        make_plan(infos(1, 2), PlanOptions()).check_parameters(infos(1, 3))
