@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from models import MODELS
-from overlap_features import FEATURES, Setup, mlp, result, train
+from overlap_features import FEATURES
+from overlap_setup import Setup, mlp, result, train
 from training import check_same, check_same_on_all_ranks, compare
 
 OPTIMIZERS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from overlap_features import INPUTS, SAMPLES, Setup, mlp, result, train
+from overlap_setup import INPUTS, SAMPLES, Setup, mlp, result, train
 from torch import nn
 from training import check_same
 

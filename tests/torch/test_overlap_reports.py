@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from overlap_features import Setup, mlp, train
+from overlap_setup import Setup, mlp, train
 
 import weft
 import weft.torch

@@ -19,12 +19,14 @@ from weft.errors import ArgumentError, Error, UnsupportedError
 from weft.torch.parallel import agreement
 from weft.torch.parallel.buckets import parameter_info
 from weft.torch.parallel.communication import Communication
-from weft.torch.parallel.first_use import FirstUse, is_watched
-from weft.torch.parallel.fusion import PlanOptions, make_plan
+from weft.torch.parallel.first_use import FirstUse
+from weft.torch.parallel.fusion import PlanOptions
 from weft.torch.parallel.joining import ShadowTraining
+from weft.torch.parallel.models import tensors_in, trained_parameters
 from weft.torch.parallel.module_buffers import BufferPolicy, ModuleBuffers
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
+from weft.torch.parallel.planner import Planner
 from weft.torch.parallel.reducer import Reducer
 
 if TYPE_CHECKING:
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["DataParallel", "living_models"]
 
 _models: weakref.WeakSet[DataParallel] = weakref.WeakSet()
-
-_MEASURED_STEPS = 5
-"""How many steps before a new plan are measured."""
 
 
 class DataParallel(nn.Module, Joinable):
@@ -93,37 +92,27 @@ class DataParallel(nn.Module, Joinable):
         options = PlanOptions(fusion, algorithm)
         if gradients not in ("copy", "view"):
             raise ArgumentError(f"gradients={gradients!r}: expected 'copy' or 'view'")
-        if replan_after < 1 or (replan_every is not None and replan_every < 1):
-            raise ArgumentError(
-                f"replan_after={replan_after}, replan_every={replan_every}: expected numbers of at least 1"
-            )
-        trained = _trained(module)
+        trained = trained_parameters(module)
+        infos = [parameter_info(name, parameter) for name, parameter in trained]
         self._communication = Communication(process_group)
-        self._infos = [parameter_info(name, parameter) for name, parameter in trained]
-        self._options = options
-        self._presets = gradients == "view"
-        self._replan_every = replan_every
-        self._next_plan = replan_after if plan is None and options.learns else None
-        self._agree(
+        self._planner = Planner(infos, options, self._communication, replan_after, replan_every)
+        agreement.check_model(infos, self._communication)
+        agreement.check_options(
             {
                 **dataclasses.asdict(options),
                 "gradients": gradients,
                 "buffers": buffers,
                 "replan_after": replan_after,
                 "replan_every": replan_every,
-            }
+            },
+            self._communication,
         )
-        self._costs = agreement.agreed_costs(self._communication) if self._needs_costs(plan) else None
         self.module = module
         self._buffers_of_modules = ModuleBuffers(module, self._communication, buffers)
         self._broadcast_everything(0)
-        if plan is None:
-            plan = make_plan(self._infos, options, self._costs)
-        plan.check_parameters(self._infos)
-        agreement.check_plan(plan, self._communication)
-        agreement.check_algorithms(plan, self._communication)
+        self._presets = gradients == "view"
         self._observer = Observer()
-        self._reducer = Reducer(trained, plan, self._communication, self._observer)
+        self._reducer = Reducer(trained, self._planner.first(plan), self._communication, self._observer)
         self._first_use = FirstUse(module, self._reducer)
         self.require_backward_grad_sync = True
         """Whether the next forward's backward averages; `no_sync` sets it."""
@@ -154,7 +143,7 @@ class DataParallel(nn.Module, Joinable):
         outputs = self.module(*arguments, **keywords)
         self._observer.end_forward()
         if torch.is_grad_enabled():
-            for tensor in _tensors(outputs):
+            for tensor in tensors_in(outputs):
                 if tensor.requires_grad:
                     tensor.register_hook(self._begin_backward)  # type: ignore[no-untyped-call]
         return outputs
@@ -300,8 +289,8 @@ class DataParallel(nn.Module, Joinable):
             work.wait()
         if not self.training:
             return
-        if self._next_plan is not None and not self._join_config.enable:
-            self._learn()
+        if not self._join_config.enable:  # ranks that have joined do not count steps
+            self._take_next_plan()
         self._synchronize_buffers()
         if self._presets:
             self._reducer.preset_views()
@@ -325,27 +314,12 @@ class DataParallel(nn.Module, Joinable):
                 stacklevel=3,
             )
 
-    def _needs_costs(self, plan: BucketPlan | None) -> bool:
-        return plan is None and self._options.fusion == "automatic" and self._communication.size > 1
-
-    def _learn(self) -> None:
-        """Measures the last steps before a new plan, and makes it when it is due."""
-        assert self._next_plan is not None
-        if self._observer.steps < self._next_plan:
-            if self._observer.steps >= self._next_plan - _MEASURED_STEPS and not self._observer.measures:
-                self._observer.measure(len(self._infos))
-                self._reducer.watching = True
-            return
-        self._next_plan = None if self._replan_every is None else self._observer.steps + self._replan_every
-        profile = agreement.agreed_profile(self._observer.profile(), self._communication)
-        if profile is not None:
-            plan = make_plan(self._infos, self._options, self._costs, profile)
-            agreement.check_plan(plan, self._communication)
+    def _take_next_plan(self) -> None:
+        plan = self._planner.next(self._observer)
+        if plan is not None:
             self._reducer.use_plan(plan)
-
-    def _agree(self, options: dict[str, object]) -> None:
-        agreement.check_model(self._infos, self._communication)
-        agreement.check_options(options, self._communication)
+        if self._observer.measures:
+            self._reducer.watching = True
 
     def _synchronize_buffers(self, joined: bool = False) -> None:
         root = 0
@@ -373,35 +347,6 @@ class DataParallel(nn.Module, Joinable):
 def living_models() -> list[DataParallel]:
     """Those of this process that somebody still has and has not unwrapped."""
     return list(_models)
-
-
-def _trained(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    if is_watched(module):
-        raise ArgumentError("the model is in a DataParallel already: call unwrap() of that one first")
-    trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
-    if not trained:
-        raise ArgumentError("the model has no parameter that requires a gradient")
-    for name, parameter in trained:
-        if nn.parameter.is_lazy(parameter):
-            raise UnsupportedError(f"{name} is not initialized: run the model once before DataParallel")
-        if not parameter.is_cpu or parameter.layout is not torch.strided:
-            raise UnsupportedError(f"{name} is on {parameter.device} ({parameter.layout}): expected a CPU tensor")
-    return trained
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in what a model returns."""
-    if isinstance(value, Tensor):
-        yield value
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _tensors(getattr(value, field.name))
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _tensors(one)
-    elif isinstance(value, (list, tuple, set)):
-        for one in value:
-            yield from _tensors(one)
 
 
 def _same(module: nn.Module) -> nn.Module:

@@ -63,6 +63,7 @@ class Reducer:
         """Starts the average of a bucket's memory."""
         self._slot_of = {id(slot.parameter): slot for slot in self.slots}
         self._in_backward = False
+        self._told_late = False
         self._learned = False
         self._next = 0
         self._failure: BaseException | None = None
@@ -105,7 +106,7 @@ class Reducer:
         if self._in_backward:
             return
         self.check()
-        self._in_backward = True
+        self._in_backward, self._told_late = True, False
         Variable._execution_engine.queue_callback(self._end_backward)
         self.flush()
         self.wait()
@@ -253,7 +254,11 @@ class Reducer:
                 self._issue_full()
 
     def _begin_late(self, slot: Slot) -> None:
-        """Begins a backward of which no output of the model has told, with a gradient in hand."""
+        """Begins a backward of which no output of the model has told, with a gradient in hand.
+
+        Autograd may have added to a bucket by then, so nothing may be under way when the next such
+        backward begins.
+        """
         gradient = raw_gradient(slot.parameter)
         set_raw_gradient(slot.parameter, None)
         self.begin_backward()
@@ -261,6 +266,7 @@ class Reducer:
         if before is not None and gradient is not None and before is not gradient:
             gradient = before.add_(gradient)
         set_raw_gradient(slot.parameter, gradient)
+        self._told_late = True
 
     def _issue_full(self) -> None:
         while self._next < len(self.buckets) and self.buckets[self._next].missing == 0:
@@ -287,7 +293,7 @@ class Reducer:
             self._learned = True
         self._in_backward = False
         self.observer.end_backward()
-        if not self.defers:
+        if not self.defers or self._told_late:
             self.wait()
 
     def _wait(self, bucket: Bucket) -> None:

@@ -1,0 +1,74 @@
+"""The planner of a model: its first bucket plan, and better ones once steps have been measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.errors import ArgumentError
+from weft.torch.parallel import agreement
+from weft.torch.parallel.communication import Communication
+from weft.torch.parallel.costs import CostModel
+from weft.torch.parallel.fusion import PlanOptions, make_plan
+from weft.torch.parallel.observer import Observer
+from weft.torch.parallel.plan import BucketPlan, ParameterInfo
+
+__all__ = ["Planner"]
+
+_MEASURED_STEPS = 5
+"""How many steps before a new plan are measured."""
+
+
+class Planner:
+    """Makes the same plans at the same steps on all ranks."""
+
+    def __init__(
+        self,
+        parameters: Sequence[ParameterInfo],
+        options: PlanOptions,
+        communication: Communication,
+        replan_after: int,
+        replan_every: int | None,
+    ) -> None:
+        if replan_after < 1 or (replan_every is not None and replan_every < 1):
+            raise ArgumentError(
+                f"replan_after={replan_after}, replan_every={replan_every}: expected numbers of at least 1"
+            )
+        self._parameters = parameters
+        self._options = options
+        self._communication = communication
+        self._next_plan: int | None = replan_after
+        self._replan_every = replan_every
+        self._costs: CostModel | None = None
+
+    def first(self, given: BucketPlan | None) -> BucketPlan:
+        """The plan to begin with: the given one, which stays, or one without a profile."""
+        if given is not None or not self._options.learns:
+            self._next_plan = None
+        plan = given
+        if plan is None:
+            if self._options.fusion == "automatic" and self._communication.size > 1:
+                self._costs = agreement.agreed_costs(self._communication)
+            plan = make_plan(self._parameters, self._options, self._costs)
+        plan.check_parameters(self._parameters)
+        agreement.check_plan(plan, self._communication)
+        agreement.check_algorithms(plan, self._communication)
+        return plan
+
+    def next(self, observer: Observer) -> BucketPlan | None:
+        """Called before each step that averages: a new plan, if it is time for one.
+
+        Before that, it lets the observer measure some steps.
+        """
+        if self._next_plan is None:
+            return None
+        if observer.steps < self._next_plan:
+            if observer.steps >= self._next_plan - _MEASURED_STEPS and not observer.measures:
+                observer.measure(len(self._parameters))
+            return None
+        self._next_plan = None if self._replan_every is None else observer.steps + self._replan_every
+        profile = agreement.agreed_profile(observer.profile(), self._communication)
+        if profile is None:
+            return None
+        plan = make_plan(self._parameters, self._options, self._costs, profile)
+        agreement.check_plan(plan, self._communication)
+        return plan

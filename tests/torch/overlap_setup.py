@@ -1,0 +1,92 @@
+"""What training loops do, overlapped or not: model and optimizer, data, results.
+
+A feature takes what makes model and optimizer, and the rank, trains, and returns what is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+import weft.torch
+
+STEPS = 100
+SAMPLES, INPUTS, OUTPUTS = 3, 6, 2
+
+Result = dict[str, Tensor]
+Feature = Callable[["Setup", int], Result]
+FEATURES: dict[str, Feature] = {}
+
+
+class Setup:
+    """Makes a model and its optimizer: overlapped, or plain by the overlapped one's plan."""
+
+    def __init__(self, *, overlapped: bool, plan: weft.torch.BucketPlan | None = None) -> None:
+        self.overlapped = overlapped
+        self.plan = plan
+        self.models: list[weft.torch.DataParallel] = []
+
+    def __call__(
+        self, net: nn.Module, make: Callable[..., torch.optim.Optimizer] | None = None, **options: Any
+    ) -> tuple[weft.torch.DataParallel, torch.optim.Optimizer]:
+        if self.plan is not None:
+            options = {**options, "plan": self.plan}
+        model = weft.torch.DataParallel(net, **{"fusion": 200, **options})
+        self.plan = model.plan
+        self.models.append(model)
+        optimizer = (make or sgd)(model.parameters())
+        return model, self.overlap(optimizer, model)
+
+    def deferred(self) -> bool:
+        """Whether a bucket of the last model was updated after its step."""
+        return any(span.kind == "update" for span in self.models[-1]._observer.spans)
+
+    def overlap(self, optimizer: torch.optim.Optimizer, model: weft.torch.DataParallel) -> torch.optim.Optimizer:
+        return weft.torch.Overlapped(optimizer, model) if self.overlapped else optimizer
+
+
+def feature(function: Feature) -> Feature:
+    FEATURES[function.__name__] = function
+    return function
+
+
+def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=0.01)
+
+
+def mlp(rank: int) -> nn.Sequential:
+    torch.manual_seed(rank)
+    return nn.Sequential(nn.Linear(INPUTS, 9), nn.Tanh(), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, OUTPUTS))
+
+
+def batches(
+    rank: int, steps: int = STEPS, shape: tuple[int, ...] = (SAMPLES, INPUTS)
+) -> Iterator[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(50 + rank)
+    for _ in range(steps):
+        yield torch.randn(shape, generator=generator), torch.randn(shape[0], OUTPUTS, generator=generator)
+
+
+def train(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    rank: int,
+    steps: int = STEPS,
+    shape: tuple[int, ...] = (SAMPLES, INPUTS),
+) -> None:
+    for inputs, targets in batches(rank, steps, shape):
+        optimizer.zero_grad()
+        mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+
+
+def result(model: nn.Module, optimizer: torch.optim.Optimizer) -> Result:
+    """Parameters, buffers, and the optimizer's state."""
+    found = dict(model.state_dict())
+    for index, state in optimizer.state_dict()["state"].items():
+        found |= {f"{index}.{key}": value for key, value in state.items() if isinstance(value, Tensor)}
+    return {key: value.clone() for key, value in found.items()}
