@@ -98,24 +98,35 @@ def functional_call(setup: Setup, rank: int) -> Result:
     return result(model, optimizer)
 
 
+class OwnReference(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(60)[:OUTPUTS])
+        self.weights = (self.weight,)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs @ self.weights[0] @ self.weights[0].T
+
+
 class Recurrent(nn.Module):
-    """An LSTM keeps its parameters in a list of its own, and this module those of another one."""
+    """Modules that keep references to their own parameters, and this one to those of another."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lstm = nn.LSTM(INPUTS, 5, batch_first=True)
         self.last = nn.Linear(5, OUTPUTS)
         self.kept = [self.last.weight]
+        self.own = OwnReference()
 
     def forward(self, inputs: Tensor) -> Tensor:
         hidden, _ = self.lstm(inputs[:, None])
-        return linear(hidden[:, 0], self.kept[0]) + self.last.bias
+        return self.own(linear(hidden[:, 0], self.kept[0]) + self.last.bias)
 
 
 @feature
 def references_to_parameters(setup: Setup, rank: int) -> Result:
     torch.manual_seed(rank)
-    model, optimizer = setup(Recurrent())
+    model, optimizer = setup(Recurrent(), fusion="none")
     train(model, optimizer, rank)
     return result(model, optimizer)
 

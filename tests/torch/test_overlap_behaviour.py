@@ -23,6 +23,10 @@ def test_step_does_not_wait(workers) -> None:
     workers.run(2, late_job)
 
 
+def test_step_that_is_not_deferred(workers) -> None:
+    workers.run(2, not_deferred_job)
+
+
 def test_layers_are_updated_one_by_one(workers) -> None:
     workers.run(2, one_by_one_job)
 
@@ -74,6 +78,18 @@ def late_job(rank: int, _size: int) -> None:
     if rank == 0:
         store.set("stepped", "")
     check_same_on_all_ranks(model.state_dict())
+
+
+def not_deferred_job(rank: int, _size: int) -> None:
+    model = weft.torch.DataParallel(mlp(0))
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = weft.torch.Overlapped(inner, model, defer=False)
+    train(model, optimizer, rank, 3)
+    saved = model.module[0].weight
+    before = saved.detach().clone()
+    mse_loss(model(torch.ones(SAMPLES, INPUTS)), torch.ones(SAMPLES, OUTPUTS)).backward()
+    optimizer.step()
+    assert not torch.equal(saved, before)
 
 
 def one_by_one_job(rank: int, _size: int) -> None:

@@ -99,6 +99,12 @@ FEATURES = (
         _REFUSED,
         "on CPU, with every backend: take weft's",
     ),
+    Feature(
+        "DDP",
+        "`weft.torch.DataParallel` and `weft.torch.Overlapped` in the place of DDP",
+        ("overlap:features", "overlap:optimizers", "overlap_compile:compiled_blocks", "overlap_failures:dead_rank"),
+        note="communication goes on into the next forward: docs/training.md",
+    ),
     Feature("DDP", "ZeroRedundancyOptimizer", ("ecosystem_ddp:zero_redundancy_optimizer",)),
     Feature("DDP", "DistributedSampler", ("ecosystem_ddp:distributed_sampler",)),
     Feature(

@@ -28,6 +28,7 @@ from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
 from weft.torch.parallel.planner import Planner
 from weft.torch.parallel.reducer import Reducer
+from weft.torch.patches.autograd import in_backward
 
 if TYPE_CHECKING:
     from weft.torch.parallel.report import Report
@@ -132,7 +133,7 @@ class DataParallel(nn.Module, Joinable):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _forward(self, compiled: bool, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        if torch._C._current_graph_task_id() != -1:  # computed again by activation checkpointing
+        if in_backward():  # computed again by activation checkpointing
             return self.module(*arguments, **keywords)
         if not self._ran:
             self._prepare_first(compiled)

@@ -14,15 +14,14 @@ waits for all of these. Three kinds of module need more:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch import nn
-from torch._dynamo import OptimizedModule
 
 from weft.torch.parallel.buckets import Slot
 from weft.torch.parallel.reducer import Reducer
+from weft.torch.patches.modules import before_compiled_call, is_compiled
 
 __all__ = ["FirstUse", "is_watched"]
 
@@ -78,22 +77,7 @@ class FirstUse:
 
     def _wait_before_unit(self, unit: nn.Module) -> None:
         wait = _Wait(self._reducer, self._slots(unit))
-        compiled = unit._compiled_call_impl
-        if compiled is None:  # made by torch.compile(module): its own hooks run outside
-            self._undo.append(unit.register_forward_pre_hook(wait).remove)
-            return
-
-        @functools.wraps(compiled)
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            wait()
-            return compiled(*arguments, **keywords)
-
-        unit._compiled_call_impl = call
-
-        def restore() -> None:
-            unit._compiled_call_impl = compiled
-
-        self._undo.append(restore)
+        self._undo.append(before_compiled_call(unit, wait))
 
     def _look_for_references(self, module: nn.Module) -> None:
         slots = [slot for value in _references(module) if (slot := self._reducer.slot_of(value)) is not None]
@@ -182,7 +166,7 @@ def _nothing(*_: Any) -> None:
 
 def _compiled_units(module: nn.Module) -> Iterator[nn.Module]:
     """The outermost modules that are compiled."""
-    if module._compiled_call_impl is not None or isinstance(module, OptimizedModule):
+    if is_compiled(module):
         yield module
         return
     for child in module.children():

@@ -47,7 +47,7 @@ class Observer:
     def __init__(self) -> None:
         self.spans: deque[Span] = deque(maxlen=_SPANS_MAX)
         self.steps = 0
-        """How many backward passes have begun."""
+        """How many backward passes have averaged gradients: the same number on all ranks."""
         self._windows: Windows | None = None
         self._forward_ns = 0
         self._backward_ns = 0
@@ -90,12 +90,14 @@ class Observer:
         if self._windows is not None:
             self._windows.begin_backward(self._backward_ns)
 
-    def end_backward(self) -> None:
-        """It ends."""
+    def end_backward(self, averages: bool) -> None:
+        """It ends; `averages` tells whether all ranks took part in it, or it is this rank's own."""
         now = _now()
         self._add("backward", None, self._backward_ns, now)
         if self._windows is not None:
             self._windows.end_backward(now)
+        if not averages:
+            self.steps -= 1
 
     def gradient(self, slot: Slot) -> None:
         """A gradient is there."""

@@ -17,6 +17,7 @@ from weft.torch.parallel.buckets import Bucket, Slot
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.gradient import raw_gradient
 from weft.torch.parallel.partial_step import PartialStep, StepSettings
+from weft.torch.patches.optimizers import begin_as_wrapper, call_step_pre_hooks, has_step_post_hooks
 
 __all__ = ["Overlapped"]
 
@@ -72,7 +73,7 @@ class Overlapped(Optimizer):
         self._reducer = model._reducer
         self._defer = defer
         self._first = True
-        Optimizer.__setstate__(self, {})
+        begin_as_wrapper(self)
         self._reducer.defer_updates()
 
     @property
@@ -121,8 +122,7 @@ class Overlapped(Optimizer):
         self.flush()
         if self._first or not self._defer or self._step_hooks():
             return self._step_as_a_whole()
-        for hook in self._inner._optimizer_step_pre_hooks.values():
-            hook(self._inner, (), {})
+        call_step_pre_hooks(self._inner)
         settings = StepSettings(self._inner, StepSettings.handed_to(self))
         by_bucket, others = self._taken()
         if others:
@@ -225,7 +225,7 @@ class Overlapped(Optimizer):
                 vars(self._inner).pop(name, None)
 
     def _step_hooks(self) -> bool:
-        if self._optimizer_step_post_hooks or self._inner._optimizer_step_post_hooks:
+        if has_step_post_hooks(self) or has_step_post_hooks(self._inner):
             self._say_once("a hook after the step expects updated parameters, so steps are not deferred")
             return True
         return False

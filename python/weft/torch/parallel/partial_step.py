@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from weft.torch.parallel.buckets import Slot
 from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
+from weft.torch.patches.optimizers import without_step_hooks
 
 __all__ = ["PartialStep", "StepSettings"]
 
@@ -76,16 +77,14 @@ class PartialStep:
 def _restricted(optimizer: Optimizer, groups: list[dict[str, Any]], handed_over: dict[str, Any]) -> Iterator[None]:
     """The optimizer with these groups, and without hooks, which are for whole steps."""
     whole = optimizer.param_groups
-    hooks = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
     optimizer.param_groups = groups
-    optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks = type(hooks[0])(), type(hooks[1])()
     vars(optimizer).update(handed_over)
     try:
-        yield
+        with without_step_hooks(optimizer):
+            yield
     finally:
         for name in handed_over:
             vars(optimizer).pop(name, None)
-        optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks = hooks
         optimizer.param_groups = whole
 
 

@@ -19,9 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-import torch
 from torch import nn
-from torch.autograd import Variable
 
 from weft.errors import Error
 from weft.torch.parallel.buckets import Bucket, Handle, Slot, make_buckets
@@ -29,6 +27,7 @@ from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.gradient import guard, raw_gradient, set_raw_gradient, unguard
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
+from weft.torch.patches.autograd import at_end_of_backward, in_backward
 
 __all__ = ["Reducer", "Update"]
 
@@ -80,7 +79,9 @@ class Reducer:
 
     def use_plan(self, plan: BucketPlan) -> None:
         """Goes on with other buckets; every rank calls it with the same plan between two steps."""
-        self.flush()
+        if hasattr(self, "buckets"):
+            self.flush()
+            self.wait()
         self.plan = plan
         self.buckets = make_buckets(plan, self.slots, self.communication)
         self.observer.begin_plan(plan)
@@ -92,7 +93,7 @@ class Reducer:
                 "this model's parameters are incomplete since communication failed: load a checkpoint "
                 f"(load_state_dict) into a model of a new process group. It failed with: {self._failure}"
             ) from self._failure
-        if self._in_backward and not _inside_backward():
+        if self._in_backward and not in_backward():
             raise Error(
                 f"the last backward ended with an exception after {self._next} of {len(self.buckets)} buckets were "
                 "started, so ranks may have started different ones: load a checkpoint into a new model"
@@ -107,7 +108,7 @@ class Reducer:
             return
         self.check()
         self._in_backward, self._told_late = True, False
-        Variable._execution_engine.queue_callback(self._end_backward)
+        at_end_of_backward(self._end_backward)
         self.flush()
         self.wait()
         self._next = 0
@@ -176,7 +177,7 @@ class Reducer:
 
     def flush(self) -> None:
         """Carries out all updates; waits for those averages only that they need."""
-        for bucket in getattr(self, "buckets", ()):
+        for bucket in self.buckets:
             self.update(bucket)
         self.watching = self.observer.measures
 
@@ -215,13 +216,13 @@ class Reducer:
     @property
     def failed(self) -> bool:
         """Whether parameters are incomplete."""
-        return self._failure is not None or (self._in_backward and not _inside_backward())
+        return self._failure is not None or (self._in_backward and not in_backward())
 
     # What guarded parameters call.
 
     def before_read(self, slot: Slot) -> None:
         """Waits until the gradient is the average, with the last step's update done."""
-        if self._in_backward and _inside_backward():
+        if self._in_backward and in_backward():
             return
         self.update(slot.bucket)
         self._wait(slot.bucket)
@@ -285,14 +286,19 @@ class Reducer:
         return self.communication.issue(bucket.prepared, priority=planned.priority, algorithm=planned.algorithm)
 
     def _end_backward(self) -> None:
-        if self.synchronizes:
+        """Starts the averages that are left.
+
+        There are none to start where no parameter got a gradient, as in `autograd.grad`.
+        """
+        averages = self.synchronizes and any(slot.fired for slot in self.slots)
+        if averages:
             for bucket in self.buckets[self._next :]:
                 self._issue(bucket)
             for slot in self.slots:
                 slot.expected = max(slot.expected, slot.fired)
             self._learned = True
         self._in_backward = False
-        self.observer.end_backward()
+        self.observer.end_backward(averages)
         if not self.defers or self._told_late:
             self.wait()
 
@@ -333,7 +339,3 @@ def _finish_at_exit(reference: weakref.ref[Reducer]) -> None:
     reducer = reference()
     if reducer is not None:
         reducer.finish()
-
-
-def _inside_backward() -> bool:
-    return bool(torch._C._current_graph_task_id() != -1)

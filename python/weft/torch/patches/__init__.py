@@ -6,6 +6,8 @@
 | `splitting` | extends `ProcessGroup.split_group` | 2.14 and newer | C++ crashes on some ranks |
 | `functions` | extends functions of `torch.distributed` | 2.11 to 2.13 | they refuse by name |
 | `lifetimes` | extends `Reducer` | 2.11 and newer | C++ drops the Python half of a handle |
+| `modules` | asks and wraps compiled modules | 2.11 and newer | waits outside of what is compiled |
+| `optimizers` | calls and hides hooks of optimizers | 2.11 and newer | steps on some parameters |
 | `autograd` | calls the autograd engine | 2.11 and newer | futures in a backward pass |
 
 Whatever is extended does what it did for all groups but weft's. Nothing is touched before the first

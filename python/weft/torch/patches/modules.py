@@ -1,0 +1,44 @@
+"""Access to compiled modules: which are, and what they call.
+
+torch 2.11 and newer: there are no public functions for it. `Module.compile` puts a callable into
+the module, `torch.compile(module)` returns another module around it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch._dynamo import OptimizedModule
+
+__all__ = ["before_compiled_call", "is_compiled"]
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether calls of the module run compiled code."""
+    return module._compiled_call_impl is not None or isinstance(module, OptimizedModule)
+
+
+def before_compiled_call(module: nn.Module, hook: Callable[..., None]) -> Callable[[], None]:
+    """Lets calls of a compiled module call the hook first, outside of what is compiled.
+
+    Returns:
+        What takes the hook away.
+    """
+    compiled = module._compiled_call_impl
+    if compiled is None:  # the hooks of the module around run outside
+        remove: Callable[[], None] = module.register_forward_pre_hook(hook).remove
+        return remove
+
+    @functools.wraps(compiled)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        hook()
+        return compiled(*arguments, **keywords)
+
+    def restore() -> None:
+        module._compiled_call_impl = compiled
+
+    module._compiled_call_impl = call
+    return restore

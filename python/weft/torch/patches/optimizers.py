@@ -1,0 +1,43 @@
+"""Access to the hooks of optimizers: calls of them apart from the step, and steps without them.
+
+torch 2.11 and newer: there are no public functions for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+from torch.optim import Optimizer
+
+__all__ = ["begin_as_wrapper", "call_step_pre_hooks", "has_step_post_hooks", "without_step_hooks"]
+
+
+def begin_as_wrapper(optimizer: Optimizer) -> None:
+    """Makes the attributes of an `Optimizer` that has parameters and state of another one."""
+    Optimizer.__setstate__(optimizer, {})
+
+
+def has_step_post_hooks(optimizer: Optimizer) -> bool:
+    """Whether something is to be called after its steps."""
+    return bool(optimizer._optimizer_step_post_hooks)
+
+
+def call_step_pre_hooks(optimizer: Optimizer) -> None:
+    """Calls what is to be called before a step without arguments."""
+    for hook in optimizer._optimizer_step_pre_hooks.values():
+        hook(optimizer, (), {})
+
+
+@contextlib.contextmanager
+def without_step_hooks(optimizer: Optimizer) -> Iterator[None]:
+    """Steps within the block call no hooks of this optimizer."""
+    hooks = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+    none: tuple[Any, Any] = OrderedDict(), OrderedDict()
+    optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks = none
+    try:
+        yield
+    finally:
+        optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks = hooks
