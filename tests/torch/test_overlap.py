@@ -68,5 +68,5 @@ def optimizer_job(rank: int, _size: int, name: str) -> None:
 
 def optimized(setup: Setup, rank: int, name: str) -> dict[str, torch.Tensor]:
     model, optimizer = setup(mlp(rank), OPTIMIZERS[name])
-    train(model, optimizer, rank)
+    train(model, optimizer, rank, 30)
     return result(model, optimizer)

@@ -56,8 +56,9 @@ class PartialStep:
         for _, slot in self._members:
             set_raw_gradient(slot.parameter, slot.gradient_after)
         try:
-            with _outside_of_everything(), _restricted(self._optimizer, self._groups(), self._settings.handed_over):
-                self._optimizer.step()
+            if groups := self._groups():
+                with _outside_of_everything(), _restricted(self._optimizer, groups, self._settings.handed_over):
+                    self._optimizer.step()
         finally:
             for (_, slot), gradient in zip(self._members, since, strict=True):
                 if not slot.keeps_gradient:
