@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,6 +21,10 @@ import weft.torch
 def test_dead_rank(workers) -> None:
     for message in workers.run(3, death_job, survivors=2):
         assert "rank 2" in message
+
+
+def test_late_rank(workers) -> None:
+    workers.run(2, timeout_job)
 
 
 def test_exception_in_backward(workers) -> None:
@@ -91,6 +96,30 @@ def death_job(rank: int, _size: int) -> str:
     net(torch.ones(SAMPLES, INPUTS)).sum().backward()
     plain.step()
     return str(first.value)
+
+
+def timeout_job(rank: int, size: int) -> None:
+    """A step's averages time out; whoever needs one is told, the next forward for one."""
+    group = dist.new_group(list(range(size)), timeout=timedelta(seconds=1))
+    model = weft.torch.DataParallel(mlp(rank), process_group=group, fusion="none")
+    optimizer = weft.torch.Overlapped(torch.optim.SGD(model.parameters(), lr=0.01), model)
+    train(model, optimizer, rank, 3)
+    model.flush()
+    store = dist.distributed_c10d._get_default_store()
+    loss = mse_loss(model(torch.ones(SAMPLES, INPUTS)), torch.ones(SAMPLES, OUTPUTS))
+    if rank == 0:
+        loss.backward()
+        optimizer.step()
+        with pytest.raises(weft.Timeout, match="rank 1"):
+            model(torch.ones(SAMPLES, INPUTS))
+        with pytest.raises(weft.Error, match="load a checkpoint"):
+            model.state_dict()
+        store.set("told", "")
+    else:
+        store.get("told")
+        with pytest.raises(weft.Error):
+            loss.backward()
+            model.state_dict()
 
 
 class Faulty(torch.autograd.Function):

@@ -42,6 +42,10 @@ def report_job(rank: int, _size: int) -> None:
     report = model.report()
     assert report.plan == model.plan.hash
     assert report.steps == 6
+    parameters = list(model.parameters())
+    assert report.memory_bytes == sum(4 * (parameter.numel() + 1) for parameter in parameters)
+    storages = {parameter.grad.untyped_storage().data_ptr() for parameter in parameters}
+    assert len(storages) == 1, "gradients lie in the buckets and nowhere else"
     assert [bucket.parameters for bucket in report.buckets] == [
         (model.plan.parameters[bucket.parameters[0]].name,) for bucket in model.plan.buckets
     ]

@@ -145,7 +145,7 @@ class DataParallel(nn.Module, Joinable):
         self._observer.end_forward()
         if torch.is_grad_enabled():
             for tensor in tensors_in(outputs):
-                if tensor.requires_grad:
+                if tensor.grad_fn is not None:  # hooks of parameters would stay for ever
                     tensor.register_hook(self._begin_backward)  # type: ignore[no-untyped-call]
         return outputs
 

@@ -43,6 +43,8 @@ class Report:
     forward_s: float
     """The mean time of forward, with what it waited and updated."""
     backward_s: float
+    memory_bytes: int
+    """What all buckets take: gradients once, which are parts of them, and a flag per parameter."""
     buckets: tuple[BucketReport, ...]
 
     @property
@@ -70,7 +72,8 @@ class Report:
         lines = ["  ".join([*(cell.rjust(w) for cell, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
         total = (
             f"plan {self.plan}, {self.steps} steps: forward {_ms(self.forward_s)}, backward {_ms(self.backward_s)}, "
-            f"communication {_ms(self.communication_s)}, exposed {_ms(self.exposed_s)}"
+            f"communication {_ms(self.communication_s)}, exposed {_ms(self.exposed_s)}; "
+            f"buckets take {self.memory_bytes} bytes"
         )
         return "\n".join([total, *lines])
 
@@ -100,7 +103,8 @@ def report_of(reducer: Reducer) -> Report:
         )
     backwards = _durations(spans, "backward")
     forward_s, backward_s = _mean_s(_durations(spans, "forward")) or 0.0, _mean_s(backwards) or 0.0
-    return Report(reducer.plan.hash, len(backwards), forward_s, backward_s, tuple(rows))
+    memory_bytes = sum(bucket.memory.nbytes for bucket in reducer.buckets)
+    return Report(reducer.plan.hash, len(backwards), forward_s, backward_s, memory_bytes, tuple(rows))
 
 
 def _durations(spans: Iterable[Span], kind: str) -> list[int]:
