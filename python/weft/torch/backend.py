@@ -105,10 +105,11 @@ class WeftBackend(TorchCollectives, Backend):
         """Leaves the group in order."""
         self.end_everything()
         self.symmetric_memory.close()
+        self._end_hooks()
         self._group.close()
         _open_backends.discard(self)
 
     def abort(self) -> None:
         """Ends every operation under way, on this rank and on the others, with `weft.Aborted`."""
-        self._group.abort("the process group was aborted")
+        self._abort("the process group was aborted")
         _open_backends.discard(self)

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 from torch.autograd import profiler
 
-from weft import _weft
+from weft import _weft, reports
 from weft.errors import ArgumentError
 from weft.request import PreparedCall, call
 from weft.staging import Staged, check_same_type
 from weft.torch import priorities, ranges, wire
 from weft.torch.arguments import element_type, real, reduction, seconds
+from weft.torch.communication_thread import CommunicationThread, communication_thread
 from weft.torch.counts import check_blocks, check_own_block, counts_of, equal, split
 from weft.torch.memory import (
     is_plain,
@@ -56,6 +57,8 @@ class TorchCollectives:
     priority: int
     """Of operations of threads that set none: see `weft.torch.priority`."""
     _before_shutdown: list[weakref.WeakMethod[Callable[[], None]]]
+    communication_thread: CommunicationThread
+    """Of the group's communication hooks."""
 
     def _begin(self, group: _weft.Group, rank: int, size: int, timeout: timedelta) -> None:
         self._group = group
@@ -65,6 +68,8 @@ class TorchCollectives:
         self._issued = 0
         self.priority = 0
         self._before_shutdown = []
+        self.communication_thread = CommunicationThread(group.name)
+        self._children: dict[str, _weft.Group] = {}
 
     def call_before_shutdown(self, method: Callable[[], None]) -> None:
         """Lets a bound method end what it has under way before the group is left.
@@ -244,7 +249,7 @@ class TorchCollectives:
         tensor = single(tensors, "tensors")
         reads = readable(tensor)
         with ranges.of_message("send", tensor):
-            native = self._group.send(to, tag, reads.pointer, reads.nbytes, self._timeout, reads)
+            native = self._group_here().send(to, tag, reads.pointer, reads.nbytes, self._timeout, reads)
         return self._follow([native], [], list(tensors), self._timeout)
 
     def recv(self, tensors: Sequence[Tensor], sender: int, tag: int) -> WeftWork:
@@ -262,7 +267,7 @@ class TorchCollectives:
         place = writable(tensor)
         memory = place.array
         with ranges.of_message("recv", tensor):
-            native = self._group.receive(sender, tag, memory.pointer, memory.nbytes, self._timeout, place)
+            native = self._group_here().receive(sender, tag, memory.pointer, memory.nbytes, self._timeout, place)
         return self._follow([native], [place], list(tensors), self._timeout)
 
     def _all_gather(self, place: Staged, block: Tensor, counts: int | list[int]) -> PreparedCall:
@@ -292,7 +297,7 @@ class TorchCollectives:
         """Carries out an operation on this thread, whose caller waits for it."""
         self._issued += 1
         timeout = seconds(options.timeout) or self._timeout
-        self._group.run(request, memory, timeout, **priorities.keywords(self.priority), **wire.keywords())
+        self._group_here().run(request, memory, timeout, **priorities.keywords(self.priority), **wire.keywords())
 
     def _carry_out(self, calls: list[PreparedCall], result: Sequence[Any], options: Any) -> WeftWork | None:
         if not profiler._is_profiler_enabled:
@@ -308,7 +313,8 @@ class TorchCollectives:
         timeout = seconds(options.timeout) or self._timeout
         self._issued += len(calls)
         how = {**priorities.keywords(self.priority), **wire.keywords()}
-        natives = [self._group.issue(one.request, one, True, timeout, **how) for one in calls]
+        group = self._group_here()
+        natives = [group.issue(one.request, one, True, timeout, **how) for one in calls]
         if options.asyncOp:
             return self._follow(natives, [one.target for one in calls], list(result), timeout)
         for native, one in zip(natives, calls, strict=True):
@@ -320,9 +326,34 @@ class TorchCollectives:
         self, natives: list[_weft.Work], places: Sequence[Staged | None], result: Any, timeout: float | None
     ) -> WeftWork:
         finishers = [place.copy_back for place in places if place is not None and place.copy_back is not None]
-        work = WeftWork(natives, result, finishers, self._issued, timeout)
+        work = WeftWork(natives, result, finishers, self._issued, timeout, self.communication_thread)
         offer(work)
+        if communication_thread() is not None:
+            work.wait()  # see [Note: Callbacks of hooks]
         return work
+
+    def _group_here(self) -> _weft.Group:
+        """The group, or on a communication thread the child that is used by this thread alone."""
+        thread = communication_thread()
+        if thread is None:
+            return self._group
+        if thread.name not in self._children:
+            everybody = list(range(self._size))
+            child = self._group.split(everybody, f"{self._group.name}, hooks of {thread.name}", timeout=self._timeout)
+            assert child is not None, "this rank is in the list"
+            reports.made(child)
+            self._children[thread.name] = child
+        return self._children[thread.name]
+
+    def _abort(self, reason: str) -> None:
+        for group in (self._group, *self._children.values()):
+            group.abort(reason)
+
+    def _end_hooks(self) -> None:
+        """Ends the communication thread and its child groups."""
+        self.communication_thread.close()
+        for child in self._children.values():
+            child.close()
 
 
 def _all_reduce(tensor: Tensor, op: Op | PremulSum) -> PreparedCall:

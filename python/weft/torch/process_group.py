@@ -210,8 +210,9 @@ class WeftProcessGroup(ProcessGroup):
         """Leaves the group in order."""
         self.weft_operations.end_everything()
         self.symmetric_memory.close()
+        self.weft_operations._end_hooks()
         self._group.close()
 
     def abort(self) -> None:
         """Ends every operation under way, on this rank and on the others, with `weft.Aborted`."""
-        self._group.abort("the process group was aborted")
+        self.weft_operations._abort("the process group was aborted")

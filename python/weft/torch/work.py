@@ -14,10 +14,11 @@ from torch.distributed import Work
 from weft.errors import StillRunning
 from weft.torch.arguments import seconds
 from weft.torch.completion import CompletionThreads
-from weft.torch.patches.autograd import at_end_of_backward, in_backward, in_node
+from weft.torch.patches.autograd import at_end_of_backward, in_backward, in_joined_hook, in_node
 
 if TYPE_CHECKING:
     from weft import _weft
+    from weft.torch.communication_thread import CommunicationThread
 
 __all__ = ["WeftWork"]
 
@@ -38,13 +39,16 @@ class WeftWork(Work):
         finishers: Sequence[Callable[[], object]],
         sequence: int = 0,
         timeout: float | None = None,
+        thread: CommunicationThread | None = None,
     ) -> None:
         """`result` is the future's value; `finishers` run once, when all operations have ended.
 
-        `sequence` is the number of the last of these operations among those of the group, and
-        `timeout` the seconds that each may take.
+        `sequence` is the number of the last of these operations among those of the group, `timeout`
+        the seconds that each may take, and `thread` that of the group's hooks.
         """
         super().__init__()
+        self._thread = thread
+        self._waited = False
         self._sequence = sequence
         self._timeout = timeout
         self._operations = operations
@@ -74,6 +78,7 @@ class WeftWork(Work):
                     f"the wait timed out: the operation has not ended within its timeout of {limit} s; it goes on"
                 )
         self._finish()
+        self._waited = True
         return True
 
     def synchronize(self) -> None:
@@ -125,13 +130,13 @@ class WeftWork(Work):
         """A future of the result.
 
         Callbacks run on a thread of their own (see [Note: Callbacks may block]), or at once if the
-        future is complete: see [Note: Order of operations in backward]. Outside a backward pass, a
-        callback that starts operations should use a group that nobody else uses meanwhile, since
-        every rank must start the operations of a group in one order.
+        future is complete; those of a communication hook of DDP as [Note: Callbacks of hooks] says.
+        Outside a backward pass, a callback that starts operations should use a group that nobody
+        else uses meanwhile, since every rank must start the operations of a group in one order.
         """
-        if in_backward():
-            self._enter_backward()
         with self._lock:
+            if self._future is None:
+                self._enter_hook()
             if self._future is None:
                 # An exception that is set on a future directly crashes C++ code that expects
                 # tensors in it (DDP does so). One that is raised by a callback arrives everywhere
@@ -141,24 +146,30 @@ class WeftWork(Work):
                 self._complete(ended)
             return self._future
 
-    def _enter_backward(self) -> None:
+    def _enter_hook(self) -> None:
         """Sees to the order of operations, and to the type of exceptions, during a backward pass.
 
-        [Note: Order of operations in backward] DDP's communication hooks start operations in
-        callbacks (PowerSGD does). If such callbacks ran on another thread, their operations would
-        mix with those of the next buckets differently on every rank. So a future that a hook
-        written in Python asks for is complete before it gets it: callbacks run within the hook, in
-        the order of the program. Without a hook, DDP's C++ asks, its futures are completed in the
-        background, and communication overlaps with the backward pass.
+        [Note: Futures in backward] A hook written in Python gets a future that the group's
+        communication thread completes. Without a hook, DDP's C++ asks, which has no callbacks that
+        start operations: its futures are completed in the background. Between two functions of the
+        graph there is nothing left to overlap with (DDP asks there for all buckets, in the first
+        step of a static graph), and futures are complete when they are handed out. So are those of
+        operations that were waited for, as DDP's C++ expects of one that Python has made. What a
+        rank that has joined calls in the others' backward passes is as if it were in one.
 
         DDP turns whatever it finds in a future into a RuntimeError. What the autograd engine calls
         at the end of the pass, before DDP's own end that was registered later, raises the exception
         as it is.
         """
-        if self.in_python or not in_node():
+        if not in_backward():
+            if self.in_python and self._thread is not None and in_joined_hook():
+                self._future = self._thread.after_hook(self._outcome)
+        elif self._waited or not in_node():
             self.wait()
-        else:
+        elif not self.in_python:
             at_end_of_backward(self.synchronize)
+        elif self._thread is not None:
+            self._future = self._thread.after_hook(self._outcome)
 
     def _complete(self, ended: torch.futures.Future[None]) -> None:
         """Completes `ended`: now, or when the operations that are under way have ended."""

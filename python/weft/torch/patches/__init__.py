@@ -8,6 +8,7 @@
 | `lifetimes` | extends `Reducer` | 2.11 and newer | C++ drops the Python half of a handle |
 | `modules` | asks and wraps compiled modules | 2.11 and newer | waits outside of what is compiled |
 | `optimizers` | calls and hides hooks of optimizers | 2.11 and newer | steps on some parameters |
+| `futures` | extends `torch._C.Future` | 2.11 and newer | waits within communication hooks |
 | `autograd` | calls the autograd engine | 2.11 and newer | futures in a backward pass |
 
 Whatever is extended does what it did for all groups but weft's. Nothing is touched before the first

@@ -7,17 +7,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import FrameType
 
 import torch
 
-__all__ = ["at_end_of_backward", "called_by_python", "in_backward", "in_node"]
+__all__ = ["at_end_of_backward", "called_by_python", "calling_hook", "in_backward", "in_joined_hook", "in_node"]
 
 _OUTSIDE_BACKWARD = -1
+_ENGINE_MODULE = "torch.autograd.graph"  # whose function enters the autograd engine
 
 
 def in_backward() -> bool:
     """Whether this thread is within a backward pass."""
     return torch._C._current_graph_task_id() != _OUTSIDE_BACKWARD
+
+
+def in_joined_hook() -> bool:
+    """Whether a communication hook runs here for a rank that has joined, outside a backward pass.
+
+    DDP's `join` lets such a rank call its hooks as often as the others do in their backward passes.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "_match_all_reduce_for_bwd_pass":
+        frame = frame.f_back
+    return frame is not None
 
 
 def in_node() -> bool:
@@ -37,6 +50,17 @@ def called_by_python() -> bool:
     Python function.
     """
     try:
-        return sys._getframe(2).f_globals.get("__name__") != "torch.autograd.graph"
+        return sys._getframe(2).f_globals.get("__name__") != _ENGINE_MODULE
     except ValueError:
         return False
+
+
+def calling_hook() -> object:
+    """The call that the engine has made on this thread and in which the asker is, by identity.
+
+    Kept, it stays unlike any later one.
+    """
+    frame = sys._getframe(1)
+    while (caller := frame.f_back) is not None and caller.f_globals.get("__name__") != _ENGINE_MODULE:
+        frame = caller
+    return frame

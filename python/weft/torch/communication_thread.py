@@ -1,0 +1,186 @@
+"""The thread on which callbacks of communication hooks run, in the order of issue.
+
+[Note: Callbacks of hooks] DDP's communication hooks start operations in callbacks (PowerSGD does).
+All ranks must start the operations of a group in one order, while the backward pass goes on and
+starts others. So:
+
+- Callbacks run on one thread per process group, one after the other, in the order in which the
+  hooks asked for futures, which is the order of the program.
+- What they start goes to a child group, which nobody else uses: its order is this thread's. It is
+  complete on return, since callbacks may wait for it (PowerSGD's and the quantization hooks' do).
+- A callback that is added to a completed future runs at once on the thread that adds it. So a
+  future is not completed before the hook that asked for it has returned, however early its
+  operation ends. The hook has returned when another hook asks, or at the end of the backward pass;
+  the engine calls what was queued first, so this comes before DDP waits for its futures.
+- A hook that waits itself, in its own body, ends the delay: all futures are completed first
+  (`weft.torch.patches.futures`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from weft.torch.patches.autograd import at_end_of_backward, calling_hook, in_backward
+from weft.torch.patches.futures import extend_futures
+
+__all__ = ["CommunicationThread", "communication_thread"]
+
+T = TypeVar("T")
+
+_STOP_SECONDS_MAX = 1.0
+
+
+class _Here(threading.local):
+    """What a thread is, and what it keeps back."""
+
+    thread: CommunicationThread | None = None
+
+    def __init__(self) -> None:
+        self.holding: list[CommunicationThread] = []
+
+
+_here = _Here()
+
+
+def communication_thread() -> CommunicationThread | None:
+    """The communication thread that the caller runs on, if it does."""
+    return _here.thread
+
+
+class _Task:
+    """A body to run and the future of what it returns."""
+
+    def __init__(self, body: Callable[[], Any]) -> None:
+        self._body = body
+        self._start: torch.futures.Future[None] = torch.futures.Future()
+        self.error: Exception | None = None
+        # An exception that is set on a future crashes C++ code that expects tensors in it. One that
+        # is raised by a callback arrives everywhere as an exception.
+        self.future = self._start.then(lambda _: self._outcome())
+
+    def run(self) -> None:
+        """Runs the body, and what was added to the future, on this thread."""
+        self._start.set_result(None)
+
+    def _outcome(self) -> Any:
+        try:
+            return self._body()
+        except Exception as error:
+            self.error = error
+            raise
+
+
+class CommunicationThread:
+    """Runs what hooks of one process group leave to be done later: see [Note: Callbacks of hooks].
+
+    The thread begins when it is first needed.
+    """
+
+    def __init__(self, name: str) -> None:
+        """`name` is the group's, the same on all ranks."""
+        self.name = name
+        self._changed = threading.Condition()
+        self._held: list[_Task] = []
+        self._hook: object | None = None
+        self._released: collections.deque[_Task | None] = collections.deque()
+        self._unfinished = 0
+        self._error: Exception | None = None
+        self._thread: threading.Thread | None = None
+        extend_futures(_settle)
+
+    def after_hook(self, body: Callable[[], T]) -> torch.futures.Future[T]:
+        """The future of what `body` returns, which runs when the hook that asks has returned.
+
+        Outside a backward pass, that is when somebody on this thread waits for a future.
+        """
+        task = _Task(body)
+        hook = calling_hook()
+        if hook is not self._hook:
+            self._release_held()
+            self._hook = hook
+            if in_backward():
+                at_end_of_backward(self._end_of_backward)
+        self._held.append(task)
+        if self not in _here.holding:
+            _here.holding.append(self)
+        return task.future
+
+    def settle(self) -> None:
+        """Completes every future that was asked for. Returns when the callbacks have run."""
+        self._release_held()
+        if _here.thread is self:
+            while self._released and self._run_next():
+                pass
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: self._unfinished == 0)
+
+    def close(self) -> None:
+        """Ends the thread when it has run what it was given."""
+        with self._changed:
+            thread, self._thread = self._thread, None
+            self._released.append(None)
+            self._changed.notify_all()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_STOP_SECONDS_MAX)
+        atexit.unregister(self.close)
+
+    def _end_of_backward(self) -> None:
+        """Raises what went wrong in an operation as it is; DDP makes a RuntimeError of it."""
+        self.settle()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _release_held(self) -> None:
+        held, self._held, self._hook = self._held, [], None
+        if self in _here.holding:
+            _here.holding.remove(self)
+        if held:
+            self._release(held)
+
+    def _release(self, tasks: list[_Task]) -> None:
+        with self._changed:
+            self._released.extend(tasks)
+            self._unfinished += len(tasks)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name=f"weft-communication {self.name}", daemon=True)
+                self._thread.start()
+                atexit.register(self.close)
+            self._changed.notify_all()
+
+    @torch.no_grad()
+    def _serve(self) -> None:
+        _here.thread = self
+        while self._run_next():
+            pass
+
+    def _run_next(self) -> bool:
+        """Runs the next task, and waits for one. False if there will be none."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._released) > 0)
+            task = self._released[0]
+            if task is None:
+                return False
+            self._released.popleft()
+        task.run()
+        with self._changed:
+            self._error = self._error or task.error
+            self._unfinished -= 1
+            self._changed.notify_all()
+        return True
+
+
+def _settle(done: Callable[[], bool]) -> None:
+    """Completes, before a thread waits for a future, what only this thread can complete."""
+    for thread in list(_here.holding):
+        thread.settle()
+    own = _here.thread
+    while own is not None and own._released and not done() and own._run_next():
+        pass
