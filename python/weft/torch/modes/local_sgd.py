@@ -1,0 +1,117 @@
+"""Local SGD: ranks train on their own and average their parameters from time to time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.errors import ArgumentError
+from weft.torch.modes.mode import Bucket, Communication, Mode, Stages
+
+__all__ = ["Averager", "LocalGradients", "LocalSGD", "average_tensors"]
+
+
+class LocalGradients(Mode):
+    """The exact average in the first steps; afterwards every rank goes on with its own gradients.
+
+    The mode of gradients that goes with `LocalSGD`, as torch's `post_localSGD_hook` (without a
+    subgroup) goes with `PeriodicModelAverager`: post-local SGD (arXiv 1808.07217). The only mode
+    whose results differ between ranks.
+    """
+
+    def __init__(self, start_step: int = 0) -> None:
+        """`start_step` is the first step without communication."""
+        super().__init__()
+        self._start_step = start_step
+
+    def average(self, bucket: Bucket, communication: Communication) -> Stages:
+        """See `Mode.average`."""
+        if self._begin(bucket) < self._start_step:
+            yield communication.all_reduce(bucket.buffer.div_(communication.size))
+
+
+class Averager:
+    """What is called after every step of the optimizer, and communicates in some of them."""
+
+    def __init__(self, parameters: Iterable[Tensor], communication: Communication, period: int) -> None:
+        """Says what is averaged, and how often.
+
+        Args:
+            parameters: All parameters, in the same order on all ranks.
+            communication: The ranks.
+            period: Steps from one average to the next.
+
+        Raises:
+            weft.ArgumentError: The period is below 1.
+        """
+        if period < 1:
+            raise ArgumentError(f"period={period} is not allowed: expected at least 1 step")
+        self._parameters = list(parameters)
+        self._communication = communication
+        self._period = period
+        self._step = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank needs to go on with the same bits."""
+        return {"mode": type(self).__name__, "step": self._step}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state that `state_dict` of the same class returned on this rank.
+
+        Raises:
+            weft.ArgumentError: It is the state of another class.
+        """
+        if state.get("mode") != type(self).__name__:
+            raise ArgumentError(f"the state is of mode {state.get('mode')!r}: expected {type(self).__name__!r}")
+        self._step = state["step"]
+
+
+class LocalSGD(Averager):
+    """Averages the parameters every `period` steps, as torch's `PeriodicModelAverager`.
+
+    Every rank sends all parameters, once in `period` steps.
+    """
+
+    def __init__(
+        self, parameters: Iterable[Tensor], communication: Communication, *, period: int, warmup_steps: int = 0
+    ) -> None:
+        """Says what is averaged, and when.
+
+        Args:
+            parameters: All parameters, in the same order on all ranks.
+            communication: The ranks.
+            period: Steps from one average to the next.
+            warmup_steps: Steps before the first average: those in which gradients are averaged.
+
+        Raises:
+            weft.ArgumentError: The period is below 1.
+        """
+        super().__init__(parameters, communication, period)
+        self._warmup_steps = warmup_steps
+
+    def step(self) -> bool:
+        """Counts a step of the optimizer; averages if it is time. Whether it was."""
+        since = self._step - self._warmup_steps
+        self._step += 1
+        is_time = since >= 0 and since % self._period == 0
+        if is_time:
+            self.synchronize()
+        return is_time
+
+    @torch.no_grad()
+    def synchronize(self) -> None:
+        """Averages now. Every rank calls it, after the last step of training too."""
+        average_tensors(self._parameters, self._communication)
+
+
+def average_tensors(tensors: list[Tensor], communication: Communication) -> None:
+    """Sets tensors to their averages over all ranks: one operation for each type of elements."""
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        same = [tensor for tensor in tensors if tensor.dtype == dtype]
+        flat = torch.cat([tensor.reshape(-1) for tensor in same]).div_(communication.size)
+        communication.all_reduce(flat).wait()
+        for tensor, part in zip(same, torch.split(flat, [tensor.numel() for tensor in same]), strict=True):
+            tensor.copy_(part.view(tensor.shape))

@@ -1,0 +1,150 @@
+"""Communication modes: the interface, and what a mode is given."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from weft.errors import ArgumentError
+from weft.torch.modes.state import PerParameter
+
+__all__ = ["Bucket", "Communication", "Mode", "Stages", "Work", "run"]
+
+
+class Work(Protocol):
+    """An operation that was started."""
+
+    def wait(self) -> object:
+        """Returns when the results are there; raises what went wrong."""
+
+
+Stages = Iterator[Work]
+"""What a mode yields: operations that must have ended before it goes on."""
+
+
+class Communication(Protocol):
+    """What a mode may ask of the other ranks.
+
+    All ranks start the same operations in the same order. Tensors are contiguous and
+    one-dimensional.
+    """
+
+    @property
+    def rank(self) -> int:
+        """This rank's number."""
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+
+    def all_reduce(self, tensor: Tensor) -> Work:
+        """Starts the sum over all ranks, in place."""
+
+    def all_gather(self, outputs: Sequence[Tensor], tensor: Tensor) -> Work:
+        """Starts an exchange: `outputs[i]` becomes rank i's tensor. Lengths may differ."""
+
+    def all_to_all(self, output: Tensor, source: Tensor) -> Work:
+        """Starts an exchange: block i of `output` becomes rank i's block for this rank."""
+
+
+class Bucket:
+    """Gradients that are averaged together: one vector, in which they lie one behind the other."""
+
+    def __init__(self, index: int, buffer: Tensor, parameters: Mapping[str, Tensor], *, is_last: bool = True) -> None:
+        """What is to be averaged.
+
+        Args:
+            index: The bucket's number in its step, the same on all ranks.
+            buffer: The gradients: one-dimensional, floating point.
+            parameters: The parameters by name, in the order of their gradients. Names are the same
+                on all ranks and in every run: a mode keeps its state by them.
+            is_last: Whether no other bucket follows in this step.
+
+        Raises:
+            weft.ArgumentError: The parameters have not as many elements as the buffer.
+        """
+        elements = sum(parameter.numel() for parameter in parameters.values())
+        if buffer.dim() != 1 or buffer.numel() != elements:
+            raise ArgumentError(
+                f"bucket {index} has a buffer of shape {list(buffer.shape)}: expected [{elements}], since its "
+                f"{len(parameters)} parameters have as many elements"
+            )
+        self.index = index
+        self.buffer = buffer
+        self.is_last = is_last
+        self.names = tuple(parameters)
+        self._parameters = list(parameters.values())
+
+    def parameters(self) -> list[Tensor]:
+        """The parameters whose gradients these are."""
+        return self._parameters
+
+    def parts(self, vector: Tensor) -> list[Tensor]:
+        """The parts of a vector as long as the buffer: one-dimensional views, by parameter."""
+        return list(torch.split(vector, [parameter.numel() for parameter in self._parameters]))
+
+    def gradients(self) -> list[Tensor]:
+        """The views of the buffer that have the parameters' shapes."""
+        parts = self.parts(self.buffer)
+        return [part.view(parameter.shape) for part, parameter in zip(parts, self._parameters, strict=True)]
+
+
+class Mode(abc.ABC):
+    """A way in which the ranks average their gradients.
+
+    Its state is this rank's own: every rank saves and loads a checkpoint of it.
+
+    [Note: Stages] The part of `average` before the first `yield` runs on the thread that has made
+    the gradients, bucket by bucket. The rest may run on another thread, all of one bucket before
+    the rest of the next. So what buckets share is read and changed before the first `yield` only.
+    """
+
+    def __init__(self, **memories: PerParameter) -> None:
+        """`memories` are what the mode keeps beside the gradients, by the name in checkpoints."""
+        self._step = 0
+        self._memories = memories
+
+    @abc.abstractmethod
+    def average(self, bucket: Bucket, communication: Communication) -> Stages:
+        """Averages a bucket over all ranks.
+
+        A generator of operations that must have ended before it goes on. When it returns,
+        `bucket.buffer` holds what every rank applies, with the same bits on all of them.
+        """
+
+    def flush(self) -> dict[str, Tensor]:
+        """The averages, by parameter, that `average` has not delivered yet."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank needs to go on with the same bits: numbers, and copies of tensors."""
+        memories = {name: memory.state_dict() for name, memory in self._memories.items()}
+        return {"mode": type(self).__name__, "step": self._step, **memories}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state that `state_dict` of the same mode returned on this rank.
+
+        Raises:
+            weft.ArgumentError: It is the state of another mode.
+        """
+        if state.get("mode") != type(self).__name__:
+            raise ArgumentError(f"the state is of mode {state.get('mode')!r}: expected {type(self).__name__!r}")
+        self._step = state["step"]
+        for name, memory in self._memories.items():
+            memory.load_state_dict(state[name])
+
+    def _begin(self, bucket: Bucket) -> int:
+        """The number of the step under way. Called once for a bucket, before the first yield."""
+        step = self._step
+        self._step += bucket.is_last
+        return step
+
+
+def run(stages: Stages) -> None:
+    """Brings a mode's stages to their end on this thread."""
+    for work in stages:
+        work.wait()

@@ -1,0 +1,59 @@
+"""Exchange of sparse vectors: every rank's indices and values, to all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import torch
+from torch import Tensor
+
+from weft.errors import ArgumentError
+from weft.torch.modes.mode import Communication, Work
+
+__all__ = ["average_sparse", "check_indices"]
+
+INDEX_BYTES = 4
+
+
+def check_indices(elements: int, bits: int) -> None:
+    """Sees that indices of a bucket fit.
+
+    Raises:
+        weft.ArgumentError: They do not.
+    """
+    if elements > 1 << bits:
+        raise ArgumentError(
+            f"a bucket of {elements} elements is too large for indices of {bits} bits: expected at most "
+            f"{1 << bits} (make the buckets smaller: bucket_cap_mb)"
+        )
+
+
+def average_sparse(
+    index: Tensor, values: Tensor, average: Tensor, communication: Communication
+) -> Generator[Work, None, None]:
+    """Writes the average of all ranks' sparse vectors to `average`.
+
+    Two stages: the counts, of 8 bytes each; then the values, and indices of 4 bytes.
+
+    Args:
+        index: Where this rank's values belong, each place once: int64.
+        values: As many values, of the type of `average`.
+        average: The vector to write.
+        communication: The ranks.
+
+    Raises:
+        weft.ArgumentError: The vector has more than 2^31 elements.
+    """
+    check_indices(average.numel(), 31)
+    counts = torch.empty(communication.size, dtype=torch.int64)
+    yield communication.all_gather(counts.split(1), torch.tensor([index.numel()]))  # type: ignore[no-untyped-call]
+    message = torch.cat([values.view(torch.uint8), index.to(torch.int32).view(torch.uint8)])
+    width = values.element_size() + INDEX_BYTES
+    messages = [torch.empty(int(count) * width, dtype=torch.uint8) for count in counts]
+    yield communication.all_gather(messages, message)
+    average.zero_()
+    for count, theirs in zip(counts.tolist(), messages, strict=True):
+        split = count * values.element_size()
+        place = theirs[split:].clone().view(torch.int32)
+        average.index_add_(0, place, theirs[:split].view(values.dtype))
+    average.div_(communication.size)

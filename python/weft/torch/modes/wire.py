@@ -1,0 +1,43 @@
+"""Wire formats as a mode: elements are rounded between hosts, and added as float32."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+
+from weft.config import WIRE_FORMATS
+from weft.errors import ArgumentError
+from weft.torch.modes.mode import Bucket, Communication, Mode, Stages
+from weft.torch.wire import wire_format
+
+__all__ = ["Wire"]
+
+
+class Wire(Mode):
+    """The average in a wire format of weft's core: see docs/wire.md. `sum(g / P)` otherwise.
+
+    Buckets of other types than float32 travel as they are. The group's backend is weft.
+    """
+
+    def __init__(self, name: str) -> None:
+        """`name` is `full`, `fp16`, `bf16`, `fp8_e4m3` or `fp8_e5m2`.
+
+        Raises:
+            weft.ArgumentError: There is no such format.
+        """
+        super().__init__()
+        if name not in WIRE_FORMATS:
+            raise ArgumentError(f"Wire({name!r}): expected one of {', '.join(WIRE_FORMATS)}")
+        self._name = name
+
+    def average(self, bucket: Bucket, communication: Communication) -> Stages:
+        """See `Mode.average`."""
+        self._begin(bucket)
+        gradients = bucket.buffer.div_(communication.size)
+        floats = gradients.dtype == torch.float32
+        asked: contextlib.AbstractContextManager[Any] = wire_format(self._name) if floats else contextlib.nullcontext()
+        with asked:
+            work = communication.all_reduce(gradients)
+        yield work
