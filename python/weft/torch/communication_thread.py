@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from weft.torch.patches.autograd import at_end_of_backward, calling_hook, in_backward
+from weft.torch.patches.autograd import at_end_of_backward, calling_hook, in_backward, in_node
 from weft.torch.patches.futures import extend_futures
 
 __all__ = ["CommunicationThread", "communication_thread"]
@@ -97,9 +97,15 @@ class CommunicationThread:
     def after_hook(self, body: Callable[[], T]) -> torch.futures.Future[T]:
         """The future of what `body` returns, which runs when the hook that asks has returned.
 
-        Outside a backward pass, that is when somebody on this thread waits for a future.
+        Outside a backward pass, that is when somebody on this thread waits for a future. At its end
+        `body` runs as soon as it can: the first step of a static graph calls all hooks there, and
+        DDP waits for their futures before the engine calls anything else.
         """
         task = _Task(body)
+        if in_backward() and not in_node():
+            self._release_held()
+            self._release([task])
+            return task.future
         hook = calling_hook()
         if hook is not self._hook:
             self._release_held()
