@@ -1,6 +1,7 @@
 """Tests of DDP's communication hooks with callbacks: order, overlap with the backward pass."""
 
 # Without annotations as text: DDP looks at those of its hooks.
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import weft
+import weft.torch.hooks
+import weft.torch.modes
 
 STEPS = 6
 SEVERAL_BUCKETS, ONE_BUCKET = 0.02, 25
@@ -26,11 +29,14 @@ Future = torch.futures.Future
 @pytest.mark.parametrize("size", (1, 2, 4))
 @pytest.mark.parametrize("hook", ("fp16", "power_sgd", "quantization", "chained", "collected", "waiting"))
 def test_same_as_gloo(workers, hook: str, size: int) -> None:
+    if hook == "quantization" and "fut.wait()[0]" in inspect.getsource(quantization_hooks):
+        pytest.skip("this version's hook takes NCCL's nested lists only, and fails with Gloo too")
     workers.run(size, compare_job, hook)
 
 
-def test_callbacks_overlap_with_backward(workers) -> None:
-    workers.run(2, overlap_job)
+@pytest.mark.parametrize("kind", ("callback", "mode"))
+def test_overlap_with_backward(workers, kind: str) -> None:
+    workers.run(2, overlap_job, kind)
 
 
 @pytest.mark.parametrize("hook", ("chained", "power_sgd"))
@@ -169,8 +175,20 @@ class Gate(torch.autograd.Function):
         return gradient
 
 
-def overlap_job(_rank: int, size: int) -> None:
-    """The first bucket's callback, with an operation in it, runs while a later layer waits."""
+class Opening(weft.torch.modes.Mode):
+    """A mode whose second stage, with an operation, opens the gate."""
+
+    def average(
+        self, bucket: weft.torch.modes.Bucket, communication: weft.torch.modes.Communication
+    ) -> weft.torch.modes.Stages:
+        yield communication.all_reduce(bucket.buffer.div_(communication.size))
+        yield communication.all_reduce(torch.ones(1))
+        if bucket.index == 0:
+            Gate.opened.set()
+
+
+def overlap_job(_rank: int, size: int, kind: str) -> None:
+    """What follows the first bucket's first operation runs while a later layer waits for it."""
     torch.manual_seed(1)
     first, second, third = (torch.nn.Linear(64, 64, bias=False) for _ in range(3))
 
@@ -194,7 +212,10 @@ def overlap_job(_rank: int, size: int) -> None:
         return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(open_gate)
 
     model = DistributedDataParallel(Gated(), bucket_cap_mb=0.01)
-    model.register_comm_hook(None, hook)
+    if kind == "callback":
+        model.register_comm_hook(None, hook)
+    else:
+        weft.torch.hooks.register(model, Opening())
     for Gate.waits in (False, True):  # in the first step the buckets are not yet in their final order
         Gate.opened.clear()
         model(torch.ones(2, 64)).sum().backward()

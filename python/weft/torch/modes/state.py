@@ -29,11 +29,12 @@ class PerParameter:
 
     def of(self, bucket: Bucket) -> Tensor:
         """The vector for this bucket, to be changed in place."""
-        if bucket.names not in self._vectors:
-            self._lay_out(bucket)
-        return self._vectors[bucket.names]
+        vector = self._vectors.get(bucket.names)
+        if vector is None or vector.numel() != bucket.buffer.numel():
+            vector = self._lay_out(bucket)
+        return vector
 
-    def _lay_out(self, bucket: Bucket) -> None:
+    def _lay_out(self, bucket: Bucket) -> Tensor:
         vector = torch.zeros_like(bucket.buffer)
         for name, part in zip(bucket.names, bucket.parts(vector), strict=True):
             kept = self._parts.get(name)
@@ -47,6 +48,7 @@ class PerParameter:
         here = set(bucket.names)
         self._vectors = {names: kept for names, kept in self._vectors.items() if here.isdisjoint(names)}
         self._vectors[bucket.names] = vector
+        return vector
 
     def state_dict(self) -> dict[str, Tensor]:
         """Copies of the parts, one-dimensional, by name of parameter."""

@@ -25,7 +25,8 @@ class VarianceBased(Mode):
 
     An approximation: v is meant to be made of the squares of every sample's gradient, which torch
     does not have. Here a step's local gradient, the mean of a micro-batch, stands for one sample.
-    So an element is sent when several steps agree about it: after 3 equal gradients with alpha 2.
+    So an element is sent when several steps agree about it: with alpha 2 at the second of equal
+    gradients.
 
     Sends a word of 4 bytes per element: a sign, 3 bits of exponent relative to the largest that is
     sent of its tensor, and an index of 28 bits; and 4 bytes per tensor and bucket. What rounding to
