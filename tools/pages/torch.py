@@ -72,6 +72,16 @@ tensor, with the same result. A tensor's memory is given back when no rank has t
 FSDP2's buffers are used again from step to step, and given back with the process group. Gradients lie there too. The
 buckets of `DistributedDataParallel` are torch's own, and ordinary memory.
 
+## Communication hooks and modes
+
+A hook of DDP may start operations, and chain callbacks that start more. They run beside the backward pass: callbacks
+on one thread per process group, in the order in which the hooks were called, and what they start in a group of their
+own, so that the order is the same on all ranks. A callback runs when its hook has returned and DDP has called the next
+one, or at the end of the backward pass. A hook that waits for a future itself ends the overlap up to there.
+
+Modes, such as PowerSGD, double buffering or deep gradient compression, are hooks of weft's own:
+[compression.md](compression.md).
+
 ## Batch normalization over all ranks
 
 torch's `SyncBatchNorm` is for GPUs. weft has one for CPUs, which works with every backend:

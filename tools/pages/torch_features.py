@@ -78,6 +78,16 @@ FEATURES = (
         ("wire:hook_averages_within_the_bound", "wire:ddp_takes_what_the_group_says", "wire:context"),
     ),
     Feature("DDP", "communication hook PowerSGD", ("ecosystem_ddp:power_sgd", "ddp:comm_hook")),
+    Feature(
+        "DDP",
+        "callbacks of communication hooks, beside the backward pass, in one order on all ranks",
+        ("comm_hooks:same_as_gloo", "comm_hooks:overlap_with_backward", "comm_hooks:hooks_of_joined_ranks"),
+    ),
+    Feature(
+        "DDP",
+        "communication modes: `weft.torch.hooks`",
+        ("modes:contract", "mode_hooks:same_as_torch", "mode_hooks:training_converges"),
+    ),
     Feature("DDP", "post-local SGD", ("ecosystem_ddp:post_local_sgd",)),
     Feature("DDP", "mixed precision by `torch.autocast`", ("ecosystem_ddp:autocast",)),
     Feature(
