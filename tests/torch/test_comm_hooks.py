@@ -2,6 +2,7 @@
 
 # Without annotations as text: DDP looks at those of its hooks.
 import inspect
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +51,19 @@ def test_callbacks_that_start_operations_in_turn(workers) -> None:
 
 def test_failure_within_a_hook(workers) -> None:
     workers.run(2, failure_job)
+
+
+def test_dead_rank_during_callbacks(workers) -> None:
+    for message in workers.run(3, death_job, survivors=2):
+        assert "rank 2" in message
+
+
+def test_unused_parameters(workers) -> None:
+    workers.run(2, unused_job)
+
+
+def test_detailed_debugging(workers) -> None:
+    workers.run(2, detail_job)
 
 
 def chained_hook(group: dist.ProcessGroup, bucket: dist.GradBucket) -> Future[Tensor]:
@@ -252,6 +266,71 @@ def order_job(rank: int, size: int) -> None:
     buckets = max(started) + 1
     assert buckets > 1
     assert started == list(range(buckets)) * 9
+
+
+def death_job(rank: int, _size: int) -> str:
+    """A rank dies while the others' callbacks wait for it: told by its own exception, no hang."""
+    died = False
+
+    def hook(_state: None, bucket: dist.GradBucket) -> Future[Tensor]:
+        def more(done: Future[list[Tensor]]) -> Tensor:
+            if died:
+                os._exit(1)
+            dist.all_reduce(torch.ones(1))
+            return done.value()[0]
+
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(more)
+
+    model = DistributedDataParallel(MODELS["mlp"](), bucket_cap_mb=SEVERAL_BUCKETS)
+    model.register_comm_hook(None, hook)
+    model(torch.ones(2, 64)).sum().backward()
+    died = rank == 2
+    with pytest.raises(weft.PeerLost) as failure:
+        for _ in range(1000):
+            model(torch.ones(2, 64)).sum().backward()
+    return str(failure.value)
+
+
+class Branches(torch.nn.Module):
+    """Of two layers an input goes through one; the other gets no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sides = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(2)])
+        self.head = torch.nn.Linear(8, 3)
+
+    def forward(self, inputs: Tensor, side: int) -> Tensor:
+        return self.head(self.sides[side](inputs))
+
+
+def unused_job(rank: int, size: int) -> None:
+    for register in (
+        lambda model: model.register_comm_hook(dist.group.WORLD, chained_hook),
+        lambda model: weft.torch.hooks.register(model, weft.torch.modes.PowerSGD(1, min_compression_rate=0.5)),
+    ):
+        torch.manual_seed(1)
+        model = DistributedDataParallel(Branches(), find_unused_parameters=True, bucket_cap_mb=0.0005)
+        register(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for turn in range(6):
+            optimizer.zero_grad()
+            model(torch.ones(2, 8), (rank + turn // 2) % 2).square().sum().backward()
+            optimizer.step()
+        check_same_on_all_ranks(model.module.state_dict(), size)
+
+
+def detail_job(rank: int, size: int) -> None:
+    """Where torch wraps process groups to check calls, hooks and modes work as well."""
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        group = dist.new_group(list(range(size)), backend="weft")
+    finally:
+        dist.set_debug_level(dist.DebugLevel.OFF)
+    check_same_on_all_ranks(trained("power_sgd", rank, group, SEVERAL_BUCKETS), size)
+    model = DistributedDataParallel(MODELS["mlp"](), process_group=group)
+    weft.torch.hooks.register(model, weft.torch.modes.PowerSGD(2))
+    step(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.Generator().manual_seed(rank))
+    check_same_on_all_ranks(model.module.state_dict(), size)
 
 
 def failure_job(rank: int, _size: int) -> None:

@@ -111,5 +111,5 @@ class WeftBackend(TorchCollectives, Backend):
 
     def abort(self) -> None:
         """Ends every operation under way, on this rank and on the others, with `weft.Aborted`."""
-        self._abort("the process group was aborted")
+        self._groups.abort("the process group was aborted")
         _open_backends.discard(self)

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 from torch.autograd import profiler
 
-from weft import _weft, reports
+from weft import _weft
 from weft.errors import ArgumentError
 from weft.request import PreparedCall, call
 from weft.staging import Staged, check_same_type
 from weft.torch import priorities, ranges, wire
 from weft.torch.arguments import element_type, real, reduction, seconds
-from weft.torch.communication_thread import CommunicationThread, communication_thread
+from weft.torch.child_groups import ChildGroups
+from weft.torch.communication_thread import CommunicationThread, communication_thread, note_failure, wait_in_callback
 from weft.torch.counts import check_blocks, check_own_block, counts_of, equal, split
 from weft.torch.memory import (
     is_plain,
@@ -69,7 +70,7 @@ class TorchCollectives:
         self.priority = 0
         self._before_shutdown = []
         self.communication_thread = CommunicationThread(group.name)
-        self._children: dict[str, _weft.Group] = {}
+        self._groups = ChildGroups(group)
 
     def call_before_shutdown(self, method: Callable[[], None]) -> None:
         """Lets a bound method end what it has under way before the group is left.
@@ -249,7 +250,7 @@ class TorchCollectives:
         tensor = single(tensors, "tensors")
         reads = readable(tensor)
         with ranges.of_message("send", tensor):
-            native = self._group_here().send(to, tag, reads.pointer, reads.nbytes, self._timeout, reads)
+            native = self._groups.here(self._timeout).send(to, tag, reads.pointer, reads.nbytes, self._timeout, reads)
         return self._follow([native], [], list(tensors), self._timeout)
 
     def recv(self, tensors: Sequence[Tensor], sender: int, tag: int) -> WeftWork:
@@ -267,7 +268,9 @@ class TorchCollectives:
         place = writable(tensor)
         memory = place.array
         with ranges.of_message("recv", tensor):
-            native = self._group_here().receive(sender, tag, memory.pointer, memory.nbytes, self._timeout, place)
+            native = self._groups.here(self._timeout).receive(
+                sender, tag, memory.pointer, memory.nbytes, self._timeout, place
+            )
         return self._follow([native], [place], list(tensors), self._timeout)
 
     def _all_gather(self, place: Staged, block: Tensor, counts: int | list[int]) -> PreparedCall:
@@ -297,7 +300,12 @@ class TorchCollectives:
         """Carries out an operation on this thread, whose caller waits for it."""
         self._issued += 1
         timeout = seconds(options.timeout) or self._timeout
-        self._group_here().run(request, memory, timeout, **priorities.keywords(self.priority), **wire.keywords())
+        group = self._groups.here(self._timeout)
+        try:
+            group.run(request, memory, timeout, **priorities.keywords(self.priority), **wire.keywords())
+        except Exception as error:
+            note_failure(error)
+            raise
 
     def _carry_out(self, calls: list[PreparedCall], result: Sequence[Any], options: Any) -> WeftWork | None:
         if not profiler._is_profiler_enabled:
@@ -313,10 +321,13 @@ class TorchCollectives:
         timeout = seconds(options.timeout) or self._timeout
         self._issued += len(calls)
         how = {**priorities.keywords(self.priority), **wire.keywords()}
-        group = self._group_here()
+        group = self._groups.here(self._timeout)
         natives = [group.issue(one.request, one, True, timeout, **how) for one in calls]
         if options.asyncOp:
-            return self._follow(natives, [one.target for one in calls], list(result), timeout)
+            work = self._follow(natives, [one.target for one in calls], list(result), timeout)
+            if communication_thread() is not None:
+                wait_in_callback(work)
+            return work
         for native, one in zip(natives, calls, strict=True):
             native.wait(None)
             one.finish()
@@ -328,32 +339,12 @@ class TorchCollectives:
         finishers = [place.copy_back for place in places if place is not None and place.copy_back is not None]
         work = WeftWork(natives, result, finishers, self._issued, timeout, self.communication_thread)
         offer(work)
-        if communication_thread() is not None:
-            work.wait()  # see [Note: Callbacks of hooks]
         return work
 
-    def _group_here(self) -> _weft.Group:
-        """The group, or on a communication thread the child that is used by this thread alone."""
-        thread = communication_thread()
-        if thread is None:
-            return self._group
-        if thread.name not in self._children:
-            everybody = list(range(self._size))
-            child = self._group.split(everybody, f"{self._group.name}, hooks of {thread.name}", timeout=self._timeout)
-            assert child is not None, "this rank is in the list"
-            reports.made(child)
-            self._children[thread.name] = child
-        return self._children[thread.name]
-
-    def _abort(self, reason: str) -> None:
-        for group in (self._group, *self._children.values()):
-            group.abort(reason)
-
     def _end_hooks(self) -> None:
-        """Ends the communication thread and its child groups."""
+        """Ends the communication thread and its group."""
         self.communication_thread.close()
-        for child in self._children.values():
-            child.close()
+        self._groups.close()
 
 
 def _all_reduce(tensor: Tensor, op: Op | PremulSum) -> PreparedCall:

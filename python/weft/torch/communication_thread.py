@@ -6,8 +6,9 @@ starts others. So:
 
 - Callbacks run on one thread per process group, one after the other, in the order in which the
   hooks asked for futures, which is the order of the program.
-- What they start goes to a child group, which nobody else uses: its order is this thread's. It is
-  complete on return, since callbacks may wait for it (PowerSGD's and the quantization hooks' do).
+- What they start goes to a child group, which nobody else uses: its order is this thread's.
+  Collectives are complete on return, since callbacks may wait for them (PowerSGD's and the
+  quantization hooks' do).
 - A callback that is added to a completed future runs at once on the thread that adds it. So a
   future is not completed before the hook that asked for it has returned, however early its
   operation ends. The hook has returned when another hook asks, or at the end of the backward pass;
@@ -25,11 +26,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch.distributed import Work
 
 from weft.torch.patches.autograd import at_end_of_backward, calling_hook, in_backward, in_node
 from weft.torch.patches.futures import extend_futures
 
-__all__ = ["CommunicationThread", "communication_thread"]
+__all__ = ["CommunicationThread", "communication_thread", "note_failure", "wait_in_callback"]
 
 T = TypeVar("T")
 
@@ -53,13 +55,27 @@ def communication_thread() -> CommunicationThread | None:
     return _here.thread
 
 
+def note_failure(error: Exception) -> None:
+    """Lets the backward pass end with what went wrong in an operation of a callback, as it is."""
+    if _here.thread is not None:
+        _here.thread.note_failure(error)
+
+
+def wait_in_callback(work: Work) -> None:
+    """Completes an operation before a callback gets its handle: see [Note: Callbacks of hooks]."""
+    try:
+        work.wait()
+    except Exception as error:
+        note_failure(error)
+        raise
+
+
 class _Task:
     """A body to run and the future of what it returns."""
 
     def __init__(self, body: Callable[[], Any]) -> None:
         self._body = body
         self._start: torch.futures.Future[None] = torch.futures.Future()
-        self.error: Exception | None = None
         # An exception that is set on a future crashes C++ code that expects tensors in it. One that
         # is raised by a callback arrives everywhere as an exception.
         self.future = self._start.then(lambda _: self._outcome())
@@ -72,7 +88,7 @@ class _Task:
         try:
             return self._body()
         except Exception as error:
-            self.error = error
+            note_failure(error)
             raise
 
 
@@ -127,6 +143,10 @@ class CommunicationThread:
         with self._changed:
             self._changed.wait_for(lambda: self._unfinished == 0)
 
+    def note_failure(self, error: Exception) -> None:
+        """Keeps the first error since the end of the last backward pass, to raise it there."""
+        self._error = self._error or error
+
     def close(self) -> None:
         """Ends the thread when it has run what it was given."""
         with self._changed:
@@ -177,7 +197,6 @@ class CommunicationThread:
             self._released.popleft()
         task.run()
         with self._changed:
-            self._error = self._error or task.error
             self._unfinished -= 1
             self._changed.notify_all()
         return True

@@ -215,4 +215,4 @@ class WeftProcessGroup(ProcessGroup):
 
     def abort(self) -> None:
         """Ends every operation under way, on this rank and on the others, with `weft.Aborted`."""
-        self.weft_operations._abort("the process group was aborted")
+        self.weft_operations._groups.abort("the process group was aborted")

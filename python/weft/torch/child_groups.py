@@ -1,0 +1,49 @@
+"""Groups of the same ranks for operations that communication threads start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft import reports
+from weft.torch.communication_thread import communication_thread
+
+if TYPE_CHECKING:
+    from weft import _weft
+
+__all__ = ["ChildGroups"]
+
+
+class ChildGroups:
+    """A group, and a child of it for each communication thread that uses it.
+
+    See [Note: Callbacks of hooks] in `weft.torch.communication_thread`. Children are split off when
+    they are first needed. That waits for nobody, and ranks tell them apart by their names, so it
+    does not matter what else a rank does in the group meanwhile.
+    """
+
+    def __init__(self, group: _weft.Group) -> None:
+        self._group = group
+        self._children: dict[str, _weft.Group] = {}
+
+    def here(self, timeout: float | None) -> _weft.Group:
+        """The group that the caller's thread uses; `timeout`, in seconds, is for a new child."""
+        thread = communication_thread()
+        if thread is None:
+            return self._group
+        if thread.name not in self._children:
+            everybody = list(range(self._group.size))
+            child = self._group.split(everybody, f"{self._group.name}, hooks of {thread.name}", timeout=timeout)
+            assert child is not None, "this rank is in the list"
+            reports.made(child)
+            self._children[thread.name] = child
+        return self._children[thread.name]
+
+    def abort(self, reason: str) -> None:
+        """Ends every operation under way, on all ranks."""
+        for group in (self._group, *self._children.values()):
+            group.abort(reason)
+
+    def close(self) -> None:
+        """Leaves the children in order."""
+        for child in self._children.values():
+            child.close()
