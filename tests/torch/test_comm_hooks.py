@@ -66,6 +66,10 @@ def test_detailed_debugging(workers) -> None:
     workers.run(2, detail_job)
 
 
+def test_group_that_ends_while_a_hook_holds_futures(workers) -> None:
+    workers.run(2, abandoned_job)
+
+
 def chained_hook(group: dist.ProcessGroup, bucket: dist.GradBucket) -> Future[Tensor]:
     """A user's hook: the sum, then the sum of the norms, then a division by it."""
     gradients = bucket.buffer()
@@ -289,6 +293,24 @@ def death_job(rank: int, _size: int) -> str:
         for _ in range(1000):
             model(torch.ones(2, 64)).sum().backward()
     return str(failure.value)
+
+
+def abandoned_job(_rank: int, size: int) -> None:
+    """A pass that fails keeps its futures back; they complete with the group closed, not never."""
+    group = dist.new_group(list(range(size)), backend="weft")
+    held: list[Future[Any]] = []
+
+    def hook(gradient: Tensor) -> Tensor:
+        held.append(dist.all_reduce(gradient.clone(), group=group, async_op=True).get_future())
+        raise ValueError("a failing hook")
+
+    weight = torch.ones(3, requires_grad=True)
+    weight.register_hook(hook)
+    with pytest.raises(ValueError, match="a failing hook"):
+        weight.sum().backward()
+    dist.barrier(group)
+    dist.destroy_process_group(group)
+    assert held[0].wait()[0].tolist() == [size] * 3
 
 
 class Branches(torch.nn.Module):

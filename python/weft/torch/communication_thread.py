@@ -104,8 +104,9 @@ class CommunicationThread:
         self._changed = threading.Condition()
         self._held: list[_Task] = []
         self._hook: object | None = None
-        self._released: collections.deque[_Task | None] = collections.deque()
+        self._released: collections.deque[_Task] = collections.deque()
         self._unfinished = 0
+        self._closed = False
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
         extend_futures(_settle)
@@ -148,13 +149,16 @@ class CommunicationThread:
         self._error = self._error or error
 
     def close(self) -> None:
-        """Ends the thread when it has run what it was given."""
+        """Ends the thread when it has run what it was given.
+
+        What is asked of it later, such as by a hook that failed while it held futures back, runs
+        on the thread that asks: operations of a closed group are over.
+        """
         with self._changed:
-            thread, self._thread = self._thread, None
-            self._released.append(None)
+            self._closed = True
             self._changed.notify_all()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(_STOP_SECONDS_MAX)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_STOP_SECONDS_MAX)
         atexit.unregister(self.close)
 
     def _end_of_backward(self) -> None:
@@ -173,13 +177,18 @@ class CommunicationThread:
 
     def _release(self, tasks: list[_Task]) -> None:
         with self._changed:
-            self._released.extend(tasks)
-            self._unfinished += len(tasks)
-            if self._thread is None:
+            closed = self._closed
+            if not closed:
+                self._released.extend(tasks)
+                self._unfinished += len(tasks)
+            if not closed and self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name=f"weft-communication {self.name}", daemon=True)
                 self._thread.start()
                 atexit.register(self.close)
             self._changed.notify_all()
+        if closed:
+            for task in tasks:
+                task.run()
 
     @torch.no_grad()
     def _serve(self) -> None:
@@ -190,11 +199,10 @@ class CommunicationThread:
     def _run_next(self) -> bool:
         """Runs the next task, and waits for one. False if there will be none."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._released) > 0)
-            task = self._released[0]
-            if task is None:
+            self._changed.wait_for(lambda: self._released or self._closed)
+            if not self._released:
                 return False
-            self._released.popleft()
+            task = self._released.popleft()
         task.run()
         with self._changed:
             self._unfinished -= 1
