@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from agreement import check_same_on_all_ranks
 from models import MODELS, batch
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook, quantization_hooks
@@ -167,13 +168,6 @@ def join_job(rank: int, size: int, hook: str) -> None:
         for _ in range(3 + 2 * rank):
             step(model, optimizer, generator)
     check_same_on_all_ranks(model.module.state_dict(), size)
-
-
-def check_same_on_all_ranks(parameters: dict[str, Tensor], size: int) -> None:
-    for key, value in parameters.items():
-        copies = [torch.empty_like(value) for _ in range(size)]
-        dist.all_gather(copies, value)
-        assert all(torch.equal(value, copy) for copy in copies), f"{key} differs between ranks"
 
 
 class Gate(torch.autograd.Function):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from agreement import check_same_on_all_ranks
 from models import MODELS, batch
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
@@ -115,13 +116,6 @@ def trained(model: DistributedDataParallel, rank: int, steps: int = STEPS, after
 def network(**options: Any) -> DistributedDataParallel:
     torch.manual_seed(1)
     return DistributedDataParallel(MODELS["mlp"](), **{"bucket_cap_mb": SEVERAL_BUCKETS, **options})
-
-
-def check_same_on_all_ranks(parameters: dict[str, Tensor], size: int) -> None:
-    for key, value in parameters.items():
-        copies = [torch.empty_like(value) for _ in range(size)]
-        dist.all_gather(copies, value.contiguous())
-        assert all(torch.equal(value, other) for other in copies), f"{key} differs between ranks"
 
 
 def compare_job(rank: int, size: int, name: str) -> None:
