@@ -15,6 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import weft
 import weft.torch
+import weft.torch.hooks
+import weft.torch.modes
 
 UNITS = {"fp16": 2**-11, "bf16": 2**-8, "fp8_e4m3": 2**-4, "fp8_e5m2": 2**-3}
 """By format: how far a rounding moves a number, relative to it."""
@@ -83,6 +85,10 @@ def hook_job(rank: int, size: int, name: str) -> None:
         copies = [torch.empty_like(found) for _ in range(size)]
         dist.all_gather(copies, found, group=group)
         assert all(torch.equal(found, copy) for copy in copies), "the gradients differ between ranks"
+        as_mode = DistributedDataParallel(MODELS["mlp"](), process_group=group)
+        as_mode.module.load_state_dict(plain.module.state_dict())
+        weft.torch.hooks.register(as_mode, weft.torch.modes.Wire(name))
+        assert torch.equal(gradients(as_mode, rank), found), "the mode is another than the hook"
 
 
 def is_bf16(tensor: torch.Tensor) -> bool:
