@@ -20,7 +20,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: help setup extension wheel iproute2 lock fmt fmt-check lint test test-rust verify-large test-loom \
-	test-python test-wheel test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-hosts bench-gate bench-builds simulate-large chaos sanitize miri docs clean
+	test-python test-wheel test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-hosts bench-gate bench-builds experiment-overlap simulate-large chaos sanitize miri docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -147,6 +147,10 @@ bench-gate: setup iproute2 ## DDP steps over weft and Gloo, before and after a c
 
 bench-builds: setup ## this build against an older one, OLD=its python: 20 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.builds --old $(OLD) --new $(BIN)/python $(if $(QUICK),--quick) --output build/builds
+
+experiment-overlap: setup iproute2 ## training steps by all ways of averaging gradients, on 4 emulated hosts: 25 minutes
+	$(BIN)/weft experiment overlap --hosts 4 --model alexnet --batch 8 --ratio 0.5,1,2 --steps 2 --out build/experiment/alexnet
+	$(BIN)/weft experiment overlap --hosts 4 --model resnet50 --batch 2 --ratio 1 --steps 2 --out build/experiment/resnet50
 
 simulate-large: ## simulates every algorithm on 10,000 and 100,000 ranks, tells time and memory: half an hour
 	$(CARGO) run --release --locked --quiet --package weft-simulate --example large

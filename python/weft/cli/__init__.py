@@ -7,13 +7,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from weft.cli import bench, demo, doctor, hosts, plan, simulate, trace, tune, verify
+from weft.cli import bench, demo, doctor, experiment, hosts, plan, simulate, trace, tune, verify
 from weft.cli.command import Command
 
 COMMANDS = (
     bench.COMMAND,
     demo.COMMAND,
     doctor.COMMAND,
+    experiment.COMMAND,
     hosts.COMMAND,
     plan.COMMAND,
     simulate.COMMAND,

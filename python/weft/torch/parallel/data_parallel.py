@@ -65,6 +65,7 @@ class DataParallel(nn.Module, Joinable):
         plan: BucketPlan | None = None,
         replan_after: int = 10,
         replan_every: int | None = None,
+        init_sync: bool = True,
     ) -> None:
         """Wraps a model. Every rank calls it with the same model and options.
 
@@ -82,6 +83,8 @@ class DataParallel(nn.Module, Joinable):
             buffers: Before each forward that trains: `broadcast` rank 0's, `average`, or `leave`.
             plan: The buckets, for the bits of an earlier run; then nothing is learned.
             replan_after: After so many steps the plan is made again, by what was measured.
+            init_sync: False: parameters and buffers are the same on all ranks already, and are not
+                sent.
             replan_every: And again each time so many steps have passed. Never, if not given.
 
         Raises:
@@ -110,7 +113,8 @@ class DataParallel(nn.Module, Joinable):
         )
         self.module = module
         self._buffers_of_modules = ModuleBuffers(module, self._communication, buffers)
-        self._broadcast_everything(0)
+        if init_sync:
+            self._broadcast_everything(0)
         self._presets = gradients == "view"
         self._observer = Observer()
         self._reducer = Reducer(trained, self._planner.first(plan), self._communication, self._observer)

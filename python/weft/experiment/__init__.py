@@ -1,0 +1,1 @@
+"""Experiments on training, each one a command: `weft experiment NAME`."""

@@ -1,0 +1,91 @@
+"""Tests of the overlap experiment's arithmetic, files, table and command line."""
+
+import dataclasses
+
+import pytest
+
+from weft import cli
+from weft.experiment import report
+from weft.experiment.study import Block, Study, StudyResult, load, save
+
+STUDY = Study("alexnet", 8, 4, 4, 1.5, ("compute", "after", "ddp-gloo", "automatic"), rounds=3, steps=2, ratio=1.0)
+
+
+def result() -> StudyResult:
+    rounds = [
+        {
+            "compute": Block(100.0 + jitter, 90.0),
+            "after": Block(200.0, 95.0),
+            "ddp-gloo": Block(160.0 + jitter, 96.0),
+            "automatic": Block(120.0, 97.0),
+        }
+        for jitter in (0.0, 10.0, -10.0)
+    ]
+    return StudyResult(STUDY, 62_378_344, rounds, 100.0, 4.0, 6.0, "3 buckets\n  0: ...")
+
+
+def test_the_bound_is_the_longer_of_computation_and_communication():
+    assert result().bound_ms == 100.0 + 6.0 + 4.0
+    long = dataclasses.replace(result(), communication_ms=300.0)
+    assert long.bound_ms == 300.0
+    unknown = dataclasses.replace(result(), first_ms=None)
+    assert unknown.bound_ms is None
+
+
+def test_ratios_are_of_neighbours_in_time():
+    assert result().ratios("automatic", "ddp-gloo") == [120 / 160, 120 / 170, 120 / 150]
+
+
+def test_a_result_survives_its_file(tmp_path):
+    path = tmp_path / "result.json"
+    assert load(path) is None
+    save(path, result())
+    assert load(path) == result()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_table_names_every_contender_and_the_published_gain():
+    text = report.table(result())
+    for expected in (
+        "alexnet, 62.4 M parameters, batch 8, 4 ranks: 4 emulated hosts, 1.5 Gbit/s",
+        "bound of exact overlap 110 ms",
+        "a perfect DDP 133 ms",
+        "7.6 % and 33 %",
+        "-25.0%",
+        "-40.0%",
+        *STUDY.contenders,
+    ):
+        assert expected in text, (expected, text)
+
+
+def test_the_picture_is_drawn(tmp_path):
+    report.draw([result(), result()], tmp_path / "overlap.png")
+    assert (tmp_path / "overlap.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--ratio", "1"], "give --hosts as well"),
+        (["--hosts", "4", "--ranks", "6"], "--ranks is 6; it must be a multiple of --hosts, 4"),
+    ],
+)
+def test_what_cannot_be_measured_is_told(arguments, expected, capsys, monkeypatch):
+    monkeypatch.setattr("weft.cli.experiment.require_root", lambda: None)
+    assert cli.main(["experiment", "overlap", *arguments]) == 1
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--model", "alexnet,nosuch"], "'nosuch' is none of alexnet, vgg16"),
+        (["--contenders", "gloo"], "'gloo' is none of compute, after"),
+        (["--ratio", "x"], "'x' is not a list of numbers"),
+        (["--ratio", "0"], "must be between 0.01 and 100"),
+    ],
+)
+def test_bad_words_are_told(arguments, expected, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["experiment", "overlap", *arguments])
+    assert expected in capsys.readouterr().err
