@@ -7,9 +7,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weft_transport::{Grants, LinkError, RegionKey, Regions, Signal};
+use weft_transport::{Grants, IovecMut, LinkError, Redirection, RegionKey, Regions, Signal};
 
 use crate::frame::{Frame, HEADER_BYTES};
+use crate::places::Places;
 
 const STAGE_BYTES: usize = 64 << 10;
 
@@ -55,12 +56,12 @@ pub(crate) struct ReceivedMessage {
 
 /// The receiving half of a connection.
 ///
-/// Invariants: only what `grants` allows is written. The bytes in `stage[start..end]` have come
+/// Invariants: only what grants allow is written. The bytes in `stage[start..end]` have come
 /// from the connection and are not understood yet; after each step that is not
 /// [`ReceiveProgress::Message`], they are less than what is expected next.
 #[derive(Debug)]
 pub(crate) struct TcpIncoming {
-    grants: Grants,
+    places: Places,
     stage: Box<[u8]>,
     start: usize,
     end: usize,
@@ -82,7 +83,7 @@ impl TcpIncoming {
     /// `others` is how many connections the link has besides.
     pub(crate) fn new(regions: Arc<Regions>, others: usize) -> Self {
         Self {
-            grants: Grants::new(regions),
+            places: Places::new(Grants::new(regions)),
             stage: vec![0; STAGE_BYTES].into(),
             start: 0,
             end: 0,
@@ -96,7 +97,7 @@ impl TcpIncoming {
     }
 
     pub(crate) fn grant(&mut self, region: RegionKey, range: Range<u64>) {
-        self.grants.grant(region, range);
+        self.places.grants.grant(region, range);
     }
 
     /// How far everything is understood, in bytes.
@@ -118,7 +119,17 @@ impl TcpIncoming {
         {
             *wanted = false;
         }
-        self.grants.revoke(region, range);
+        self.places.grants.revoke(region, range);
+    }
+
+    /// See [`weft_transport::Link::redirect`].
+    pub(crate) fn redirect(&mut self, name: Redirection, place: (RegionKey, u64), into: IovecMut) {
+        self.places.redirect(name, place, into);
+    }
+
+    /// See [`weft_transport::Link::take_back`].
+    pub(crate) fn take_back(&mut self, name: Redirection) -> Vec<Range<u64>> {
+        self.places.take_back(name)
     }
 
     /// Understands what has come so far, up to the end of a message; then, if that was everything,
@@ -179,13 +190,9 @@ impl TcpIncoming {
             self.end += bytes;
             return Ok((bytes, room));
         };
-        let direct = (range.end - range.start) as usize;
-        let room = direct + free.len();
-        let read = self.grants.regions().with(*region, |segment| {
-            let start = segment.at(range).expect("granted ranges are in the region");
-            // SAFETY: the range lies within the mapped region and is granted to this peer alone;
-            // the owner reads it only after the signal that follows the payload.
-            let place = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), direct) };
+        let (mut direct, mut room) = (0, 0);
+        let read = self.places.fill(*region, range, |place| {
+            (direct, room) = (place.len(), place.len() + free.len());
             connection.read_vectored(&mut [IoSliceMut::new(place), IoSliceMut::new(free)])
         });
         let Some(bytes) = read.transpose()? else {
@@ -276,7 +283,7 @@ impl TcpIncoming {
             } => {
                 let region = RegionKey(region.into());
                 self.expecting = Expecting::Payload {
-                    wanted: self.grants.allow(region, &range)?,
+                    wanted: self.places.grants.allow(region, &range)?,
                     region,
                     range,
                     signal,
@@ -312,23 +319,25 @@ impl TcpIncoming {
             return Ok(true);
         };
         let left = range.end - range.start;
-        let taken = left.min((self.end - self.start) as u64) as usize;
-        if *wanted && taken > 0 {
-            let staged = &self.stage[self.start..self.start + taken];
-            let copied = self.grants.regions().with(*region, |segment| {
-                let place = segment.at(range).expect("granted ranges are in the region");
-                // SAFETY: as in `read`: the range lies within the region and is this peer's alone
-                // until its signal.
-                unsafe {
-                    place
-                        .as_ptr()
-                        .copy_from_nonoverlapping(staged.as_ptr(), taken)
-                };
+        let taken = left.min((self.end - self.start) as u64);
+        let end = range.start + taken;
+        while *wanted && range.start < end {
+            let staged = &self.stage[self.start..];
+            let filled = self.places.fill(*region, &(range.start..end), |place| {
+                place.copy_from_slice(&staged[..place.len()]);
+                Ok::<usize, LinkError>(place.len())
             });
-            *wanted = copied.is_some();
+            match filled.transpose()? {
+                Some(bytes) => {
+                    self.start += bytes;
+                    range.start += bytes as u64;
+                }
+                None => *wanted = false,
+            }
         }
-        self.start += taken;
-        range.start += taken as u64;
+        // What is not wanted is dropped.
+        self.start += (end - range.start) as usize;
+        range.start = end;
         if range.start < range.end {
             return Ok(false);
         }
@@ -345,8 +354,9 @@ impl TcpIncoming {
         if !signal.offset.is_multiple_of(8) {
             return Err(protocol("a signal that is not an aligned word"));
         }
-        if self.grants.allow(RegionKey::POOL, &(signal.offset..end))? {
-            self.grants.regions().with(RegionKey::POOL, |pool| {
+        let grants = &self.places.grants;
+        if grants.allow(RegionKey::POOL, &(signal.offset..end))? {
+            grants.regions().with(RegionKey::POOL, |pool| {
                 let word = pool.word(signal.offset);
                 word.store(signal.value, Ordering::Release);
             });

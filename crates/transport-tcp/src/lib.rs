@@ -17,6 +17,9 @@ mod interface;
 mod link;
 mod listener;
 mod outgoing;
+mod places;
+#[cfg(test)]
+mod redirect_tests;
 mod socket;
 mod stream;
 #[cfg(test)]

@@ -9,14 +9,14 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weft_transport::{
-    Capabilities, Doorbell, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, Link,
-    LinkError, Liveness, Local, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions, Segment, Signal,
-    Stream, Submission, Ticket, TrafficCounts, TransportKind,
+    Capabilities, Doorbell, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut, Link,
+    LinkError, Liveness, Local, MESSAGE_BYTES_MAX, Presence, Redirection, RegionKey, Regions,
+    Segment, Signal, Stream, Submission, Ticket, TrafficCounts, TransportKind,
 };
 
 use crate::carrier::Carrier;
@@ -61,6 +61,8 @@ pub(crate) struct TcpLink {
     next_stream: AtomicUsize,
     /// Only of several connections.
     watched: Option<WatchedSockets>,
+    /// How many redirections there were.
+    redirections: AtomicU64,
     /// Held by the thread that receives, so that messages are delivered in order.
     turn: Mutex<()>,
     closed: AtomicBool,
@@ -99,6 +101,7 @@ impl TcpLink {
                 .collect(),
             next_stream: AtomicUsize::new(0),
             watched,
+            redirections: AtomicU64::new(0),
             turn: Mutex::new(()),
             closed: AtomicBool::new(false),
         }))
@@ -500,6 +503,21 @@ impl Link for TcpLink {
         for carrier in &self.carriers {
             lock(&carrier.incoming).revoke(region, range.clone());
         }
+    }
+
+    fn redirect(&self, region: RegionKey, offset: u64, into: IovecMut) -> Option<Redirection> {
+        let redirection = Redirection(self.redirections.fetch_add(1, Ordering::Relaxed));
+        for carrier in &self.carriers {
+            lock(&carrier.incoming).redirect(redirection, (region, offset), into);
+        }
+        Some(redirection)
+    }
+
+    fn take_back(&self, redirection: Redirection) -> Vec<Range<u64>> {
+        let carriers = self.carriers.iter();
+        carriers
+            .flat_map(|carrier| lock(&carrier.incoming).take_back(redirection))
+            .collect()
     }
 
     fn close(&self) {

@@ -24,13 +24,13 @@ const FLAGS: Range<u64> = 0..4096;
 
 /// A connection between two halves of a link in memory, which takes and gives as many bytes at a
 /// time as it likes.
-struct MemoryWire {
-    bytes: VecDeque<u8>,
-    portions: Box<dyn Iterator<Item = usize>>,
+pub(crate) struct MemoryWire {
+    pub(crate) bytes: VecDeque<u8>,
+    pub(crate) portions: Box<dyn Iterator<Item = usize>>,
 }
 
 impl MemoryWire {
-    fn new(portions: Vec<usize>) -> Self {
+    pub(crate) fn new(portions: Vec<usize>) -> Self {
         Self {
             bytes: VecDeque::new(),
             portions: Box::new(portions.into_iter().cycle()),

@@ -59,8 +59,8 @@ pub use {
     error::LinkError,
     link::{
         AtomicOp, Capabilities, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut,
-        Link, LinkEvents, Liveness, MESSAGE_BYTES_MAX, Signal, Stream, Submission, Ticket,
-        TrafficClass, TrafficCounts, Transport, TransportKind,
+        Link, LinkEvents, Liveness, MESSAGE_BYTES_MAX, Redirection, Signal, Stream, Submission,
+        Ticket, TrafficClass, TrafficCounts, Transport, TransportKind,
     },
     local::Local,
     loopback::LoopbackTransport,

@@ -175,7 +175,8 @@ impl IovecMut {
     ///
     /// # Safety
     /// Until the operation that it is given to is complete or cancelled, or its link has ended,
-    /// `len` bytes from `start` on stay writable, and nobody else touches them.
+    /// `len` bytes from `start` on stay writable, and nobody else touches them. Of a redirection:
+    /// until it is taken back.
     pub unsafe fn new(start: *mut u8, len: usize) -> IovecMut {
         IovecMut { start, len }
     }
@@ -199,6 +200,10 @@ impl IovecMut {
 /// Names an operation under way on a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket(pub u64);
+
+/// Names a [redirection](Link::redirect) of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Redirection(pub u64);
 
 /// What became of an operation that was called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -401,6 +406,21 @@ pub trait Link: Stream {
     /// Takes that back. A link that checks drops later writes silently (they are late, not
     /// hostile).
     fn revoke(&self, region: RegionKey, range: Range<u64>);
+
+    /// Writes what puts bring from now on for a place in a local region to other memory instead,
+    /// until that is [taken back](Link::take_back), if the link can: what it receives goes through
+    /// its own hands. The place begins at `offset` and is as long as the memory; no two places of
+    /// one link overlap. What the peer may reach is what was granted, as before.
+    fn redirect(&self, _region: RegionKey, _offset: u64, _into: IovecMut) -> Option<Redirection> {
+        None
+    }
+
+    /// Ends a redirection, also one of a link that has ended: its memory is not touched any more.
+    /// Returns the parts of the place, in any order, whose last bytes are there; the others are in
+    /// the region.
+    fn take_back(&self, _redirection: Redirection) -> Vec<Range<u64>> {
+        Vec::new()
+    }
 
     /// Cancels what is under way, says goodbye behind what is queued, and closes. Idempotent.
     fn close(&self);

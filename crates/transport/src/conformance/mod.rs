@@ -10,6 +10,7 @@ pub mod memory;
 pub mod messages;
 pub mod operations;
 mod pair;
+pub mod redirections;
 pub mod regions;
 pub mod waking;
 
@@ -57,6 +58,9 @@ macro_rules! conformance_tests {
             operations: what_cannot_be_done_is_refused;
             operations: only_registered_memory_is_used_where_that_is_needed;
             operations: nothing_is_touched_once_the_link_has_ended;
+            redirections: redirected_bytes_are_there_when_their_signal_is;
+            redirections: memory_may_go_once_its_redirection_is_taken_back;
+            redirections: a_redirection_is_taken_back_when_the_link_has_ended;
             regions: a_region_is_written_by_its_key;
             regions: a_region_is_mapped_where_the_transport_maps;
             regions: a_region_never_granted_is_out_of_reach;
