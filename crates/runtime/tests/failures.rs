@@ -3,9 +3,10 @@
 mod ranks;
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use ranks::Ranks;
+use ranks::{Ranks, Setup};
 use weft_kernels::DType;
 use weft_runtime::{Call, Counts, Error, Group, Op, SplitOptions, TransportChoice, Waited};
 use weft_schedule::Collective;
@@ -193,6 +194,51 @@ fn abort_ends_every_pending_call_on_every_rank_at_once() {
             errors[1]
         );
         assert!(since.elapsed() < Duration::from_secs(10));
+    }
+}
+
+/// What a link writes to the output itself must not come once the caller has its memory back. The
+/// message of the other group comes behind all bytes of the broken one's.
+#[test]
+fn nothing_is_written_once_a_call_has_failed_in_the_middle_of_a_payload() {
+    const ELEMENTS: usize = 4 << 20;
+    // Whether the payload is in its middle is up to the scheduler: in some of the rounds.
+    for round in 0..16 {
+        let who_aborts = round % 2;
+        let setup = Setup {
+            tcp_connections: (round % 3 == 0).then_some(3),
+            ..TransportChoice::Tcp.into()
+        };
+        let begin = Barrier::new(2);
+        Ranks::run(setup, 2, |group| {
+            let other = group.split(&[0, 1], "other", SplitOptions::default());
+            let other = other.unwrap().unwrap();
+            run(group, call(Collective::Barrier, &mut [], 0)).unwrap();
+            let memory: Vec<AtomicU32> = (0..ELEMENTS).map(|_| group.rank().into()).collect();
+            let broadcast = Call {
+                dtype: DType::I32,
+                input: memory.as_ptr().cast(),
+                output: memory.as_ptr().cast_mut().cast(),
+                ..call(Collective::Broadcast { root: 0 }, &mut [], ELEMENTS as u64)
+            };
+            begin.wait();
+            // SAFETY: the memory is kept until the wait is over.
+            let work = unsafe { group.issue(broadcast, true) }.unwrap();
+            if group.rank() == who_aborts {
+                let middle = Duration::from_micros(300 * u64::from(round + 1));
+                let _ = work.wait(Some(middle), &mut || false);
+                group.abort("in the middle of it");
+            }
+            let _ = work.wait(None, &mut || false);
+            memory
+                .iter()
+                .for_each(|word| word.store(3, Ordering::Relaxed));
+            run(&other, call(Collective::Barrier, &mut [], 0)).unwrap();
+            let written = memory
+                .iter()
+                .position(|word| word.load(Ordering::Relaxed) != 3);
+            assert_eq!(written, None, "round {round}");
+        });
     }
 }
 

@@ -105,6 +105,13 @@ pub(crate) trait Driver {
         Err(GroupFailure::internal("a put where all memory is mapped"))
     }
 
+    /// Copies what has not come to the output already.
+    fn arrive(&mut self, _arrival: u32, _step: LocalStep) -> Result<(), GroupFailure> {
+        Err(GroupFailure::internal(
+            "an arrival where all memory is mapped",
+        ))
+    }
+
     /// Executes the step at this place of the program unless somebody else has, or leaves it to
     /// others.
     fn claimable(&mut self, _at: usize, _claim: u32, _owner: Rank, _step: LocalStep) -> Advance {
@@ -143,6 +150,13 @@ pub(crate) fn run<D: Driver>(driver: &mut D, frame: ProgramFrame<'_>, next: &mut
                 let blocked = driver.before_local(step);
                 if blocked.is_none() {
                     execute(driver, frame, step);
+                }
+                blocked
+            }
+            Instruction::Arrive { arrival, step } => {
+                let blocked = driver.before_local(step);
+                if blocked.is_none() {
+                    driver.arrive(arrival, step)?;
                 }
                 blocked
             }

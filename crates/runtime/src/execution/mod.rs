@@ -1,5 +1,6 @@
 //! Execution: the operations of a group in flight, and the two drivers of their programs.
 
+mod arrivals;
 mod calling_thread;
 mod claims;
 mod executor;

@@ -25,6 +25,7 @@ use std::time::Instant;
 use weft_schedule::Rank;
 use weft_transport::Link;
 
+use super::arrivals::Arrivals;
 use super::calling_thread::Entered;
 use super::interpret::Blocked;
 use super::puts::Puts;
@@ -82,6 +83,8 @@ pub(crate) struct Tile {
     pub(crate) next: usize,
     /// Its puts that are under way.
     pub(crate) puts: Puts,
+    /// What links are told to write to the output.
+    pub(crate) arrivals: Arrivals,
     /// The further streams that it has chosen, by the rank at their other end: everything that it
     /// sends to a rank takes one stream, and so keeps its order. Those of different tiles need
     /// none, since a slot is only used again behind a credit.
@@ -165,10 +168,13 @@ impl Operation {
             .is_some_and(|r| r.next == r.geometry.tiles && r.tiles.is_empty())
     }
 
-    /// Gives up what is on its way on links: the caller's memory is not read any more.
+    /// Gives up what is on its way on links: the caller's memory is neither read nor written any
+    /// more.
     pub(crate) fn cancel(&self, links: &[Option<Arc<dyn Link>>]) {
-        let tiles = self.running.iter().flat_map(|running| &running.tiles);
-        tiles.for_each(|tile| tile.puts.cancel(links));
+        for tile in self.running.iter().flat_map(|running| &running.tiles) {
+            tile.puts.cancel(links);
+            tile.arrivals.cancel(links);
+        }
     }
 
     /// Whether it has steps that this rank may take over from others.

@@ -39,8 +39,9 @@ impl Puts {
         });
     }
 
-    /// Forgets those that are complete.
-    pub(super) fn let_go(&mut self, connections: &Connections) -> Result<(), GroupFailure> {
+    /// Forgets those that are complete. True if there was one.
+    pub(super) fn let_go(&mut self, connections: &Connections) -> Result<bool, GroupFailure> {
+        let before = self.0.len();
         let mut at = 0;
         while let Some(put) = self.0.get(at) {
             let link = connections.links[put.to as usize].as_ref();
@@ -50,7 +51,7 @@ impl Puts {
                 false => at += 1,
             }
         }
-        Ok(())
+        Ok(self.0.len() < before)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use weft_schedule::{Rank, SignalId};
 use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Stream, Submission};
 
+use super::arrivals::Arrivals;
 use super::executor::{Budget, Executor};
 use super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
 use super::operation::{Operation, Running, Tile};
@@ -104,6 +105,7 @@ fn start_tiles(
             g,
             next: 0,
             puts: Puts::default(),
+            arrivals: Arrivals::default(),
             streams: choose_streams(operation, connections, &running.plan.program),
             shown: None,
             blocked: None,
@@ -273,7 +275,7 @@ impl<'a> TileDriver<'a> {
     fn advance(&mut self) -> Result<bool, GroupFailure> {
         let instructions = self.running.plan.program.instructions.len();
         self.tile.blocked = None;
-        self.tile.puts.let_go(self.connections)?;
+        let let_go = self.tile.puts.let_go(self.connections)?;
         if self.budget.bytes > 0 {
             let frame = self.frame();
             let mut next = self.next;
@@ -281,6 +283,7 @@ impl<'a> TileDriver<'a> {
             self.tile.next = next;
             self.tile.blocked = result?;
         }
+        self.expect_arrivals(let_go);
         if self.tile.next == instructions {
             self.tile.blocked = self.tile.puts.before_end();
             self.tile.done = self.tile.blocked.is_none();
@@ -415,6 +418,10 @@ impl Driver for TileDriver<'_> {
         ranges.find_map(|range| self.tile.puts.before_write(&range))
     }
 
+    fn arrive(&mut self, arrival: u32, step: LocalStep) -> Result<(), GroupFailure> {
+        self.take_arrival(arrival, step)
+    }
+
     fn claimable(&mut self, at: usize, claim: u32, owner: Rank, step: LocalStep) -> Advance {
         match owner == self.connections.rank {
             true => self.own(claim, step),
@@ -446,7 +453,7 @@ impl<'a> TileDriver<'a> {
         }
     }
 
-    fn offset(&self, operand: &Operand, piece: u32) -> u64 {
+    pub(super) fn offset(&self, operand: &Operand, piece: u32) -> u64 {
         let shape = &self.running.plan.program.shape;
         (self.running.geometry).offset(shape, operand, piece, self.tile.index)
     }

@@ -6,7 +6,7 @@
 //! leave its buffers alone until the operation is over.
 
 use weft_kernels::{DType, Finish, IsaLevel, Representation, Represented};
-use weft_transport::{Iovec, Segment};
+use weft_transport::{Iovec, IovecMut, Segment};
 
 use crate::call::Call;
 
@@ -25,6 +25,13 @@ pub(crate) fn source(address: *const u8, bytes: u64) -> Iovec {
     // write to its source, and `Group::send` obliges its caller to keep a message alive and
     // unchanged.
     unsafe { Iovec::new(address, bytes as usize) }
+}
+
+/// Memory of the caller's that a link writes, until it is told to stop.
+pub(crate) fn target(address: *mut u8, bytes: u64) -> IovecMut {
+    // SAFETY: see [Note: Who may touch what], and [Note: Arrivals] of who else does. The executor
+    // takes the redirection back before it goes on there, and before the operation ends.
+    unsafe { IovecMut::new(address, bytes as usize) }
 }
 
 /// Copies what a put shall read, one piece behind the other, to a place in the pool that is free.

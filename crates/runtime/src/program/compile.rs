@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use weft_schedule::{Buffer, Claim, Encoding, Rank, Schedule, Slice, Step};
 use weft_transport::claim::CLAIMANTS;
 
+use super::arrivals::{Arrival, ArrivalSteps, arrivals, output_first};
 use super::instruction::{Instruction, Kernel, LocalStep, Location, Operand, Operands, Program};
 use crate::Error;
 use crate::channel::CLAIMS;
@@ -21,20 +22,19 @@ impl Program {
         let rank = schedule.rank;
         let reached = |other: Rank| other == rank || mapped(other);
         check_encodings(schedule, &reached)?;
-        let mut compiler = Compiler {
+        let linked = |other: Rank| !reached(other);
+        let schedule = &output_first(schedule, &linked);
+        let compiler = Compiler {
             schedule,
             reached: &reached,
             operands: Vec::new(),
             instructions: Vec::with_capacity(schedule.steps.len()),
         };
-        for step in &schedule.steps {
-            compiler.step(step);
-        }
-        let Compiler {
+        let Compiled {
             operands,
             instructions,
-            ..
-        } = compiler;
+            arrivals,
+        } = compiler.compile(&arrivals(schedule, &linked));
         let slices = || schedule.steps.iter().flat_map(Step::slices);
         let receivers = slices().filter_map(|slice| match slice.buffer {
             Buffer::Receive { from, .. } if from == rank => Some(slice.rank),
@@ -72,6 +72,7 @@ impl Program {
             },
             operands,
             instructions,
+            arrivals,
         })
     }
 }
@@ -94,7 +95,41 @@ struct Compiler<'a> {
     instructions: Vec<Instruction>,
 }
 
+struct Compiled {
+    operands: Vec<Operand>,
+    instructions: Vec<Instruction>,
+    arrivals: Vec<Arrival>,
+}
+
 impl Compiler<'_> {
+    fn compile(mut self, expected: &[ArrivalSteps]) -> Compiled {
+        let mut arrivals: Vec<Arrival> = Vec::with_capacity(expected.len());
+        // By step: how many instructions lie before it.
+        let mut starts = Vec::with_capacity(self.schedule.steps.len());
+        for (at, step) in self.schedule.steps.iter().enumerate() {
+            starts.push(self.instructions.len());
+            self.step(step);
+            if let Some(arrival) = expected.iter().find(|arrival| arrival.at == at)
+                && let Some(Instruction::Local(step)) = self.instructions.pop()
+            {
+                self.instructions.push(Instruction::Arrive {
+                    arrival: arrivals.len() as u32,
+                    step,
+                });
+                arrivals.push(Arrival {
+                    from: arrival.from,
+                    after: starts[arrival.after],
+                    at: starts[at],
+                });
+            }
+        }
+        Compiled {
+            operands: self.operands,
+            instructions: self.instructions,
+            arrivals,
+        }
+    }
+
     fn step(&mut self, step: &Step) {
         match step {
             Step::Copy { dsts, src, claim } => self.copy(dsts, src, claim.as_ref()),

@@ -25,7 +25,9 @@ impl Program {
                 // them.
                 Instruction::Signal { id, .. } => *id < u32::from(u16::MAX) - 1,
                 Instruction::Wait { .. } => true,
-                Instruction::Put { .. } | Instruction::Claimable { .. } => false,
+                Instruction::Arrive { .. }
+                | Instruction::Put { .. }
+                | Instruction::Claimable { .. } => false,
             })
     }
 

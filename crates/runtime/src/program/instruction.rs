@@ -6,6 +6,8 @@ use std::ops::Range;
 use weft_kernels::{DType, Float8, Representation};
 use weft_schedule::{Encoding, Rank, Schedule, SignalId};
 
+use super::Arrival;
+
 /// Which memory an operand lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Location {
@@ -86,6 +88,8 @@ pub(crate) struct LocalStep {
 pub(crate) enum Instruction {
     /// Copies or reduces.
     Local(LocalStep),
+    /// Copies what has not come to the output already, of the arrival with this number.
+    Arrive { arrival: u32, step: LocalStep },
     /// Sends `src` into a peer's receive buffer over its link, and then the signal.
     Put {
         to: Rank,
@@ -111,6 +115,8 @@ pub(crate) enum Instruction {
 pub(crate) struct Program {
     pub(crate) instructions: Vec<Instruction>,
     pub(super) operands: Vec<Operand>,
+    /// What may come to the output: see [Note: Arrivals].
+    pub(crate) arrivals: Vec<Arrival>,
     /// The schedule without its steps: how the message and temporary memory are divided.
     pub(crate) shape: Schedule,
     /// The other ranks that it exchanges anything with.
