@@ -11,9 +11,9 @@
 //! must if the link shall never idle. Two slots are enough where that takes microseconds: within a
 //! host. Over a network every step waits for threads of several hosts, which compute as well: each
 //! has its turn some milliseconds after it could go on, and a line of 1 Gbit/s with two slots is
-//! idle half of that time. So there are eight. Links with delay get as many as they carry meanwhile, as far as memory allows: of the size that slots
-//! have anyway, so that tiles stay as they are, and for all lanes, so that priorities do not make
-//! an operation slower.
+//! idle half of that time. So there are eight. Links with delay get as many as they carry
+//! meanwhile, as far as memory allows: of the size that slots have anyway, so that tiles stay as
+//! they are, and for all lanes, so that priorities do not make an operation slower.
 
 use std::time::Duration;
 
