@@ -18,7 +18,7 @@ pub(crate) struct Endpoint {
 #[pymethods]
 impl Endpoint {
     #[new]
-    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, tcp_congestion="auto".into(), tcp_connections=None, route_to=None, flight_dir=None, flight_signal=None))]
+    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, tcp_congestion="auto", tcp_connections=None, route_to=None, flight_dir=None, flight_signal=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn new(
         py: Python<'_>,
@@ -26,7 +26,7 @@ impl Endpoint {
         pool_bytes: u64,
         peer_timeout: f64,
         interface: Option<String>,
-        tcp_congestion: String,
+        tcp_congestion: &str,
         tcp_connections: Option<usize>,
         route_to: Option<String>,
         flight_dir: Option<PathBuf>,
@@ -35,7 +35,7 @@ impl Endpoint {
         let options = EndpointOptions {
             transport: choice(py, transport)?,
             interface,
-            tcp_congestion,
+            tcp_congestion: tcp_congestion.into(),
             tcp_connections,
             route_to,
             pool_bytes,
