@@ -55,6 +55,6 @@ def test_hosts_with_several_ranks_cross_a_link_with_delay_in_two_steps() -> None
         assert one["algorithm"] == "multi-rail(slice-reduce, two-shot)"
 
 
-def test_links_without_delay_keep_two_tiles_in_flight() -> None:
+def test_links_without_delay_keep_eight_tiles_in_flight() -> None:
     for one in groups("--hosts", "3"):
-        assert (one["algorithm"], one["in_flight"]) == ("ring", 2)
+        assert (one["algorithm"], one["in_flight"]) == ("ring", 8)
