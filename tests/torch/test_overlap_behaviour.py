@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -26,6 +28,10 @@ def test_step_does_not_wait(workers) -> None:
 
 def test_step_that_is_not_deferred(workers) -> None:
     workers.run(2, not_deferred_job)
+
+
+def test_models_that_nobody_has_any_more_are_freed(workers) -> None:
+    workers.run(2, freed_job)
 
 
 def test_layers_are_updated_one_by_one(workers) -> None:
@@ -79,6 +85,16 @@ def late_job(rank: int, _size: int) -> None:
     if rank == 0:
         store.set("stepped", "")
     check_same_on_all_ranks(model.state_dict())
+
+
+def freed_job(rank: int, _size: int) -> None:
+    model, optimizer = Setup(overlapped=True)(mlp(0))
+    train(model, optimizer, rank, 3)
+    model.flush()
+    left = [weakref.ref(parameter) for parameter in model.module.parameters()]
+    del model, optimizer
+    gc.collect()
+    assert [parameter() for parameter in left] == [None] * len(left)
 
 
 def not_deferred_job(rank: int, _size: int) -> None:

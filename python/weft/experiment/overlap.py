@@ -53,11 +53,12 @@ def measure(study: Study, directory: Path, tell: Callable[[str], None]) -> Study
     """What a study finds. What an earlier run has left in the directory is not measured again."""
     path = directory / f"{study.key}.json"
     result = load(path)
-    if result is None or _without_line(result.study) != _without_line(study):
+    if result is None or _same_work(result.study) != _same_work(study):
         result = StudyResult(study, 0, [])
+    result.study = dataclasses.replace(study, gbps=result.study.gbps)
     if len(result.rounds) < study.rounds:
         if study.ratio is not None and result.study.gbps is None:
-            result.study = dataclasses.replace(study, gbps=_line_for(study, study.ratio, tell))
+            result.study = dataclasses.replace(result.study, gbps=_line_for(study, study.ratio, tell))
         directory.mkdir(parents=True, exist_ok=True)
         save(path, result)
         _run(result.study, path)
@@ -89,8 +90,9 @@ def take_part(whole: list[Study], directory: Path) -> list[StudyResult] | None:
     return results if first else None
 
 
-def _without_line(study: Study) -> Study:
-    return study if study.ratio is None else dataclasses.replace(study, gbps=None)
+def _same_work(study: Study) -> Study:
+    """What must be equal for rounds to go on."""
+    return dataclasses.replace(study, rounds=0, gbps=study.gbps if study.ratio is None else None)
 
 
 def _line_for(study: Study, ratio: float, tell: Callable[[str], None]) -> float:

@@ -325,14 +325,20 @@ class _Done:
 
 
 class _Ready:
-    """The hook of one parameter. Copies and pickles of it do nothing."""
+    """The hook of one parameter. Copies and pickles of it do nothing.
+
+    Autograd holds hooks where the garbage collector does not look: this one must not hold the
+    parameter, or neither would ever be freed.
+    """
 
     def __init__(self, reducer: Reducer, slot: Slot) -> None:
-        self._reducer = reducer
-        self._slot = slot
+        self._reducer = weakref.ref(reducer)
+        self._index = slot.index
 
     def __call__(self, _: Any) -> None:
-        self._reducer.gradient_ready(self._slot)
+        reducer = self._reducer()
+        if reducer is not None:
+            reducer.gradient_ready(reducer.slots[self._index])
 
 
 def _finish_at_exit(reference: weakref.ref[Reducer]) -> None:
