@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from weft.experiment.networks import Batch, images, lenet
+
 _CLASSES = 1000
 _VOCABULARY, _CONTEXT, _WIDTH = 1000, 32, 256
-
-Batch = tuple[Tensor, Tensor]
-"""Inputs and labels."""
 
 
 class Transformer(nn.Module):
@@ -32,15 +32,6 @@ class Transformer(nn.Module):
         return logits.transpose(1, 2)
 
 
-def lenet() -> nn.Module:
-    """LeNet-5: 62 thousand parameters."""
-    return nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2), nn.Tanh(), nn.AvgPool2d(2),
-        nn.Conv2d(6, 16, 5), nn.Tanh(), nn.AvgPool2d(2), nn.Flatten(),
-        nn.Linear(400, 120), nn.Tanh(), nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10),
-    )  # fmt: skip
-
-
 def alexnet() -> nn.Module:
     """AlexNet on one device, as torchvision has it.
 
@@ -56,22 +47,14 @@ def alexnet() -> nn.Module:
     )  # fmt: skip
 
 
-def _images(samples: int, channels: int, pixels: int, classes: int) -> Callable[[torch.Generator], Batch]:
-    def batch(generator: torch.Generator) -> Batch:
-        images = torch.randn((samples, channels, pixels, pixels), generator=generator)
-        return images, torch.randint(classes, (samples,), generator=generator)
-
-    return batch
-
-
 def _tokens(generator: torch.Generator) -> Batch:
     tokens = torch.randint(_VOCABULARY, (4, _CONTEXT + 1), generator=generator)
     return tokens[:, :-1], tokens[:, 1:]
 
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[torch.Generator], Batch]]] = {
-    "LeNet-5": (lenet, _images(64, 1, 28, 10)),
+    "LeNet-5": (lenet, functools.partial(images(1, 28, 10), 64)),
     "transformer": (Transformer, _tokens),
-    "AlexNet": (alexnet, _images(4, 3, 224, _CLASSES)),
+    "AlexNet": (alexnet, functools.partial(images(3, 224, _CLASSES), 4)),
 }
 """By name: how it is made, and a rank's batch for it."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
@@ -82,6 +83,18 @@ def train(
         optimizer.zero_grad()
         mse_loss(model(inputs), targets).backward()
         optimizer.step()
+
+
+def step_after_rank_0(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int) -> None:
+    """A step in which rank 1 begins its backward when rank 0's step has returned."""
+    store = dist.distributed_c10d._get_default_store()
+    loss = mse_loss(model(torch.ones(SAMPLES, INPUTS)), torch.ones(SAMPLES, OUTPUTS))
+    if rank == 1:
+        store.get("stepped")
+    loss.backward()
+    optimizer.step()
+    if rank == 0:
+        store.set("stepped", "")
 
 
 def result(model: nn.Module, optimizer: torch.optim.Optimizer) -> Result:

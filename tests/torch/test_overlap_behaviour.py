@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Setup, mlp, result, train
+from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Setup, mlp, result, step_after_rank_0, train
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
@@ -76,14 +76,7 @@ def late_job(rank: int, _size: int) -> None:
     """Rank 1 begins its backward when rank 0's step has returned."""
     model, optimizer = Setup(overlapped=True)(mlp(0))
     train(model, optimizer, rank, 3)
-    store = dist.distributed_c10d._get_default_store()
-    loss = mse_loss(model(torch.ones(SAMPLES, INPUTS)), torch.ones(SAMPLES, OUTPUTS))
-    if rank == 1:
-        store.get("stepped")
-    loss.backward()
-    optimizer.step()
-    if rank == 0:
-        store.set("stepped", "")
+    step_after_rank_0(model, optimizer, rank)
     check_same_on_all_ranks(model.state_dict())
 
 

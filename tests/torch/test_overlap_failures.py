@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Setup, mlp, train
+from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Setup, mlp, step_after_rank_0, train
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from training import check_same, check_same_on_all_ranks
@@ -206,14 +206,7 @@ def early_job(rank: int, _size: int) -> None:
     """Rank 0 leaves the group while rank 1 is still before its last backward."""
     model, optimizer = Setup(overlapped=True)(mlp(rank))
     train(model, optimizer, rank, 3)
-    store = dist.distributed_c10d._get_default_store()
-    loss = mse_loss(model(torch.ones(SAMPLES, INPUTS)), torch.ones(SAMPLES, OUTPUTS))
-    if rank == 1:
-        store.get("stepped")
-    loss.backward()
-    optimizer.step()
-    if rank == 0:
-        store.set("stepped", "")
+    step_after_rank_0(model, optimizer, rank)
     dist.destroy_process_group()
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import agreement
 import torch
 import torch.distributed as dist
 from models import MODELS, batch
@@ -27,12 +28,10 @@ def check_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
         assert torch.equal(value, other[key]), f"{key} differs by {(value - other[key]).abs().max()}"
 
 
-def check_same_on_all_ranks(parameters: dict[str, Tensor]) -> None:
-    for key, value in parameters.items():
-        if "running" not in key and "num_batches" not in key:
-            copies = [torch.empty_like(value) for _ in range(dist.get_world_size())]
-            dist.all_gather(copies, value)
-            assert all(torch.equal(value, copy) for copy in copies), f"{key} differs between ranks"
+def check_same_on_all_ranks(state: dict[str, Tensor]) -> None:
+    """As `agreement.check_same_on_all_ranks`, but for the statistics of BatchNorm."""
+    kept = {key: value for key, value in state.items() if "running" not in key and "num_batches" not in key}
+    agreement.check_same_on_all_ranks(kept, dist.get_world_size())
 
 
 def new_model(name: str, rank: int) -> nn.Module:

@@ -5,7 +5,9 @@ import dataclasses
 import pytest
 
 from weft import cli
+from weft.cli.experiment import MODELS
 from weft.experiment import report
+from weft.experiment.networks import NETWORKS
 from weft.experiment.study import Block, Study, StudyResult, load, save
 
 STUDY = Study("alexnet", 8, 4, 4, 1.5, ("compute", "after", "ddp-gloo", "automatic"), rounds=3, steps=2, ratio=1.0)
@@ -34,6 +36,10 @@ def test_the_bound_is_the_longer_of_computation_and_communication():
 
 def test_ratios_are_of_neighbours_in_time():
     assert result().ratios("automatic", "ddp-gloo") == [120 / 160, 120 / 170, 120 / 150]
+
+
+def test_the_command_knows_every_network():
+    assert tuple(NETWORKS) == MODELS
 
 
 def test_a_result_survives_its_file(tmp_path):

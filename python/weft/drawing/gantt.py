@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 from weft.drawing.svg import Canvas
+from weft.drawing.ticks import round_ticks
 
 __all__ = ["GanttEvent", "Gantt", "draw"]
 
@@ -117,12 +117,6 @@ class _Scale:
     def x(self, time_s: float) -> float:
         return MARGIN_LEFT + time_s * self._pixels_per_s
 
-    def ticks_us(self) -> list[float]:
-        """About ten round numbers."""
-        power = 10.0 ** math.floor(math.log10(self.end_us / 10))
-        step = next(power * factor for factor in (1, 2, 5, 10) if self.end_us / (power * factor) <= 12)
-        return [step * index for index in range(int(self.end_us / step) + 1)]
-
 
 def _strips(waits: Sequence[GanttEvent]) -> list[tuple[GanttEvent, int]]:
     """Each wait with its place below the thread.
@@ -151,7 +145,7 @@ def _legend(canvas: Canvas, kinds: Sequence[str]) -> None:
 
 
 def _axis(canvas: Canvas, scale: _Scale, bottom: float) -> None:
-    for time in scale.ticks_us():
+    for time in round_ticks(scale.end_us):
         x = scale.x(time * 1e-6)
         canvas.line("grid", x, HEAD - 6, x, bottom)
         canvas.text("axis", x, bottom + 13, f"{time:g}", anchor="middle")

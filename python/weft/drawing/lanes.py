@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 from weft.drawing.svg import Canvas
+from weft.drawing.ticks import round_ticks
 
 __all__ = ["Bar", "Lane", "draw", "stacked"]
 
@@ -35,7 +35,6 @@ KINDS = {
 MARGIN_LEFT, MARGIN_RIGHT, HEAD, FOOT = 128, 24, 62, 34
 ROW, GAP = 22, 6
 WIDTH_OF_CHARACTER = 6.0
-TICKS_MAX = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,12 +100,10 @@ def _legend(canvas: Canvas, kinds: Sequence[str]) -> None:
 
 
 def _axis(canvas: Canvas, seconds: float, scale: float, bottom: float) -> None:
-    power = 10.0 ** math.floor(math.log10(seconds / 10))
-    step = next(power * factor for factor in (1, 2, 5, 10) if seconds / (power * factor) <= TICKS_MAX)
-    for index in range(int(seconds / step) + 1):
-        x = MARGIN_LEFT + index * step * scale
+    for time in round_ticks(seconds):
+        x = MARGIN_LEFT + time * scale
         canvas.line("grid", x, HEAD - 6, x, bottom)
-        canvas.text("axis", x, bottom + 13, f"{index * step * 1e3:g}", anchor="middle")
+        canvas.text("axis", x, bottom + 13, f"{time * 1e3:g}", anchor="middle")
     canvas.text("axis", MARGIN_LEFT + seconds / 2 * scale, bottom + 27, "ms", anchor="middle")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["NETWORKS", "Batch", "Network"]
+__all__ = ["NETWORKS", "Batch", "Network", "images", "lenet"]
 
 _CLASSES = 1000
 _WORDS, _POSITIONS, _WIDTH, _TOKENS = 30_522, 512, 768, 128
@@ -137,10 +137,12 @@ def mlp() -> nn.Module:
     )  # fmt: skip
 
 
-def _images(channels: int, pixels: int, classes: int) -> Callable[[int, torch.Generator], Batch]:
+def images(channels: int, pixels: int, classes: int) -> Callable[[int, torch.Generator], Batch]:
+    """What makes batches of so many random images, and labels for them."""
+
     def batch(samples: int, generator: torch.Generator) -> Batch:
-        images = torch.randn((samples, channels, pixels, pixels), generator=generator)
-        return images, torch.randint(classes, (samples,), generator=generator)
+        pictures = torch.randn((samples, channels, pixels, pixels), generator=generator)
+        return pictures, torch.randint(classes, (samples,), generator=generator)
 
     return batch
 
@@ -151,11 +153,11 @@ def _texts(samples: int, generator: torch.Generator) -> Batch:
 
 
 NETWORKS: dict[str, Network] = {
-    "alexnet": Network(alexnet, _images(3, 227, _CLASSES), 16),
-    "vgg16": Network(vgg16, _images(3, 224, _CLASSES), 2),
-    "resnet50": Network(resnet50, _images(3, 224, _CLASSES), 4),
+    "alexnet": Network(alexnet, images(3, 227, _CLASSES), 16),
+    "vgg16": Network(vgg16, images(3, 224, _CLASSES), 2),
+    "resnet50": Network(resnet50, images(3, 224, _CLASSES), 4),
     "bert-base": Network(Bert, _texts, 4),
-    "lenet": Network(lenet, _images(1, 28, 10), 64),
-    "mlp": Network(mlp, _images(1, 28, 10), 64),
+    "lenet": Network(lenet, images(1, 28, 10), 64),
+    "mlp": Network(mlp, images(1, 28, 10), 64),
 }
 """By name."""

@@ -7,7 +7,6 @@ measured into FILE, which says what to measure, and goes on where that ends.
 from __future__ import annotations
 
 import gc
-import resource
 import statistics
 import sys
 import time
@@ -105,10 +104,10 @@ class _RankStudy:
         training = trainings.begin(contender, self._network, self._gloo, self._plans.get(contender))
         for _ in range(_UNTIMED_STEPS):
             training.step(*self._batch)
-        processor_s, begin = _processor_s(), time.monotonic()
+        processor_s, begin = time.process_time(), time.monotonic()
         for _ in range(self._study.steps):
             training.step(*self._batch)
-        measured = [time.monotonic() - begin, _processor_s() - processor_s]
+        measured = [time.monotonic() - begin, time.process_time() - processor_s]
         training.end()
         del training
         gc.collect()
@@ -128,7 +127,7 @@ class _RankStudy:
         for _ in range(_COMMUNICATIONS):
             for name, numbers in chosen.items():
                 dist.barrier(self._gloo)
-                processor_s, begin = _processor_s(), time.monotonic()
+                processor_s, begin = time.process_time(), time.monotonic()
                 works = [
                     communication.all_reduce(
                         buffers[number],
@@ -141,7 +140,7 @@ class _RankStudy:
                     work.wait(None)
                 times[name].append(time.monotonic() - begin)
                 if name == "whole":
-                    processor.append(_processor_s() - processor_s)
+                    processor.append(time.process_time() - processor_s)
         mine = [statistics.median(times["whole"]), statistics.median(times["first"]), statistics.median(processor)]
         every: list[list[float]] = [[]] * dist.get_world_size()
         dist.all_gather_object(every, mine, group=self._gloo)
@@ -153,11 +152,6 @@ class _RankStudy:
         here = self._study.ranks if self._study.hosts > 1 else hosts.count(hosts[self._rank])
         share = here / machine.usable_cores()
         result.processor_taken_ms = 1e3 * statistics.fmean(taken for _, _, taken in every) * share
-
-
-def _processor_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":
