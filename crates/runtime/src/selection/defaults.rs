@@ -13,6 +13,9 @@ pub(crate) const SMALL_BYTES: u64 = 8 << 10;
 const SMALL_MAPPED_BYTES: u64 = 2 << 10;
 /// Up to this size symmetric memory makes no difference, in bytes: everything is sent at once.
 const SMALL_SYMMETRIC_BYTES: u64 = 2 << 10;
+/// Up to this size few messages matter more than few bytes on a network, in bytes: a pair of ranks
+/// exchanges everything.
+const PAIRWISE_BYTES: u64 = 16 << 10;
 /// Below this size few steps matter more than few bytes on a network, in bytes.
 const MEDIUM_BYTES: u64 = 128 << 10;
 /// Up to this many ranks, latency-bound calls send everything to everybody.
@@ -201,7 +204,7 @@ fn all_reduce(traits: GroupTraits, few: bool) -> Vec<Preference> {
         // Messages cost processor time as well, and their bytes must pass the line.
         (true, true) => &[
             (TINY_BYTES, &["direct", "ring"]),
-            (SMALL_BYTES, &["recursive-doubling", "ring"]),
+            (PAIRWISE_BYTES, &["recursive-doubling", "ring"]),
         ],
         (true, false) => &[(SMALL_BYTES, &["direct", "ring"])],
         (false, _) => &[(SMALL_BYTES, &["recursive-doubling", "ring"])],
