@@ -13,6 +13,7 @@ import weft
 from weft.torch.parallel.costs import CostModel, StepProfile, exposure
 from weft.torch.parallel.fusion import PlanOptions, make_plan
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
+from weft.torch.parallel.urgency import as_needed
 
 NETWORK = CostModel(latency_s=1.0, seconds_per_byte=0.001)
 
@@ -61,9 +62,37 @@ def test_element_types_do_not_share_buckets() -> None:
     assert members(plan) == [(3, 2), (1, 0)]
 
 
-def test_priorities_are_three_levels_and_urgent_near_the_input() -> None:
-    plan = make_plan(infos(*[10] * 12), PlanOptions("none"))
-    assert [bucket.priority for bucket in plan.buckets] == [0] * 9 + [1, 1, 2]
+@pytest.mark.parametrize("buckets", [1, 2, 4, 5, 12, 100])
+def test_priorities_are_four_levels_and_urgent_near_the_input(buckets: int) -> None:
+    plan = make_plan(infos(*[10] * buckets), PlanOptions("none"))
+    priorities = [bucket.priority for bucket in plan.buckets]
+    assert priorities == sorted(priorities)
+    assert set(priorities) == set(range(min(buckets, 4)))
+
+
+def test_large_layers_do_not_share_levels() -> None:
+    """As in AlexNet: what is needed first overtakes what came first, layer by layer."""
+    plan = make_plan(infos(34, 614, 885, 1327, 884, 37752, 16781, 4097), PlanOptions("none"))
+    by_layer = [bucket.priority for bucket in reversed(plan.buckets)]
+    assert by_layer == [3, 3, 3, 3, 3, 2, 1, 0]
+
+
+def test_the_order_of_use_sets_priorities() -> None:
+    """Here the last parameter of the model is used first."""
+    profile = dataclasses.replace(even_profile(3), use_s=(20.0, 10.0, 0.0))
+    plan = make_plan(infos(1000, 1000, 1000), PlanOptions("none"), NETWORK, profile)
+    assert {bucket.parameters: bucket.priority for bucket in plan.buckets} == {(2,): 2, (1,): 1, (0,): 0}
+
+
+def test_levels_cost_little() -> None:
+    """Four levels wait no longer than one, and hardly longer than a level for each bucket."""
+    parameters = infos(*[1 << (6 + index * 5 % 9) for index in range(20)])
+    profile, costs = even_profile(20, 1.0), CostModel(0.01, 1e-3)
+    plan = make_plan(parameters, PlanOptions("none"), costs, profile)
+    equal = BucketPlan(plan.parameters, tuple(dataclasses.replace(bucket, priority=0) for bucket in plan.buckets))
+    waited = [exposure(one, profile, costs).total_s for one in (as_needed(plan, profile), plan, equal)]
+    assert waited[0] <= waited[1] + 1e-6 <= 1.1 * waited[0] + 1e-6
+    assert waited[1] < waited[2]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +122,15 @@ def test_urgent_buckets_go_past_others() -> None:
     assert exposure(urgent, profile, NETWORK).ended_s == (112.0, 22.0)
     assert exposure(urgent, profile, NETWORK).waited_s == (80.0, 2.0)
     assert exposure(equal, profile, NETWORK).waited_s == (0.0, 92.0)
+
+
+def test_updates_hide_what_comes_later() -> None:
+    """The first bucket's update takes 25 s, in which the second, 20 s late, arrives."""
+    profile = dataclasses.replace(even_profile(2, 5.0), update_s_per_byte=0.025)
+    plan = BucketPlan(tuple(infos(250, 7250)), (PlannedBucket((1,)), PlannedBucket((0,), priority=1)))
+    price = exposure(plan, profile, NETWORK)
+    assert price.ended_s == (37.0, 12.0)
+    assert price.waited_s == (0.0, 2.0)
 
 
 def test_a_bucket_is_not_started_before_earlier_ones() -> None:

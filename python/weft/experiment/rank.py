@@ -29,7 +29,6 @@ _UNTIMED_STEPS = 2
 """At the beginning of a block: DDP arranges its buckets anew after the first."""
 _LEARNING_STEPS = 5
 _COMMUNICATIONS = 3
-_FIRST_PRIORITY = 2
 
 
 def main() -> None:
@@ -120,8 +119,7 @@ class _RankStudy:
     def _measure_communication(self, plan: BucketPlan) -> None:
         communication = Communication(None)
         buffers = [torch.zeros(plan.nbytes(bucket) // 4) for bucket in plan.buckets]
-        first = [number for number, bucket in enumerate(plan.buckets) if bucket.priority == _FIRST_PRIORITY]
-        chosen = {"whole": range(len(plan.buckets)), "first": first}
+        chosen = {"whole": range(len(plan.buckets)), "first": [plan.bucket_of_parameter()[0]]}
         times: dict[str, list[float]] = {name: [] for name in chosen}
         processor: list[float] = []
         for _ in range(_COMMUNICATIONS):

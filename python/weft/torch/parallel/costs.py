@@ -8,12 +8,13 @@ Times are in seconds.
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import math
 from collections.abc import Sequence
 
-from weft.torch.parallel.plan import BucketPlan
+from weft.torch.parallel.plan import BucketPlan, PlannedBucket
 
-__all__ = ["CostModel", "Exposure", "StepProfile", "exposure"]
+__all__ = ["CostModel", "Exposure", "StepProfile", "exposure", "order_of_use"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,7 @@ class CostModel:
 
 @dataclasses.dataclass(frozen=True)
 class StepProfile:
-    """When a step's computation makes gradients and uses parameters, without waits."""
+    """When a step makes gradients and uses parameters, without waits and without updates."""
 
     ready_s: tuple[float, ...]
     """For each parameter, when its gradient is there, from the start of backward; infinity where it
@@ -42,6 +43,12 @@ class StepProfile:
     """
     backward_s: float
     forward_s: float
+    update_s_per_byte: float = 0.0
+    """What the optimizer takes for a byte of gradients."""
+
+    def not_deferred(self) -> StepProfile:
+        """The same where all averages are waited for at the end of backward."""
+        return dataclasses.replace(self, use_s=(0.0,) * len(self.use_s), update_s_per_byte=0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +70,8 @@ def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposu
     """Prices a plan: buckets share one network, where an urgent one goes past the others.
 
     An average starts when its gradients are there and all earlier ones of the plan have started.
-    The next forward begins after backward, and stops at a parameter until its bucket has ended.
+    The next forward begins after backward. At the first use of a bucket it stops until the average
+    has ended, and then carries out the update; the network goes on meanwhile.
     """
     issued: list[float] = []
     for bucket in plan.buckets:
@@ -72,36 +80,41 @@ def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposu
     seconds = [costs.seconds(plan.nbytes(bucket)) for bucket in plan.buckets]
     ended = _ended(issued, seconds, [bucket.priority for bucket in plan.buckets])
     waited = [0.0] * len(plan.buckets)
-    bucket_of = plan.bucket_of_parameter()
     delay = 0.0
-    for index in sorted(range(len(plan.parameters)), key=lambda index: (profile.use_s[index], index)):
-        if math.isinf(profile.use_s[index]):
+    for number in order_of_use(plan.buckets, profile.use_s):
+        bucket = plan.buckets[number]
+        used = min(profile.use_s[index] for index in bucket.parameters)
+        if math.isinf(used):
             break
-        late = ended[bucket_of[index]] - (profile.backward_s + profile.use_s[index] + delay)
-        if late > 0:
-            waited[bucket_of[index]] += late
-            delay += late
+        waited[number] = max(ended[number] - (profile.backward_s + used + delay), 0.0)
+        delay += waited[number] + plan.nbytes(bucket) * profile.update_s_per_byte
     return Exposure(tuple(issued), tuple(ended), tuple(waited))
+
+
+def order_of_use(buckets: Sequence[PlannedBucket], use_s: Sequence[float]) -> list[int]:
+    """The numbers of the buckets as forward needs them, those first that it needs first."""
+    first = [min((use_s[index], index) for index in bucket.parameters) for bucket in buckets]
+    return sorted(range(len(buckets)), key=lambda number: first[number])
 
 
 def _ended(issued: Sequence[float], seconds: Sequence[float], priorities: Sequence[int]) -> list[float]:
     """When each operation ends on one network that serves the most urgent one, the oldest first."""
     remaining = list(seconds)
     ended = [0.0] * len(issued)
-    active: list[int] = []
+    active: list[tuple[int, int]] = []
     clock, arrived = 0.0, 0
     while arrived < len(issued) or active:
         if not active:
             clock = max(clock, issued[arrived])
         while arrived < len(issued) and issued[arrived] <= clock:
-            active.append(arrived)
+            heapq.heappush(active, (-priorities[arrived], arrived))
             arrived += 1
-        served = min(active, key=lambda number: (-priorities[number], number))
+        _, served = active[0]
         until = issued[arrived] if arrived < len(issued) else math.inf
         if clock + remaining[served] <= until:
             clock += remaining[served]
             ended[served] = clock
-            active.remove(served)
+            heapq.heappop(active)
         else:
             remaining[served] -= until - clock
             clock = until

@@ -320,7 +320,7 @@ class DataParallel(nn.Module, Joinable):
             )
 
     def _take_next_plan(self) -> None:
-        plan = self._planner.next(self._observer)
+        plan = self._planner.next(self._observer, deferred=self._reducer.defers)
         if plan is not None:
             self._reducer.use_plan(plan)
         if self._observer.measures:

@@ -6,12 +6,12 @@ Pure functions: ranks that pass the same get the same plan.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 from weft.errors import ArgumentError
 from weft.torch.parallel.costs import CostModel, StepProfile, exposure
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
+from weft.torch.parallel.urgency import as_needed, in_levels
 
 __all__ = ["LAZY_BYTES", "PlanOptions", "make_plan"]
 
@@ -73,13 +73,17 @@ def make_plan(
         The plan, with its buckets in the order in which their last gradients come.
     """
     order = _order_of_completion(parameters, profile)
-    if options.fusion == "automatic" and costs is not None:
-        if profile is None:
-            return _plan(parameters, order, _bytes_for(costs), options, None)
-        candidates = [_plan(parameters, order, threshold, options, profile) for threshold in _THRESHOLDS]
-        # Of equally good ones, the one with the fewest operations.
-        return min(candidates, key=lambda plan: (_price(plan, profile, costs), len(plan.buckets)))
-    return _plan(parameters, order, _threshold(options.fusion), options, profile)
+    if options.fusion != "automatic" or costs is None:
+        plan = _plan(parameters, order, _threshold(options.fusion), options)
+    elif profile is None:
+        plan = _plan(parameters, order, _bytes_for(costs), options)
+    else:
+        candidates = [_plan(parameters, order, threshold, options) for threshold in _THRESHOLDS]
+        prices = [_price(candidate, profile, costs) for candidate in candidates]
+        plan = candidates[prices.index(min(prices))]
+    if profile is None:
+        profile, costs = _even_profile(len(parameters)), None
+    return in_levels(plan, profile, costs or _even_costs(parameters, profile))
 
 
 def _threshold(fusion: str | int) -> int:
@@ -96,9 +100,26 @@ def _bytes_for(costs: CostModel) -> int:
     return int(min(max(nbytes, _THRESHOLDS[1]), _THRESHOLDS[-1]))
 
 
-def _price(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> float:
-    """Exposed time, to a microsecond, plus a little of the latency that hidden operations cost."""
-    return round(exposure(plan, profile, costs).total_s + 0.1 * costs.latency_s * len(plan.buckets), 6)
+def _price(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> tuple[float, int]:
+    """Exposed time, to a microsecond, plus a little of the latency that hidden operations cost.
+
+    Of equally good plans, the one with the fewest operations.
+    """
+    exposed_s = exposure(as_needed(plan, profile), profile, costs).total_s
+    return round(exposed_s + 0.1 * costs.latency_s * len(plan.buckets), 6), len(plan.buckets)
+
+
+def _even_profile(parameters: int) -> StepProfile:
+    """What is assumed before steps were measured: equal times, in the model's order."""
+    use_s = tuple(float(index) for index in range(parameters))
+    ready_s = tuple(2.0 * (parameters - index) for index in range(parameters))
+    return StepProfile(ready_s, use_s, 2.0 * parameters, float(parameters))
+
+
+def _even_costs(parameters: Sequence[ParameterInfo], profile: StepProfile) -> CostModel:
+    """What is assumed of a network: that it needs as long as computation."""
+    nbytes = sum(parameter.nbytes for parameter in parameters)
+    return CostModel(0.0, (profile.forward_s + profile.backward_s) / max(nbytes, 1))
 
 
 def _order_of_completion(parameters: Sequence[ParameterInfo], profile: StepProfile | None) -> list[int]:
@@ -109,11 +130,7 @@ def _order_of_completion(parameters: Sequence[ParameterInfo], profile: StepProfi
 
 
 def _plan(
-    parameters: Sequence[ParameterInfo],
-    order: Sequence[int],
-    threshold: int,
-    options: PlanOptions,
-    profile: StepProfile | None,
+    parameters: Sequence[ParameterInfo], order: Sequence[int], threshold: int, options: PlanOptions
 ) -> BucketPlan:
     """Buckets that are closed once they have `threshold` bytes, one for each element type."""
     closed: list[list[int]] = []
@@ -129,12 +146,11 @@ def _plan(
     closed += filling.values()
     place = {index: at for at, index in enumerate(order)}
     closed.sort(key=lambda bucket: place[bucket[-1]])
-    priorities = _priorities(closed, len(parameters), profile)
     return BucketPlan(
         tuple(parameters),
         tuple(
-            PlannedBucket(tuple(bucket), _algorithm(sum(parameters[i].nbytes for i in bucket), options), priority)
-            for bucket, priority in zip(closed, priorities, strict=True)
+            PlannedBucket(tuple(bucket), _algorithm(sum(parameters[i].nbytes for i in bucket), options))
+            for bucket in closed
         ),
     )
 
@@ -143,17 +159,3 @@ def _algorithm(nbytes: int, options: PlanOptions) -> str | None:
     if options.algorithm == "automatic":
         return None
     return _HYBRID[nbytes > _HYBRID_BYTES] if options.algorithm == "hybrid" else options.algorithm
-
-
-def _priorities(buckets: Sequence[Sequence[int]], parameters: int, profile: StepProfile | None) -> list[int]:
-    """Three levels, as many as overtake each other in the core.
-
-    2 for the bucket that forward needs first, 1 for those of its first quarter, 0 for the rest.
-    """
-    if profile is None:
-        use, quarter = [float(index) for index in range(parameters)], parameters / 4
-    else:
-        use, quarter = list(profile.use_s), profile.forward_s / 4
-    first = [min(use[index] for index in bucket) for bucket in buckets]
-    earliest = min(first, default=math.inf)
-    return [2 if time == earliest else 1 if time < quarter else 0 for time in first]

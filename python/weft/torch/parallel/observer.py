@@ -131,7 +131,10 @@ class Observer:
         """The update of a bucket's parameters."""
         start = _now()
         yield
-        self._add("update", bucket.number, start, _now())
+        now = _now()
+        self._add("update", bucket.number, start, now)
+        if self._windows is not None:
+            self._windows.updated(now - start, bucket.buffer.nbytes)
 
     def _add(self, kind: Kind, bucket: int | None, start_ns: int, end_ns: int) -> None:
         self.spans.append(Span(kind, bucket, self.steps, start_ns, end_ns))

@@ -54,10 +54,11 @@ class Planner:
         agreement.check_algorithms(plan, self._communication)
         return plan
 
-    def next(self, observer: Observer) -> BucketPlan | None:
+    def next(self, observer: Observer, *, deferred: bool) -> BucketPlan | None:
         """Called before each step that averages: a new plan, if it is time for one.
 
-        Before that, it lets the observer measure some steps.
+        Before that, it lets the observer measure some steps. `deferred` tells whether averages may
+        go on after backward.
         """
         if self._next_plan is None:
             return None
@@ -69,6 +70,8 @@ class Planner:
         profile = agreement.agreed_profile(observer.profile(), self._communication)
         if profile is None:
             return None
+        if not deferred:
+            profile = profile.not_deferred()
         plan = make_plan(self._parameters, self._options, self._costs, profile)
         agreement.check_plan(plan, self._communication)
         return plan

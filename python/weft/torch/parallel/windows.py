@@ -10,13 +10,15 @@ __all__ = ["Windows"]
 
 
 class Windows:
-    """Sums over measured steps. Times given are in nanoseconds; waits are not counted as time."""
+    """Sums over measured steps. Times given are in nanoseconds; waits and updates take none."""
 
     def __init__(self, parameters: int) -> None:
         self._gradients = _FirstTimes(parameters)
         self._uses = _FirstTimes(parameters)
         self._backward_ns: list[int] = []
         self._forward_ns: list[int] = []
+        self._update_ns = 0
+        self._updated_bytes = 0
 
     def begin_forward(self, now: int) -> None:
         """A forward begins."""
@@ -49,12 +51,22 @@ class Windows:
         self._uses.skip(nanoseconds)
         self._gradients.skip(nanoseconds)
 
+    def updated(self, nanoseconds: int, nbytes: int) -> None:
+        """An optimizer took so long for gradients of so many bytes."""
+        self.waited(nanoseconds)
+        self._update_ns += nanoseconds
+        self._updated_bytes += nbytes
+
     def profile(self) -> StepProfile | None:
         """The mean of the steps; None if none was measured."""
         if not self._backward_ns or not self._forward_ns:
             return None
         return StepProfile(
-            self._gradients.means_s(), self._uses.means_s(), _mean_s(self._backward_ns), _mean_s(self._forward_ns)
+            self._gradients.means_s(),
+            self._uses.means_s(),
+            _mean_s(self._backward_ns),
+            _mean_s(self._forward_ns),
+            self._update_ns * 1e-9 / max(self._updated_bytes, 1),
         )
 
 
