@@ -19,7 +19,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup extension wheel iproute2 lock fmt fmt-check lint test test-rust verify-large test-loom \
+.PHONY: help setup extension wheel iproute2 lock fmt fmt-check lint test test-rust verify-large verify-overlap test-loom \
 	test-python test-wheel test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-hosts bench-gate bench-builds experiment-overlap simulate-large chaos sanitize miri docs clean
 
 help: ## list the targets
@@ -84,6 +84,9 @@ test-rust: ## unit, property, snapshot, mutation and conformance tests of the cr
 verify-large: ## every algorithm verified for up to 1024 ranks, and run on every group of the matrix: half an hour, 6 GiB
 	$(CARGO) test --package weft-algorithms --test verified --test composed --release --locked --quiet -- --ignored
 	$(CARGO) test --package weft-runtime --test matrix --locked --quiet -- --ignored
+
+verify-overlap: extension ## overlapped training of AlexNet, VGG-16, ResNet-50, BERT-base against plain, on 4 ranks: 12 GiB
+	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 4 tests/torch/overlap_full_size.py
 
 test-loom: ## models of the protocols of shared memory: flags, sleep, claims, rings
 	RUSTFLAGS="--cfg loom" $(CARGO) test --package weft-transport --release --lib --locked --quiet \
