@@ -14,7 +14,10 @@ from collections.abc import Sequence
 
 from weft.torch.parallel.plan import BucketPlan, PlannedBucket
 
-__all__ = ["CostModel", "Exposure", "StepProfile", "exposure", "order_of_use"]
+__all__ = ["CostModel", "Exposure", "StepProfile", "exposure", "order_of_use", "price"]
+
+_SPEEDS = (0.5, 1.0, 2.0)
+_DELAY_SHARE = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +30,10 @@ class CostModel:
     def seconds(self, nbytes: int) -> float:
         """What an all-reduce of so many bytes takes alone."""
         return self.latency_s + nbytes * self.seconds_per_byte
+
+    def at_speed(self, speed: float) -> CostModel:
+        """The same on a network that is so many times as fast."""
+        return CostModel(self.latency_s / speed, self.seconds_per_byte / speed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +66,8 @@ class Exposure:
     ended_s: tuple[float, ...]
     waited_s: tuple[float, ...]
     """For each bucket, how long forward waits for it."""
+    delayed_s: float
+    """By how much forward is behind at the uses of parameters, as their mean."""
 
     @property
     def total_s(self) -> float:
@@ -80,7 +89,7 @@ def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposu
     seconds = [costs.seconds(plan.nbytes(bucket)) for bucket in plan.buckets]
     ended = _ended(issued, seconds, [bucket.priority for bucket in plan.buckets])
     waited = [0.0] * len(plan.buckets)
-    delay = 0.0
+    delay = delays = 0.0
     for number in order_of_use(plan.buckets, profile.use_s):
         bucket = plan.buckets[number]
         used = min(profile.use_s[index] for index in bucket.parameters)
@@ -88,13 +97,28 @@ def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposu
             break
         waited[number] = max(ended[number] - (profile.backward_s + used + delay), 0.0)
         delay += waited[number] + plan.nbytes(bucket) * profile.update_s_per_byte
-    return Exposure(tuple(issued), tuple(ended), tuple(waited))
+        delays += delay * len(bucket.parameters)
+    return Exposure(tuple(issued), tuple(ended), tuple(waited), delays / max(len(plan.parameters), 1))
 
 
 def order_of_use(buckets: Sequence[PlannedBucket], use_s: Sequence[float]) -> list[int]:
     """The numbers of the buckets as forward needs them, those first that it needs first."""
     first = [min((use_s[index], index) for index in bucket.parameters) for bucket in buckets]
     return sorted(range(len(buckets)), key=lambda number: first[number])
+
+
+def price(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> float:
+    """How good a plan is: how long a step waits, in seconds to the microsecond, and a little more.
+
+    It is the mean over some speeds, since a network that many use, beside threads that compute, is
+    not always as fast as it was when it was measured. Waits at the end of forward are better than
+    as many at its beginning: what has been computed by then cannot be late any more.
+    """
+    total = 0.0
+    for speed in _SPEEDS:
+        found = exposure(plan, profile, costs.at_speed(speed))
+        total += found.total_s + _DELAY_SHARE * found.delayed_s
+    return round(total / len(_SPEEDS), 6)
 
 
 def _ended(issued: Sequence[float], seconds: Sequence[float], priorities: Sequence[int]) -> list[float]:

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from weft.errors import ArgumentError
-from weft.torch.parallel.costs import CostModel, StepProfile, exposure
+from weft.torch.parallel.costs import CostModel, StepProfile, price
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
 from weft.torch.parallel.urgency import as_needed, in_levels
 
@@ -101,12 +101,12 @@ def _bytes_for(costs: CostModel) -> int:
 
 
 def _price(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> tuple[float, int]:
-    """Exposed time, to a microsecond, plus a little of the latency that hidden operations cost.
+    """What a step waits, plus a little of the latency that hidden operations cost.
 
     Of equally good plans, the one with the fewest operations.
     """
-    exposed_s = exposure(as_needed(plan, profile), profile, costs).total_s
-    return round(exposed_s + 0.1 * costs.latency_s * len(plan.buckets), 6), len(plan.buckets)
+    price_s = price(as_needed(plan, profile), profile, costs)
+    return round(price_s + 0.1 * costs.latency_s * len(plan.buckets), 6), len(plan.buckets)
 
 
 def _even_profile(parameters: int) -> StepProfile:

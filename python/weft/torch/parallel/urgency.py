@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-from weft.torch.parallel.costs import CostModel, StepProfile, exposure, order_of_use
+from weft.torch.parallel.costs import CostModel, StepProfile, order_of_use, price
 from weft.torch.parallel.plan import BucketPlan
 
 __all__ = ["as_needed", "in_levels"]
@@ -37,7 +37,7 @@ def in_levels(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Bucke
         merged = [[*groups[:at], groups[at] + groups[at + 1], *groups[at + 2 :]] for at in range(len(groups) - 1)]
         prices = [
             (
-                round(exposure(_with_priorities(plan, candidate), profile, costs).total_s, 6),
+                price(_with_priorities(plan, candidate), profile, costs),
                 _nbytes(plan, groups[at + 1]),
                 -at,
             )
