@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 import weft.torch
+from weft.torch.modes import Mode
 
 STEPS = 100
 SAMPLES, INPUTS, OUTPUTS = 3, 6, 2
@@ -26,9 +27,16 @@ FEATURES: dict[str, Feature] = {}
 class Setup:
     """Makes a model and its optimizer: overlapped, or plain by the overlapped one's plan."""
 
-    def __init__(self, *, overlapped: bool, plan: weft.torch.BucketPlan | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        overlapped: bool,
+        plan: weft.torch.BucketPlan | None = None,
+        mode: Callable[[], Mode] | None = None,
+    ) -> None:
         self.overlapped = overlapped
         self.plan = plan
+        self.mode = mode
         self.models: list[weft.torch.DataParallel] = []
 
     def __call__(
@@ -36,6 +44,8 @@ class Setup:
     ) -> tuple[weft.torch.DataParallel, torch.optim.Optimizer]:
         if self.plan is not None:
             options = {**options, "plan": self.plan}
+        if self.mode is not None:
+            options = {**options, "mode": self.mode()}
         model = weft.torch.DataParallel(net, **{"fusion": 200, **options})
         self.plan = model.plan
         self.models.append(model)

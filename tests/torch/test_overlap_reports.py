@@ -41,6 +41,7 @@ def report_job(rank: int, _size: int) -> None:
     model.flush()
     report = model.report()
     assert report.plan == model.plan.hash
+    assert report.mode == "exact"
     assert report.steps == 6
     parameters = list(model.parameters())
     assert report.memory_bytes == sum(4 * (parameter.numel() + 1) for parameter in parameters)
@@ -52,6 +53,7 @@ def report_job(rank: int, _size: int) -> None:
     for bucket in report.buckets:
         assert bucket.nbytes == 4 * dict(model.module.named_parameters())[bucket.parameters[0]].numel()
         assert bucket.algorithm == "ring"
+        assert bucket.sent_bytes == bucket.nbytes + 4
         assert bucket.communication_s is not None
         assert bucket.communication_s > 0
         assert bucket.window_s is not None
@@ -61,7 +63,7 @@ def report_job(rank: int, _size: int) -> None:
     assert read["exposed_s"] == pytest.approx(sum(bucket["exposed_s"] for bucket in read["buckets"]))
     lines = str(report).splitlines()
     assert len(lines) == 2 + len(report.buckets)
-    assert re.fullmatch(r" +0 +8 +ring +0 +[\d.]+ ms +[\d.]+ ms +[\d.]+ ms +4\.bias", lines[2])
+    assert re.fullmatch(r" +0 +8 +12 +ring +0 +[\d.]+ ms +[\d.]+ ms +[\d.]+ ms +4\.bias", lines[2])
 
 
 def timeline_job(rank: int, _size: int, directory: str) -> None:

@@ -15,6 +15,8 @@ starts others. So:
   the engine calls what was queued first, so this comes before DDP waits for its futures.
 - A hook that waits itself, in its own body, ends the delay: all futures are completed first
   (`weft.torch.patches.futures`).
+
+`weft.torch.DataParallel` gives it what modes leave to be done later (`submit`), without a delay.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from __future__ import annotations
 import atexit
 import collections
 import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch.distributed import Work
@@ -42,6 +45,8 @@ class _Here(threading.local):
     """What a thread is, and what it keeps back."""
 
     thread: CommunicationThread | None = None
+    submitted = False
+    """Whether what runs here was submitted: who waits for it is told of its failure."""
 
     def __init__(self) -> None:
         self.holding: list[CommunicationThread] = []
@@ -57,7 +62,7 @@ def communication_thread() -> CommunicationThread | None:
 
 def note_failure(error: Exception) -> None:
     """Lets the backward pass end with what went wrong in an operation of a callback, as it is."""
-    if _here.thread is not None:
+    if _here.thread is not None and not _here.submitted:
         _here.thread.note_failure(error)
 
 
@@ -70,8 +75,34 @@ def wait_in_callback(work: Work) -> None:
         raise
 
 
-class _Task:
-    """A body to run and the future of what it returns."""
+class _Task(Protocol):
+    """What the thread runs."""
+
+    def run(self) -> None:
+        """Runs it on this thread. Does not raise."""
+
+
+class _Submitted:
+    """A body to run, and the future by which its outcome is told, as it is."""
+
+    def __init__(self, body: Callable[[], None]) -> None:
+        self._body = body
+        self.future: Future[None] = Future()
+
+    def run(self) -> None:
+        _here.submitted = True
+        try:
+            self._body()
+        except BaseException as error:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(None)
+        finally:
+            _here.submitted = False
+
+
+class _Callback:
+    """A body to run and the torch future of what it returns."""
 
     def __init__(self, body: Callable[[], Any]) -> None:
         self._body = body
@@ -102,7 +133,7 @@ class CommunicationThread:
         """`name` is the group's, the same on all ranks."""
         self.name = name
         self._changed = threading.Condition()
-        self._held: list[_Task] = []
+        self._held: list[_Callback] = []
         self._hook: object | None = None
         self._released: collections.deque[_Task] = collections.deque()
         self._unfinished = 0
@@ -118,7 +149,7 @@ class CommunicationThread:
         `body` runs as soon as it can: the first step of a static graph calls all hooks there, and
         DDP waits for their futures before the engine calls anything else.
         """
-        task = _Task(body)
+        task = _Callback(body)
         if in_backward() and not in_node():
             self._release_held()
             self._release([task])
@@ -132,6 +163,15 @@ class CommunicationThread:
         self._held.append(task)
         if self not in _here.holding:
             _here.holding.append(self)
+        return task.future
+
+    def submit(self, body: Callable[[], None]) -> Future[None]:
+        """The future of `body`, which runs as soon as those before it have.
+
+        All ranks submit in one order, on the threads of their programs.
+        """
+        task = _Submitted(body)
+        self._release([task])
         return task.future
 
     def settle(self) -> None:
@@ -175,7 +215,7 @@ class CommunicationThread:
         if held:
             self._release(held)
 
-    def _release(self, tasks: list[_Task]) -> None:
+    def _release(self, tasks: Sequence[_Task]) -> None:
         with self._changed:
             closed = self._closed
             if not closed:

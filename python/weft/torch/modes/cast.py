@@ -19,6 +19,8 @@ class Cast(Mode):
     ranks of its host.
     """
 
+    one_stage = True
+
     def __init__(self, dtype: torch.dtype) -> None:
         """`dtype` is `torch.float16` or `torch.bfloat16`.
 

@@ -62,7 +62,7 @@ class DeepGradientCompression(Mode):
         for name, fraction in (("ratio", ratio), ("sample", sample)):
             if not 0 < fraction <= 1:
                 raise ArgumentError(f"{name}={fraction} is not allowed: expected a fraction above 0, at most 1")
-        self._fraction = ratio
+        self._ratio = ratio
         self._momentum = momentum
         self._nesterov = nesterov
         self._clip_norm = clip_norm
@@ -71,7 +71,7 @@ class DeepGradientCompression(Mode):
 
     def average(self, bucket: Bucket, communication: Communication) -> Stages:
         """See `Mode.average`."""
-        ratio = self._ratio(self._begin(bucket))
+        ratio = self._ratio_in(self._begin(bucket))
         velocity, unsent = self._velocity.of(bucket), self._unsent.of(bucket)
         gradient = self._clipped(bucket.buffer, communication.size)
         unsent.add_(velocity_step(velocity, gradient, self._momentum, self._nesterov))
@@ -100,11 +100,11 @@ class DeepGradientCompression(Mode):
             drop_not_finite(unsent)
             drop_not_finite(velocity)
 
-    def _ratio(self, step: int) -> float:
+    def _ratio_in(self, step: int) -> float:
         if step >= self._warmup_steps:
-            return self._fraction
+            return self._ratio
         stage = step * _WARMUP_STAGES // self._warmup_steps
-        return max(self._fraction, _WARMUP_RATIO ** (stage + 1))
+        return max(self._ratio, _WARMUP_RATIO ** (stage + 1))
 
     def _clipped(self, gradient: Tensor, size: int) -> Tensor:
         if self._clip_norm is None:

@@ -61,6 +61,7 @@ class DiLoCo(Averager):
     @torch.no_grad()
     def synchronize(self) -> None:
         """Takes the outer step now. Every rank calls it, after the last step of training too."""
+        self._carry_out_updates()
         moved = [start - now for start, now in zip(self._global, self._parameters, strict=True)]
         average_tensors(moved, self._communication)
         for start, gradient in zip(self._global, moved, strict=True):

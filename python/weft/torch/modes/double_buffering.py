@@ -22,6 +22,8 @@ class DoubleBuffering(Mode):
     It needs a copy of all gradients.
     """
 
+    one_stage = True
+
     def __init__(self) -> None:
         super().__init__()
         self._late: dict[str, tuple[Tensor, Work]] = {}
@@ -50,6 +52,11 @@ class DoubleBuffering(Mode):
         self._late = {}
         return averages
 
+    def finish(self) -> None:
+        """See `Mode.finish`."""
+        for work in _works(self._late.values()):
+            work.wait()
+
     def state_dict(self) -> dict[str, Any]:
         """See `Mode.state_dict`. It waits for the averages under way."""
         return {**super().state_dict(), "late": {name: part.clone() for name, part in self._averages().items()}}
@@ -60,8 +67,7 @@ class DoubleBuffering(Mode):
         self._late = {name: (part.clone(), _Done()) for name, part in state["late"].items()}
 
     def _averages(self) -> dict[str, Tensor]:
-        for work in _works(self._late.values()):
-            work.wait()
+        self.finish()
         return {name: part for name, (part, _) in self._late.items()}
 
 

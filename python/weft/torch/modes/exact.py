@@ -13,6 +13,8 @@ class Exact(Mode):
     Every rank sends all n elements.
     """
 
+    one_stage = True
+
     def average(self, bucket: Bucket, communication: Communication) -> Stages:
         """See `Mode.average`."""
         self._begin(bucket)

@@ -22,6 +22,8 @@ class LocalGradients(Mode):
     whose results differ between ranks.
     """
 
+    one_stage = True
+
     def __init__(self, start_step: int = 0) -> None:
         """`start_step` is the first step without communication."""
         super().__init__()
@@ -57,6 +59,11 @@ class Averager:
     def state_dict(self) -> dict[str, Any]:
         """What this rank needs to go on with the same bits."""
         return {"mode": type(self).__name__, "step": self._step}
+
+    def _carry_out_updates(self) -> None:
+        """Lets `weft.torch.Overlapped` update them, as it does where `grad` is read."""
+        for parameter in self._parameters:
+            _ = parameter.grad
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a state that `state_dict` of the same class returned on this rank.
@@ -104,6 +111,7 @@ class LocalSGD(Averager):
     @torch.no_grad()
     def synchronize(self) -> None:
         """Averages now. Every rank calls it, after the last step of training too."""
+        self._carry_out_updates()
         average_tensors(self._parameters, self._communication)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -96,11 +97,17 @@ class Bucket:
 class Mode(abc.ABC):
     """A way in which the ranks average their gradients.
 
-    Its state is this rank's own: every rank saves and loads a checkpoint of it.
+    Its state is this rank's own: every rank saves and loads a checkpoint of it. An option of its
+    constructor is kept under its name after an underscore: so ranks can compare them.
 
     [Note: Stages] The part of `average` before the first `yield` runs on the thread that has made
     the gradients, bucket by bucket. The rest may run on another thread, all of one bucket before
     the rest of the next. So what buckets share is read and changed before the first `yield` only.
+    """
+
+    one_stage: ClassVar[bool] = False
+    """Whether `average` starts all of its operations before its first `yield`. What follows then
+    needs no thread of its own: whoever waits for the average does it.
     """
 
     def __init__(self, **memories: PerParameter) -> None:
@@ -120,6 +127,9 @@ class Mode(abc.ABC):
         """The averages, by parameter, that `average` has not delivered yet."""
         return {}
 
+    def finish(self) -> None:  # noqa: B027  # most leave nothing
+        """Waits for operations that `average` has left under way, before a group is left."""
+
     def state_dict(self) -> dict[str, Any]:
         """What this rank needs to go on with the same bits: numbers, and copies of tensors."""
         memories = {name: memory.state_dict() for name, memory in self._memories.items()}
@@ -136,6 +146,11 @@ class Mode(abc.ABC):
         self._step = state["step"]
         for name, memory in self._memories.items():
             memory.load_state_dict(state[name])
+
+    def __repr__(self) -> str:
+        names = inspect.signature(type(self).__init__).parameters
+        options = [f"{name}={getattr(self, f'_{name}')!r}" for name in names if hasattr(self, f"_{name}")]
+        return f"{type(self).__name__}({', '.join(options)})"
 
     def _begin(self, bucket: Bucket) -> int:
         """The number of the step under way. Called once for a bucket, before the first yield."""

@@ -24,7 +24,7 @@ def check_indices(elements: int, bits: int) -> None:
     if elements > 1 << bits:
         raise ArgumentError(
             f"a bucket of {elements} elements is too large for indices of {bits} bits: expected at most "
-            f"{1 << bits} (make the buckets smaller: bucket_cap_mb)"
+            f"{1 << bits} (make the buckets smaller: bucket_cap_mb of DDP, fusion of weft.torch.DataParallel)"
         )
 
 

@@ -21,6 +21,8 @@ class Wire(Mode):
     Buckets of other types than float32 travel as they are. The group's backend is weft.
     """
 
+    one_stage = True
+
     def __init__(self, name: str) -> None:
         """`name` is `full`, `fp16`, `bf16`, `fp8_e4m3` or `fp8_e5m2`.
 

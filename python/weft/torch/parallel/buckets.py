@@ -93,6 +93,20 @@ class Slot:
         else:
             set_raw_gradient(self.parameter, gradient)
 
+    def delivers_late(self) -> bool:
+        """Whether the average is of earlier steps, as modes deliver it, and not what was brought.
+
+        Modes keep what they have not sent by parameter, and give it out also in a step in which
+        nobody uses the parameter.
+        """
+        brought = self.unchanged is not None and bool(self.unchanged.count_nonzero())
+        return not brought and bool(self.view.count_nonzero())
+
+    def deliver(self, gradient: Tensor) -> None:
+        """Gives the parameter this gradient, which is flat, as in its bucket."""
+        self.view.copy_(_shaped(gradient, self.parameter))
+        self.decide(self.view)
+
     def drop_gradient(self) -> None:
         """The user's wish to have no gradient any more; an update that has taken it keeps it."""
         if self.taken:
@@ -111,16 +125,23 @@ class Bucket:
     operation of its own.
     """
 
-    def __init__(self, number: int, planned: PlannedBucket, slots: Sequence[Slot], memory: Tensor) -> None:
+    def __init__(
+        self, number: int, planned: PlannedBucket, slots: Sequence[Slot], memory: Tensor, *, is_last: bool
+    ) -> None:
         """`memory` has an element for each of the gradients, and one for each slot."""
         self.number = number
         self.planned = planned
+        self.is_last = is_last
+        """Whether no other one follows in a step."""
         self.slots = list(slots)
         self.memory = memory
         self.buffer = memory[: memory.numel() - len(slots)]
         """The gradients, flat."""
         self.flags = memory[memory.numel() - len(slots) :]
         self.prepared = prepared_all_reduce(memory, "avg")
+        self.prepared_flags = prepared_all_reduce(self.flags, "avg")
+        self.sent_bytes = 0
+        """What this rank has handed over for the last average."""
         self.missing = len(slots)
         """How many gradients this backward still has to make."""
         self.handle: Handle | None = None
@@ -169,7 +190,7 @@ class Bucket:
         for number, slot in enumerate(self.slots):
             if not slot.undecided:
                 continue
-            if self.flags[number].item() == 0:
+            if self.flags[number].item() == 0 and not slot.delivers_late():
                 if slot.unchanged is not None:
                     slot.view.copy_(slot.unchanged)
                     slot.decide(slot.view)
@@ -208,7 +229,8 @@ def make_buckets(plan: BucketPlan, slots: Sequence[Slot], communication: Communi
     for number, (planned, length, dtype) in enumerate(zip(plan.buckets, lengths, dtypes, strict=True)):
         members = [slots[index] for index in planned.parameters]
         needed = sum(slot.parameter.numel() for slot in members) + len(members)
-        buckets.append(Bucket(number, planned, members, pieces[dtype][used[dtype] :][:needed]))
+        memory = pieces[dtype][used[dtype] :][:needed]
+        buckets.append(Bucket(number, planned, members, memory, is_last=number == len(plan.buckets) - 1))
         used[dtype] += length
     return buckets
 

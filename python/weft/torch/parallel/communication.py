@@ -17,6 +17,7 @@ from weft.ops import Op
 from weft.request import PreparedCall, call
 from weft.staging import Array, Staged
 from weft.torch.arguments import element_type, real
+from weft.torch.communication_thread import CommunicationThread
 from weft.torch.lookup import backend_of
 
 __all__ = ["Communication", "prepared_all_reduce"]
@@ -64,19 +65,29 @@ class Communication:
         """The group as programs on arrays use it."""
         return Group(self.native)
 
-    def issue(self, prepared: PreparedCall, *, priority: int = 0, algorithm: str | None = None) -> _weft.Work:
+    def issue(
+        self, prepared: PreparedCall, *, priority: int = 0, algorithm: str | None = None, wire: str | None = None
+    ) -> _weft.Work:
         """Starts a call. The handle's `wait` raises what went wrong."""
         how: dict[str, Any] = {"priority": priority} if priority else {}
         if algorithm is not None:
             how["algorithm"] = algorithm
+        if wire is not None:
+            how["wire"] = wire
         self._operations._issued += 1
         return self.native.issue(prepared.request, prepared, True, self._operations._timeout, **how)
 
     def all_reduce(
-        self, tensor: Tensor, op: Op = "avg", *, priority: int = 0, algorithm: str | None = None
+        self,
+        tensor: Tensor,
+        op: Op = "avg",
+        *,
+        priority: int = 0,
+        algorithm: str | None = None,
+        wire: str | None = None,
     ) -> _weft.Work:
         """Starts an all-reduce of a contiguous tensor in place."""
-        return self.issue(prepared_all_reduce(tensor, op), priority=priority, algorithm=algorithm)
+        return self.issue(prepared_all_reduce(tensor, op), priority=priority, algorithm=algorithm, wire=wire)
 
     def broadcast(self, tensors: Iterable[Tensor], root: int = 0) -> None:
         """Gives every rank the tensors of `root`, a rank of the group."""
@@ -84,6 +95,16 @@ class Communication:
         works = [dist.broadcast(tensor.detach(), source, group=self.process_group, async_op=True) for tensor in tensors]
         for work in works:
             work.wait()  # type: ignore[union-attr]
+
+    @property
+    def thread(self) -> CommunicationThread:
+        """What runs stages that nobody waits for, and starts its operations in a child group."""
+        thread: CommunicationThread = self._operations.communication_thread
+        return thread
+
+    def abort(self, reason: str) -> None:
+        """Ends every operation under way, on all ranks."""
+        self._operations._groups.abort(reason)
 
     def call_before_shutdown(self, method: Callable[[], None]) -> None:
         """Lets a bound method end what it has under way before the group is left."""

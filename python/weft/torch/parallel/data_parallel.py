@@ -16,12 +16,15 @@ from torch.distributed import ProcessGroup
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from weft.errors import ArgumentError, Error, UnsupportedError
+from weft.torch.modes import Mode
 from weft.torch.parallel import agreement
+from weft.torch.parallel.averaging import Averaging, ExactAveraging
 from weft.torch.parallel.buckets import parameter_info
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.first_use import FirstUse
 from weft.torch.parallel.fusion import PlanOptions
 from weft.torch.parallel.joining import ShadowTraining
+from weft.torch.parallel.mode_averaging import ModeAveraging, check_algorithms_of_mode, check_mode
 from weft.torch.parallel.models import tensors_in, trained_parameters
 from weft.torch.parallel.module_buffers import BufferPolicy, ModuleBuffers
 from weft.torch.parallel.observer import Observer
@@ -63,6 +66,7 @@ class DataParallel(nn.Module, Joinable):
         gradients: Literal["copy", "view"] = "copy",
         buffers: BufferPolicy = "broadcast",
         plan: BucketPlan | None = None,
+        mode: Mode | None = None,
         replan_after: int = 10,
         replan_every: int | None = None,
         init_sync: bool = True,
@@ -82,6 +86,8 @@ class DataParallel(nn.Module, Joinable):
                 there, which needs zeros first. In both cases `grad` is a part of a bucket.
             buffers: Before each forward that trains: `broadcast` rank 0's, `average`, or `leave`.
             plan: The buckets, for the bits of an earlier run; then nothing is learned.
+            mode: How buckets are averaged, such as `weft.torch.modes.PowerSGD(rank=4)`: see
+                docs/compression.md. Exactly, if not given.
             replan_after: After so many steps the plan is made again, by what was measured.
             init_sync: False: parameters and buffers are the same on all ranks already, and are not
                 sent.
@@ -97,6 +103,7 @@ class DataParallel(nn.Module, Joinable):
         if gradients not in ("copy", "view"):
             raise ArgumentError(f"gradients={gradients!r}: expected 'copy' or 'view'")
         trained = trained_parameters(module)
+        check_mode(mode, trained)
         infos = [parameter_info(name, parameter) for name, parameter in trained]
         self._communication = Communication(process_group)
         self._planner = Planner(infos, options, self._communication, replan_after, replan_every)
@@ -106,6 +113,7 @@ class DataParallel(nn.Module, Joinable):
                 **dataclasses.asdict(options),
                 "gradients": gradients,
                 "buffers": buffers,
+                "mode": repr(mode),
                 "replan_after": replan_after,
                 "replan_every": replan_every,
             },
@@ -117,7 +125,10 @@ class DataParallel(nn.Module, Joinable):
             self._broadcast_everything(0)
         self._presets = gradients == "view"
         self._observer = Observer()
-        self._reducer = Reducer(trained, self._planner.first(plan), self._communication, self._observer)
+        self._mode = mode
+        first = self._planner.first(plan)
+        check_algorithms_of_mode(mode, first)
+        self._reducer = Reducer(trained, first, self._communication, self._observer, self._averaging())
         self._first_use = FirstUse(module, self._reducer)
         self.require_backward_grad_sync = True
         """Whether the next forward's backward averages; `no_sync` sets it."""
@@ -174,6 +185,34 @@ class DataParallel(nn.Module, Joinable):
         self._reducer.check()
         self._reducer.flush()
 
+    @property
+    def mode(self) -> Mode | None:
+        """The communication mode, when all averages that were started have ended; None if exact.
+
+        Its state is each rank's own and belongs into a checkpoint: `model.mode.state_dict()`.
+
+        Raises:
+            weft.Error: Communication has failed: there is no whole state.
+        """
+        self._reducer.check()
+        self._reducer.wait()
+        return self._mode
+
+    def flush_mode(self) -> bool:
+        """Makes the averages that the mode has not delivered yet the gradients of a further step.
+
+        Every rank calls it after the last step, and steps once more if it returns True:
+        `DoubleBuffering` keeps the last step's. Other modes have nothing to deliver.
+
+        Raises:
+            weft.Error: Communication has failed.
+        """
+        mode = self.mode
+        averages = {} if mode is None else mode.flush()
+        if averages:
+            self._reducer.deliver(averages)
+        return bool(averages)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients; updates that have taken them keep them."""
         if set_to_none:
@@ -200,7 +239,7 @@ class DataParallel(nn.Module, Joinable):
         """
         from weft.torch.parallel.report import report_of
 
-        return report_of(self._reducer)
+        return report_of(self._reducer, self._mode)
 
     # What must see all updates.
 
@@ -281,6 +320,11 @@ class DataParallel(nn.Module, Joinable):
         return Join([self], enable, divide_by_initial_world_size=divide_by_initial_world_size)
 
     # How the above is done.
+
+    def _averaging(self) -> Averaging:
+        if self._mode is None:
+            return ExactAveraging(self._communication)
+        return ModeAveraging(self._mode, self._communication, self._observer)
 
     def _before_forward(self) -> None:
         self._reducer.check()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Kind", "Observer", "Span"]
 
-Kind = Literal["forward", "backward", "issue", "wait", "update"]
+Kind = Literal["forward", "backward", "issue", "average", "wait", "update"]
 
 _SPANS_MAX = 8192
 
@@ -34,7 +34,7 @@ class Span:
 
     kind: Kind
     bucket: int | None
-    """Its number in the plan, of an issue, a wait or an update."""
+    """Its number in the plan, of an issue, an average, a wait or an update."""
     step: int
     """How many backward passes had begun."""
     start_ns: int
@@ -115,6 +115,10 @@ class Observer:
         start = _now()
         yield
         self._add("issue", bucket.number, start, _now())
+
+    def averaged(self, bucket: Bucket, begun_ns: int) -> None:
+        """A bucket's average has ended, on another thread."""
+        self._add("average", bucket.number, begun_ns, _now())
 
     @contextlib.contextmanager
     def waiting(self, bucket: Bucket) -> Iterator[None]:

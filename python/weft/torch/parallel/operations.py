@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft.flight import flight_record
+from weft.ops import Op
 from weft.torch.parallel.observer import Span
 from weft.torch.parallel.reducer import Reducer
 
@@ -29,20 +30,32 @@ class Average:
 
 
 def averages(reducer: Reducer) -> list[Average]:
-    """The averages of this plan that are still on record (the last thousand), by time of issue."""
-    issues = [span for span in reducer.observer.spans if span.kind == "issue"]
+    """The averages of this plan that are still on record (the last thousand), by time of issue.
+
+    Those of several operations were timed by whom they were carried out.
+    """
+    spans = list(reducer.observer.spans)
+    timed = [_timed(span, reducer.average.name) for span in spans if span.kind == "average"]
+    if timed:
+        return timed
+    issues = [span for span in spans if span.kind == "issue"]
     recorded = list(_recorded(reducer.communication.native.name))
-    found = (_matching(span, reducer.buckets[span.bucket or 0].memory.numel(), recorded) for span in issues)
+    found = (
+        _matching(span, *reducer.average.operation(reducer.buckets[span.bucket or 0]), recorded) for span in issues
+    )
     return [average for average in found if average is not None]
 
 
+def _timed(span: Span, name: str) -> Average:
+    return Average(span.bucket or 0, span.step, span.start_ns, span.start_ns, span.end_ns, name)
+
+
 def _recorded(group: str) -> Iterable[dict[str, Any]]:
-    """All-reduces of the group that have ended, with times on the monotonic clock."""
+    """Operations of the group that have ended, with times on the monotonic clock."""
     for record in flight_record():
         offset = record["weft"]["realtime_ns"] - record["weft"]["monotonic_ns"]
         for entry in record["entries"]:
-            is_average = entry["process_group"][1] == group and entry["weft"]["op"] == "avg"
-            if is_average and not entry["is_p2p"] and entry["state"] == "completed":
+            if entry["process_group"][1] == group and not entry["is_p2p"] and entry["state"] == "completed":
                 times = {
                     "issued": entry["time_created_ns"],
                     "begun": entry["time_discovered_started_ns"],
@@ -53,11 +66,11 @@ def _recorded(group: str) -> Iterable[dict[str, Any]]:
                     yield {**entry["weft"], **moved}
 
 
-def _matching(span: Span, elements: int, recorded: list[dict[str, Any]]) -> Average | None:
+def _matching(span: Span, op: Op, elements: int, recorded: list[dict[str, Any]]) -> Average | None:
     """The operation that was issued within the span."""
     for entry in recorded:
         within = span.start_ns - _CLOCK_ERROR_NS <= entry["issued"] <= span.end_ns + _CLOCK_ERROR_NS
-        if within and entry["count"] == elements:
+        if within and entry["op"] == op and entry["count"] == elements:
             recorded.remove(entry)
             return Average(
                 span.bucket or 0, span.step, entry["issued"], entry["begun"], entry["ended"], entry["algorithm"] or ""

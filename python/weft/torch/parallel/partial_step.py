@@ -15,6 +15,7 @@ import torch
 from torch.optim import Optimizer
 
 from weft.torch.parallel.buckets import Slot
+from weft.torch.parallel.context import outside_of_everything
 from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
 from weft.torch.patches.optimizers import without_step_hooks
 
@@ -57,7 +58,7 @@ class PartialStep:
             set_raw_gradient(slot.parameter, slot.gradient_after)
         try:
             if groups := self._groups():
-                with _outside_of_everything(), _restricted(self._optimizer, groups, self._settings.handed_over):
+                with outside_of_everything(), _restricted(self._optimizer, groups, self._settings.handed_over):
                     self._optimizer.step()
         finally:
             for (_, slot), gradient in zip(self._members, since, strict=True):
@@ -87,13 +88,6 @@ def _restricted(optimizer: Optimizer, groups: list[dict[str, Any]], handed_over:
         for name in handed_over:
             vars(optimizer).pop(name, None)
         optimizer.param_groups = whole
-
-
-@contextlib.contextmanager
-def _outside_of_everything() -> Iterator[None]:
-    """What forward runs in, such as autocast and inference mode, is not for the optimizer."""
-    with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
-        yield
 
 
 def _copied(value: Any) -> Any:

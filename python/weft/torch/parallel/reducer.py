@@ -16,13 +16,14 @@ import atexit
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from weft.errors import Error
-from weft.torch.parallel.buckets import Bucket, Handle, Slot, make_buckets
+from weft.torch.parallel.averaging import Averaging
+from weft.torch.parallel.buckets import Bucket, Slot, make_buckets
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.gradient import guard, raw_gradient, set_raw_gradient, unguard
 from weft.torch.parallel.observer import Observer
@@ -48,6 +49,7 @@ class Reducer:
         plan: BucketPlan,
         communication: Communication,
         observer: Observer,
+        average: Averaging,
     ) -> None:
         self.slots = [Slot(index, name, parameter) for index, (name, parameter) in enumerate(parameters)]
         self.communication = communication
@@ -58,7 +60,7 @@ class Reducer:
         """Whether averages may go on after backward."""
         self.watching = False
         """Whether uses of parameters must be told: updates are waiting, or uses are measured."""
-        self.average: Callable[[Bucket], Handle] = self._average
+        self.average = average
         """Starts the average of a bucket's memory."""
         self._slot_of = {id(slot.parameter): slot for slot in self.slots}
         self._in_backward = False
@@ -138,6 +140,15 @@ class Reducer:
                 set_raw_gradient(slot.parameter, slot.view)
                 slot.preset = True
 
+    def deliver(self, averages: Mapping[str, Tensor]) -> None:
+        """Makes these, flat and by name, the gradients of a further step; others have none."""
+        self.flush()
+        self.wait()
+        for slot in self.slots:
+            slot.drop_gradient()
+            if slot.name in averages:
+                slot.deliver(averages[slot.name])
+
     # Updates.
 
     def defer_updates(self) -> None:
@@ -196,6 +207,7 @@ class Reducer:
             self.flush()
             self.check()
             self.wait()
+            self.average.finish()
 
     def discard(self) -> None:
         """Forgets failures, updates that wait, and gradients: the parameters get other values."""
@@ -279,12 +291,6 @@ class Reducer:
         with self.observer.issuing(bucket):
             bucket.handle = self.average(bucket)
 
-    def _average(self, bucket: Bucket) -> Handle:
-        if self.communication.size == 1:
-            return _Done()
-        planned = bucket.planned
-        return self.communication.issue(bucket.prepared, priority=planned.priority, algorithm=planned.algorithm)
-
     def _end_backward(self) -> None:
         """Starts the averages that are left.
 
@@ -315,13 +321,6 @@ class Reducer:
                 raise
             bucket.handle = None
             bucket.settle()
-
-
-class _Done:
-    """The average of one rank's gradients."""
-
-    def wait(self) -> None:
-        pass
 
 
 class _Ready:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from weft.torch.modes import Mode
 from weft.torch.parallel.observer import Span
 from weft.torch.parallel.operations import averages
 from weft.torch.parallel.reducer import Reducer
@@ -21,8 +22,10 @@ class BucketReport:
     parameters: tuple[str, ...]
     nbytes: int
     """Of its gradients."""
+    sent_bytes: int
+    """What this rank has handed over for its last average, with flags of unused parameters."""
     algorithm: str
-    """What averaged it; `not recorded` if no operation is on record."""
+    """What averaged it, or the mode that did; `not recorded` if no operation is on record."""
     priority: int
     window_s: float | None
     """From the start of its average until somebody needed it; None if nobody has."""
@@ -38,6 +41,8 @@ class Report:
 
     plan: str
     """The hash of the plan."""
+    mode: str
+    """`exact`, or the communication mode with its options."""
     steps: int
     """How many steps are in the means."""
     forward_s: float
@@ -66,19 +71,19 @@ class Report:
         }
 
     def __str__(self) -> str:
-        head = ("bucket", "bytes", "algorithm", "priority", "window", "communication", "exposed", "parameters")
+        head = ("bucket", "bytes", "sent", "algorithm", "priority", "window", "communication", "exposed", "parameters")
         rows = [head, *(_row(bucket) for bucket in self.buckets)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(head) - 1)]
         lines = ["  ".join([*(cell.rjust(w) for cell, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
         total = (
-            f"plan {self.plan}, {self.steps} steps: forward {_ms(self.forward_s)}, backward {_ms(self.backward_s)}, "
-            f"communication {_ms(self.communication_s)}, exposed {_ms(self.exposed_s)}; "
-            f"buckets take {self.memory_bytes} bytes"
+            f"plan {self.plan}, mode {self.mode}, {self.steps} steps: forward {_ms(self.forward_s)}, "
+            f"backward {_ms(self.backward_s)}, communication {_ms(self.communication_s)}, "
+            f"exposed {_ms(self.exposed_s)}; buckets take {self.memory_bytes} bytes"
         )
         return "\n".join([total, *lines])
 
 
-def report_of(reducer: Reducer) -> Report:
+def report_of(reducer: Reducer, mode: Mode | None) -> Report:
     """The report of the steps since the last plan, as far as they are kept."""
     spans = list(reducer.observer.spans)
     recorded = averages(reducer)
@@ -94,6 +99,7 @@ def report_of(reducer: Reducer) -> Report:
                 bucket.number,
                 tuple(slot.name for slot in bucket.slots),
                 reducer.plan.nbytes(bucket.planned),
+                bucket.sent_bytes,
                 operations[-1].algorithm if operations else planned,
                 bucket.planned.priority,
                 _mean_s([wait.start_ns - issued[wait.step] for wait in waits]),
@@ -104,7 +110,15 @@ def report_of(reducer: Reducer) -> Report:
     backwards = _durations(spans, "backward")
     forward_s, backward_s = _mean_s(_durations(spans, "forward")) or 0.0, _mean_s(backwards) or 0.0
     memory_bytes = sum(bucket.memory.nbytes for bucket in reducer.buckets)
-    return Report(reducer.plan.hash, len(backwards), forward_s, backward_s, memory_bytes, tuple(rows))
+    return Report(
+        reducer.plan.hash,
+        "exact" if mode is None else repr(mode),
+        len(backwards),
+        forward_s,
+        backward_s,
+        memory_bytes,
+        tuple(rows),
+    )
 
 
 def _durations(spans: Iterable[Span], kind: str) -> list[int]:
@@ -119,6 +133,7 @@ def _row(bucket: BucketReport) -> tuple[str, ...]:
     return (
         str(bucket.bucket),
         str(bucket.nbytes),
+        str(bucket.sent_bytes),
         bucket.algorithm,
         str(bucket.priority),
         _ms(bucket.window_s),

@@ -50,7 +50,7 @@ def timeline(path: str | os.PathLike[str]) -> Iterator[None]:
 def _lanes(model: DataParallel, begin: int, end: int) -> list[Lane]:
     """One of what the training thread does, and those of the operations under way."""
     reducer = model._reducer
-    spans = [span for span in reducer.observer.spans if begin <= span.start_ns and span.end_ns <= end]
+    spans = [span for span in list(reducer.observer.spans) if begin <= span.start_ns and span.end_ns <= end]
     computation = [_bar(span, begin) for span in spans if span.kind in ("forward", "backward", "wait", "update")]
     communication = [
         Bar(

@@ -1,0 +1,63 @@
+"""Averaging of buckets: what the reducer asks of it, and the exact average."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from weft.ops import Op
+from weft.torch.parallel.buckets import Bucket, Handle
+from weft.torch.parallel.communication import Communication
+
+__all__ = ["Averaging", "ExactAveraging", "ReadyHandle"]
+
+
+class Averaging(Protocol):
+    """A way in which buckets are averaged."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+
+    def __call__(self, bucket: Bucket) -> Handle:
+        """Starts the average of a bucket's memory.
+
+        Called once for every bucket of a step, in the order of the plan, on the thread of backward.
+        Notes in `Bucket.sent_bytes` what this rank hands over.
+        """
+
+    def operation(self, bucket: Bucket) -> tuple[Op, int]:
+        """By what the flight recorder's entries tell the average's: the operation, its elements."""
+
+    def finish(self) -> None:
+        """Waits for what is still under way when all handles have been waited for."""
+
+
+class ExactAveraging:
+    """All-reduces of gradients and flags, as the plan says."""
+
+    name = "exact"
+
+    def __init__(self, communication: Communication) -> None:
+        self._communication = communication
+
+    def __call__(self, bucket: Bucket) -> Handle:
+        """See `Averaging`."""
+        if self._communication.size == 1:
+            return ReadyHandle()
+        bucket.sent_bytes = bucket.memory.nbytes
+        planned = bucket.planned
+        return self._communication.issue(bucket.prepared, priority=planned.priority, algorithm=planned.algorithm)
+
+    def operation(self, bucket: Bucket) -> tuple[Op, int]:
+        """See `Averaging`."""
+        return "avg", bucket.memory.numel()
+
+    def finish(self) -> None:
+        """See `Averaging`."""
+
+
+class ReadyHandle:
+    """An average that is there already."""
+
+    def wait(self) -> None:
+        """Returns."""

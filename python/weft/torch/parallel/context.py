@@ -1,0 +1,17 @@
+"""The context in which optimizers and modes run, whatever the forward around them runs in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+__all__ = ["outside_of_everything"]
+
+
+@contextlib.contextmanager
+def outside_of_everything() -> Iterator[None]:
+    """What a forward or backward runs in, such as autocast and inference mode, is not for them."""
+    with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+        yield
