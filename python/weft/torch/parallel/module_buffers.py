@@ -10,13 +10,15 @@ from torch import Tensor, nn
 
 from weft.errors import ArgumentError
 from weft.torch.parallel.communication import Communication
+from weft.torch.parallel.urgency import LEVELS
 from weft.torch.priorities import priority
 
 __all__ = ["BufferPolicy", "ModuleBuffers"]
 
 BufferPolicy = Literal["broadcast", "average", "leave"]
 
-_URGENT = 2
+_URGENT = LEVELS - 1
+"""As what forward needs first: no level is left for more."""
 
 
 class ModuleBuffers:

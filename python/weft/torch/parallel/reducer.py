@@ -68,6 +68,8 @@ class Reducer:
         self._learned = False
         self._next = 0
         self._failure: BaseException | None = None
+        self._updater: int | None = None
+        """The thread that carries out an update."""
         self._lock = threading.RLock()
         self._hooks: list[Any] = []
         for slot in self.slots:
@@ -178,6 +180,7 @@ class Reducer:
             self.check()
             self._wait(bucket)
             updates, bucket.updates = bucket.updates, []
+            self._updater = threading.get_ident()
             try:
                 with self.observer.updating(bucket):
                     for update in updates:
@@ -185,6 +188,8 @@ class Reducer:
             except BaseException as error:
                 self._failure = error
                 raise
+            finally:
+                self._updater = None
 
     def flush(self) -> None:
         """Carries out all updates; waits for those averages only that they need."""
@@ -235,6 +240,8 @@ class Reducer:
     def before_read(self, slot: Slot) -> None:
         """Waits until the gradient is the average, with the last step's update done."""
         if self._in_backward and in_backward():
+            return
+        if slot.taken and self._updater == threading.get_ident():  # the update itself reads
             return
         self.update(slot.bucket)
         self._wait(slot.bucket)

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from weft.torch.parallel.costs import CostModel, StepProfile, order_of_use, price
 from weft.torch.parallel.plan import BucketPlan
 
-__all__ = ["as_needed", "in_levels"]
+__all__ = ["LEVELS", "as_needed", "in_levels"]
 
-_LEVELS = 4
+LEVELS = 4
+"""Priorities of buckets are below it."""
 _COMPARED = 12
 """So many groups of buckets are compared, which bounds the time that it takes."""
 
@@ -33,7 +34,7 @@ def in_levels(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Bucke
     buckets go in the order of their starts.
     """
     groups = _coarse(plan, [[number] for number in order_of_use(plan.buckets, profile.use_s)])
-    while len(groups) > _LEVELS:
+    while len(groups) > LEVELS:
         merged = [[*groups[:at], groups[at] + groups[at + 1], *groups[at + 2 :]] for at in range(len(groups) - 1)]
         prices = [
             (
