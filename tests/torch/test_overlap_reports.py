@@ -19,6 +19,10 @@ def test_report(workers) -> None:
     workers.run(2, report_job)
 
 
+def test_report_of_layers(workers) -> None:
+    workers.run(2, layers_job)
+
+
 def test_timeline(workers, tmp_path: Path) -> None:
     workers.run(2, timeline_job, str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.json", "picture.svg", "rank0.json", "rank1.json"]
@@ -64,6 +68,25 @@ def report_job(rank: int, _size: int) -> None:
     lines = str(report).splitlines()
     assert len(lines) == 2 + len(report.buckets)
     assert re.fullmatch(r" +0 +8 +12 +ring +0 +[\d.]+ ms +[\d.]+ ms +[\d.]+ ms +4\.bias", lines[2])
+
+
+def layers_job(rank: int, _size: int) -> None:
+    model, optimizer = Setup(overlapped=True)(mlp(rank), fusion="lazy", replan_after=3)
+    train(model, optimizer, rank, 3)
+    assert model.report().layers == ()
+    train(model, optimizer, rank, 5)
+    report = model.report()
+    assert [layer.layer for layer in report.layers] == ["0", "2", "4"]
+    assert [layer.nbytes for layer in report.layers] == [4 * 9 * 7, 4 * 7 * 10, 4 * 2 * 8]
+    windows = [layer.window_s or 0.0 for layer in report.layers]
+    assert windows == sorted(windows)
+    assert windows[2] > 0
+    assert [layer.buckets for layer in report.layers] == [(0,)] * 3
+    assert [layer.first_of for layer in report.layers] == [(0,), (), ()]
+    exposed = [layer.exposed_s for layer in report.layers]
+    assert exposed == [report.exposed_s, 0, 0]
+    assert len(str(report).splitlines()) == 2 + 1 + 1 + 1 + 3
+    assert json.loads(json.dumps(report.to_dict()))["layers"][2]["layer"] == "4"
 
 
 def timeline_job(rank: int, _size: int, directory: str) -> None:

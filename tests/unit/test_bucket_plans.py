@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 import weft
 from weft.torch.parallel.costs import CostModel, StepProfile, exposure, price
 from weft.torch.parallel.fusion import PlanOptions, make_plan
+from weft.torch.parallel.layers import layer_windows
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
 from weft.torch.parallel.urgency import as_needed
 
@@ -174,6 +175,17 @@ def test_automatic_fusion_by_latency() -> None:
         for latency in (0.0, 1e-3)
     ]
     assert numbers[0] > numbers[1]
+
+
+def test_windows_of_layers() -> None:
+    """Three layers, of which the last is never used, and the others share a bucket."""
+    parameters = [ParameterInfo(name, 10, "float32", 4) for name in ("0.weight", "0.bias", "1.weight", "scale")]
+    profile = StepProfile((6.0, 5.0, 3.0, math.inf), (0.5, 0.6, 2.0, math.inf), 7.0, 3.0)
+    plan = BucketPlan(tuple(parameters), (PlannedBucket((3,)), PlannedBucket((2, 1, 0))))
+    first, second, unused = layer_windows(plan, profile)
+    assert (first.layer, first.nbytes, first.buckets, first.window_s, first.first_of) == ("0", 80, (1,), 1.5, (1,))
+    assert (second.layer, second.buckets, second.window_s, second.first_of) == ("1", (1,), 6.0, ())
+    assert (unused.layer, unused.buckets, unused.window_s, unused.first_of) == ("scale", (0,), None, (0,))
 
 
 def test_text_of_a_plan() -> None:

@@ -239,7 +239,7 @@ class DataParallel(nn.Module, Joinable):
         """
         from weft.torch.parallel.report import report_of
 
-        return report_of(self._reducer, self._mode)
+        return report_of(self._reducer, self._mode, self._planner.profile)
 
     # What must see all updates.
 

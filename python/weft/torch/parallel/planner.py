@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from weft.errors import ArgumentError
 from weft.torch.parallel import agreement
 from weft.torch.parallel.communication import Communication
-from weft.torch.parallel.costs import CostModel
+from weft.torch.parallel.costs import CostModel, StepProfile
 from weft.torch.parallel.fusion import PlanOptions, make_plan
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo
@@ -39,6 +39,8 @@ class Planner:
         self._next_plan: int | None = replan_after
         self._replan_every = replan_every
         self._costs: CostModel | None = None
+        self.profile: StepProfile | None = None
+        """What the last plan was made by, if by anything."""
 
     def first(self, given: BucketPlan | None) -> BucketPlan:
         """The plan to begin with: the given one, which stays, or one without a profile."""
@@ -70,8 +72,7 @@ class Planner:
         profile = agreement.agreed_profile(observer.profile(), self._communication)
         if profile is None:
             return None
-        if not deferred:
-            profile = profile.not_deferred()
-        plan = make_plan(self._parameters, self._options, self._costs, profile)
+        self.profile = profile if deferred else profile.not_deferred()
+        plan = make_plan(self._parameters, self._options, self._costs, self.profile)
         agreement.check_plan(plan, self._communication)
         return plan

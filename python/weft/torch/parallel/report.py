@@ -7,11 +7,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.torch.modes import Mode
+from weft.torch.parallel.costs import StepProfile
+from weft.torch.parallel.layers import LayerWindow, layer_windows
 from weft.torch.parallel.observer import Span
 from weft.torch.parallel.operations import averages
 from weft.torch.parallel.reducer import Reducer
 
-__all__ = ["BucketReport", "Report", "report_of"]
+__all__ = ["BucketReport", "LayerReport", "Report", "report_of"]
+
+_BUCKETS = ("bucket", "bytes", "sent", "algorithm", "priority", "window", "communication", "exposed", "parameters")
+_LAYERS = ("bytes", "buckets", "algorithm", "window", "communication", "exposed", "layer")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +41,18 @@ class BucketReport:
 
 
 @dataclasses.dataclass(frozen=True)
+class LayerReport(LayerWindow):
+    """A layer's window, and what its buckets take as the mean of the last steps."""
+
+    algorithms: tuple[str, ...]
+    """What averages its buckets."""
+    communication_s: float
+    """What their operations take, with what else is in them."""
+    exposed_s: float
+    """How long forward waits for it."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """What a model's communication takes, and what of it the training waits for, on this rank."""
 
@@ -51,6 +68,8 @@ class Report:
     memory_bytes: int
     """What all buckets take: gradients once, which are parts of them, and a flag per parameter."""
     buckets: tuple[BucketReport, ...]
+    layers: tuple[LayerReport, ...]
+    """In the order of their use; empty until steps have been measured for a plan."""
 
     @property
     def communication_s(self) -> float:
@@ -71,20 +90,19 @@ class Report:
         }
 
     def __str__(self) -> str:
-        head = ("bucket", "bytes", "sent", "algorithm", "priority", "window", "communication", "exposed", "parameters")
-        rows = [head, *(_row(bucket) for bucket in self.buckets)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(head) - 1)]
-        lines = ["  ".join([*(cell.rjust(w) for cell, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
         total = (
             f"plan {self.plan}, mode {self.mode}, {self.steps} steps: forward {_ms(self.forward_s)}, "
             f"backward {_ms(self.backward_s)}, communication {_ms(self.communication_s)}, "
             f"exposed {_ms(self.exposed_s)}; buckets take {self.memory_bytes} bytes"
         )
-        return "\n".join([total, *lines])
+        return "\n".join([total, *_table(_BUCKETS, map(_row, self.buckets)), *_layer_lines(self.layers)])
 
 
-def report_of(reducer: Reducer, mode: Mode | None) -> Report:
-    """The report of the steps since the last plan, as far as they are kept."""
+def report_of(reducer: Reducer, mode: Mode | None, profile: StepProfile | None) -> Report:
+    """The report of the steps since the last plan, as far as they are kept.
+
+    `profile` is what the plan was made by.
+    """
     spans = list(reducer.observer.spans)
     recorded = averages(reducer)
     rows = []
@@ -118,6 +136,17 @@ def report_of(reducer: Reducer, mode: Mode | None) -> Report:
         backward_s,
         memory_bytes,
         tuple(rows),
+        () if profile is None else tuple(_layer(layer, rows) for layer in layer_windows(reducer.plan, profile)),
+    )
+
+
+def _layer(layer: LayerWindow, buckets: Sequence[BucketReport]) -> LayerReport:
+    own = [buckets[number] for number in layer.buckets]
+    return LayerReport(
+        **{field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)},
+        algorithms=tuple(dict.fromkeys(bucket.algorithm for bucket in own)),
+        communication_s=sum(bucket.communication_s or 0.0 for bucket in own),
+        exposed_s=sum(buckets[number].exposed_s or 0.0 for number in layer.first_of),
     )
 
 
@@ -127,6 +156,31 @@ def _durations(spans: Iterable[Span], kind: str) -> list[int]:
 
 def _mean_s(nanoseconds: Sequence[int]) -> float | None:
     return sum(nanoseconds) / len(nanoseconds) * 1e-9 if nanoseconds else None
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of cells, all columns but the last to the right."""
+    lines = [head, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
+    return ["  ".join([*(cell.rjust(w) for cell, w in zip(line, widths, strict=False)), line[-1]]) for line in lines]
+
+
+def _layer_lines(layers: Sequence[LayerReport]) -> list[str]:
+    if not layers:
+        return []
+    rows = (
+        (
+            str(layer.nbytes),
+            ", ".join(map(str, layer.buckets)),
+            ", ".join(layer.algorithms),
+            _ms(layer.window_s),
+            _ms(layer.communication_s),
+            _ms(layer.exposed_s),
+            layer.layer,
+        )
+        for layer in layers
+    )
+    return ["", *_table(_LAYERS, rows)]
 
 
 def _row(bucket: BucketReport) -> tuple[str, ...]:
