@@ -90,17 +90,16 @@ class ModeAveraging:
 
     @contextlib.contextmanager
     def _in_stage(self, bucket: Bucket) -> Iterator[None]:
-        """Gives operations the bucket's priority, and ends them on all ranks if one fails."""
+        """Gives operations the bucket's priority, and ends them on all ranks if one rank fails."""
         try:
             with outside_of_everything(), priority(bucket.planned.priority):
                 yield
         except Error:  # which the group has told all, or all find themselves
             raise
         except Exception as error:
-            self._communication.abort(
-                f"{self._mode!r} failed on rank {self._communication.rank} in bucket {bucket.number}: {error!r}"
-            )
-            raise
+            what = f"{self._mode!r} failed on rank {self._communication.rank} in bucket {bucket.number}: {error!r}"
+            self._communication.abort(what)
+            raise Error(what) from error
 
 
 def check_mode(mode: object, parameters: Iterable[tuple[str, Tensor]]) -> None:
