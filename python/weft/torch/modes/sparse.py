@@ -10,7 +10,7 @@ from torch import Tensor
 from weft.errors import ArgumentError
 from weft.torch.modes.mode import Communication, Work
 
-__all__ = ["average_sparse", "check_indices"]
+__all__ = ["INDEX_BYTES", "add_sparse", "average_sparse", "check_indices"]
 
 INDEX_BYTES = 4
 
@@ -47,13 +47,28 @@ def average_sparse(
     check_indices(average.numel(), 31)
     counts = torch.empty(communication.size, dtype=torch.int64)
     yield communication.all_gather(counts.split(1), torch.tensor([index.numel()]))  # type: ignore[no-untyped-call]
-    message = torch.cat([values.view(torch.uint8), index.to(torch.int32).view(torch.uint8)])
-    width = values.element_size() + INDEX_BYTES
-    messages = [torch.empty(int(count) * width, dtype=torch.uint8) for count in counts]
-    yield communication.all_gather(messages, message)
     average.zero_()
-    for count, theirs in zip(counts.tolist(), messages, strict=True):
-        split = count * values.element_size()
-        place = theirs[split:].clone().view(torch.int32)
-        average.index_add_(0, place, theirs[:split].view(values.dtype))
+    yield from add_sparse(index, values, counts, average, communication)
     average.div_(communication.size)
+
+
+def add_sparse(
+    index: Tensor, values: Tensor, counts: Tensor, total: Tensor, communication: Communication
+) -> Generator[Work, None, None]:
+    """Adds all ranks' sparse values to `total`, in the order of the ranks.
+
+    Args:
+        index: Where along the first dimension this rank's values belong, each place once: int64.
+        values: As many elements of `total`, or rows of it.
+        counts: How many each rank has: int64.
+        total: What to add to: of the type of `values`.
+        communication: The ranks.
+    """
+    message = torch.cat([values.view(-1).view(torch.uint8), index.to(torch.int32).view(torch.uint8)])
+    width = total[:1].nbytes
+    messages = [torch.empty(int(count) * (width + INDEX_BYTES), dtype=torch.uint8) for count in counts]
+    yield communication.all_gather(messages, message)
+    for count, theirs in zip(counts.tolist(), messages, strict=True):
+        split = count * width
+        place = theirs[split:].clone().view(torch.int32)
+        total.index_add_(0, place, theirs[:split].view(values.dtype).view(count, *total.shape[1:]))

@@ -14,10 +14,6 @@ __all__ = ["Averaging", "ExactAveraging", "ReadyHandle"]
 class Averaging(Protocol):
     """A way in which buckets are averaged."""
 
-    @property
-    def name(self) -> str:
-        """What reports call it."""
-
     def __call__(self, bucket: Bucket) -> Handle:
         """Starts the average of a bucket's memory.
 
@@ -26,7 +22,10 @@ class Averaging(Protocol):
         """
 
     def operation(self, bucket: Bucket) -> tuple[Op, int]:
-        """By what the flight recorder's entries tell the average's: the operation, its elements."""
+        """By what the flight recorder's entries tell the average's: the operation, its elements.
+
+        For averages that are not timed by the observer.
+        """
 
     def finish(self) -> None:
         """Waits for what is still under way when all handles have been waited for."""
@@ -34,8 +33,6 @@ class Averaging(Protocol):
 
 class ExactAveraging:
     """All-reduces of gradients and flags, as the plan says."""
-
-    name = "exact"
 
     def __init__(self, communication: Communication) -> None:
         self._communication = communication

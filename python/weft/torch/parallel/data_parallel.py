@@ -31,6 +31,7 @@ from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
 from weft.torch.parallel.planner import Planner
 from weft.torch.parallel.reducer import Reducer
+from weft.torch.parallel.rows import EmbeddingPolicy, RowAveraging, Rows, check_rows, exchanged_by_rows
 from weft.torch.patches.autograd import in_backward
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class DataParallel(nn.Module, Joinable):
         buffers: BufferPolicy = "broadcast",
         plan: BucketPlan | None = None,
         mode: Mode | None = None,
+        embeddings: EmbeddingPolicy = "automatic",
         replan_after: int = 10,
         replan_every: int | None = None,
         init_sync: bool = True,
@@ -88,6 +90,9 @@ class DataParallel(nn.Module, Joinable):
             plan: The buckets, for the bits of an earlier run; then nothing is learned.
             mode: How buckets are averaged, such as `weft.torch.modes.PowerSGD(rank=4)`: see
                 docs/compression.md. Exactly, if not given.
+            embeddings: How gradients of `Embedding` and `EmbeddingBag` are averaged, whose weights
+                nothing else uses: by the `rows` that inputs have touched, where that is less, all
+                `dense`, or, `automatic`, those from 1 MiB on by rows.
             replan_after: After so many steps the plan is made again, by what was measured.
             init_sync: False: parameters and buffers are the same on all ranks already, and are not
                 sent.
@@ -104,9 +109,10 @@ class DataParallel(nn.Module, Joinable):
             raise ArgumentError(f"gradients={gradients!r}: expected 'copy' or 'view'")
         trained = trained_parameters(module)
         check_mode(mode, trained)
+        rows = exchanged_by_rows(module, trained, embeddings, mode)
         infos = [parameter_info(name, parameter) for name, parameter in trained]
         self._communication = Communication(process_group)
-        self._planner = Planner(infos, options, self._communication, replan_after, replan_every)
+        self._planner = Planner(infos, options, rows, self._communication, replan_after, replan_every)
         agreement.check_model(infos, self._communication)
         agreement.check_options(
             {
@@ -114,6 +120,7 @@ class DataParallel(nn.Module, Joinable):
                 "gradients": gradients,
                 "buffers": buffers,
                 "mode": repr(mode),
+                "embeddings": embeddings,
                 "replan_after": replan_after,
                 "replan_every": replan_every,
             },
@@ -128,6 +135,7 @@ class DataParallel(nn.Module, Joinable):
         self._mode = mode
         first = self._planner.first(plan)
         check_algorithms_of_mode(mode, first)
+        check_rows(first, trained)
         self._reducer = Reducer(trained, first, self._communication, self._observer, self._averaging())
         self._first_use = FirstUse(module, self._reducer)
         self.require_backward_grad_sync = True
@@ -322,9 +330,10 @@ class DataParallel(nn.Module, Joinable):
     # How the above is done.
 
     def _averaging(self) -> Averaging:
-        if self._mode is None:
-            return ExactAveraging(self._communication)
-        return ModeAveraging(self._mode, self._communication, self._observer)
+        if self._mode is not None:
+            return ModeAveraging(self._mode, self._communication, self._observer)
+        rows = ModeAveraging(Rows(), self._communication, self._observer)
+        return RowAveraging(ExactAveraging(self._communication), rows, self._communication.size)
 
     def _before_forward(self) -> None:
         self._reducer.check()

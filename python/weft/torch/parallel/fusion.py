@@ -6,7 +6,7 @@ Pure functions: ranks that pass the same get the same plan.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from weft.errors import ArgumentError
 from weft.torch.parallel.costs import CostModel, StepProfile, price
@@ -59,6 +59,7 @@ def make_plan(
     options: PlanOptions,
     costs: CostModel | None = None,
     profile: StepProfile | None = None,
+    rows: Collection[int] = (),
 ) -> BucketPlan:
     """The plan for these parameters.
 
@@ -68,17 +69,18 @@ def make_plan(
         costs: What all-reduces take; for automatic fusion.
         profile: When gradients come and parameters are used. Until there is one, gradients are
             taken to come in the reverse of the model's order.
+        rows: The places of those that are exchanged by rows: each has a bucket of its own.
 
     Returns:
         The plan, with its buckets in the order in which their last gradients come.
     """
     order = _order_of_completion(parameters, profile)
     if options.fusion != "automatic" or costs is None:
-        plan = _plan(parameters, order, _threshold(options.fusion), options)
+        plan = _plan(parameters, order, _threshold(options.fusion), options, rows)
     elif profile is None:
-        plan = _plan(parameters, order, _bytes_for(costs), options)
+        plan = _plan(parameters, order, _bytes_for(costs), options, rows)
     else:
-        candidates = [_plan(parameters, order, threshold, options) for threshold in _THRESHOLDS]
+        candidates = [_plan(parameters, order, threshold, options, rows) for threshold in _THRESHOLDS]
         prices = [_price(candidate, profile, costs) for candidate in candidates]
         plan = candidates[prices.index(min(prices))]
     if profile is None:
@@ -130,13 +132,20 @@ def _order_of_completion(parameters: Sequence[ParameterInfo], profile: StepProfi
 
 
 def _plan(
-    parameters: Sequence[ParameterInfo], order: Sequence[int], threshold: int, options: PlanOptions
+    parameters: Sequence[ParameterInfo],
+    order: Sequence[int],
+    threshold: int,
+    options: PlanOptions,
+    rows: Collection[int],
 ) -> BucketPlan:
     """Buckets that are closed once they have `threshold` bytes, one for each element type."""
     closed: list[list[int]] = []
     filling: dict[str, list[int]] = {}
     filled: dict[str, int] = {}
     for index in order:
+        if index in rows:
+            closed.append([index])
+            continue
         dtype = parameters[index].dtype
         filling.setdefault(dtype, []).append(index)
         filled[dtype] = filled.get(dtype, 0) + parameters[index].nbytes
@@ -149,7 +158,9 @@ def _plan(
     return BucketPlan(
         tuple(parameters),
         tuple(
-            PlannedBucket(tuple(bucket), _algorithm(sum(parameters[i].nbytes for i in bucket), options))
+            PlannedBucket(tuple(bucket), rows=True)
+            if bucket[0] in rows
+            else PlannedBucket(tuple(bucket), _algorithm(sum(parameters[i].nbytes for i in bucket), options))
             for bucket in closed
         ),
     )

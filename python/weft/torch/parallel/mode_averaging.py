@@ -44,11 +44,6 @@ class ModeAveraging:
         self._communication = communication
         self._observer = observer
 
-    @property
-    def name(self) -> str:
-        """See `Averaging`."""
-        return type(self._mode).__name__
-
     def __call__(self, bucket: Bucket) -> Handle:
         """See `Averaging`."""
         begun_ns = time.monotonic_ns()
@@ -71,7 +66,7 @@ class ModeAveraging:
 
         def timed_rest() -> None:
             rest()
-            self._observer.averaged(bucket, begun_ns)
+            self._observer.averaged(bucket, type(self._mode).__name__, begun_ns)
 
         if first is None or self._mode.one_stage:
             return _Rest(rest)
@@ -81,7 +76,7 @@ class ModeAveraging:
         return _Rest(self._communication.thread.submit(timed_rest).result)
 
     def operation(self, bucket: Bucket) -> tuple[Op, int]:
-        """See `Averaging`. Of modes of one stage; the others' times are the observer's."""
+        """See `Averaging`. Modes of several stages are timed."""
         return "sum", bucket.buffer.numel()
 
     def finish(self) -> None:

@@ -39,6 +39,8 @@ class Span:
     """How many backward passes had begun."""
     start_ns: int
     end_ns: int
+    by: str = ""
+    """The communication mode of an average."""
 
 
 class Observer:
@@ -116,9 +118,9 @@ class Observer:
         yield
         self._add("issue", bucket.number, start, _now())
 
-    def averaged(self, bucket: Bucket, begun_ns: int) -> None:
-        """A bucket's average has ended, on another thread."""
-        self._add("average", bucket.number, begun_ns, _now())
+    def averaged(self, bucket: Bucket, by: str, begun_ns: int) -> None:
+        """A bucket's average in a mode has ended, on another thread."""
+        self.spans.append(Span("average", bucket.number, self.steps, begun_ns, _now(), by))
 
     @contextlib.contextmanager
     def waiting(self, bucket: Bucket) -> Iterator[None]:

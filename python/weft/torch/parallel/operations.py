@@ -35,19 +35,20 @@ def averages(reducer: Reducer) -> list[Average]:
     Those of several operations were timed by whom they were carried out.
     """
     spans = list(reducer.observer.spans)
-    timed = [_timed(span, reducer.average.name) for span in spans if span.kind == "average"]
-    if timed:
-        return timed
-    issues = [span for span in spans if span.kind == "issue"]
+    timed = [_timed(span) for span in spans if span.kind == "average"]
+    known = {(average.bucket, average.step) for average in timed}
+    issues = [span for span in spans if span.kind == "issue" and (span.bucket, span.step) not in known]
     recorded = list(_recorded(reducer.communication.native.name))
     found = (
         _matching(span, *reducer.average.operation(reducer.buckets[span.bucket or 0]), recorded) for span in issues
     )
-    return [average for average in found if average is not None]
+    return sorted(
+        [*timed, *(average for average in found if average is not None)], key=lambda average: average.issued_ns
+    )
 
 
-def _timed(span: Span, name: str) -> Average:
-    return Average(span.bucket or 0, span.step, span.start_ns, span.start_ns, span.end_ns, name)
+def _timed(span: Span) -> Average:
+    return Average(span.bucket or 0, span.step, span.start_ns, span.start_ns, span.end_ns, span.by)
 
 
 def _recorded(group: str) -> Iterable[dict[str, Any]]:

@@ -42,6 +42,10 @@ class PlannedBucket:
     """The name of the all-reduce; None: what the group chooses for the size."""
     priority: int = 0
     """Buckets with a higher one go first, also past those under way."""
+    rows: bool = False
+    """Whether its parameter, the only one, is a matrix of which only the rows that are not zero are
+    exchanged where that is less: an embedding.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +70,10 @@ class BucketPlan:
             dtypes = {self.parameters[index].dtype for index in bucket.parameters}
             if len(dtypes) != 1:
                 raise ArgumentError(f"bucket {number} has the element types {sorted(dtypes)}: expected one")
+            if bucket.rows and len(bucket.parameters) != 1:
+                raise ArgumentError(
+                    f"bucket {number} has {len(bucket.parameters)} parameters and is exchanged by rows: expected one"
+                )
 
     @property
     def hash(self) -> str:
@@ -118,7 +126,7 @@ class BucketPlan:
             names = ", ".join(self.parameters[index].name for index in bucket.parameters)
             lines.append(
                 f"  {number}: {self.nbytes(bucket)} bytes, {bucket.algorithm or 'chosen by size'}, "
-                f"priority {bucket.priority}: {names}"
+                f"priority {bucket.priority}{', as rows' if bucket.rows else ''}: {names}"
             )
         return "\n".join(lines)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from weft.errors import ArgumentError
 from weft.torch.parallel import agreement
@@ -25,6 +25,7 @@ class Planner:
         self,
         parameters: Sequence[ParameterInfo],
         options: PlanOptions,
+        rows: Collection[int],
         communication: Communication,
         replan_after: int,
         replan_every: int | None,
@@ -35,6 +36,7 @@ class Planner:
             )
         self._parameters = parameters
         self._options = options
+        self._rows = rows
         self._communication = communication
         self._next_plan: int | None = replan_after
         self._replan_every = replan_every
@@ -50,7 +52,7 @@ class Planner:
         if plan is None:
             if self._options.fusion == "automatic" and self._communication.size > 1:
                 self._costs = agreement.agreed_costs(self._communication)
-            plan = make_plan(self._parameters, self._options, self._costs)
+            plan = make_plan(self._parameters, self._options, self._costs, rows=self._rows)
         plan.check_parameters(self._parameters)
         agreement.check_plan(plan, self._communication)
         agreement.check_algorithms(plan, self._communication)
@@ -73,6 +75,6 @@ class Planner:
         if profile is None:
             return None
         self.profile = profile if deferred else profile.not_deferred()
-        plan = make_plan(self._parameters, self._options, self._costs, self.profile)
+        plan = make_plan(self._parameters, self._options, self._costs, self.profile, self._rows)
         agreement.check_plan(plan, self._communication)
         return plan
