@@ -161,8 +161,8 @@ simulate-large: ## simulates every algorithm on 10,000 and 100,000 ranks, tells 
 validate-model: setup iproute2 ## the simulator's predictions against this machine, all-reduce (needs root)
 	$(BIN)/python -m benches.model --output build/validate-model
 
-chaos: setup ## kills and stops ranks at random, 250 times
-	$(BIN)/python tests/chaos/run.py --kills 200 --stops 50
+chaos: setup ## kills and stops ranks at random, 350 times
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/chaos/run.py --kills 200 --stops 50 --training-kills 80 --training-stops 20
 
 # Both need a nightly toolchain: rustup toolchain install nightly --component rust-src,miri
 sanitize: ## the runtime's concurrency tests under ThreadSanitizer

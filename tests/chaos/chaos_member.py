@@ -1,22 +1,15 @@
-"""One rank of a trial: random collectives and messages until failure, and a report of the error."""
+"""One rank's process in a trial: what it is told, how it says things, and its end."""
 
 import json
 import os
-import random
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-import numpy as np
-
 import weft
 from weft.emulation import kernel
-
-OPERATIONS_IN_FLIGHT_MAX = 4
-ELEMENTS_MAX = 1 << 19
-MESSAGES_MAX = 200
-MESSAGE_ELEMENTS_MAX = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -26,6 +19,8 @@ class ChaosMember:
     rank: int
     ranks: int
     port: int
+    store: str
+    """A path at which nothing is yet, for those who meet at a file."""
     transport: str
     timeout_s: float
     seed: int
@@ -33,115 +28,26 @@ class ChaosMember:
     """Whether it has a forked child that holds copies of everything the rank had open."""
 
 
-def live(member: ChaosMember, report: int, release: int) -> NoReturn:
-    """The life of a rank's process. Says things on `report`; after its failure it waits for the end
-    of `release`.
-    """
+Life = Callable[[ChaosMember, int, int], None]
+"""What a rank does: it says things on `report`, the second argument. After its failure it does what
+it reads from `release`, the third.
+"""
+
+
+def start(life: Life, member: ChaosMember, report: int, release: int) -> NoReturn:
+    """Lives a life in this process, and ends it."""
     code = 1
     try:
         kernel.die_with_parent()
-        _live(member, report, release)
+        life(member, report, release)
         code = 0
     except BaseException as error:
-        _say(report, event="broken", text=f"{type(error).__name__}: {error}")
+        say(report, event="broken", text=f"{type(error).__name__}: {error}")
     finally:
         os._exit(code)
 
 
-def _live(member: ChaosMember, report: int, release: int) -> None:
-    group = weft.init(
-        member.rank,
-        member.ranks,
-        address=f"127.0.0.1:{member.port}",
-        transport=member.transport,
-        timeout=member.timeout_s,
-    )
-    child = _fork_sleeper() if member.forks else 0
-    arena = group.symmetric(ELEMENTS_MAX, np.float32)
-    group.barrier()
-    _say(report, event="ready", child=child)
-    draw = random.Random(member.seed)
-    try:
-        while True:
-            _random_operations(group, arena, draw)
-    except weft.Error as error:
-        lost = error.rank if isinstance(error, weft.PeerLost) else None
-        _say(report, event="failed", kind=type(error).__name__, lost=lost, at=time.monotonic(), text=str(error))
-    os.read(release, 1)
-    group.close()
-
-
-def _random_operations(group: weft.Group, arena: np.ndarray, draw: random.Random) -> None:
-    """The same on every rank: all draw from the same seed."""
-    works = []
-    for _ in range(draw.randint(1, OPERATIONS_IN_FLIGHT_MAX)):
-        kind = draw.choice(
-            (
-                "all_reduce",
-                "reduce",
-                "broadcast",
-                "all_gather",
-                "reduce_scatter",
-                "gather",
-                "scatter",
-                "barrier",
-                "messages",
-            )
-        )
-        elements = int(ELEMENTS_MAX ** draw.random())
-        root = draw.randrange(group.size)
-        if kind == "all_reduce" and draw.random() < 0.5:
-            # Blocking calls run on this thread as far as they can.
-            symmetric = draw.random() < 0.5
-            group.all_reduce(arena[:elements] if symmetric else np.ones(elements, np.float32))
-        elif kind == "all_reduce":
-            works.append(group.all_reduce_async(np.ones(elements, np.float32)))
-        elif kind == "broadcast" and draw.random() < 0.5:
-            group.broadcast(np.ones(elements, np.float32), root)
-        elif kind == "broadcast":
-            works.append(group.broadcast_async(np.ones(elements, np.float32), root))
-        elif kind == "reduce":
-            group.reduce(np.ones(elements, np.float32), root)
-        elif kind == "gather":
-            group.gather(np.ones(elements // group.size, np.float32), root)
-        elif kind == "scatter":
-            block = elements // group.size
-            whole = np.ones(block * group.size, np.float32) if group.rank == root else None
-            group.scatter(np.empty(block, np.float32), whole, root)
-        elif kind == "all_gather":
-            block = np.ones(elements, np.float32)
-            works.append(group.all_gather_into_async(np.empty(elements * group.size, np.float32), block))
-        elif kind == "reduce_scatter":
-            block = np.empty(elements, np.float32)
-            works.append(group.reduce_scatter_async(block, np.ones(elements * group.size, np.float32)))
-        elif kind == "messages":
-            _messages(group, draw)
-        else:
-            works.append(group.barrier_async())
-    for work in works:
-        work.wait()
-
-
-def _messages(group: weft.Group, draw: random.Random) -> None:
-    """Messages of all sizes from one rank to another, which answers some."""
-    here, there = draw.sample(range(group.size), 2)
-    for number in range(draw.randint(1, MESSAGES_MAX)):
-        x = np.full(int(MESSAGE_ELEMENTS_MAX ** draw.random()), number, np.float32)
-        answered = draw.random() < 0.3
-        if group.rank == here:
-            group.send(x, there)
-            if answered:
-                group.recv(x, there)
-        elif group.rank == there:
-            y = np.empty_like(x)
-            group.recv(y, here)
-            if not np.array_equal(x, y):
-                raise AssertionError(f"message {number} of {len(x)} elements came as {y}")
-            if answered:
-                group.send(y, here)
-
-
-def _fork_sleeper() -> int:
+def fork_sleeper() -> int:
     """A child like a data loader's worker: it outlives its parent until somebody ends it."""
     pid = os.fork()
     if pid == 0:
@@ -150,5 +56,12 @@ def _fork_sleeper() -> int:
     return pid
 
 
-def _say(report: int, **message: object) -> None:
+def say_failure(report: int, error: weft.Error, **more: object) -> None:
+    """Tells of an error that has just come."""
+    lost = error.rank if isinstance(error, weft.PeerLost) else None
+    say(report, event="failed", kind=type(error).__name__, lost=lost, at=time.monotonic(), text=str(error), **more)
+
+
+def say(report: int, **message: object) -> None:
+    """Tells the trial something."""
     os.write(report, json.dumps(message).encode() + b"\n")

@@ -5,16 +5,21 @@ import os
 import random
 import select
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos_member import ChaosMember, live
+import chaos_collectives
+import chaos_training
+from chaos_member import ChaosMember, Life, start
 
 from weft.bench.launch import free_ports
 
+LIVES: dict[str, Life] = {"collectives": chaos_collectives.live, "training": chaos_training.live}
+"""What ranks may be at when one of them fails."""
 TRANSPORTS = ("shm", "tcp", "auto")
 START_DEADLINE_S = 30.0
 KILL_TIMEOUT_S = 20.0
@@ -25,7 +30,8 @@ STOP_TIMEOUT_S = 1.5
 NOTICE_S = 1.0
 """How late a survivor may notice."""
 END_DEADLINE_S = 5.0
-RUNNING_S_MAX = 0.1
+GO_ON_DEADLINE_S = 30.0
+RUNNING_S_MAX = {"collectives": 0.1, "training": 0.5}
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class TrialPlan:
 
     seed: int
     action: signal.Signals
+    life: str
     ranks: int
     transport: str
     forks: bool
@@ -41,24 +48,26 @@ class TrialPlan:
     delay_s: float
 
     @staticmethod
-    def draw(seed: int, action: signal.Signals) -> "TrialPlan":
+    def draw(seed: int, action: signal.Signals, life: str = "collectives") -> "TrialPlan":
         """The trial of this seed."""
         source = random.Random(seed)
         ranks = source.randint(2, 4)
         return TrialPlan(
             seed=seed,
             action=action,
+            life=life,
             ranks=ranks,
             transport=source.choice(TRANSPORTS),
             forks=source.random() < 0.5,
             victim=source.randrange(ranks),
-            delay_s=source.uniform(0, RUNNING_S_MAX),
+            delay_s=source.uniform(0, RUNNING_S_MAX[life]),
         )
 
     def __str__(self) -> str:
         children = "with forked children" if self.forks else "without children"
         return (
-            f"seed {self.seed}: {self.action.name} of rank {self.victim} of {self.ranks}, {self.transport}, {children}"
+            f"{self.life}, seed {self.seed}: {self.action.name} of rank {self.victim} of {self.ranks}, "
+            f"{self.transport}, {children}"
         )
 
 
@@ -92,20 +101,21 @@ def run(plan: TrialPlan) -> TrialOutcome:
     """Carries out a trial. Whatever happens, nothing of it runs on afterwards."""
     outcome = TrialOutcome(plan)
     before = _leftovers()
-    processes: list[_Process] = []
-    port = free_ports(1)[0]
-    try:
-        processes.extend(_start(plan, rank, port) for rank in range(plan.ranks))
-        _carry_out(plan, processes, outcome)
-    finally:
-        _end(processes)
+    with tempfile.TemporaryDirectory(prefix="weft-chaos-") as directory:
+        processes: list[_Process] = []
+        port = free_ports(1)[0]
+        try:
+            processes.extend(_start(plan, rank, port, directory) for rank in range(plan.ranks))
+            _carry_out(plan, processes, directory, outcome)
+        finally:
+            _end(processes)
     new = _leftovers() - before
     if new:
         outcome.complaints.append(f"left behind: {', '.join(sorted(new))}")
     return outcome
 
 
-def _carry_out(plan: TrialPlan, processes: list[_Process], outcome: TrialOutcome) -> None:
+def _carry_out(plan: TrialPlan, processes: list[_Process], directory: str, outcome: TrialOutcome) -> None:
     if not _gather(processes, lambda p: p.message("ready") is not None, START_DEADLINE_S):
         outcome.complaints.append("not every rank started: " + _texts(processes))
         return
@@ -118,12 +128,33 @@ def _carry_out(plan: TrialPlan, processes: list[_Process], outcome: TrialOutcome
     _gather(survivors, lambda p: p.message("failed") is not None, allowed_s + NOTICE_S + END_DEADLINE_S)
     for process in survivors:
         _judge(plan, process, began + allowed_s, outcome)
+    if plan.life == "training" and not outcome.complaints:
+        _let_go_on(survivors, directory, outcome)
     _release(processes)
     if plan.action == signal.SIGSTOP:
         os.kill(victim.pid, signal.SIGCONT)
     if not _gather(processes, lambda p: p.ended, allowed_s + END_DEADLINE_S):
         running = [process.rank for process in processes if not process.ended]
         outcome.complaints.append(f"ranks {running} hang at their end")
+
+
+def _let_go_on(survivors: list[_Process], directory: str, outcome: TrialOutcome) -> None:
+    """Asks what survivors have found out about their state, and lets them train without the lost
+    rank.
+    """
+    _report_wrong(survivors, "checked", outcome)
+    for rank, process in enumerate(survivors):
+        order = {"store": f"{directory}/afterwards", "rank": rank, "ranks": len(survivors)}
+        _tell(process, order)
+    _report_wrong(survivors, "went on", outcome)
+
+
+def _report_wrong(survivors: list[_Process], event: str, outcome: TrialOutcome) -> None:
+    _gather(survivors, lambda p: p.message(event) is not None, GO_ON_DEADLINE_S)
+    for process in survivors:
+        message = process.message(event)
+        wrong = ["it hangs or broke: " + _texts([process])] if message is None else message["wrong"]
+        outcome.complaints += [f"rank {process.rank} ({event}): {text}" for text in wrong]
 
 
 def _judge(plan: TrialPlan, process: _Process, due: float, outcome: TrialOutcome) -> None:
@@ -145,7 +176,7 @@ def _judge(plan: TrialPlan, process: _Process, due: float, outcome: TrialOutcome
         outcome.complaints.append(f"{who} noticed {late_s:.2f} s late")
 
 
-def _start(plan: TrialPlan, rank: int, port: int) -> _Process:
+def _start(plan: TrialPlan, rank: int, port: int, directory: str) -> _Process:
     report_read, report_write = os.pipe()
     release_read, release_write = os.pipe()
     timeout_s = STOP_TIMEOUT_S if plan.action == signal.SIGSTOP else KILL_TIMEOUT_S
@@ -153,8 +184,17 @@ def _start(plan: TrialPlan, rank: int, port: int) -> _Process:
     if pid == 0:
         os.close(report_read)
         os.close(release_write)
-        member = ChaosMember(rank, plan.ranks, port, plan.transport, timeout_s, plan.seed, plan.forks)
-        live(member, report_write, release_read)
+        member = ChaosMember(
+            rank=rank,
+            ranks=plan.ranks,
+            port=port,
+            store=f"{directory}/store",
+            transport=plan.transport,
+            timeout_s=timeout_s,
+            seed=plan.seed,
+            forks=plan.forks,
+        )
+        start(LIVES[plan.life], member, report_write, release_read)
     os.close(report_write)
     os.close(release_read)
     os.set_blocking(report_read, False)
@@ -189,8 +229,12 @@ def _take_in(process: _Process) -> None:
 
 def _release(processes: list[_Process]) -> None:
     for process in processes:
-        with suppress(BrokenPipeError):
-            os.write(process.release, b"!")
+        _tell(process, None)
+
+
+def _tell(process: _Process, order: dict | None) -> None:
+    with suppress(BrokenPipeError):
+        os.write(process.release, json.dumps(order).encode() + b"\n")
 
 
 def _end(processes: list[_Process]) -> None:

@@ -15,20 +15,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="trials with kill -9 (default: %(default)s)")
     parser.add_argument("--stops", type=int, default=50, help="trials with SIGSTOP (default: %(default)s)")
+    parser.add_argument(
+        "--training-kills", type=int, default=80, help="with kill -9 during training (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--training-stops", type=int, default=20, help="with SIGSTOP during training (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="number of the first trial (default: %(default)s)")
     arguments = parser.parse_args()
     began = time.monotonic()
-    actions = [signal.SIGKILL] * arguments.kills + [signal.SIGSTOP] * arguments.stops
+    kinds = {
+        ("collectives", signal.SIGKILL): arguments.kills,
+        ("collectives", signal.SIGSTOP): arguments.stops,
+        ("training", signal.SIGKILL): arguments.training_kills,
+        ("training", signal.SIGSTOP): arguments.training_stops,
+    }
+    trials = [kind for kind, count in kinds.items() for _ in range(count)]
     outcomes = []
-    for index, action in enumerate(actions):
-        outcome = chaos_trial.run(TrialPlan.draw(arguments.seed + index, action))
+    for index, (life, action) in enumerate(trials):
+        outcome = chaos_trial.run(TrialPlan.draw(arguments.seed + index, action, life))
         outcomes.append(outcome)
         for complaint in outcome.complaints:
             print(f"{outcome.plan}: {complaint}", flush=True)
         if (index + 1) % 25 == 0:
-            print(f"{index + 1} of {len(actions)} trials, {time.monotonic() - began:.0f} s", flush=True)
-    for action in (signal.SIGKILL, signal.SIGSTOP):
-        print(summary(action, [outcome for outcome in outcomes if outcome.plan.action == action]))
+            print(f"{index + 1} of {len(trials)} trials, {time.monotonic() - began:.0f} s", flush=True)
+    for life, action in kinds:
+        chosen = [outcome for outcome in outcomes if (outcome.plan.life, outcome.plan.action) == (life, action)]
+        print(f"{life}, {summary(action, chosen)}")
     return 1 if any(outcome.complaints for outcome in outcomes) else 0
 
 
