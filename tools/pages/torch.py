@@ -155,6 +155,9 @@ from lightning.pytorch.strategies import DDPStrategy
 trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy=DDPStrategy(process_group_backend="weft"))
 ```
 
+These sections train by `DistributedDataParallel`. With communication that goes on into the next forward, each takes a
+line more: [training.md](training.md#frameworks).
+
 ## Accelerate
 
 Make the process group before the `Accelerator`: on CPUs Accelerate asks for Gloo, whatever

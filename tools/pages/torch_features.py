@@ -175,5 +175,11 @@ FEATURES = (
         ("ecosystem_frameworks:training",),
         note="tested by `make test-ecosystem`",
     ),
+    Feature(
+        "Frameworks",
+        "`weft.torch.lightning.WeftStrategy`, `weft.torch.accelerate.overlap`",
+        ("ecosystem_frameworks:overlapped_training",),
+        note="`DataParallel` and `Overlapped` by the framework; tested by `make test-ecosystem`",
+    ),
 )
 """In the order of the table."""

@@ -19,7 +19,7 @@ from weft.torch.parallel.gradient import raw_gradient
 from weft.torch.parallel.partial_step import PartialStep, StepSettings
 from weft.torch.patches.optimizers import begin_as_wrapper, call_step_pre_hooks, has_step_post_hooks
 
-__all__ = ["Overlapped"]
+__all__ = ["Overlapped", "trains"]
 
 _COUPLED = {
     "LBFGS": "it looks at all parameters together, and evaluates the loss several times",
@@ -237,6 +237,12 @@ class Overlapped(Optimizer):
             warnings.warn(f"weft.torch.Overlapped({type(self._inner).__name__}): {why}", stacklevel=3)
 
 
+def trains(optimizer: Optimizer, model: DataParallel) -> bool:
+    """Whether the optimizer has a parameter of the model."""
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    return any(model._reducer.slot_of(parameter) is not None for parameter in parameters)
+
+
 def _check(optimizer: Optimizer, model: DataParallel) -> None:
     if not isinstance(model, DataParallel):
         raise ArgumentError(
@@ -250,8 +256,7 @@ def _check(optimizer: Optimizer, model: DataParallel) -> None:
                 f"{kind.__name__} cannot be overlapped: {_COUPLED[kind.__name__]}. Use it as it is, with "
                 "weft.torch.DataParallel or DistributedDataParallel"
             )
-    slots = (model._reducer.slot_of(parameter) for group in optimizer.param_groups for parameter in group["params"])
-    if not any(slot is not None for slot in slots):
+    if not trains(optimizer, model):
         raise ArgumentError("the optimizer has no parameter of the model: expected torch.optim...(model.parameters())")
 
 
