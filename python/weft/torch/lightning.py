@@ -10,6 +10,7 @@ from typing import Any
 
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
+from torch.optim import Optimizer
 
 from weft.errors import UnsupportedError
 from weft.torch.parallel.data_parallel import DataParallel
@@ -26,6 +27,9 @@ class WeftStrategy(DDPStrategy):  # type: ignore[misc]  # Lightning has no types
     Works as Lightning's `DDPStrategy`: with accumulation, clipping, checkpoints, validation,
     schedulers and manual optimization, under torchrun or started by the Trainer.
     """
+
+    model: nn.Module | None
+    optimizers: list[Optimizer]
 
     def __init__(self, process_group_backend: str = "weft", **options: Any) -> None:
         """Takes the options of `DDPStrategy` (such as `timeout`) and of `weft.torch.DataParallel`.
