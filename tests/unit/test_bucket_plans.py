@@ -197,6 +197,15 @@ def test_text_of_a_plan() -> None:
     assert str(plan).splitlines()[1] == "  0: 80 bytes, ring, priority 0: p1"
 
 
+def test_rows_are_priced_by_what_they_move() -> None:
+    """Where they are little, they do not hold up the others, and plans are for these."""
+    profile = dataclasses.replace(even_profile(3), row_bytes={0: 1000.0})
+    plan = make_plan(infos(25_000, 250, 250), PlanOptions("none"), NETWORK, profile, rows=(0,))
+    assert {bucket.parameters: bucket.rows for bucket in plan.buckets} == {(2,): False, (1,): False, (0,): True}
+    assert exposure(plan, profile, NETWORK).waited_s == (0.0, 0.0, 2.0)
+    assert exposure(plan, even_profile(3), NETWORK).waited_s[2] == 101.0
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 9, "parameters": [], "buckets": []}'])
 def test_text_that_is_no_plan(text: str) -> None:
     with pytest.raises(weft.ArgumentError, match="bucket plan"):

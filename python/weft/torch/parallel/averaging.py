@@ -18,7 +18,7 @@ class Averaging(Protocol):
         """Starts the average of a bucket's memory.
 
         Called once for every bucket of a step, in the order of the plan, on the thread of backward.
-        Notes in `Bucket.sent_bytes` what this rank hands over.
+        `Bucket.sent_bytes` tells in the end what this rank has handed over.
         """
 
     def operation(self, bucket: Bucket) -> tuple[Op, int]:

@@ -141,7 +141,7 @@ class Bucket:
         self.prepared = prepared_all_reduce(memory, "avg")
         self.prepared_flags = prepared_all_reduce(self.flags, "avg")
         self.sent_bytes = 0
-        """What this rank has handed over for the last average."""
+        """What this rank has handed over for the last average (in a mode: that has ended)."""
         self.missing = len(slots)
         """How many gradients this backward still has to make."""
         self.handle: Handle | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from weft.torch.parallel.plan import BucketPlan, PlannedBucket
 
@@ -27,7 +27,7 @@ class CostModel:
     latency_s: float
     seconds_per_byte: float
 
-    def seconds(self, nbytes: int) -> float:
+    def seconds(self, nbytes: float) -> float:
         """What an all-reduce of so many bytes takes alone."""
         return self.latency_s + nbytes * self.seconds_per_byte
 
@@ -52,6 +52,8 @@ class StepProfile:
     forward_s: float
     update_s_per_byte: float = 0.0
     """What the optimizer takes for a byte of gradients."""
+    row_bytes: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    """For parameters that are exchanged by rows, of how many bytes an all-reduce moves as much."""
 
     def not_deferred(self) -> StepProfile:
         """The same where all averages are waited for at the end of backward."""
@@ -86,7 +88,7 @@ def exposure(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> Exposu
     for bucket in plan.buckets:
         ready = max(min(profile.ready_s[index], profile.backward_s) for index in bucket.parameters)
         issued.append(max(ready, issued[-1] if issued else 0.0))
-    seconds = [costs.seconds(plan.nbytes(bucket)) for bucket in plan.buckets]
+    seconds = [costs.seconds(_averaged_bytes(plan, bucket, profile)) for bucket in plan.buckets]
     ended = _ended(issued, seconds, [bucket.priority for bucket in plan.buckets])
     waited = [0.0] * len(plan.buckets)
     delay = delays = 0.0
@@ -119,6 +121,11 @@ def price(plan: BucketPlan, profile: StepProfile, costs: CostModel) -> float:
         found = exposure(plan, profile, costs.at_speed(speed))
         total += found.total_s + _DELAY_SHARE * found.delayed_s
     return round(total / len(_SPEEDS), 6)
+
+
+def _averaged_bytes(plan: BucketPlan, bucket: PlannedBucket, profile: StepProfile) -> float:
+    nbytes = plan.nbytes(bucket)
+    return profile.row_bytes.get(bucket.parameters[0], nbytes) if bucket.rows else nbytes
 
 
 def _ended(issued: Sequence[float], seconds: Sequence[float], priorities: Sequence[int]) -> list[float]:

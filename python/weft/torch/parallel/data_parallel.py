@@ -31,7 +31,7 @@ from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
 from weft.torch.parallel.planner import Planner
 from weft.torch.parallel.reducer import Reducer
-from weft.torch.parallel.rows import EmbeddingPolicy, RowAveraging, Rows, check_rows, exchanged_by_rows
+from weft.torch.parallel.rows import EmbeddingPolicy, RowAveraging, Rows, bytes_of_rows, check_rows, exchanged_by_rows
 from weft.torch.patches.autograd import in_backward
 
 if TYPE_CHECKING:
@@ -373,7 +373,8 @@ class DataParallel(nn.Module, Joinable):
             )
 
     def _take_next_plan(self) -> None:
-        plan = self._planner.next(self._observer, deferred=self._reducer.defers)
+        row_bytes = bytes_of_rows(self._reducer.plan, self._reducer.buckets, self._communication.size)
+        plan = self._planner.next(self._observer, row_bytes, deferred=self._reducer.defers)
         if plan is not None:
             self._reducer.use_plan(plan)
         if self._observer.measures:

@@ -47,7 +47,6 @@ class ModeAveraging:
     def __call__(self, bucket: Bucket) -> Handle:
         """See `Averaging`."""
         begun_ns = time.monotonic_ns()
-        bucket.sent_bytes = 0
         operations = _BucketOperations(self._communication, bucket)
         parameters: dict[str, Tensor] = {slot.name: slot.parameter for slot in bucket.slots}
         gradients = modes.Bucket(bucket.number, bucket.buffer, parameters, is_last=bucket.is_last)
@@ -63,6 +62,7 @@ class ModeAveraging:
                     modes.run(stages)
             if flags is not None:
                 flags.wait()
+            bucket.sent_bytes = operations.sent_bytes
 
         def timed_rest() -> None:
             rest()
@@ -151,6 +151,7 @@ class _BucketOperations(modes.GroupCommunication):
         self._communication = communication
         self._bucket = bucket
         self.started = False
+        self.sent_bytes = 0
 
     def all_reduce(self, tensor: Tensor) -> modes.Work:
         """See `weft.torch.modes.Communication`."""
@@ -179,4 +180,4 @@ class _BucketOperations(modes.GroupCommunication):
 
     def _count(self, tensor: Tensor) -> None:
         self.started = True
-        self._bucket.sent_bytes += tensor.nbytes
+        self.sent_bytes += tensor.nbytes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
 
 from weft.errors import ArgumentError
 from weft.torch.parallel import agreement
@@ -58,11 +59,11 @@ class Planner:
         agreement.check_algorithms(plan, self._communication)
         return plan
 
-    def next(self, observer: Observer, *, deferred: bool) -> BucketPlan | None:
+    def next(self, observer: Observer, row_bytes: Mapping[int, float], *, deferred: bool) -> BucketPlan | None:
         """Called before each step that averages: a new plan, if it is time for one.
 
-        Before that, it lets the observer measure some steps. `deferred` tells whether averages may
-        go on after backward.
+        Before that, it lets the observer measure some steps. `row_bytes` is for the profile;
+        `deferred` tells whether averages may go on after backward.
         """
         if self._next_plan is None:
             return None
@@ -71,7 +72,10 @@ class Planner:
                 observer.measure(len(self._parameters))
             return None
         self._next_plan = None if self._replan_every is None else observer.steps + self._replan_every
-        profile = agreement.agreed_profile(observer.profile(), self._communication)
+        measured = observer.profile()
+        if measured is not None:
+            measured = dataclasses.replace(measured, row_bytes=row_bytes)
+        profile = agreement.agreed_profile(measured, self._communication)
         if profile is None:
             return None
         self.profile = profile if deferred else profile.not_deferred()

@@ -24,7 +24,7 @@ from weft.torch.parallel.averaging import Averaging
 from weft.torch.parallel.buckets import Bucket, Handle
 from weft.torch.parallel.plan import BucketPlan
 
-__all__ = ["EmbeddingPolicy", "RowAveraging", "Rows", "check_rows", "exchanged_by_rows"]
+__all__ = ["EmbeddingPolicy", "RowAveraging", "Rows", "bytes_of_rows", "check_rows", "exchanged_by_rows"]
 
 EmbeddingPolicy = Literal["automatic", "rows", "dense"]
 
@@ -114,6 +114,18 @@ def exchanged_by_rows(
         for place, (_, parameter) in enumerate(trained)
         if id(parameter) in weights and holders[id(parameter)] == 1 and parameter.nbytes >= nbytes_min
     )
+
+
+def bytes_of_rows(plan: BucketPlan, buckets: Iterable[Bucket], size: int) -> dict[int, float]:
+    """Of how many bytes an all-reduce moves as much as the last exchanges, by place of parameter.
+
+    Among P ranks an all-gather moves P - 1 times what a rank sends, an all-reduce 2 (P - 1) / P
+    times its bytes.
+    """
+    rows = (bucket for bucket in buckets if bucket.planned.rows and bucket.sent_bytes)
+    return {
+        bucket.planned.parameters[0]: min(bucket.sent_bytes * size / 2, plan.nbytes(bucket.planned)) for bucket in rows
+    }
 
 
 def check_rows(plan: BucketPlan, trained: Sequence[tuple[str, Tensor]]) -> None:
