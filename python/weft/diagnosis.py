@@ -15,7 +15,7 @@ from typing import NamedTuple
 import weft
 from weft import _weft, machine
 
-__all__ = ["Finding", "findings"]
+__all__ = ["Finding", "emulated_hosts", "findings"]
 
 _PROBED_TRANSPORTS = ("shm", "tcp")
 _PROBE_DEADLINE_S = 30.0
@@ -41,7 +41,7 @@ def findings() -> Iterator[Finding]:
         yield _transport(transport)
     yield _congestion_control()
     yield _torch()
-    yield _emulation()
+    yield emulated_hosts()
 
 
 def _cores() -> Finding:
@@ -111,7 +111,8 @@ def _torch() -> Finding:
     return Finding("torch", None, version)
 
 
-def _emulation() -> Finding:
+def emulated_hosts() -> Finding:
+    """Whether this process may emulate hosts, and what it lacks."""
     missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
     if os.geteuid() != 0:
         return Finding("emulated hosts", False, "need root")

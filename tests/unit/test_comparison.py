@@ -79,3 +79,11 @@ def test_emulated_hosts_need_root_and_as_many_ranks_each(
     assert parsed.run(parsed) == 1
     told = capsys.readouterr().err
     assert told.startswith("weft demo: ") and message in told
+
+
+def test_gain_on_emulated_hosts_is_left_out_without_root(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    demo._show_gain()
+    assert capsys.readouterr().out == "\ngain on 4 emulated hosts: left out, emulated hosts need root\n"

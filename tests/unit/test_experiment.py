@@ -6,7 +6,7 @@ import pytest
 
 from weft import cli
 from weft.cli.experiment import MODELS
-from weft.experiment import report
+from weft.experiment import gain, report
 from weft.experiment.networks import NETWORKS
 from weft.experiment.study import Block, Study, StudyResult, load, save
 
@@ -95,3 +95,13 @@ def test_bad_words_are_told(arguments, expected, capsys):
     with pytest.raises(SystemExit):
         cli.main(["experiment", "overlap", *arguments])
     assert expected in capsys.readouterr().err
+
+
+def test_gain_is_told_against_gloo() -> None:
+    blocks = {"ddp-gloo": Block(800, 1), "ddp-weft": Block(801, 1), "automatic": Block(600, 1)}
+    text = gain.table(StudyResult(gain._STUDY, 9_000_000, [blocks, blocks]))
+    where, _, gloo, weft, overlapped = text.splitlines()
+    assert where == "four wide layers, 9.0 million parameters, 4 ranks on 4 emulated hosts at 1 Gbit/s"
+    assert gloo.split()[-3:] == ["1.25", "800", "ms"]
+    assert weft.split()[-4:] == ["801", "ms", "+0", "%"]
+    assert overlapped.split()[-5:] == ["1.67", "600", "ms", "-25", "%"]

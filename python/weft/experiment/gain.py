@@ -1,0 +1,50 @@
+"""What training gains on emulated hosts: DDP over Gloo, DDP over weft, and weft's own wrapper."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from weft.bench import launch
+from weft.experiment import overlap
+from weft.experiment.study import Study, StudyResult
+
+__all__ = ["measure", "table"]
+
+_HOSTS, _GBPS = 4, 1.0
+_NAMES = {
+    "ddp-gloo": "DistributedDataParallel over Gloo",
+    "ddp-weft": "DistributedDataParallel over weft",
+    "automatic": "weft.torch.DataParallel and Overlapped",
+}
+_STUDY = Study(
+    model="mlp", samples=192, ranks=_HOSTS, hosts=_HOSTS, gbps=_GBPS, contenders=tuple(_NAMES), rounds=2, steps=3
+)
+"""Computation and communication take about as long as each other, where two cores serve 4 hosts."""
+
+
+def measure() -> StudyResult:
+    """Trains in all three ways in turn, for about half a minute.
+
+    Raises:
+        weft.bench.launch.BenchError: A rank has failed.
+    """
+    with launch.shared_directory() as directory:
+        return overlap.measure(_STUDY, Path(directory), print)
+
+
+def table(result: StudyResult) -> str:
+    """A line for each way: steps per second, and by how much a step is shorter than Gloo's."""
+    study = result.study
+    width = max(map(len, _NAMES.values()))
+    lines = [
+        f"four wide layers, {result.parameters / 1e6:.1f} million parameters, {study.ranks} ranks on "
+        f"{study.hosts} emulated hosts at {study.gbps:g} Gbit/s",
+        f"{'':{width}}  steps/s  time of a step",
+    ]
+    for name in study.contenders:
+        percent = round(100 * (statistics.median(result.ratios(name, "ddp-gloo")) - 1))
+        change = "" if name == "ddp-gloo" else f"  {percent:+d} %"
+        step_ms = result.step_ms(name)
+        lines.append(f"{_NAMES[name]:{width}}  {1e3 / step_ms:7.2f}  {step_ms:11.0f} ms{change}")
+    return "\n".join(lines)
