@@ -20,7 +20,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: help setup extension wheel iproute2 lock fmt fmt-check lint test test-rust verify-large verify-overlap test-loom \
-	test-python test-wheel test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-hosts bench-gate bench-builds experiment-overlap simulate-large chaos sanitize miri docs clean
+	test-python test-wheel test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-hosts bench-gate bench-compression bench-builds experiment-overlap simulate-large chaos sanitize miri docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -130,8 +130,8 @@ test-documentation: extension ## runs the commands and examples of README.md and
 
 ## ---- using
 
-demo: setup ## trains a network on 4 ranks with weft, then with Gloo, and compares
-	$(BIN)/weft demo --out build/demo
+demo: setup iproute2 ## trains on 4 ranks with weft, then with Gloo; as root also on 4 emulated hosts, overlapped too
+	$(BIN)/weft demo --gain --out build/demo
 
 bench: setup ## all-reduce against Gloo, on one host
 	$(BIN)/weft bench all-reduce --ranks 2,4 --sizes 4:64M --memory ordinary,symmetric --peers gloo \
@@ -147,6 +147,9 @@ bench-hosts: setup iproute2 ## targets between hosts and beside neighbours (root
 
 bench-gate: setup iproute2 ## DDP steps over weft and Gloo, before and after a change: 8 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.gate $(if $(QUICK),--quick) --output build/gate
+
+bench-compression: setup iproute2 ## each compression of gradients: time to a fixed loss at 0.1 and 1 Gbit/s (root): an hour; QUICK=1: a look
+	$(BIN)/python -m benches.compression $(if $(QUICK),--quick) --output build/compression
 
 bench-builds: setup ## this build against an older one, OLD=its python: 20 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.builds --old $(OLD) --new $(BIN)/python $(if $(QUICK),--quick) --output build/builds

@@ -1,0 +1,1 @@
+"""Benchmark of compression: the language model's time to a fixed loss on slow networks."""
