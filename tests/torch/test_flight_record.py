@@ -89,6 +89,9 @@ def right_calls_job(rank: int, size: int, directory: str) -> None:
     if rank < 2:
         dist.send(x, 1 - rank) if rank else dist.recv(x, 1 - rank)
     dist.barrier()
-    (record,) = weft.flight_record()
+    # A worker that has run other tests may have other endpoints, each with a record.
+    record = max(
+        weft.flight_record(), key=lambda one: max((entry["time_created_ns"] for entry in one["entries"]), default=0)
+    )
     Path(directory).mkdir(exist_ok=True)
     (Path(directory) / f"rank{rank}.json").write_text(json.dumps(record))
