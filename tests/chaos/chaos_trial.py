@@ -31,7 +31,7 @@ NOTICE_S = 1.0
 """How late a survivor may notice."""
 END_DEADLINE_S = 5.0
 GO_ON_DEADLINE_S = 30.0
-RUNNING_S_MAX = {"collectives": 0.1, "training": 0.5}
+RUNNING_S_MAX = {"collectives": 0.1, "training": 1.0}
 
 
 @dataclass(frozen=True)
