@@ -148,7 +148,8 @@ class Mode(abc.ABC):
             memory.load_state_dict(state[name])
 
     def __repr__(self) -> str:
-        names = inspect.signature(type(self).__init__).parameters
+        own = vars(type(self)).get("__init__")
+        names = () if own is None else inspect.signature(own).parameters
         options = [f"{name}={getattr(self, f'_{name}')!r}" for name in names if hasattr(self, f"_{name}")]
         return f"{type(self).__name__}({', '.join(options)})"
 
