@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from weft.cli import bench, demo, doctor, experiment, hosts, plan, simulate, trace, tune, verify
+from weft.cli import bench, demo, doctor, experiment, hosts, plan, predict, simulate, trace, tune, verify
 from weft.cli.command import Command
 
 COMMANDS = (
@@ -17,6 +17,7 @@ COMMANDS = (
     experiment.COMMAND,
     hosts.COMMAND,
     plan.COMMAND,
+    predict.COMMAND,
     simulate.COMMAND,
     trace.COMMAND,
     tune.COMMAND,

@@ -24,6 +24,7 @@ __all__ = [
     "at_least",
     "hosts",
     "machine_of",
+    "machine_parameters",
     "machine",
     "names",
     "user_schedules",
@@ -107,11 +108,11 @@ def machine(arguments: argparse.Namespace) -> Machine:
         domains=arguments.domains,
         gbps=arguments.gbps,
         latency_us=arguments.latency_us,
-        parameters=_machine_parameters(arguments.machine),
+        parameters=machine_parameters(arguments.machine),
     )
 
 
-def _machine_parameters(path: Path | None) -> dict[str, Any]:
+def machine_parameters(path: Path | None) -> dict[str, Any]:
     """What stands in such a file: the machine itself, or a profile with one."""
     if path is None:
         return {}

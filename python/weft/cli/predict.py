@@ -1,0 +1,182 @@
+"""The command `weft predict`: training steps on machines that one does not have."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.cli import options
+from weft.cli.command import Command
+from weft.cli.experiment import MODELS
+from weft.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from weft.prediction.cluster import Cluster
+    from weft.prediction.profile import TrainingProfile
+
+DESCRIPTION = """\
+Profiles some steps of a training script on this machine, and predicts what a step takes on a cluster: by averaging
+after backward, DDP over Gloo and over weft, weft's wrapper without and with its overlap into forward, and with
+compression. Prints steps, what they wait for communication, and scaling efficiency, for the cluster and for fewer hosts.
+
+The script is not changed: it runs as the only rank of its group until enough steps were measured. It may use weft's
+wrapper, DDP or none. Communication is priced by the simulator of `weft simulate`, by closed form, with the fastest of
+the algorithms that weft chooses from.
+
+Modelled: when gradients come and parameters are used, buckets and priorities, updates, copies into buckets, latency,
+line rate, and the processor time that communication takes from computation. Not modelled: the processor time of
+compressing, of Python per bucket, BatchNorm's buffers, stragglers, other traffic, and for DDP over Gloo anything but its
+ring.
+"""
+
+EPILOG = """\
+examples:
+  weft predict train.py --hosts 64 --ranks-per-host 8 --gbps 100
+  weft predict train.py --hosts 16 --save-profile profile.json -- --batch-size 32
+  weft predict --profile profile.json --hosts 16 --gbps 25 --plot prediction.svg
+  weft predict --model alexnet --batch 16 --hosts 4 --gbps 1
+"""
+
+STEPS = 5
+TIMEOUT_S = 1800.0
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("script", type=Path, nargs="?", metavar="TRAIN.py", help="the script to profile")
+    parser.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="the script's arguments, after --")
+    parser.add_argument("--model", choices=MODELS, help="a network of `weft experiment` in place of a script")
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="a profile that was saved, in place of a script")
+    parser.add_argument("--save-profile", type=Path, metavar="FILE", help="write the profile there")
+    parser.add_argument(
+        "--batch", type=options.at_least(1), metavar="N", help="samples of --model's batch (default: by model)"
+    )
+    parser.add_argument(
+        "--steps",
+        type=options.at_least(1),
+        default=STEPS,
+        metavar="N",
+        help="to measure, after two that are not (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=options.at_least(0.0),
+        default=TIMEOUT_S,
+        metavar="SECONDS",
+        help="for the profile (default: %(default)g)",
+    )
+    parser.add_argument("--hosts", type=options.at_least(1), required=True, metavar="N", help="of the cluster")
+    parser.add_argument(
+        "--ranks-per-host", type=options.at_least(1), default=1, metavar="K", help="(default: %(default)s)"
+    )
+    parser.add_argument(
+        "--gbps", type=options.at_least(0.0), metavar="G", help="line rate of a host (default: --machine's, or 8)"
+    )
+    parser.add_argument(
+        "--latency-us",
+        type=options.at_least(0.0),
+        metavar="US",
+        help="of a message between hosts (default: --machine's, or 20)",
+    )
+    parser.add_argument(
+        "--machine",
+        type=Path,
+        metavar="FILE",
+        help="JSON with a measured machine's `host` and `network`, as in profiles of `weft tune`",
+    )
+    parser.add_argument(
+        "--cores",
+        type=options.at_least(0.0),
+        metavar="C",
+        help="of a rank, or the share of one that it has (default: the threads of the profile)",
+    )
+    parser.add_argument(
+        "--compute-ms",
+        type=options.at_least(0.0),
+        metavar="MS",
+        help="what a step without communication takes there (default: as profiled here)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture: svg, png, pdf (needs matplotlib)")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        return _predict(arguments)
+    except ModuleNotFoundError as error:
+        print(f"weft predict: the package {error.name} is missing: pip install 'weft[demo]'", file=sys.stderr)
+        return 1
+    except (ArgumentError, OSError) as error:
+        print(f"weft predict: {error}", file=sys.stderr)
+        return 2
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    _check(arguments)
+    from weft.prediction import report
+    from weft.prediction.prediction import predict_scaling
+
+    profile = _profile(arguments)
+    if arguments.save_profile:
+        profile.save(arguments.save_profile)
+    if arguments.compute_ms is not None:
+        profile = profile.scaled(arguments.compute_ms * 1e-3)
+    predictions = predict_scaling(profile, _cluster(arguments, profile), tell=_tell)
+    if arguments.plot:
+        report.draw(profile, predictions, arguments.plot)
+        _tell(f"picture: {arguments.plot}")
+    if arguments.json:
+        print(json.dumps({"what": profile.what, "predictions": [one.to_value() for one in predictions]}, indent=1))
+    else:
+        print(report.table(profile, predictions))
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    sources = [arguments.script, arguments.model, arguments.profile]
+    if sum(source is not None for source in sources) != 1:
+        raise ArgumentError("name one of a script, --model and --profile")
+    if arguments.batch is not None and arguments.model is None:
+        raise ArgumentError("--batch is for --model; a script takes its own arguments after --")
+    for name in ("gbps", "cores", "compute_ms", "timeout"):
+        if getattr(arguments, name) == 0:
+            raise ArgumentError(f"--{name.replace('_', '-')} is 0: expected more than 0")
+
+
+def _profile(arguments: argparse.Namespace) -> TrainingProfile:
+    from weft.prediction.profile import TrainingProfile
+    from weft.prediction.profiling import profile_model, profile_script
+
+    if arguments.profile is not None:
+        return TrainingProfile.load(arguments.profile)
+    _tell(f"profiling {arguments.script or arguments.model}, with what it prints:")
+    if arguments.model is not None:
+        return profile_model(arguments.model, arguments.batch, arguments.steps, arguments.timeout)
+    return profile_script(arguments.script, arguments.arguments, arguments.steps, arguments.timeout)
+
+
+def _cluster(arguments: argparse.Namespace, profile: TrainingProfile) -> Cluster:
+    from weft.prediction.cluster import Cluster
+
+    return dataclasses.replace(
+        Cluster(arguments.hosts, arguments.ranks_per_host, arguments.gbps, arguments.latency_us),
+        cores=arguments.cores or float(profile.threads),
+        measured=options.machine_parameters(arguments.machine),
+    )
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+COMMAND = Command(
+    name="predict",
+    summary="predict training steps on machines that one does not have",
+    description=DESCRIPTION,
+    epilog=EPILOG,
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,1 @@
+"""Prediction of training steps on machines that one does not have: `weft predict`."""

@@ -1,0 +1,88 @@
+"""Table and picture of predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from weft.prediction.compression import COMPRESSIONS
+from weft.prediction.prediction import Prediction
+from weft.prediction.profile import TrainingProfile
+from weft.prediction.ways import WAYS
+
+__all__ = ["draw", "table"]
+
+_SHOWN = ("after", "ddp-gloo", "ddp-weft", "automatic")
+"""The ways of the table by hosts."""
+
+
+def table(profile: TrainingProfile, predictions: Sequence[Prediction]) -> str:
+    """What was predicted, in lines: the last cluster by way, then all of them."""
+    last = predictions[-1]
+    cluster = last.cluster
+    network = cluster.parameters["network"]
+    gbps = cluster.gbps or network["bytes_per_s"] * 8e-9
+    latency_us = network["latency_s"] * 1e6 if cluster.latency_us is None else cluster.latency_us
+    width = max(map(len, WAYS))
+    lines = [
+        f"{profile.what}: {len(profile.parameters)} parameters, {profile.nbytes / 1e6:.1f} MB of gradients, "
+        f"{profile.steps} steps profiled with {profile.threads} threads",
+        f"{cluster.ranks} ranks on {cluster.hosts} hosts, {gbps:g} Gbit/s and {latency_us:g} us between them, "
+        f"{cluster.cores:g} cores per rank",
+        f"computation {1e3 * last.compute_s:.1f} ms of a step; {last.buckets} buckets in weft's plan",
+        "",
+        f"{'':{width}} {'step ms':>10} {'exposed ms':>11} {'slowed ms':>10} {'alone ms':>10} {'efficiency':>11}",
+    ]
+    for step in last.steps:
+        numbers = " ".join(
+            f"{1e3 * seconds:>{columns}.1f}"
+            for seconds, columns in ((step.step_s, 10), (step.exposed_s, 11), (step.slowed_s, 10))
+        )
+        about = WAYS[step.way].about
+        lines.append(
+            f"{step.way:{width}} {numbers} {1e3 * step.communication_s:>10.1f} {step.efficiency:>11.1%}  {about}"
+        )
+    lines += ["", "exposed: only waiting; slowed: computation beside communication, copies; alone: communication"]
+    if any(step.way in COMPRESSIONS for step in last.steps):
+        lines.append("compressions: by the bytes that they send, without the time that compressing takes")
+    return "\n".join([*lines, "", *_scaling(predictions)])
+
+
+def _scaling(predictions: Sequence[Prediction]) -> list[str]:
+    names = [step.way for step in predictions[-1].steps if step.way in _SHOWN]
+    lines = [f"{'hosts':>7} {'ranks':>7}" + "".join(f" {name + ' ms':>18}" for name in names)]
+    for prediction in predictions:
+        found = [prediction.step(name) for name in names]
+        cells = "".join(f" {1e3 * step.step_s:>10.1f} ({step.efficiency:>4.0%}) " for step in found)
+        lines.append(f"{prediction.cluster.hosts:>7} {prediction.cluster.ranks:>7}{cells}".rstrip())
+    return lines
+
+
+def draw(profile: TrainingProfile, predictions: Sequence[Prediction], path: Path) -> None:
+    """Steps and efficiency by the number of hosts; the file's suffix says in which format."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (steps, efficiency) = pyplot.subplots(1, 2, figsize=(13, 5), layout="constrained")
+    hosts = [prediction.cluster.hosts for prediction in predictions]
+    for name in (step.way for step in predictions[-1].steps):
+        found = [prediction.step(name) for prediction in predictions]
+        dashes = "--" if name in COMPRESSIONS else "-"
+        steps.plot(hosts, [1e3 * step.step_s for step in found], dashes, marker="o", markersize=3, label=name)
+        efficiency.plot(hosts, [100 * step.efficiency for step in found], dashes, marker="o", markersize=3)
+    steps.axhline(1e3 * predictions[-1].compute_s, color="k", linestyle=":", linewidth=1, label="computation")
+    cluster = predictions[-1].cluster
+    title = f"{profile.what}, {cluster.ranks_per_host} ranks per host"
+    steps.set(ylabel="ms of a step", title=title, ylim=(0, None))
+    efficiency.set(ylabel="scaling efficiency in %", title="computation, by the step", ylim=(0, 105))
+    for panel in (steps, efficiency):
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(hosts, [str(number) for number in hosts])
+        panel.set_xlabel("hosts")
+        panel.grid(alpha=0.3)
+    figure.legend(loc="outside right upper", fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
