@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Profiles some steps of a training script on this machine, and predicts what a step takes on a cluster: by averaging
 after backward, DDP over Gloo and over weft, weft's wrapper without and with its overlap into forward, and with
-compression. Prints steps, what they wait for communication, and scaling efficiency, for the cluster and for fewer hosts.
+compression. Prints steps, how long they wait for communication, and scaling efficiency, for the cluster and for fewer
+hosts.
 
 The script is not changed: it runs as the only rank of its group until enough steps were measured. It may use weft's
 wrapper, DDP or none. Communication is priced by the simulator of `weft simulate`, by closed form, with the fastest of
@@ -29,14 +31,13 @@ the algorithms that weft chooses from.
 
 Modelled: when gradients come and parameters are used, buckets and priorities, updates, copies into buckets, latency,
 line rate, and the processor time that communication takes from computation. Not modelled: the processor time of
-compressing, of Python per bucket, BatchNorm's buffers, stragglers, other traffic, and for DDP over Gloo anything but its
-ring.
+compressing, Python's per bucket, BatchNorm's buffers, stragglers, other traffic, and of Gloo anything but its ring.
 """
 
 EPILOG = """\
 examples:
   weft predict train.py --hosts 64 --ranks-per-host 8 --gbps 100
-  weft predict train.py --hosts 16 --save-profile profile.json -- --batch-size 32
+  weft predict train.py --hosts 16 --save-profile profile.json --arguments='--batch-size 32'
   weft predict --profile profile.json --hosts 16 --gbps 25 --plot prediction.svg
   weft predict --model alexnet --batch 16 --hosts 4 --gbps 1
 """
@@ -47,7 +48,13 @@ TIMEOUT_S = 1800.0
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("script", type=Path, nargs="?", metavar="TRAIN.py", help="the script to profile")
-    parser.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="the script's arguments, after --")
+    parser.add_argument(
+        "--arguments",
+        type=shlex.split,
+        default=[],
+        metavar="TEXT",
+        help="the script's, divided as by a shell: --arguments='--batch-size 32'",
+    )
     parser.add_argument("--model", choices=MODELS, help="a network of `weft experiment` in place of a script")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="a profile that was saved, in place of a script")
     parser.add_argument("--save-profile", type=Path, metavar="FILE", help="write the profile there")
@@ -140,7 +147,9 @@ def _check(arguments: argparse.Namespace) -> None:
     if sum(source is not None for source in sources) != 1:
         raise ArgumentError("name one of a script, --model and --profile")
     if arguments.batch is not None and arguments.model is None:
-        raise ArgumentError("--batch is for --model; a script takes its own arguments after --")
+        raise ArgumentError("--batch is for --model; a script takes its own by --arguments")
+    if arguments.arguments and arguments.script is None:
+        raise ArgumentError("--arguments is for a script: name one")
     for name in ("gbps", "cores", "compute_ms", "timeout"):
         if getattr(arguments, name) == 0:
             raise ArgumentError(f"--{name.replace('_', '-')} is 0: expected more than 0")

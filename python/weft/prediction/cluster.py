@@ -48,7 +48,7 @@ class Cluster:
     cores: float = 1.0
     """Of a rank; a share of one where ranks share cores."""
     measured: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """`host` and `network` of a measured machine, as in profiles of `weft tune`, as far as known."""
+    """`host` and `network` of a measured machine, as far as known, as in profiles."""
 
     def __post_init__(self) -> None:
         if self.hosts < 1 or self.ranks_per_host < 1:
@@ -136,7 +136,7 @@ class Prices:
         sockets = share * (self._network["send_s_per_byte"] + self._network["receive_s_per_byte"])
         reads, writes = (2, 1) if exchange.collective == "all-reduce" else (1, 1)
         memory = reads * self._host["read_s_per_byte"] + writes * self._host["write_s_per_byte"]
-        return exchange.nbytes * (sockets + memory)
+        return float(exchange.nbytes * (sockets + memory))
 
     def _ask(self, kind: Exchange, sizes: list[int]) -> list[float]:
         between_hosts = kind.wire if self.cluster.hosts > 1 else None

@@ -7,6 +7,7 @@ belongs to it is found from the order of events: forwards of modules with parame
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import statistics
 import time
@@ -55,7 +56,7 @@ class _StepEvents:
         times = [event for event in events if event is not None]
         if len(times) != 7 or times != sorted(times):
             return None
-        return tuple(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+        return tuple(later - earlier for earlier, later in itertools.pairwise(times))
 
 
 class Observation:
@@ -95,7 +96,9 @@ class Observation:
         """What was measured; None if no whole step was."""
         if not self._durations:
             return None
-        parts = [statistics.median(times) for times in zip(*self._durations, strict=True)]
+        prepare, forward, loss, backward, finish, update = (
+            statistics.median(times) for times in zip(*self._durations, strict=True)
+        )
         parameters = tuple(
             ProfiledParameter(
                 name,
@@ -108,7 +111,17 @@ class Observation:
             for identity, (name, parameter) in self._parameters.items()
         )
         return TrainingProfile(
-            what, torch.get_num_threads(), len(self._durations), *parts, _copy_s_per_byte(), parameters
+            what,
+            torch.get_num_threads(),
+            len(self._durations),
+            prepare,
+            forward,
+            loss,
+            backward,
+            finish,
+            update,
+            _copy_s_per_byte(),
+            parameters,
         )
 
     def _before_forward(self, module: nn.Module, _: Any) -> None:
@@ -194,7 +207,7 @@ class Observation:
                 name = ".".join(filter(None, (names[id(module)], own)))
                 self._parameters[id(parameter)] = name.removeprefix(_PREFIX if wrapped else ""), parameter
                 self._owners[id(parameter)] = _around(root, names[id(module)])
-                parameter.register_post_accumulate_grad_hook(self._gradient)
+                parameter.register_post_accumulate_grad_hook(self._gradient)  # type: ignore[no-untyped-call]
 
 
 def _around(root: nn.Module, path: str) -> list[nn.Module]:

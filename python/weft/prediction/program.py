@@ -58,8 +58,8 @@ def main() -> None:
             _run(program)
     except TrainingMeasured:
         pass
-    except SystemExit as exit:
-        if exit.code not in (None, 0):
+    except SystemExit as ended:
+        if ended.code not in (None, 0):
             raise
     profile = observation.profile(program.name)
     if profile is None:
