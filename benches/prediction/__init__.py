@@ -1,0 +1,1 @@
+"""Predictions of `weft predict` against measured steps: `python -m benches.prediction`."""
