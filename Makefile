@@ -20,7 +20,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: help setup extension wheel iproute2 lock fmt fmt-check lint test test-rust verify-large verify-overlap test-loom \
-	test-python test-wheel test-torch-2.11 validate-model test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-hosts bench-gate bench-compression bench-builds experiment-overlap simulate-large chaos sanitize miri docs clean
+	test-python test-wheel test-torch-2.11 validate-model validate-prediction test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-hosts bench-gate bench-compression bench-builds experiment-overlap simulate-large chaos sanitize miri docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -163,6 +163,9 @@ simulate-large: ## simulates every algorithm on 10,000 and 100,000 ranks, tells 
 
 validate-model: setup iproute2 ## the simulator's predictions against this machine, all-reduce (needs root)
 	$(BIN)/python -m benches.model --output build/validate-model
+
+validate-prediction: setup iproute2 ## predicted against measured training steps (needs root): hours; QUICK=1: one round
+	$(BIN)/python -m benches.prediction $(if $(QUICK),--quick) --output build/validate-prediction
 
 chaos: setup ## kills and stops ranks at random, 350 times
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/chaos/run.py --kills 200 --stops 50 --training-kills 80 --training-stops 20

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weft.emulation import EmulatedNetwork
 from weft.experiment.study import StudyResult
 from weft.prediction.cluster import Cluster
 from weft.prediction.prediction import predict
@@ -42,10 +43,12 @@ def compare(
     """
     study = result.study
     compute_ms = result.step_ms("compute")
+    assert study.gbps is not None  # every setting has a line rate
+    line = EmulatedNetwork(study.hosts, study.gbps)
     cluster = Cluster(
         study.hosts,
         study.ranks // study.hosts,
-        gbps=study.gbps,
+        gbps=study.gbps * line.burst_payload_bytes / line.burst_bytes,  # without the frames' headers
         cores=min(cores / study.ranks, 1.0),
         measured=measured,
     )
