@@ -31,7 +31,8 @@ the algorithms that weft chooses from.
 
 Modelled: when gradients come and parameters are used, buckets and priorities, updates, copies into buckets, latency,
 line rate, and the processor time that communication takes from computation. Not modelled: the processor time of
-compressing, Python's per bucket, BatchNorm's buffers, stragglers, other traffic, and of Gloo anything but its ring.
+compressing, Python's per bucket, embeddings sent as rows, BatchNorm's buffers, stragglers, other traffic, and of Gloo
+anything but its ring.
 """
 
 EPILOG = """\
