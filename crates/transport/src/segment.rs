@@ -101,6 +101,11 @@ impl Segment {
         self.len as u64
     }
 
+    /// The length of the mapping in bytes: whole pages.
+    pub(crate) fn pages(&self) -> u64 {
+        self.len().next_multiple_of(page_len())
+    }
+
     /// Always false: a segment has at least one byte.
     pub fn is_empty(&self) -> bool {
         self.len == 0
