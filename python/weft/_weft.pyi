@@ -393,6 +393,8 @@ class Group:
         """The user's own schedules that the group knows."""
     def symmetric(self, nbytes: int) -> Symmetric:
         """Memory that the ranks of this host reach directly."""
+    def offer_symmetric(self, nbytes: int) -> Symmetric | None:
+        """As `symmetric`, without waiting for others; None where this rank has no memory."""
     @property
     def symmetric_operations(self) -> int:
         """How many operations ran on symmetric memory as such."""
@@ -427,6 +429,8 @@ class Symmetric:
         """Its length."""
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
+    def replace(self, address: int, descriptor: int) -> None:
+        """Puts this memory in the place of a file that is mapped at an address."""
 
 @final
 class DlpackTensor:

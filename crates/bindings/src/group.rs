@@ -387,6 +387,12 @@ impl Group {
         checked(py, made).map(Symmetric::new)
     }
 
+    /// As `symmetric`, without waiting for the others; None where this rank has no memory for it.
+    fn offer_symmetric(&self, py: Python<'_>, nbytes: u64) -> PyResult<Option<Symmetric>> {
+        let made = py.detach(|| self.inner.offer_symmetric(nbytes));
+        Ok(checked(py, made)?.map(Symmetric::new))
+    }
+
     /// How many operations ran on symmetric memory as such.
     #[getter]
     fn symmetric_operations(&self) -> u64 {

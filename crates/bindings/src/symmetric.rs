@@ -1,5 +1,7 @@
 //! The class `Symmetric`.
 
+use std::os::fd::{BorrowedFd, RawFd};
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -21,6 +23,21 @@ impl Symmetric {
     #[getter]
     fn nbytes(&self) -> u64 {
         self.inner.bytes()
+    }
+
+    /// Puts this memory in the place of a file that is mapped at an address: `OSError` unless it is
+    /// a mapping of the whole file, as long as this memory.
+    ///
+    /// The caller owns the mapping and the descriptor; nobody else has them, or writes there now.
+    fn replace(&self, py: Python<'_>, address: usize, descriptor: RawFd) -> PyResult<()> {
+        // SAFETY: the caller owns it.
+        let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let replaced = py.detach(|| {
+            let address = std::ptr::without_provenance_mut(address);
+            // SAFETY: the caller has promised what is asked for.
+            unsafe { self.inner.segment().replace(address, file) }
+        });
+        Ok(replaced?)
     }
 
     /// How NumPy finds it. Arrays keep this object, and so the memory, alive.

@@ -79,12 +79,12 @@ pub(crate) enum ControlMessage {
     },
     /// The sender has let go of a piece of symmetric memory.
     Released { group: u64, id: u64 },
-    /// A piece of symmetric memory of the sender, and the region that it is.
+    /// A piece of symmetric memory, and the region that is the sender's part of it, if it has one.
     Symmetric {
         group: u64,
         id: u64,
         bytes: u64,
-        region: u64,
+        region: Option<u64>,
     },
 }
 

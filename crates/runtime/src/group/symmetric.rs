@@ -30,10 +30,7 @@ impl Drop for Symmetric {
         }
         self.engine.with(|state, _| {
             if let Some(group) = state.groups.get_mut(&self.group) {
-                group.connections.tell_all(&ControlMessage::Released {
-                    group: self.group,
-                    id: self.piece,
-                });
+                let_go(&group.connections, self.piece);
                 (group.executor.symmetric).released(group.connections.rank, self.piece);
             }
         });
@@ -50,40 +47,79 @@ impl Symmetric {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// This rank's part itself.
+    pub fn segment(&self) -> &Segment {
+        &self.segment
+    }
 }
 
 impl Group {
     /// Makes memory that the ranks on one host map together. Every rank calls it with the same
     /// size.
     pub fn symmetric(&self, bytes: u64) -> Result<Symmetric, Error> {
-        self.check_usable()?;
-        let order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = Instant::now() + self.options.timeout;
-        let segment = symmetric_segment(bytes)?;
+        let make = || symmetric_segment(bytes).map(Some);
+        let made = self.announce_symmetric(bytes, deadline, true, make)?;
+        let made = made.expect("there is a segment");
+        self.await_symmetric(made.piece, bytes, deadline)?;
+        Ok(made)
+    }
+
+    /// As [`Group::symmetric`], but without waiting for the other ranks, and without failing where
+    /// a rank has no memory: then that rank has nothing in return.
+    ///
+    /// Operations on it run as on any other memory until all ranks have learnt of all parts, and
+    /// for good if a rank has none, or has dropped its own.
+    pub fn offer_symmetric(&self, bytes: u64) -> Result<Option<Symmetric>, Error> {
+        let deadline = Instant::now() + self.options.timeout;
+        self.announce_symmetric(bytes, deadline, false, || Ok(symmetric_segment(bytes).ok()))
+    }
+
+    /// Makes this rank's part of a piece, or none, and tells the other ranks: all of them, or those
+    /// that are still there.
+    fn announce_symmetric(
+        &self,
+        bytes: u64,
+        deadline: Instant,
+        all: bool,
+        make: impl FnOnce() -> Result<Option<Arc<Segment>>, Error>,
+    ) -> Result<Option<Symmetric>, Error> {
+        self.check_usable()?;
+        let _order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
+        let segment = make()?;
         for peer in (0..self.size()).filter(|peer| *peer != self.rank) {
-            self.connect(peer, deadline, &self.cancel)?;
+            let connected = self.connect(peer, deadline, &self.cancel);
+            connected.or_else(|error| if all { Err(error) } else { Ok(()) })?;
         }
-        let piece = self.engine.with(|state, _| {
+        let (piece, exposed) = self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.check()?;
             let (rank, ranks) = (self.rank, group.size());
-            let region = state.endpoint.expose(&segment);
-            let region = Arc::new(region.map_err(|error| refused(bytes, &error))?);
-            let part = (&segment, &region);
-            let piece = (group.executor.symmetric).announce(rank, ranks, part, bytes);
-            announce(&group.connections, piece, bytes, &region)?;
-            Ok(piece)
+            let expose = |segment: Arc<Segment>| {
+                let region = state.endpoint.expose(&segment);
+                let region = region.map_err(|error| refused(bytes, &error))?;
+                Ok((segment, Arc::new(region)))
+            };
+            let part = segment.map(expose).transpose()?;
+            let pieces = &group.executor.symmetric;
+            let piece = pieces.announce(rank, ranks, part.as_ref(), bytes);
+            let region = part.as_ref().map(|(_, region)| &**region);
+            let told = announce(&group.connections, piece, bytes, region);
+            told.or_else(|error| if all { Err(error) } else { Ok(()) })?;
+            if part.is_none() {
+                let_go(&group.connections, piece);
+                pieces.released(rank, piece);
+            }
+            Ok((piece, part))
         })?;
-        drop(order);
-        self.await_symmetric(piece, bytes, deadline)?;
-        let (group, engine) = (self.id, self.engine.clone());
-        Ok(Symmetric {
+        Ok(exposed.map(|(segment, _)| Symmetric {
             segment,
             bytes,
             piece,
-            group,
-            engine,
-        })
+            group: self.id,
+            engine: self.engine.clone(),
+        }))
     }
 
     /// How many operations have been carried out on symmetric memory as such, without staging,
@@ -123,29 +159,38 @@ impl Group {
     }
 }
 
-/// Lets the other ranks reach this rank's part of a piece, and tells them.
+/// Lets the other ranks reach this rank's part of a piece, if it has one, and tells them; the first
+/// error, if any cannot be told.
 fn announce(
     connections: &Connections,
     piece: u64,
     bytes: u64,
-    region: &Region,
+    region: Option<&Region>,
 ) -> Result<(), Error> {
+    let mut outcome = Ok(());
     for (rank, link) in (0..).zip(&connections.links) {
-        let key = link.as_ref().and_then(|link| region.key(link.kind()));
-        let (Some(link), Some(key)) = (link, key) else {
-            continue;
-        };
+        let Some(link) = link else { continue };
+        let key = region.and_then(|region| region.key(link.kind()));
         let message = ControlMessage::Symmetric {
             group: connections.group,
             id: piece,
             bytes,
-            region: key.0,
+            region: key.map(|key| key.0),
         };
-        let granted = link.grant(key, 0..bytes);
+        let granted = key.map_or(Ok(()), |key| link.grant(key, 0..bytes));
         let told = granted.and_then(|()| link.message(&message.encode()));
-        told.map_err(|e| Error::from_link(e, Some(rank), connections.host_name(rank)))?;
+        let told = told.map_err(|e| Error::from_link(e, Some(rank), connections.host_name(rank)));
+        outcome = outcome.and(told);
     }
-    Ok(())
+    outcome
+}
+
+/// Tells the other ranks that this one has let go of a piece.
+fn let_go(connections: &Connections, piece: u64) {
+    connections.tell_all(&ControlMessage::Released {
+        group: connections.group,
+        id: piece,
+    });
 }
 
 fn symmetric_segment(bytes: u64) -> Result<Arc<Segment>, Error> {

@@ -76,12 +76,13 @@ impl Pieces {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of this rank's part of a new piece; returns the piece's number.
+    /// Takes note of a new piece, and of this rank's part of it, if it has one; returns the piece's
+    /// number.
     pub(crate) fn announce(
         &self,
         rank: u32,
         ranks: u32,
-        (segment, region): (&Arc<Segment>, &Arc<Region>),
+        part: Option<&(Arc<Segment>, Arc<Region>)>,
         bytes: u64,
     ) -> u64 {
         let piece = self.made.fetch_add(1, Ordering::AcqRel);
@@ -93,8 +94,8 @@ impl Pieces {
             shared.other_size = Some(shared.bytes);
         }
         shared.announced[rank as usize] = true;
-        shared.parts[rank as usize] = Some(segment.clone());
-        shared.region = Some(region.clone());
+        shared.parts[rank as usize] = part.map(|(segment, _)| segment.clone());
+        shared.region = part.map(|(_, region)| region.clone());
         piece
     }
 

@@ -52,7 +52,8 @@ impl ProgressState {
                 let (ranks, link) = (group.size(), &group.connections.links[rank as usize]);
                 let part = link
                     .as_ref()
-                    .and_then(|link| link.memory(RegionKey(region)));
+                    .zip(region)
+                    .and_then(|(link, region)| link.memory(RegionKey(region)));
                 (group.executor.symmetric).arrived(rank, ranks, piece, bytes, part);
                 Ok(())
             }

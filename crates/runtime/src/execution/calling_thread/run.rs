@@ -70,7 +70,8 @@ impl<'a> InlineRun<'a> {
                 number: entered.number,
                 slot: entered.number % INLINE_SLOTS,
                 fingerprint: entered.fingerprint,
-                place: place.unwrap_or(0),
+                // Parts of others may have come to be known since: what was told holds.
+                place: entered.place.or(place).unwrap_or(0),
                 bases,
                 shift: 0,
             },
@@ -85,6 +86,7 @@ impl<'a> InlineRun<'a> {
             // Before any signal: then peers may read it.
             self.slots.bring_in();
             entered.begun = true;
+            entered.place = Some(self.slots.place);
         }
         if entered.phase == EntryPhase::Asking {
             if let Some(blocked) = self.slots.ask(entered)? {
