@@ -53,6 +53,7 @@ class CompletionThreads:
     def _serve(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
+            del task  # what it knows, tensors among it, would otherwise live on until the next one
             with self._lock:
                 self._idle += 1
 
