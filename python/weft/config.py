@@ -325,6 +325,18 @@ class Options(EndpointOptions, GroupOptions, total=False):
             default_text="0",
         ),
     ]
+    symmetric_buckets: Annotated[
+        bool | None,
+        Setting(
+            default=True,
+            allowed="1 or 0",
+            doc="Whether the gradient buckets of torch's DistributedDataParallel come to lie in symmetric memory "
+            "where the group's ranks are on one host: see docs/torch.md. The same on every rank.",
+            parse=parsing.parse_flag,
+            check=lambda value: isinstance(value, bool),
+            default_text="1",
+        ),
+    ]
     log: Annotated[
         str | None,
         Setting(

@@ -69,8 +69,23 @@ An operation makes no copies if all ranks pass the same part of tensors that cam
 its output, and all ranks of the group are on one host. In other cases, and for a few KiB, it runs as on any other
 tensor, with the same result. A tensor's memory is given back when no rank has the tensor any more.
 
-FSDP2's buffers are used again from step to step, and given back with the process group. Gradients lie there too. The
-buckets of `DistributedDataParallel` are torch's own, and ordinary memory.
+FSDP2's buffers are used again from step to step, and given back with the process group. Gradients lie there too.
+
+The gradient buckets of `DistributedDataParallel` come to lie in symmetric memory by themselves
+where the group's ranks are on one host: those of 64 KiB and more, when they are first reduced after
+DDP has laid them out anew, which it does before its second forward. Nothing is to be done for it,
+and views into buckets stay valid. `weft.torch.symmetric_operations()` counts the averages that ran
+so; on more than two ranks their sums may be rounded in another order than on ordinary memory. A
+rank that has no room keeps ordinary buckets, and then all ranks' averages run as on any other
+memory. The move needs room in `/dev/shm` for one bucket of each rank, for a moment; containers
+often have 64 MiB there.
+
+Buckets stay where they are with `find_unused_parameters=True` without `static_graph`, with
+`lazy_bucket_allocation`, with a communication hook written in Python, and, with
+`gradient_as_bucket_view=True`, where several forwards come before the first synchronized backward:
+an array of NumPy that shows such a gradient would not follow. As with all shared memory, a forked
+child that writes there writes its parent's. `WEFT_SYMMETRIC_BUCKETS=0`, on every rank, leaves all
+buckets in ordinary memory.
 
 ## Communication hooks and modes
 

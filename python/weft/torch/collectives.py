@@ -23,6 +23,7 @@ from weft.torch.arguments import element_type, real, reduction, seconds
 from weft.torch.child_groups import ChildGroups
 from weft.torch.communication_thread import CommunicationThread, communication_thread, note_failure, wait_in_callback
 from weft.torch.counts import check_blocks, check_own_block, counts_of, equal, split
+from weft.torch.ddp_buckets import DDPBuckets
 from weft.torch.memory import (
     is_plain,
     joined_readable,
@@ -60,6 +61,7 @@ class TorchCollectives:
     _before_shutdown: list[weakref.WeakMethod[Callable[[], None]]]
     communication_thread: CommunicationThread
     """Of the group's communication hooks."""
+    ddp_buckets: DDPBuckets
 
     def _begin(self, group: _weft.Group, rank: int, size: int, timeout: timedelta) -> None:
         self._group = group
@@ -71,6 +73,7 @@ class TorchCollectives:
         self._before_shutdown = []
         self.communication_thread = CommunicationThread(group.name)
         self._groups = ChildGroups(group)
+        self.ddp_buckets = DDPBuckets(group)
 
     def call_before_shutdown(self, method: Callable[[], None]) -> None:
         """Lets a bound method end what it has under way before the group is left.
@@ -99,9 +102,9 @@ class TorchCollectives:
             return self.allreduce_sparse(tensors, options)
         op = reduction(options.reduceOp)
         if options.asyncOp or tensor.is_complex() or profiler._is_profiler_enabled or not is_plain(tensor):
-            return self._carry_out([_all_reduce(tensor, op)], tensors, options)
+            return self._carry_out([self._all_reduce(tensor, op)], tensors, options)
         # The most frequent call, with little overhead, which matters for small tensors.
-        self._run(_plain_all_reduce(tensor, op), tensor, options)
+        self._run(_plain_all_reduce(tensor, op, tensor.data_ptr()), tensor, options)
         return None
 
     def allreduce_sparse(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
@@ -111,7 +114,7 @@ class TorchCollectives:
     def allreduce_coalesced(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """`allreduce` of several tensors."""
         op = reduction(options.reduceOp)
-        return self._carry_out([_all_reduce(tensor, op) for tensor in tensors], tensors, options)
+        return self._carry_out([self._all_reduce(tensor, op) for tensor in tensors], tensors, options)
 
     def reduce(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """The root's tensor becomes the reduction of all ranks' tensors.
@@ -273,6 +276,12 @@ class TorchCollectives:
             )
         return self._follow([native], [place], list(tensors), self._timeout)
 
+    def _all_reduce(self, tensor: Tensor, op: Op | PremulSum) -> PreparedCall:
+        numbers = real(tensor, op)
+        if not is_plain(numbers):
+            return call("all-reduce", numbers.numel(), None, writable(numbers, keep=True), op=op)
+        return PreparedCall(_plain_all_reduce(numbers, op, self.ddp_buckets.address(tensor)), numbers)
+
     def _all_gather(self, place: Staged, block: Tensor, counts: int | list[int]) -> PreparedCall:
         own = self._rank if isinstance(counts, int) else None
         return call("all-gather", counts, pair(readable(block), place, own), place)
@@ -347,16 +356,9 @@ class TorchCollectives:
         self._groups.close()
 
 
-def _all_reduce(tensor: Tensor, op: Op | PremulSum) -> PreparedCall:
-    numbers = real(tensor, op)
-    if not is_plain(numbers):
-        return call("all-reduce", numbers.numel(), None, writable(numbers, keep=True), op=op)
-    return PreparedCall(_plain_all_reduce(numbers, op), numbers)
-
-
-def _plain_all_reduce(tensor: Tensor, op: Op | PremulSum) -> _weft.Request:
+def _plain_all_reduce(tensor: Tensor, op: Op | PremulSum, address: int) -> _weft.Request:
     dtype = element_type(tensor.dtype)
-    return _weft.Request("all-reduce", dtype.name, dtype.itemsize, tensor.numel(), None, tensor.data_ptr(), op)
+    return _weft.Request("all-reduce", dtype.name, dtype.itemsize, tensor.numel(), None, address, op)
 
 
 def _reduce_scatter(place: Staged, whole: Array, counts: int | list[int], op: Op | PremulSum) -> PreparedCall:
