@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DDPBuckets"]
 
-_BYTES_MIN = 64 << 10  # smaller ones gain nothing
+_BYTES_MIN = 512 << 10  # what is copied of smaller ones takes less than to agree on their place
 _PART = "_weft_part"
 
 
