@@ -72,10 +72,10 @@ tensor, with the same result. A tensor's memory is given back when no rank has t
 FSDP2's buffers are used again from step to step, and given back with the process group. Gradients lie there too.
 
 The gradient buckets of `DistributedDataParallel` come to lie in symmetric memory by themselves
-where the group's ranks are on one host: those of 64 KiB and more, when they are first reduced after
-DDP has laid them out anew, which it does before its second forward. Nothing is to be done for it,
-and views into buckets stay valid. `weft.torch.symmetric_operations()` counts the averages that ran
-so; on more than two ranks their sums may be rounded in another order than on ordinary memory. A
+where the group's ranks are on one host: those of 512 KiB and more, when they are first reduced
+after DDP has laid them out anew, which it does before its second forward. Nothing is to be done for
+it, and views into buckets stay valid. `weft.torch.symmetric_operations()` counts the averages that
+ran so; on more than two ranks their sums may be rounded in another order than on ordinary memory. A
 rank that has no room keeps ordinary buckets, and then all ranks' averages run as on any other
 memory. The move needs room in `/dev/shm` for one bucket of each rank, for a moment; containers
 often have 64 MiB there.
