@@ -61,12 +61,17 @@ class DDPBuckets:
         self._group = group
         self._new: list[NewBuckets] = []
         self._any_moved = False
-        if group.size > 1 and len(set(group.hosts())) == 1:
+        self._may_move = group.size > 1 and len(set(group.hosts())) == 1
+        if self._may_move:
             follow_reducers(_expect)
 
     def expect(self, new: NewBuckets) -> None:
-        """Lets new buckets be moved when they are first all-reduced, unless options forbid it."""
-        if config.load().symmetric_buckets:
+        """Lets new buckets be moved when they are first all-reduced.
+
+        Not where ranks are on several hosts, of which some may follow reducers for another group,
+        nor where options forbid it.
+        """
+        if self._may_move and config.load().symmetric_buckets:
             self._new.append(new)
 
     def address(self, tensor: Tensor) -> int:
