@@ -71,7 +71,7 @@ def _names(text: str) -> list[str]:
 
 def _missing() -> str | None:
     """Why hosts cannot be emulated here; None if they can."""
-    found = next(finding for finding in diagnosis.findings() if finding.subject == "emulated hosts")
+    found = diagnosis.emulated_hosts()
     return None if found.good else f"emulated hosts {found.text}"
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -25,7 +24,7 @@ _HOSTS = 2
 
 def measured() -> dict[str, dict[str, float]]:
     """The part of a machine's description that these processes find out."""
-    with tempfile.TemporaryDirectory(prefix="weft-sockets-", dir="/dev/shm") as directory:
+    with launch.shared_directory() as directory:
         path = Path(directory, "sockets.json")
         processes.run(
             processes.RankProcesses(

@@ -22,8 +22,6 @@ __all__ = ["WAYS", "Way", "ddp_buckets", "overlapped_plan", "time_of"]
 
 _DDP_FIRST_BYTES, _DDP_BYTES = 1 << 20, 25 << 20
 """The sizes at which DDP closes its first bucket and the others."""
-_SMALL_BYTES, _LARGE_BYTES = 4 << 10, 2 << 20
-"""What `weft.torch.DataParallel` measures a network with."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,9 +72,7 @@ def overlapped_plan(profile: TrainingProfile, prices: Prices) -> BucketPlan:
         profile.forward_s,
         profile.update_s / profile.nbytes,
     )
-    small, large = (prices.seconds(Exchange("all-reduce", nbytes)) for nbytes in (_SMALL_BYTES, _LARGE_BYTES))
-    per_byte = max(large - small, 0.0) / (_LARGE_BYTES - _SMALL_BYTES)
-    costs = CostModel(max(small - per_byte * _SMALL_BYTES, 0.0), per_byte)
+    costs = CostModel.measured(lambda nbytes: prices.seconds(Exchange("all-reduce", nbytes)))
     return make_plan(infos, PlanOptions(), costs if prices.cluster.ranks > 1 else None, windows)
 
 

@@ -14,7 +14,6 @@ from weft.torch.parallel.plan import BucketPlan, ParameterInfo, first_difference
 
 __all__ = ["agreed_costs", "agreed_profile", "check_algorithms", "check_model", "check_options", "check_plan"]
 
-_SMALL_BYTES, _LARGE_BYTES = 4 << 10, 2 << 20
 _REPETITIONS = 3
 
 
@@ -58,10 +57,8 @@ def check_algorithms(plan: BucketPlan, communication: Communication) -> None:
 
 def agreed_costs(communication: Communication) -> CostModel:
     """What all-reduces take in this group, as rank 0 has measured it now."""
-    small = _seconds(communication, _SMALL_BYTES)
-    large = _seconds(communication, _LARGE_BYTES)
-    per_byte = max(large - small, 0.0) / (_LARGE_BYTES - _SMALL_BYTES)
-    costs: CostModel = communication.gather_objects(CostModel(max(small - per_byte * _SMALL_BYTES, 0.0), per_byte))[0]
+    own = CostModel.measured(lambda nbytes: _seconds(communication, nbytes))
+    costs: CostModel = communication.gather_objects(own)[0]
     return costs
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from weft.torch.parallel.plan import BucketPlan, PlannedBucket
 
 __all__ = ["CostModel", "Exposure", "StepProfile", "exposure", "order_of_use", "price"]
 
+_SMALL_BYTES, _LARGE_BYTES = 4 << 10, 2 << 20
 _SPEEDS = (0.5, 1.0, 2.0)
 _DELAY_SHARE = 0.1
 
@@ -26,6 +27,13 @@ class CostModel:
 
     latency_s: float
     seconds_per_byte: float
+
+    @classmethod
+    def measured(cls, seconds: Callable[[int], float]) -> CostModel:
+        """The model of a network, by what it takes for a small message and a large one."""
+        small, large = seconds(_SMALL_BYTES), seconds(_LARGE_BYTES)
+        per_byte = max(large - small, 0.0) / (_LARGE_BYTES - _SMALL_BYTES)
+        return cls(max(small - per_byte * _SMALL_BYTES, 0.0), per_byte)
 
     def seconds(self, nbytes: float) -> float:
         """What an all-reduce of so many bytes takes alone."""
