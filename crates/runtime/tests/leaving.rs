@@ -27,7 +27,7 @@ fn all_at_once() {
     for ranks in 1..=7 {
         for setup in setups(ranks) {
             for _ in 0..10 {
-                Ranks::run(setup.clone(), ranks, |_| ());
+                Ranks::run_at_once(setup.clone(), ranks, |_| ());
             }
         }
     }
@@ -40,7 +40,7 @@ fn one_before_the_others_have_done_anything() {
             for leaver in 0..ranks {
                 // An operation that fails breaks the group, also for those who are still making it.
                 let made = Barrier::new(ranks as usize - 1);
-                let outcomes = Ranks::run(setup.clone(), ranks, |group| {
+                let outcomes = Ranks::run_at_once(setup.clone(), ranks, |group| {
                     let stays = group.rank() != leaver;
                     // Sometimes the goodbye is there before the call, sometimes it comes amid.
                     std::thread::sleep(Duration::from_micros(u64::from(leaver) * 300));

@@ -10,7 +10,7 @@ pub(crate) mod judge;
 pub(crate) mod numbers;
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 use weft_runtime::{
@@ -123,8 +123,22 @@ impl From<TransportChoice> for Setup {
 pub(crate) struct Ranks;
 
 impl Ranks {
-    /// Returns what every rank returned. Panics if one panics, or if they take too long.
+    /// Returns what every rank returned. Panics if one panics, or if they take too long. The bodies
+    /// begin when all ranks have the group: a call that fails would break it for who still makes it.
     pub(crate) fn run<T: Send + 'static>(
+        setup: impl Into<Setup>,
+        ranks: u32,
+        body: impl Fn(&Group) -> T + Send + Sync,
+    ) -> Vec<T> {
+        let made = Barrier::new(ranks as usize);
+        Self::run_at_once(setup, ranks, |group| {
+            made.wait();
+            body(group)
+        })
+    }
+
+    /// As [`Ranks::run`]; each body begins when its rank has the group.
+    pub(crate) fn run_at_once<T: Send + 'static>(
         setup: impl Into<Setup>,
         ranks: u32,
         body: impl Fn(&Group) -> T + Send + Sync,
