@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.overlapped import Overlapped
 
-__all__ = ["PLANNED", "Training", "begin"]
+__all__ = ["PLANNED", "Training", "begin", "fused"]
 
 _LEARNING_RATE = 1e-4
 _FUSED_BYTES = 25 << 20
@@ -54,12 +54,13 @@ class _AfterBackward(Training):
 
     def before_update(self) -> None:
         gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
-        for fused in _fused(gradients):
-            flat = torch.cat([gradient.view(-1) for gradient in fused])
+        for places in fused([gradient.nbytes for gradient in gradients]):
+            parts = [gradients[place] for place in places]
+            flat = torch.cat([gradient.view(-1) for gradient in parts])
             dist.all_reduce(flat)
             flat /= dist.get_world_size()
             start = 0
-            for gradient in fused:
+            for gradient in parts:
                 gradient.view(-1).copy_(flat[start : start + gradient.numel()])
                 start += gradient.numel()
 
@@ -97,14 +98,14 @@ def _as_it_is(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     return optimizer
 
 
-def _fused(gradients: list[Tensor]) -> list[list[Tensor]]:
-    """Neighbours, so many that they have about 25 MiB."""
-    fused: list[list[Tensor]] = [[]]
+def fused(sizes: Sequence[int]) -> list[list[int]]:
+    """Places of neighbours, by their sizes in bytes, so many that they have about 25 MiB."""
+    groups: list[list[int]] = [[]]
     nbytes = 0
-    for gradient in gradients:
+    for place, size in enumerate(sizes):
         if nbytes >= _FUSED_BYTES:
-            fused.append([])
+            groups.append([])
             nbytes = 0
-        fused[-1].append(gradient)
-        nbytes += gradient.numel() * gradient.element_size()
-    return fused
+        groups[-1].append(place)
+        nbytes += size
+    return groups

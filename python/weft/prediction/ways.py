@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from weft.experiment import trainings
 from weft.experiment.study import CONTENDERS
 from weft.prediction.cluster import Exchange, Prices
 from weft.prediction.compression import COMPRESSIONS
@@ -107,14 +108,9 @@ def _by_ddp(algorithms: tuple[str, ...] | None) -> Callable[[TrainingProfile, Bu
 
 def _fused(profile: TrainingProfile, plan: BucketPlan, prices: Prices) -> list[Bucket]:  # noqa: ARG001
     """Neighbours in the model, so many that they have about 25 MiB."""
-    groups: list[list[int]] = [[]]
-    for index, parameter in enumerate(profile.parameters):
-        if math.isinf(parameter.ready_s):
-            continue
-        if _nbytes(profile, groups[-1]) >= _DDP_BYTES:
-            groups.append([])
-        groups[-1].append(index)
-    return [_exact(profile, tuple(members)) for members in groups if members]
+    used = [index for index, parameter in enumerate(profile.parameters) if not math.isinf(parameter.ready_s)]
+    groups = trainings.fused([profile.parameters[index].nbytes for index in used])
+    return [_exact(profile, tuple(used[place] for place in places)) for places in groups if places]
 
 
 def _planned(profile: TrainingProfile, plan: BucketPlan, prices: Prices) -> list[Bucket]:  # noqa: ARG001
