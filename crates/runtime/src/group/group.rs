@@ -89,10 +89,10 @@ impl Group {
     ///
     /// Every rank calls it with the same `size` and with a store that is used for this group only.
     /// Fails with [`Error::Timeout`] naming the missing ranks, with [`Error::Aborted`] once
-    /// `cancel` is true, with [`Error::Config`] where settings differ, with [`Error::PeerLost`] if a
-    /// rank has ended meanwhile, and as a call has failed by which another rank that has its group
-    /// already has broken it. A rank may leave as soon as it has its group: no other's creation
-    /// fails by that.
+    /// `cancel` is true, with [`Error::Config`] where settings differ, with [`Error::PeerLost`] if
+    /// a rank has ended meanwhile, and as a call has failed by which another rank that has its
+    /// group already has broken it. A rank may leave as soon as it has its group: no other's
+    /// creation fails by that.
     pub fn create(
         endpoint: Arc<Endpoint>,
         store: &dyn Store,

@@ -123,8 +123,9 @@ impl From<TransportChoice> for Setup {
 pub(crate) struct Ranks;
 
 impl Ranks {
-    /// Returns what every rank returned. Panics if one panics, or if they take too long. The bodies
-    /// begin when all ranks have the group: a call that fails would break it for who still makes it.
+    /// Returns what every rank returned. Panics if one panics, or if they take too long. The
+    /// bodies begin when all ranks have the group: a call that fails would break it for who still
+    /// makes it.
     pub(crate) fn run<T: Send + 'static>(
         setup: impl Into<Setup>,
         ranks: u32,
