@@ -20,7 +20,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: help setup extension wheel iproute2 lock fmt fmt-check lint test test-rust verify-large verify-overlap test-loom \
-	test-python test-wheel test-torch-2.11 validate-model validate-prediction test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-hosts bench-gate bench-compression bench-builds experiment-overlap simulate-large chaos sanitize miri docs clean
+	test-python test-wheel test-torch-2.11 validate-model validate-prediction test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-hosts bench-gate bench-compression bench-builds experiment-overlap simulate-large chaos fuzz sanitize miri docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -170,7 +170,15 @@ validate-prediction: setup iproute2 ## predicted against measured training steps
 chaos: setup ## kills and stops ranks at random, 350 times
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/chaos/run.py --kills 200 --stops 50 --training-kills 80 --training-stops 20
 
-# Both need a nightly toolchain: rustup toolchain install nightly --component rust-src,miri
+# All three need a nightly toolchain: rustup toolchain install nightly --component rust-src,miri
+RUNS ?= 100000000
+fuzz: ## every reader of foreign bytes under libFuzzer, 10^8 inputs each, or RUNS: half an hour
+	$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install cargo-fuzz --locked --quiet
+	for target in $(notdir $(wildcard fuzz/corpus/*)); do \
+		mkdir -p build/fuzz/$$target && echo "$$target" && \
+		$(CARGO) +nightly fuzz run $$target build/fuzz/$$target fuzz/corpus/$$target -- -runs=$(RUNS) -verbosity=0 -print_final_stats=1 || exit 1; \
+	done
+
 sanitize: ## the runtime's concurrency tests under ThreadSanitizer
 	RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
 		--package weft-runtime --locked --quiet --test together --test messages --test failures --test leaving

@@ -11,6 +11,8 @@ mod channel;
 mod error;
 mod execution;
 mod flight;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod group;
 mod memory;
 mod point_to_point;

@@ -148,6 +148,18 @@ impl ShmHello {
     }
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing {
+    use super::ShmHello;
+
+    /// What a caller says.
+    pub fn hello(bytes: &[u8]) {
+        if let Some(hello) = ShmHello::from_bytes(bytes) {
+            assert_eq!(hello.to_bytes(), bytes);
+        }
+    }
+}
+
 struct Packet {
     tag: u8,
     bytes: Vec<u8>,

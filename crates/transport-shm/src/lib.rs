@@ -12,6 +12,8 @@
 
 mod address;
 mod connection;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod handshake;
 mod link;
 mod rings;

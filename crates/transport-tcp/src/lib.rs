@@ -11,6 +11,8 @@ mod closing;
 mod congestion;
 mod connection;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod handshake;
 mod incoming;
 mod interface;

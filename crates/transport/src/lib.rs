@@ -22,6 +22,8 @@ mod doorbell;
 mod error;
 #[cfg(not(loom))]
 pub mod fork;
+#[cfg(all(feature = "fuzzing", not(loom)))]
+pub mod fuzzing;
 #[cfg(not(loom))]
 mod link;
 #[cfg(not(loom))]

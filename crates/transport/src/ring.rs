@@ -185,3 +185,5 @@ fn place(circle: &impl Circle, position: u64) -> (u64, u64) {
 
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(any(test, feature = "fuzzing"), not(loom)))]
+pub(crate) mod words;

@@ -2,6 +2,8 @@
 
 mod domains;
 mod endpoint;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod rendezvous;
 mod round_trip;
 mod store;

@@ -99,7 +99,7 @@ impl Meeting {
 
 /// What a rank publishes first.
 #[derive(Serialize, Deserialize)]
-struct RankHello {
+pub(super) struct RankHello {
     version: String,
     size: u32,
     group_id: u64,

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use protocol::{StoreConnection, StoreFailure, StoreReply, StoreRequest};
+use protocol::{StoreConnection, StoreFailure};
+pub(super) use protocol::{StoreReply, StoreRequest};
 use weft_transport::LinkError;
 use weft_transport::fork::{self, Registration};
 

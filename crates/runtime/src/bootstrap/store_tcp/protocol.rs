@@ -17,14 +17,14 @@ const GREETING: [u8; 12] = *b"weft-store-1";
 const BODY_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) enum StoreRequest {
+pub(in crate::bootstrap) enum StoreRequest {
     Set { key: String, value: Vec<u8> },
     Has { key: String },
     Get { keys: Vec<String>, wait_millis: u32 },
 }
 
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) enum StoreReply {
+pub(in crate::bootstrap) enum StoreReply {
     Done,
     Has(bool),
     Values(Vec<Vec<u8>>),

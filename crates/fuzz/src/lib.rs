@@ -1,0 +1,49 @@
+//! Fuzz targets: every reader of bytes that strangers, peers or files hand to weft.
+//!
+//! `cargo test` runs each on the corpus and on inputs near it; `make fuzz` runs each under libFuzzer,
+//! by the binaries in `fuzz/`. A new reader of foreign bytes gets a line in [`TARGETS`].
+#![forbid(unsafe_code)]
+
+use weft_runtime::fuzzing as runtime;
+use weft_transport::fuzzing as transport;
+use weft_transport_shm::fuzzing as shm;
+use weft_transport_tcp::fuzzing as tcp;
+
+/// Takes any bytes, and panics where a promise does not hold.
+pub type Target = fn(&[u8]);
+
+/// The targets, by the names of their corpora.
+pub const TARGETS: [(&str, Target); 11] = [
+    ("control-message", runtime::control_message),
+    ("endpoint-address", runtime::address),
+    ("rank-hello", runtime::rank_hello),
+    ("ring", transport::ring),
+    ("schedule-text", schedule_text),
+    ("shm-address", shm::address),
+    ("shm-hello", shm::hello),
+    ("store-reply", runtime::store_reply),
+    ("store-request", runtime::store_request),
+    ("tcp-address", tcp::address),
+    ("tcp-frame", tcp::frame),
+];
+
+/// The text of schedules, which users write: what can be read prints as text that reads the same.
+fn schedule_text(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    if let Ok(schedules) = weft_schedule::parse(text) {
+        let printed = weft_schedule::print(&schedules);
+        assert_eq!(weft_schedule::parse(&printed), Ok(schedules), "{printed}");
+    }
+}
+
+/// Runs the target of this name.
+///
+/// # Panics
+/// If there is none, and where the target does.
+pub fn run(name: &str, bytes: &[u8]) {
+    let target = TARGETS.iter().find(|(known, _)| *known == name);
+    let (_, target) = target.unwrap_or_else(|| panic!("there is no fuzz target {name}"));
+    target(bytes);
+}

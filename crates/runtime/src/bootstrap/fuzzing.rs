@@ -1,0 +1,32 @@
+//! Readers of what comes from the store, or to it.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::rendezvous::RankHello;
+use super::store_tcp::{StoreReply, StoreRequest};
+
+/// What a rank has published first.
+pub fn rank_hello(bytes: &[u8]) {
+    read_as::<RankHello>(bytes);
+}
+
+/// What a client sends to the store.
+pub fn store_request(bytes: &[u8]) {
+    read_as::<StoreRequest>(bytes);
+}
+
+/// What the store answers.
+pub fn store_reply(bytes: &[u8]) {
+    read_as::<StoreReply>(bytes);
+}
+
+/// What can be read comes back the same from what it is written as.
+fn read_as<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
+    let write = |value: &T| postcard::to_stdvec(value).expect("writing to memory does not fail");
+    if let Ok(value) = postcard::from_bytes::<T>(bytes) {
+        let written = write(&value);
+        let again = postcard::from_bytes(&written).expect("what was written can be read");
+        assert_eq!(write(&again), written);
+    }
+}

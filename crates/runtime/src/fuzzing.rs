@@ -1,0 +1,22 @@
+//! Readers of what peers, or strangers, send, for fuzzing. Each takes any bytes, and panics where a
+//! promise does not hold.
+
+use crate::EndpointAddress;
+pub use crate::bootstrap::fuzzing::{rank_hello, store_reply, store_request};
+use crate::channel::ControlMessage;
+
+/// A message over a link: what can be read comes back the same from what it is written as.
+pub fn control_message(bytes: &[u8]) {
+    if let Some((message, payload)) = ControlMessage::decode(bytes) {
+        let again = [&message.encode(), payload].concat();
+        assert_eq!(ControlMessage::decode(&again), Some((message, payload)));
+    }
+}
+
+/// An endpoint's address from the store.
+pub fn address(bytes: &[u8]) {
+    if let Ok(address) = EndpointAddress::from_bytes(bytes) {
+        let again = EndpointAddress::from_bytes(&address.to_bytes());
+        assert_eq!(again.ok(), Some(address));
+    }
+}
