@@ -1,7 +1,7 @@
 //! Fuzz targets: every reader of bytes that strangers, peers or files hand to weft.
 //!
-//! `cargo test` runs each on the corpus and on inputs near it; `make fuzz` runs each under libFuzzer,
-//! by the binaries in `fuzz/`. A new reader of foreign bytes gets a line in [`TARGETS`].
+//! `cargo test` runs each on the corpus and on inputs near it; `make fuzz` runs each under
+//! libFuzzer, by the binaries in `fuzz/`. A new reader of foreign bytes gets a line in [`TARGETS`].
 #![forbid(unsafe_code)]
 
 use weft_runtime::fuzzing as runtime;
