@@ -13,9 +13,10 @@ use weft_transport_tcp::fuzzing as tcp;
 pub type Target = fn(&[u8]);
 
 /// The targets, by the names of their corpora.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("control-message", runtime::control_message),
     ("endpoint-address", runtime::address),
+    ("messages-of-a-peer", runtime::messages_of_a_peer),
     ("rank-hello", runtime::rank_hello),
     ("ring", transport::ring),
     ("schedule-text", schedule_text),

@@ -4,6 +4,7 @@
 use crate::EndpointAddress;
 pub use crate::bootstrap::fuzzing::{rank_hello, store_reply, store_request};
 use crate::channel::ControlMessage;
+pub use crate::group::fuzzing::messages_of_a_peer;
 
 /// A message over a link: what can be read comes back the same from what it is written as.
 pub fn control_message(bytes: &[u8]) {

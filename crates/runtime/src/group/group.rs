@@ -113,7 +113,7 @@ impl Group {
         Ok(group)
     }
 
-    fn join(
+    pub(super) fn join(
         engine: Arc<Engine>,
         meeting: Meeting,
         (id, name): (u64, GroupName),
@@ -433,7 +433,7 @@ pub(crate) fn closed() -> Error {
 }
 
 /// The engine of an endpoint; started with its first group.
-fn engine_of(endpoint: &Arc<Endpoint>) -> Result<Arc<Engine>, Error> {
+pub(super) fn engine_of(endpoint: &Arc<Endpoint>) -> Result<Arc<Engine>, Error> {
     static ENGINES: Mutex<Vec<(u128, Weak<Engine>)>> = Mutex::new(Vec::new());
     let mut engines = ENGINES.lock().unwrap_or_else(PoisonError::into_inner);
     engines.retain(|(_, engine)| engine.strong_count() > 0);

@@ -3,6 +3,8 @@
 
 mod counters;
 mod explain;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 #[expect(
     clippy::module_inception,
     reason = "the type that gives the folder its name"

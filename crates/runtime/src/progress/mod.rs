@@ -11,6 +11,8 @@ mod splits;
 mod stalls;
 mod state;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use dispatch::ReceivedMessage;
 pub use engine::Waited;
 
 pub(crate) use engine::Engine;
