@@ -13,7 +13,7 @@ use weft_transport_tcp::fuzzing as tcp;
 pub type Target = fn(&[u8]);
 
 /// The targets, by the names of their corpora.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("control-message", runtime::control_message),
     ("endpoint-address", runtime::address),
     ("messages-of-a-peer", runtime::messages_of_a_peer),
@@ -26,6 +26,7 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("store-request", runtime::store_request),
     ("tcp-address", tcp::address),
     ("tcp-frame", tcp::frame),
+    ("tcp-hello", tcp::hello),
 ];
 
 /// The text of schedules, which users write: what can be read prints as text that reads the same.

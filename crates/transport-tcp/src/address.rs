@@ -1,21 +1,24 @@
-//! The address of an endpoint: IP addresses by the networks they are of, a port, and the token.
+//! The address of an endpoint: IP addresses by the networks they are of, a port, and the public
+//! key.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
 
 use weft_transport::LinkError;
 
+use crate::handshake::PublicKey;
+
 /// More than any host offers.
 const ADDRESSES_MAX: usize = 16;
 
 /// Where an endpoint listens.
 ///
-/// As bytes: port (2, little-endian), token (32), then per IP address its length (4 or 16), the
-/// number of its network, and its bytes.
+/// As bytes: port (2, little-endian), public key (32), then per IP address its length (4 or 16),
+/// the number of its network, and its bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TcpAddress {
     pub(crate) port: u16,
-    pub(crate) token: [u8; 32],
+    pub(crate) key: PublicKey,
     /// Each with the number of its network: those of one are to be tried in this order, several
     /// networks can be used at once.
     pub(crate) ips: Vec<(u8, IpAddr)>,
@@ -24,7 +27,7 @@ pub(crate) struct TcpAddress {
 impl TcpAddress {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.port.to_le_bytes().to_vec();
-        bytes.extend(self.token);
+        bytes.extend(self.key);
         for (network, ip) in &self.ips {
             match ip {
                 IpAddr::V4(v4) => bytes.extend([&[4, *network][..], &v4.octets()].concat()),
@@ -63,7 +66,7 @@ impl TcpAddress {
 
     fn parse(bytes: &[u8]) -> Option<Self> {
         let (port, bytes) = bytes.split_first_chunk()?;
-        let (token, mut bytes) = bytes.split_first_chunk()?;
+        let (key, mut bytes) = bytes.split_first_chunk()?;
         let mut ips = Vec::new();
         while let Some((length, rest)) = bytes.split_first() {
             let (network, rest) = rest.split_first()?;
@@ -80,7 +83,7 @@ impl TcpAddress {
         let usable = port != 0 && (1..=ADDRESSES_MAX).contains(&ips.len());
         usable.then_some(Self {
             port,
-            token: *token,
+            key: *key,
             ips,
         })
     }
@@ -96,10 +99,10 @@ mod tests {
         #[test]
         fn every_address_survives(
             port in 1..=u16::MAX,
-            token: [u8; 32],
+            key: [u8; 32],
             ips in prop::collection::vec(any::<(u8, IpAddr)>(), 1..=ADDRESSES_MAX),
         ) {
-            let address = TcpAddress { port, token, ips };
+            let address = TcpAddress { port, key, ips };
             prop_assert_eq!(TcpAddress::decode(&address.encode()).unwrap(), address);
         }
 

@@ -1,32 +1,54 @@
-//! The first bytes of a connection: identities of caller and peer, and the proof of membership in
-//! the job.
+//! The first bytes of a connection: caller and listener prove to each other who they are.
 //!
-//! The caller sends a hello of fixed length; the listener reads nothing more from anyone whose
-//! hello is not right, and does not answer either.
+//! Every endpoint has a pair of keys. The public one is in its address, which the members of a job
+//! exchange at the rendezvous; so whoever proves to have the private one is that member, and
+//! nothing that travels is of use to a stranger. The handshake is Noise's IK:
+//!
+//! 1. The caller's *hello*, for the listener's key: the caller's key, who it is, and what part of a
+//!    link the connection is.
+//! 2. The listener's *answer*, if that key belongs to a member who is called so. Strangers get
+//!    none.
+//! 3. The caller's *confirmation*. A recorded hello can be sent again, but this cannot be made for
+//!    a new answer: nothing comes of a connection before it.
+//! 4. The *verdict*, on a link's first connection: whether it is a link from now on.
+//!
+//! All have a fixed length; a listener reads nothing more from anyone who has not come that far.
 //!
 //! A link may have several connections. They are made by one call, whose hellos bear the same
-//! number; that of the first connection names the others. To the first one the listener answers
-//! with a verdict, once it has heard all of them.
+//! number; the confirmation of the first one names the others, which have been confirmed before.
+//!
+//! Source: T. Perrin, The Noise Protocol Framework, revision 34, 2018, section 7.5.
 #![forbid(unsafe_code)]
 
-use weft_transport::EndpointId;
+use snow::{Builder, HandshakeState, TransportState};
+use weft_transport::{EndpointId, LinkError};
 
 const MAGIC: [u8; 8] = *b"weft-tcp";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
+const NOISE: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
+const KEY_BYTES: usize = 32;
+/// What every encrypted part has besides its bytes.
+const TAG_BYTES: usize = 16;
+const PREFIX_BYTES: usize = 12;
+const PART_BYTES: usize = 26;
 
-pub(crate) const HELLO_BYTES: usize = 88;
-pub(crate) const REPLY_BYTES: usize = 12;
+/// Magic and version, an ephemeral key, the caller's key, and what the hello says.
+pub(crate) const HELLO_BYTES: usize =
+    PREFIX_BYTES + KEY_BYTES + (KEY_BYTES + TAG_BYTES) + (PART_BYTES + TAG_BYTES);
+/// An ephemeral key, and proof of its owner.
+pub(crate) const ANSWER_BYTES: usize = KEY_BYTES + TAG_BYTES;
+pub(crate) const CONFIRMATION_BYTES: usize = 2 + TAG_BYTES;
+pub(crate) const VERDICT_BYTES: usize = 1 + TAG_BYTES;
 /// What one link can have.
 pub(crate) const CONNECTIONS_MAX: usize = 16;
 
-/// What a caller says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct TcpHello {
-    /// The listener's token: proves that the caller got the address from the rendezvous.
-    pub(crate) token: [u8; 32],
-    pub(crate) caller: EndpointId,
-    pub(crate) listener: EndpointId,
-    pub(crate) part: LinkPart,
+/// By which a member of the job is known.
+pub(crate) type PublicKey = [u8; KEY_BYTES];
+
+/// An endpoint's keys.
+pub(crate) struct KeyPair {
+    private: Vec<u8>,
+    pub(crate) public: PublicKey,
 }
 
 /// What part of a link a connection is.
@@ -36,8 +58,6 @@ pub(crate) struct LinkPart {
     pub(crate) call: u64,
     /// Which of its connections.
     pub(crate) connection: u16,
-    /// The first connection's hello says which others there are, as bits; others say 0.
-    pub(crate) others: u16,
 }
 
 /// What a listener answers.
@@ -49,161 +69,315 @@ pub(crate) enum HandshakeVerdict {
     Yield,
 }
 
-impl TcpHello {
-    pub(crate) fn encode(&self) -> [u8; HELLO_BYTES] {
-        let mut bytes = [0; HELLO_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[12..44].copy_from_slice(&self.token);
-        bytes[44..60].copy_from_slice(&self.caller.0.to_le_bytes());
-        bytes[60..76].copy_from_slice(&self.listener.0.to_le_bytes());
-        bytes[76..84].copy_from_slice(&self.part.call.to_le_bytes());
-        bytes[84..86].copy_from_slice(&self.part.connection.to_le_bytes());
-        bytes[86..].copy_from_slice(&self.part.others.to_le_bytes());
-        bytes
-    }
+/// A caller's side, until the answer comes.
+pub(crate) struct Call(HandshakeState);
 
-    /// Whether a hello of this version may begin like this: whoever says something else need not be
-    /// heard out.
-    pub(crate) fn may_begin(bytes: &[u8]) -> bool {
-        let mut begin = [0; 12];
-        begin[..8].copy_from_slice(&MAGIC);
-        begin[8..].copy_from_slice(&VERSION.to_le_bytes());
-        bytes
-            .iter()
-            .zip(begin)
-            .all(|(byte, expected)| *byte == expected)
-    }
+/// A hello that was made for this listener by somebody who has this key.
+pub(crate) struct Hello {
+    state: HandshakeState,
+    pub(crate) key: PublicKey,
+    pub(crate) caller: EndpointId,
+    pub(crate) part: LinkPart,
+}
 
-    /// The caller, and what it offers, if this is a hello to `listener` with its token.
-    pub(crate) fn caller(
-        bytes: &[u8; HELLO_BYTES],
-        token: &[u8; 32],
-        listener: EndpointId,
-    ) -> Option<(EndpointId, LinkPart)> {
-        let mut caller = [0; 16];
-        caller.copy_from_slice(&bytes[44..60]);
-        let caller = EndpointId(u128::from_le_bytes(caller));
-        let mut call = [0; 8];
-        call.copy_from_slice(&bytes[76..84]);
-        let part = LinkPart {
-            call: u64::from_le_bytes(call),
-            connection: u16::from_le_bytes([bytes[84], bytes[85]]),
-            others: u16::from_le_bytes([bytes[86], bytes[87]]),
-        };
-        let expected = TcpHello {
-            token: *token,
-            caller,
-            listener,
-            part,
-        };
-        let right = same(bytes, &expected.encode()) && part.is_possible();
-        right.then_some((caller, part))
+/// Both sides have proven who they are.
+pub(crate) struct Session(TransportState);
+
+impl KeyPair {
+    /// A new one.
+    pub(crate) fn generate() -> Result<KeyPair, LinkError> {
+        let pair = builder().generate_keypair().map_err(failed)?;
+        let public = pair.public.try_into();
+        Ok(KeyPair {
+            private: pair.private,
+            public: public.expect("a key has 32 bytes"),
+        })
     }
 }
 
-impl LinkPart {
-    /// The connections that the link has besides the first.
-    pub(crate) fn others(self) -> impl Iterator<Item = u16> {
-        (1..CONNECTIONS_MAX as u16).filter(move |number| self.others & 1 << number != 0)
+impl Call {
+    /// Calls `listener`, whose key is known, and returns the hello to send.
+    pub(crate) fn new(
+        keys: &KeyPair,
+        caller: EndpointId,
+        (listener, key): (EndpointId, &PublicKey),
+        part: LinkPart,
+    ) -> Result<(Call, [u8; HELLO_BYTES]), LinkError> {
+        let prologue = prologue(listener);
+        let mut state = builder()
+            .local_private_key(&keys.private)
+            .and_then(|builder| builder.remote_public_key(key))
+            .and_then(|builder| builder.prologue(&prologue))
+            .and_then(Builder::build_initiator)
+            .map_err(failed)?;
+        let mut hello = [0; HELLO_BYTES];
+        hello[..PREFIX_BYTES].copy_from_slice(&prefix());
+        let said = encode(caller, part);
+        let written = state.write_message(&said, &mut hello[PREFIX_BYTES..]);
+        debug_assert_eq!(written.ok(), Some(HELLO_BYTES - PREFIX_BYTES));
+        Ok((Call(state), hello))
     }
 
-    fn is_possible(self) -> bool {
-        match self.connection {
-            0 => self.others & 1 == 0,
-            number => self.others == 0 && usize::from(number) < CONNECTIONS_MAX,
+    /// Nothing if the answer is not the listener's.
+    pub(crate) fn answered(mut self, answer: &[u8; ANSWER_BYTES]) -> Option<Session> {
+        self.0.read_message(answer, &mut []).ok()?;
+        self.0.into_transport_mode().ok().map(Session)
+    }
+}
+
+impl Hello {
+    /// Whether a hello of this version may begin like this: whoever says something else need not be
+    /// heard out.
+    pub(crate) fn may_begin(bytes: &[u8]) -> bool {
+        bytes
+            .iter()
+            .zip(prefix())
+            .all(|(byte, right)| *byte == right)
+    }
+
+    /// Nothing if it was made for somebody else, or is nonsense.
+    pub(crate) fn read(
+        bytes: &[u8; HELLO_BYTES],
+        keys: &KeyPair,
+        listener: EndpointId,
+    ) -> Option<Hello> {
+        if bytes[..PREFIX_BYTES] != prefix() {
+            return None;
         }
+        let prologue = prologue(listener);
+        let builder = builder().local_private_key(&keys.private).ok()?;
+        let mut state = builder.prologue(&prologue).ok()?.build_responder().ok()?;
+        let mut said = [0; PART_BYTES];
+        state.read_message(&bytes[PREFIX_BYTES..], &mut said).ok()?;
+        let key = state.get_remote_static()?.try_into().ok()?;
+        let (caller, part) = decode(&said);
+        let possible = usize::from(part.connection) < CONNECTIONS_MAX;
+        possible.then_some(Hello {
+            state,
+            key,
+            caller,
+            part,
+        })
+    }
+
+    /// The answer to send, and what follows it.
+    pub(crate) fn answer(mut self) -> Option<(Session, [u8; ANSWER_BYTES])> {
+        let mut answer = [0; ANSWER_BYTES];
+        self.state.write_message(&[], &mut answer).ok()?;
+        let session = self.state.into_transport_mode().ok()?;
+        Some((Session(session), answer))
+    }
+}
+
+impl Session {
+    /// The caller's confirmation. That of the first connection says which others the link has, as
+    /// bits; others say 0.
+    pub(crate) fn confirm(&mut self, others: u16) -> [u8; CONFIRMATION_BYTES] {
+        self.seal(&others.to_le_bytes())
+    }
+
+    /// The others that a confirmation of this connection names; nothing if it is none.
+    pub(crate) fn confirmed(
+        &mut self,
+        connection: u16,
+        bytes: &[u8; CONFIRMATION_BYTES],
+    ) -> Option<u16> {
+        let others = u16::from_le_bytes(self.open(bytes)?);
+        let possible = match connection {
+            0 => others & 1 == 0,
+            _ => others == 0,
+        };
+        possible.then_some(others)
+    }
+
+    pub(crate) fn verdict(&mut self, verdict: HandshakeVerdict) -> [u8; VERDICT_BYTES] {
+        self.seal(&[verdict.code()])
+    }
+
+    pub(crate) fn read_verdict(&mut self, bytes: &[u8; VERDICT_BYTES]) -> Option<HandshakeVerdict> {
+        let [code] = self.open(bytes)?;
+        let mut verdicts = [HandshakeVerdict::Accept, HandshakeVerdict::Yield].into_iter();
+        verdicts.find(|verdict| verdict.code() == code)
+    }
+
+    fn seal<const SEALED: usize>(&mut self, bytes: &[u8]) -> [u8; SEALED] {
+        let mut sealed = [0; SEALED];
+        let written = self.0.write_message(bytes, &mut sealed);
+        assert_eq!(
+            written.ok(),
+            Some(SEALED),
+            "there is room for bytes and tag"
+        );
+        sealed
+    }
+
+    fn open<const BYTES: usize>(&mut self, sealed: &[u8]) -> Option<[u8; BYTES]> {
+        let mut bytes = [0; BYTES];
+        let read = self.0.read_message(sealed, &mut bytes).ok()?;
+        (read == BYTES).then_some(bytes)
     }
 }
 
 impl HandshakeVerdict {
-    pub(crate) fn encode(self) -> [u8; REPLY_BYTES] {
-        let mut bytes = [0; REPLY_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
-        let code: u32 = match self {
+    fn code(self) -> u8 {
+        match self {
             HandshakeVerdict::Accept => 1,
             HandshakeVerdict::Yield => 2,
-        };
-        bytes[8..].copy_from_slice(&code.to_le_bytes());
-        bytes
-    }
-
-    pub(crate) fn decode(bytes: &[u8; REPLY_BYTES]) -> Option<Self> {
-        [HandshakeVerdict::Accept, HandshakeVerdict::Yield]
-            .into_iter()
-            .find(|verdict| verdict.encode() == *bytes)
+        }
     }
 }
 
-/// Compares in a time that does not tell where the difference is.
-fn same(a: &[u8], b: &[u8]) -> bool {
-    a.iter()
-        .zip(b)
-        .fold(0, |difference, (a, b)| difference | (a ^ b))
-        == 0
+/// The connections that a link has besides the first.
+pub(crate) fn others(bits: u16) -> impl Iterator<Item = u16> {
+    (1..CONNECTIONS_MAX as u16).filter(move |number| bits & 1 << number != 0)
+}
+
+fn builder<'a>() -> Builder<'a> {
+    Builder::new(NOISE.parse().expect("a protocol that snow knows"))
+}
+
+fn prefix() -> [u8; PREFIX_BYTES] {
+    let mut bytes = [0; PREFIX_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..].copy_from_slice(&VERSION.to_le_bytes());
+    bytes
+}
+
+/// What both sides must agree on besides the keys.
+fn prologue(listener: EndpointId) -> Vec<u8> {
+    [&prefix()[..], &listener.0.to_le_bytes()].concat()
+}
+
+fn encode(caller: EndpointId, part: LinkPart) -> [u8; PART_BYTES] {
+    let mut bytes = [0; PART_BYTES];
+    bytes[..16].copy_from_slice(&caller.0.to_le_bytes());
+    bytes[16..24].copy_from_slice(&part.call.to_le_bytes());
+    bytes[24..].copy_from_slice(&part.connection.to_le_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8; PART_BYTES]) -> (EndpointId, LinkPart) {
+    let number = |from: usize, to: usize| {
+        let mut number = [0; 16];
+        number[..to - from].copy_from_slice(&bytes[from..to]);
+        u128::from_le_bytes(number)
+    };
+    let part = LinkPart {
+        call: number(16, 24) as u64,
+        connection: number(24, 26) as u16,
+    };
+    (EndpointId(number(0, 16)), part)
+}
+
+fn failed(error: snow::Error) -> LinkError {
+    LinkError::Refused(format!("no proof of identity can be made: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const CALLER: EndpointId = EndpointId(1);
+    const LISTENER: EndpointId = EndpointId(2);
+    const PART: LinkPart = LinkPart {
+        call: 77,
+        connection: 3,
+    };
+
+    fn keys() -> KeyPair {
+        KeyPair::generate().unwrap()
+    }
+
+    fn call(keys: &KeyPair, key: &PublicKey) -> (Call, [u8; HELLO_BYTES]) {
+        Call::new(keys, CALLER, (LISTENER, key), PART).unwrap()
+    }
+
     #[test]
-    fn only_the_right_hello_has_a_caller() {
-        let [caller, listener] = [1, 2].map(EndpointId);
-        let token = [7; 32];
-        let part = LinkPart {
-            call: 77,
-            connection: 0,
-            others: 0b1010,
-        };
-        let hello = TcpHello {
-            token,
-            caller,
-            listener,
-            part,
-        };
-        assert_eq!(part.others().collect::<Vec<_>>(), [1, 3]);
-        let bytes = hello.encode();
-        let understood = TcpHello::caller(&bytes, &token, listener);
-        assert_eq!(understood, Some((caller, part)));
-        assert_eq!(TcpHello::caller(&bytes, &token, caller), None);
-        assert!((0..=HELLO_BYTES).all(|heard| TcpHello::may_begin(&bytes[..heard])));
-        assert!(!TcpHello::may_begin(b"GET"));
-        assert_eq!(TcpHello::caller(&bytes, &[8; 32], listener), None);
-        for at in (0..44).chain(60..76) {
-            let mut wrong = bytes;
-            wrong[at] ^= 1;
-            assert_eq!(
-                TcpHello::caller(&wrong, &token, listener),
-                None,
-                "byte {at}"
-            );
+    fn both_learn_who_the_other_is() {
+        let [a, b] = [keys(), keys()];
+        let (call, hello) = call(&a, &b.public);
+        assert!((0..=HELLO_BYTES).all(|heard| Hello::may_begin(&hello[..heard])));
+        assert!(!Hello::may_begin(b"GET"));
+        let heard = Hello::read(&hello, &b, LISTENER).unwrap();
+        assert_eq!(
+            (heard.key, heard.caller, heard.part),
+            (a.public, CALLER, PART)
+        );
+        let (mut there, answer) = heard.answer().unwrap();
+        let mut here = call.answered(&answer).unwrap();
+        assert_eq!(there.confirmed(3, &here.confirm(0)), Some(0));
+        for verdict in [HandshakeVerdict::Accept, HandshakeVerdict::Yield] {
+            assert_eq!(here.read_verdict(&there.verdict(verdict)), Some(verdict));
         }
     }
 
     #[test]
-    fn impossible_parts_are_refused() {
-        let check = |connection, others, possible| {
-            let part = LinkPart {
-                call: 1,
-                connection,
-                others,
-            };
-            assert_eq!(part.is_possible(), possible, "{part:?}");
+    fn only_the_right_hello_is_one() {
+        let [a, b] = [keys(), keys()];
+        let (_, hello) = call(&a, &b.public);
+        assert!(
+            Hello::read(&hello, &b, CALLER).is_none(),
+            "another listener"
+        );
+        assert!(Hello::read(&hello, &a, LISTENER).is_none(), "another key");
+        for at in 0..HELLO_BYTES {
+            let mut wrong = hello;
+            wrong[at] ^= 1;
+            assert!(Hello::read(&wrong, &b, LISTENER).is_none(), "byte {at}");
+        }
+        let part = LinkPart {
+            connection: CONNECTIONS_MAX as u16,
+            ..PART
+        };
+        let (_, hello) = Call::new(&a, CALLER, (LISTENER, &b.public), part).unwrap();
+        assert!(
+            Hello::read(&hello, &b, LISTENER).is_none(),
+            "an impossible connection"
+        );
+    }
+
+    #[test]
+    fn only_the_listener_can_answer() {
+        let [a, b, other] = [keys(), keys(), keys()];
+        let (call_b, hello) = call(&a, &b.public);
+        let (_, to_other) = call(&a, &other.public);
+        let heard = Hello::read(&to_other, &other, LISTENER).unwrap();
+        let (_, wrong) = heard.answer().unwrap();
+        assert!(call_b.answered(&wrong).is_none());
+        // What was recorded answers no other call.
+        let (_, recorded) = Hello::read(&hello, &b, LISTENER).unwrap().answer().unwrap();
+        assert!(call(&a, &b.public).0.answered(&recorded).is_none());
+    }
+
+    #[test]
+    fn a_recorded_conversation_confirms_nothing() {
+        let [a, b] = [keys(), keys()];
+        let (call, hello) = call(&a, &b.public);
+        let (_, answer) = Hello::read(&hello, &b, LISTENER).unwrap().answer().unwrap();
+        let confirmation = call.answered(&answer).unwrap().confirm(0);
+        let (mut again, _) = Hello::read(&hello, &b, LISTENER).unwrap().answer().unwrap();
+        assert_eq!(again.confirmed(3, &confirmation), None);
+    }
+
+    #[test]
+    fn a_link_names_possible_connections() {
+        let check = |connection, others, possible: bool| {
+            let [a, b] = [keys(), keys()];
+            let (call, hello) = call(&a, &b.public);
+            let (mut there, answer) = Hello::read(&hello, &b, LISTENER).unwrap().answer().unwrap();
+            let confirmation = call.answered(&answer).unwrap().confirm(others);
+            let confirmed = there.confirmed(connection, &confirmation);
+            assert_eq!(
+                confirmed,
+                possible.then_some(others),
+                "{connection} {others}"
+            );
         };
         check(0, 0, true);
         check(0, 0b110, true);
         check(0, 0b1, false);
         check(3, 0, true);
         check(3, 0b10, false);
-        check(CONNECTIONS_MAX as u16, 0, false);
-    }
-
-    #[test]
-    fn verdicts_survive_the_wire() {
-        for verdict in [HandshakeVerdict::Accept, HandshakeVerdict::Yield] {
-            assert_eq!(HandshakeVerdict::decode(&verdict.encode()), Some(verdict));
-        }
-        assert_eq!(HandshakeVerdict::decode(&[0; REPLY_BYTES]), None);
+        assert_eq!(others(0b1010).collect::<Vec<_>>(), [1, 3]);
     }
 }

@@ -1,23 +1,33 @@
-//! The listening side: acceptance of connections and reading of their hellos, many at a time.
+//! The listening side: acceptance of connections and their handshakes, many at a time.
 
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::Registration;
 use weft_transport::{EndpointId, LinkEvents, Local, Regions};
 
-use crate::handshake::{HELLO_BYTES, HandshakeVerdict, LinkPart, TcpHello};
+use crate::handshake::{
+    CONFIRMATION_BYTES, HELLO_BYTES, HandshakeVerdict, Hello, KeyPair, LinkPart, PublicKey,
+    Session, others,
+};
 use crate::link::TcpLink;
 use crate::socket::{Socket, SocketOptions, poll, poll_entry};
 
-/// Whoever has not said hello by then is dropped.
+/// Whoever has not come to the end of its handshake by then is dropped.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// Strangers that may be waiting at a time. Beyond, the oldest makes room.
+/// Callers that may be waiting at a time. Beyond, the oldest of those that have proven nothing
+/// makes room.
 const CALLERS_MAX: usize = 512;
+/// Who has proven to have a key, but is not known yet, has so long: this endpoint may be stopped in
+/// its own meeting.
+const MEETING_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often to look whether callers that nobody knew have become members.
+const MEMBERS_POLL: Duration = Duration::from_millis(10);
 /// How long to leave the queue alone when the process has no descriptor left for another
 /// connection.
 const EXHAUSTION_PAUSE: Duration = Duration::from_millis(100);
@@ -25,6 +35,8 @@ const EXHAUSTION_PAUSE: Duration = Duration::from_millis(100);
 /// The listening sockets of one endpoint, all with the same port.
 pub(crate) struct Listener {
     pub(crate) local: Local,
+    pub(crate) keys: Arc<KeyPair>,
+    pub(crate) members: Arc<Members>,
     pub(crate) regions: Arc<Regions>,
     pub(crate) events: Arc<dyn LinkEvents>,
     pub(crate) options: SocketOptions,
@@ -54,18 +66,53 @@ impl ListeningSocket {
     }
 }
 
-/// A connection whose hello is not complete yet.
+/// Who may call, by the keys in their addresses.
+#[derive(Default)]
+pub(crate) struct Members(Mutex<HashMap<EndpointId, PublicKey>>);
+
+impl Members {
+    /// The first key of an endpoint counts.
+    pub(crate) fn add(&self, peer: EndpointId, key: PublicKey) {
+        let mut members = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        members.entry(peer).or_insert(key);
+    }
+
+    fn key(&self, peer: EndpointId) -> Option<PublicKey> {
+        let members = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        members.get(&peer).copied()
+    }
+}
+
+/// A connection in its handshake.
 pub(crate) struct Caller {
     socket: Socket,
-    hello: [u8; HELLO_BYTES],
-    heard: usize,
+    stage: Stage,
     give_up: Instant,
 }
 
-/// A connection whose hello was right.
+enum Stage {
+    /// So many bytes of its hello have come.
+    Hello([u8; HELLO_BYTES], usize),
+    /// Its hello is right, but it is not known as a member yet: it may be ahead of this endpoint's
+    /// own meeting.
+    Unknown(Box<Hello>),
+    /// It has its answer, and so many bytes of its confirmation have come.
+    Answered {
+        peer: EndpointId,
+        part: LinkPart,
+        session: Box<Session>,
+        confirmation: [u8; CONFIRMATION_BYTES],
+        heard: usize,
+    },
+}
+
+/// A connection whose caller has proven who it is.
 pub(crate) struct HeardCaller {
     peer: EndpointId,
     part: LinkPart,
+    /// The link's other connections, as the first one's confirmation names them.
+    others: u16,
+    session: Box<Session>,
     socket: Socket,
     give_up: Instant,
 }
@@ -111,7 +158,9 @@ impl Listener {
             .chain(self.heard.iter().map(|caller| caller.give_up))
             .min();
         let resume = (paused_until > now).then_some(paused_until);
-        let first = next.into_iter().chain(resume).min();
+        let unknown = |caller: &Caller| matches!(caller.stage, Stage::Unknown(_));
+        let look = self.callers.iter().any(unknown).then(|| now + MEMBERS_POLL);
+        let first = next.into_iter().chain(resume).chain(look).min();
         first.map_or(Duration::from_secs(60), |at| {
             at.saturating_duration_since(now)
         })
@@ -140,12 +189,13 @@ impl Listener {
             return;
         };
         if self.callers.len() >= CALLERS_MAX {
-            self.callers.remove(0);
+            let strange = |caller: &Caller| matches!(caller.stage, Stage::Hello(..));
+            let oldest = self.callers.iter().position(strange);
+            self.callers.remove(oldest.unwrap_or_default());
         }
         self.callers.push(Caller {
             socket,
-            hello: [0; HELLO_BYTES],
-            heard: 0,
+            stage: Stage::Hello([0; HELLO_BYTES], 0),
             give_up: Instant::now() + HELLO_TIMEOUT,
         });
         // Its hello is often there already.
@@ -160,45 +210,113 @@ impl Listener {
         }
     }
 
-    /// Reads on; keeps, answers or drops the caller.
+    /// Goes on with a caller as far as it has come; keeps it, takes it as a part of a link, or
+    /// drops it.
     fn hear(&mut self, mut caller: Caller) {
-        let read = caller
-            .socket
-            .reader()
-            .read(&mut caller.hello[caller.heard..]);
-        match read {
-            Ok(0) => return,
-            Ok(bytes) => caller.heard += bytes,
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
-                _ => return,
+        loop {
+            let Caller {
+                socket,
+                stage,
+                give_up,
+            } = caller;
+            match self.go_on(&socket, stage) {
+                Step::Over => return,
+                Step::Stay(stage) => {
+                    if Instant::now() < give_up {
+                        self.callers.push(Caller {
+                            socket,
+                            stage,
+                            give_up,
+                        });
+                    }
+                    return;
+                }
+                Step::Next(stage) => {
+                    let patience = match stage {
+                        Stage::Unknown(_) => MEETING_TIMEOUT,
+                        Stage::Hello(..) | Stage::Answered { .. } => HELLO_TIMEOUT,
+                    };
+                    caller = Caller {
+                        socket,
+                        stage,
+                        give_up: Instant::now() + patience,
+                    };
+                }
+                Step::Proven(proven) => {
+                    return self.take_part(HeardCaller {
+                        peer: proven.peer,
+                        part: proven.part,
+                        others: proven.others,
+                        session: proven.session,
+                        socket,
+                        give_up,
+                    });
+                }
+            }
+        }
+    }
+
+    fn go_on(&self, socket: &Socket, stage: Stage) -> Step {
+        match stage {
+            Stage::Hello(mut hello, heard) => {
+                let Some(heard) = read_on(socket, &mut hello, heard) else {
+                    return Step::Over;
+                };
+                if !Hello::may_begin(&hello[..heard]) {
+                    return Step::Over;
+                }
+                if heard < HELLO_BYTES {
+                    return Step::Stay(Stage::Hello(hello, heard));
+                }
+                match Hello::read(&hello, &self.keys, self.local.id) {
+                    Some(hello) => Step::Next(Stage::Unknown(Box::new(hello))),
+                    None => Step::Over,
+                }
+            }
+            Stage::Unknown(hello) => match self.members.key(hello.caller) {
+                None => Step::Stay(Stage::Unknown(hello)),
+                Some(key) if key == hello.key => answer(socket, *hello),
+                Some(_) => Step::Over,
             },
-        }
-        if !TcpHello::may_begin(&caller.hello[..caller.heard]) {
-            return;
-        }
-        if caller.heard == HELLO_BYTES {
-            self.answer(caller);
-        } else if Instant::now() < caller.give_up {
-            self.callers.push(caller);
+            Stage::Answered {
+                peer,
+                part,
+                mut session,
+                mut confirmation,
+                heard,
+            } => {
+                let Some(heard) = read_on(socket, &mut confirmation, heard) else {
+                    return Step::Over;
+                };
+                if heard < CONFIRMATION_BYTES {
+                    return Step::Stay(Stage::Answered {
+                        peer,
+                        part,
+                        session,
+                        confirmation,
+                        heard,
+                    });
+                }
+                match session.confirmed(part.connection, &confirmation) {
+                    Some(others) => Step::Proven(Proven {
+                        peer,
+                        part,
+                        others,
+                        session,
+                    }),
+                    None => Step::Over,
+                }
+            }
         }
     }
 
     /// Makes a link when all of its connections are there.
-    fn answer(&mut self, caller: Caller) {
-        let local = &self.local;
-        let Some((peer, part)) = TcpHello::caller(&caller.hello, &local.token, local.id) else {
-            return;
-        };
+    fn take_part(&mut self, caller: HeardCaller) {
+        let (peer, part) = (caller.peer, caller.part);
         if self.heard.len() >= CALLERS_MAX {
             self.heard.remove(0);
         }
-        self.heard.push(HeardCaller {
-            peer,
-            part,
-            socket: caller.socket,
-            give_up: caller.give_up,
-        });
+        self.heard.push(caller);
         let place = |heard: &[HeardCaller], connection| {
             let is_part = |caller: &HeardCaller| caller.is_part(peer, part.call, connection);
             heard.iter().position(is_part)
@@ -206,7 +324,7 @@ impl Listener {
         let Some(first) = place(&self.heard, 0) else {
             return;
         };
-        let others: Vec<u16> = self.heard[first].part.others().collect();
+        let others: Vec<u16> = others(self.heard[first].others).collect();
         if others
             .iter()
             .any(|other| place(&self.heard, *other).is_none())
@@ -214,20 +332,21 @@ impl Listener {
             return;
         }
         let connections = [0].into_iter().chain(others);
-        let sockets = connections.filter_map(|connection| {
+        let parts = connections.filter_map(|connection| {
             let place = place(&self.heard, connection)?;
-            Some(self.heard.remove(place).socket)
+            Some(self.heard.remove(place))
         });
-        let sockets = sockets.collect();
-        self.decide(peer, sockets);
+        let parts: Vec<HeardCaller> = parts.collect();
+        self.decide(peer, parts);
     }
 
-    fn decide(&self, peer: EndpointId, sockets: Vec<Socket>) {
+    fn decide(&self, peer: EndpointId, mut parts: Vec<HeardCaller>) {
         let verdict = match self.events.accept(peer) {
             true => HandshakeVerdict::Accept,
             false => HandshakeVerdict::Yield,
         };
-        let reply = verdict.encode();
+        let reply = parts[0].session.verdict(verdict);
+        let sockets: Vec<Socket> = parts.into_iter().map(|part| part.socket).collect();
         // The first few bytes on a connection always fit.
         let sent = sockets[0].send(&[io::IoSlice::new(&reply)]);
         if verdict == HandshakeVerdict::Accept && matches!(sent, Ok(bytes) if bytes == reply.len())
@@ -238,6 +357,53 @@ impl Listener {
                 self.events.connected(link);
             }
         }
+    }
+}
+
+/// How a caller's handshake goes on.
+enum Step {
+    /// It is dropped.
+    Over,
+    /// Something has to come first.
+    Stay(Stage),
+    Next(Stage),
+    Proven(Proven),
+}
+
+struct Proven {
+    peer: EndpointId,
+    part: LinkPart,
+    others: u16,
+    session: Box<Session>,
+}
+
+fn answer(socket: &Socket, hello: Hello) -> Step {
+    let (peer, part) = (hello.caller, hello.part);
+    let Some((session, answer)) = hello.answer() else {
+        return Step::Over;
+    };
+    // The first few bytes on a connection always fit.
+    match socket.send(&[io::IoSlice::new(&answer)]) {
+        Ok(bytes) if bytes == answer.len() => Step::Next(Stage::Answered {
+            peer,
+            part,
+            session: Box::new(session),
+            confirmation: [0; CONFIRMATION_BYTES],
+            heard: 0,
+        }),
+        _ => Step::Over,
+    }
+}
+
+/// Reads what has come. How much of the buffer is filled then; nothing if the connection is over.
+fn read_on(socket: &Socket, buffer: &mut [u8], filled: usize) -> Option<usize> {
+    match socket.reader().read(&mut buffer[filled..]) {
+        Ok(0) => None,
+        Ok(bytes) => Some(filled + bytes),
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Some(filled),
+            _ => None,
+        },
     }
 }
 

@@ -18,10 +18,13 @@ use weft_transport::{
 use crate::address::TcpAddress;
 use crate::closing;
 use crate::congestion::CongestionChoice;
-use crate::handshake::{CONNECTIONS_MAX, HandshakeVerdict, LinkPart, REPLY_BYTES, TcpHello};
+use crate::handshake::{
+    ANSWER_BYTES, CONNECTIONS_MAX, Call, HandshakeVerdict, KeyPair, LinkPart, Session,
+    VERDICT_BYTES,
+};
 use crate::interface::Interface;
 use crate::link::{self, TcpLink};
-use crate::listener::{self, Listener, ListeningSocket};
+use crate::listener::{self, Listener, ListeningSocket, Members};
 use crate::socket::{self, Socket, SocketOptions};
 
 /// How long to try one of several addresses of a peer before the next.
@@ -63,6 +66,8 @@ impl Default for TcpOptions {
 /// Makes links over TCP for one endpoint.
 pub struct TcpTransport {
     local: Local,
+    keys: Arc<KeyPair>,
+    members: Arc<Members>,
     regions: Arc<Regions>,
     options: SocketOptions,
     connections: Option<usize>,
@@ -98,13 +103,16 @@ impl TcpTransport {
             )));
         }
         let sockets = bind(&distinct(&ips))?;
+        let keys = KeyPair::generate()?;
         let address = TcpAddress {
             port: sockets[0].listener.local_addr()?.port(),
-            token: local.token,
+            key: keys.public,
             ips,
         };
         Ok(Self {
             regions: Regions::new(local.pool.clone()),
+            keys: Arc::new(keys),
+            members: Arc::default(),
             local,
             options: SocketOptions {
                 peer_timeout: options.peer_timeout,
@@ -130,6 +138,8 @@ impl TcpTransport {
         let registration = Registration::new(stop.as_fd())?;
         let listener = Listener {
             local: self.local.clone(),
+            keys: self.keys.clone(),
+            members: self.members.clone(),
             regions: self.regions.clone(),
             events,
             options: self.options,
@@ -160,16 +170,14 @@ impl TcpTransport {
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
         let first = Socket::new(socket::connect(at, deadline, cancel)?, self.options)?;
         let call = u64::from_le_bytes(random()?);
-        let hello = |connection, others| TcpHello {
-            token: address.token,
-            caller: self.local.id,
-            listener: peer,
-            part: LinkPart {
+        let prove = |socket: &Socket, connection: usize, until| {
+            let part = LinkPart {
                 call,
-                connection,
-                others,
-            },
+                connection: connection as u16,
+            };
+            self.prove(socket, (peer, address), part, until, cancel)
         };
+        let mut session = prove(&first, 0, deadline)?;
         let count = self.connections_for(first.round_trip(), address);
         let mut sockets = vec![first];
         let mut others = 0;
@@ -178,27 +186,46 @@ impl TcpTransport {
             let further = self.connect_further(number, address, until, cancel);
             // A network that does not lead there is done without.
             if let Ok(further) = further
-                && say(&further, &hello(number as u16, 0)).is_ok()
+                && let Ok(mut session) = prove(&further, number, until)
+                && say(&further, &session.confirm(0)).is_ok()
             {
                 others |= 1 << number;
                 sockets.push(further);
             }
         }
-        say(&sockets[0], &hello(0, others))
-            .map_err(|()| LinkError::Refused(format!("{at}: the connection broke at once")))?;
-        let mut reply = [0; REPLY_BYTES];
-        sockets[0].receive_exactly(&mut reply, deadline, cancel)?;
-        match HandshakeVerdict::decode(&reply) {
+        say(&sockets[0], &session.confirm(others))?;
+        let mut verdict = [0; VERDICT_BYTES];
+        sockets[0].receive_exactly(&mut verdict, deadline, cancel)?;
+        match session.read_verdict(&verdict) {
             Some(HandshakeVerdict::Accept) => {
                 let timeout = self.options.peer_timeout;
                 let link = TcpLink::new(&self.local, &self.regions, peer, sockets, timeout)?;
                 Ok(Some(link))
             }
             Some(HandshakeVerdict::Yield) => Ok(None),
-            None => Err(LinkError::Refused(format!(
-                "{at}: not a weft endpoint of this version"
-            ))),
+            None => Err(LinkError::Refused(
+                "what followed the handshake is not of the peer".into(),
+            )),
         }
+    }
+
+    /// Proves to the peer who this is, and has it prove who it is.
+    fn prove(
+        &self,
+        socket: &Socket,
+        (peer, address): (EndpointId, &TcpAddress),
+        part: LinkPart,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Session, LinkError> {
+        let (call, hello) = Call::new(&self.keys, self.local.id, (peer, &address.key), part)?;
+        say(socket, &hello)?;
+        let mut answer = [0; ANSWER_BYTES];
+        socket.receive_exactly(&mut answer, deadline, cancel)?;
+        let session = call.answered(&answer);
+        session.ok_or_else(|| {
+            LinkError::Refused("whoever listens there has not the key of the peer's address".into())
+        })
     }
 
     /// How many connections a link to a peer has.
@@ -235,12 +262,11 @@ impl TcpTransport {
     }
 }
 
-/// Sends a hello. The first few bytes on a connection always fit.
-fn say(socket: &Socket, hello: &TcpHello) -> Result<(), ()> {
-    let hello = hello.encode();
-    match socket.send(&[io::IoSlice::new(&hello)]) {
-        Ok(bytes) if bytes == hello.len() => Ok(()),
-        _ => Err(()),
+/// Sends a part of a handshake. The first few bytes on a connection always fit.
+fn say(socket: &Socket, bytes: &[u8]) -> Result<(), LinkError> {
+    match socket.send(&[io::IoSlice::new(bytes)]) {
+        Ok(sent) if sent == bytes.len() => Ok(()),
+        _ => Err(LinkError::Refused("the connection broke at once".into())),
     }
 }
 
@@ -283,6 +309,11 @@ impl Transport for TcpTransport {
         }
     }
 
+    fn admit(&self, peer: EndpointId, address: &[u8]) -> Result<(), LinkError> {
+        self.members.add(peer, TcpAddress::decode(address)?.key);
+        Ok(())
+    }
+
     fn connect(
         &self,
         peer: EndpointId,
@@ -300,6 +331,9 @@ impl Transport for TcpTransport {
             };
             match self.call(peer, &address, at, until, cancel) {
                 Err(LinkError::Cancelled) => return Err(LinkError::Cancelled),
+                Err(LinkError::Refused(why)) => {
+                    failure = Some(LinkError::Refused(format!("{at}: {why}")));
+                }
                 Err(error) => failure = Some(error),
                 answer => return answer,
             }

@@ -3,10 +3,11 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use weft_transport::Transport;
-use weft_transport::conformance::{Subject, connect, listening};
+use weft_transport::conformance::{Subject, connect, deadline, listening};
+use weft_transport::{LinkError, Transport};
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
 
 const SUBJECT: Subject = Subject {
@@ -76,4 +77,108 @@ fn a_flood_of_strangers_makes_room_for_peers() {
     let _strangers: Vec<TcpStream> = (0..600).map(|_| dial(&b.1)).collect();
     assert!(connect(&a, &b).expect("a connection").is_some());
     assert_eq!(events.next_link().peer(), a.0.id);
+}
+
+#[test]
+fn who_is_no_member_gets_no_answer() {
+    let (b, events) = listening(&SUBJECT);
+    let (a, _) = listening(&SUBJECT);
+    let soon = std::time::Instant::now() + Duration::from_millis(300);
+    let never = AtomicBool::new(false);
+    let refused = a.1.connect(b.0.id, &b.1.address(), soon, &never);
+    assert!(matches!(refused, Err(LinkError::TimedOut(_))));
+    assert!(events.asked.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_member_who_claims_to_be_another_is_dropped() {
+    let (b, events) = listening(&SUBJECT);
+    let (member, _) = listening(&SUBJECT);
+    let (other, _) = listening(&SUBJECT);
+    b.1.admit(member.0.id, &member.1.address()).unwrap();
+    b.1.admit(other.0.id, &other.1.address()).unwrap();
+    // The member's name with the other's keys.
+    let forged = (SUBJECT.make)(weft_transport::Local {
+        id: member.0.id,
+        ..other.0.clone()
+    });
+    let never = AtomicBool::new(false);
+    let refused = forged.connect(b.0.id, &b.1.address(), deadline(), &never);
+    assert!(matches!(refused, Err(LinkError::Refused(_))));
+    assert!(events.asked.lock().unwrap().is_empty());
+}
+
+#[test]
+fn who_is_ahead_of_the_listeners_meeting_gets_its_link() {
+    let (b, events) = listening(&SUBJECT);
+    let (a, _) = listening(&SUBJECT);
+    std::thread::scope(|scope| {
+        let never = AtomicBool::new(false);
+        let address = b.1.address();
+        let (a, to) = (&a, b.0.id);
+        let call = scope.spawn(move || a.1.connect(to, &address, deadline(), &never));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(events.asked.lock().unwrap().is_empty());
+        b.1.admit(a.0.id, &a.1.address()).unwrap();
+        assert!(call.join().unwrap().unwrap().is_some());
+    });
+    assert_eq!(events.next_link().peer(), a.0.id);
+}
+
+#[test]
+fn a_caller_that_reaches_another_listener_refuses_it() {
+    let (b, events) = listening(&SUBJECT);
+    let (a, _) = listening(&SUBJECT);
+    b.1.admit(a.0.id, &a.1.address()).unwrap();
+    let mut address = b.1.address();
+    address[2..34].copy_from_slice(&a.1.address()[2..34]);
+    let never = AtomicBool::new(false);
+    let refused = a.1.connect(b.0.id, &address, deadline(), &never);
+    assert!(matches!(refused, Err(LinkError::Refused(_))));
+    assert!(events.asked.lock().unwrap().is_empty());
+}
+
+/// What a caller sends before its link is one.
+const HELLO_AND_CONFIRMATION: usize = 134 + 18;
+
+/// Passes one connection on to the listener, and returns what its caller has sent.
+fn record(to: u16, middle: std::net::TcpListener) -> Vec<u8> {
+    let (mut caller, _) = middle.accept().expect("a caller");
+    let mut listener = TcpStream::connect(("127.0.0.1", to)).expect("the port is open");
+    let mut back = (listener.try_clone().unwrap(), caller.try_clone().unwrap());
+    std::thread::spawn(move || std::io::copy(&mut back.0, &mut back.1));
+    let mut recorded = Vec::new();
+    let mut bytes = [0; 4096];
+    while recorded.len() < HELLO_AND_CONFIRMATION {
+        let read = caller.read(&mut bytes).expect("the caller goes on");
+        recorded.extend(&bytes[..read]);
+        listener
+            .write_all(&bytes[..read])
+            .expect("the listener goes on");
+    }
+    recorded
+}
+
+#[test]
+fn a_recorded_conversation_makes_no_link() {
+    let (b, events) = listening(&SUBJECT);
+    let (a, _) = listening(&SUBJECT);
+    b.1.admit(a.0.id, &a.1.address()).unwrap();
+    let middle = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut address = b.1.address();
+    let port = u16::from_le_bytes([address[0], address[1]]);
+    address[..2].copy_from_slice(&middle.local_addr().unwrap().port().to_le_bytes());
+    let recording = std::thread::spawn(move || record(port, middle));
+    let never = AtomicBool::new(false);
+    let link = a.1.connect(b.0.id, &address, deadline(), &never);
+    assert!(link.unwrap().is_some());
+    assert_eq!(events.next_link().peer(), a.0.id);
+    let recorded = recording.join().unwrap();
+    assert_eq!(events.asked.lock().unwrap().len(), 1);
+    let mut stream = dial(&b.1);
+    stream.write_all(&recorded).unwrap();
+    // The answer comes, and then the end.
+    assert_eq!(answer(stream).len(), 48);
+    assert_eq!(events.asked.lock().unwrap().len(), 1);
+    assert!(connect(&a, &b).unwrap().is_some());
 }

@@ -460,7 +460,14 @@ pub trait Transport: Send + Sync {
     /// Starts taking in connections, on a thread of its own, until [`Transport::close`].
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError>;
 
-    /// Connects to the endpoint with this address. Blocks until done, refused, past the deadline,
+    /// From now on takes in connections of the endpoint with this address. A transport that knows
+    /// callers by something else takes in whoever knows it.
+    fn admit(&self, _peer: EndpointId, _address: &[u8]) -> Result<(), LinkError> {
+        Ok(())
+    }
+
+    /// Connects to the endpoint with this address, which must have [admitted](Transport::admit)
+    /// this one; it may do so later. Blocks until done, refused, past the deadline,
     /// or cancelled (noticed within 50 ms).
     /// `Ok(None)`: the peer answered that its own attempt to connect here shall win; wait for it.
     fn connect(

@@ -185,7 +185,19 @@ impl Endpoint {
         self.address.kinds()
     }
 
-    /// The link of this kind to the peer; made now if there is none. Several threads that ask for
+    /// From now on lets this peer connect: a member of a group that this endpoint makes.
+    pub fn admit(&self, peer: &EndpointAddress) -> Result<(), Error> {
+        for transport in &self.transports {
+            if let Some(bytes) = peer.of(transport.kind()) {
+                let admitted = transport.admit(peer.id, bytes);
+                admitted.map_err(|error| Error::from_link(error, None, &peer.host_name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The link of this kind to the peer, which has [admitted](Endpoint::admit) this endpoint or
+    /// will; made now if there is none. Several threads that ask for
     /// the same link get the same one.
     pub fn link(
         &self,

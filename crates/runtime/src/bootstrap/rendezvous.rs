@@ -158,6 +158,9 @@ pub fn meet(
     let addresses = published.addresses;
     check_endpoints(&addresses)?;
     check_transports(&addresses)?;
+    addresses
+        .iter()
+        .try_for_each(|address| endpoint.admit(address))?;
     let hosts = visit.exchange_hosts(&addresses)?;
     check_reachable(&addresses, &hosts)?;
     let round_trip = visit.exchange_round_trips(&addresses, &hosts)?;

@@ -89,16 +89,18 @@ pub fn simultaneous_attempts_make_one_link(subject: &Subject) {
     }
 }
 
-/// Who does not know the listener's token is turned away before anybody is asked.
+/// Who does not know the listener's token is turned away before anybody is asked. A transport whose
+/// addresses hold none tests its own proofs.
 pub fn a_wrong_token_is_refused_unasked(subject: &Subject) {
     let (a, _) = listening(subject);
     let (b, accepted) = listening(subject);
     let mut address = b.1.address();
     let token = b.0.token;
-    let at = address
-        .windows(token.len())
-        .position(|window| window == token);
-    address[at.expect("the token is in the address") + 31] ^= 1;
+    let mut windows = address.windows(token.len());
+    let Some(at) = windows.position(|window| window == token) else {
+        return;
+    };
+    address[at + 31] ^= 1;
     let never = AtomicBool::new(false);
     match a.1.connect(b.0.id, &address, deadline(), &never) {
         Err(LinkError::Refused(_) | LinkError::Gone(_)) => {}

@@ -294,12 +294,13 @@ pub fn listening(subject: &Subject) -> ((Local, Arc<dyn Transport>), Arc<Events>
     ((local, transport), events)
 }
 
-/// Connects the first to the second.
+/// Connects the first to the second, which admits it.
 pub fn connect(
     from: &(Local, Arc<dyn Transport>),
     to: &(Local, Arc<dyn Transport>),
 ) -> Result<Option<Arc<dyn Link>>, LinkError> {
     let never = AtomicBool::new(false);
+    to.1.admit(from.0.id, &from.1.address())?;
     from.1.connect(to.0.id, &to.1.address(), deadline(), &never)
 }
 

@@ -28,6 +28,7 @@ fn far() -> Instant {
 
 fn link(from: &Endpoint, to: &Endpoint, kind: TransportKind) -> Arc<dyn Link> {
     let never = AtomicBool::new(false);
+    to.admit(from.address()).unwrap();
     from.link(to.address(), kind, far(), &never).unwrap()
 }
 
