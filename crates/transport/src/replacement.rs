@@ -13,12 +13,17 @@ impl Segment {
     /// Who has mapped the file unmaps and closes what is there now, as it would have done before.
     ///
     /// Fails, and changes nothing, unless `address` is the beginning of a shared mapping of the
-    /// whole file, as long as the segment.
+    /// whole file, as long as the segment, and the segment is not
+    /// [private](Segment::make_private).
     ///
     /// # Safety
     /// Nobody else unmaps the file or writes there meanwhile, no other process has mapped it, and
     /// the descriptor's owner expects nothing of it but this memory.
     pub unsafe fn replace(&self, address: *mut u8, file: BorrowedFd<'_>) -> io::Result<()> {
+        if self.is_private() {
+            let what = "the segment is no longer shared";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         if !shows(address, self.pages(), file)? {
             let what = "not a shared mapping of a file as long as the segment";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));

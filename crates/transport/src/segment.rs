@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::fork::Descriptor;
 
@@ -13,8 +13,8 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 /// A sealed, mapped memory file.
 ///
-/// Invariants: the mapping covers the file exactly, is readable and writable, and stays where it is
-/// until the value is dropped; the file is sealed against shrinking, so that no access within `len`
+/// Invariants: the mapping covers the file exactly, is readable and writable, shared unless it was
+/// [made private](Segment::make_private), and stays where it is until the value is dropped; the file is sealed against shrinking, so that no access within `len`
 /// meets the end of the file.
 ///
 /// Other processes write here at any moment. So the bytes are reached by atomics
@@ -25,6 +25,7 @@ pub struct Segment {
     base: NonNull<u8>,
     len: usize,
     descriptor: Descriptor,
+    private: AtomicBool,
 }
 
 // SAFETY: the mapping is valid for all threads; every access goes through atomics or raw pointers,
@@ -83,6 +84,7 @@ impl Segment {
                 base,
                 len,
                 descriptor,
+                private: AtomicBool::new(false),
             }),
             Err(error) => {
                 unmap(base, len);
@@ -163,6 +165,11 @@ impl Segment {
         Some(unsafe { AtomicU32::from_ptr(pointer.cast().as_ptr()) })
     }
 
+    /// Whether the mapping was [made private](Segment::make_private).
+    pub(crate) fn is_private(&self) -> bool {
+        self.private.load(Ordering::SeqCst)
+    }
+
     /// Makes sure that there is memory behind the range, whole pages of it: what cannot be had is
     /// an error here, not a signal later.
     pub fn reserve(&self, range: Range<u64>) -> io::Result<()> {
@@ -200,6 +207,25 @@ impl Segment {
             libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
             start..end,
         )
+    }
+
+    /// From now on this mapping is of no other process's making: it holds what the segment holds,
+    /// and what is written here is seen here only. A page that nobody has written here since may
+    /// still change; one that was written may not. Other mappings show the segment as before.
+    /// Idempotent.
+    pub fn make_private(&self) -> io::Result<()> {
+        if self.private.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let (base, raw) = (self.base.as_ptr().cast(), self.descriptor.as_raw_fd());
+        // SAFETY: it takes the place of all of our own mapping, in one step, with the same bytes
+        // and rights. Who uses it meanwhile meets the one or the other.
+        match unsafe { libc::mmap(base, self.len, protection, flags, raw, 0) } {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
     }
 
     /// Enters the pages of the range, a whole number of them, into this process's page tables, so
@@ -278,8 +304,6 @@ fn invalid(what: &'static str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
-
     use super::*;
 
     const PAGES: u64 = 16;
@@ -307,6 +331,25 @@ mod tests {
         assert_eq!(first.len(), second.len());
         first.word(8).store(77, Ordering::Release);
         assert_eq!(second.word(8).load(Ordering::Acquire), 77);
+    }
+
+    #[test]
+    fn what_is_written_privately_stays_and_is_seen_by_nobody_else() {
+        let segment = segment();
+        let other = Segment::map(segment.descriptor().try_clone_to_owned().unwrap()).unwrap();
+        let word = |segment: &Segment, offset| segment.word(offset).load(Ordering::Acquire);
+        segment.word(0).store(1, Ordering::Release);
+        let base = segment.base();
+        segment.make_private().unwrap();
+        assert_eq!((segment.base(), word(&segment, 0)), (base, 1));
+        segment.word(0).store(2, Ordering::Release);
+        assert_eq!(word(&other, 0), 1);
+        other.word(0).store(3, Ordering::Release);
+        // In the page that was written here, too.
+        other.word(8).store(3, Ordering::Release);
+        assert_eq!((word(&segment, 0), word(&segment, 8)), (2, 0));
+        segment.make_private().unwrap();
+        assert_eq!(word(&segment, 0), 2);
     }
 
     #[test]
