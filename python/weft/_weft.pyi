@@ -183,8 +183,8 @@ class Endpoint:
         flight_dir: str | PathLike[str] | None = None,
         flight_signal: int | None = None,
     ) -> Endpoint: ...
-    def pool_bytes(self) -> tuple[int, int]:
-        """The bytes of the pool that are in use, and their bound."""
+    def pool_bytes(self) -> tuple[int, int, int]:
+        """The bytes of the pool that are in use, those of them in quarantine, and the bound."""
     def close(self) -> None:
         """Closes every connection."""
 

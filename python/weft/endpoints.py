@@ -41,10 +41,14 @@ def shared(settings: Settings, rank: int, route_to: str | None = None) -> Endpoi
         return _shared[key]
 
 
-def pool_bytes() -> tuple[int, int]:
-    """The bytes of the pools of this process's endpoints that are in use, and their bound."""
+def pool_bytes() -> tuple[int, int, int]:
+    """Of this process's pools: the bytes in use, those in quarantine, and the bound.
+
+    In quarantine is what ranks may still write that have not left a closed group.
+    """
     pools = [endpoint.pool_bytes() for endpoint in _own()]
-    return sum(used for used, _ in pools), sum(bound for _, bound in pools)
+    used, quarantined, bound = (sum(part) for part in zip(*pools, strict=True)) if pools else (0, 0, 0)
+    return used, quarantined, bound
 
 
 def _own() -> list[Endpoint]:

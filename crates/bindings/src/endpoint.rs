@@ -48,11 +48,11 @@ impl Endpoint {
         checked(py, made).map(|inner| Self { inner })
     }
 
-    /// The bytes of the pool that are in use, and their bound.
-    fn pool_bytes(&self) -> (u64, u64) {
+    /// The bytes of the pool that are in use, those of them in quarantine, and the bound.
+    fn pool_bytes(&self) -> (u64, u64, u64) {
         let pool = self.inner.pool();
         let bound = pool.segment().len();
-        (bound - pool.available(), bound)
+        (bound - pool.available(), pool.quarantined(), bound)
     }
 
     /// Closes every connection.

@@ -80,7 +80,8 @@ impl Error {
                     reason: format!("by rank {origin}: {reason}"),
                 }
             }
-            as_it_is @ (Error::PeerLost { .. } | Error::Desync { .. }) => as_it_is,
+            lost @ Error::PeerLost { .. } => lost.with_note(&format!("told by rank {origin}")),
+            as_it_is @ Error::Desync { .. } => as_it_is,
             other => Error::Aborted {
                 reason: format!("rank {origin} failed: {other}"),
             },

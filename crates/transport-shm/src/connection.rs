@@ -15,13 +15,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use weft_transport::fork::Descriptor;
 use weft_transport::ring::Breach;
 use weft_transport::{EndpointId, FlushState, LinkError, MappedPeer, RegionKey, Segment};
 
+use crate::process::PeerProcess;
 use crate::rings::Rings;
-use crate::socket;
 use crate::watch::ConnectionWatcher;
 use incoming::ShmIncoming;
 use outgoing::ShmOutgoing;
@@ -34,6 +35,9 @@ const TAG_GOODBYE: u8 = 1;
 const TAG_REGION: u8 = 2;
 /// Added to it: what comes next is in the ring.
 const THEN_RING: u8 = 0x80;
+
+/// How long the proof of a process's end may lag behind the end of its socket.
+const PROOF_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How a connection stands.
 const OPEN: u8 = 0;
@@ -51,7 +55,7 @@ pub(crate) struct ShmConnection {
     /// The key under which the watching thread knows this connection.
     pub(crate) key: u64,
     peer: MappedPeer,
-    process: i32,
+    process: PeerProcess,
     socket: Descriptor,
     watch: Arc<ConnectionWatcher>,
     state: AtomicU8,
@@ -86,7 +90,7 @@ impl ShmConnection {
             id,
             key: watch.new_key(),
             peer,
-            process: socket::peer_credentials(socket.as_fd())?.pid,
+            process: PeerProcess::behind(socket.as_fd())?,
             socket,
             watch,
             state: AtomicU8::new(OPEN),
@@ -139,13 +143,31 @@ impl ShmConnection {
     #[cold]
     fn end(&self, state: u8) -> LinkError {
         match state {
-            GONE => LinkError::Gone(format!(
-                "process {} ended, or dropped the link",
-                self.process
-            )),
+            GONE => LinkError::Gone(self.loss()),
             BROKEN => LinkError::Protocol(self.breach.get().cloned().unwrap_or_default()),
             _ => LinkError::Left,
         }
+    }
+
+    fn loss(&self) -> String {
+        let number = self.process.number();
+        match self.peer_has_ended() {
+            true => format!("process {number} ended"),
+            false => format!("the connection to process {number} ended without a goodbye"),
+        }
+    }
+
+    /// Whether the kernel has seen the end of the peer's process.
+    pub(crate) fn peer_has_ended(&self) -> bool {
+        self.peer.check_generation().is_ok() && self.process.has_ended(Duration::ZERO)
+    }
+
+    /// The peer's end of the socket is closed. If that is because its process ends, the proof comes
+    /// a moment later.
+    #[cold]
+    fn socket_ended(&self) {
+        self.process.has_ended(PROOF_TIMEOUT);
+        self.ended(GONE);
     }
 
     /// Lets the peer map a region.

@@ -16,6 +16,7 @@ mod connection;
 pub mod fuzzing;
 mod handshake;
 mod link;
+mod process;
 mod rings;
 mod socket;
 mod transport;

@@ -98,6 +98,10 @@ impl Link for ShmLink {
         self.connection.peer().presence()
     }
 
+    fn peer_has_ended(&self) -> bool {
+        self.connection.peer_has_ended()
+    }
+
     fn memory(&self, region: RegionKey) -> Option<Arc<Segment>> {
         self.connection.peer().regions().with(region, Arc::clone)
     }

@@ -157,6 +157,10 @@ fn peer_process() {
         "fork" => hold(&side, &fork_a_child().to_string()),
         "flood" => flood(&side),
         "goodbye" => side.link.close(),
+        "drop" => {
+            drop(side);
+            pause()
+        }
         other => panic!("no role {other}"),
     }
 }
@@ -261,6 +265,21 @@ fn check_death_is_seen(side: &mut ProcessSide, peer: &mut PeerProcess) {
         "seen after {:?}",
         killed.elapsed()
     );
+    until_proven(side);
+}
+
+/// The proof may lag a little behind the end of the link.
+fn until_proven(side: &ProcessSide) {
+    let deadline = deadline();
+    while !side.link.peer_has_ended() {
+        assert!(Instant::now() < deadline, "no proof");
+        std::thread::yield_now();
+    }
+    if let Some(LinkError::Gone(_)) = side.received.end {
+        let end = side.link.flush().unwrap_err().to_string();
+        assert!(end.contains("process") && end.contains(" ended"), "{end}");
+        assert!(!end.contains("connection"), "{end}");
+    }
 }
 
 #[test]
@@ -301,6 +320,28 @@ fn a_killed_process_is_gone_at_once() {
     assert_eq!(last.load(Ordering::Relaxed), 0);
 }
 
+/// A process that lives may go on writing into what it has mapped.
+#[test]
+fn the_end_of_a_link_is_not_the_end_of_a_process() {
+    let (mut side, mut peer) = with_peer("drop");
+    until_gone(&mut side);
+    let end = side.link.flush().unwrap_err().to_string();
+    assert!(end.contains("the connection to process"), "{end}");
+    assert!(!side.link.peer_has_ended());
+    peer.0.kill().unwrap();
+    until_proven(&side);
+}
+
+#[test]
+fn a_process_that_is_stopped_has_not_ended() {
+    let (mut side, mut peer) = with_peer("hold");
+    assert_eq!(side.message(), "ready");
+    // SAFETY: a plain signal.
+    unsafe { libc::kill(peer.0.id() as i32, libc::SIGSTOP) };
+    assert!(!side.link.peer_has_ended());
+    check_death_is_seen(&mut side, &mut peer);
+}
+
 /// The child inherited the socket. It must not keep it open.
 #[test]
 fn a_forked_child_does_not_hide_the_death() {
@@ -337,6 +378,7 @@ fn a_goodbye_is_not_a_death() {
         side.received.end
     );
     peer.0.wait().unwrap();
+    until_proven(&side);
 }
 
 #[test]

@@ -164,7 +164,7 @@ impl ClosingConnection {
             return true;
         }
         connection.end(Fate::Gone(format!(
-            "its host has not acknowledged anything for {:.1} s",
+            "its host was silent: it has not acknowledged anything for {:.1} s",
             silent_for.as_secs_f64()
         )));
         false

@@ -1,5 +1,6 @@
 //! The sockets of a link, and how it ended.
 
+use std::io;
 use std::net::Shutdown;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -121,6 +122,14 @@ impl TcpConnection {
 
     fn fate(&self) -> MutexGuard<'_, Option<Fate>> {
         lock(&self.fate)
+    }
+}
+
+/// What is said of a connection that an error has ended.
+pub(crate) fn broken_by(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::TimedOut => format!("its host was silent for too long: {error}"),
+        _ => format!("the connection to it broke: {error}"),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use weft_transport::{Grants, IovecMut, LinkError, Redirection, RegionKey, Regions, Signal};
 
+use crate::connection::broken_by;
 use crate::frame::{Frame, HEADER_BYTES};
 use crate::places::Places;
 
@@ -152,12 +153,12 @@ impl TcpIncoming {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 return Ok(ReceiveProgress::Read(0));
             }
-            Err(error) => return Err(LinkError::Gone(error.to_string())),
+            Err(error) => return Err(LinkError::Gone(broken_by(&error))),
         };
         self.read += bytes as u64;
         if bytes == 0 {
             return Err(LinkError::Gone(
-                "the connection ended without a goodbye".into(),
+                "the connection to it ended without a goodbye".into(),
             ));
         }
         if self.parse()? {

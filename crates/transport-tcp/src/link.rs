@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use weft_transport::{
     Capabilities, Doorbell, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut, Link,
-    LinkError, Liveness, Local, MESSAGE_BYTES_MAX, Presence, Redirection, RegionKey, Regions,
-    Segment, Signal, Stream, Submission, Ticket, TrafficCounts, TransportKind,
+    LinkError, Local, MESSAGE_BYTES_MAX, Presence, Redirection, RegionKey, Regions, Segment,
+    Signal, Stream, Submission, Ticket, TrafficCounts, TransportKind,
 };
 
 use crate::carrier::Carrier;
 use crate::closing;
-use crate::connection::{Fate, TcpConnection, lock};
+use crate::connection::{Fate, TcpConnection, broken_by, lock};
 use crate::frame::{self, Frame};
 use crate::incoming::ReceiveProgress;
 use crate::outgoing::{self, CLASSES, Class, TcpOutgoing};
@@ -36,7 +36,6 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     atomics: false,
     needs_registration: false,
     manual_progress: true,
-    liveness: Liveness::Presumed,
 };
 
 /// A call to `receive` stops after about this much, so that other links get their turn.
@@ -155,7 +154,7 @@ impl TcpLink {
                 self.doorbell.ring();
             }
         }
-        self.connection.end(Fate::Gone(error.to_string()));
+        self.connection.end(Fate::Gone(broken_by(&error)));
         match self.connection.check() {
             Err(error) => error,
             Ok(()) => error.into(),

@@ -63,8 +63,8 @@ pub use {
     error::LinkError,
     link::{
         AtomicOp, Capabilities, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut,
-        Link, LinkEvents, Liveness, MESSAGE_BYTES_MAX, Redirection, Signal, Stream, Submission,
-        Ticket, TrafficClass, TrafficCounts, Transport, TransportKind,
+        Link, LinkEvents, MESSAGE_BYTES_MAX, Redirection, Signal, Stream, Submission, Ticket,
+        TrafficClass, TrafficCounts, Transport, TransportKind,
     },
     local::Local,
     loopback::LoopbackTransport,

@@ -81,18 +81,6 @@ pub struct Capabilities {
     /// [`Link::flush`]. Whoever sleeps watches the [descriptor](Link::descriptor). Otherwise
     /// progress is automatic, and the doorbell tells of it.
     pub manual_progress: bool,
-    /// What the end of a link proves about the peer.
-    pub liveness: Liveness,
-}
-
-/// What [`LinkError::Gone`] means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Liveness {
-    /// The kernel has seen the end of the peer's process, or of its link: it touches nothing any
-    /// more.
-    Proven,
-    /// The connection broke, or the peer's host was silent for too long. Its process may still run.
-    Presumed,
 }
 
 /// How a network is asked to treat the packets of an endpoint's links. Means nothing where there
@@ -320,6 +308,12 @@ pub trait Link: Stream {
 
     /// Where the peer is, for whoever waits for it.
     fn presence(&self) -> Presence;
+
+    /// Whether the peer has ended, as is proven: it touches nothing any more. The end of a link
+    /// alone does not prove that.
+    fn peer_has_ended(&self) -> bool {
+        false
+    }
 
     /// A region of the peer's, where loads and stores reach it: the pool, and what was granted
     /// before a message that has come. The mapping outlives the link and the peer.

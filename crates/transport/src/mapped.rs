@@ -8,8 +8,8 @@ use std::{io, ptr};
 
 use crate::regions::outside;
 use crate::{
-    AtomicOp, Capabilities, INJECT_BYTES_MAX, Iovec, IovecMut, LinkError, Liveness, PeerDoorbell,
-    Presence, RegionKey, Regions, Segment, Signal, fork,
+    AtomicOp, Capabilities, INJECT_BYTES_MAX, Iovec, IovecMut, LinkError, PeerDoorbell, Presence,
+    RegionKey, Regions, Segment, Signal, fork,
 };
 
 /// A mapped peer: what the links of loopback and shared memory have in common.
@@ -29,7 +29,6 @@ impl MappedPeer {
         atomics: true,
         needs_registration: false,
         manual_progress: false,
-        liveness: Liveness::Proven,
     };
 
     /// The peer with these regions, of which `pool` is the pool, and this event descriptor of its

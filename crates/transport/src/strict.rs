@@ -22,7 +22,7 @@ use crate::mapped::check_inject;
 use crate::regions::outside;
 use crate::{
     AtomicOp, Capabilities, EndpointId, FlushState, Grants, Inbox, Iovec, IovecMut, Link,
-    LinkError, Liveness, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions, Segment, Signal, Stream,
+    LinkError, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions, Segment, Signal, Stream,
     Submission, Ticket, TransportKind,
 };
 use queue::{Payload, SendQueue, WorkRequest};
@@ -44,7 +44,6 @@ impl StrictLink {
         atomics: true,
         needs_registration: true,
         manual_progress: false,
-        liveness: Liveness::Proven,
     };
 
     /// Both ends, of endpoints with their queues of messages.
@@ -150,6 +149,10 @@ impl Link for StrictLink {
         Presence::Unknown {
             round_trip: Duration::ZERO,
         }
+    }
+
+    fn peer_has_ended(&self) -> bool {
+        self.incoming.is_over()
     }
 
     fn memory(&self, _region: RegionKey) -> Option<Arc<Segment>> {

@@ -77,8 +77,9 @@ class Collector:
 
     def _process(self) -> Iterator[Sample]:
         yield self._sample(exposition.INFO, 1, version=_weft.__version__)
-        used, bound = endpoints.pool_bytes()
+        used, quarantined, bound = endpoints.pool_bytes()
         yield self._sample(exposition.POOL_BYTES, used)
+        yield self._sample(exposition.POOL_BYTES_QUARANTINED, quarantined)
         yield self._sample(exposition.POOL_BYTES_MAX, bound)
 
     def _operations(self) -> Iterator[Sample]:

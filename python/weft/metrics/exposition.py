@@ -47,6 +47,9 @@ SENT_BYTES = _counter("network_sent_bytes", "Bytes that the hosts of peers have 
 RECEIVED_BYTES = _counter("network_received_bytes", "Bytes that have come from the hosts of peers.")
 RETRANSMISSIONS = _counter("network_retransmissions", "Packets that were sent once more.")
 POOL_BYTES = _gauge("pool_bytes", "Bytes of the memory pool that are in use.")
+POOL_BYTES_QUARANTINED = _gauge(
+    "pool_bytes_quarantined", "Those of them that ranks may still write which have not left a closed group."
+)
 POOL_BYTES_MAX = _gauge("pool_bytes_max", "The bound of the memory pool (WEFT_POOL_BYTES).")
 
 METRICS = (
@@ -60,6 +63,7 @@ METRICS = (
     RECEIVED_BYTES,
     RETRANSMISSIONS,
     POOL_BYTES,
+    POOL_BYTES_QUARANTINED,
     POOL_BYTES_MAX,
 )
 

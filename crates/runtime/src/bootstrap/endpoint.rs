@@ -242,9 +242,9 @@ impl Endpoint {
         self.table.on_link(on_link);
     }
 
-    /// Drops the links to a peer, after they failed. A later [`Endpoint::link`] makes new ones.
-    pub fn forget(&self, peer: EndpointId) {
-        self.table.forget(peer);
+    /// Drops a link after it failed. A later [`Endpoint::link`] makes a new one.
+    pub fn forget(&self, link: &Arc<dyn Link>) {
+        self.table.forget(link);
     }
 
     /// Stops listening and closes every link, and waits a little until the goodbyes are out and a

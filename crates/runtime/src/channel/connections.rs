@@ -1,4 +1,11 @@
 //! The links and channels of a group, for the executor, addresses and messages.
+//!
+//! [Note: Quarantine] What a peer maps of this rank's pool, its channel and the group's scratch
+//! memory, it can write by itself, whatever this rank has been told of it: a process that was
+//! stopped goes on where it was. So that memory is used again only when the peer has detached from
+//! the group, or the kernel has seen the end of its process. Until then it stays with the closed
+//! group, as it is: a peer that goes on may also read it. Over a link that does not map, this
+//! process writes what arrives, so that taking back the grant is enough once the link has ended.
 
 use std::sync::Arc;
 
@@ -43,8 +50,10 @@ pub(crate) struct Connections {
     pub(crate) channels: Vec<Option<Channel>>,
     /// This rank's temporary memory.
     pub(crate) scratch: PoolRange,
-    /// Ranks that have left the group, said goodbye, or are gone.
+    /// Ranks from which nothing more comes: they have left the group, ended their link, or are lost.
     pub(crate) left: Vec<bool>,
+    /// Those that have left it in order, and touch nothing of this rank's any more.
+    pub(crate) detached: Vec<bool>,
 }
 
 impl Connections {
@@ -65,6 +74,7 @@ impl Connections {
             channels: (0..size).map(|_| None).collect(),
             scratch,
             left: vec![false; size],
+            detached: vec![false; size],
         }
     }
 
@@ -85,6 +95,12 @@ impl Connections {
         let mut members = self.meeting.members.iter();
         let found = members.position(|member| member.address.id == endpoint);
         found.map(|rank| rank as u32)
+    }
+
+    /// Whether this rank reaches another over this link.
+    pub(crate) fn is_over(&self, rank: u32, link: &Arc<dyn Link>) -> bool {
+        let used = &self.links[rank as usize];
+        used.as_ref().is_some_and(|used| Arc::ptr_eq(used, link))
     }
 
     /// Whether there are a link and a channel to a rank.
@@ -180,6 +196,25 @@ impl Connections {
     pub(crate) fn staging(&self, rank: u32) -> Option<u64> {
         let staging = self.channels[rank as usize].as_ref()?.staging.as_ref()?;
         Some(staging.offset)
+    }
+
+    /// Whether a peer may still write into what it was granted. See [Note: Quarantine].
+    pub(crate) fn may_be_written_by(&self, rank: u32) -> bool {
+        let peer = rank as usize;
+        match &self.links[peer] {
+            Some(link) if !self.detached[peer] => match link.capabilities().maps {
+                true => !link.peer_has_ended(),
+                false => !self.left[peer],
+            },
+            _ => false,
+        }
+    }
+
+    /// The size of what peers have been granted, in bytes.
+    pub(crate) fn granted_bytes(&self) -> u64 {
+        let channels = self.channels.iter().flatten();
+        let granted: u64 = channels.map(|channel| channel.local.bytes).sum();
+        granted + self.scratch.bytes
     }
 
     /// Gives a peer's channel back to the pool.

@@ -32,8 +32,6 @@ pub(crate) enum ControlMessage {
     },
     /// The sender has left the group and does not touch the receiver's pool on its behalf any more.
     Detach { group: u64 },
-    /// An endpoint's process is gone. Passed on by everybody who did not know.
-    Dead { endpoint: u128, detail: String },
     /// A group is broken. Passed on by every member that did not know.
     Broken { group: u64, error: Error },
     /// The sender has waited for the receiver for long in this operation. Did the receiver call the
@@ -105,10 +103,9 @@ impl ControlMessage {
         (carries || payload.is_empty()).then_some((message, payload))
     }
 
-    /// The group that the message is about, if any.
-    pub(crate) fn group(&self) -> Option<u64> {
+    /// The group that the message is about.
+    pub(crate) fn group(&self) -> u64 {
         match self {
-            ControlMessage::Dead { .. } => None,
             ControlMessage::Grant { group, .. }
             | ControlMessage::Detach { group }
             | ControlMessage::Broken { group, .. }
@@ -122,7 +119,7 @@ impl ControlMessage {
             | ControlMessage::Refused { group, .. }
             | ControlMessage::Unfit { group, .. }
             | ControlMessage::Released { group, .. }
-            | ControlMessage::Symmetric { group, .. } => Some(*group),
+            | ControlMessage::Symmetric { group, .. } => *group,
         }
     }
 }

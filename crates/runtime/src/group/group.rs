@@ -131,6 +131,12 @@ impl Group {
             .iter()
             .filter(|member| machine(member) == mine);
         engine.local_ranks(here.count());
+        // Links that have ended are not to be used again, and memory is free by ends of processes.
+        engine.with(|state, finished| {
+            state.notified = true;
+            state.pass(finished);
+            state.look_for_ends(finished);
+        });
         let layout = ChannelLayout::new(size, meeting.round_trip);
         let selector = Selector::new(&meeting, rank, layout, &options.terms.policy)?;
         let scratch = engine
@@ -385,23 +391,17 @@ impl Group {
                 return;
             }
             finished.push((group.end.clone(), Ok(())));
+            if group.pending() > 0 {
+                // There is nobody to tell if it fails.
+                let _ = group.keep_symmetric_memory();
+            }
             group.end(&closed(), finished);
             group.closed = true;
             group.flight.close();
             group
                 .connections
                 .tell_all(&ControlMessage::Detach { group: self.id });
-            let gone: Vec<u32> = (0..group.size())
-                .filter(|rank| group.connections.left[*rank as usize])
-                .collect();
-            for rank in gone {
-                group
-                    .connections
-                    .release_channel(rank, state.endpoint.pool());
-            }
-            if group.connections.channels.iter().all(Option::is_none) {
-                state.remove_group(self.id);
-            }
+            state.release(self.id);
         });
     }
 

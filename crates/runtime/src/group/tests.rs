@@ -1,13 +1,16 @@
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_algorithms::{MemoryClass, ScheduleRequest, Selection, Sizes, Topology, family, select};
 use weft_kernels::DType;
 use weft_schedule::{Collective, Schedule};
+use weft_transport::TransportKind;
 
 use super::*;
+use crate::Error;
 use crate::bootstrap::{Endpoint, EndpointOptions, MemoryStore, TransportChoice};
 use crate::call::{Call, Counts, Op, Tiling};
+use crate::channel::ControlMessage;
 use crate::selection::NAMED;
 
 /// What every rank of a group that shares memory does.
@@ -105,6 +108,51 @@ fn schedules(name: &str, ranks: u32) -> Vec<Schedule> {
         })
     };
     (0..ranks).map(program).collect()
+}
+
+/// Who is not in a group cannot break it, whatever it claims to have seen.
+#[test]
+fn strangers_are_not_believed() {
+    let make = || {
+        let options = EndpointOptions {
+            transport: TransportChoice::Loopback,
+            pool_bytes: 64 << 20,
+            ..EndpointOptions::default()
+        };
+        Endpoint::new(options).unwrap()
+    };
+    let (members, stranger, store) = ([make(), make()], make(), MemoryStore::new());
+    let (far, never) = (
+        Instant::now() + Duration::from_secs(60),
+        AtomicBool::new(false),
+    );
+    std::thread::scope(|scope| {
+        for (rank, endpoint) in (0..).zip(&members) {
+            let (store, stranger, never) = (&store, &stranger, &never);
+            scope.spawn(move || {
+                let options = GroupOptions::default();
+                let group = Group::create(endpoint.clone(), store, rank, 2, options, never);
+                let group = group.unwrap();
+                let kind = TransportKind::Loopback;
+                let link = stranger.link(endpoint.address(), kind, far, never).unwrap();
+                let claim = ControlMessage::Broken {
+                    group: group.id,
+                    error: Error::PeerLost {
+                        rank: Some(1 - rank),
+                        host: "somewhere".into(),
+                        detail: "as a stranger says".into(),
+                    },
+                };
+                link.message(&claim.encode()).unwrap();
+                group.engine.with(|state, finished| {
+                    state.notified = true;
+                    state.pass(finished);
+                });
+                assert_eq!(group.broken(), None);
+                call(&group, Collective::Barrier, None);
+            });
+        }
+    });
 }
 
 #[test]

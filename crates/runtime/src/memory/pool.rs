@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weft_transport::{POOL_HEADER, Segment, fork};
@@ -37,6 +38,8 @@ impl PoolRange {
 pub struct Pool {
     segment: Arc<Segment>,
     free: Mutex<BTreeMap<u64, u64>>,
+    quarantined: AtomicU64,
+    abandoned: AtomicU64,
     /// The process (counted in forks) that it belongs to.
     generation: u64,
 }
@@ -52,6 +55,8 @@ impl Pool {
         Self {
             segment,
             free: Mutex::new(free),
+            quarantined: AtomicU64::new(0),
+            abandoned: AtomicU64::new(0),
             generation: fork::generation(),
         }
     }
@@ -65,6 +70,23 @@ impl Pool {
     pub fn available(&self) -> u64 {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         free.values().sum()
+    }
+
+    /// The number of allocated bytes that nobody uses, because a peer that is lost, or has not left
+    /// a closed group yet, may still write there.
+    pub fn quarantined(&self) -> u64 {
+        self.quarantined.load(Ordering::Relaxed) + self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of their number, besides those that were abandoned.
+    pub(crate) fn note_quarantined(&self, bytes: u64) {
+        self.quarantined.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Nobody waits any more for the bytes that are quarantined now: they are lost.
+    pub(crate) fn abandon_quarantined(&self) {
+        let bytes = self.quarantined.swap(0, Ordering::Relaxed);
+        self.abandoned.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Takes the first range that fits, backed by real memory, filled with zeros. `align` is a
@@ -135,10 +157,12 @@ impl Pool {
 
     fn exhausted(&self, bytes: u64) -> Error {
         Error::Config(format!(
-            "weft's pool has no room for {bytes} more bytes ({} of {} are free). \
+            "weft's pool has no room for {bytes} more bytes ({} of {} are free, {} are kept from \
+             ranks that have not left closed groups). \
              Raise WEFT_POOL_BYTES (pool_bytes), or close groups that are no longer needed",
             self.available(),
-            self.segment.len()
+            self.segment.len(),
+            self.quarantined()
         ))
     }
 }

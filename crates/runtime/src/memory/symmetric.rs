@@ -131,6 +131,13 @@ impl Pieces {
         }
     }
 
+    /// Makes this rank's parts private: see [`Segment::make_private`].
+    pub(crate) fn make_private(&self, rank: u32) -> std::io::Result<()> {
+        let pieces = self.lock();
+        let mut own = (pieces.values()).filter_map(|piece| piece.parts[rank as usize].as_ref());
+        own.try_for_each(|part| part.make_private())
+    }
+
     /// Whether all ranks have announced their parts of a piece, and another size that some rank
     /// asks for.
     pub(crate) fn progress_of(&self, piece: u64) -> (bool, Option<u64>) {

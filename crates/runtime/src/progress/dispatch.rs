@@ -105,11 +105,7 @@ impl ProgressState {
     /// Keeps a message for a group that is not made yet. Beyond a bound they are dropped: then the
     /// group will time out. Who grants memory to a group that is closed here is told so.
     pub(crate) fn keep(&mut self, received: ReceivedMessage<'_>) {
-        if received
-            .message
-            .group()
-            .is_some_and(|id| self.closed.contains(&id))
-        {
+        if self.closed.contains(&received.message.group()) {
             if let (ControlMessage::Grant { group, .. }, Some(link)) =
                 (&received.message, self.any_link_to(received.from))
             {

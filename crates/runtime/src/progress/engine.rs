@@ -343,7 +343,10 @@ impl Engine {
     /// Sleeps while nothing is under way: only the links can bring news, by their descriptors or,
     /// those that have none, by a notification, which is looked for now and then.
     fn idle(&self) {
-        self.with(|state, finished| state.flush_late(finished));
+        self.with(|state, finished| {
+            state.flush_late(finished);
+            state.look_for_ends(finished);
+        });
         self.thread_state.store(POLLING, Ordering::SeqCst);
         let events = !self.has_work() && !self.poller.wait(IDLE).is_empty();
         self.thread_state.store(UP, Ordering::SeqCst);

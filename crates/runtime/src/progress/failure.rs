@@ -1,15 +1,17 @@
 //! Handling of control messages, and of failures: lost links, timeouts, desyncs and aborts.
 //!
-//! A death is seen as the end of a link. It floods over all links, so that ranks that have no link
-//! to the dead one learn of it as well. A timeout, a desync and an abort flood to the members of
-//! the group in the same way.
+//! The end of a link breaks the groups over it. If the peer's process has ended, as is proven, all
+//! groups with it break, now and later; a connection that has only broken is forgotten, and made
+//! anew for a later group. All members of a broken group are told over its links, each passes it
+//! on, and nobody else is believed. See also [Note: Quarantine].
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_transport::{EndpointId, Link, LinkError, Liveness, RegionKey};
+use weft_transport::{EndpointId, Link, LinkError, RegionKey};
 
 use super::dispatch::ReceivedMessage;
+use super::group_state::GroupState;
 use super::state::ProgressState;
 use crate::Error;
 use crate::call::Finished;
@@ -19,20 +21,14 @@ use crate::execution::GroupFailure;
 impl ProgressState {
     /// Acts on a message.
     pub(crate) fn handle(&mut self, received: ReceivedMessage<'_>, finished: &mut Finished) {
-        let Some(id) = received.message.group() else {
-            if let ControlMessage::Dead { endpoint, detail } = received.message {
-                self.dead(EndpointId(endpoint), &detail, finished);
-            }
-            return;
-        };
-        let Some(group) = self.groups.get_mut(&id) else {
+        let id = received.message.group();
+        let Some(group) = self.groups.get(&id) else {
             return self.keep(received);
         };
         let Some(rank) = group.connections.rank_of(received.from) else {
-            // Who has listed other ranks for the group may not be among this rank's.
-            if let ControlMessage::Broken { error, .. } = received.message {
-                group.told_broken(error, finished);
-            }
+            return self.hear_stranger(id, received, finished);
+        };
+        let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
         let result = match received.message {
@@ -40,7 +36,7 @@ impl ProgressState {
                 channel, scratch, ..
             } => self.grant(id, rank, (channel, scratch)),
             ControlMessage::Detach { .. } => {
-                self.departed(id, rank);
+                self.detached(id, rank);
                 Ok(())
             }
             ControlMessage::Symmetric {
@@ -192,6 +188,20 @@ impl ProgressState {
         }
     }
 
+    /// Who is not in a group may only break it as one that has listed other ranks for it, where a
+    /// group of both has split it off.
+    fn hear_stranger(&mut self, id: u64, received: ReceivedMessage<'_>, finished: &mut Finished) {
+        let mut groups = self.groups.values();
+        let knows = groups.any(|group| {
+            group.splits.has_made(id) && group.connections.rank_of(received.from).is_some()
+        });
+        if let (true, ControlMessage::Broken { error, .. }) = (knows, received.message)
+            && let Some(group) = self.groups.get_mut(&id)
+        {
+            group.told_broken(error, finished);
+        }
+    }
+
     /// A link is of no more use.
     pub(crate) fn link_ended(
         &mut self,
@@ -203,26 +213,43 @@ impl ProgressState {
         self.unwatch(key);
         // Where sending failed, what the peer had to say before may still be unread.
         let _ = self.take_in(link, <dyn Link>::receive, finished);
-        let peer = link.peer();
-        let same = |other: &Arc<dyn Link>| other.peer() == peer && other.kind() == link.kind();
+        let same =
+            |other: &Arc<dyn Link>| other.peer() == link.peer() && other.kind() == link.kind();
         match error {
             // One of two links that were made at the same moment.
             LinkError::Left if self.links.values().any(|watched| same(&watched.link)) => {}
-            LinkError::Left => self.left(peer),
-            error => self.dead(peer, &end_of(link.as_ref(), &error), finished),
+            LinkError::Left => self.left(link),
+            error => self.lost(link, &error, finished),
         }
     }
 
     /// A peer has said goodbye. What it has sent is there; what waits for more from it will fail.
-    fn left(&mut self, peer: EndpointId) {
-        for (id, rank) in self.memberships(peer) {
+    fn left(&mut self, link: &Arc<dyn Link>) {
+        for (id, rank) in self.memberships(link.peer()) {
             self.departed(id, rank);
         }
-        self.endpoint.forget(peer);
+        self.endpoint.forget(link);
+        self.watch_for_end(link);
+    }
+
+    /// A link has ended without a goodbye.
+    fn lost(&mut self, link: &Arc<dyn Link>, error: &LinkError, finished: &mut Finished) {
+        self.endpoint.forget(link);
+        let detail = end_of(link.as_ref(), error);
+        if link.peer_has_ended() {
+            return self.dead(link.peer(), &detail, finished);
+        }
+        for (id, rank) in self.memberships(link.peer()) {
+            let over_it = |group: &GroupState| group.connections.is_over(rank, link);
+            if self.groups.get(&id).is_some_and(over_it) {
+                self.lose(id, rank, &detail, finished);
+            }
+        }
+        self.watch_for_end(link);
     }
 
     /// The groups of an endpoint, and its ranks there.
-    fn memberships(&self, peer: EndpointId) -> Vec<(u64, u32)> {
+    pub(super) fn memberships(&self, peer: EndpointId) -> Vec<(u64, u32)> {
         let ranks = self
             .groups
             .iter()
@@ -230,21 +257,20 @@ impl ProgressState {
         ranks.filter_map(|(id, rank)| Some((id, rank?))).collect()
     }
 
-    /// A peer does not touch its channel of a group any more. Where this rank has closed the group,
-    /// the channel's memory is free now, and the last one to depart ends the group.
-    fn departed(&mut self, id: u64, rank: u32) {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        group.connections.left[rank as usize] = true;
-        if group.closed {
-            group
-                .connections
-                .release_channel(rank, self.endpoint.pool());
-            if group.connections.channels.iter().all(Option::is_none) {
-                self.remove_group(id);
-            }
+    /// A peer has left a group, and does not touch what it was granted any more.
+    fn detached(&mut self, id: u64, rank: u32) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.connections.detached[rank as usize] = true;
         }
+        self.departed(id, rank);
+    }
+
+    /// Nothing more comes from a peer.
+    fn departed(&mut self, id: u64, rank: u32) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.connections.left[rank as usize] = true;
+        }
+        self.release(id);
     }
 
     /// Ends groups whose messages wait for a peer that has left, once all that it has sent is taken
@@ -268,42 +294,30 @@ impl ProgressState {
         }
     }
 
-    /// A process is gone: breaks its groups, and tells everybody.
-    fn dead(&mut self, peer: EndpointId, detail: &str, finished: &mut Finished) {
-        if peer == self.endpoint.id() || self.known_dead.insert(peer, detail.into()).is_some() {
+    /// A process has ended, as is proven: breaks its groups.
+    pub(super) fn dead(&mut self, peer: EndpointId, detail: &str, finished: &mut Finished) {
+        if peer == self.endpoint.id() {
             return;
         }
-        self.lose(peer, detail, finished);
-        let news = ControlMessage::Dead {
-            endpoint: peer.0,
-            detail: detail.into(),
+        self.known_dead.insert(peer, detail.into());
+        for (id, rank) in self.memberships(peer) {
+            self.lose(id, rank, detail, finished);
         }
-        .encode();
-        for watched in self.links.values() {
-            // A link that fails is noticed when it is read.
-            let _ = watched.link.message(&news);
-        }
-        self.endpoint.forget(peer);
     }
 
-    /// Breaks the groups of an endpoint that is gone.
-    pub(crate) fn lose(&mut self, peer: EndpointId, detail: &str, finished: &mut Finished) {
-        for (id, rank) in self.memberships(peer) {
-            if let Some(group) = self
-                .groups
-                .get_mut(&id)
-                .filter(|group| !group.connections.left[rank as usize])
-            {
-                let host = group.connections.host_name(rank).to_string();
-                let error = Error::PeerLost {
-                    rank: Some(rank),
-                    host,
-                    detail: detail.into(),
-                };
-                group.fail(&error, finished);
-            }
-            self.departed(id, rank);
+    /// Breaks a group whose rank is lost, unless the rank has left it before, and tells its members.
+    pub(crate) fn lose(&mut self, id: u64, rank: u32, detail: &str, finished: &mut Finished) {
+        let group = self.groups.get_mut(&id);
+        if let Some(group) = group.filter(|group| !group.connections.left[rank as usize]) {
+            let host = group.connections.host_name(rank).to_string();
+            let error = Error::PeerLost {
+                rank: Some(rank),
+                host,
+                detail: detail.into(),
+            };
+            group.fail_and_tell(&error, finished);
         }
+        self.departed(id, rank);
     }
 
     /// Ends a group over what an operation has met.
@@ -323,10 +337,10 @@ impl ProgressState {
             }
             GroupFailure::Other(error) => error,
             GroupFailure::Link(rank, error @ (LinkError::Gone(_) | LinkError::Protocol(_))) => {
-                let peer = group.connections.meeting.members[rank as usize].address.id;
-                let link = group.connections.links[rank as usize].as_deref();
-                let detail = link.map_or_else(|| error.to_string(), |link| end_of(link, &error));
-                return self.dead(peer, &detail, finished);
+                if let Some(link) = group.connections.links[rank as usize].clone() {
+                    self.lost(&link, &error, finished);
+                }
+                return;
             }
             GroupFailure::Link(rank, error) => {
                 Error::from_link(error, Some(rank), group.connections.host_name(rank))
@@ -337,6 +351,7 @@ impl ProgressState {
 
     /// Looks at deadlines and at operations that make no progress.
     pub(crate) fn housekeep(&mut self, now: Instant, finished: &mut Finished) {
+        self.look_for_ends(finished);
         for group in self.groups.values_mut() {
             if let Some(error) = group.verdict(now) {
                 group.fail_and_tell(&error, finished);
@@ -344,25 +359,16 @@ impl ProgressState {
             group.ask_about_stalls(now);
         }
     }
-
-    /// Forgets a closed group whose peers have all detached or gone.
-    pub(crate) fn remove_group(&mut self, id: u64) {
-        if let Some(mut group) = self.groups.remove(&id) {
-            for rank in 0..group.size() {
-                group
-                    .connections
-                    .release_channel(rank, self.endpoint.pool());
-            }
-            self.endpoint.pool().free(group.connections.scratch);
-            self.note_closed(id);
-        }
-    }
 }
 
 /// How a link ended, and what that says about the process behind it.
 fn end_of(link: &dyn Link, error: &LinkError) -> String {
-    match (link.capabilities().liveness, error) {
-        (Liveness::Presumed, LinkError::Gone(_)) => format!("{error} (its process may still run)"),
-        _ => error.to_string(),
+    let what = match error {
+        LinkError::Gone(why) => why.clone(),
+        error => error.to_string(),
+    };
+    match link.peer_has_ended() {
+        true => what,
+        false => format!("{what}; its process may have ended, or still run"),
     }
 }

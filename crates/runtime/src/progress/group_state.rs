@@ -184,12 +184,32 @@ impl GroupState {
     /// Ends everything under way over a failure, which the flight recorder takes note of.
     pub(crate) fn fail(&mut self, error: &Error, finished: &mut Finished) {
         let mut error = self.name.explained(self.matching.explained(error));
+        if let Err(refusal) = self.keep_symmetric_memory() {
+            error = error.with_note(&format!(
+                "ranks may still write into symmetric memory: {refusal}"
+            ));
+        }
         if self.broken.is_none()
             && let Some(directory) = self.flight.failed(&error.to_string())
         {
             error = error.with_note(&format!("flight records: {directory}"));
         }
         self.end(&error, finished);
+    }
+
+    /// Keeps what is written to this rank's symmetric memory from now on, whatever ranks do there
+    /// that have not heard yet that the group is broken.
+    pub(crate) fn keep_symmetric_memory(&self) -> std::io::Result<()> {
+        let connections = &self.connections;
+        let maps = |rank: &u32| {
+            let link = connections.links[*rank as usize].as_ref();
+            link.is_some_and(|link| link.capabilities().maps)
+        };
+        let mut mapped = (0..self.size()).filter(maps);
+        match mapped.any(|rank| connections.may_be_written_by(rank)) {
+            true => self.executor.symmetric.make_private(connections.rank),
+            false => Ok(()),
+        }
     }
 
     /// Ends everything under way with an error. A group that is broken stays broken, for the first

@@ -7,6 +7,7 @@ mod failure;
 mod group_name;
 mod group_state;
 mod poller;
+mod quarantine;
 mod splits;
 mod stalls;
 mod state;

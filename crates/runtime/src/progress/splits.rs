@@ -38,6 +38,12 @@ impl Splits {
         split
     }
 
+    /// Whether this rank has split a group off that has this identity.
+    pub(super) fn has_made(&self, child: u64) -> bool {
+        let mut calls = self.called.values().flatten();
+        calls.any(|(call, _)| call.child == child)
+    }
+
     /// Settles a call. Returns what others have called in its place, and their ranks.
     fn settle(&mut self, mine: &SplitCall) -> Vec<(u32, SplitCall)> {
         let calls = self.called.get_mut(&mine.name);

@@ -65,7 +65,10 @@ pub(crate) struct ProgressState {
     next_key: u64,
     pub(crate) poller: Poller,
     pub(crate) early_messages: Vec<ReceivedMessage<'static>>,
+    /// Endpoints whose processes have ended, as is proven, and what was seen of it.
     pub(crate) known_dead: HashMap<EndpointId, String>,
+    /// Links that have ended, to peers that map this endpoint's memory and may still live.
+    pub(crate) unproven: Vec<Arc<dyn Link>>,
     /// Groups that were closed here not long ago.
     pub(crate) closed: VecDeque<u64>,
     budget: Budget,
@@ -90,6 +93,7 @@ impl ProgressState {
             poller,
             early_messages: Vec::new(),
             known_dead: HashMap::new(),
+            unproven: Vec::new(),
             closed: VecDeque::new(),
             budget: Budget {
                 bytes: 0,
@@ -357,17 +361,17 @@ impl ProgressState {
     pub(crate) fn add_group(&mut self, group: GroupState, finished: &mut Finished) {
         let id = group.id;
         let members = &group.connections.meeting.members;
-        let lost = members.iter().find_map(|member| {
+        let lost = (0..).zip(members).find_map(|(rank, member)| {
             let detail = self.known_dead.get(&member.address.id)?;
-            Some((member.address.id, detail.clone()))
+            Some((rank, detail.clone()))
         });
         self.groups.insert(id, group);
-        if let Some((endpoint, detail)) = lost {
-            self.lose(endpoint, &detail, finished);
+        if let Some((rank, detail)) = lost {
+            self.lose(id, rank, &detail, finished);
         }
         let (mine, others) = std::mem::take(&mut self.early_messages)
             .into_iter()
-            .partition(|received| received.message.group() == Some(id));
+            .partition(|received| received.message.group() == id);
         self.early_messages = others;
         for received in mine {
             self.handle(received, finished);

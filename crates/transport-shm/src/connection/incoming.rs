@@ -9,7 +9,7 @@ use weft_transport::ring::{Found, Reader};
 use weft_transport::{Inbox, LinkError, RegionKey, Segment};
 
 use super::{
-    GONE, LEFT, MessageStream, OPEN, ShmConnection, TAG_GOODBYE, TAG_MESSAGE, TAG_REGION, THEN_RING,
+    LEFT, MessageStream, OPEN, ShmConnection, TAG_GOODBYE, TAG_MESSAGE, TAG_REGION, THEN_RING,
 };
 use crate::rings::Ring;
 use crate::socket;
@@ -115,7 +115,7 @@ impl ShmConnection {
         inbox: &mut dyn Inbox,
     ) {
         let Some((tag, bytes)) = incoming.packet.split_first() else {
-            return self.ended(GONE);
+            return self.socket_ended();
         };
         if incoming.stream == MessageStream::Ring {
             return self.broken("a packet while the ring was in use".into());

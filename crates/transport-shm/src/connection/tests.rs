@@ -5,6 +5,7 @@ use weft_transport::{Inbox, Local, Regions};
 
 use super::*;
 use crate::rings::Rings;
+use crate::socket;
 
 /// Counts messages.
 struct MessageCount(usize);

@@ -103,6 +103,10 @@ impl Link for LoopbackLink {
         self.peer.presence()
     }
 
+    fn peer_has_ended(&self) -> bool {
+        self.incoming.is_over()
+    }
+
     fn memory(&self, region: RegionKey) -> Option<Arc<Segment>> {
         self.peer.regions().with(region, Arc::clone)
     }

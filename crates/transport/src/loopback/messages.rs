@@ -51,6 +51,11 @@ impl MessageQueue {
         self.writer.load(Ordering::Acquire) == OPEN
     }
 
+    /// Whether the link that fills it was closed or dropped: it is used no more.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.writer.load(Ordering::Acquire), LEFT | GONE)
+    }
+
     /// An error if the link that fills it has ended.
     pub(crate) fn check(&self) -> Result<(), LinkError> {
         match self.writer.load(Ordering::Acquire) {

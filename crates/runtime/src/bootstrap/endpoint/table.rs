@@ -104,9 +104,10 @@ impl LinkTable {
         }
     }
 
-    pub(super) fn forget(&self, peer: EndpointId) {
-        let mut slots = self.lock();
-        slots.retain(|(id, _), slot| *id != peer || !matches!(slot, Slot::Ready(_)));
+    pub(super) fn forget(&self, link: &Arc<dyn Link>) {
+        let is_it =
+            |slot: &mut Slot| matches!(slot, Slot::Ready(ready) if Arc::ptr_eq(ready, link));
+        self.lock().retain(|_, slot| !is_it(slot));
     }
 
     /// Closes every link, now and from now on.

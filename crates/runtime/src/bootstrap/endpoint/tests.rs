@@ -114,8 +114,9 @@ fn a_forgotten_peer_can_be_linked_again() {
         let (a, b) = (endpoint(transport), endpoint(transport));
         link(&a, &b, kind).close();
         for (endpoint, other) in [(&a, &b), (&b, &a)] {
-            link(endpoint, other, kind).close();
-            endpoint.forget(other.id());
+            let ended = link(endpoint, other, kind);
+            ended.close();
+            endpoint.forget(&ended);
         }
         check_joined(&a, &b, kind);
     }
@@ -152,7 +153,7 @@ fn a_closed_endpoint_is_seen_by_its_peers_and_makes_no_links() {
         assert!(matches!(end, LinkError::Left), "{kind}: {end}");
         let never = AtomicBool::new(false);
         assert!(a.link(b.address(), kind, far(), &never).is_err(), "{kind}");
-        b.forget(a.id());
+        b.forget(&at_b);
         let soon = Instant::now() + Duration::from_millis(300);
         assert!(b.link(a.address(), kind, soon, &never).is_err(), "{kind}");
     }

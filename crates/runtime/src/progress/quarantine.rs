@@ -1,0 +1,81 @@
+//! Memory of closed groups: back to the pool once no peer can write there any more. See
+//! [Note: Quarantine].
+
+use std::sync::Arc;
+
+use weft_transport::Link;
+
+use super::state::ProgressState;
+use crate::call::Finished;
+
+impl ProgressState {
+    /// Takes back what no peer can write any more of a group that is closed here, and forgets the
+    /// group with the last of it.
+    pub(crate) fn release(&mut self, id: u64) {
+        let Some(group) = self.groups.get_mut(&id).filter(|group| group.closed) else {
+            return;
+        };
+        for rank in 0..group.size() {
+            if !group.connections.may_be_written_by(rank) {
+                let pool = self.endpoint.pool();
+                group.connections.release_channel(rank, pool);
+            }
+        }
+        if group.connections.channels.iter().all(Option::is_none) {
+            self.forget(id);
+        }
+        self.count_quarantined();
+    }
+
+    /// Looks from now on whether the process behind a link that has ended does so too, if that
+    /// matters.
+    pub(super) fn watch_for_end(&mut self, link: &Arc<dyn Link>) {
+        let may_write = |(id, rank): (u64, u32)| {
+            let group = self.groups.get(&id);
+            group.is_some_and(|group| group.connections.may_be_written_by(rank))
+        };
+        let watched = self.unproven.iter().any(|other| Arc::ptr_eq(other, link));
+        if link.capabilities().maps
+            && !watched
+            && self.memberships(link.peer()).into_iter().any(may_write)
+        {
+            self.unproven.push(link.clone());
+        }
+    }
+
+    /// Looks whether processes have ended of which that was not proven, and takes back what they
+    /// could write.
+    pub(crate) fn look_for_ends(&mut self, finished: &mut Finished) {
+        let (ended, unproven) = std::mem::take(&mut self.unproven)
+            .into_iter()
+            .partition(|link| link.peer_has_ended());
+        self.unproven = unproven;
+        for link in ended {
+            self.dead(link.peer(), PROVEN_LATE, finished);
+        }
+    }
+
+    fn forget(&mut self, id: u64) {
+        if let Some(group) = self.groups.remove(&id) {
+            self.endpoint.pool().free(group.connections.scratch);
+            self.note_closed(id);
+        }
+    }
+
+    fn count_quarantined(&self) {
+        let closed = self.groups.values().filter(|group| group.closed);
+        let bytes = closed.map(|group| group.connections.granted_bytes()).sum();
+        self.endpoint.pool().note_quarantined(bytes);
+    }
+}
+
+impl Drop for ProgressState {
+    /// Without progress nobody learns when what is left of closed groups could be used again.
+    fn drop(&mut self) {
+        self.count_quarantined();
+        self.endpoint.pool().abandon_quarantined();
+    }
+}
+
+/// What is said of a process that ended after its link.
+const PROVEN_LATE: &str = "its process ended";

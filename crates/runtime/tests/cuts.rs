@@ -1,0 +1,231 @@
+//! Tests of connections that break between ranks that live: what is said, what stays usable, and
+//! which memory is not used again.
+
+mod ranks;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ranks::Setup;
+use weft_kernels::DType;
+use weft_runtime::{
+    Call, Counts, Endpoint, Error, Group, GroupOptions, MemoryStore, Op, TransportChoice, Waited,
+};
+use weft_schedule::Collective;
+
+/// All tests of this process cut its sockets.
+static CUTTING: Mutex<()> = Mutex::new(());
+
+const ROUNDS: usize = 6;
+
+/// Makes a group of these endpoints, in their order, and does the same with each rank.
+fn group<T: Send>(endpoints: &[&Arc<Endpoint>], body: impl Fn(&Group) -> T + Sync) -> Vec<T> {
+    let store = MemoryStore::new();
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..)
+            .zip(endpoints)
+            .map(|(rank, endpoint)| {
+                let (store, body, size) = (&store, &body, endpoints.len() as u32);
+                scope.spawn(move || {
+                    let (never, options) = (AtomicBool::new(false), options());
+                    let endpoint = Arc::clone(endpoint);
+                    let group = Group::create(endpoint, store, rank, size, options, &never);
+                    let group = group.unwrap_or_else(|error| panic!("rank {rank}: {error}"));
+                    body(&group)
+                })
+            })
+            .collect();
+        let results = ranks.into_iter().map(|rank| rank.join().unwrap());
+        results.collect()
+    })
+}
+
+fn options() -> GroupOptions {
+    GroupOptions {
+        timeout: Duration::from_secs(20),
+        name: "test".into(),
+        ..GroupOptions::default()
+    }
+}
+
+fn endpoints(setup: &Setup, count: u32) -> Vec<Arc<Endpoint>> {
+    (0..count).map(|rank| setup.endpoint(rank)).collect()
+}
+
+fn all_reduce(group: &Group) -> Result<(), Error> {
+    let mut vector = vec![1.0_f32; 5000];
+    let call = Call {
+        collective: Collective::AllReduce,
+        dtype: DType::F32,
+        op: Op::Sum,
+        input: vector.as_ptr().cast(),
+        output: vector.as_mut_ptr().cast(),
+        counts: Counts::Equal(vector.len() as u64),
+        priority: 0,
+        timeout: None,
+        algorithm: None,
+        tiling: Default::default(),
+        wire: None,
+    };
+    // SAFETY: the vector is kept until the wait is over.
+    let work = unsafe { group.issue(call, false) }?;
+    assert_eq!(work.wait(None, &mut || false)?, Waited::Done);
+    assert_eq!(vector, vec![group.size() as f32; vector.len()]);
+    Ok(())
+}
+
+fn works(group: &Group) {
+    (0..20).for_each(|_| all_reduce(group).unwrap());
+}
+
+/// Rank 0 does this once all have got here.
+fn once(group: &Group, all_are_here: &Barrier, act: impl FnOnce()) {
+    all_are_here.wait();
+    if group.rank() == 0 {
+        act();
+    }
+}
+
+/// The error of a group that breaks.
+fn until_broken(group: &Group) -> Error {
+    let since = Instant::now();
+    loop {
+        if let Some(error) = group.broken() {
+            return error;
+        }
+        assert!(since.elapsed() < Duration::from_secs(20), "nothing broke");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// This process's connected sockets of a family.
+fn connected(family: i32) -> BTreeSet<i32> {
+    let open = fs::read_dir("/proc/self/fd").unwrap();
+    let numbers = open.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    numbers.filter(|number| is_peer(*number, family)).collect()
+}
+
+fn is_peer(number: i32, family: i32) -> bool {
+    // SAFETY: zeros are a valid address.
+    let mut address: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    // SAFETY: the address is writable, and `len` says how long it is.
+    let found = unsafe { libc::getpeername(number, (&raw mut address).cast(), &mut len) };
+    found == 0 && i32::from(address.ss_family) == family
+}
+
+/// What a broken network, or somebody who closes what he does not know, does to connections.
+fn cut(sockets: impl IntoIterator<Item = i32>) {
+    for socket in sockets {
+        // SAFETY: plain system call; a socket that is closed by now is refused.
+        unsafe { libc::shutdown(socket, libc::SHUT_RDWR) };
+    }
+}
+
+fn cutting() -> impl Drop {
+    CUTTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_lost(error: &Error) -> bool {
+    matches!(error, Error::PeerLost { .. })
+}
+
+#[test]
+fn ranks_meet_again_after_their_connection_broke() {
+    let _alone = cutting();
+    for transport in [TransportChoice::Tcp, TransportChoice::Shm] {
+        let family = match transport {
+            TransportChoice::Tcp => libc::AF_INET,
+            _ => libc::AF_UNIX,
+        };
+        let all = endpoints(&transport.into(), 2);
+        let both = [&all[0], &all[1]];
+        for _ in 0..ROUNDS {
+            let ready = Barrier::new(2);
+            let errors = group(&both, |group| {
+                works(group);
+                once(group, &ready, || cut(connected(family)));
+                until_broken(group)
+            });
+            assert!(errors.iter().all(is_lost), "{errors:?}");
+            let text = errors[0].to_string();
+            assert!(
+                text.contains("lost rank 1 on") && text.contains("the connection to"),
+                "{text}"
+            );
+            assert!(text.contains("may have ended, or still run"), "{text}");
+        }
+        group(&both, works);
+    }
+}
+
+#[test]
+fn hearsay_breaks_the_group_and_names_who_told_but_nothing_later() {
+    let _alone = cutting();
+    let all = endpoints(&Setup::on_hosts(&[0, 1, 1]), 3);
+    let [a, b, c] = [&all[0], &all[1], &all[2]];
+    for _ in 0..ROUNDS {
+        let before = connected(libc::AF_INET);
+        let between = Mutex::new(BTreeSet::new());
+        let ready = Barrier::new(2);
+        group(&[a, b], |group| {
+            works(group);
+            once(group, &ready, || {
+                let now = connected(libc::AF_INET);
+                *between.lock().unwrap() = now.difference(&before).copied().collect();
+            });
+        });
+        let ready = Barrier::new(3);
+        let errors = group(&[a, b, c], |group| {
+            works(group);
+            let sockets = || between.lock().unwrap().iter().copied().collect::<Vec<_>>();
+            once(group, &ready, || cut(sockets()));
+            until_broken(group)
+        });
+        assert!(errors.iter().all(is_lost), "{errors:?}");
+        let told = errors[2].to_string();
+        assert!(
+            told.contains("(told by rank 0)") || told.contains("(told by rank 1)"),
+            "{told}"
+        );
+        // Nobody doubts its own link because of what it was told.
+        group(&[b, c], works);
+        group(&[c, a], works);
+        // Next time there is nothing between these two.
+        let left = between.into_inner().unwrap();
+        assert!(!left.is_empty());
+    }
+    group(&[a, b, c], works);
+}
+
+/// The process lives, and could go on writing into what it has mapped.
+#[test]
+fn memory_that_a_living_process_maps_is_not_used_again() {
+    let _alone = cutting();
+    let all = endpoints(&TransportChoice::Shm.into(), 2);
+    let both = [&all[0], &all[1]];
+    let free = all[0].pool().available();
+    group(&both, works);
+    let since = Instant::now();
+    while all[0].pool().available() < free {
+        assert!(since.elapsed() < Duration::from_secs(20), "not given back");
+        group(&[&all[0]], |_| ());
+    }
+    for round in 1..3 {
+        let ready = Barrier::new(2);
+        group(&both, |group| {
+            works(group);
+            once(group, &ready, || cut(connected(libc::AF_UNIX)));
+            until_broken(group)
+        });
+        for endpoint in both {
+            let (pool, kept) = (endpoint.pool(), endpoint.pool().quarantined());
+            assert!(kept > 0);
+            assert_eq!(pool.available(), free - kept, "round {round}");
+        }
+    }
+    group(&both, works);
+}

@@ -1,0 +1,106 @@
+//! The process at the other end of a socket, and proof of its end.
+//!
+//! The end of the socket is no proof: a process that lives may close it, and goes on writing into
+//! what it has mapped. A descriptor of the process itself becomes readable when all of its threads
+//! are gone.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use weft_transport::fork::{self, Descriptor};
+
+use crate::socket;
+
+/// Not yet among libc's: Linux 6.5.
+const SO_PEERPIDFD: i32 = 77;
+
+/// A peer's process.
+pub(crate) struct PeerProcess {
+    /// Its number as this process sees it: 0 if it does not.
+    number: i32,
+    /// Nothing where the kernel gives none. Then there is no proof.
+    handle: Option<Descriptor>,
+    ended: AtomicBool,
+}
+
+impl PeerProcess {
+    /// The process that has made the other end of a socket.
+    pub(crate) fn behind(socket: BorrowedFd<'_>) -> io::Result<PeerProcess> {
+        let number = socket::peer_credentials(socket)?.pid;
+        let handle = fork::shielded(|| {
+            let handle = handle_of(socket).or_else(|| handle_by_number(socket, number));
+            handle.map(Descriptor::new).transpose()
+        })?;
+        Ok(PeerProcess {
+            number,
+            handle,
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn number(&self) -> i32 {
+        self.number
+    }
+
+    /// Whether the kernel has seen its end, or does so in this time. Not in a forked child.
+    pub(crate) fn has_ended(&self, within: Duration) -> bool {
+        if self.ended.load(Ordering::Acquire) {
+            return true;
+        }
+        // What cannot be asked about is not proven.
+        let asked = |handle: &Descriptor| is_readable(handle.as_raw_fd(), within);
+        let ended = self.handle.as_ref().is_some_and(asked);
+        if ended {
+            self.ended.store(true, Ordering::Release);
+        }
+        ended
+    }
+}
+
+fn handle_of(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let mut raw: i32 = -1;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    let place = (&raw mut raw).cast();
+    let (level, socket) = (libc::SOL_SOCKET, socket.as_raw_fd());
+    // SAFETY: the place is writable, and `len` says how long it is.
+    let found = unsafe { libc::getsockopt(socket, level, SO_PEERPIDFD, place, &mut len) };
+    adopt(found, raw)
+}
+
+/// On older kernels. Numbers are used again, but not while their process lives: which it did after
+/// this if its socket has not ended.
+fn handle_by_number(socket: BorrowedFd<'_>, number: i32) -> Option<OwnedFd> {
+    if number <= 0 {
+        return None;
+    }
+    // SAFETY: plain system call.
+    let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) } as i32;
+    let handle = adopt(raw.min(0), raw)?;
+    let mut entry = libc::pollfd {
+        fd: socket.as_raw_fd(),
+        events: libc::POLLRDHUP,
+        revents: 0,
+    };
+    // SAFETY: the one entry outlives the call.
+    let ended = unsafe { libc::poll(&mut entry, 1, 0) } != 0;
+    (!ended).then_some(handle)
+}
+
+fn adopt(result: i32, raw: i32) -> Option<OwnedFd> {
+    // SAFETY: the kernel has just made this descriptor for us.
+    (result >= 0 && raw >= 0).then(|| unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+fn is_readable(handle: i32, within: Duration) -> bool {
+    let mut entry = libc::pollfd {
+        fd: handle,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let milliseconds = i32::try_from(within.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: the one entry outlives the call. Who is interrupted asks again later.
+    let ready = unsafe { libc::poll(&mut entry, 1, milliseconds) };
+    ready == 1 && entry.revents & libc::POLLIN != 0
+}
