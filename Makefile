@@ -167,8 +167,9 @@ validate-model: setup iproute2 ## the simulator's predictions against this machi
 validate-prediction: setup iproute2 ## predicted against measured training steps (needs root): hours; QUICK=1: one round
 	$(BIN)/python -m benches.prediction $(if $(QUICK),--quick) --output build/validate-prediction
 
-chaos: setup ## kills and stops ranks at random, 350 times
-	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/chaos/run.py --kills 200 --stops 50 --training-kills 80 --training-stops 20
+chaos: setup ## kills and stops ranks at random, 550 times
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/chaos/run.py --kills 200 --stops 50 --training-kills 80 --training-stops 20 \
+		--zombies 200
 
 # All three need a nightly toolchain: rustup toolchain install nightly --component rust-src,miri
 RUNS ?= 100000000

@@ -7,6 +7,7 @@ import sys
 import time
 
 import chaos_trial
+import chaos_zombie
 from chaos_trial import TrialOutcome, TrialPlan
 
 
@@ -20,6 +21,9 @@ def main() -> int:
     )
     parser.add_argument(
         "--training-stops", type=int, default=20, help="with SIGSTOP during training (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--zombies", type=int, default=200, help="with a rank given up that runs again (default: %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=0, help="number of the first trial (default: %(default)s)")
     arguments = parser.parse_args()
@@ -39,10 +43,19 @@ def main() -> int:
             print(f"{outcome.plan}: {complaint}", flush=True)
         if (index + 1) % 25 == 0:
             print(f"{index + 1} of {len(trials)} trials, {time.monotonic() - began:.0f} s", flush=True)
+    zombies = [complaints for index in range(arguments.zombies) if (complaints := _zombie(arguments.seed + index))]
     for life, action in kinds:
         chosen = [outcome for outcome in outcomes if (outcome.plan.life, outcome.plan.action) == (life, action)]
         print(f"{life}, {summary(action, chosen)}")
-    return 1 if any(outcome.complaints for outcome in outcomes) else 0
+    print(f"ranks that were given up and ran again: {arguments.zombies} trials, {len(zombies)} went wrong")
+    return 1 if zombies or any(outcome.complaints for outcome in outcomes) else 0
+
+
+def _zombie(seed: int) -> list[str]:
+    complaints = chaos_zombie.run(seed)
+    for complaint in complaints:
+        print(complaint, flush=True)
+    return complaints
 
 
 def summary(action: signal.Signals, outcomes: list[TrialOutcome]) -> str:

@@ -3,6 +3,7 @@
 import signal
 
 import chaos_trial
+import chaos_zombie
 import pytest
 from chaos_trial import TrialPlan
 
@@ -10,6 +11,7 @@ KILLS = range(1000, 1012)
 STOPS = range(2000, 2003)
 TRAINING_KILLS = range(3000, 3004)
 TRAINING_STOP = 4000
+ZOMBIES = range(5000, 5010)
 
 
 @pytest.mark.parametrize("seed", KILLS)
@@ -27,3 +29,8 @@ def test_ranks_that_wait_for_a_stopped_one_time_out(seed: int) -> None:
 )
 def test_overlapped_training_fails_in_time_with_right_parameters_and_goes_on(seed: int, action: signal.Signals) -> None:
     assert chaos_trial.run(TrialPlan.draw(seed, action, "training")).complaints == []
+
+
+@pytest.mark.parametrize("seed", ZOMBIES)
+def test_a_rank_that_was_given_up_and_runs_again_spoils_no_result(seed: int) -> None:
+    assert chaos_zombie.run(seed) == []

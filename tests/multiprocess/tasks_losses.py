@@ -1,0 +1,47 @@
+"""Tasks of the tests of memory that lost ranks may still write."""
+
+import time
+
+import numpy as np
+
+import weft
+from weft import endpoints
+
+MARK = 17.0
+
+
+def sum_symmetric_until_it_fails(group, elements, timeout):
+    """Sums in symmetric memory until a rank is missing; then marks that memory, and keeps it."""
+    arena = group.symmetric(elements, np.float32)
+    try:
+        while True:
+            arena[:] = 1
+            group.all_reduce(arena, timeout=timeout)
+    except weft.Error as error:
+        arena[:] = MARK
+        failed = type(error).__name__, str(error)
+    keep.append(arena)
+    return failed
+
+
+def look_at_symmetric(_group):
+    """What lies in the symmetric memory that was written after the failure."""
+    return [float(value) for value in np.unique(keep[-1])]
+
+
+def reduce_until_it_fails_and_leave(group):
+    """Goes on until an error, and leaves the group; the error, and what stays in quarantine."""
+    x = np.ones(1001)
+    try:
+        while True:
+            group.all_reduce(x)
+    except weft.PeerLost as error:
+        group.close()
+        text = str(error)
+    until = time.monotonic() + 10
+    while (quarantined := endpoints.pool_bytes()[1]) and time.monotonic() < until:
+        time.sleep(0.01)
+    return text, quarantined
+
+
+keep: list[np.ndarray] = []
