@@ -14,8 +14,8 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 /// A sealed, mapped memory file.
 ///
 /// Invariants: the mapping covers the file exactly, is readable and writable, shared unless it was
-/// [made private](Segment::make_private), and stays where it is until the value is dropped; the file is sealed against shrinking, so that no access within `len`
-/// meets the end of the file.
+/// [made private](Segment::make_private), and stays where it is until the value is dropped; the
+/// file is sealed against shrinking, so that no access within `len` meets the end of the file.
 ///
 /// Other processes write here at any moment. So the bytes are reached by atomics
 /// ([`Segment::word`]) or by raw pointers under a protocol that orders the accesses, never by

@@ -50,7 +50,7 @@ pub(crate) struct Connections {
     pub(crate) channels: Vec<Option<Channel>>,
     /// This rank's temporary memory.
     pub(crate) scratch: PoolRange,
-    /// Ranks from which nothing more comes: they have left the group, ended their link, or are lost.
+    /// Ranks from which nothing more comes: they have left, ended their link, or are lost.
     pub(crate) left: Vec<bool>,
     /// Those that have left it in order, and touch nothing of this rank's any more.
     pub(crate) detached: Vec<bool>,

@@ -305,7 +305,7 @@ impl ProgressState {
         }
     }
 
-    /// Breaks a group whose rank is lost, unless the rank has left it before, and tells its members.
+    /// Breaks a group whose rank is lost, unless it had left before, and tells the members.
     pub(crate) fn lose(&mut self, id: u64, rank: u32, detail: &str, finished: &mut Finished) {
         let group = self.groups.get_mut(&id);
         if let Some(group) = group.filter(|group| !group.connections.left[rank as usize]) {
