@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use weft_runtime::{Error, Store, TcpStoreServer};
+use weft_runtime::{Error, Secret, Store, StoreAccess, TcpStoreServer};
 
 use crate::error::checked;
 use crate::interrupt::{Cancellation, duration, interruptible};
@@ -46,12 +46,14 @@ impl MemoryStore {
 #[pyclass(frozen, module = "weft._weft")]
 pub(crate) struct TcpStore {
     client: Arc<weft_runtime::TcpStore>,
-    _server: Option<TcpStoreServer>,
+    server: Option<TcpStoreServer>,
 }
 
 #[pymethods]
 impl TcpStore {
     #[new]
+    #[pyo3(signature = (host, port, serve, timeout, cancel, secret=None, insecure=false))]
+    #[expect(clippy::too_many_arguments, reason = "they are arguments in Python")]
     fn new(
         py: Python<'_>,
         host: &str,
@@ -59,17 +61,26 @@ impl TcpStore {
         serve: bool,
         timeout: f64,
         cancel: &Cancellation,
+        secret: Option<&[u8]>,
+        insecure: bool,
     ) -> PyResult<Self> {
         let deadline = Instant::now() + duration(py, timeout)?;
+        let access = checked(py, access(secret, insecure))?;
+        let address = join(host, port);
         let (client, server) = interruptible(py, cancel, |flag| {
-            let server = serve.then(|| start_server(host, port)).transpose()?;
-            let client = weft_runtime::TcpStore::connect(&join(host, port), deadline, flag)?;
+            let server = serve.then(|| TcpStoreServer::start(&address, &access));
+            let server = server.transpose()?;
+            let client = weft_runtime::TcpStore::connect(&address, access, deadline, flag)?;
             Ok((Arc::new(client), server))
         })?;
-        Ok(Self {
-            client,
-            _server: server,
-        })
+        Ok(Self { client, server })
+    }
+
+    /// Whether this process serves it, at all its addresses, because the one asked for is none of
+    /// its host's.
+    #[getter]
+    fn listens_everywhere(&self) -> bool {
+        (self.server.as_ref()).is_some_and(TcpStoreServer::listens_everywhere)
     }
 
     /// Sets a key.
@@ -88,11 +99,12 @@ impl TcpStore {
     }
 }
 
-/// Serves at this address; at all addresses where it is not one of this host's own, as in a cluster
-/// that forwards ports.
-fn start_server(host: &str, port: u16) -> Result<TcpStoreServer, Error> {
-    let server = TcpStoreServer::start(&join(host, port));
-    server.or_else(|error| TcpStoreServer::start(&join("::", port)).map_err(|_| error))
+fn access(secret: Option<&[u8]>, insecure: bool) -> Result<StoreAccess, Error> {
+    Ok(match secret {
+        Some(secret) => StoreAccess::Secret(Secret::new(secret)?),
+        None if insecure => StoreAccess::Anybody,
+        None => StoreAccess::ThisHost,
+    })
 }
 
 fn join(host: &str, port: u16) -> String {

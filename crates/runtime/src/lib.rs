@@ -22,8 +22,8 @@ mod selection;
 
 pub use bootstrap::{
     Domain, Endpoint, EndpointAddress, EndpointOptions, HostParts, Meeting, Member, MemoryStore,
-    Policy, PrefixStore, Profile, ProfileRow, ProfileTable, Schedules, Store, TcpStore,
-    TcpStoreServer, Terms, TransportAddress, TransportChoice, meet,
+    Policy, PrefixStore, Profile, ProfileRow, ProfileTable, Schedules, Secret, Store, StoreAccess,
+    TcpStore, TcpStoreServer, Terms, TransportAddress, TransportChoice, meet,
 };
 pub use call::{Call, Counts, Op, Tiling};
 pub use error::Error;

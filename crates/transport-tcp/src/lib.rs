@@ -31,5 +31,5 @@ mod watch;
 
 pub use congestion::{CongestionChoice, CongestionControl};
 pub use interface::Interface;
-pub use socket::{connect, listen};
+pub use socket::{connect, listen, poll, poll_entry};
 pub use transport::{TcpOptions, TcpTransport};

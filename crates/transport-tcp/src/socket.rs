@@ -310,7 +310,8 @@ fn wait_until(
     }
 }
 
-pub(crate) fn poll_entry(raw: RawFd, events: i16) -> libc::pollfd {
+/// What `poll` takes for one descriptor.
+pub fn poll_entry(raw: RawFd, events: i16) -> libc::pollfd {
     libc::pollfd {
         fd: raw,
         events,
@@ -319,7 +320,7 @@ pub(crate) fn poll_entry(raw: RawFd, events: i16) -> libc::pollfd {
 }
 
 /// Waits for events, rounding the time up to whole milliseconds. Returns how many entries have one.
-pub(crate) fn poll(entries: &mut [libc::pollfd], timeout: Duration) -> io::Result<usize> {
+pub fn poll(entries: &mut [libc::pollfd], timeout: Duration) -> io::Result<usize> {
     let millis = timeout.as_millis().min(60_000) as libc::c_int + 1;
     // SAFETY: the pointer and the count describe `entries`, which outlive the call.
     let ready = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as _, millis) };

@@ -1,6 +1,7 @@
 //! The small key-value store through which ranks find each other.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +13,8 @@ pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(40);
 
 /// Keys and values that all ranks see. A key is set once.
 pub trait Store: Send + Sync {
-    /// Sets a key.
+    /// Sets a key. That it has this value already is no error; that it has another is one, in the
+    /// stores of this crate.
     fn set(&self, key: &str, value: &[u8]) -> Result<(), Error>;
 
     /// Waits until the key is set, and returns its value.
@@ -57,14 +59,25 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// As [`Store::get`], looking at `cancel` only once in a while.
-    pub(crate) fn wait(
-        &self,
-        key: &str,
-        deadline: Instant,
-        cancel: &AtomicBool,
-        cancel_poll: Duration,
-    ) -> Result<Vec<u8>, Error> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for MemoryStore {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
+        match self.lock().entry(key.into()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(value.into());
+            }
+            Entry::Occupied(there) if there.get() == value => {}
+            Entry::Occupied(_) => return Err(Error::Config(set_already(key))),
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn get(&self, key: &str, deadline: Instant, cancel: &AtomicBool) -> Result<Vec<u8>, Error> {
         let started = Instant::now();
         let mut values = self.lock();
         loop {
@@ -78,7 +91,7 @@ impl MemoryStore {
             if now >= deadline {
                 return Err(key_timeout(key, now - started));
             }
-            let nap = cancel_poll.min(deadline - now);
+            let nap = CANCEL_POLL.min(deadline - now);
             values = self
                 .changed
                 .wait_timeout(values, nap)
@@ -87,25 +100,14 @@ impl MemoryStore {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
-        self.values.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Store for MemoryStore {
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
-        self.lock().insert(key.into(), value.into());
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    fn get(&self, key: &str, deadline: Instant, cancel: &AtomicBool) -> Result<Vec<u8>, Error> {
-        self.wait(key, deadline, cancel, CANCEL_POLL)
-    }
-
     fn has(&self, key: &str) -> Result<bool, Error> {
         Ok(self.lock().contains_key(key))
     }
+}
+
+/// What is wrong with setting a key to another value than it has.
+pub(crate) fn set_already(key: &str) -> String {
+    format!("the key {key:?} is set already, to another value: keys are set once")
 }
 
 /// The error of a `get` whose key was not set in time.
@@ -187,6 +189,17 @@ mod tests {
             .unwrap_err();
         assert!(matches!(error, Error::Timeout { .. }));
         assert!(error.to_string().contains("missing"), "{error}");
+    }
+
+    #[test]
+    fn a_key_is_set_once() {
+        let store = MemoryStore::new();
+        store.set("a", b"1").unwrap();
+        store.set("a", b"1").unwrap();
+        let error = store.set("a", b"2").unwrap_err();
+        assert!(error.to_string().contains("set already"), "{error}");
+        let value = store.get("a", soon(1000), &AtomicBool::new(false));
+        assert_eq!(value.unwrap(), b"1");
     }
 
     #[test]

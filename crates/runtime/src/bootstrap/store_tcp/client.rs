@@ -1,0 +1,423 @@
+//! The client of a store over TCP.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weft_transport::LinkError;
+use weft_transport::fork::Registration;
+
+use super::channel::{CHUNK_BYTES_MAX, Channel, Knock, OPENING_BYTES};
+use super::protocol::{
+    BODY_BYTES_MAX, KEYS_MAX, Nonsense, REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest,
+    VALUE_BYTES_MAX, message,
+};
+use super::{ResolveError, StoreAccess};
+use crate::Error;
+use crate::bootstrap::store::{CANCEL_POLL, Store, key_timeout};
+
+/// A server that was not heard for this long is lost.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How long a call that does not wait for anybody else may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long an attempt to connect may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Whoever listens shows no secret for so long: it will not. (A server beset by strangers may have
+/// closed the first connections to make room.)
+const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A client of a [`TcpStoreServer`](super::TcpStoreServer).
+///
+/// Every call has a connection of its own while it lasts, so threads do not wait for each other.
+pub struct TcpStore {
+    address: String,
+    access: StoreAccess,
+    key: Option<[u8; 32]>,
+    idle: Mutex<Vec<ClientConnection>>,
+}
+
+/// What a server answered: the values are empty unless they were asked for.
+pub(super) struct Answer {
+    pub(super) reply: StoreReply,
+    values: Vec<Vec<u8>>,
+}
+
+pub(super) enum DialFailure {
+    /// It may be better the next time.
+    Passing(String),
+    /// Whoever is there does not have the secret.
+    Stranger,
+    Final(Error),
+}
+
+impl TcpStore {
+    /// Connects to the server at this `host:port`, which may start later.
+    ///
+    /// An end without the secret of the other is told so ([`Error::Auth`]) after a second.
+    pub fn connect(
+        address: &str,
+        access: StoreAccess,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Self, Error> {
+        let store = Self {
+            address: address.into(),
+            key: access.key(),
+            access,
+            idle: Mutex::default(),
+        };
+        let first = store.dial(deadline, cancel)?;
+        lock(&store.idle).push(first);
+        Ok(store)
+    }
+
+    /// Tries again and again: rank 0 may not be there yet.
+    fn dial(&self, deadline: Instant, cancel: &AtomicBool) -> Result<ClientConnection, Error> {
+        let started = Instant::now();
+        let mut failure = "no attempt was made".to_string();
+        let mut strange_since = None;
+        while Instant::now() < deadline {
+            match self.dial_once(deadline, cancel) {
+                Ok(connection) => return Ok(connection),
+                Err(_) if cancel.load(Ordering::Relaxed) => return Err(Error::cancelled()),
+                Err(DialFailure::Final(error)) => return Err(error),
+                Err(DialFailure::Passing(error)) => {
+                    strange_since = None;
+                    failure = error;
+                }
+                Err(DialFailure::Stranger) => {
+                    let since = *strange_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= STRANGER_PATIENCE {
+                        return Err(self.stranger());
+                    }
+                    failure = self.stranger().to_string();
+                }
+            }
+            thread::sleep(CANCEL_POLL.min(deadline.saturating_duration_since(Instant::now())));
+        }
+        Err(Error::Timeout {
+            operation: "rendezvous".into(),
+            waiting_for: format!("rank 0's store at {} ({failure})", self.address),
+            after: started.elapsed(),
+        })
+    }
+
+    /// One attempt at each address of the name.
+    pub(super) fn dial_once(
+        &self,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<ClientConnection, DialFailure> {
+        let addresses = (self.access.resolve(&self.address)).map_err(|error| match error {
+            ResolveError::Unknown(error) => DialFailure::Passing(error.to_string()),
+            ResolveError::Refused(error) => DialFailure::Final(error),
+        })?;
+        let mut failure = DialFailure::Passing("the name has no address".into());
+        for address in addresses {
+            let until = deadline.min(Instant::now() + ATTEMPT_TIMEOUT);
+            match self.open(address, until, cancel) {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    fn open(
+        &self,
+        address: SocketAddr,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<ClientConnection, DialFailure> {
+        let passing = |error: LinkError| DialFailure::Passing(error.to_string());
+        let stream = weft_transport_tcp::connect(address, deadline, cancel).map_err(passing)?;
+        ClientConnection::open(stream, self.key.as_ref(), deadline, cancel).map_err(|failure| {
+            match failure {
+                StoreFailure::Stranger => DialFailure::Stranger,
+                failure => DialFailure::Passing(format!("whoever listens there {failure}")),
+            }
+        })
+    }
+
+    fn stranger(&self) -> Error {
+        let what = match self.key {
+            Some(_) => "does not have this job's secret",
+            None => "does not let in who has no secret, or is not a store of this version of weft",
+        };
+        Error::Auth(format!(
+            "whoever listens at {}, where the ranks meet, {what}: \
+             WEFT_SECRET must be the same on all ranks",
+            self.address
+        ))
+    }
+
+    /// One request and its answer.
+    fn call(
+        &self,
+        request: &StoreRequest,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Answer, Error> {
+        if let Some(why) = request.refusal() {
+            return Err(Error::Config(format!(
+                "the rendezvous' store refuses {why}"
+            )));
+        }
+        let idle = lock(&self.idle).pop();
+        let was_idle = idle.is_some();
+        let mut connection = match idle {
+            Some(connection) => connection,
+            None => self.dial(deadline, cancel)?,
+        };
+        let mut answer = connection.exchange(request, cancel);
+        // The server closes what was idle for long. Every request may be made twice.
+        if was_idle
+            && matches!(answer, Err(StoreFailure::Ended))
+            && let Ok(fresh) = self.dial_once(Instant::now() + ATTEMPT_TIMEOUT, cancel)
+        {
+            lock(&self.idle).clear();
+            connection = fresh;
+            answer = connection.exchange(request, cancel);
+        }
+        match answer {
+            Ok(answer) => {
+                lock(&self.idle).push(connection);
+                match answer.reply {
+                    StoreReply::Refused(why) => {
+                        Err(Error::Config(format!("the rendezvous' store: {why}")))
+                    }
+                    _ => Ok(answer),
+                }
+            }
+            Err(StoreFailure::Cancelled) => Err(Error::cancelled()),
+            Err(failure) => Err(Error::PeerLost {
+                rank: Some(0),
+                host: self.address.clone(),
+                detail: format!("its store, where the ranks meet, {failure}"),
+            }),
+        }
+    }
+
+    /// As many keys as one request may name.
+    fn get_some(
+        &self,
+        keys: &[String],
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let started = Instant::now();
+        let wait = deadline.saturating_duration_since(started).as_millis();
+        let request = StoreRequest::Get {
+            keys: keys.into(),
+            wait_millis: u32::try_from(wait).unwrap_or(u32::MAX),
+        };
+        let answer = self.call(&request, deadline, cancel)?;
+        match answer.reply {
+            StoreReply::Values(_) if answer.values.len() == keys.len() => Ok(answer.values),
+            StoreReply::Missing(key) => Err(key_timeout(&key, started.elapsed())),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+impl Store for TcpStore {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
+        let request = StoreRequest::Set {
+            key: key.into(),
+            value: value.into(),
+        };
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        match self
+            .call(&request, deadline, &AtomicBool::new(false))?
+            .reply
+        {
+            StoreReply::Done => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn get(&self, key: &str, deadline: Instant, cancel: &AtomicBool) -> Result<Vec<u8>, Error> {
+        let mut values = self.multi_get(&[key.into()], deadline, cancel)?;
+        values.pop().ok_or_else(unexpected)
+    }
+
+    fn multi_get(
+        &self,
+        keys: &[String],
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let mut values = Vec::with_capacity(keys.len());
+        for some in keys.chunks(KEYS_MAX) {
+            values.append(&mut self.get_some(some, deadline, cancel)?);
+        }
+        Ok(values)
+    }
+
+    fn has(&self, key: &str) -> Result<bool, Error> {
+        let request = StoreRequest::Has { key: key.into() };
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        match self
+            .call(&request, deadline, &AtomicBool::new(false))?
+            .reply
+        {
+            StoreReply::Has(has) => Ok(has),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+fn unexpected() -> Error {
+    Error::Internal("the store's server gave an answer to another question".into())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A client's connection to the server.
+pub(super) struct ClientConnection {
+    // Above the stream: it must be dropped first.
+    _registration: Registration,
+    stream: TcpStream,
+    channel: Channel,
+}
+
+impl ClientConnection {
+    /// Makes sure that both ends speak this protocol and have the same secret.
+    fn open(
+        stream: TcpStream,
+        key: Option<&[u8; 32]>,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Self, StoreFailure> {
+        let registration = Registration::new(stream.as_fd()).map_err(StoreFailure::Io)?;
+        prepare(&stream).map_err(StoreFailure::Io)?;
+        let (knock, opening) = Knock::new(key);
+        write(&stream, &opening, deadline, cancel)?;
+        let mut theirs = [0; OPENING_BYTES];
+        let mut filled = 0;
+        while filled < OPENING_BYTES {
+            match retry((&stream).read(&mut theirs[filled..]), deadline, cancel) {
+                // It says nothing to those whom it does not know.
+                Ok(Some(0)) | Err(StoreFailure::Ended) => return Err(StoreFailure::Stranger),
+                Ok(bytes) => filled += bytes.unwrap_or(0),
+                Err(failure) => return Err(failure),
+            }
+        }
+        let (channel, first) = (knock.answered(&theirs)).map_err(|Nonsense| match key {
+            Some(_) => StoreFailure::Stranger,
+            None => StoreFailure::Nonsense,
+        })?;
+        write(&stream, &first, deadline, cancel)?;
+        Ok(Self {
+            _registration: registration,
+            stream,
+            channel,
+        })
+    }
+
+    pub(super) fn exchange(
+        &mut self,
+        request: &StoreRequest,
+        cancel: &AtomicBool,
+    ) -> Result<Answer, StoreFailure> {
+        let plain = message(request);
+        let mut wire = Vec::with_capacity(plain.len() + plain.len() / 512 + 64);
+        for chunk in plain.chunks(CHUNK_BYTES_MAX) {
+            self.channel.seal(chunk, &mut wire);
+        }
+        write(&self.stream, &wire, Instant::now() + CALL_TIMEOUT, cancel)?;
+        let reply = loop {
+            let body = self.receive(BODY_BYTES_MAX, cancel)?;
+            match postcard::from_bytes(&body) {
+                Ok(StoreReply::Waiting) => {}
+                Ok(reply) => break reply,
+                Err(_) => return Err(StoreFailure::Nonsense),
+            }
+        };
+        let count = match &reply {
+            StoreReply::Values(count) => *count as usize,
+            _ => 0,
+        };
+        if count > KEYS_MAX {
+            return Err(StoreFailure::Nonsense);
+        }
+        let mut values = Vec::with_capacity(count);
+        let mut left = REPLY_BYTES_MAX;
+        for _ in 0..count {
+            let value = self.receive(left.min(VALUE_BYTES_MAX), cancel)?;
+            left -= value.len();
+            values.push(value);
+        }
+        Ok(Answer { reply, values })
+    }
+
+    /// The next message's body. Memory is taken as bytes come, not as they are announced.
+    fn receive(&mut self, bytes_max: usize, cancel: &AtomicBool) -> Result<Vec<u8>, StoreFailure> {
+        let mut buffer = [0; 16 << 10];
+        let mut deadline = Instant::now() + SILENCE_MAX;
+        loop {
+            if let Some(body) = self.channel.next_body(bytes_max)? {
+                return Ok(body);
+            }
+            match retry((&self.stream).read(&mut buffer), deadline, cancel)? {
+                Some(0) => return Err(StoreFailure::Ended),
+                Some(bytes) => {
+                    self.channel.feed(&buffer[..bytes])?;
+                    deadline = Instant::now() + SILENCE_MAX;
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// Has blocking calls look at their deadline, and whether they are cancelled, now and then.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(CANCEL_POLL))?;
+    stream.set_write_timeout(Some(CANCEL_POLL))
+}
+
+fn write(
+    mut stream: &TcpStream,
+    mut bytes: &[u8],
+    deadline: Instant,
+    cancel: &AtomicBool,
+) -> Result<(), StoreFailure> {
+    while !bytes.is_empty() {
+        if let Some(written) = retry(stream.write(bytes), deadline, cancel)? {
+            bytes = &bytes[written..];
+        }
+    }
+    Ok(())
+}
+
+/// The count of bytes, or `None` if there were none and it is to be tried again.
+fn retry(
+    result: io::Result<usize>,
+    deadline: Instant,
+    cancel: &AtomicBool,
+) -> Result<Option<usize>, StoreFailure> {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, Interrupted, TimedOut, WouldBlock};
+    match result {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) => match error.kind() {
+            WouldBlock | TimedOut | Interrupted if cancel.load(Ordering::Relaxed) => {
+                Err(StoreFailure::Cancelled)
+            }
+            WouldBlock | TimedOut | Interrupted if Instant::now() >= deadline => {
+                Err(StoreFailure::Silent)
+            }
+            WouldBlock | TimedOut | Interrupted => Ok(None),
+            BrokenPipe | ConnectionReset => Err(StoreFailure::Ended),
+            _ => Err(StoreFailure::Io(error)),
+        },
+    }
+}

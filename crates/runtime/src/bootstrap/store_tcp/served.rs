@@ -1,0 +1,229 @@
+//! One client's connection, as the server has it. Nothing here waits.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use weft_transport::fork::Registration;
+
+use super::channel::{self, CHUNK_BYTES_MAX, Channel, OPENING_BYTES, Opening};
+use super::protocol::{SET_BYTES_MAX, StoreFailure, StoreReply, StoreRequest, message};
+
+/// The most that is read in one turn, so that nobody keeps the others waiting.
+const TURN_BYTES_MAX: usize = 256 << 10;
+
+/// A request for values that is not answered yet.
+pub(super) struct Wait {
+    pub(super) keys: Vec<String>,
+    /// Of the first keys.
+    pub(super) values: Vec<Arc<[u8]>>,
+    pub(super) value_bytes: usize,
+    pub(super) deadline: Instant,
+    pub(super) heartbeat: Instant,
+}
+
+impl Wait {
+    /// The first key that has no value yet.
+    pub(super) fn key(&self) -> Option<&String> {
+        self.keys.get(self.values.len())
+    }
+}
+
+enum Talk {
+    /// Less than the client's opening has come.
+    Opening {
+        bytes: Opening,
+        filled: usize,
+    },
+    Open(Channel),
+}
+
+/// A connection, what came in over it, and what is to go out.
+pub(super) struct ServedConnection {
+    // Above the stream: it must be dropped first.
+    _registration: Registration,
+    stream: TcpStream,
+    talk: Talk,
+    /// When something came or went last.
+    pub(super) moved: Instant,
+    pub(super) wait: Option<Wait>,
+    /// To be said. Values lie in the store: only what the socket takes next is copied.
+    outgoing: VecDeque<Arc<[u8]>>,
+    /// Of the first of `outgoing`, so much is in `wire` already.
+    outgoing_taken: usize,
+    wire: Vec<u8>,
+    wire_sent: usize,
+}
+
+impl ServedConnection {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        let registration = Registration::new(stream.as_fd())?;
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            _registration: registration,
+            stream,
+            talk: Talk::Opening {
+                bytes: [0; OPENING_BYTES],
+                filled: 0,
+            },
+            moved: Instant::now(),
+            wait: None,
+            outgoing: VecDeque::new(),
+            outgoing_taken: 0,
+            wire: Vec::new(),
+            wire_sent: 0,
+        })
+    }
+
+    /// Whether the client has shown that it may use the store.
+    pub(super) fn is_proven(&self) -> bool {
+        matches!(&self.talk, Talk::Open(channel) if channel.is_proven())
+    }
+
+    /// Whether the client waits for nothing.
+    pub(super) fn is_idle(&self) -> bool {
+        self.wait.is_none() && self.is_flushed() && self.held() == 0
+    }
+
+    pub(super) fn is_flushed(&self) -> bool {
+        self.outgoing.is_empty() && self.wire_sent == self.wire.len()
+    }
+
+    /// Bytes of an incomplete request.
+    pub(super) fn held(&self) -> usize {
+        match &self.talk {
+            Talk::Opening { .. } => 0,
+            Talk::Open(channel) => channel.held(),
+        }
+    }
+
+    /// What is to be polled for. A client that has not taken its answer is not listened to.
+    pub(super) fn poll_entry(&self) -> libc::pollfd {
+        let events = match (self.is_flushed(), &self.wait) {
+            (false, _) => libc::POLLOUT,
+            (true, Some(_)) => 0,
+            (true, None) => libc::POLLIN,
+        };
+        weft_transport_tcp::poll_entry(self.stream.as_raw_fd(), events | libc::POLLRDHUP)
+    }
+
+    /// Reads what is there, up to a bound.
+    pub(super) fn read(&mut self, key: Option<&[u8; 32]>) -> Result<(), StoreFailure> {
+        let mut buffer = [0; 16 << 10];
+        let mut turn = 0;
+        while turn < TURN_BYTES_MAX && !self.has_request() {
+            let room = match &self.talk {
+                Talk::Opening { filled, .. } => OPENING_BYTES - filled,
+                Talk::Open(_) => buffer.len(),
+            };
+            let bytes = match self.stream.read(&mut buffer[..room]) {
+                Ok(0) => return Err(StoreFailure::Ended),
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(StoreFailure::Io(error)),
+            };
+            self.take(&buffer[..bytes], key)?;
+            turn += bytes;
+        }
+        if turn > 0 && self.is_proven() {
+            self.moved = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, came: &[u8], key: Option<&[u8; 32]>) -> Result<(), StoreFailure> {
+        match &mut self.talk {
+            Talk::Open(channel) => channel.feed(came)?,
+            Talk::Opening { bytes, filled } => {
+                bytes[*filled..*filled + came.len()].copy_from_slice(came);
+                *filled += came.len();
+                if *filled == OPENING_BYTES {
+                    let (channel, answer) = channel::answer(bytes, key)?;
+                    self.talk = Talk::Open(channel);
+                    self.wire.extend_from_slice(&answer);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn has_request(&self) -> bool {
+        matches!(&self.talk, Talk::Open(channel) if channel.has_body())
+    }
+
+    /// The next request, if all of it has come.
+    pub(super) fn next_request(&mut self) -> Result<Option<StoreRequest>, StoreFailure> {
+        let Talk::Open(channel) = &mut self.talk else {
+            return Ok(None);
+        };
+        match channel.next_body(SET_BYTES_MAX)? {
+            Some(body) => Ok(Some(StoreRequest::decode(&body)?)),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn say(&mut self, reply: &StoreReply) {
+        self.outgoing.push_back(message(reply).into());
+    }
+
+    /// Answers the request that waits, whose values are all there.
+    pub(super) fn say_values(&mut self, values: Vec<Arc<[u8]>>) {
+        self.say(&StoreReply::Values(values.len() as u32));
+        for value in values {
+            let length = (value.len() as u32).to_le_bytes();
+            self.outgoing.push_back(Arc::new(length));
+            self.outgoing.push_back(value);
+        }
+    }
+
+    /// Writes what the socket takes.
+    pub(super) fn flush(&mut self) -> Result<(), StoreFailure> {
+        loop {
+            if self.wire_sent == self.wire.len() {
+                self.wire.clear();
+                self.wire_sent = 0;
+                if self.outgoing.is_empty() {
+                    return Ok(());
+                }
+                self.fill_wire();
+            }
+            match self.stream.write(&self.wire[self.wire_sent..]) {
+                Ok(bytes) => {
+                    self.wire_sent += bytes;
+                    if self.is_proven() {
+                        self.moved = Instant::now();
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(StoreFailure::Io(error)),
+            }
+        }
+    }
+
+    /// Makes the next chunk of what is to be said.
+    fn fill_wire(&mut self) {
+        let Talk::Open(channel) = &mut self.talk else {
+            return;
+        };
+        let mut plain = Vec::new();
+        while plain.len() < CHUNK_BYTES_MAX
+            && let Some(first) = self.outgoing.front()
+        {
+            let rest = &first[self.outgoing_taken..];
+            let taken = rest.len().min(CHUNK_BYTES_MAX - plain.len());
+            plain.extend_from_slice(&rest[..taken]);
+            self.outgoing_taken += taken;
+            if taken == rest.len() {
+                self.outgoing.pop_front();
+                self.outgoing_taken = 0;
+            }
+        }
+        channel.seal(&plain, &mut self.wire);
+    }
+}

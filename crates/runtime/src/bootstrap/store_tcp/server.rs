@@ -1,0 +1,505 @@
+//! The server of a store over TCP: one thread, whatever comes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use weft_transport::fork::{self, Registration};
+use weft_transport_tcp::{poll, poll_entry};
+
+use super::protocol::{REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest};
+use super::served::{ServedConnection, Wait};
+use super::values::KeptValues;
+use super::{ResolveError, StoreAccess};
+use crate::Error;
+
+/// While a client waits for a key, the server says this often that it is still there.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+/// Connections accepted in one turn.
+const ACCEPTED_PER_TURN: usize = 64;
+/// How long nobody is let in when this process has no descriptor left.
+const PAUSE: Duration = Duration::from_millis(40);
+
+/// What clients and strangers can make the server do.
+#[derive(Clone, Debug)]
+pub(super) struct StoreLimits {
+    /// Connections of clients. The one that was idle longest makes room; it comes back when it has
+    /// something to ask.
+    pub(super) clients: usize,
+    /// Connections that have not shown yet that they are a client's. The oldest makes room.
+    pub(super) strangers: usize,
+    /// How long a connection may take for that.
+    pub(super) stranger_time: Duration,
+    /// How long a client's connection stays open when nothing comes or goes.
+    pub(super) idle_time: Duration,
+    /// Bytes of all keys and values.
+    pub(super) stored_bytes: usize,
+    /// Bytes of all requests that have come in part.
+    pub(super) held_bytes: usize,
+}
+
+impl Default for StoreLimits {
+    fn default() -> Self {
+        Self {
+            clients: 4096,
+            strangers: 256,
+            stranger_time: Duration::from_secs(10),
+            idle_time: Duration::from_secs(60),
+            stored_bytes: 256 << 20,
+            held_bytes: 128 << 20,
+        }
+    }
+}
+
+/// Serves the store until it is dropped.
+pub struct TcpStoreServer {
+    address: SocketAddr,
+    everywhere: bool,
+    // Above the descriptor: it must be dropped first.
+    lifeline_registration: Option<Registration>,
+    /// Its end is the server's.
+    lifeline: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+    /// The process (counted in forks) that serves.
+    generation: u64,
+}
+
+impl TcpStoreServer {
+    /// Starts serving on this `host:port`. Port 0 chooses a free one.
+    ///
+    /// With [`StoreAccess::Secret`] it listens on all addresses where this one is none of this
+    /// host's own, as in a cluster that forwards ports: see
+    /// [`listens_everywhere`](Self::listens_everywhere).
+    pub fn start(address: &str, access: &StoreAccess) -> Result<Self, Error> {
+        Self::start_with(address, access, StoreLimits::default())
+    }
+
+    pub(super) fn start_with(
+        address: &str,
+        access: &StoreAccess,
+        limits: StoreLimits,
+    ) -> Result<Self, Error> {
+        let cannot = |error: io::Error| {
+            Error::Config(format!(
+                "cannot serve the rendezvous on {address}: {error}. \
+                 Choose an address of this host as MASTER_ADDR, and a free port as MASTER_PORT"
+            ))
+        };
+        let addresses = access.resolve(address).map_err(|error| match error {
+            ResolveError::Unknown(error) => cannot(error),
+            ResolveError::Refused(error) => error,
+        })?;
+        let (listener, everywhere) = listen(&addresses, access).map_err(cannot)?;
+        let listener_registration = Registration::new(listener.as_fd()).map_err(cannot)?;
+        listener.set_nonblocking(true).map_err(cannot)?;
+        let address = listener.local_addr().map_err(cannot)?;
+        let (lifeline, watched) = UnixStream::pair().map_err(cannot)?;
+        let lifeline_registration = Registration::new(lifeline.as_fd()).map_err(cannot)?;
+        let watched_registration = Registration::new(watched.as_fd()).map_err(cannot)?;
+        let serving = Serving {
+            _registrations: [listener_registration, watched_registration],
+            listener,
+            lifeline: watched,
+            key: access.key(),
+            values: KeptValues::new(limits.stored_bytes),
+            limits,
+            next_serial: 0,
+            strangers: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            waiters: HashMap::new(),
+            held: 0,
+            due: Instant::now(),
+            paused: None,
+        };
+        let builder = thread::Builder::new().name("weft-store".into());
+        let thread = builder.spawn(move || serving.run()).map_err(cannot)?;
+        Ok(Self {
+            address,
+            everywhere,
+            lifeline_registration: Some(lifeline_registration),
+            lifeline: Some(lifeline),
+            thread: Some(thread),
+            generation: fork::generation(),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether it listens on all addresses because the one that was asked for is none of this
+    /// host's.
+    pub fn listens_everywhere(&self) -> bool {
+        self.everywhere
+    }
+}
+
+impl Drop for TcpStoreServer {
+    fn drop(&mut self) {
+        drop(self.lifeline_registration.take());
+        drop(self.lifeline.take());
+        if self.generation == fork::generation()
+            && let Some(thread) = self.thread.take()
+        {
+            // A panic there was reported by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A listener, and whether it is on all addresses instead of these.
+fn listen(addresses: &[SocketAddr], access: &StoreAccess) -> io::Result<(TcpListener, bool)> {
+    let not_ours = match weft_transport_tcp::listen(addresses) {
+        Ok(listener) => return Ok((listener, false)),
+        Err(error) => error,
+    };
+    let port = match addresses.first() {
+        Some(address)
+            if not_ours.kind() == io::ErrorKind::AddrNotAvailable
+                && matches!(access, StoreAccess::Secret(_)) =>
+        {
+            address.port()
+        }
+        _ => return Err(not_ours),
+    };
+    let all: [SocketAddr; 2] = [
+        (Ipv6Addr::UNSPECIFIED, port).into(),
+        (Ipv4Addr::UNSPECIFIED, port).into(),
+    ];
+    Ok((weft_transport_tcp::listen(&all[..])?, true))
+}
+
+/// The server's thread.
+struct Serving {
+    // Above the descriptors: they must be dropped first.
+    _registrations: [Registration; 2],
+    listener: TcpListener,
+    lifeline: UnixStream,
+    key: Option<[u8; 32]>,
+    limits: StoreLimits,
+    values: KeptValues,
+    /// Connections are numbered as they come.
+    next_serial: u64,
+    strangers: BTreeMap<u64, ServedConnection>,
+    clients: BTreeMap<u64, ServedConnection>,
+    /// Who waits for which key to be set.
+    waiters: HashMap<String, Vec<u64>>,
+    /// Bytes of all requests that have come in part.
+    held: usize,
+    /// When something is to be done even if nothing happens.
+    due: Instant,
+    /// Until when nobody is let in.
+    paused: Option<Instant>,
+}
+
+impl Serving {
+    fn run(mut self) {
+        loop {
+            let listens = match self.paused {
+                Some(_) => 0,
+                None => libc::POLLIN,
+            };
+            let mut entries = vec![
+                poll_entry(self.lifeline.as_raw_fd(), libc::POLLIN),
+                poll_entry(self.listener.as_raw_fd(), listens),
+            ];
+            let connections = || self.strangers.iter().chain(&self.clients);
+            entries.extend(connections().map(|(_, connection)| connection.poll_entry()));
+            let serials: Vec<u64> = connections().map(|(serial, _)| *serial).collect();
+            let until = self.paused.map_or(self.due, |end| self.due.min(end));
+            let timeout = until.saturating_duration_since(Instant::now());
+            if poll(&mut entries, timeout).is_err() {
+                // Out of kernel memory: others may give some back.
+                thread::sleep(PAUSE);
+            }
+            if entries[0].revents != 0 {
+                return;
+            }
+            for (serial, entry) in serials.into_iter().zip(&entries[2..]) {
+                if entry.revents != 0 {
+                    self.attend(serial, entry.revents);
+                }
+            }
+            let now = Instant::now();
+            self.paused = self.paused.filter(|end| *end > now);
+            if entries[1].revents != 0 {
+                self.accept();
+            }
+            if self.due <= now {
+                self.tend(now);
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTED_PER_TURN {
+            let accepted = self.listener.accept();
+            match accepted.and_then(|(stream, _)| ServedConnection::new(stream)) {
+                Ok(connection) => {
+                    if self.strangers.len() >= self.limits.strangers {
+                        self.close_oldest_stranger();
+                    }
+                    self.due = self.due.min(connection.moved + self.limits.stranger_time);
+                    self.strangers.insert(self.next_serial, connection);
+                    self.next_serial += 1;
+                }
+                Err(error) => {
+                    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+                    match error.kind() {
+                        WouldBlock => return,
+                        ConnectionAborted | Interrupted => continue,
+                        // Out of descriptors, most likely.
+                        _ => return self.make_room(),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives a descriptor back, and lets nobody in for a moment: others need some, too.
+    fn make_room(&mut self) {
+        if !self.close_oldest_stranger() {
+            self.close_idlest();
+        }
+        self.paused = Some(Instant::now() + PAUSE);
+    }
+
+    /// Whether there was a stranger to close.
+    fn close_oldest_stranger(&mut self) -> bool {
+        let oldest = self.strangers.pop_first();
+        self.held -= oldest.as_ref().map_or(0, |(_, stranger)| stranger.held());
+        oldest.is_some()
+    }
+
+    /// Whether there was an idle client to close.
+    fn close_idlest(&mut self) -> bool {
+        let idle = self.clients.iter().filter(|(_, client)| client.is_idle());
+        let idlest = idle.min_by_key(|(_, client)| client.moved);
+        match idlest.map(|(serial, _)| *serial) {
+            Some(serial) => self.clients.remove(&serial).is_some(),
+            None => false,
+        }
+    }
+
+    /// Does what an event on a connection asks for.
+    fn attend(&mut self, serial: u64, revents: i16) {
+        let stranger = self.strangers.remove(&serial);
+        let was_stranger = stranger.is_some();
+        let Some(mut connection) = stranger.or_else(|| self.clients.remove(&serial)) else {
+            return; // Closed earlier in this turn.
+        };
+        self.held -= connection.held();
+        let over = libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP | libc::POLLNVAL;
+        let gone = revents & over != 0;
+        if gone || self.converse(serial, &mut connection).is_err() {
+            self.forget_wait(serial, &connection);
+            return;
+        }
+        let held = connection.held();
+        if self.held + held > self.limits.held_bytes {
+            return;
+        }
+        if was_stranger && connection.is_proven() && !self.has_room_for_client() {
+            self.forget_wait(serial, &connection);
+            return;
+        }
+        self.held += held;
+        self.put_back(serial, connection);
+    }
+
+    fn has_room_for_client(&mut self) -> bool {
+        self.clients.len() < self.limits.clients || self.close_idlest()
+    }
+
+    fn put_back(&mut self, serial: u64, connection: ServedConnection) {
+        let whom = match connection.is_proven() {
+            true => {
+                self.due = self.due.min(connection.moved + self.limits.idle_time);
+                &mut self.clients
+            }
+            false => &mut self.strangers,
+        };
+        whom.insert(serial, connection);
+    }
+
+    /// Reads, answers and writes as far as that goes without waiting.
+    fn converse(
+        &mut self,
+        serial: u64,
+        connection: &mut ServedConnection,
+    ) -> Result<(), StoreFailure> {
+        connection.flush()?;
+        if connection.wait.is_some() || !connection.is_flushed() {
+            return Ok(());
+        }
+        connection.read(self.key.as_ref())?;
+        while connection.wait.is_none()
+            && connection.is_flushed()
+            && let Some(request) = connection.next_request()?
+        {
+            self.handle(serial, connection, request);
+            connection.flush()?;
+        }
+        connection.flush()
+    }
+
+    fn handle(&mut self, serial: u64, connection: &mut ServedConnection, request: StoreRequest) {
+        if let Some(why) = request.refusal() {
+            return connection.say(&StoreReply::Refused(why));
+        }
+        match request {
+            StoreRequest::Set { key, value } => {
+                let waiters = self.waiters.remove(&key);
+                let reply = match self.values.set(key, value) {
+                    Ok(()) => StoreReply::Done,
+                    Err(why) => StoreReply::Refused(why),
+                };
+                connection.say(&reply);
+                for waiter in waiters.into_iter().flatten() {
+                    self.wake(waiter);
+                }
+            }
+            StoreRequest::Has { key } => {
+                connection.say(&StoreReply::Has(self.values.get(&key).is_some()));
+            }
+            StoreRequest::Get { keys, wait_millis } => {
+                let now = Instant::now();
+                connection.wait = Some(Wait {
+                    values: Vec::with_capacity(keys.len()),
+                    keys,
+                    value_bytes: 0,
+                    deadline: now + Duration::from_millis(wait_millis.into()),
+                    heartbeat: now + HEARTBEAT,
+                });
+                self.advance(serial, connection);
+            }
+        }
+    }
+
+    /// Goes on with the request of a client that waited for a key that is set now.
+    fn wake(&mut self, serial: u64) {
+        let Some(mut connection) = self.clients.remove(&serial) else {
+            return;
+        };
+        self.advance(serial, &mut connection);
+        match connection.flush() {
+            Ok(()) => self.put_back(serial, connection),
+            Err(_) => {
+                self.held -= connection.held();
+                self.forget_wait(serial, &connection);
+            }
+        }
+    }
+
+    /// Takes the values that are there; answers if that are all, or if it is too late.
+    fn advance(&mut self, serial: u64, connection: &mut ServedConnection) {
+        let Some(mut wait) = connection.wait.take() else {
+            return;
+        };
+        while let Some(key) = wait.key() {
+            let Some(value) = self.values.get(key) else {
+                let missing = key.clone();
+                if Instant::now() >= wait.deadline {
+                    return connection.say(&StoreReply::Missing(missing));
+                }
+                self.due = self.due.min(wait.deadline).min(wait.heartbeat);
+                self.waiters.entry(missing).or_default().push(serial);
+                connection.wait = Some(wait);
+                return;
+            };
+            wait.value_bytes += value.len();
+            if wait.value_bytes > REPLY_BYTES_MAX {
+                return connection.say(&StoreReply::Refused(format!(
+                    "the values of the {} keys asked for at once have more than {REPLY_BYTES_MAX} bytes",
+                    wait.keys.len()
+                )));
+            }
+            wait.values.push(value.clone());
+        }
+        connection.say_values(wait.values);
+    }
+
+    /// Nobody is to be woken for a connection any more.
+    fn forget_wait(&mut self, serial: u64, connection: &ServedConnection) {
+        let Some(key) = connection.wait.as_ref().and_then(Wait::key) else {
+            return;
+        };
+        if let Some(waiters) = self.waiters.get_mut(key) {
+            waiters.retain(|waiter| *waiter != serial);
+            if waiters.is_empty() {
+                self.waiters.remove(key);
+            }
+        }
+    }
+
+    /// Does what time asks for, and finds out when it does so next.
+    fn tend(&mut self, now: Instant) {
+        let limits = self.limits.clone();
+        let latest = |stranger: &ServedConnection| stranger.moved + limits.stranger_time;
+        while (self.strangers.first_key_value()).is_some_and(|(_, oldest)| latest(oldest) <= now) {
+            self.close_oldest_stranger();
+        }
+        self.due = match self.strangers.first_key_value() {
+            Some((_, oldest)) => latest(oldest),
+            None => now + limits.idle_time,
+        };
+        let serials: Vec<u64> = self.clients.keys().copied().collect();
+        for serial in serials {
+            self.tend_client(serial, now);
+        }
+    }
+
+    fn tend_client(&mut self, serial: u64, now: Instant) {
+        let Some(mut connection) = self.clients.remove(&serial) else {
+            return;
+        };
+        let stays = match self.look_after(serial, &mut connection, now) {
+            Some(due) => {
+                self.due = self.due.min(due);
+                connection.flush().is_ok()
+            }
+            None => false,
+        };
+        if stays {
+            self.clients.insert(serial, connection);
+        } else {
+            self.held -= connection.held();
+            self.forget_wait(serial, &connection);
+        }
+    }
+
+    /// When to look again; `None` if the connection is to be closed.
+    fn look_after(
+        &mut self,
+        serial: u64,
+        connection: &mut ServedConnection,
+        now: Instant,
+    ) -> Option<Instant> {
+        let quiet = connection.moved + self.limits.idle_time;
+        if quiet <= now {
+            return None;
+        }
+        let flushed = connection.is_flushed();
+        let Some(wait) = &mut connection.wait else {
+            return Some(quiet);
+        };
+        if wait.deadline <= now {
+            self.forget_wait(serial, connection);
+            self.advance(serial, connection);
+            return Some(quiet);
+        }
+        if wait.heartbeat <= now {
+            wait.heartbeat = now + HEARTBEAT;
+            if flushed {
+                connection.say(&StoreReply::Waiting);
+            }
+        }
+        let wait = connection.wait.as_ref()?;
+        Some(quiet.min(wait.deadline).min(wait.heartbeat))
+    }
+}
