@@ -203,9 +203,25 @@ class MemoryStore:
 
 @final
 class TcpStore:
-    """A store that one process serves to others over TCP."""
+    """A store that one process serves to others over TCP.
 
-    def __new__(cls, host: str, port: int, serve: bool, timeout: float, cancel: Cancellation) -> TcpStore: ...
+    With a secret of at least 16 bytes, who has it is let in, and what is said is encrypted. Without
+    one, only loopback addresses are used, unless `insecure`.
+    """
+
+    def __new__(
+        cls,
+        host: str,
+        port: int,
+        serve: bool,
+        timeout: float,
+        cancel: Cancellation,
+        secret: bytes | None = None,
+        insecure: bool = False,
+    ) -> TcpStore: ...
+    @property
+    def listens_everywhere(self) -> bool:
+        """Whether this process serves it at all its addresses, because `host` is none of them."""
     def set(self, key: str, value: bytes) -> None:
         """Sets a key."""
     def get(self, key: str, timeout: float) -> bytes | None:

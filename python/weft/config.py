@@ -7,6 +7,7 @@ the environment variable follows, its type, default and documentation. `SETTINGS
 
 import dataclasses
 import os
+import secrets
 import tempfile
 import types
 import warnings
@@ -34,10 +35,12 @@ __all__ = [
     "accept",
     "environment",
     "flight_directory",
+    "job_secret",
     "load",
     "peers_directory",
     "place",
     "profiles_directory",
+    "with_secret",
 ]
 
 TRANSPORTS = ("auto", "shm", "tcp", "loopback")
@@ -56,6 +59,8 @@ class Setting:
     parse: Callable[[str], Any]
     check: Callable[[Any], bool]
     default_text: str = ""
+    hidden: bool = False
+    """Whether its values are never shown."""
     name: str = ""
     """Of the option that it describes."""
 
@@ -71,7 +76,7 @@ class Setting:
         except ValueError:
             value = None
         if value is None or not self.check(value):
-            raise ConfigError(f"{self.environment}={text!r} is not allowed: expected {self.allowed}")
+            raise ConfigError(f"{self.environment}{self._shown(text)} is not allowed: expected {self.allowed}")
         return value
 
     def accept(self, value: Any) -> Any:
@@ -83,8 +88,11 @@ class Setting:
         except TypeError:
             good = False
         if not good:
-            raise ConfigError(f"{self.name}={value!r} is not allowed: expected {self.allowed}")
+            raise ConfigError(f"{self.name}{self._shown(value)} is not allowed: expected {self.allowed}")
         return value
+
+    def _shown(self, value: Any) -> str:
+        return "" if self.hidden else f"={value!r}"
 
 
 class EndpointOptions(TypedDict, total=False):
@@ -337,6 +345,47 @@ class Options(EndpointOptions, GroupOptions, total=False):
             default_text="1",
         ),
     ]
+    secret: Annotated[
+        str | parsing.Secret | None,
+        Setting(
+            default=None,
+            allowed="a text of 16 to 4096 bytes that nobody can guess",
+            doc="The job's secret: a random text, for each job a new one, that all its ranks have and nobody else. Who "
+            "has it can join the job. With it, the ranks' meeting over `MASTER_ADDR` is authenticated and "
+            "encrypted; without it (and `WEFT_SECRET_FILE`) the ranks meet at loopback addresses only: see "
+            "`WEFT_INSECURE`. To make one: `export WEFT_SECRET=$(openssl rand -hex 32)`, which the launcher hands on "
+            "to the ranks. It is in no message, log or error. Without meaning where torch's store is used. The same on "
+            "every rank.",
+            parse=parsing.parse_secret,
+            check=lambda value: isinstance(value, parsing.Secret),
+            default_text="none",
+            hidden=True,
+        ),
+    ]
+    secret_file: Annotated[
+        str | os.PathLike[str] | None,
+        Setting(
+            default=None,
+            allowed="the path of a file that only its owner can read",
+            doc="A file that holds the job's secret, where `WEFT_SECRET` is not set. One that others than its owner "
+            "can read is refused.",
+            parse=str,
+            check=lambda value: bool(os.fspath(value)),
+            default_text="none",
+        ),
+    ]
+    insecure: Annotated[
+        bool | None,
+        Setting(
+            default=False,
+            allowed="1 or 0",
+            doc="Whether ranks without a secret may meet over a network. Whoever can reach `MASTER_ADDR` can then join "
+            "the job, read and change it: only for networks that nobody else can reach.",
+            parse=parsing.parse_flag,
+            check=lambda value: isinstance(value, bool),
+            default_text="0",
+        ),
+    ]
     log: Annotated[
         str | None,
         Setting(
@@ -430,6 +479,38 @@ def flight_directory(settings: Settings) -> Path | None:
             return Path(tempfile.gettempdir())
         case path:
             return Path(path).absolute()
+
+
+def job_secret(settings: Settings) -> bytes | None:
+    """The job's secret; None where it has none.
+
+    Raises:
+        ConfigError: Its file cannot be read, others can read it, or it holds no secret.
+    """
+    if settings.secret is not None:
+        return bytes(settings.secret.content)
+    if settings.secret_file is None:
+        return None
+    path = Path(settings.secret_file)
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(parsing.SECRET_BYTES_MAX + 2)
+    except OSError as error:
+        raise ConfigError(f"secret_file: cannot read {path}: {error.strerror}") from None
+    if mode & 0o077:
+        raise ConfigError(f"secret_file: others can read or write {path}: run `chmod 600 {path}`")
+    try:
+        return parsing.parse_secret(content.decode().strip()).content
+    except ValueError as error:
+        raise ConfigError(f"secret_file: {path} holds no secret: {error}") from None
+
+
+def with_secret(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables for the ranks of a new job: these, and a new secret unless they name one."""
+    if any(variables.get(name) for name in ("WEFT_SECRET", "WEFT_SECRET_FILE")):
+        return dict(variables)
+    return {**variables, "WEFT_SECRET": secrets.token_hex(32)}
 
 
 def peers_directory() -> Path:

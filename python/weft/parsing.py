@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "SECRET_BYTES_MAX",
+    "Secret",
     "are_algorithms",
     "are_levels",
     "are_schedules",
@@ -23,9 +25,34 @@ __all__ = [
     "parse_levels",
     "parse_metrics",
     "parse_schedules",
+    "parse_secret",
 ]
 
 _BYTE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+SECRET_BYTES_MAX = 4096
+_SECRET_BYTES_MIN = 16
+
+
+class Secret:
+    """A secret, which is not shown when something that holds it is."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+
+def parse_secret(text: str) -> Secret:
+    """A text long enough to be a secret. The error does not show it."""
+    content = text.encode()
+    if not _SECRET_BYTES_MIN <= len(content) <= SECRET_BYTES_MAX:
+        raise ValueError(f"{len(content)} bytes, expected {_SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}")
+    return Secret(content)
 
 
 def parse_bytes(text: str) -> int:

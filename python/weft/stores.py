@@ -7,8 +7,10 @@ import time
 from typing import Any, Protocol, runtime_checkable
 
 from weft import _weft
+from weft.config import Settings, job_secret
 from weft.errors import ConfigError
 from weft.launchers import JobPosition
+from weft.logs import LOGGER
 
 __all__ = ["Store", "TorchStore", "adapt", "of_place"]
 
@@ -69,7 +71,7 @@ def adapt(store: Any) -> Store | _weft.TcpStore | _weft.MemoryStore:
 _opened: dict[tuple[str, int], _weft.TcpStore | TorchStore] = {}
 
 
-def of_place(place: JobPosition, timeout: float, cancel: _weft.Cancellation) -> _weft.TcpStore | TorchStore:
+def of_place(place: JobPosition, settings: Settings, cancel: _weft.Cancellation) -> _weft.TcpStore | TorchStore:
     """The store at the meeting point of a job; rank 0 serves it unless the launcher does.
 
     It stays open until the process ends, so that a rank that is late can still read from it.
@@ -77,15 +79,30 @@ def of_place(place: JobPosition, timeout: float, cancel: _weft.Cancellation) -> 
     key = (place.host, place.port)
     if key in _opened:
         return _opened[key]
-    store = _agent_store(place, timeout) if place.agent_store else _own_store(place, timeout, cancel)
+    store = _agent_store(place, settings.timeout) if place.agent_store else _own_store(place, settings, cancel)
     # A thread that is another rank may have opened it meanwhile: the one that serves is kept.
     if place.rank == 0 or key not in _opened:
         _opened[key] = store
     return store
 
 
-def _own_store(place: JobPosition, timeout: float, cancel: _weft.Cancellation) -> _weft.TcpStore:
-    return _weft.TcpStore(place.host, place.port, place.rank == 0, timeout, cancel)
+def _own_store(place: JobPosition, settings: Settings, cancel: _weft.Cancellation) -> _weft.TcpStore:
+    secret = job_secret(settings)
+    store = _weft.TcpStore(place.host, place.port, place.rank == 0, settings.timeout, cancel, secret, settings.insecure)
+    if place.rank == 0 and secret is None and settings.insecure:
+        LOGGER.warning(
+            "the ranks meet at %s:%d without a secret (WEFT_INSECURE): whoever reaches it can join the job",
+            place.host,
+            place.port,
+        )
+    if store.listens_everywhere:
+        LOGGER.warning(
+            "%s is no address of this host: the ranks' store listens at port %d of all its addresses, for those who "
+            "have the job's secret",
+            place.host,
+            place.port,
+        )
+    return store
 
 
 def _agent_store(place: JobPosition, timeout: float) -> TorchStore:

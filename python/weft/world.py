@@ -70,7 +70,7 @@ def init(
     elif place.world_size == 1:
         native_store = _weft.MemoryStore()
     else:
-        native_store = stores.of_place(place, settings.timeout, cancel)
+        native_store = stores.of_place(place, settings, cancel)
         meeting = f"{name}/{next(_meetings[place.rank if settings.transport == 'loopback' else None])}"
     asked = settings.of(GroupOptions)
     if place.rank != 0:

@@ -94,6 +94,7 @@ class _Launcher:
         self._exit_code = 0
         self._deadline: float | None = None
         self._signals_taken = 0
+        self._environment = config.with_secret(config.environment())
 
     def run(self) -> int:
         """Makes the hosts, runs the command, takes everything down."""
@@ -162,7 +163,7 @@ class _Launcher:
         self._outputs.append(PrefixedOutput(stderr_read, 2, prefix))
         return RankProcess(
             rank=int(variables["RANK"]),
-            environment={**config.environment(), **variables},
+            environment={**self._environment, **variables},
             stdout=stdout_write,
             stderr=stderr_write,
         )

@@ -1,0 +1,140 @@
+"""Tests of the ranks' meeting place: the job's secret, and strangers."""
+
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import weft
+from weft import config
+
+SECRET = "the secret of this job, and no other"
+IDLE_CONNECTIONS = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, [resource.getrlimit(resource.RLIMIT_NOFILE)[1]] * 2)
+connections = [socket.create_connection(("127.0.0.1", int(sys.argv[1])), 30) for _ in range(1500)]
+print("connected", flush=True)
+sys.stdin.read()
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def meet(rank: int, address: str, **options):
+    with weft.init(rank, 2, address=address, transport="loopback", timeout=20, **options) as group:
+        return group.all_reduce(np.full(3, rank + 1.0)).tolist()
+
+
+def meet_with(*options: dict[str, str]) -> list:
+    address = f"127.0.0.1:{free_port()}"
+    with ThreadPoolExecutor(2) as ranks:
+        return [told.result(30) for told in [ranks.submit(meet, rank, address, **options[rank]) for rank in (0, 1)]]
+
+
+def own_store(port: int, *, serve: bool, secret: bytes | None) -> weft.TcpStore:
+    return weft.TcpStore("127.0.0.1", port, serve, 20.0, weft.Cancellation(), secret)
+
+
+def count_of_own(what: str) -> int:
+    return len(list(Path("/proc/self", what).iterdir()))
+
+
+def secret_file(tmp_path: Path, mode: int, text: str = SECRET + "\n") -> Path:
+    path = tmp_path / "secret"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_ranks_with_the_secret_meet(tmp_path: Path) -> None:
+    path = str(secret_file(tmp_path, 0o600))
+    assert meet_with({"secret": SECRET}, {"secret_file": path}) == [[3.0] * 3] * 2
+
+
+@pytest.mark.parametrize("other", [None, b"the secret of another job"])
+def test_another_secret_is_told_soon(other: bytes | None) -> None:
+    port = free_port()
+    served = own_store(port, serve=True, secret=SECRET.encode())
+    served.set("key", b"value")
+    with pytest.raises(weft.AuthError, match="WEFT_SECRET must be the same on all ranks") as caught:
+        own_store(port, serve=False, secret=other)
+    assert SECRET not in str(caught.value)
+    assert own_store(port, serve=False, secret=SECRET.encode()).get("key", 5) == b"value"
+
+
+def test_a_network_needs_a_secret_or_a_word() -> None:
+    for rank in (0, 1):
+        with pytest.raises(weft.ConfigError, match=r"set WEFT_SECRET .* WEFT_INSECURE=1"):
+            meet(rank, "192.0.2.1:29500")
+    with pytest.raises(weft.ConfigError, match="Choose an address of this host as MASTER_ADDR"):
+        meet(0, "192.0.2.1:29500", insecure=True)
+
+
+def test_meeting_without_a_secret_on_a_network_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    address = f"0.0.0.0:{free_port()}"
+    with ThreadPoolExecutor(2) as ranks:
+        told = [ranks.submit(meet, rank, address, insecure=True) for rank in (0, 1)]
+        assert [result.result(30) for result in told] == [[3.0] * 3] * 2
+    assert "without a secret (WEFT_INSECURE)" in caplog.text
+
+
+def test_a_key_is_set_once() -> None:
+    store = own_store(free_port(), serve=True, secret=None)
+    store.set("key", b"1")
+    store.set("key", b"1")
+    with pytest.raises(weft.ConfigError, match="set already"):
+        store.set("key", b"2")
+
+
+def test_the_secret_is_not_shown() -> None:
+    settings = config.load({"secret": SECRET}, {})
+    assert config.job_secret(settings) == SECRET.encode()
+    assert SECRET not in repr(settings)
+    for variables, arguments in [({"WEFT_SECRET": "too short"}, {}), ({}, {"secret": "too short"})]:
+        with pytest.raises(weft.ConfigError, match="WEFT_SECRET is not allowed: expected a text of 16") as caught:
+            config.load(arguments, variables)
+        assert "too short" not in str(caught.value)
+
+
+def test_a_secret_file_is_its_owners(tmp_path: Path) -> None:
+    def read(path: Path) -> bytes | None:
+        return config.job_secret(config.load({"secret_file": str(path)}, {}))
+
+    assert read(secret_file(tmp_path, 0o600)) == SECRET.encode()
+    for mode in (0o640, 0o604, 0o620):
+        with pytest.raises(weft.ConfigError, match=r"others can read or write .*chmod 600"):
+            read(secret_file(tmp_path, mode))
+    with pytest.raises(weft.ConfigError, match="holds no secret: 3 bytes"):
+        read(secret_file(tmp_path, 0o600, "abc"))
+    with pytest.raises(weft.ConfigError, match="cannot read"):
+        read(tmp_path / "missing")
+
+
+def test_every_job_of_a_launcher_has_a_secret_of_its_own() -> None:
+    one, two = (config.with_secret({"A": "1"}) for _ in range(2))
+    assert len(one["WEFT_SECRET"]) == 64 and one["WEFT_SECRET"] != two["WEFT_SECRET"]
+    given = {"WEFT_SECRET_FILE": "/run/secret"}
+    assert config.with_secret(given) == given
+
+
+@pytest.mark.parametrize("secret", [None, SECRET.encode()])
+def test_idle_strangers_exhaust_nothing(secret: bytes | None) -> None:
+    port = free_port()
+    served = own_store(port, serve=True, secret=secret)
+    threads, descriptors = count_of_own("task"), count_of_own("fd")
+    command = [sys.executable, "-c", IDLE_CONNECTIONS, str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stranger:
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline() == "connected\n"
+        served.set("key", b"value")
+        assert own_store(port, serve=False, secret=secret).get("key", 5) == b"value"
+        assert count_of_own("task") <= threads + 2
+        assert count_of_own("fd") <= descriptors + 270
+        stranger.communicate("")
