@@ -205,3 +205,20 @@ def wait_until(condition: Callable[[], bool], deadline_s: float = 10) -> None:
 
 def interfaces() -> list[str]:
     return sorted(entry.name for entry in Path("/sys/class/net").iterdir())
+
+
+def test_every_job_has_a_secret_that_no_command_line_shows(tmp_path: Path) -> None:
+    script = """
+import os, pathlib, weft
+secret = os.environ["WEFT_SECRET"]
+shown = [secret.encode() in command.read_bytes() for command in pathlib.Path("/proc").glob("[0-9]*/cmdline")]
+stranger = os.environ["RANK"] == "1"
+try:
+    weft.init(timeout=4, secret="the secret of another job" if stranger else None)
+except weft.Error as error:
+    print(len(secret), any(shown), type(error).__name__, secret in str(error))
+"""
+    path = tmp_path / "meet.py"
+    path.write_text(script)
+    done = run_hosts("--hosts", "2", "--share", str(tmp_path), command=[sys.executable, str(path)])
+    assert printed(done) == {0: ["64 False Timeout False"], 1: ["64 False AuthError False"]}, done.stderr
