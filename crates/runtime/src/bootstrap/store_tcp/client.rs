@@ -156,9 +156,12 @@ impl TcpStore {
     }
 
     /// One request and its answer.
+    ///
+    /// The server closes connections that were idle for long, and those of many when it has too
+    /// many: then it is asked again, as every request may be made twice.
     fn call(
         &self,
-        request: &StoreRequest,
+        mut request: StoreRequest,
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Answer, Error> {
@@ -168,20 +171,24 @@ impl TcpStore {
             )));
         }
         let idle = lock(&self.idle).pop();
-        let was_idle = idle.is_some();
         let mut connection = match idle {
             Some(connection) => connection,
             None => self.dial(deadline, cancel)?,
         };
-        let mut answer = connection.exchange(request, cancel);
-        // The server closes what was idle for long. Every request may be made twice.
-        if was_idle
-            && matches!(answer, Err(StoreFailure::Ended))
-            && let Ok(fresh) = self.dial_once(Instant::now() + ATTEMPT_TIMEOUT, cancel)
-        {
+        let mut answer = connection.exchange(&request, cancel);
+        while matches!(answer, Err(StoreFailure::Ended)) && Instant::now() < deadline {
             lock(&self.idle).clear();
+            let Ok(fresh) = self.dial_once(deadline, cancel) else {
+                break;
+            };
             connection = fresh;
-            answer = connection.exchange(request, cancel);
+            if let StoreRequest::Get { wait_millis, .. } = &mut request {
+                *wait_millis = millis_until(deadline);
+            }
+            answer = connection.exchange(&request, cancel);
+            if answer.is_err() {
+                thread::sleep(CANCEL_POLL);
+            }
         }
         match answer {
             Ok(answer) => {
@@ -210,12 +217,11 @@ impl TcpStore {
         cancel: &AtomicBool,
     ) -> Result<Vec<Vec<u8>>, Error> {
         let started = Instant::now();
-        let wait = deadline.saturating_duration_since(started).as_millis();
         let request = StoreRequest::Get {
             keys: keys.into(),
-            wait_millis: u32::try_from(wait).unwrap_or(u32::MAX),
+            wait_millis: millis_until(deadline),
         };
-        let answer = self.call(&request, deadline, cancel)?;
+        let answer = self.call(request, deadline, cancel)?;
         match answer.reply {
             StoreReply::Values(_) if answer.values.len() == keys.len() => Ok(answer.values),
             StoreReply::Missing(key) => Err(key_timeout(&key, started.elapsed())),
@@ -231,10 +237,7 @@ impl Store for TcpStore {
             value: value.into(),
         };
         let deadline = Instant::now() + CALL_TIMEOUT;
-        match self
-            .call(&request, deadline, &AtomicBool::new(false))?
-            .reply
-        {
+        match self.call(request, deadline, &AtomicBool::new(false))?.reply {
             StoreReply::Done => Ok(()),
             _ => Err(unexpected()),
         }
@@ -261,14 +264,16 @@ impl Store for TcpStore {
     fn has(&self, key: &str) -> Result<bool, Error> {
         let request = StoreRequest::Has { key: key.into() };
         let deadline = Instant::now() + CALL_TIMEOUT;
-        match self
-            .call(&request, deadline, &AtomicBool::new(false))?
-            .reply
-        {
+        match self.call(request, deadline, &AtomicBool::new(false))?.reply {
             StoreReply::Has(has) => Ok(has),
             _ => Err(unexpected()),
         }
     }
+}
+
+fn millis_until(deadline: Instant) -> u32 {
+    let left = deadline.saturating_duration_since(Instant::now());
+    u32::try_from(left.as_millis()).unwrap_or(u32::MAX)
 }
 
 fn unexpected() -> Error {

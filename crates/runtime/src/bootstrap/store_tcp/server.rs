@@ -27,8 +27,9 @@ const PAUSE: Duration = Duration::from_millis(40);
 /// What clients and strangers can make the server do.
 #[derive(Clone, Debug)]
 pub(super) struct StoreLimits {
-    /// Connections of clients. The one that was idle longest makes room; it comes back when it has
-    /// something to ask.
+    /// Connections of clients. The one that was idle longest makes room, else one that waits for a
+    /// key: what sets keys is served at any time. Who was closed comes back if it has something to
+    /// ask.
     pub(super) clients: usize,
     /// Connections that have not shown yet that they are a client's. The oldest makes room.
     pub(super) strangers: usize,
@@ -313,7 +314,21 @@ impl Serving {
     }
 
     fn has_room_for_client(&mut self) -> bool {
-        self.clients.len() < self.limits.clients || self.close_idlest()
+        self.clients.len() < self.limits.clients || self.close_idlest() || self.close_waiting()
+    }
+
+    /// Whether there was a client to close that waits for a key.
+    fn close_waiting(&mut self) -> bool {
+        let mut clients = self.clients.iter();
+        let waiting = clients.find(|(_, client)| client.wait.is_some());
+        let Some(serial) = waiting.map(|(serial, _)| *serial) else {
+            return false;
+        };
+        if let Some(client) = self.clients.remove(&serial) {
+            self.held -= client.held();
+            self.forget_wait(serial, &client);
+        }
+        true
     }
 
     fn put_back(&mut self, serial: u64, connection: ServedConnection) {

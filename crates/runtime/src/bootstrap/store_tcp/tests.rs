@@ -319,6 +319,31 @@ fn clients_that_were_idle_make_room_and_come_back() {
 }
 
 #[test]
+fn more_clients_may_wait_than_there_is_room_for() {
+    let limits = StoreLimits {
+        clients: 2,
+        ..StoreLimits::default()
+    };
+    let server = closed_server(limits);
+    std::thread::scope(|scope| {
+        let waiters = [(); 6].map(|()| {
+            scope.spawn(|| {
+                let client = connect(&server, secret(OURS)).unwrap();
+                client.get("a", soon(20_000), &AtomicBool::new(false))
+            })
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        connect(&server, secret(OURS))
+            .unwrap()
+            .set("a", b"1")
+            .unwrap();
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap().unwrap(), b"1");
+        }
+    });
+}
+
+#[test]
 fn a_key_is_set_once() {
     let server = server();
     let [one, two] = [(); 2].map(|()| client(&server));
