@@ -13,7 +13,7 @@ use super::secret::Secret;
 use crate::Error;
 
 pub use client::TcpStore;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub(super) use protocol::{StoreReply, StoreRequest};
 pub use server::TcpStoreServer;
 
