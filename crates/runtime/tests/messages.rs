@@ -3,9 +3,11 @@
 mod ranks;
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 
 use ranks::{Ranks, Rng, Setup, fresh_seed};
-use weft_runtime::{Group, TransportChoice, Waited, Work};
+use weft_runtime::{Error, Group, SplitOptions, TransportChoice, Waited, Work};
 
 #[test]
 fn messages_of_all_sizes_find_their_receivers() {
@@ -154,4 +156,134 @@ fn streams_between_all_ranks_keep_their_order() {
             Ranks::run(setup.clone(), ranks, move |group| exchange(group, seed));
         }
     }
+}
+
+/// A group of all ranks that this rank makes.
+fn everybody(group: &Group, name: &str) -> Result<Arc<Group>, Error> {
+    let ranks: Vec<u32> = (0..group.size()).collect();
+    let made = group.split(&ranks, name, SplitOptions::default());
+    made.map(|made| made.expect("a member"))
+}
+
+/// Sends the numbers below `count` to rank 1, each in so many bytes.
+fn send_numbers(group: &Group, count: u32, bytes: usize) -> Result<(), Error> {
+    (0..count).try_for_each(|number| {
+        let mut message = vec![0_u8; bytes];
+        message[..4].copy_from_slice(&number.to_le_bytes());
+        // SAFETY: the message is kept until the wait is over.
+        let work = unsafe { group.send(1, 0, message.as_ptr(), bytes as u64, None, false) }?;
+        work.wait(None, &mut || false).map(drop)
+    })
+}
+
+/// Receives what [`send_numbers`] has sent from rank 0.
+fn receive_numbers(group: &Group, count: u32, bytes: usize) -> Result<(), Error> {
+    (0..count).try_for_each(|number| {
+        let mut message = vec![0_u8; bytes];
+        let (start, len) = (message.as_mut_ptr(), bytes as u64);
+        // SAFETY: as above.
+        let work = unsafe { group.receive(Some(0), 0, start, len, None, false) }?;
+        work.wait(None, &mut || false)?;
+        assert_eq!(message[..4], number.to_le_bytes());
+        Ok(())
+    })
+}
+
+fn late_setups() -> [Setup; 3] {
+    [
+        TransportChoice::Loopback,
+        TransportChoice::Shm,
+        TransportChoice::Tcp,
+    ]
+    .map(|transport| {
+        let mut setup = Setup::from(transport);
+        setup.timeout = Duration::from_secs(10);
+        setup.deadline = Duration::from_secs(60);
+        setup.pool_bytes = 512 << 20;
+        setup
+    })
+}
+
+#[test]
+fn messages_for_a_group_that_is_made_late_all_come_in_order() {
+    const MESSAGES: u32 = 6000;
+    for setup in late_setups() {
+        let sent = Barrier::new(2);
+        Ranks::run(setup, 2, |world| {
+            if world.rank() == 0 {
+                let late = everybody(world, "late").unwrap();
+                send_numbers(&late, MESSAGES, 8).unwrap();
+                sent.wait();
+                let beside = everybody(world, "beside").unwrap();
+                send_numbers(&beside, 10, 8).unwrap();
+                sent.wait();
+            } else {
+                sent.wait();
+                let beside = everybody(world, "beside").unwrap();
+                receive_numbers(&beside, 10, 8).unwrap();
+                let late = everybody(world, "late").unwrap();
+                receive_numbers(&late, MESSAGES, 8).unwrap();
+                sent.wait();
+            }
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_kept_for_late_groups_ends_them_on_all_ranks_and_none_beside() {
+    const GROUPS: usize = 12;
+    // The most that is sent before a receiver has shown that it receives.
+    const MESSAGES: u32 = 63;
+    const BYTES: usize = 16 << 10;
+    for setup in late_setups() {
+        let step = Barrier::new(2);
+        Ranks::run(setup, 2, |world| {
+            let early = everybody(world, "early").unwrap();
+            step.wait();
+            let names = (0..GROUPS).map(|number| format!("late {number}"));
+            if world.rank() == 0 {
+                let late = names.map(|name| {
+                    let group = everybody(world, &name).unwrap();
+                    // Whoever has been told already fails here.
+                    let _ = send_numbers(&group, MESSAGES, BYTES);
+                    group
+                });
+                let late: Vec<_> = late.collect();
+                send_numbers(&early, 10, 8).unwrap();
+                step.wait();
+                let told = Instant::now() + Duration::from_secs(1);
+                let broken = || late.iter().filter_map(|group| group.broken()).collect();
+                let mut errors: Vec<Error> = broken();
+                while errors.len() < GROUPS - 8 && Instant::now() < told {
+                    std::thread::sleep(Duration::from_millis(1));
+                    errors = broken();
+                }
+                assert!((GROUPS - 8..GROUPS).contains(&errors.len()), "{errors:?}");
+                assert!(errors.iter().all(is_overrun), "{errors:?}");
+                step.wait();
+            } else {
+                step.wait();
+                receive_numbers(&early, 10, 8).unwrap();
+                let outcomes = names.map(|name| {
+                    let group = everybody(world, &name)?;
+                    receive_numbers(&group, MESSAGES, BYTES)
+                });
+                let errors: Vec<Error> = outcomes.filter_map(Result::err).collect();
+                assert!((GROUPS - 8..GROUPS).contains(&errors.len()), "{errors:?}");
+                assert!(errors.iter().all(is_overrun), "{errors:?}");
+                step.wait();
+            }
+            let beside = everybody(world, "beside").unwrap();
+            match world.rank() {
+                0 => send_numbers(&beside, 10, 8).unwrap(),
+                _ => receive_numbers(&beside, 10, 8).unwrap(),
+            }
+            step.wait();
+        });
+    }
+}
+
+fn is_overrun(error: &Error) -> bool {
+    let text = error.to_string();
+    matches!(error, Error::Aborted { .. }) && text.contains("more than 8192 KiB of messages")
 }

@@ -1,5 +1,4 @@
-//! Dispatch of received messages from links to their groups, and early messages of groups not yet
-//! made.
+//! Dispatch of received messages from links to their groups.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,9 +8,6 @@ use weft_transport::{EndpointId, Inbox, Link, LinkError};
 use super::state::{ProgressState, WatchedLink};
 use crate::call::Finished;
 use crate::channel::ControlMessage;
-
-/// Messages kept for groups that this rank has not made yet.
-const EARLY_MESSAGES_MAX: usize = 4096;
 
 /// A way to take in what has arrived on a link.
 type Receive = fn(&(dyn Link + 'static), &mut dyn Inbox) -> Result<(), LinkError>;
@@ -24,7 +20,7 @@ pub(crate) struct ReceivedMessage<'a> {
 }
 
 impl ReceivedMessage<'_> {
-    fn into_owned(self) -> ReceivedMessage<'static> {
+    pub(super) fn into_owned(self) -> ReceivedMessage<'static> {
         ReceivedMessage {
             payload: Cow::Owned(self.payload.into_owned()),
             ..self
@@ -100,23 +96,6 @@ impl ProgressState {
             ));
         }
         (delivery.delivered, result)
-    }
-
-    /// Keeps a message for a group that is not made yet. Beyond a bound they are dropped: then the
-    /// group will time out. Who grants memory to a group that is closed here is told so.
-    pub(crate) fn keep(&mut self, received: ReceivedMessage<'_>) {
-        if self.closed.contains(&received.message.group()) {
-            if let (ControlMessage::Grant { group, .. }, Some(link)) =
-                (&received.message, self.any_link_to(received.from))
-            {
-                // A link that fails is noticed when it is read.
-                let _ = link.message(&ControlMessage::Detach { group: *group }.encode());
-            }
-            return;
-        }
-        if self.early_messages.len() < EARLY_MESSAGES_MAX {
-            self.early_messages.push(received.into_owned());
-        }
     }
 }
 

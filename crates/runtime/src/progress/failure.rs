@@ -23,7 +23,7 @@ impl ProgressState {
     pub(crate) fn handle(&mut self, received: ReceivedMessage<'_>, finished: &mut Finished) {
         let id = received.message.group();
         let Some(group) = self.groups.get(&id) else {
-            return self.keep(received);
+            return self.keep(received, finished);
         };
         let Some(rank) = group.connections.rank_of(received.from) else {
             return self.hear_stranger(id, received, finished);
@@ -228,6 +228,7 @@ impl ProgressState {
         for (id, rank) in self.memberships(link.peer()) {
             self.departed(id, rank);
         }
+        self.early.left(link.peer());
         self.endpoint.forget(link);
         self.watch_for_end(link);
     }
@@ -236,6 +237,7 @@ impl ProgressState {
     fn lost(&mut self, link: &Arc<dyn Link>, error: &LinkError, finished: &mut Finished) {
         self.endpoint.forget(link);
         let detail = end_of(link.as_ref(), error);
+        self.forget_early(link.peer(), &detail);
         if link.peer_has_ended() {
             return self.dead(link.peer(), &detail, finished);
         }
@@ -300,6 +302,7 @@ impl ProgressState {
             return;
         }
         self.known_dead.insert(peer, detail.into());
+        self.forget_early(peer, detail);
         for (id, rank) in self.memberships(peer) {
             self.lose(id, rank, detail, finished);
         }

@@ -2,6 +2,7 @@
 //! and failures of groups.
 
 mod dispatch;
+mod early;
 mod engine;
 mod failure;
 mod group_name;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use weft_transport::{EndpointId, FlushState, Link, LinkError, Presence};
 
-use super::dispatch::ReceivedMessage;
+use super::early::EarlyMessages;
 use super::group_state::GroupState;
 use super::poller::Poller;
 use crate::bootstrap::Endpoint;
@@ -64,7 +64,7 @@ pub(crate) struct ProgressState {
     pub(crate) newcomers: Arc<Newcomers>,
     next_key: u64,
     pub(crate) poller: Poller,
-    pub(crate) early_messages: Vec<ReceivedMessage<'static>>,
+    pub(super) early: EarlyMessages,
     /// Endpoints whose processes have ended, as is proven, and what was seen of it.
     pub(crate) known_dead: HashMap<EndpointId, String>,
     /// Links that have ended, to peers that map this endpoint's memory and may still live.
@@ -91,7 +91,7 @@ impl ProgressState {
             newcomers: Arc::default(),
             next_key: 0,
             poller,
-            early_messages: Vec::new(),
+            early: EarlyMessages::default(),
             known_dead: HashMap::new(),
             unproven: Vec::new(),
             closed: VecDeque::new(),
@@ -369,13 +369,7 @@ impl ProgressState {
         if let Some((rank, detail)) = lost {
             self.lose(id, rank, &detail, finished);
         }
-        let (mine, others) = std::mem::take(&mut self.early_messages)
-            .into_iter()
-            .partition(|received| received.message.group() == id);
-        self.early_messages = others;
-        for received in mine {
-            self.handle(received, finished);
-        }
+        self.hand_over_early(id, finished);
     }
 
     /// Takes note of groups whose control neighbours are waited for and have made them, or never

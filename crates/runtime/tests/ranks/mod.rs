@@ -26,6 +26,8 @@ pub(crate) struct Setup {
     pub(crate) tcp_connections: Option<usize>,
     /// The host of every rank, where they are to count as being on several.
     pub(crate) hosts: Option<Vec<u32>>,
+    /// The bound of every rank's pool.
+    pub(crate) pool_bytes: u64,
     /// A test that takes longer hangs.
     pub(crate) deadline: Duration,
     /// What creation and operations may take.
@@ -96,7 +98,7 @@ impl Setup {
             transport: self.transport,
             interface: Some("127.0.0.1".into()),
             tcp_connections: self.tcp_connections,
-            pool_bytes: 256 << 20,
+            pool_bytes: self.pool_bytes,
             ..Default::default()
         };
         let endpoint = match &self.hosts {
@@ -113,6 +115,7 @@ impl From<TransportChoice> for Setup {
             transport,
             tcp_connections: None,
             hosts: None,
+            pool_bytes: 256 << 20,
             deadline: Duration::from_secs(300),
             timeout: Duration::from_secs(60),
             terms: Terms::default(),
