@@ -62,6 +62,13 @@ impl Error {
         }
     }
 
+    /// The calling thread was interrupted.
+    pub(crate) fn interrupted() -> Self {
+        Error::Aborted {
+            reason: "interrupted".into(),
+        }
+    }
+
     /// The error as other ranks are told of it by `origin`.
     pub(crate) fn told_by(&self, origin: u32) -> Self {
         match self.clone() {

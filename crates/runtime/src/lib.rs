@@ -30,7 +30,7 @@ pub use error::Error;
 pub use flight::records as flight_records;
 pub use group::{
     Counters, Group, GroupOptions, LinkTraffic, OperationTotals, SplitOptions, Symmetric, Waited,
-    Work,
+    Work, interruptible,
 };
 pub use memory::{Pool, PoolRange};
 pub use selection::{Choice, Explanation, Origin, UserScheduleText};

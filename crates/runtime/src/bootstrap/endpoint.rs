@@ -210,6 +210,15 @@ impl Endpoint {
         linked.map_err(|error| Error::from_link(error, None, &peer.host_name))
     }
 
+    /// The link of this kind to the peer, if there is one.
+    pub(crate) fn ready_link(
+        &self,
+        peer: EndpointId,
+        kind: TransportKind,
+    ) -> Option<Arc<dyn Link>> {
+        self.table.ready((peer, kind))
+    }
+
     /// As [`Endpoint::link`]; the inner result says what became of the connection.
     pub(crate) fn try_link(
         &self,

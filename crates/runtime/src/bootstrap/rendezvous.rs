@@ -1,5 +1,6 @@
 //! Rendezvous of the ranks of a new group, and detection of ranks that share memory.
 
+use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -125,6 +126,25 @@ struct Visit<'a> {
     size: u32,
     deadline: Instant,
     cancel: &'a AtomicBool,
+    /// How many of the topics this rank has published something under.
+    published: Cell<usize>,
+}
+
+/// What ranks publish, in this order. Not every meeting has all of them.
+const TOPICS: [&str; 3] = ["address", "host", "round-trip"];
+
+/// What a rank publishes under a topic.
+#[derive(Serialize, Deserialize)]
+enum Told {
+    Value(Vec<u8>),
+    /// It cannot go on, and why.
+    Failed(String),
+}
+
+impl Told {
+    fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("writing to memory does not fail")
+    }
 }
 
 /// Meets the other ranks: publishes this endpoint's address, learns theirs, and finds out with real
@@ -153,32 +173,48 @@ pub fn meet(
         size,
         deadline,
         cancel,
+        published: Cell::new(0),
     };
-    let published = visit.exchange_addresses(terms)?;
-    let addresses = published.addresses;
-    check_endpoints(&addresses)?;
-    check_transports(&addresses)?;
-    addresses
-        .iter()
-        .try_for_each(|address| endpoint.admit(address))?;
-    let hosts = visit.exchange_hosts(&addresses)?;
-    check_reachable(&addresses, &hosts)?;
-    let round_trip = visit.exchange_round_trips(&addresses, &hosts)?;
-    let members = addresses.into_iter().zip(hosts).zip(published.domains);
-    let member = |((address, host), domain)| Member {
-        address,
-        host,
-        domain,
-    };
-    Ok(Meeting {
-        group_id: published.group_id,
-        members: members.map(member).collect(),
-        profiles: published.profiles,
-        round_trip,
-    })
+    visit.meet(terms).inspect_err(|error| visit.call_off(error))
 }
 
 impl Visit<'_> {
+    fn meet(&self, terms: Terms) -> Result<Meeting, Error> {
+        let published = self.exchange_addresses(terms)?;
+        let addresses = published.addresses;
+        check_endpoints(&addresses)?;
+        check_transports(&addresses)?;
+        addresses
+            .iter()
+            .try_for_each(|address| self.endpoint.admit(address))?;
+        let hosts = self.exchange_hosts(&addresses)?;
+        check_reachable(&addresses, &hosts)?;
+        let round_trip = self.exchange_round_trips(&addresses, &hosts)?;
+        let members = addresses.into_iter().zip(hosts).zip(published.domains);
+        let member = |((address, host), domain)| Member {
+            address,
+            host,
+            domain,
+        };
+        Ok(Meeting {
+            group_id: published.group_id,
+            members: members.map(member).collect(),
+            profiles: published.profiles,
+            round_trip,
+        })
+    }
+
+    /// Publishes why this rank fails, in place of what the others wait for.
+    fn call_off(&self, error: &Error) {
+        let told = Told::Failed(error.to_string());
+        for topic in &TOPICS[self.published.get()..] {
+            // A store that fails has failed for everybody.
+            let _ = self
+                .store
+                .set(&format!("{topic}/{}", self.rank), &told.to_bytes());
+        }
+    }
+
     fn exchange_addresses(&self, terms: Terms) -> Result<Published, Error> {
         let counts = self.rank == 0;
         let mine = RankHello {
@@ -298,16 +334,34 @@ impl Visit<'_> {
 
     /// Publishes this rank's value under a topic, and returns every rank's.
     fn exchange(&self, topic: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        self.store.set(&format!("{topic}/{}", self.rank), mine)?;
+        let value = Told::Value(mine.into());
+        let place = TOPICS.iter().position(|known| *known == topic);
+        self.published
+            .set(place.map_or(TOPICS.len(), |place| place + 1));
+        self.store
+            .set(&format!("{topic}/{}", self.rank), &value.to_bytes())?;
         let started = Instant::now();
         let keys: Vec<String> = (0..self.size)
             .map(|rank| format!("{topic}/{rank}"))
             .collect();
         let values = self.store.multi_get(&keys, self.deadline, self.cancel);
-        values.map_err(|error| match error {
+        let values = values.map_err(|error| match error {
             Error::Timeout { .. } => self.missing(&keys, started.elapsed()),
             other => other,
-        })
+        })?;
+        (0..self.size)
+            .zip(values)
+            .map(|(rank, bytes)| match postcard::from_bytes(&bytes) {
+                Ok(Told::Value(value)) => Ok(value),
+                Ok(Told::Failed(why)) => {
+                    // All ranks read this.
+                    self.published.set(TOPICS.len());
+                    let reason = format!("the rendezvous failed on rank {rank}: {why}");
+                    Err(Error::Aborted { reason })
+                }
+                Err(_) => Err(unreadable(rank as usize)),
+            })
+            .collect()
     }
 
     fn missing(&self, keys: &[String], after: Duration) -> Error {
@@ -331,12 +385,14 @@ fn random_group_id() -> Result<u64, Error> {
     Ok(u64::from_le_bytes(bytes))
 }
 
+fn unreadable(rank: usize) -> Error {
+    Error::Config(format!(
+        "what rank {rank} published at the rendezvous cannot be read. Does it run the same version of weft?"
+    ))
+}
+
 fn read_hello(mine: &RankHello, rank: usize, bytes: &[u8]) -> Result<RankHello, Error> {
-    let hello: RankHello = postcard::from_bytes(bytes).map_err(|_| {
-        Error::Config(format!(
-            "what rank {rank} published at the rendezvous cannot be read. Does it run the same version of weft?"
-        ))
-    })?;
+    let hello: RankHello = postcard::from_bytes(bytes).map_err(|_| unreadable(rank))?;
     if hello.version != mine.version {
         return Err(Error::Config(format!(
             "rank {rank} runs weft {}, this rank {}: install the same version everywhere",

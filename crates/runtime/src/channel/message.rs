@@ -84,6 +84,13 @@ pub(crate) enum ControlMessage {
         bytes: u64,
         region: Option<u64>,
     },
+    /// The sender could not make a piece of symmetric memory. Nobody else's call for it ends well.
+    SymmetricFailed {
+        group: u64,
+        id: u64,
+        bytes: u64,
+        error: Error,
+    },
 }
 
 impl ControlMessage {
@@ -119,7 +126,8 @@ impl ControlMessage {
             | ControlMessage::Refused { group, .. }
             | ControlMessage::Unfit { group, .. }
             | ControlMessage::Released { group, .. }
-            | ControlMessage::Symmetric { group, .. } => *group,
+            | ControlMessage::Symmetric { group, .. }
+            | ControlMessage::SymmetricFailed { group, .. } => *group,
         }
     }
 }

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use weft_schedule::WireFormat;
-use weft_transport::TransportKind;
+use weft_transport::{Link, TransportKind};
 
+use super::call_off::Making;
 use super::counters::Counters;
+use super::interruption::Interruption;
 use crate::Error;
 use crate::bootstrap::{Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, meet};
 use crate::call::Completion;
@@ -109,10 +111,13 @@ impl Group {
             .map_err(|error| name.at_rendezvous(error))?;
         let id = meeting.group_id;
         let group = Self::join(engine, meeting, (id, name), rank, options, deadline, cancel)?;
-        group.wait_for_neighbours(deadline, cancel)?;
+        group
+            .wait_for_neighbours(deadline, cancel)
+            .inspect_err(|error| group.call_off(error))?;
         Ok(group)
     }
 
+    /// Makes a group of ranks that have met. Where that fails here, it fails on the other ranks.
     pub(super) fn join(
         engine: Arc<Engine>,
         meeting: Meeting,
@@ -122,6 +127,45 @@ impl Group {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Arc<Group>, Error> {
+        let state = Self::state(&engine, meeting.clone(), (id, name.clone()), rank, &options);
+        let state = state.inspect_err(|error| {
+            let making = Making {
+                engine: &engine,
+                meeting: &meeting,
+                id,
+                name: &name,
+                rank,
+            };
+            making.call_off(error);
+        })?;
+        let calling_thread = state.executor.calling_thread.clone();
+        engine.with(|s, finished| s.add_group(state, finished));
+        let group = Arc::new(Group {
+            engine,
+            meeting,
+            id,
+            rank,
+            options,
+            issuing: Mutex::new(()),
+            cancel: AtomicBool::new(false),
+            calling_thread,
+            done: Completion::done(),
+            counters: OnceLock::new(),
+        });
+        group
+            .link_neighbours(deadline, cancel)
+            .inspect_err(|error| group.call_off(error))?;
+        Ok(group)
+    }
+
+    /// The engine's state of a new group, with its temporary memory.
+    fn state(
+        engine: &Engine,
+        meeting: Meeting,
+        (id, name): (u64, GroupName),
+        rank: u32,
+        options: &GroupOptions,
+    ) -> Result<GroupState, Error> {
         let size = meeting.members.len() as u32;
         // Ranks of one machine compete for its cores, whether they share memory or not.
         let machine = |member: &Member| member.address.machine().to_owned();
@@ -143,25 +187,15 @@ impl Group {
             .endpoint()
             .pool()
             .allocate(layout.scratch_total(), 4096)?;
-        let connections = Connections::new(id, rank, meeting.clone(), layout, scratch);
+        let connections = Connections::new(id, rank, meeting, layout, scratch);
         let here = (&**engine.endpoint().pool(), engine.endpoint().flight());
-        let state = GroupState::new(name, connections, selector, options.timeout, here);
-        let calling_thread = state.executor.calling_thread.clone();
-        engine.with(|s, finished| s.add_group(state, finished));
-        let group = Arc::new(Group {
-            engine,
-            meeting,
-            id,
-            rank,
-            options,
-            issuing: Mutex::new(()),
-            cancel: AtomicBool::new(false),
-            calling_thread,
-            done: Completion::done(),
-            counters: OnceLock::new(),
-        });
-        group.link_neighbours(deadline, cancel)?;
-        Ok(group)
+        Ok(GroupState::new(
+            name,
+            connections,
+            selector,
+            options.timeout,
+            here,
+        ))
     }
 
     /// Makes a group of some of this group's ranks, in the order given. `None` if this rank is not
@@ -307,21 +341,16 @@ impl Group {
         cancel: &AtomicBool,
     ) -> Result<(), Error> {
         let address = &self.meeting.members[rank as usize].address;
-        let kind = self.meeting.kind(self.rank, rank);
-        let link = self
-            .engine
-            .endpoint()
-            .link(address, kind, deadline, cancel)
-            .map_err(|error| match error {
-                // The rendezvous has given the address and its token: who refuses now was there and
-                // has ended.
-                Error::PeerLost { detail, .. } | Error::Auth(detail) => Error::PeerLost {
-                    rank: Some(rank),
-                    host: address.host_name.clone(),
-                    detail,
-                },
-                error => error,
-            });
+        let link = (self.link(rank, deadline, cancel)).map_err(|error| match error {
+            // The rendezvous has given the address and its token: who refuses now was there and
+            // has ended.
+            Error::PeerLost { detail, .. } | Error::Auth(detail) => Error::PeerLost {
+                rank: Some(rank),
+                host: address.host_name.clone(),
+                detail,
+            },
+            error => error,
+        });
         let link = match (link, self.broken()) {
             (Ok(link), None) => link,
             (_, Some(error)) | (Err(error), None) => return Err(error),
@@ -331,6 +360,26 @@ impl Group {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             (group.connections).open_channel(endpoint.pool(), rank, &link)
         })
+    }
+
+    /// The link to a rank. Where it is made, that can be interrupted.
+    fn link(
+        &self,
+        rank: u32,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Arc<dyn Link>, Error> {
+        let address = &self.meeting.members[rank as usize].address;
+        let kind = self.meeting.kind(self.rank, rank);
+        let endpoint = self.engine.endpoint();
+        let mut interruption = Interruption::of_this_call();
+        match endpoint.ready_link(address.id, kind) {
+            Some(link) => Ok(link),
+            None if interruption.is_possible() => {
+                interruption.watch(cancel, |stop| endpoint.link(address, kind, deadline, stop))
+            }
+            None => endpoint.link(address, kind, deadline, cancel),
+        }
     }
 
     /// Ends everything under way in this group, here and on the other ranks, with

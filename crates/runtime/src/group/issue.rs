@@ -83,7 +83,7 @@ impl Group {
     }
 
     /// A rank that cannot take part in a call would keep the others waiting: the group is broken.
-    fn give_up(&self, error: &Error) {
+    pub(super) fn give_up(&self, error: &Error) {
         self.engine.with(|state, finished| {
             if let Some(group) = state.groups.get_mut(&self.id) {
                 group.fail_and_tell(error, finished);

@@ -1,6 +1,7 @@
 //! Groups: collectives, point-to-point messages, symmetric memory, user schedules, explanations and
 //! counters.
 
+mod call_off;
 mod counters;
 mod explain;
 #[cfg(feature = "fuzzing")]
@@ -10,6 +11,7 @@ pub(crate) mod fuzzing;
     reason = "the type that gives the folder its name"
 )]
 mod group;
+mod interruption;
 mod issue;
 mod joining;
 mod messages;
@@ -22,6 +24,7 @@ mod work;
 pub use crate::progress::Waited;
 pub use counters::{Counters, LinkTraffic, OperationTotals};
 pub use group::{Group, GroupOptions, SplitOptions};
+pub use interruption::interruptible;
 pub use symmetric::Symmetric;
 pub use work::Work;
 

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use weft_transport::Segment;
 
+use super::interruption::Interruption;
 use super::{Group, closed};
 use crate::Error;
 use crate::channel::{Connections, ControlMessage};
-use crate::memory::Region;
-use crate::progress::Engine;
+use crate::memory::{PieceProgress, Region};
+use crate::progress::{Engine, GroupState};
 
 /// Memory that the group's ranks on this host reach directly. Dropping it lets go of it; it is
 /// freed once all ranks have.
@@ -57,10 +58,12 @@ impl Symmetric {
 impl Group {
     /// Makes memory that the ranks on one host map together. Every rank calls it with the same
     /// size.
+    ///
+    /// Where one rank cannot make its part, or gives up waiting, the call fails on all ranks, with
+    /// that rank's reason. The group goes on; only where the ranks cannot be connected is it broken.
     pub fn symmetric(&self, bytes: u64) -> Result<Symmetric, Error> {
         let deadline = Instant::now() + self.options.timeout;
-        let make = || symmetric_segment(bytes).map(Some);
-        let made = self.announce_symmetric(bytes, deadline, true, make)?;
+        let made = self.announce_symmetric(bytes, deadline, true)?;
         let made = made.expect("there is a segment");
         self.await_symmetric(made.piece, bytes, deadline)?;
         Ok(made)
@@ -73,37 +76,49 @@ impl Group {
     /// for good if a rank has none, or has dropped its own.
     pub fn offer_symmetric(&self, bytes: u64) -> Result<Option<Symmetric>, Error> {
         let deadline = Instant::now() + self.options.timeout;
-        self.announce_symmetric(bytes, deadline, false, || Ok(symmetric_segment(bytes).ok()))
+        self.announce_symmetric(bytes, deadline, false)
     }
 
-    /// Makes this rank's part of a piece, or none, and tells the other ranks: all of them, or those
-    /// that are still there.
+    /// Makes this rank's part of a piece, and tells the other ranks. If not `all` ranks are needed,
+    /// there may be no part, and those are told that are still there.
     fn announce_symmetric(
         &self,
         bytes: u64,
         deadline: Instant,
         all: bool,
-        make: impl FnOnce() -> Result<Option<Arc<Segment>>, Error>,
     ) -> Result<Option<Symmetric>, Error> {
         self.check_usable()?;
         let _order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
-        let segment = make()?;
+        let segment = symmetric_segment(bytes);
         for peer in (0..self.size()).filter(|peer| *peer != self.rank) {
-            let connected = self.connect(peer, deadline, &self.cancel);
-            connected.or_else(|error| if all { Err(error) } else { Ok(()) })?;
+            match self.connect(peer, deadline, &self.cancel) {
+                Err(error) if all => {
+                    // Those that there are no links to can only be told so.
+                    let error = segment.err().unwrap_or(error);
+                    self.give_up(&error);
+                    return Err(error);
+                }
+                _ => {}
+            }
         }
         let (piece, exposed) = self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id).ok_or_else(closed)?;
             group.check()?;
             let (rank, ranks) = (self.rank, group.size());
-            let expose = |segment: Arc<Segment>| {
+            let part = segment.and_then(|segment| {
                 let region = state.endpoint.expose(&segment);
                 let region = region.map_err(|error| refused(bytes, &error))?;
                 Ok((segment, Arc::new(region)))
-            };
-            let part = segment.map(expose).transpose()?;
+            });
             let pieces = &group.executor.symmetric;
-            let piece = pieces.announce(rank, ranks, part.as_ref(), bytes);
+            let piece = pieces.announce(rank, ranks, part.as_ref().ok(), bytes);
+            if let (Err(error), true) = (&part, all) {
+                call_off(group, piece, bytes, error);
+                let_go(&group.connections, piece);
+                pieces.released(rank, piece);
+                return Err(error.clone());
+            }
+            let part = part.ok();
             let region = part.as_ref().map(|(_, region)| &**region);
             let told = announce(&group.connections, piece, bytes, region);
             told.or_else(|error| if all { Err(error) } else { Ok(()) })?;
@@ -131,32 +146,72 @@ impl Group {
         })
     }
 
+    /// Waits until all ranks have announced their parts.
     fn await_symmetric(&self, piece: u64, bytes: u64, deadline: Instant) -> Result<(), Error> {
+        let mut interruption = Interruption::of_this_call();
         loop {
-            let (complete, other) = self.engine.with(|state, finished| {
+            let progress = self.engine.with(|state, finished| {
                 state.pass(finished);
                 let group = state.groups.get(&self.id).ok_or_else(closed)?;
                 group.check()?;
                 Ok(group.executor.symmetric.progress_of(piece))
             })?;
-            if let Some(other) = other {
-                return Err(Error::Config(format!(
-                    "symmetric memory: this rank asks for {bytes} bytes, another for {other}"
-                )));
+            match progress {
+                PieceProgress::Complete => return Ok(()),
+                PieceProgress::Failed(error) => return Err(error),
+                PieceProgress::OtherSize(other) => {
+                    return Err(Error::Config(format!(
+                        "symmetric memory: this rank asks for {bytes} bytes, another for {other}"
+                    )));
+                }
+                PieceProgress::Waiting => {}
             }
-            if complete {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                return Err(Error::Timeout {
-                    operation: "making symmetric memory".into(),
-                    waiting_for: "the other ranks to make the same call".into(),
-                    after: self.options.timeout,
+            let late = Instant::now() >= deadline;
+            let waited = match late {
+                true => Err(self.late_symmetric()),
+                false => interruption.check(),
+            };
+            if let Err(error) = waited {
+                self.engine.with(|state, _| {
+                    if let Some(group) = state.groups.get(&self.id) {
+                        call_off(group, piece, bytes, &error);
+                    }
                 });
+                return Err(error);
             }
             std::thread::sleep(Duration::from_micros(200));
         }
     }
+
+    fn late_symmetric(&self) -> Error {
+        Error::Timeout {
+            operation: "making symmetric memory".into(),
+            waiting_for: "the other ranks to make the same call".into(),
+            after: self.options.timeout,
+        }
+    }
+}
+
+/// Tells the other ranks why this one has no part of a piece, or gives it up: their calls for it
+/// fail.
+fn call_off(group: &GroupState, piece: u64, bytes: u64, error: &Error) {
+    let rank = group.name.rank(group.connections.rank);
+    let told = match error {
+        Error::Timeout { .. } | Error::PeerLost { .. } => error.told_by(rank),
+        // Nothing is broken, so that it is no abort.
+        Error::Aborted { reason } => {
+            Error::Config(format!("making symmetric memory: rank {rank}: {reason}"))
+        }
+        other => Error::Config(format!("making symmetric memory: rank {rank}: {other}")),
+    };
+    group
+        .connections
+        .tell_all(&ControlMessage::SymmetricFailed {
+            group: group.id,
+            id: piece,
+            bytes,
+            error: told,
+        });
 }
 
 /// Lets the other ranks reach this rank's part of a piece, if it has one, and tells them; the first

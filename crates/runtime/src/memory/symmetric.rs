@@ -9,6 +9,7 @@ use weft_schedule::Collective;
 use weft_transport::Segment;
 
 use super::{Bases, Region};
+use crate::Error;
 use crate::call::{Call, mix};
 
 /// One piece of symmetric memory, as this rank sees it.
@@ -24,6 +25,20 @@ pub(crate) struct SymmetricPiece {
     released: Vec<bool>,
     /// Another size that some rank asks for.
     other_size: Option<u64>,
+    /// Why some rank could not make its part.
+    failure: Option<Error>,
+}
+
+/// How far the making of a piece is.
+pub(crate) enum PieceProgress {
+    /// Some rank has not announced its part yet.
+    Waiting,
+    /// All ranks have announced their parts.
+    Complete,
+    /// Some rank asks for this size instead.
+    OtherSize(u64),
+    /// Some rank could not make its part.
+    Failed(Error),
 }
 
 impl SymmetricPiece {
@@ -35,11 +50,21 @@ impl SymmetricPiece {
             region: None,
             released: vec![false; ranks as usize],
             other_size: None,
+            failure: None,
         }
     }
 
-    pub(crate) fn complete(&self) -> bool {
+    fn complete(&self) -> bool {
         self.announced.iter().all(|announced| *announced)
+    }
+
+    fn progress(&self) -> PieceProgress {
+        match (&self.failure, self.other_size) {
+            (Some(error), _) => PieceProgress::Failed(error.clone()),
+            (None, Some(other)) => PieceProgress::OtherSize(other),
+            (None, None) if self.complete() => PieceProgress::Complete,
+            (None, None) => PieceProgress::Waiting,
+        }
     }
 
     /// Where an address lies within this rank's part, if it does.
@@ -119,6 +144,15 @@ impl Pieces {
         shared.parts[rank as usize] = part.filter(|part| part.len() >= bytes);
     }
 
+    /// Takes note of why a peer could not make its part of a piece.
+    pub(crate) fn failed(&self, ranks: u32, piece: u64, bytes: u64, error: Error) {
+        let mut pieces = self.lock();
+        let shared = pieces
+            .entry(piece)
+            .or_insert_with(|| SymmetricPiece::new(bytes, ranks));
+        shared.failure.get_or_insert(error);
+    }
+
     /// A rank has let go of a piece. Once all have, nobody can call anything on it any more, and it
     /// is unmapped.
     pub(crate) fn released(&self, rank: u32, piece: u64) {
@@ -138,15 +172,13 @@ impl Pieces {
         own.try_for_each(|part| part.make_private())
     }
 
-    /// Whether all ranks have announced their parts of a piece, and another size that some rank
-    /// asks for.
-    pub(crate) fn progress_of(&self, piece: u64) -> (bool, Option<u64>) {
+    /// How far the making of a piece is.
+    pub(crate) fn progress_of(&self, piece: u64) -> PieceProgress {
         let pieces = self.lock();
-        let shared = pieces.get(&piece);
-        (
-            shared.is_some_and(SymmetricPiece::complete),
-            shared.and_then(|shared| shared.other_size),
-        )
+        match pieces.get(&piece) {
+            None => PieceProgress::Waiting,
+            Some(shared) => shared.progress(),
+        }
     }
 
     /// Where a call's memory lies, as one number, and every rank's addresses. See [`Pieces::find`].

@@ -53,6 +53,16 @@ impl ProgressState {
                 (group.executor.symmetric).arrived(rank, ranks, piece, bytes, part);
                 Ok(())
             }
+            ControlMessage::SymmetricFailed {
+                id: piece,
+                bytes,
+                error,
+                ..
+            } => {
+                let ranks = group.size();
+                (group.executor.symmetric).failed(ranks, piece, bytes, error);
+                Ok(())
+            }
             ControlMessage::Released { id: piece, .. } => {
                 group.executor.symmetric.released(rank, piece);
                 Ok(())

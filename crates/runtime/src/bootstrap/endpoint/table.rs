@@ -75,6 +75,14 @@ impl LinkTable {
         ready.collect()
     }
 
+    /// The link to the peer, if there is one.
+    pub(super) fn ready(&self, key: Key) -> Option<Arc<dyn Link>> {
+        match self.lock().get(&key) {
+            Some(Slot::Ready(link)) => Some(link.clone()),
+            _ => None,
+        }
+    }
+
     /// The link to the peer; makes it if there is none.
     pub(super) fn link(
         &self,
@@ -93,7 +101,7 @@ impl LinkTable {
                     Ok(Some(link)) => return self.install(key, link),
                     Ok(None) => {
                         self.end_dial(key);
-                        self.wait_for_peer(key);
+                        self.wait_for_peer(key, cancel);
                     }
                     Err(error) => {
                         self.end_dial(key);
@@ -164,15 +172,15 @@ impl LinkTable {
         self.changed.notify_all();
     }
 
-    fn wait_for_peer(&self, key: Key) {
+    fn wait_for_peer(&self, key: Key, cancel: &AtomicBool) {
         let until = Instant::now() + YIELD_GRACE;
         let mut slots = self.lock();
         while !slots.contains_key(&key) {
             let now = Instant::now();
-            if now >= until {
+            if now >= until || cancel.load(Ordering::Relaxed) {
                 return;
             }
-            let waited = self.changed.wait_timeout(slots, until - now);
+            let waited = (self.changed).wait_timeout(slots, CANCEL_POLL.min(until - now));
             slots = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
