@@ -1,7 +1,11 @@
 """Tasks of the tests of failures."""
 
+import os
+import resource
+import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -105,3 +109,81 @@ def leave_after_a_message_that_does_not_fit(group):
             group.close()
             return str(error)
     return ""
+
+
+def contact(group, call):
+    """Rank 1 has no link to rank 4, which is stopped, and is interrupted while it waits for one.
+
+    Returns what it raised, and seconds since the signal; what rank 0 is told of the group.
+    """
+    everybody = group.new_group(range(group.size), name="everybody")
+    if group.rank != 1:
+        return None if group.rank == 4 or call != "all_reduce" else _told(everybody.all_reduce)
+    calls = {
+        "split": lambda: group.new_group([1, 4], name="pair"),
+        "symmetric": lambda: everybody.symmetric(100),
+        "send": lambda: group.send(np.ones(3), 4),
+        "all_reduce": lambda: everybody.all_reduce(np.ones(3)),
+    }
+    return _interrupted(calls[call])
+
+
+def wait_for_symmetric_memory(group):
+    """Rank 0 is interrupted while it waits; the others come later, and are told."""
+    if group.rank == 0:
+        outcome = _interrupted(lambda: group.symmetric(100))
+        group.send(np.ones(1), 1)
+    else:
+        if group.rank == 1:
+            group.recv(np.ones(1), 0)
+        outcome = _told(lambda _: group.symmetric(100))
+    memory = group.symmetric(7)
+    memory[:] = 1
+    group.all_reduce(memory)
+    assert np.all(memory == group.size)
+    return outcome
+
+
+def make_symmetric_memory_without_room(group, room):
+    """Rank 1's system refuses it; all are told, and the group goes on."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE), resource.getrlimit(resource.RLIMIT_NOFILE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    if group.rank == 1:
+        if room == "memory":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[0][1]))
+        else:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) - 1, before[1][1]))
+    try:
+        outcome = _told(lambda _: group.symmetric(100_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before[0])
+        resource.setrlimit(resource.RLIMIT_NOFILE, before[1])
+    x = np.ones(7)
+    group.all_reduce(x)
+    assert np.all(x == group.size)
+    return outcome
+
+
+def _interrupted(call):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sent = []
+
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Timer(0.3, interrupt).start()
+    try:
+        call()
+    except KeyboardInterrupt:
+        return "KeyboardInterrupt", time.monotonic() - sent[0]
+    return "nothing", 0.0
+
+
+def _told(call):
+    began = time.monotonic()
+    try:
+        call(np.ones(3))
+    except weft.Error as error:
+        return str(error), time.monotonic() - began
+    return "nothing", 0.0

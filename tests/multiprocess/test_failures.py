@@ -104,3 +104,40 @@ def test_a_group_that_failed_says_why(broken):
     broken.run(tasks.abort_from_a_thread, deadline=10)
     for answer in broken.outcomes(tasks.reduce_once, deadline=10):
         assert (answer.kind, "enough" in answer.text) == ("Aborted", True)
+
+
+@pytest.mark.parametrize("ranks", [6])
+@pytest.mark.parametrize(
+    ("call", "transport"), [("split", "tcp"), ("symmetric", "tcp"), ("send", "shm"), ("all_reduce", "shm")]
+)
+def test_the_first_contact_with_a_peer_is_interrupted(teams, ranks, transport, call):
+    teams.get(ranks, transport).kill()
+    team = teams.get(ranks, transport)  # which has no more links than its creation needs
+    team.signal(4, signal.SIGSTOP)
+    team.start(tasks.contact, call)
+    told, (raised, seconds) = team.collect([0, 1], deadline=15)
+    team.kill()
+    assert raised == "KeyboardInterrupt"
+    assert seconds < 0.2
+    if told is not None:
+        assert "by rank 1: interrupted" in told[0]
+        assert told[1] < 1
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [3])
+def test_waiting_for_symmetric_memory_is_interrupted(team):
+    (raised, seconds), *told = team.run(tasks.wait_for_symmetric_memory, deadline=15)
+    assert raised == "KeyboardInterrupt"
+    assert seconds < 0.2
+    assert all("rank 0: interrupted" in text for text, _ in told)
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("room", ["memory", "descriptors"])
+def test_symmetric_memory_that_one_rank_cannot_make(team, room):
+    told = team.run(tasks.make_symmetric_memory_without_room, room, deadline=15)
+    for rank, (text, seconds) in enumerate(told):
+        assert ("cannot make" if rank == 1 else "rank 1: cannot make") in text
+        assert seconds < 1

@@ -11,7 +11,7 @@ use crate::call::{self, collective, dtype};
 use crate::counters::{self, Counters, TrafficRow};
 use crate::endpoint::Endpoint;
 use crate::error::{checked, exception};
-use crate::interrupt::{Cancellation, interruptible, optional_duration};
+use crate::interrupt::{Cancellation, interruptible, optional_duration, waiting};
 use crate::options::Options;
 use crate::plain::{PlainCall, PlainMessage};
 use crate::request::{CallKeywords, Request};
@@ -42,12 +42,11 @@ impl Group {
         background: bool,
     ) -> PyResult<weft_runtime::Work> {
         let call = request.call(how);
-        let issued = py.detach(|| {
+        waiting(py, || {
             // SAFETY: Python's side gives addresses of memory that has the sizes which the request
             // says, and is kept by whoever waits until the operation is over.
             unsafe { self.inner.issue(call, background) }
-        });
-        checked(py, issued)
+        })
     }
 }
 
@@ -195,14 +194,14 @@ impl Group {
             return Ok(false);
         };
         let (address, bytes) = (message.address(), message.bytes());
-        let sent = py.detach(|| {
+        let sent = waiting(py, || {
             // SAFETY: the array has so many bytes; `Work` keeps it until the operation is over.
             unsafe {
                 self.inner
                     .send(to, tag, address as *const u8, bytes, None, false)
             }
         });
-        ended(py, checked(py, sent)?, || Ok(x.clone().unbind()))?;
+        ended(py, sent?, || Ok(x.clone().unbind()))?;
         Ok(true)
     }
 
@@ -249,14 +248,14 @@ impl Group {
         background: bool,
     ) -> PyResult<Work> {
         let timeout = optional_duration(py, timeout)?;
-        let sent = py.detach(|| {
+        let sent = waiting(py, || {
             // SAFETY: as for `issue`.
             unsafe {
                 self.inner
                     .send(to, tag, pointer as *const u8, nbytes, timeout, background)
             }
         });
-        checked(py, sent).map(|work| Work::new(work, hold))
+        sent.map(|work| Work::new(work, hold))
     }
 
     /// Starts receiving bytes from a rank, or from any.
@@ -294,8 +293,7 @@ impl Group {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<Self>> {
         let options = Options::of(options)?.of_split(py)?;
-        let made = py.detach(|| self.inner.split(&ranks, name, options));
-        let made = checked(py, made)?;
+        let made = waiting(py, || self.inner.split(&ranks, name, options))?;
         Ok(made.map(|inner| Self { inner }))
     }
 
@@ -383,14 +381,13 @@ impl Group {
 
     /// Memory that the ranks of this host reach directly.
     fn symmetric(&self, py: Python<'_>, nbytes: u64) -> PyResult<Symmetric> {
-        let made = py.detach(|| self.inner.symmetric(nbytes));
-        checked(py, made).map(Symmetric::new)
+        waiting(py, || self.inner.symmetric(nbytes)).map(Symmetric::new)
     }
 
     /// As `symmetric`, without waiting for the others; None where this rank has no memory for it.
     fn offer_symmetric(&self, py: Python<'_>, nbytes: u64) -> PyResult<Option<Symmetric>> {
-        let made = py.detach(|| self.inner.offer_symmetric(nbytes));
-        Ok(checked(py, made)?.map(Symmetric::new))
+        let made = waiting(py, || self.inner.offer_symmetric(nbytes));
+        Ok(made?.map(Symmetric::new))
     }
 
     /// How many operations ran on symmetric memory as such.

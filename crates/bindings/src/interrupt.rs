@@ -1,6 +1,7 @@
 //! Long blocking calls: release of the interpreter lock, and interruption by Ctrl-C or another
 //! thread.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -69,6 +70,34 @@ pub(crate) fn interruptible<T: Send>(
     match result {
         Ok(result) => checked(py, result),
         Err(_) => checked(py, Err(Error::Internal("a thread panicked".into()))),
+    }
+}
+
+thread_local! {
+    /// What a signal's handler has raised during the call that this thread is in.
+    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Runs a call that may wait for other ranks, without the interpreter lock. A signal whose Python
+/// handler raises ends the wait, and is raised here.
+pub(crate) fn waiting<T: Send>(
+    py: Python<'_>,
+    call: impl FnOnce() -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    let result = py.detach(|| weft_runtime::interruptible(signalled, call));
+    match RAISED.take() {
+        Some(raised) => Err(raised),
+        None => checked(py, result),
+    }
+}
+
+fn signalled() -> bool {
+    match Python::attach(|py| py.check_signals()) {
+        Ok(()) => false,
+        Err(raised) => {
+            RAISED.set(Some(raised));
+            true
+        }
     }
 }
 
