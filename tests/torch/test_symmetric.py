@@ -146,6 +146,26 @@ def parts_job(rank: int, size: int) -> None:
     assert torch.equal(whole, torch.cat([numbers(peer, ROWS * COLUMNS) for peer in range(size)]))
 
 
+def test_description(workers) -> None:
+    workers.run(3, description_job)
+
+
+def description_job(rank: int, _size: int) -> None:
+    text = weft.torch.describe()
+    others = [other for other in range(3) if other != rank]
+    assert f"rank {rank} on " in text.splitlines()[0]
+    assert all(f"{other} on " in text for other in others)
+    assert "  shm: " in text
+    assert "all-reduce: " in text
+    assert "barrier: " in text
+    pair = dist.new_group([0, 2])
+    if rank == 1:
+        with pytest.raises(weft.ArgumentError, match="not in it"):
+            weft.torch.describe(pair)
+    else:
+        assert "2 ranks" in weft.torch.describe(pair)
+
+
 def groups_job(rank: int, _size: int) -> None:
     lower, upper = dist.new_group([0, 1]), dist.new_group([2, 3])
     mine = lower if rank < 2 else upper

@@ -14,6 +14,7 @@ from weft.torch.registration import BACKEND_NAME, autoload
 
 if TYPE_CHECKING:
     from weft.torch.batch_norm import SyncBatchNorm, convert_sync_batchnorm
+    from weft.torch.description import describe
     from weft.torch.parallel.data_parallel import DataParallel
     from weft.torch.parallel.overlapped import Overlapped
     from weft.torch.parallel.plan import BucketPlan
@@ -30,6 +31,7 @@ __all__ = [
     "SyncBatchNorm",
     "autoload",
     "convert_sync_batchnorm",
+    "describe",
     "empty_symmetric",
     "priority",
     "set_priority",
@@ -46,6 +48,7 @@ _MODULES = {
     "Overlapped": "weft.torch.parallel.overlapped",
     "SyncBatchNorm": "weft.torch.batch_norm",
     "convert_sync_batchnorm": "weft.torch.batch_norm",
+    "describe": "weft.torch.description",
     "empty_symmetric": "weft.torch.symmetric",
     "priority": "weft.torch.priorities",
     "set_priority": "weft.torch.priorities",

@@ -48,6 +48,7 @@ class WeftBackend(TorchCollectives, Backend):
         self._options = Backend.Options("weft", timeout=timeout)
         self._monitored_barrier = MonitoredBarrier(store, group.name, group.rank, group.size)
         self.symmetric_memory = SymmetricMemory(group)
+        self.weft_group = group
         _open_backends.add(self)
         extend_for_backends(self.getBackendName())
 

@@ -91,6 +91,7 @@ class WeftProcessGroup(ProcessGroup):
         self._group = open_group(options)
         self.weft_operations = _Operations(self._group, options.timeout)
         self.symmetric_memory = SymmetricMemory(self._group)
+        self.weft_group = self._group
         self._store = options.store
         self._name = options.group_id
         self._description = "undefined"

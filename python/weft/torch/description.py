@@ -1,0 +1,29 @@
+"""What joins the ranks of a process group, and what its operations run by."""
+
+from __future__ import annotations
+
+from torch.distributed import ProcessGroup
+
+from weft import _weft, summary
+from weft.group import Group
+from weft.torch.lookup import backend_of
+
+__all__ = ["describe"]
+
+
+def describe(group: ProcessGroup | None = None) -> str:
+    """How this rank reaches the others, and the algorithms of each collective by size.
+
+    Lines for people to read: the transport to each rank (`shm`, `tcp`), the host that it runs on,
+    the parts of hosts, and for each collective the algorithms with who has chosen them. Ranks of
+    one host that are joined by `tcp` could not map each other's memory. It is local: no other rank
+    takes part.
+
+    Args:
+        group: The default group if not given. Its backend for the CPU is weft.
+
+    Raises:
+        weft.ArgumentError: The group's backend for the CPU is not weft, or this rank is not in it.
+    """
+    native: _weft.Group = backend_of(group).weft_group
+    return "\n".join([Group(native).describe(), summary.of_group(native), *summary.of_collectives(native)])
