@@ -5,7 +5,6 @@ import resource
 import signal
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -152,7 +151,7 @@ def make_symmetric_memory_without_room(group, room):
         if room == "memory":
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[0][1]))
         else:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) - 1, before[1][1]))
+            _allow_no_descriptor()
     try:
         outcome = _told(lambda _: group.symmetric(100_000))
     finally:
@@ -162,6 +161,29 @@ def make_symmetric_memory_without_room(group, room):
     group.all_reduce(x)
     assert np.all(x == group.size)
     return outcome
+
+
+def contact_without_descriptors(group):
+    """Rank 1 has no descriptor left for a link to rank 4: that is no loss of rank 4."""
+    outcome = None
+    if group.rank == 1:
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        _allow_no_descriptor()
+        try:
+            outcome = _told(lambda x: group.send(x, 4))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        group.send(np.ones(3), 4)
+    elif group.rank == 4:
+        group.recv(np.ones(3), 1)
+    group.all_reduce(np.ones(3))
+    return outcome
+
+
+def _allow_no_descriptor():
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def _interrupted(call):

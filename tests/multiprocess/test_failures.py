@@ -125,6 +125,15 @@ def test_the_first_contact_with_a_peer_is_interrupted(teams, ranks, transport, c
 
 
 @on_every_transport
+@pytest.mark.parametrize("ranks", [6])
+def test_a_process_without_descriptors_says_so(teams, ranks, transport):
+    teams.get(ranks, transport).kill()
+    told = teams.get(ranks, transport).run(tasks.contact_without_descriptors, deadline=15)
+    assert "this process cannot connect to a process on" in told[1][0]
+    assert "ulimit -n" in told[1][0]
+
+
+@on_every_transport
 @pytest.mark.parametrize("ranks", [3])
 def test_waiting_for_symmetric_memory_is_interrupted(team):
     (raised, seconds), *told = team.run(tasks.wait_for_symmetric_memory, deadline=15)

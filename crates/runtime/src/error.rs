@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weft_transport::LinkError;
+use weft_transport::{LinkError, is_own_limit};
 
 /// Longer reasons for an abort are cut on their way to other ranks, so that they fit into a
 /// message.
@@ -106,6 +106,10 @@ impl Error {
             LinkError::Gone(why) => lost(why),
             LinkError::Left => lost("it closed the connection".into()),
             LinkError::Protocol(what) => lost(format!("it broke the protocol: {what}")),
+            LinkError::Io(error) if is_own_limit(&error) => Error::Config(format!(
+                "this process cannot connect to {}: {error}. Raise its limit of descriptors (ulimit -n) or memory",
+                name(rank, host)
+            )),
             LinkError::Io(error) => lost(error.to_string()),
             LinkError::Refused(why) => Error::Auth(format!(
                 "{} refused the connection: {why}",
@@ -200,6 +204,21 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_this_process_is_no_loss_of_the_peer() {
+        let full = || std::io::Error::from_raw_os_error(libc::EMFILE);
+        let error = Error::from_link(LinkError::Io(full()), Some(1), "host-a");
+        let text = error.to_string();
+        assert!(matches!(error, Error::Config(_)), "{text}");
+        assert!(
+            text.contains("rank 1 on host-a") && text.contains("ulimit -n"),
+            "{text}"
+        );
+        let reset = std::io::Error::from_raw_os_error(libc::ECONNRESET);
+        let error = Error::from_link(LinkError::Io(reset), Some(1), "host-a");
+        assert!(matches!(error, Error::PeerLost { .. }), "{error}");
+    }
 
     #[test]
     fn timeouts_say_the_words_that_scripts_look_for() {

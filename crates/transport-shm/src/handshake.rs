@@ -18,7 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_transport::{EndpointId, LinkError, Local, MappedPeer, POOL_LABEL, Regions, Segment};
+use weft_transport::{
+    EndpointId, LinkError, Local, MappedPeer, POOL_LABEL, Regions, Segment, is_own_limit,
+};
 
 use crate::rings::Rings;
 use crate::socket;
@@ -199,6 +201,9 @@ fn map(peer: EndpointId, pool: OwnedFd, event: OwnedFd) -> Result<MappedPeer, Li
 }
 
 fn refused(error: io::Error) -> LinkError {
+    if is_own_limit(&error) {
+        return LinkError::Io(error);
+    }
     LinkError::Refused(format!("cannot map memory: {error}"))
 }
 

@@ -128,7 +128,11 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Resul
     // SAFETY: the kernel wrote this many bytes, which is at most the room.
     unsafe { buffer.set_len(len) };
     let descriptors = read_descriptors(&header);
-    if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
+    if header.msg_flags & libc::MSG_CTRUNC != 0 {
+        // There is room for as many descriptors as ever come: this process could not take them.
+        return Err(io::Error::from_raw_os_error(libc::EMFILE));
+    }
+    if header.msg_flags & libc::MSG_TRUNC != 0 {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "a packet too long",

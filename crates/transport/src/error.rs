@@ -28,6 +28,16 @@ pub enum LinkError {
     Io(io::Error),
 }
 
+/// Whether the operating system has refused something for a limit of this process or machine:
+/// descriptors or memory. It says nothing about the peer.
+pub fn is_own_limit(error: &io::Error) -> bool {
+    use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
+    matches!(
+        error.raw_os_error(),
+        Some(EMFILE | ENFILE | ENOBUFS | ENOMEM)
+    )
+}
+
 impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -60,7 +60,7 @@ mod sync;
 pub use {
     clock::{Moment, TickClock, Timeline},
     doorbell::{Doorbell, POOL_HEADER, POOL_LABEL, PeerDoorbell, Sleep},
-    error::LinkError,
+    error::{LinkError, is_own_limit},
     link::{
         AtomicOp, Capabilities, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut,
         Link, LinkEvents, MESSAGE_BYTES_MAX, Redirection, Signal, Stream, Submission, Ticket,

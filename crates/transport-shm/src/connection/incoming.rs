@@ -85,6 +85,10 @@ impl ShmConnection {
                     // The peer ended without having read everything. What it sent before comes
                     // next, then the end.
                     io::ErrorKind::ConnectionReset => {}
+                    // A packet whose descriptor this process had no room for.
+                    _ if error.raw_os_error() == Some(libc::EMFILE) => {
+                        self.take_packet(incoming, Vec::new(), inbox);
+                    }
                     io::ErrorKind::InvalidData => self.broken("a packet too long".into()),
                     _ => return Err(LinkError::Io(error)),
                 },
