@@ -71,6 +71,7 @@ impl Options {
                 },
                 profiles: profiles(self.profiles.unwrap_or_default()),
                 domain: Domain::of_this_process(),
+                ..Terms::default()
             },
         })
     }

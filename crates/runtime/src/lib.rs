@@ -21,9 +21,9 @@ mod progress;
 mod selection;
 
 pub use bootstrap::{
-    Domain, Endpoint, EndpointAddress, EndpointOptions, HostParts, Meeting, Member, MemoryStore,
-    Policy, PrefixStore, Profile, ProfileRow, ProfileTable, Schedules, Secret, Store, StoreAccess,
-    TcpStore, TcpStoreServer, Terms, TransportAddress, TransportChoice, meet,
+    Domain, Endpoint, EndpointAddress, EndpointOptions, Formats, HostParts, Meeting, Member,
+    MemoryStore, Policy, PrefixStore, Profile, ProfileRow, ProfileTable, Schedules, Secret, Store,
+    StoreAccess, TcpStore, TcpStoreServer, Terms, TransportAddress, TransportChoice, meet,
 };
 pub use call::{Call, Counts, Op, Tiling};
 pub use error::Error;

@@ -18,4 +18,4 @@ pub(crate) use round_trip::is_delayed;
 pub use secret::Secret;
 pub use store::{MemoryStore, PrefixStore, Store};
 pub use store_tcp::{StoreAccess, TcpStore, TcpStoreServer};
-pub use terms::{Policy, Profile, ProfileRow, ProfileTable, Schedules, Terms};
+pub use terms::{Formats, Policy, Profile, ProfileRow, ProfileTable, Schedules, Terms};

@@ -11,7 +11,7 @@ use super::domains::Domain;
 use super::endpoint::{Endpoint, EndpointAddress, TransportAddress};
 use super::round_trip::{self, MeasuredRoundTrips};
 use super::store::Store;
-use super::terms::{Policy, Profile, Terms};
+use super::terms::{Formats, Policy, Profile, Terms};
 use crate::Error;
 
 /// A failing link between two ranks that share a boot must not eat the whole deadline.
@@ -102,6 +102,7 @@ impl Meeting {
 #[derive(Serialize, Deserialize)]
 pub(super) struct RankHello {
     version: String,
+    formats: Formats,
     size: u32,
     group_id: u64,
     address: Vec<u8>,
@@ -219,6 +220,7 @@ impl Visit<'_> {
         let counts = self.rank == 0;
         let mine = RankHello {
             version: env!("CARGO_PKG_VERSION").into(),
+            formats: terms.formats,
             size: self.size,
             group_id: random_group_id()?,
             address: self.endpoint.address().to_bytes(),
@@ -229,7 +231,7 @@ impl Visit<'_> {
         let bytes = postcard::to_stdvec(&mine).expect("writing to memory does not fail");
         let mut hellos = Vec::with_capacity(self.size as usize);
         for (rank, bytes) in self.exchange("address", &bytes)?.iter().enumerate() {
-            hellos.push(read_hello(&mine, rank, bytes)?);
+            hellos.push(read_hello(&mine, self.rank, rank, bytes)?);
         }
         let addresses = hellos
             .iter()
@@ -391,7 +393,7 @@ fn unreadable(rank: usize) -> Error {
     ))
 }
 
-fn read_hello(mine: &RankHello, rank: usize, bytes: &[u8]) -> Result<RankHello, Error> {
+fn read_hello(mine: &RankHello, own: u32, rank: usize, bytes: &[u8]) -> Result<RankHello, Error> {
     let hello: RankHello = postcard::from_bytes(bytes).map_err(|_| unreadable(rank))?;
     if hello.version != mine.version {
         return Err(Error::Config(format!(
@@ -399,6 +401,7 @@ fn read_hello(mine: &RankHello, rank: usize, bytes: &[u8]) -> Result<RankHello, 
             hello.version, mine.version
         )));
     }
+    (hello.formats).same_as(mine.formats, (rank, own))?;
     if hello.size != mine.size {
         return Err(Error::Config(format!(
             "rank {rank} expects {} ranks, this rank {}: the world size must be the same everywhere",

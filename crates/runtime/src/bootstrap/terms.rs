@@ -161,6 +161,34 @@ fn names(pairs: &BTreeMap<String, String>) -> String {
     pairs.join(",")
 }
 
+/// What two builds must have alike to understand each other, as hashes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Formats {
+    /// The form of the messages between ranks.
+    pub messages: u64,
+    /// The layout of the memory that they grant each other.
+    pub memory: u64,
+}
+
+impl Formats {
+    /// Refuses a rank whose build differs, naming both and what differs.
+    pub(super) fn same_as(self, mine: Formats, (rank, own): (usize, u32)) -> Result<(), Error> {
+        let differing = [
+            ("message format", self.messages, mine.messages),
+            ("memory layout", self.memory, mine.memory),
+        ];
+        let differing = differing
+            .into_iter()
+            .find(|(_, theirs, mine)| theirs != mine);
+        differing.map_or(Ok(()), |(what, theirs, mine)| {
+            Err(Error::Config(format!(
+                "rank {rank} has {what} {theirs:016x}, rank {own} {mine:016x}, though both say that they run the \
+                 same version of weft: install the same build everywhere"
+            )))
+        })
+    }
+}
+
 /// What a rank brings to a meeting.
 #[derive(Clone, Default, Debug)]
 pub struct Terms {
@@ -170,4 +198,6 @@ pub struct Terms {
     pub profiles: Vec<Profile>,
     /// The parts of its host that this process lies in.
     pub domain: Domain,
+    /// What its build has; a group says so itself.
+    pub formats: Formats,
 }

@@ -2,9 +2,11 @@
 //! messages between the ranks.
 
 mod connections;
+mod formats;
 mod layout;
 mod message;
 
 pub(crate) use connections::{Channel, Connections, Remote, control_neighbours};
+pub(crate) use formats::formats;
 pub(crate) use layout::*;
 pub(crate) use message::{ControlMessage, ENVELOPE_BYTES, SplitCall};

@@ -14,7 +14,7 @@ use super::interruption::Interruption;
 use crate::Error;
 use crate::bootstrap::{Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, meet};
 use crate::call::Completion;
-use crate::channel::{ChannelLayout, Connections, ControlMessage};
+use crate::channel::{ChannelLayout, Connections, ControlMessage, formats};
 use crate::execution::CallingThread;
 use crate::progress::{Engine, GroupName, GroupState};
 use crate::selection::{Selector, inherited};
@@ -105,7 +105,10 @@ impl Group {
     ) -> Result<Arc<Group>, Error> {
         let engine = engine_of(&endpoint)?;
         let deadline = Instant::now() + options.timeout;
-        let terms = options.terms.clone();
+        let terms = Terms {
+            formats: formats(),
+            ..options.terms.clone()
+        };
         let name = GroupName::met(&options.name, options.global_ranks.as_deref());
         let meeting = meet(&endpoint, store, rank, size, terms, deadline, cancel)
             .map_err(|error| name.at_rendezvous(error))?;

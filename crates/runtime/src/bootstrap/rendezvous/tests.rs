@@ -245,3 +245,40 @@ fn long_lists_of_ranks_are_cut() {
         "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 ... 899 (900 in all)",
     );
 }
+
+#[test]
+fn builds_that_lay_memory_out_differently_are_told_apart() {
+    let store = MemoryStore::new();
+    let refused = thread::scope(|scope| {
+        let ranks = [0, 1].map(|rank| {
+            let store = &store;
+            scope.spawn(move || {
+                let terms = Terms {
+                    formats: Formats {
+                        messages: 7,
+                        memory: 8 + u64::from(rank),
+                    },
+                    ..Terms::default()
+                };
+                let (endpoint, never) =
+                    (endpoint(TransportChoice::Loopback), AtomicBool::new(false));
+                meet(&endpoint, store, rank, 2, terms, soon(20_000), &never).unwrap_err()
+            })
+        });
+        ranks.map(|rank| rank.join().unwrap().to_string())
+    });
+    let both = [
+        "rank 0 has memory layout 0000000000000008",
+        "rank 1 0000000000000009",
+    ];
+    assert!(
+        both.iter().all(|text| refused[1].contains(text)),
+        "{}",
+        refused[1]
+    );
+    assert!(
+        refused[0].contains("rank 1 has memory layout"),
+        "{}",
+        refused[0]
+    );
+}

@@ -1,0 +1,127 @@
+//! What two builds must have alike to understand each other, as hashes.
+
+use std::time::Duration;
+
+use super::layout::{
+    CLAIMS, ChannelLayout, FRAGMENT_BYTES, FRAGMENTS, INLINE_SLOTS, INLINE_STRIDE,
+};
+use super::message::{ControlMessage, SplitCall};
+use crate::Error;
+use crate::bootstrap::Formats;
+use crate::call::{Fingerprint, mix};
+
+/// The formats of this build.
+pub(crate) fn formats() -> Formats {
+    Formats {
+        messages: hash(samples().iter().flat_map(ControlMessage::encode)),
+        memory: hash(layouts().bytes()),
+    }
+}
+
+fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.map(u64::from).fold(1, mix)
+}
+
+/// The layouts of groups of several sizes, with and without links that have delay.
+fn layouts() -> String {
+    let sizes = (2..20).chain([64, 1000]);
+    let layouts = sizes.flat_map(|size| {
+        [0, 1, 50].map(|millis| {
+            let layout = ChannelLayout::new(size, Duration::from_millis(millis));
+            let (channel, scratch) = (layout.channel_bytes(), layout.scratch_total());
+            format!("{layout:?} {channel} {scratch}")
+        })
+    });
+    let constants = [
+        u64::from(CLAIMS),
+        FRAGMENTS as u64,
+        FRAGMENT_BYTES,
+        INLINE_SLOTS,
+        INLINE_STRIDE,
+    ];
+    format!("{:?} {constants:?}", layouts.collect::<Vec<_>>())
+}
+
+/// One message of each kind.
+fn samples() -> Vec<ControlMessage> {
+    let (group, id, bytes, tag, sequence) = (1, 2, 3, 4, 5);
+    let fingerprint = Fingerprint::behind_flag(|word| word);
+    let error = Error::cancelled();
+    let split = SplitCall {
+        child: 6,
+        name: "name".into(),
+        number: 7,
+        ranks: vec![8],
+    };
+    vec![
+        ControlMessage::Grant {
+            group,
+            channel: 9,
+            scratch: 10,
+        },
+        ControlMessage::Detach { group },
+        ControlMessage::Broken {
+            group,
+            error: error.clone(),
+        },
+        ControlMessage::Query {
+            group,
+            sequence,
+            fingerprint,
+        },
+        ControlMessage::Different {
+            group,
+            sequence,
+            fingerprint,
+        },
+        ControlMessage::History {
+            group,
+            recent: vec![(sequence, fingerprint)],
+        },
+        ControlMessage::Split { group, split },
+        ControlMessage::Eager { group, tag },
+        ControlMessage::Offer {
+            group,
+            tag,
+            id,
+            bytes,
+        },
+        ControlMessage::Ready { group, id },
+        ControlMessage::Refused {
+            group,
+            id,
+            expected: 12,
+        },
+        ControlMessage::Unfit {
+            group,
+            tag,
+            sent: 13,
+            expected: 12,
+        },
+        ControlMessage::Released { group, id },
+        ControlMessage::Symmetric {
+            group,
+            id,
+            bytes,
+            region: Some(14),
+        },
+        ControlMessage::SymmetricFailed {
+            group,
+            id,
+            bytes,
+            error,
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_the_same_in_every_run_and_tell_layouts_apart() {
+        assert_eq!(formats(), formats());
+        assert_ne!(formats().messages, formats().memory);
+        assert!(layouts().contains("slots"), "{}", layouts());
+    }
+}
