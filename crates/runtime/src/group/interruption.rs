@@ -19,8 +19,8 @@ thread_local! {
 /// Runs a call. While it waits for other ranks on this thread, `interrupted` is asked about every
 /// 50 ms; once it returns true, the call fails with [`Error::Aborted`].
 ///
-/// What was being set up for all ranks then fails on the others as well. Waits for operations have a
-/// question of their own: see [`crate::Work::wait`].
+/// What was being set up for all ranks then fails on the others as well. Waits for operations have
+/// a question of their own: see [`crate::Work::wait`].
 pub fn interruptible<T>(interrupted: fn() -> bool, call: impl FnOnce() -> T) -> T {
     let _before = Before(ASKED.replace(Some(interrupted)));
     call()

@@ -60,7 +60,8 @@ impl Group {
     /// size.
     ///
     /// Where one rank cannot make its part, or gives up waiting, the call fails on all ranks, with
-    /// that rank's reason. The group goes on; only where the ranks cannot be connected is it broken.
+    /// that rank's reason. The group goes on; only where the ranks cannot be connected is it
+    /// broken.
     pub fn symmetric(&self, bytes: u64) -> Result<Symmetric, Error> {
         let deadline = Instant::now() + self.options.timeout;
         let made = self.announce_symmetric(bytes, deadline, true)?;

@@ -178,7 +178,8 @@ impl EarlyMessages {
         })
     }
 
-    /// An endpoint has said goodbye. What it has sent before still counts, as long as there is room.
+    /// An endpoint has said goodbye. What it has sent before still counts, as long as there is
+    /// room.
     pub(super) fn left(&mut self, endpoint: EndpointId) {
         for early in self.groups.values_mut() {
             if let Some(sender) = early.senders.get_mut(&endpoint) {
