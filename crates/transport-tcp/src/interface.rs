@@ -60,7 +60,8 @@ impl Interface {
 }
 
 /// The source address of the route to the target. If that stays on this host (the target is here),
-/// peers elsewhere need another one too: the one of the default route.
+/// peers elsewhere need another one too: the one of the default route. Unless the target is called
+/// by a name that means every host itself: then all ranks are on this one.
 fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
     let targets = target.to_socket_addrs().map_err(|error| {
         LinkError::Refused(format!(
@@ -77,11 +78,22 @@ fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
     };
     let mut addresses = vec![first];
     if first.is_loopback()
+        && !means_loopback(target)
         && let Ok(outward) = source_towards(NOWHERE)
     {
         addresses.push(outward);
     }
     Ok(addresses)
+}
+
+/// Whether the host of a `host:port` is this one wherever it is asked.
+fn means_loopback(target: &str) -> bool {
+    let host = target.rsplit_once(':').map_or(target, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match host.parse::<IpAddr>() {
+        Ok(ip) => ip.is_loopback(),
+        Err(_) => host.eq_ignore_ascii_case("localhost"),
+    }
 }
 
 /// Asks the kernel for the route by connecting a datagram socket, which sends nothing.
@@ -257,11 +269,23 @@ mod tests {
     }
 
     #[test]
-    fn the_route_to_this_host_comes_first() {
-        let found = Interface::Towards("127.0.0.1:1".into())
-            .addresses()
-            .unwrap();
-        assert_eq!(found[0], (0, IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    fn a_job_of_one_host_listens_on_loopback_only() {
+        check(Interface::Towards("127.0.0.1:1".into()), &["127.0.0.1"]);
+    }
+
+    #[test]
+    fn names_that_mean_every_host_itself() {
+        for (target, expected) in [
+            ("127.0.0.1:1", true),
+            ("127.0.1.1:1", true),
+            ("[::1]:1", true),
+            ("::1:1", true),
+            ("localhost:29500", true),
+            ("10.0.0.1:1", false),
+            ("node-1:29500", false),
+        ] {
+            assert_eq!(means_loopback(target), expected, "{target}");
+        }
     }
 
     #[test]
