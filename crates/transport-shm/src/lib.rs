@@ -11,6 +11,7 @@
 //! memory has none. So nothing is left behind, however a process dies.
 
 mod address;
+mod answers;
 mod connection;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

@@ -14,6 +14,7 @@ use weft_transport::{
 };
 
 use crate::address::{self, ShmAddress};
+use crate::answers::{Answer, AnswerQueue};
 use crate::connection::ShmConnection;
 use crate::handshake::{self, HandshakeDeadline};
 use crate::link::ShmLink;
@@ -96,11 +97,10 @@ impl Transport for ShmTransport {
 
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
         let shared = Arc::clone(&self.shared);
+        let answers = AnswerQueue::default();
+        let answer = Arc::new(move |socket| shared.answer(socket, &*events));
         let taken_in = self.shared.watch.take_in(Arc::new(move |socket| {
-            let (shared, events) = (Arc::clone(&shared), Arc::clone(&events));
-            let thread = std::thread::Builder::new().name("weft-shm-answer".into());
-            // Without a thread the socket is dropped, and the dialler sees a refusal.
-            let _ = thread.spawn(move || shared.answer(socket, &*events));
+            answers.add(socket, &(answer.clone() as Arc<Answer>));
         }))?;
         if taken_in { Ok(()) } else { Err(closed()) }
     }
@@ -157,9 +157,6 @@ impl ShmShared {
             deadline: Instant::now() + ANSWER_TIMEOUT,
             cancel: &self.closed,
         };
-        if !same_user(&socket) {
-            return;
-        }
         let answer = handshake::answer(
             socket.as_fd(),
             &self.local,
@@ -215,15 +212,57 @@ fn reach(name: &[u8], deadline: &HandshakeDeadline<'_>) -> Result<Descriptor, Li
     }
 }
 
-/// Names in the abstract namespace are open to everybody, so look who comes. The token decides;
-/// this saves reading from strangers.
-fn same_user(socket: &Descriptor) -> bool {
-    // SAFETY: plain query.
-    let own = unsafe { libc::geteuid() };
-    socket::peer_credentials(socket.as_fd())
-        .is_ok_and(|credentials| credentials.uid == own || credentials.uid == 0)
-}
-
 fn closed() -> LinkError {
     LinkError::Refused("this transport is closed".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_transport::conformance::{Subject, connect, listening};
+
+    use super::*;
+
+    const SUBJECT: Subject = Subject {
+        make: |local| Arc::new(ShmTransport::new(local).unwrap()),
+    };
+
+    /// The threads of this process that answer callers.
+    fn answering_threads() -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names
+            .filter(|name| name.trim() == "weft-shm-answer")
+            .count()
+    }
+
+    #[test]
+    fn a_flood_of_callers_takes_few_threads_and_holds_nobody_up() {
+        let (b, events) = listening(&SUBJECT);
+        let address = ShmAddress::from_bytes(&b.1.address()).unwrap();
+        let never = AtomicBool::new(false);
+        let deadline = HandshakeDeadline {
+            deadline: Instant::now() + Duration::from_secs(20),
+            cancel: &never,
+        };
+        let mut flood = Vec::new();
+        let mut threads_max = 0;
+        for number in 0..2000 {
+            let caller = reach(&address.name, &deadline).unwrap();
+            if number % 2 == 0 {
+                // It may have been dropped already.
+                let _ = socket::send(caller.as_fd(), [&[1][..], b"nonsense"], &[]);
+            }
+            flood.push(caller);
+            if number % 50 == 0 {
+                threads_max = threads_max.max(answering_threads());
+            }
+        }
+        threads_max = threads_max.max(answering_threads());
+        let (a, _) = listening(&SUBJECT);
+        assert!(connect(&a, &b).unwrap().is_some());
+        assert_eq!(events.next_link().peer(), a.0.id);
+        // Other tests of this program may have some too.
+        assert!(threads_max <= 40, "{threads_max} threads");
+    }
 }

@@ -4,7 +4,7 @@
 //! when a peer ends: a process that sleeps on its futex sees a death as fast as a signal. Ordinary
 //! traffic does not wake it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,9 +24,12 @@ const KEY_FIRST_CONNECTION: u64 = 2;
 /// Only the end of a peer, and only once: what it sends is not this thread's business.
 const PEER_ENDED: u32 = (libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 const EVENTS_MAX: usize = 16;
+/// Those who have connected and said nothing yet. Beyond, the oldest makes room.
+const CALLERS_MAX: usize = 256;
 const ACCEPT_RETRY: Duration = Duration::from_millis(10);
 
-/// Takes a connection that has come in. Called on the watching thread, so it must not wait.
+/// Takes a connection that has come in and said something. Called on the watching thread, so it
+/// must not wait.
 pub(crate) type OnDescriptor = dyn Fn(Descriptor) + Send + Sync;
 
 /// The watching thread's side and everybody else's.
@@ -45,6 +48,8 @@ pub(crate) struct ConnectionWatcher {
 struct WatchedConnection {
     connections: HashMap<u64, Watching>,
     listener: Option<(Descriptor, Option<Arc<OnDescriptor>>)>,
+    /// Those who have said nothing yet; the oldest has the smallest key.
+    callers: BTreeMap<u64, Descriptor>,
     stopped: bool,
 }
 
@@ -101,8 +106,13 @@ impl ConnectionWatcher {
         }
         // Dropped outside of the lock: the taker may hold the last reference to something that
         // locks.
-        let listener = self.locked().listener.take();
-        drop(listener);
+        let mut watched = self.locked();
+        let (listener, callers) = (
+            watched.listener.take(),
+            std::mem::take(&mut watched.callers),
+        );
+        drop(watched);
+        drop((listener, callers));
         self.wake_up();
     }
 
@@ -207,6 +217,7 @@ impl ConnectionWatcher {
                 self.flush_lingering();
             }
             KEY_LISTENER => self.accept(),
+            _ if self.hear(key) => {}
             _ => {
                 if events & libc::EPOLLOUT as u32 != 0 {
                     self.flush(key);
@@ -221,22 +232,61 @@ impl ConnectionWatcher {
 
     fn accept(&self) {
         loop {
-            let (accepted, taker) = {
-                let watched = self.locked();
-                let Some((listener, Some(taker))) = &watched.listener else {
-                    return;
-                };
-                (socket::accept(listener.as_fd()), Arc::clone(taker))
+            let mut watched = self.locked();
+            let Some((listener, Some(_))) = &watched.listener else {
+                return;
             };
-            match accepted {
-                Ok(socket) => taker(socket),
+            match socket::accept(listener.as_fd()) {
+                Ok(socket) => self.wait_for(&mut watched, socket),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Out of descriptors, say. Those who wait are still waiting: try again, but not in
                 // a hot loop.
-                Err(_) => return std::thread::sleep(ACCEPT_RETRY),
+                Err(_) => {
+                    drop(watched);
+                    return std::thread::sleep(ACCEPT_RETRY);
+                }
             }
         }
+    }
+
+    /// Keeps who has connected until it says something. Whoever is of another user is dropped.
+    fn wait_for(&self, watched: &mut WatchedConnection, caller: Descriptor) {
+        if !same_user(&caller) {
+            return;
+        }
+        let key = self.new_key();
+        let raw = caller.as_raw_fd();
+        // One that cannot be watched is dropped, and sees the end.
+        if self
+            .control(libc::EPOLL_CTL_ADD, raw, key, libc::EPOLLIN as u32)
+            .is_ok()
+        {
+            watched.callers.insert(key, caller);
+        }
+        if watched.callers.len() > CALLERS_MAX {
+            watched.callers.pop_first();
+        }
+    }
+
+    /// Hands over a caller that has said something. False if nobody has this key.
+    fn hear(&self, key: u64) -> bool {
+        let mut watched = self.locked();
+        let Some(caller) = watched.callers.remove(&key) else {
+            return false;
+        };
+        let taker = match &watched.listener {
+            Some((_, Some(taker))) => Arc::clone(taker),
+            _ => return true,
+        };
+        drop(watched);
+        if self
+            .control(libc::EPOLL_CTL_DEL, caller.as_raw_fd(), key, 0)
+            .is_ok()
+        {
+            taker(caller);
+        }
+        true
     }
 
     /// Sends what waits. What cannot be sent because the peer has ended does not wait any longer.
@@ -310,6 +360,15 @@ impl ConnectionWatcher {
     fn locked(&self) -> MutexGuard<'_, WatchedConnection> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Names in the abstract namespace are open to everybody, so look who comes. The token decides;
+/// this saves reading from strangers.
+fn same_user(socket: &Descriptor) -> bool {
+    // SAFETY: plain query.
+    let own = unsafe { libc::geteuid() };
+    socket::peer_credentials(socket.as_fd())
+        .is_ok_and(|credentials| credentials.uid == own || credentials.uid == 0)
 }
 
 fn new_epoll() -> io::Result<OwnedFd> {

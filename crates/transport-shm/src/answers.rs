@@ -1,0 +1,118 @@
+//! Callers that wait to be answered, by a bounded number of threads.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weft_transport::fork::Descriptor;
+
+/// Threads that answer at a time.
+const THREADS_MAX: usize = 16;
+/// Callers that wait for one of them. More are dropped.
+const WAITING_MAX: usize = 1024;
+
+/// Talks to a caller, to the end of the handshake.
+pub(crate) type Answer = dyn Fn(Descriptor) + Send + Sync;
+
+/// See the module.
+#[derive(Clone, Default)]
+pub(crate) struct AnswerQueue(Arc<Mutex<Queue>>);
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Descriptor>,
+    threads: usize,
+}
+
+impl AnswerQueue {
+    /// Has a caller answered, by a thread of which there are as many as needed, within bounds. They
+    /// end when nobody waits.
+    pub(crate) fn add(&self, caller: Descriptor, answer: &Arc<Answer>) {
+        let mut queue = self.locked();
+        if queue.waiting.len() < WAITING_MAX {
+            queue.waiting.push_back(caller);
+        }
+        if queue.threads >= THREADS_MAX {
+            return;
+        }
+        queue.threads += 1;
+        let (own, answer) = (self.clone(), Arc::clone(answer));
+        let thread = std::thread::Builder::new().name("weft-shm-answer".into());
+        if thread.spawn(move || own.serve(&*answer)).is_err() {
+            queue.threads -= 1;
+            // With no thread at all nobody would be answered: they see the end, as a refusal.
+            if queue.threads == 0 {
+                queue.waiting.clear();
+            }
+        }
+    }
+
+    fn serve(&self, answer: &Answer) {
+        while let Some(caller) = self.next() {
+            answer(caller);
+        }
+    }
+
+    /// The next caller. Without one, the thread is not counted any more.
+    fn next(&self) -> Option<Descriptor> {
+        let mut queue = self.locked();
+        let next = queue.waiting.pop_front();
+        if next.is_none() {
+            queue.threads -= 1;
+        }
+        next
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Condvar;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn many_callers_are_answered_by_few_threads() {
+        const CALLERS: usize = 100;
+        // How many are being answered, the most at a time, and how many were.
+        let counts = Arc::new((Mutex::new((0, 0, 0)), Condvar::new()));
+        let counted = Arc::clone(&counts);
+        let answer: Arc<Answer> = Arc::new(move |_| {
+            let (lock, changed) = &*counted;
+            let mut counts = lock.lock().unwrap();
+            counts.0 += 1;
+            counts.1 = counts.1.max(counts.0);
+            // Nobody is done before there are as many as there can be.
+            while counts.1 < THREADS_MAX {
+                changed.notify_all();
+                counts = changed.wait(counts).unwrap();
+            }
+            drop(counts);
+            std::thread::sleep(Duration::from_millis(1));
+            let mut counts = lock.lock().unwrap();
+            counts.0 -= 1;
+            counts.2 += 1;
+            changed.notify_all();
+        });
+        let queue = AnswerQueue::default();
+        for _ in 0..CALLERS {
+            let (caller, _) = UnixStream::pair().unwrap();
+            queue.add(Descriptor::new(OwnedFd::from(caller)).unwrap(), &answer);
+        }
+        let (lock, changed) = &*counts;
+        let mut counts = lock.lock().unwrap();
+        while counts.2 < CALLERS {
+            let (waited, timeout) = changed
+                .wait_timeout(counts, Duration::from_secs(20))
+                .unwrap();
+            assert!(!timeout.timed_out(), "{waited:?}");
+            counts = waited;
+        }
+        assert_eq!(counts.1, THREADS_MAX);
+    }
+}
