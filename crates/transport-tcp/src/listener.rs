@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,17 +12,21 @@ use weft_transport::fork::Registration;
 use weft_transport::{EndpointId, LinkEvents, Local, Regions};
 
 use crate::handshake::{
-    CONFIRMATION_BYTES, HELLO_BYTES, HandshakeVerdict, Hello, KeyPair, LinkPart, PublicKey,
-    Session, others,
+    CONFIRMATION_BYTES, CONNECTIONS_MAX, HELLO_BYTES, HandshakeVerdict, Hello, KeyPair, LinkPart,
+    PublicKey, Session, others,
 };
 use crate::link::TcpLink;
 use crate::socket::{Socket, SocketOptions, poll, poll_entry};
 
-/// Whoever has not come to the end of its handshake by then is dropped.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// Callers that may be waiting at a time. Beyond, the oldest of those that have proven nothing
-/// makes room.
-const CALLERS_MAX: usize = 512;
+/// Whoever has not taken the next step of its handshake by then is dropped.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Callers that may be waiting in each stage. Beyond, of the host that has the most of them there
+/// the oldest makes room: a flood pushes out itself.
+const CALLERS_MAX: usize = 256;
+/// Connections that may be taken in before those that are there have their turn again.
+const TAKEN_IN_MAX: usize = 64;
+/// Connections of links that a member may have begun: two links' worth.
+const HEARD_MAX: usize = 2 * CONNECTIONS_MAX;
 /// Who has proven to have a key, but is not known yet, has so long: this endpoint may be stopped in
 /// its own meeting.
 const MEETING_TIMEOUT: Duration = Duration::from_secs(60);
@@ -86,6 +90,7 @@ impl Members {
 /// A connection in its handshake.
 pub(crate) struct Caller {
     socket: Socket,
+    host: IpAddr,
     stage: Stage,
     give_up: Instant,
 }
@@ -141,7 +146,10 @@ impl Listener {
             if poll(&mut watched, self.timeout(paused_until)).is_err() || watched[0].revents != 0 {
                 return;
             }
-            self.hear_callers();
+            let ready: Vec<bool> = (watched[1..].iter())
+                .map(|entry| entry.revents != 0)
+                .collect();
+            self.hear_callers(&ready);
             let now = Instant::now();
             self.heard.retain(|caller| now < caller.give_up);
             if Instant::now() >= paused_until && !self.take_in_callers() {
@@ -170,9 +178,9 @@ impl Listener {
     fn take_in_callers(&mut self) -> bool {
         let sockets = self.sockets.clone();
         for socket in sockets.iter() {
-            loop {
+            for _ in 0..TAKEN_IN_MAX {
                 match socket.listener.accept() {
-                    Ok((stream, _)) => self.take_in(stream),
+                    Ok((stream, from)) => self.take_in(stream, from.ip()),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if is_exhaustion(&error) => return false,
                     // This connection broke before it was taken in; the next may be good.
@@ -183,30 +191,51 @@ impl Listener {
         true
     }
 
-    fn take_in(&mut self, stream: TcpStream) {
+    fn take_in(&mut self, stream: TcpStream, host: IpAddr) {
         // A connection that cannot be set up is dropped; its caller sees the end and tries again.
         let Ok(socket) = Socket::new(stream, self.options) else {
             return;
         };
-        if self.callers.len() >= CALLERS_MAX {
-            let strange = |caller: &Caller| matches!(caller.stage, Stage::Hello(..));
-            let oldest = self.callers.iter().position(strange);
-            self.callers.remove(oldest.unwrap_or_default());
-        }
-        self.callers.push(Caller {
+        // Its hello is often there already.
+        self.hear(Caller {
             socket,
+            host,
             stage: Stage::Hello([0; HELLO_BYTES], 0),
             give_up: Instant::now() + HELLO_TIMEOUT,
         });
-        // Its hello is often there already.
-        if let Some(caller) = self.callers.pop() {
-            self.hear(caller);
+    }
+
+    /// Goes on with those of which something came, with those who wait to become members, and drops
+    /// those whose time is over. Tells of each in their order whether something came.
+    fn hear_callers(&mut self, ready: &[bool]) {
+        let now = Instant::now();
+        let callers = std::mem::take(&mut self.callers);
+        for (caller, ready) in callers.into_iter().zip(ready) {
+            if *ready || matches!(caller.stage, Stage::Unknown(_)) {
+                self.hear(caller);
+            } else if now < caller.give_up {
+                self.callers.push(caller);
+            }
         }
     }
 
-    fn hear_callers(&mut self) {
-        for caller in std::mem::take(&mut self.callers) {
-            self.hear(caller);
+    /// Keeps a caller for when more has come. Where there are too many, somebody makes room.
+    fn keep(&mut self, caller: Caller) {
+        let stage = std::mem::discriminant(&caller.stage);
+        self.callers.push(caller);
+        let is_there = |other: &Caller| std::mem::discriminant(&other.stage) == stage;
+        let there = || (self.callers.iter().enumerate()).filter(|(_, other)| is_there(other));
+        if there().count() <= CALLERS_MAX {
+            return;
+        }
+        let mut hosts: HashMap<IpAddr, usize> = HashMap::new();
+        for (_, other) in there() {
+            *hosts.entry(other.host).or_default() += 1;
+        }
+        let crowd = hosts.into_iter().max_by_key(|(_, count)| *count);
+        let oldest = crowd.and_then(|(host, _)| there().find(|(_, other)| other.host == host));
+        if let Some(place) = oldest.map(|(place, _)| place) {
+            self.callers.remove(place);
         }
     }
 
@@ -216,6 +245,7 @@ impl Listener {
         loop {
             let Caller {
                 socket,
+                host,
                 stage,
                 give_up,
             } = caller;
@@ -223,8 +253,9 @@ impl Listener {
                 Step::Over => return,
                 Step::Stay(stage) => {
                     if Instant::now() < give_up {
-                        self.callers.push(Caller {
+                        self.keep(Caller {
                             socket,
+                            host,
                             stage,
                             give_up,
                         });
@@ -238,6 +269,7 @@ impl Listener {
                     };
                     caller = Caller {
                         socket,
+                        host,
                         stage,
                         give_up: Instant::now() + patience,
                     };
@@ -274,6 +306,8 @@ impl Listener {
                 }
             }
             Stage::Unknown(hello) => match self.members.key(hello.caller) {
+                // Nobody goes on before the answer: who does, or hangs up, is not waited for.
+                None if socket.has_input() => Step::Over,
                 None => Step::Stay(Stage::Unknown(hello)),
                 Some(key) if key == hello.key => answer(socket, *hello),
                 Some(_) => Step::Over,
@@ -313,8 +347,11 @@ impl Listener {
     /// Makes a link when all of its connections are there.
     fn take_part(&mut self, caller: HeardCaller) {
         let (peer, part) = (caller.peer, caller.part);
-        if self.heard.len() >= CALLERS_MAX {
-            self.heard.remove(0);
+        let of_peer = |other: &HeardCaller| other.peer == peer;
+        if self.heard.iter().filter(|other| of_peer(other)).count() >= HEARD_MAX {
+            // The oldest is of a link that does not come about.
+            let oldest = self.heard.iter().position(of_peer);
+            self.heard.remove(oldest.expect("there are some"));
         }
         self.heard.push(caller);
         let place = |heard: &[HeardCaller], connection| {
@@ -419,4 +456,54 @@ fn is_exhaustion(error: &io::Error) -> bool {
 pub(crate) fn stop(signal: &mut UnixStream) {
     // If the other end is closed, it has stopped.
     let _ = signal.write(&[0]);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use weft_transport::Transport;
+    use weft_transport::conformance::{Subject, deadline, listening};
+
+    use super::*;
+    use crate::interface::Interface;
+    use crate::socket::connect_from;
+    use crate::{TcpOptions, TcpTransport};
+
+    const SUBJECT: Subject = Subject {
+        make: |local| {
+            let options = TcpOptions {
+                interface: Interface::Named("127.0.0.1".into()),
+                ..TcpOptions::default()
+            };
+            Arc::new(TcpTransport::new(local, options).unwrap())
+        },
+    };
+
+    /// A connection to the endpoint from one of this host's addresses.
+    fn dial(transport: &Arc<dyn Transport>, from: [u8; 4]) -> TcpStream {
+        let address = transport.address();
+        let port = u16::from_le_bytes([address[0], address[1]]);
+        let never = AtomicBool::new(false);
+        let to = ([127, 0, 0, 1], port).into();
+        let stream = connect_from(Some(from.into()), to, deadline(), &never).unwrap();
+        stream.set_nonblocking(false).unwrap();
+        stream
+    }
+
+    #[test]
+    fn a_flood_from_one_host_pushes_out_itself() {
+        let ((_local, transport), _events) = listening(&SUBJECT);
+        let mut slow = dial(&transport, [127, 0, 0, 3]);
+        slow.write_all(b"weft").unwrap();
+        let mut flood: Vec<TcpStream> = (0..2 * CALLERS_MAX)
+            .map(|_| dial(&transport, [127, 0, 0, 2]))
+            .collect();
+        // The first of the flood is ended, the one that was there before is not.
+        flood[0].set_read_timeout(Some(HELLO_TIMEOUT / 2)).unwrap();
+        assert_eq!(flood[0].read(&mut [0]).unwrap(), 0);
+        slow.set_nonblocking(true).unwrap();
+        let waits = slow.read(&mut [0]).unwrap_err();
+        assert_eq!(waits.kind(), io::ErrorKind::WouldBlock);
+    }
 }

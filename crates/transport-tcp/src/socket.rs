@@ -89,6 +89,12 @@ impl Socket {
         &self.stream
     }
 
+    /// Whether something has come that was not read, or the end.
+    pub(crate) fn has_input(&self) -> bool {
+        let peeked = self.stream.peek(&mut [0]);
+        !peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
     /// Ends one or both directions. Whoever reads sees the end.
     pub(crate) fn shutdown(&self, how: Shutdown) {
         // A connection that is down already needs no shutdown.

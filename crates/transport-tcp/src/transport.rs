@@ -221,7 +221,13 @@ impl TcpTransport {
         let (call, hello) = Call::new(&self.keys, self.local.id, (peer, &address.key), part)?;
         say(socket, &hello)?;
         let mut answer = [0; ANSWER_BYTES];
-        socket.receive_exactly(&mut answer, deadline, cancel)?;
+        let received = socket.receive_exactly(&mut answer, deadline, cancel);
+        received.map_err(|error| match error {
+            LinkError::Refused(why) => LinkError::Refused(format!(
+                "{why}: it is not the endpoint of this address, or does not count this one among its groups' members"
+            )),
+            other => other,
+        })?;
         let session = call.answered(&answer);
         session.ok_or_else(|| {
             LinkError::Refused("whoever listens there has not the key of the peer's address".into())

@@ -182,3 +182,78 @@ fn a_recorded_conversation_makes_no_link() {
     assert_eq!(events.asked.lock().unwrap().len(), 1);
     assert!(connect(&a, &b).unwrap().is_some());
 }
+
+/// The first bytes that a caller who is no member sends to the listener.
+fn hello_of_a_stranger(b: &(weft_transport::Local, Arc<dyn Transport>)) -> [u8; 134] {
+    let (stranger, _) = listening(&SUBJECT);
+    let middle = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut address = b.1.address();
+    address[..2].copy_from_slice(&middle.local_addr().unwrap().port().to_le_bytes());
+    let to = b.0.id;
+    let call = std::thread::spawn(move || {
+        let never = AtomicBool::new(false);
+        let called = stranger.1.connect(to, &address, deadline(), &never);
+        called.map(drop).expect_err("nobody answers")
+    });
+    let mut hello = [0; 134];
+    let (mut caller, _) = middle.accept().unwrap();
+    caller.read_exact(&mut hello).unwrap();
+    drop(caller);
+    let why = call.join().unwrap().to_string();
+    assert!(why.contains("not the endpoint of this address"), "{why}");
+    hello
+}
+
+#[test]
+fn who_goes_on_before_the_answer_is_not_waited_for() {
+    let (b, events) = listening(&SUBJECT);
+    let hello = hello_of_a_stranger(&b);
+    let mut waiting = dial(&b.1);
+    waiting.write_all(&hello).unwrap();
+    let mut hasty = dial(&b.1);
+    hasty.write_all(&[&hello[..], b"x"].concat()).unwrap();
+    assert_eq!(answer(hasty), b"");
+    waiting.set_nonblocking(true).unwrap();
+    let patient = waiting.read(&mut [0]).unwrap_err();
+    assert_eq!(patient.kind(), std::io::ErrorKind::WouldBlock);
+    assert!(events.asked.lock().unwrap().is_empty());
+}
+
+#[test]
+fn links_are_made_during_a_flood() {
+    const FLOOD: usize = 2_000;
+    let (b, events) = listening(&SUBJECT);
+    let hello = hello_of_a_stranger(&b);
+    let mut forged = hello;
+    forged[50] ^= 1;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (b, over) = (&b, &over);
+        scope.spawn(move || {
+            let mut open = std::collections::VecDeque::new();
+            for number in 0..FLOOD {
+                let mut stream = dial(&b.1);
+                let said: &[u8] = match number % 4 {
+                    0 => b"",
+                    1 => b"weft-tcp",
+                    2 => &hello,
+                    _ => &forged,
+                };
+                // The listener may have dropped it already.
+                let _ = stream.write_all(said);
+                open.push_back(stream);
+                if open.len() > 300 {
+                    open.pop_front();
+                }
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let mut made = 0;
+        while made < 3 || !over.load(std::sync::atomic::Ordering::Relaxed) {
+            let (a, _) = listening(&SUBJECT);
+            assert!(connect(&a, b).expect("a connection").is_some());
+            assert_eq!(events.next_link().peer(), a.0.id);
+            made += 1;
+        }
+    });
+}
