@@ -65,6 +65,9 @@ assert weft.torch.symmetric_operations() > 1
 dist.destroy_process_group()
 ```
 
+`weft.torch.describe(group)` returns, in lines to read, how this rank reaches each other one (`shm`, `tcp`), on which
+host that is, and the algorithms of each collective by size.
+
 An operation makes no copies if all ranks pass the same part of tensors that came of the same call, for its input and
 its output, and all ranks of the group are on one host. In other cases, and for a few KiB, it runs as on any other
 tensor, with the same result. A tensor's memory is given back when no rank has the tensor any more.
