@@ -121,6 +121,16 @@ def test_links_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_promises_are_shown_by_tests_that_exist() -> None:
+    page = (ROOT / "docs/promises.md").read_text()
+    shown = re.findall(r"`([\w/.-]+\.(?:rs|py))`: ((?:`\w+`(?:, )?)+)", page)
+    assert len(shown) > 20
+    for file, tests in shown:
+        text = (ROOT / file).read_text()
+        for test in re.findall(r"`(\w+)`", tests):
+            assert re.search(rf"\b(?:fn|def) {test}\(", text), f"{file} has no {test}"
+
+
 def test_page_of_commands_is_current() -> None:
     assert (ROOT / "docs/commands.md").read_text() == commands.page(), "run `make docs`"
 
