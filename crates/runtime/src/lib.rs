@@ -23,14 +23,14 @@ mod selection;
 pub use bootstrap::{
     Domain, Endpoint, EndpointAddress, EndpointOptions, Formats, HostParts, Meeting, Member,
     MemoryStore, Policy, PrefixStore, Profile, ProfileRow, ProfileTable, Schedules, Secret, Store,
-    StoreAccess, TcpStore, TcpStoreServer, Terms, TransportAddress, TransportChoice, meet,
+    StoreAccess, TcpStore, TcpStoreServer, Terms, TransportAddress, TransportChoice,
 };
 pub use call::{Call, Counts, Op, Tiling};
 pub use error::Error;
 pub use flight::records as flight_records;
 pub use group::{
     Counters, Group, GroupOptions, LinkTraffic, OperationTotals, SplitOptions, Symmetric, Waited,
-    Work, interruptible,
+    Work, interruptible, meet,
 };
 pub use memory::{Pool, PoolRange};
 pub use selection::{Choice, Explanation, Origin, UserScheduleText};

@@ -62,17 +62,18 @@ fn one_before_the_others_have_done_anything() {
 fn who_meets_but_makes_no_group_is_named() {
     let mut setup = Setup::from(TransportChoice::Shm);
     setup.timeout = Duration::from_millis(300);
-    let (store, over) = (MemoryStore::new(), Barrier::new(2));
+    let store = MemoryStore::new();
     let error = std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let other = scope.spawn(|| {
             let endpoint = setup.endpoint(1);
             let (terms, never) = (Terms::default(), AtomicBool::new(false));
             let soon = Instant::now() + Duration::from_secs(60);
             meet(&endpoint, &store, 1, 2, terms, soon, &never).unwrap();
-            over.wait();
+            endpoint
         });
         let error = create(&setup, &store, 0, 2).err();
-        over.wait();
+        // It was there all the time.
+        drop(other.join().unwrap());
         error.unwrap()
     });
     let text = error.to_string();

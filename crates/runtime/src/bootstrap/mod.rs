@@ -13,7 +13,8 @@ mod terms;
 
 pub use domains::{Domain, HostParts};
 pub use endpoint::{Endpoint, EndpointAddress, EndpointOptions, TransportAddress, TransportChoice};
-pub use rendezvous::{Meeting, Member, meet};
+pub(crate) use rendezvous::meet;
+pub use rendezvous::{Meeting, Member};
 pub(crate) use round_trip::is_delayed;
 pub use secret::Secret;
 pub use store::{MemoryStore, PrefixStore, Store};

@@ -153,7 +153,7 @@ impl Told {
 ///
 /// Every rank of the new group calls it with the same size and with a store that is used for this
 /// purpose only.
-pub fn meet(
+pub(crate) fn meet(
     endpoint: &Endpoint,
     store: &dyn Store,
     rank: u32,

@@ -198,6 +198,6 @@ pub struct Terms {
     pub profiles: Vec<Profile>,
     /// The parts of its host that this process lies in.
     pub domain: Domain,
-    /// What its build has; a group says so itself.
+    /// What its build has. [`crate::meet`] fills it in.
     pub formats: Formats,
 }

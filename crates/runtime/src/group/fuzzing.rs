@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::group::{Group, GroupOptions, engine_of};
-use crate::bootstrap::{Endpoint, EndpointOptions, MemoryStore, TransportChoice, meet};
+use super::group::{Group, GroupOptions, engine_of, meet};
+use crate::bootstrap::{Endpoint, EndpointOptions, MemoryStore, TransportChoice};
 use crate::channel::ControlMessage;
 use crate::progress::{GroupName, ReceivedMessage};
 

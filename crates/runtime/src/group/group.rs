@@ -12,7 +12,7 @@ use super::call_off::Making;
 use super::counters::Counters;
 use super::interruption::Interruption;
 use crate::Error;
-use crate::bootstrap::{Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, meet};
+use crate::bootstrap::{self, Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms};
 use crate::call::Completion;
 use crate::channel::{ChannelLayout, Connections, ControlMessage, formats};
 use crate::execution::CallingThread;
@@ -105,10 +105,7 @@ impl Group {
     ) -> Result<Arc<Group>, Error> {
         let engine = engine_of(&endpoint)?;
         let deadline = Instant::now() + options.timeout;
-        let terms = Terms {
-            formats: formats(),
-            ..options.terms.clone()
-        };
+        let terms = options.terms.clone();
         let name = GroupName::met(&options.name, options.global_ranks.as_deref());
         let meeting = meet(&endpoint, store, rank, size, terms, deadline, cancel)
             .map_err(|error| name.at_rendezvous(error))?;
@@ -482,6 +479,27 @@ pub(crate) fn closed() -> Error {
     Error::Aborted {
         reason: "the group is closed".into(),
     }
+}
+
+/// Meets the other ranks, as [`Group::create`] does first: publishes this endpoint's address, and
+/// learns theirs.
+///
+/// Every rank of the new group calls it with the same size and with a store that is used for this
+/// purpose only. The formats of this build are put into the terms.
+pub fn meet(
+    endpoint: &Endpoint,
+    store: &dyn Store,
+    rank: u32,
+    size: u32,
+    terms: Terms,
+    deadline: Instant,
+    cancel: &AtomicBool,
+) -> Result<Meeting, Error> {
+    let terms = Terms {
+        formats: formats(),
+        ..terms
+    };
+    bootstrap::meet(endpoint, store, rank, size, terms, deadline, cancel)
 }
 
 /// The engine of an endpoint; started with its first group.

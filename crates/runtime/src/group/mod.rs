@@ -23,7 +23,7 @@ mod work;
 
 pub use crate::progress::Waited;
 pub use counters::{Counters, LinkTraffic, OperationTotals};
-pub use group::{Group, GroupOptions, SplitOptions};
+pub use group::{Group, GroupOptions, SplitOptions, meet};
 pub use interruption::interruptible;
 pub use symmetric::Symmetric;
 pub use work::Work;
