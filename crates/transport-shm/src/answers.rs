@@ -69,7 +69,6 @@ impl AnswerQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     use std::sync::Condvar;
     use std::time::Duration;
@@ -102,7 +101,7 @@ mod tests {
         let queue = AnswerQueue::default();
         for _ in 0..CALLERS {
             let (caller, _) = UnixStream::pair().unwrap();
-            queue.add(Descriptor::new(OwnedFd::from(caller)).unwrap(), &answer);
+            queue.add(Descriptor::make(|| Ok(caller.into())).unwrap(), &answer);
         }
         let (lock, changed) = &*counts;
         let mut counts = lock.lock().unwrap();

@@ -13,11 +13,12 @@
 //! identity, which proves that the mapping works.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use weft_transport::fork::Descriptor;
 use weft_transport::{
     EndpointId, LinkError, Local, MappedPeer, POOL_LABEL, Regions, Segment, is_own_limit,
 };
@@ -165,7 +166,7 @@ pub(crate) mod fuzzing {
 struct Packet {
     tag: u8,
     bytes: Vec<u8>,
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<Descriptor>,
 }
 
 impl Packet {
@@ -178,13 +179,13 @@ impl Packet {
     }
 
     /// The descriptors that came with this packet, if they are so many.
-    fn descriptors<const COUNT: usize>(self) -> Result<[OwnedFd; COUNT], LinkError> {
+    fn descriptors<const COUNT: usize>(self) -> Result<[Descriptor; COUNT], LinkError> {
         self.descriptors.try_into().map_err(|_| out_of_turn())
     }
 }
 
 /// Maps a pool and makes sure that it is the peer's.
-fn map(peer: EndpointId, pool: OwnedFd, event: OwnedFd) -> Result<MappedPeer, LinkError> {
+fn map(peer: EndpointId, pool: Descriptor, event: Descriptor) -> Result<MappedPeer, LinkError> {
     let pool = Arc::new(Segment::map(pool).map_err(refused)?);
     for (index, half) in halves(peer).into_iter().enumerate() {
         let word = pool

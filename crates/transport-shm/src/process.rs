@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use weft_transport::fork::{self, Descriptor};
+use weft_transport::fork::Descriptor;
 
 use crate::socket;
 
@@ -29,13 +29,13 @@ impl PeerProcess {
     /// The process that has made the other end of a socket.
     pub(crate) fn behind(socket: BorrowedFd<'_>) -> io::Result<PeerProcess> {
         let number = socket::peer_credentials(socket)?.pid;
-        let handle = fork::shielded(|| {
+        let handles = Descriptor::make_all(|| {
             let handle = handle_of(socket).or_else(|| handle_by_number(socket, number));
-            handle.map(Descriptor::new).transpose()
+            Ok(handle.into_iter().collect())
         })?;
         Ok(PeerProcess {
             number,
-            handle,
+            handle: handles.into_iter().next(),
             ended: AtomicBool::new(false),
         })
     }

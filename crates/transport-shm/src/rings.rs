@@ -2,11 +2,12 @@
 //! dialling side.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use weft_transport::Segment;
+use weft_transport::fork::Descriptor;
 use weft_transport::ring::Circle;
 
 /// A power of two: some of the longest messages that travel with their envelope, and little enough
@@ -32,7 +33,7 @@ impl Rings {
     }
 
     /// Those that the peer has made.
-    pub(crate) fn map(descriptor: OwnedFd) -> io::Result<Rings> {
+    pub(crate) fn map(descriptor: Descriptor) -> io::Result<Rings> {
         Rings::over(Segment::map(descriptor)?, [1, 0])
     }
 

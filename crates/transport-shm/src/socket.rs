@@ -6,7 +6,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use weft_transport::fork::{self, Descriptor};
+use weft_transport::fork::Descriptor;
 
 /// The longest packet: a tag and the longest message.
 pub(crate) const PACKET_BYTES_MAX: usize = 1 + 64 * 1024;
@@ -45,11 +45,10 @@ pub(crate) fn connect(name: &[u8]) -> io::Result<Descriptor> {
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Descriptor> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let (no_address, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
-    fork::shielded(|| {
+    Descriptor::make(|| {
         // SAFETY: no address is asked for.
         let raw = unsafe { libc::accept4(listener.as_raw_fd(), no_address, no_len, flags) };
-        check(raw)?;
-        Descriptor::new(adopt(raw))
+        check(raw).map(adopt)
     })
 }
 
@@ -101,7 +100,11 @@ pub(crate) fn send(
 
 /// Receives one packet into the buffer, whose contents it replaces. No bytes: the other end is
 /// closed.
-pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Vec<OwnedFd>> {
+pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Vec<Descriptor>> {
+    Descriptor::make_all(|| receive_packet(socket, buffer))
+}
+
+fn receive_packet(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Vec<OwnedFd>> {
     buffer.clear();
     buffer.reserve(PACKET_BYTES_MAX);
     let room = &mut buffer.spare_capacity_mut()[..PACKET_BYTES_MAX];
@@ -158,11 +161,10 @@ pub(crate) fn wait(socket: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool
 }
 
 fn open() -> io::Result<Descriptor> {
-    fork::shielded(|| {
+    Descriptor::make(|| {
         // SAFETY: plain system call.
         let raw = unsafe { libc::socket(libc::AF_UNIX, FLAGS, 0) };
-        check(raw)?;
-        Descriptor::new(adopt(raw))
+        check(raw).map(adopt)
     })
 }
 

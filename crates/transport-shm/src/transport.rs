@@ -201,7 +201,7 @@ fn reach(name: &[u8], deadline: &HandshakeDeadline<'_>) -> Result<Descriptor, Li
                 }
                 io::ErrorKind::Interrupted => {}
                 io::ErrorKind::ConnectionRefused => {
-                    return Err(LinkError::Refused(
+                    return Err(LinkError::Absent(
                         "no endpoint of that name on this host: it is isolated from here, closed, or has ended"
                             .into(),
                     ));

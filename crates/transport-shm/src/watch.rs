@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -67,8 +67,8 @@ impl ConnectionWatcher {
         doorbell: Arc<Doorbell>,
     ) -> io::Result<Arc<ConnectionWatcher>> {
         let watch = Arc::new(ConnectionWatcher {
-            epoll: Descriptor::new(new_epoll()?)?,
-            wake: Descriptor::new(new_event()?)?,
+            epoll: Descriptor::epoll()?,
+            wake: Descriptor::event()?,
             doorbell,
             next_key: AtomicU64::new(KEY_FIRST_CONNECTION),
             born: fork::generation(),
@@ -369,22 +369,4 @@ fn same_user(socket: &Descriptor) -> bool {
     let own = unsafe { libc::geteuid() };
     socket::peer_credentials(socket.as_fd())
         .is_ok_and(|credentials| credentials.uid == own || credentials.uid == 0)
-}
-
-fn new_epoll() -> io::Result<OwnedFd> {
-    // SAFETY: plain system call.
-    own(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
-}
-
-fn new_event() -> io::Result<OwnedFd> {
-    // SAFETY: plain system call.
-    own(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
-}
-
-fn own(raw: RawFd) -> io::Result<OwnedFd> {
-    if raw < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made this descriptor for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }

@@ -241,7 +241,7 @@ fn try_from_elsewhere(id: EndpointId, address: &[u8]) -> i32 {
     let transport = ShmTransport::new(Local::create(POOL_BYTES).unwrap()).unwrap();
     let never = AtomicBool::new(false);
     match transport.connect(id, address, deadline(), &never) {
-        Err(LinkError::Refused(_)) => REFUSED,
+        Err(LinkError::Absent(_)) => REFUSED,
         _ => 1,
     }
 }
@@ -403,5 +403,5 @@ fn the_address_of_a_dead_process_is_refused() {
     let other = ShmTransport::new(Local::create(POOL_BYTES).unwrap()).unwrap();
     let never = AtomicBool::new(false);
     let result = other.connect(id, &address, deadline(), &never);
-    assert!(matches!(result, Err(LinkError::Refused(_))));
+    assert!(matches!(result, Err(LinkError::Absent(_))));
 }

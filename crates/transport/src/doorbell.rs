@@ -1,7 +1,7 @@
 //! The doorbell: sleep of an endpoint until a peer or another thread wakes it.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -54,15 +54,11 @@ impl Doorbell {
     /// Makes the doorbell of this pool and reserves the pool's header. There must be only one.
     pub fn new(pool: Arc<Segment>) -> io::Result<Doorbell> {
         pool.reserve(0..POOL_HEADER)?;
-        // SAFETY: plain system call.
-        let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if raw < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
-        let event = unsafe { OwnedFd::from_raw_fd(raw) };
         Ok(Doorbell {
-            ringer: Ringer::new(pool, event)?,
+            ringer: Ringer {
+                pool,
+                event: Descriptor::event()?,
+            },
             occupied: AtomicBool::new(false),
         })
     }
@@ -146,7 +142,7 @@ pub struct PeerDoorbell {
 
 impl PeerDoorbell {
     /// The doorbell of the peer whose pool and event descriptor these are.
-    pub fn new(pool: Arc<Segment>, event: OwnedFd) -> io::Result<PeerDoorbell> {
+    pub fn new(pool: Arc<Segment>, event: Descriptor) -> io::Result<PeerDoorbell> {
         if pool.len() < POOL_HEADER {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -154,7 +150,7 @@ impl PeerDoorbell {
             ));
         }
         Ok(PeerDoorbell {
-            ringer: Ringer::new(pool, event)?,
+            ringer: Ringer { pool, event },
         })
     }
 
@@ -184,13 +180,6 @@ struct Ringer {
 }
 
 impl Ringer {
-    fn new(pool: Arc<Segment>, event: OwnedFd) -> io::Result<Ringer> {
-        Ok(Ringer {
-            pool,
-            event: Descriptor::new(event)?,
-        })
-    }
-
     #[inline]
     fn ring(&self) {
         let state = self.word(STATE);
@@ -295,17 +284,10 @@ mod tests {
         (Arc::clone(&pool), Doorbell::new(pool).unwrap())
     }
 
-    fn epoll() -> OwnedFd {
-        // SAFETY: plain system call.
-        let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        // SAFETY: the kernel just gave us this descriptor.
-        unsafe { OwnedFd::from_raw_fd(raw) }
-    }
-
     /// Does the same in both ways of sleeping.
     fn check(test: impl Fn(Sleep<'_>)) {
         test(Sleep::Futex);
-        test(Sleep::Descriptors(epoll().as_fd()));
+        test(Sleep::Descriptors(Descriptor::epoll().unwrap().as_fd()));
     }
 
     #[test]
@@ -362,8 +344,8 @@ mod tests {
     fn a_peer_rings_through_its_own_mapping() {
         check(|how| {
             let (pool, doorbell) = doorbell();
-            let mapping = Segment::map(pool.descriptor().try_clone_to_owned().unwrap()).unwrap();
-            let event = doorbell.descriptor().try_clone_to_owned().unwrap();
+            let mapping = Segment::map(Descriptor::copy_of(pool.descriptor()).unwrap()).unwrap();
+            let event = Descriptor::copy_of(doorbell.descriptor()).unwrap();
             let mapping = Arc::new(mapping);
             let peer = PeerDoorbell::new(Arc::clone(&mapping), event).unwrap();
             std::thread::scope(|scope| {
@@ -385,7 +367,7 @@ mod tests {
     fn a_descriptor_ends_a_sleep() {
         let (_, doorbell) = doorbell();
         let (_, other) = self::doorbell();
-        let epoll = epoll();
+        let epoll = Descriptor::epoll().unwrap();
         let mut event = libc::epoll_event {
             events: libc::EPOLLIN as u32,
             u64: 0,
@@ -404,7 +386,7 @@ mod tests {
         let small = Arc::new(Segment::create("weft-test", POOL_HEADER - 8).unwrap());
         assert!(Doorbell::new(Arc::clone(&small)).is_err());
         let (_, doorbell) = doorbell();
-        let event = doorbell.descriptor().try_clone_to_owned().unwrap();
+        let event = Descriptor::copy_of(doorbell.descriptor()).unwrap();
         assert!(PeerDoorbell::new(small, event).is_err());
     }
 }

@@ -13,6 +13,9 @@ pub enum LinkError {
     /// The two sides do not share what the transport needs (another host, another token, a refused
     /// mapping).
     Refused(String),
+    /// Nobody listens at the peer's address any more, as the system there has said: its endpoint is
+    /// closed, or its process has ended.
+    Absent(String),
     /// Nothing came before the deadline.
     TimedOut(String),
     /// The attempt was cancelled.
@@ -44,6 +47,7 @@ impl fmt::Display for LinkError {
             LinkError::Gone(why) => write!(f, "the peer is gone: {why}"),
             LinkError::Left => write!(f, "the peer closed the connection"),
             LinkError::Refused(why) => write!(f, "the connection was refused: {why}"),
+            LinkError::Absent(why) => write!(f, "nobody listens there any more: {why}"),
             LinkError::TimedOut(what) => write!(f, "timed out: {what}"),
             LinkError::Cancelled => write!(f, "cancelled"),
             LinkError::Protocol(what) => write!(f, "protocol violation by the peer: {what}"),

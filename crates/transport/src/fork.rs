@@ -11,9 +11,13 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::gate;
 
 const WORDS: usize = 16 * 1024;
 const WORD_BITS: usize = 64;
@@ -24,10 +28,8 @@ static NULL_DEVICE: AtomicI32 = AtomicI32::new(-1);
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static INSTALL: Once = Once::new();
 
-/// How many threads are between making a descriptor and registering it, plus [`FORK`] for each fork
-/// under way.
+/// Between those who make descriptors and forks.
 static GATE: AtomicU64 = AtomicU64::new(0);
-const FORK: u64 = 1 << 32;
 
 /// How many forks lie between this process and the one that loaded the library. What was made in
 /// another generation belongs to an ancestor: its descriptors are void here, and its shared memory
@@ -36,51 +38,110 @@ pub fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Runs this while no thread can fork. It is for making a descriptor and registering it: a fork in
-/// between would give the child an unregistered copy. It must not take long, must not fork, and
-/// must not do this again or drop a [`Descriptor`].
-pub fn shielded<T>(make_and_register: impl FnOnce() -> T) -> T {
+/// Runs this while no thread can fork: a fork between the making of a descriptor and its
+/// registration would give the child an unregistered copy.
+fn shielded<T>(make_and_register: impl FnOnce() -> T) -> T {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
-            GATE.fetch_sub(1, Ordering::Release);
+            gate::leave(&GATE);
         }
     }
-    while !enter() {
-        std::thread::yield_now();
-    }
+    gate::enter(&GATE);
     let _leave = Leave;
     make_and_register()
 }
 
-fn enter() -> bool {
-    let gate = GATE.load(Ordering::Relaxed);
-    let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
-    gate < FORK
-        && GATE
-            .compare_exchange(gate, gate + 1, success, failure)
-            .is_ok()
-}
-
-/// A descriptor that forked children do not inherit. Closed on drop.
+/// A descriptor, or what owns one (a `TcpStream`, say), that forked children do not inherit. Closed
+/// on drop.
 #[derive(Debug)]
-pub struct Descriptor {
-    owned: ManuallyDrop<OwnedFd>,
+pub struct Descriptor<T: AsFd = OwnedFd> {
+    owned: ManuallyDrop<T>,
     registration: ManuallyDrop<Registration>,
 }
 
+impl<T: AsFd> Descriptor<T> {
+    /// Makes a descriptor, by a system call that does not block: no thread can fork meanwhile. The
+    /// call must not fork, and must not make or drop another of these.
+    ///
+    /// Fails as the call does, and where the descriptor's number is beyond a million.
+    pub fn make(call: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
+        install()?;
+        let made = shielded(|| call().map(Self::registered))?;
+        made.taken_over()
+    }
+
+    /// As [`make`](Self::make), for a call that makes several.
+    pub fn make_all(call: impl FnOnce() -> io::Result<Vec<T>>) -> io::Result<Vec<Self>> {
+        install()?;
+        let made: Vec<_> = shielded(|| {
+            let register = |made: Vec<T>| made.into_iter().map(Self::registered).collect();
+            call().map(register)
+        })?;
+        made.into_iter().map(Made::taken_over).collect()
+    }
+
+    fn registered(owned: T) -> Made<T> {
+        Made {
+            registration: Registration::new(owned.as_fd()),
+            owned,
+        }
+    }
+}
+
 impl Descriptor {
-    /// Registers a descriptor and takes it over.
-    pub fn new(owned: OwnedFd) -> io::Result<Descriptor> {
-        let registration = Registration::new(owned.as_fd())?;
+    /// A descriptor for several others, to wait for them together (`epoll`).
+    pub fn epoll() -> io::Result<Self> {
+        // SAFETY: plain system call.
+        Self::make(|| adopt(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }))
+    }
+
+    /// A counter that wakes who waits for it (`eventfd`). Reading it never blocks.
+    pub fn event() -> io::Result<Self> {
+        let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+        // SAFETY: plain system call.
+        Self::make(|| adopt(unsafe { libc::eventfd(0, flags) }))
+    }
+
+    /// Another descriptor of the same thing.
+    pub fn copy_of(other: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::make(|| other.try_clone_to_owned())
+    }
+}
+
+impl Descriptor<UnixStream> {
+    /// Two that are connected.
+    pub fn pair() -> io::Result<[Self; 2]> {
+        let ends = Self::make_all(|| UnixStream::pair().map(|(one, other)| vec![one, other]))?;
+        Ok(ends.try_into().expect("a pair is two"))
+    }
+}
+
+/// Takes over what a system call has just returned.
+fn adopt(descriptor: RawFd) -> io::Result<OwnedFd> {
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// What was just made. It is dropped outside of the shield that it was made in, if at all.
+struct Made<T> {
+    registration: io::Result<Registration>,
+    owned: T,
+}
+
+impl<T: AsFd> Made<T> {
+    fn taken_over(self) -> io::Result<Descriptor<T>> {
         Ok(Descriptor {
-            owned: ManuallyDrop::new(owned),
-            registration: ManuallyDrop::new(registration),
+            registration: ManuallyDrop::new(self.registration?),
+            owned: ManuallyDrop::new(self.owned),
         })
     }
 }
 
-impl Drop for Descriptor {
+impl<T: AsFd> Drop for Descriptor<T> {
     fn drop(&mut self) {
         shielded(|| {
             // First this: once the number is free for others, it must not be registered any more.
@@ -92,31 +153,34 @@ impl Drop for Descriptor {
     }
 }
 
-impl AsFd for Descriptor {
+impl<T: AsFd> Deref for Descriptor<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.owned
+    }
+}
+
+impl<T: AsFd> AsFd for Descriptor<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.owned.as_fd()
     }
 }
 
-impl AsRawFd for Descriptor {
+impl<T: AsFd> AsRawFd for Descriptor<T> {
     fn as_raw_fd(&self) -> RawFd {
-        self.owned.as_raw_fd()
+        self.as_fd().as_raw_fd()
     }
 }
 
-/// Registers a descriptor that somebody else owns (a `TcpStream`, say) for as long as this value
-/// lives.
-///
-/// It must be dropped before the descriptor is closed: in a struct, declare it above the owner.
+/// Keeps a descriptor registered for as long as this value lives.
 #[derive(Debug)]
-pub struct Registration {
+struct Registration {
     descriptor: RawFd,
 }
 
 impl Registration {
-    /// Registers a descriptor. Fails if its number is beyond a million.
-    pub fn new(descriptor: BorrowedFd<'_>) -> io::Result<Registration> {
-        install()?;
+    fn new(descriptor: BorrowedFd<'_>) -> io::Result<Registration> {
         let descriptor = descriptor.as_raw_fd();
         let (word, bit) = place(descriptor);
         if word >= WORDS {
@@ -173,15 +237,12 @@ fn install() -> io::Result<()> {
 /// Runs before a fork: waits until nobody is in the middle of making a descriptor, and keeps others
 /// from beginning.
 extern "C" fn hold_makers() {
-    GATE.fetch_add(FORK, Ordering::Relaxed);
-    while !GATE.load(Ordering::Acquire).is_multiple_of(FORK) {
-        std::thread::yield_now();
-    }
+    gate::hold(&GATE);
 }
 
 /// Runs in the parent after a fork.
 extern "C" fn release_makers() {
-    GATE.fetch_sub(FORK, Ordering::Relaxed);
+    gate::release(&GATE);
 }
 
 /// Runs in a forked child before anything else.

@@ -24,6 +24,8 @@ mod error;
 pub mod fork;
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub mod fuzzing;
+#[cfg_attr(loom, allow(dead_code, unreachable_pub))]
+mod gate;
 #[cfg(not(loom))]
 mod link;
 #[cfg(not(loom))]
@@ -34,6 +36,8 @@ mod loopback;
 mod mapped;
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(not(loom))]
+mod per_process;
 #[cfg(not(loom))]
 mod posix_signal;
 #[cfg(not(loom))]
@@ -69,6 +73,7 @@ pub use {
     local::Local,
     loopback::LoopbackTransport,
     mapped::MappedPeer,
+    per_process::PerProcess,
     posix_signal::on_posix_signal,
     presence::{Presence, PresenceGuard, current_core},
     protocol::Woken,

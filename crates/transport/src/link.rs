@@ -19,6 +19,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::RawFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -119,13 +120,18 @@ unsafe impl Send for Iovec {}
 unsafe impl Sync for Iovec {}
 
 impl Iovec {
-    /// Names memory.
+    /// Names memory. If it is none, `start` may be any address.
     ///
     /// # Safety
     /// Until each put that it is given to is complete or cancelled, or its link has ended, `len`
     /// bytes from `start` on stay readable. Nobody writes to them, unless ordered behind the put by
     /// a signal of the peer's.
     pub unsafe fn new(start: *const u8, len: usize) -> Iovec {
+        // A slice of no bytes, as links make of it, must not begin at null.
+        let start = match len {
+            0 => NonNull::dangling().as_ptr(),
+            _ => start,
+        };
         Iovec { start, len }
     }
 
@@ -460,6 +466,12 @@ pub trait Transport: Send + Sync {
         Ok(())
     }
 
+    /// The cipher that seals everything on links to the endpoint with this address, by its name;
+    /// None where nothing does.
+    fn cipher(&self, _address: &[u8]) -> Option<&'static str> {
+        None
+    }
+
     /// Connects to the endpoint with this address, which must have [admitted](Transport::admit)
     /// this one; it may do so later. Blocks until done, refused, past the deadline,
     /// or cancelled (noticed within 50 ms).
@@ -471,6 +483,12 @@ pub trait Transport: Send + Sync {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError>;
+
+    /// Stops listening until [`Transport::listen`] is called again, which may change the address;
+    /// links stay as they are. False if it listens on, as those do that strangers do not reach.
+    fn rest(&self) -> bool {
+        false
+    }
 
     /// Stops listening. Links stay as they are.
     fn close(&self);

@@ -98,7 +98,7 @@ impl Transport for LoopbackTransport {
             participant: there,
             events,
         } = listener.ok_or_else(|| {
-            LinkError::Refused(format!("{peer:?} does not listen in this process"))
+            LinkError::Absent(format!("{peer:?} does not listen in this process"))
         })?;
         let here = &self.participant;
         if address != there.local.token {

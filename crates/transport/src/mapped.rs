@@ -1,15 +1,15 @@
 //! A peer with regions mapped by this process: puts and gets as copies, signals as stores, and
 //! atomics of the processor.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::{io, ptr};
 
+use crate::fork::{self, Descriptor};
 use crate::regions::outside;
 use crate::{
     AtomicOp, Capabilities, INJECT_BYTES_MAX, Iovec, IovecMut, LinkError, PeerDoorbell, Presence,
-    RegionKey, Regions, Segment, Signal, fork,
+    RegionKey, Regions, Segment, Signal,
 };
 
 /// A mapped peer: what the links of loopback and shared memory have in common.
@@ -33,7 +33,7 @@ impl MappedPeer {
 
     /// The peer with these regions, of which `pool` is the pool, and this event descriptor of its
     /// doorbell.
-    pub fn new(pool: Arc<Segment>, regions: Arc<Regions>, event: OwnedFd) -> io::Result<Self> {
+    pub fn new(pool: Arc<Segment>, regions: Arc<Regions>, event: Descriptor) -> io::Result<Self> {
         let doorbell = PeerDoorbell::new(Arc::clone(&pool), event)?;
         Ok(MappedPeer {
             pool,

@@ -5,6 +5,7 @@
 //! with `RUSTFLAGS="--cfg loom" cargo test -p weft-transport --release loom`.
 
 mod claims;
+mod gate;
 mod ring;
 
 use loom::cell::UnsafeCell;

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::fork::{Descriptor, shielded};
+use crate::fork::Descriptor;
 
 /// What the handler writes to; a forked child's copy leads nowhere.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
@@ -43,14 +43,14 @@ pub fn on_posix_signal(signal: i32, action: Box<dyn Fn() + Send>) -> io::Result<
 
 /// A counter of the kernel's, which the handler adds to.
 fn event() -> io::Result<Descriptor> {
-    shielded(|| {
+    Descriptor::make(|| {
         // SAFETY: plain system call.
         let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         if event < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is new and nobody else's.
-        Descriptor::new(unsafe { OwnedFd::from_raw_fd(event) })
+        Ok(unsafe { OwnedFd::from_raw_fd(event) })
     })
 }
 

@@ -76,6 +76,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
+    use crate::fork::Descriptor;
 
     const BYTES: u64 = 10_000;
 
@@ -134,7 +135,7 @@ mod tests {
         write(mapped.byte(16), 5);
         assert_eq!(segment.word(16).load(Ordering::Relaxed), 5);
         // The descriptor shows it, too.
-        let again = Segment::map(mapped.file.try_clone().unwrap()).unwrap();
+        let again = Segment::map(Descriptor::copy_of(mapped.file.as_fd()).unwrap()).unwrap();
         assert_eq!(again.word(8).load(Ordering::Relaxed), 77);
         // What was mapped is unmapped by whoever did it; the segment stays.
         // SAFETY: the test's own mapping, which is not used any more.

@@ -42,11 +42,13 @@ impl Segment {
     pub fn create(name: &str, len: u64) -> io::Result<Segment> {
         let name = CString::new(name)?;
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is NUL-terminated and outlives the call.
-        let raw = unsafe { libc::memfd_create(name.as_ptr(), flags) };
-        check(raw)?;
-        // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
-        let file = unsafe { OwnedFd::from_raw_fd(raw) };
+        let file = Descriptor::make(|| {
+            // SAFETY: the name is NUL-terminated and outlives the call.
+            let raw = check(unsafe { libc::memfd_create(name.as_ptr(), flags) })?;
+            // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
+            Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+        })?;
+        let raw = file.as_raw_fd();
         let len =
             libc::off_t::try_from(len).map_err(|_| invalid("a segment this long cannot be"))?;
         // SAFETY: plain system call on a descriptor that we own.
@@ -58,7 +60,7 @@ impl Segment {
 
     /// Maps a segment whose descriptor came from somewhere else. It must be sealed against
     /// shrinking.
-    pub fn map(descriptor: OwnedFd) -> io::Result<Segment> {
+    pub fn map(descriptor: Descriptor) -> io::Result<Segment> {
         let raw = descriptor.as_raw_fd();
         // SAFETY: plain system call on a descriptor that we own.
         let seals = check(unsafe { libc::fcntl(raw, libc::F_GET_SEALS) })?;
@@ -78,19 +80,12 @@ impl Segment {
         }
         let base =
             NonNull::new(base.cast()).expect("the kernel never maps at address zero unasked");
-        // From here on the drop of `Segment` unmaps; should the registration fail, unmap here.
-        match Descriptor::new(descriptor) {
-            Ok(descriptor) => Ok(Segment {
-                base,
-                len,
-                descriptor,
-                private: AtomicBool::new(false),
-            }),
-            Err(error) => {
-                unmap(base, len);
-                Err(error)
-            }
-        }
+        Ok(Segment {
+            base,
+            len,
+            descriptor,
+            private: AtomicBool::new(false),
+        })
     }
 
     /// The first byte, in this address space.
@@ -326,7 +321,7 @@ mod tests {
     #[test]
     fn two_mappings_show_the_same_memory() {
         let first = segment();
-        let second = Segment::map(first.descriptor().try_clone_to_owned().unwrap()).unwrap();
+        let second = Segment::map(Descriptor::copy_of(first.descriptor()).unwrap()).unwrap();
         assert_ne!(first.base(), second.base());
         assert_eq!(first.len(), second.len());
         first.word(8).store(77, Ordering::Release);
@@ -336,7 +331,7 @@ mod tests {
     #[test]
     fn what_is_written_privately_stays_and_is_seen_by_nobody_else() {
         let segment = segment();
-        let other = Segment::map(segment.descriptor().try_clone_to_owned().unwrap()).unwrap();
+        let other = Segment::map(Descriptor::copy_of(segment.descriptor()).unwrap()).unwrap();
         let word = |segment: &Segment, offset| segment.word(offset).load(Ordering::Acquire);
         segment.word(0).store(1, Ordering::Release);
         let base = segment.base();
@@ -402,16 +397,17 @@ mod tests {
     fn only_sealed_files_are_mapped() {
         // SAFETY: the name is a literal.
         let raw = unsafe { libc::memfd_create(c"weft-test".as_ptr(), libc::MFD_CLOEXEC) };
-        // SAFETY: the kernel just gave us this descriptor.
-        let file = unsafe { OwnedFd::from_raw_fd(raw) };
-        let error = Segment::map(file).unwrap_err();
+        // SAFETY: the kernel just gave us this descriptor, which stays open.
+        let file = unsafe { BorrowedFd::borrow_raw(raw) };
+        let error = Segment::map(Descriptor::copy_of(file).unwrap()).unwrap_err();
         assert!(error.to_string().contains("sealed"), "{error}");
     }
 
     #[test]
     fn descriptors_that_are_not_memory_are_refused() {
         let null = std::fs::File::open("/dev/null").unwrap();
-        assert!(Segment::map(null.into()).is_err());
+        let null = Descriptor::copy_of(null.as_fd()).unwrap();
+        assert!(Segment::map(null).is_err());
         assert!(Segment::create("weft-test", 0).is_err());
         assert!(Segment::create("weft-test", u64::MAX).is_err());
         assert!(Segment::create("weft\0test", 4096).is_err());

@@ -2,11 +2,13 @@
 #![cfg(not(loom))]
 
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weft_transport::fork::{self, Descriptor, Registration};
+use weft_transport::PerProcess;
+use weft_transport::fork::{self, Descriptor};
 
 /// Forks, runs this in the child, and returns the child's exit status.
 fn in_child(child: impl FnOnce() -> i32) -> i32 {
@@ -42,8 +44,8 @@ fn is_null(descriptor: RawFd) -> bool {
 fn children_hold_nothing_of_their_parents() {
     let (kept, mut other_end) = UnixStream::pair().unwrap();
     let (passed_on, _alive) = UnixStream::pair().unwrap();
-    let kept = Descriptor::new(OwnedFd::from(kept)).unwrap();
-    let registration = Registration::new(passed_on.as_fd()).unwrap();
+    let kept = Descriptor::make(|| Ok(kept)).unwrap();
+    let passed_on = Descriptor::make(|| Ok(passed_on)).unwrap();
     let numbers = [kept.as_raw_fd(), passed_on.as_raw_fd()];
     let generation = fork::generation();
 
@@ -60,11 +62,14 @@ fn children_hold_nothing_of_their_parents() {
         "the parent lost its own"
     );
 
-    drop(registration);
+    drop(passed_on);
+    let again = std::fs::File::open("/proc/self/status").unwrap();
+    assert_eq!(again.as_raw_fd(), numbers[1], "the lowest free number");
     let status = in_child(|| i32::from(is_null(numbers[1])));
     assert_eq!(status, 0, "what is not registered is inherited");
 
     forks_wait_for_those_who_make_descriptors();
+    locks_of_the_parent_are_not_the_childs();
 
     // A child that lives on does not keep the connection open.
     // SAFETY: the child only waits for its signal.
@@ -101,10 +106,10 @@ fn forks_wait_for_those_who_make_descriptors() {
     let most = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                let made = fork::shielded(|| {
-                    let (end, _) = UnixStream::pair().unwrap();
+                let made = Descriptor::make_all(|| {
+                    let (one, other) = UnixStream::pair()?;
                     std::thread::yield_now();
-                    Descriptor::new(OwnedFd::from(end))
+                    Ok(vec![one, other])
                 });
                 drop(made.unwrap());
             }
@@ -118,6 +123,16 @@ fn forks_wait_for_those_who_make_descriptors() {
         Some(unregistered),
         "a child holds a socket of its parent"
     );
+}
+
+fn locks_of_the_parent_are_not_the_childs() {
+    static COUNT: PerProcess<Mutex<i32>> = PerProcess::new(Mutex::default);
+    let mut count = COUNT.get().lock().unwrap();
+    *count = 7;
+    let found = in_child(|| COUNT.get().try_lock().map_or(-1, |count| *count));
+    assert_eq!(found, 0, "the child's value is new, and not locked");
+    drop(count);
+    assert_eq!(*COUNT.get().lock().unwrap(), 7);
 }
 
 fn is_socket(descriptor: RawFd) -> bool {

@@ -1,10 +1,11 @@
 //! The receiving half of a connection: messages of both streams, in one order.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, TryLockError};
 
+use weft_transport::fork::Descriptor;
 use weft_transport::ring::{Found, Reader};
 use weft_transport::{Inbox, LinkError, RegionKey, Segment};
 
@@ -115,7 +116,7 @@ impl ShmConnection {
     fn take_packet(
         &self,
         incoming: &mut ShmIncoming,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<Descriptor>,
         inbox: &mut dyn Inbox,
     ) {
         let Some((tag, bytes)) = incoming.packet.split_first() else {
@@ -136,7 +137,7 @@ impl ShmConnection {
     }
 
     /// What cannot be mapped is as if it had not been granted.
-    fn take_region(&self, key: &[u8], mut descriptors: Vec<OwnedFd>) {
+    fn take_region(&self, key: &[u8], mut descriptors: Vec<Descriptor>) {
         let key = key.try_into().map(u64::from_le_bytes);
         let Some(key) = key
             .ok()

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
+use weft_transport::fork::Descriptor;
 use weft_transport::ring::Writer;
 use weft_transport::{
     FlushState, INJECT_BYTES_MAX, Iovec, LinkError, MESSAGE_BYTES_MAX, RegionKey, Signal,
@@ -42,7 +43,7 @@ enum Queued {
     Packet {
         tag: u8,
         bytes: Vec<u8>,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<Descriptor>,
     },
     Inject {
         region: RegionKey,
@@ -150,7 +151,7 @@ impl ShmConnection {
         if !room {
             let descriptors = descriptors
                 .iter()
-                .map(BorrowedFd::try_clone_to_owned)
+                .map(|descriptor| Descriptor::copy_of(*descriptor))
                 .collect::<io::Result<Vec<_>>>()?;
             outgoing.queue.push_back(Queued::Packet {
                 tag,

@@ -23,14 +23,14 @@ fn connection(name: &str) -> (ShmConnection, Descriptor, Rings) {
     let ours = socket::connect(name.as_bytes()).unwrap();
     let theirs = socket::accept(listener.as_fd()).unwrap();
     let watch = ConnectionWatcher::start(listener, Arc::clone(&local.doorbell)).unwrap();
-    let event = local.doorbell.descriptor().try_clone_to_owned().unwrap();
+    let event = Descriptor::copy_of(local.doorbell.descriptor()).unwrap();
     let (pool, regions) = (
         Arc::clone(&local.pool),
         Regions::new(Arc::clone(&local.pool)),
     );
     let peer = MappedPeer::new(pool, regions, event).unwrap();
     let rings = Rings::create().unwrap();
-    let other = Rings::map(rings.descriptor().try_clone_to_owned().unwrap()).unwrap();
+    let other = Rings::map(Descriptor::copy_of(rings.descriptor()).unwrap()).unwrap();
     let connection = ShmConnection::new(local.id, peer, rings, ours, Arc::clone(&watch)).unwrap();
     watch.close();
     (connection, theirs, other)

@@ -126,7 +126,7 @@ pub fn nobody_listening_is_noticed_by_the_deadline(subject: &Subject) {
     let never = AtomicBool::new(false);
     let soon = started + Duration::from_millis(300);
     match a.1.connect(b.0.id, &b.1.address(), soon, &never) {
-        Err(LinkError::TimedOut(_) | LinkError::Refused(_)) => {}
+        Err(LinkError::TimedOut(_) | LinkError::Absent(_)) => {}
         Err(other) => panic!("another error: {other}"),
         Ok(_) => panic!("nobody listens, yet there is a connection"),
     }
@@ -149,7 +149,7 @@ pub fn an_attempt_can_be_cancelled(subject: &Subject) {
     });
     assert!(matches!(
         result,
-        Err(LinkError::Cancelled | LinkError::Refused(_))
+        Err(LinkError::Cancelled | LinkError::Absent(_))
     ));
     assert!(
         started.elapsed() < Duration::from_secs(5),

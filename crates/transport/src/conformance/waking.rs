@@ -1,19 +1,20 @@
 //! Wake-ups of sleeping endpoints by signals, messages, completions and deaths.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::memory::{LONG, pattern};
 use super::{LinkPair, LinkSide, Subject};
+use crate::fork::Descriptor;
 use crate::{FlushState, LinkError, POOL_HEADER, RegionKey, Signal, Sleep, Submission, Woken};
 
 const FLAG: u64 = POOL_HEADER;
 
 /// Sleeps, as the runtime does, until the condition holds.
 struct Sleeper {
-    epoll: Option<OwnedFd>,
+    epoll: Option<Descriptor>,
     /// It has looked for the last time before its first sleep: what comes now has to wake it.
     looked: Arc<AtomicBool>,
 }
@@ -61,16 +62,12 @@ impl Sleeper {
 }
 
 /// Watches the side's link for readability, and for writability if something waits for that.
-fn watch(side: &LinkSide) -> OwnedFd {
+fn watch(side: &LinkSide) -> Descriptor {
     let writing = side
         .link
         .flush()
         .is_ok_and(|progress| progress == FlushState::Pending);
-    // SAFETY: plain system call.
-    let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-    assert!(raw >= 0);
-    // SAFETY: the kernel just gave us this descriptor.
-    let epoll = unsafe { OwnedFd::from_raw_fd(raw) };
+    let epoll = Descriptor::epoll().unwrap();
     if let Some(descriptor) = side.link.descriptor() {
         let mut event = libc::epoll_event {
             events: (libc::EPOLLIN | (libc::EPOLLOUT * i32::from(writing))) as u32,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::Participant;
 use super::messages::{MessageQueue, QueueEnd};
+use crate::fork::Descriptor;
 use crate::{
     AtomicOp, Capabilities, EndpointId, FlushState, Inbox, Iovec, IovecMut, Link, LinkError,
     MESSAGE_BYTES_MAX, MappedPeer, Presence, RegionKey, Segment, Signal, Stream, Submission,
@@ -26,7 +27,7 @@ impl LoopbackLink {
         incoming: Arc<MessageQueue>,
         outgoing: Arc<MessageQueue>,
     ) -> io::Result<LoopbackLink> {
-        let event = peer.local.doorbell.descriptor().try_clone_to_owned()?;
+        let event = Descriptor::copy_of(peer.local.doorbell.descriptor())?;
         let (pool, regions) = (Arc::clone(&peer.local.pool), Arc::clone(&peer.regions));
         Ok(LoopbackLink {
             id: peer.local.id,
