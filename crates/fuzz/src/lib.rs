@@ -13,12 +13,13 @@ use weft_transport_tcp::fuzzing as tcp;
 pub type Target = fn(&[u8]);
 
 /// The targets, by the names of their corpora.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("control-message", runtime::control_message),
     ("endpoint-address", runtime::address),
     ("messages-of-a-peer", runtime::messages_of_a_peer),
     ("rank-hello", runtime::rank_hello),
     ("ring", transport::ring),
+    ("roster", runtime::roster),
     ("schedule-text", schedule_text),
     ("shm-address", shm::address),
     ("shm-hello", shm::hello),
@@ -27,6 +28,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("tcp-address", tcp::address),
     ("tcp-frame", tcp::frame),
     ("tcp-hello", tcp::hello),
+    ("tcp-records", tcp::records),
 ];
 
 /// The text of schedules, which users write: what can be read prints as text that reads the same.

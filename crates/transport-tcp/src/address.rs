@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weft_transport::LinkError;
 
+use crate::encryption::CipherOffer;
 use crate::handshake::PublicKey;
 
 /// More than any host offers.
@@ -13,12 +14,14 @@ const ADDRESSES_MAX: usize = 16;
 
 /// Where an endpoint listens.
 ///
-/// As bytes: port (2, little-endian), public key (32), then per IP address its length (4 or 16),
-/// the number of its network, and its bytes.
+/// As bytes: port (2, little-endian), public key (32), ciphers (1), then per IP address its length
+/// (4 or 16), the number of its network, and its bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TcpAddress {
     pub(crate) port: u16,
     pub(crate) key: PublicKey,
+    /// What can seal its links.
+    pub(crate) ciphers: CipherOffer,
     /// Each with the number of its network: those of one are to be tried in this order, several
     /// networks can be used at once.
     pub(crate) ips: Vec<(u8, IpAddr)>,
@@ -28,6 +31,7 @@ impl TcpAddress {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.port.to_le_bytes().to_vec();
         bytes.extend(self.key);
+        bytes.push(self.ciphers.to_byte());
         for (network, ip) in &self.ips {
             match ip {
                 IpAddr::V4(v4) => bytes.extend([&[4, *network][..], &v4.octets()].concat()),
@@ -66,7 +70,9 @@ impl TcpAddress {
 
     fn parse(bytes: &[u8]) -> Option<Self> {
         let (port, bytes) = bytes.split_first_chunk()?;
-        let (key, mut bytes) = bytes.split_first_chunk()?;
+        let (key, bytes) = bytes.split_first_chunk()?;
+        let (ciphers, mut bytes) = bytes.split_first()?;
+        let ciphers = CipherOffer::from_byte(*ciphers)?;
         let mut ips = Vec::new();
         while let Some((length, rest)) = bytes.split_first() {
             let (network, rest) = rest.split_first()?;
@@ -84,6 +90,7 @@ impl TcpAddress {
         usable.then_some(Self {
             port,
             key: *key,
+            ciphers,
             ips,
         })
     }
@@ -100,18 +107,21 @@ mod tests {
         fn every_address_survives(
             port in 1..=u16::MAX,
             key: [u8; 32],
+            ciphers in 0..4_u8,
             ips in prop::collection::vec(any::<(u8, IpAddr)>(), 1..=ADDRESSES_MAX),
         ) {
-            let address = TcpAddress { port, key, ips };
+            let ciphers = CipherOffer::from_byte(ciphers).unwrap();
+            let address = TcpAddress { port, key, ciphers, ips };
             prop_assert_eq!(TcpAddress::decode(&address.encode()).unwrap(), address);
         }
 
         #[test]
         fn nonsense_is_refused_or_an_address(
-            head: [u8; 32],
+            head: [u8; 34],
+            ciphers in 0..6_u8,
             tail in prop::collection::vec(prop_oneof![Just(4_u8), Just(16), any::<u8>()], 0..80),
         ) {
-            let bytes = [&head[..], &tail].concat();
+            let bytes = [&head[..], &[ciphers], &tail].concat();
             if let Ok(address) = TcpAddress::decode(&bytes) {
                 prop_assert_eq!(address.encode(), bytes);
             }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weft_transport::{FlushState, fork};
+use weft_transport::{FlushState, PerProcess};
 
 use crate::connection::{Fate, TcpConnection};
 use crate::frame::Frame;
@@ -29,8 +29,8 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 struct Duties {
     watched: Vec<ClosingConnection>,
     goodbyes: Vec<Goodbye>,
-    /// The process (counted in forks) in which the thread runs.
-    running: Option<u64>,
+    /// Whether there is a thread.
+    running: bool,
 }
 
 struct ClosingConnection {
@@ -52,8 +52,7 @@ struct Goodbye {
     give_up: Instant,
 }
 
-static DUTIES: Mutex<Option<Duties>> = Mutex::new(None);
-static NEWS: Condvar = Condvar::new();
+static DUTIES: PerProcess<(Mutex<Duties>, Condvar)> = PerProcess::new(Default::default);
 
 /// Looks after a connection for as long as it exists.
 pub(crate) fn watch(connection: &Arc<TcpConnection>, peer_timeout: Duration) {
@@ -94,42 +93,36 @@ pub(crate) fn say_goodbye(
 /// See [`weft_transport::Transport::drain`].
 pub(crate) fn drain(timeout: Duration) {
     let until = Instant::now() + timeout;
-    let open = || {
-        lock()
-            .as_ref()
-            .is_some_and(|duties| !duties.goodbyes.is_empty())
-    };
+    let open = || !lock().goodbyes.is_empty();
     while open() && Instant::now() < until {
         thread::sleep(GOODBYE_PERIOD / 5);
     }
 }
 
-fn lock() -> MutexGuard<'static, Option<Duties>> {
-    DUTIES.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, Duties> {
+    let (duties, _) = DUTIES.get();
+    duties.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Changes the duties, and makes sure that there is a thread to do them.
 fn with_duties(change: impl FnOnce(&mut Duties)) {
-    let mut guard = lock();
-    let duties = guard.get_or_insert_default();
-    change(duties);
-    let here = fork::generation();
-    if duties.running != Some(here) {
+    let mut duties = lock();
+    change(&mut duties);
+    if !duties.running {
         let started = thread::Builder::new()
             .name("weft-tcp-care".into())
             .spawn(run);
         // Without the thread (no memory for one) a goodbye may be lost; the next connection tries
         // again.
-        duties.running = started.is_ok().then_some(here);
+        duties.running = started.is_ok();
     }
-    NEWS.notify_one();
+    DUTIES.get().1.notify_one();
 }
 
 fn run() {
     let mut next_watch = Instant::now();
-    let mut guard = lock();
+    let mut duties = lock();
     loop {
-        let duties = guard.get_or_insert_default();
         duties.goodbyes.retain_mut(|goodbye| !goodbye.advance());
         if Instant::now() >= next_watch {
             duties.watched.retain_mut(ClosingConnection::look);
@@ -140,8 +133,8 @@ fn run() {
             (true, false) => WATCH_PERIOD,
             (true, true) => Duration::from_secs(3600),
         };
-        let waited = NEWS.wait_timeout(guard, nap);
-        guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let waited = DUTIES.get().1.wait_timeout(duties, nap);
+        duties = waited.unwrap_or_else(PoisonError::into_inner).0;
     }
 }
 

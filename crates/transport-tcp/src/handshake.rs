@@ -4,8 +4,8 @@
 //! exchange at the rendezvous; so whoever proves to have the private one is that member, and
 //! nothing that travels is of use to a stranger. The handshake is Noise's IK:
 //!
-//! 1. The caller's *hello*, for the listener's key: the caller's key, who it is, and what part of a
-//!    link the connection is.
+//! 1. The caller's *hello*, for the listener's key: the caller's key, who it is, what part of a
+//!    link the connection is, and its cipher.
 //! 2. The listener's *answer*, if that key belongs to a member who is called so. Strangers get
 //!    none.
 //! 3. The caller's *confirmation*. A recorded hello can be sent again, but this cannot be made for
@@ -17,20 +17,28 @@
 //! A link may have several connections. They are made by one call, whose hellos bear the same
 //! number; the confirmation of the first one names the others, which have been confirmed before.
 //!
+//! Whether a link is encrypted, and with which cipher, is not negotiated here: both ends know it
+//! from each other's addresses ([`CipherOffer`](crate::encryption::CipherOffer)). The hello names
+//! it, and who finds another one than it knows ends the handshake. The keys of the connection's
+//! records come from the handshake's.
+//!
 //! Source: T. Perrin, The Noise Protocol Framework, revision 34, 2018, section 7.5.
 #![forbid(unsafe_code)]
 
 use snow::{Builder, HandshakeState, TransportState};
 use weft_transport::{EndpointId, LinkError};
 
+use crate::encryption::Cipher;
+use crate::records::Records;
+
 const MAGIC: [u8; 8] = *b"weft-tcp";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const NOISE: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
 const KEY_BYTES: usize = 32;
 /// What every encrypted part has besides its bytes.
 const TAG_BYTES: usize = 16;
 const PREFIX_BYTES: usize = 12;
-const PART_BYTES: usize = 26;
+const PART_BYTES: usize = 27;
 
 /// Magic and version, an ephemeral key, the caller's key, and what the hello says.
 pub(crate) const HELLO_BYTES: usize =
@@ -58,6 +66,8 @@ pub(crate) struct LinkPart {
     pub(crate) call: u64,
     /// Which of its connections.
     pub(crate) connection: u16,
+    /// What seals all that follows the handshake, if anything does.
+    pub(crate) cipher: Option<Cipher>,
 }
 
 /// What a listener answers.
@@ -70,7 +80,10 @@ pub(crate) enum HandshakeVerdict {
 }
 
 /// A caller's side, until the answer comes.
-pub(crate) struct Call(HandshakeState);
+pub(crate) struct Call {
+    state: HandshakeState,
+    cipher: Option<Cipher>,
+}
 
 /// A hello that was made for this listener by somebody who has this key.
 pub(crate) struct Hello {
@@ -81,7 +94,13 @@ pub(crate) struct Hello {
 }
 
 /// Both sides have proven who they are.
-pub(crate) struct Session(TransportState);
+pub(crate) struct Session {
+    state: TransportState,
+    /// What the keys of the records come from: the caller's and the listener's, and whose this is.
+    secrets: ([u8; KEY_BYTES], [u8; KEY_BYTES]),
+    calls: bool,
+    cipher: Option<Cipher>,
+}
 
 impl KeyPair {
     /// A new one.
@@ -115,13 +134,14 @@ impl Call {
         let said = encode(caller, part);
         let written = state.write_message(&said, &mut hello[PREFIX_BYTES..]);
         debug_assert_eq!(written.ok(), Some(HELLO_BYTES - PREFIX_BYTES));
-        Ok((Call(state), hello))
+        let cipher = part.cipher;
+        Ok((Call { state, cipher }, hello))
     }
 
     /// Nothing if the answer is not the listener's.
     pub(crate) fn answered(mut self, answer: &[u8; ANSWER_BYTES]) -> Option<Session> {
-        self.0.read_message(answer, &mut []).ok()?;
-        self.0.into_transport_mode().ok().map(Session)
+        self.state.read_message(answer, &mut []).ok()?;
+        Session::new(self.state, true, self.cipher)
     }
 }
 
@@ -150,7 +170,7 @@ impl Hello {
         let mut said = [0; PART_BYTES];
         state.read_message(&bytes[PREFIX_BYTES..], &mut said).ok()?;
         let key = state.get_remote_static()?.try_into().ok()?;
-        let (caller, part) = decode(&said);
+        let (caller, part) = decode(&said)?;
         let possible = usize::from(part.connection) < CONNECTIONS_MAX;
         possible.then_some(Hello {
             state,
@@ -164,12 +184,32 @@ impl Hello {
     pub(crate) fn answer(mut self) -> Option<(Session, [u8; ANSWER_BYTES])> {
         let mut answer = [0; ANSWER_BYTES];
         self.state.write_message(&[], &mut answer).ok()?;
-        let session = self.state.into_transport_mode().ok()?;
-        Some((Session(session), answer))
+        let session = Session::new(self.state, false, self.part.cipher)?;
+        Some((session, answer))
     }
 }
 
 impl Session {
+    fn new(mut state: HandshakeState, calls: bool, cipher: Option<Cipher>) -> Option<Session> {
+        Some(Session {
+            secrets: state.dangerously_get_raw_split(),
+            state: state.into_transport_mode().ok()?,
+            calls,
+            cipher,
+        })
+    }
+
+    /// What seals all that follows the handshake on this connection, if anything does.
+    pub(crate) fn records(&self) -> Option<Records> {
+        let (caller, listener) = (&self.secrets.0, &self.secrets.1);
+        let (outgoing, incoming) = match self.calls {
+            true => (caller, listener),
+            false => (listener, caller),
+        };
+        let records = |cipher| Records::new(cipher, outgoing, incoming);
+        self.cipher.map(records)
+    }
+
     /// The caller's confirmation. That of the first connection says which others the link has, as
     /// bits; others say 0.
     pub(crate) fn confirm(&mut self, others: u16) -> [u8; CONFIRMATION_BYTES] {
@@ -202,7 +242,7 @@ impl Session {
 
     fn seal<const SEALED: usize>(&mut self, bytes: &[u8]) -> [u8; SEALED] {
         let mut sealed = [0; SEALED];
-        let written = self.0.write_message(bytes, &mut sealed);
+        let written = self.state.write_message(bytes, &mut sealed);
         assert_eq!(
             written.ok(),
             Some(SEALED),
@@ -213,7 +253,7 @@ impl Session {
 
     fn open<const BYTES: usize>(&mut self, sealed: &[u8]) -> Option<[u8; BYTES]> {
         let mut bytes = [0; BYTES];
-        let read = self.0.read_message(sealed, &mut bytes).ok()?;
+        let read = self.state.read_message(sealed, &mut bytes).ok()?;
         (read == BYTES).then_some(bytes)
     }
 }
@@ -252,11 +292,12 @@ fn encode(caller: EndpointId, part: LinkPart) -> [u8; PART_BYTES] {
     let mut bytes = [0; PART_BYTES];
     bytes[..16].copy_from_slice(&caller.0.to_le_bytes());
     bytes[16..24].copy_from_slice(&part.call.to_le_bytes());
-    bytes[24..].copy_from_slice(&part.connection.to_le_bytes());
+    bytes[24..26].copy_from_slice(&part.connection.to_le_bytes());
+    bytes[26] = part.cipher.map_or(0, Cipher::code);
     bytes
 }
 
-fn decode(bytes: &[u8; PART_BYTES]) -> (EndpointId, LinkPart) {
+fn decode(bytes: &[u8; PART_BYTES]) -> Option<(EndpointId, LinkPart)> {
     let number = |from: usize, to: usize| {
         let mut number = [0; 16];
         number[..to - from].copy_from_slice(&bytes[from..to]);
@@ -265,8 +306,12 @@ fn decode(bytes: &[u8; PART_BYTES]) -> (EndpointId, LinkPart) {
     let part = LinkPart {
         call: number(16, 24) as u64,
         connection: number(24, 26) as u16,
+        cipher: match bytes[26] {
+            0 => None,
+            code => Some(Cipher::of_code(code)?),
+        },
     };
-    (EndpointId(number(0, 16)), part)
+    Some((EndpointId(number(0, 16)), part))
 }
 
 fn failed(error: snow::Error) -> LinkError {
@@ -282,6 +327,7 @@ mod tests {
     const PART: LinkPart = LinkPart {
         call: 77,
         connection: 3,
+        cipher: Some(Cipher::ChaCha20Poly1305),
     };
 
     fn keys() -> KeyPair {

@@ -2,14 +2,15 @@
 //!
 //! An endpoint listens on one port, on the network that the rendezvous chooses. A connection begins
 //! with a handshake that proves that the caller got the address from the rendezvous; then it
-//! carries frames. The receiver believes nothing: it writes only where this very peer was granted a
-//! range of a region.
+//! carries frames, in sealed records where links are encrypted. The receiver believes nothing: it
+//! writes only where this very peer was granted a range of a region.
 
 mod address;
 mod carrier;
 mod closing;
 mod congestion;
 mod connection;
+mod encryption;
 mod frame;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -20,6 +21,8 @@ mod link;
 mod listener;
 mod outgoing;
 mod places;
+mod record_key;
+mod records;
 #[cfg(test)]
 mod redirect_tests;
 mod socket;
@@ -30,6 +33,7 @@ mod transport;
 mod watch;
 
 pub use congestion::{CongestionChoice, CongestionControl};
+pub use encryption::{Cipher, Encryption};
 pub use interface::Interface;
 pub use socket::{connect, listen, poll, poll_entry};
 pub use transport::{TcpOptions, TcpTransport};

@@ -165,7 +165,11 @@ impl TcpLink {
     /// lasts.
     fn take_in(&self, number: usize, budget: &mut usize) -> Result<Taken, LinkError> {
         let carrier = &self.carriers[number];
+        let socket = &self.connection.sockets[number];
         let mut incoming = lock(&carrier.incoming);
+        // The budget is used up, but nothing would call again for what is not in the socket any
+        // more.
+        let mut over = false;
         loop {
             if let Some(message) = incoming.messages.pop_front() {
                 if self.is_due(&message.behind) {
@@ -180,7 +184,13 @@ impl TcpLink {
             if carrier.has_left() {
                 return Ok(Taken::Everything);
             }
-            let step = incoming.step(&mut self.connection.sockets[number].reader());
+            let step = match over {
+                false => incoming.step(&mut socket.reader()),
+                true => match socket.received() {
+                    Some(mut received) => incoming.step(&mut received),
+                    None => return Ok(Taken::Everything),
+                },
+            };
             carrier
                 .arrived
                 .store(incoming.position(), Ordering::Release);
@@ -190,16 +200,14 @@ impl TcpLink {
             match step {
                 Ok(ReceiveProgress::Message) => {}
                 Ok(ReceiveProgress::Drained(_)) => {
-                    if number == 0 {
+                    if number == 0 && !over {
                         self.connection.end_if_broken();
                     }
                     return self.connection.check().map(|()| Taken::Everything);
                 }
                 Ok(ReceiveProgress::Read(bytes)) => {
                     *budget = budget.saturating_sub(bytes);
-                    if *budget == 0 {
-                        return Ok(Taken::Everything);
-                    }
+                    over = *budget == 0;
                 }
                 Err(LinkError::Left) => {
                     carrier.left.store(true, Ordering::Relaxed);
@@ -570,3 +578,6 @@ fn check_signal(signal: Signal) -> Result<(), LinkError> {
 fn invalid(what: &'static str) -> LinkError {
     LinkError::Io(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use weft_transport::fork::Registration;
+use weft_transport::fork::Descriptor;
 use weft_transport::{EndpointId, LinkEvents, Local, Regions};
 
+use crate::encryption::CipherOffer;
 use crate::handshake::{
     CONFIRMATION_BYTES, CONNECTIONS_MAX, HELLO_BYTES, HandshakeVerdict, Hello, KeyPair, LinkPart,
     PublicKey, Session, others,
@@ -40,48 +41,34 @@ const EXHAUSTION_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Listener {
     pub(crate) local: Local,
     pub(crate) keys: Arc<KeyPair>,
+    pub(crate) ciphers: CipherOffer,
     pub(crate) members: Arc<Members>,
     pub(crate) regions: Arc<Regions>,
     pub(crate) events: Arc<dyn LinkEvents>,
     pub(crate) options: SocketOptions,
-    pub(crate) sockets: Arc<Vec<ListeningSocket>>,
-    // Above the stream: it must be dropped first.
-    pub(crate) _registration: Registration,
+    pub(crate) sockets: Arc<Vec<Descriptor<TcpListener>>>,
     /// Readable when it is time to stop.
-    pub(crate) stop: UnixStream,
+    pub(crate) stop: Descriptor<UnixStream>,
     pub(crate) callers: Vec<Caller>,
     /// Connections of links of which others have not been heard yet.
     pub(crate) heard: Vec<HeardCaller>,
 }
 
-pub(crate) struct ListeningSocket {
-    // Above the listener: it must be dropped first.
-    _registration: Registration,
-    pub(crate) listener: TcpListener,
-}
-
-impl ListeningSocket {
-    pub(crate) fn new(listener: TcpListener) -> io::Result<Self> {
-        listener.set_nonblocking(true)?;
-        Ok(Self {
-            _registration: Registration::new(listener.as_fd())?,
-            listener,
-        })
-    }
-}
+/// What the address of a member says of it.
+type KeyAndCiphers = (PublicKey, CipherOffer);
 
 /// Who may call, by the keys in their addresses.
 #[derive(Default)]
-pub(crate) struct Members(Mutex<HashMap<EndpointId, PublicKey>>);
+pub(crate) struct Members(Mutex<HashMap<EndpointId, KeyAndCiphers>>);
 
 impl Members {
     /// The first key of an endpoint counts.
-    pub(crate) fn add(&self, peer: EndpointId, key: PublicKey) {
+    pub(crate) fn add(&self, peer: EndpointId, member: KeyAndCiphers) {
         let mut members = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        members.entry(peer).or_insert(key);
+        members.entry(peer).or_insert(member);
     }
 
-    fn key(&self, peer: EndpointId) -> Option<PublicKey> {
+    fn get(&self, peer: EndpointId) -> Option<KeyAndCiphers> {
         let members = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         members.get(&peer).copied()
     }
@@ -141,7 +128,7 @@ impl Listener {
             );
             if Instant::now() >= paused_until {
                 let sockets = self.sockets.iter();
-                watched.extend(sockets.map(|s| poll_entry(s.listener.as_raw_fd(), libc::POLLIN)));
+                watched.extend(sockets.map(|s| poll_entry(s.as_raw_fd(), libc::POLLIN)));
             }
             if poll(&mut watched, self.timeout(paused_until)).is_err() || watched[0].revents != 0 {
                 return;
@@ -179,8 +166,8 @@ impl Listener {
         let sockets = self.sockets.clone();
         for socket in sockets.iter() {
             for _ in 0..TAKEN_IN_MAX {
-                match socket.listener.accept() {
-                    Ok((stream, from)) => self.take_in(stream, from.ip()),
+                match Descriptor::make(|| socket.accept().map(|(stream, _)| stream)) {
+                    Ok(stream) => self.take_in(stream),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if is_exhaustion(&error) => return false,
                     // This connection broke before it was taken in; the next may be good.
@@ -191,9 +178,10 @@ impl Listener {
         true
     }
 
-    fn take_in(&mut self, stream: TcpStream, host: IpAddr) {
+    fn take_in(&mut self, stream: Descriptor<TcpStream>) {
+        let host = stream.peer_addr().map(|address| address.ip());
         // A connection that cannot be set up is dropped; its caller sees the end and tries again.
-        let Ok(socket) = Socket::new(stream, self.options) else {
+        let (Ok(host), Ok(socket)) = (host, Socket::new(stream, self.options)) else {
             return;
         };
         // Its hello is often there already.
@@ -305,11 +293,11 @@ impl Listener {
                     None => Step::Over,
                 }
             }
-            Stage::Unknown(hello) => match self.members.key(hello.caller) {
+            Stage::Unknown(hello) => match self.members.get(hello.caller) {
                 // Nobody goes on before the answer: who does, or hangs up, is not waited for.
                 None if socket.has_input() => Step::Over,
                 None => Step::Stay(Stage::Unknown(hello)),
-                Some(key) if key == hello.key => answer(socket, *hello),
+                Some(member) if self.is_of(&hello, member) => answer(socket, *hello),
                 Some(_) => Step::Over,
             },
             Stage::Answered {
@@ -342,6 +330,12 @@ impl Listener {
                 }
             }
         }
+    }
+
+    /// Whether it is this member's, and names the cipher of links to it.
+    fn is_of(&self, hello: &Hello, (key, ciphers): KeyAndCiphers) -> bool {
+        let cipher = self.ciphers.common(ciphers);
+        key == hello.key && cipher.is_ok_and(|cipher| cipher == hello.part.cipher)
     }
 
     /// Makes a link when all of its connections are there.
@@ -383,9 +377,10 @@ impl Listener {
             false => HandshakeVerdict::Yield,
         };
         let reply = parts[0].session.verdict(verdict);
-        let sockets: Vec<Socket> = parts.into_iter().map(|part| part.socket).collect();
         // The first few bytes on a connection always fit.
-        let sent = sockets[0].send(&[io::IoSlice::new(&reply)]);
+        let sent = parts[0].socket.send(&[io::IoSlice::new(&reply)]);
+        let sealed = |part: HeardCaller| part.socket.seal(part.session.records());
+        let sockets: Vec<Socket> = parts.into_iter().map(sealed).collect();
         if verdict == HandshakeVerdict::Accept && matches!(sent, Ok(bytes) if bytes == reply.len())
         {
             let timeout = self.options.peer_timeout;
@@ -453,7 +448,7 @@ fn is_exhaustion(error: &io::Error) -> bool {
 }
 
 /// Tells the listener behind the other end to stop.
-pub(crate) fn stop(signal: &mut UnixStream) {
+pub(crate) fn stop(mut signal: &UnixStream) {
     // If the other end is closed, it has stopped.
     let _ = signal.write(&[0]);
 }
@@ -481,7 +476,7 @@ mod tests {
     };
 
     /// A connection to the endpoint from one of this host's addresses.
-    fn dial(transport: &Arc<dyn Transport>, from: [u8; 4]) -> TcpStream {
+    fn dial(transport: &Arc<dyn Transport>, from: [u8; 4]) -> Descriptor<TcpStream> {
         let address = transport.address();
         let port = u16::from_le_bytes([address[0], address[1]]);
         let never = AtomicBool::new(false);
@@ -494,16 +489,16 @@ mod tests {
     #[test]
     fn a_flood_from_one_host_pushes_out_itself() {
         let ((_local, transport), _events) = listening(&SUBJECT);
-        let mut slow = dial(&transport, [127, 0, 0, 3]);
-        slow.write_all(b"weft").unwrap();
-        let mut flood: Vec<TcpStream> = (0..2 * CALLERS_MAX)
+        let slow = dial(&transport, [127, 0, 0, 3]);
+        (&*slow).write_all(b"weft").unwrap();
+        let flood: Vec<_> = (0..2 * CALLERS_MAX)
             .map(|_| dial(&transport, [127, 0, 0, 2]))
             .collect();
         // The first of the flood is ended, the one that was there before is not.
         flood[0].set_read_timeout(Some(HELLO_TIMEOUT / 2)).unwrap();
-        assert_eq!(flood[0].read(&mut [0]).unwrap(), 0);
+        assert_eq!((&*flood[0]).read(&mut [0]).unwrap(), 0);
         slow.set_nonblocking(true).unwrap();
-        let waits = slow.read(&mut [0]).unwrap_err();
+        let waits = (&*slow).read(&mut [0]).unwrap_err();
         assert_eq!(waits.kind(), io::ErrorKind::WouldBlock);
     }
 }

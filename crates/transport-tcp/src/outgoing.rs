@@ -62,7 +62,8 @@ pub(crate) fn connection_of(ticket: Ticket) -> usize {
     ((ticket.0 & !URGENT) >> CONNECTION_SHIFT) as usize
 }
 
-/// Hands bytes to the connection and says how many it took.
+/// Hands bytes to the connection and says how many it took. Without bytes: `WouldBlock` if some
+/// that it took have not left.
 pub(crate) type Send<'a> = &'a mut dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize>;
 
 /// A put whose payload is being sent, as frames of at most [`FRAME_PAYLOAD_MAX`]: other frames can
@@ -107,6 +108,8 @@ pub(crate) struct TcpOutgoing {
     /// Bytes that were queued since the beginning: where the next frame begins.
     queued: u64,
     sent: u64,
+    /// The connection has taken bytes that have not left.
+    held: bool,
 }
 
 impl TcpOutgoing {
@@ -204,9 +207,8 @@ impl TcpOutgoing {
 
     /// Whether anything is queued that may not be late.
     pub(crate) fn is_due(&self) -> bool {
-        self.queues
-            .iter()
-            .any(|queue| queue.due || queue.begun || !queue.puts.is_empty())
+        let due = |queue: &Queue| queue.due || queue.begun || !queue.puts.is_empty();
+        self.held || self.queues.iter().any(due)
     }
 
     /// Sends what can go.
@@ -245,10 +247,17 @@ impl TcpOutgoing {
                 Err(error) => return Err(error),
             }
         }
-        Ok(match self.queues.iter().all(Queue::is_empty) {
-            true => FlushState::Done,
-            false => FlushState::Pending,
-        })
+        self.held = match send(&[]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
+            other => other.map(|_| false)?,
+        };
+        Ok(
+            match !self.held && self.queues.iter().all(Queue::is_empty) {
+                true => FlushState::Done,
+                false => FlushState::Pending,
+            },
+        )
     }
 
     /// What goes next, as far as it fits into one system call.

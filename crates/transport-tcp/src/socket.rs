@@ -1,16 +1,17 @@
 //! A connected, non-blocking TCP socket, and the few system calls that the standard library lacks.
 
-use std::io::{self, IoSlice, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_transport::fork::Registration;
+use weft_transport::fork::Descriptor;
 use weft_transport::{LinkError, TrafficClass, TrafficCounts};
 
 use crate::congestion::CongestionChoice;
+use crate::records::{RecordReader, Records};
 
 /// How soon a blocking call notices that it has been cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(30);
@@ -33,14 +34,14 @@ pub(crate) struct SocketOptions {
 /// A connection. Forked children do not keep it open.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    // Above the stream: it must be dropped first.
-    _registration: Registration,
-    stream: TcpStream,
+    stream: Descriptor<TcpStream>,
+    /// What seals all that is sent and opens all that comes, if anything does.
+    records: Option<Records>,
 }
 
 impl Socket {
     /// Takes over a connected stream.
-    pub(crate) fn new(stream: TcpStream, options: SocketOptions) -> io::Result<Self> {
+    pub(crate) fn new(stream: Descriptor<TcpStream>, options: SocketOptions) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         set(
@@ -52,8 +53,8 @@ impl Socket {
         keep_alive(&stream, options.peer_timeout)?;
         classify(&stream, options.traffic_class)?;
         let socket = Self {
-            _registration: Registration::new(stream.as_fd())?,
             stream,
+            records: None,
         };
         let congestion = options.congestion;
         congestion.apply(socket.stream.as_fd(), socket.round_trip())?;
@@ -71,8 +72,22 @@ impl Socket {
         )
     }
 
-    /// Sends some of the bytes. `WouldBlock` if none can go now.
+    /// From now on seals what is sent and opens what comes.
+    pub(crate) fn seal(self, records: Option<Records>) -> Self {
+        Self { records, ..self }
+    }
+
+    /// Takes some of the bytes, to send them. `WouldBlock` if none can be taken now. Without bytes:
+    /// if some that were taken before have not left.
     pub(crate) fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match &self.records {
+            Some(records) => records.send(slices, |sealed| self.write(&[IoSlice::new(sealed)])),
+            None if slices.is_empty() => Ok(0),
+            None => self.write(slices),
+        }
+    }
+
+    fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         // SAFETY: all zeros is a valid message header.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         // An `IoSlice` has the layout of an `iovec`, and the kernel only reads what it points to.
@@ -86,7 +101,15 @@ impl Socket {
 
     /// The connection as a reader. Never blocks.
     pub(crate) fn reader(&self) -> impl Read {
-        &self.stream
+        match &self.records {
+            Some(records) => SocketReader::Opening(records.reader(&*self.stream)),
+            None => SocketReader::Plain(&self.stream),
+        }
+    }
+
+    /// What was read already from the connection and not given out, if that is enough to be.
+    pub(crate) fn received(&self) -> Option<impl Read> {
+        self.records.as_ref()?.received()
     }
 
     /// Whether something has come that was not read, or the end.
@@ -153,7 +176,7 @@ impl Socket {
     ) -> Result<(), LinkError> {
         let mut filled = 0;
         while filled < buffer.len() {
-            match (&self.stream).read(&mut buffer[filled..]) {
+            match (&*self.stream).read(&mut buffer[filled..]) {
                 Ok(0) => {
                     return Err(LinkError::Refused(
                         "the peer closed the connection during the handshake".into(),
@@ -175,12 +198,34 @@ impl Socket {
     }
 }
 
+/// What comes over a connection.
+enum SocketReader<'a> {
+    Plain(&'a TcpStream),
+    Opening(RecordReader<'a, &'a TcpStream>),
+}
+
+impl Read for SocketReader<'_> {
+    fn read(&mut self, place: &mut [u8]) -> io::Result<usize> {
+        match self {
+            SocketReader::Plain(stream) => stream.read(place),
+            SocketReader::Opening(reader) => reader.read(place),
+        }
+    }
+
+    fn read_vectored(&mut self, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            SocketReader::Plain(stream) => stream.read_vectored(places),
+            SocketReader::Opening(reader) => reader.read_vectored(places),
+        }
+    }
+}
+
 /// As [`connect_from`], from whichever address of this host leads there.
 pub fn connect(
     address: SocketAddr,
     deadline: Instant,
     cancel: &AtomicBool,
-) -> Result<TcpStream, LinkError> {
+) -> Result<Descriptor<TcpStream>, LinkError> {
     connect_from(None, address, deadline, cancel)
 }
 
@@ -191,14 +236,17 @@ pub(crate) fn connect_from(
     address: SocketAddr,
     deadline: Instant,
     cancel: &AtomicBool,
-) -> Result<TcpStream, LinkError> {
+) -> Result<Descriptor<TcpStream>, LinkError> {
     let family = match address {
         SocketAddr::V4(_) => libc::AF_INET,
         SocketAddr::V6(_) => libc::AF_INET6,
     };
     let socket = unconnected(family)?;
     let raw = socket.as_raw_fd();
-    let refused = |error: io::Error| LinkError::Refused(format!("{address}: {error}"));
+    let refused = |error: io::Error| match error.kind() {
+        io::ErrorKind::ConnectionRefused => LinkError::Absent(format!("{address}: {error}")),
+        _ => LinkError::Refused(format!("{address}: {error}")),
+    };
     if let Some(source) = source {
         bind(raw, source).map_err(refused)?;
     }
@@ -209,30 +257,31 @@ pub(crate) fn connect_from(
         }
         Err(error) => return Err(refused(error)),
     }
-    let stream = TcpStream::from(socket);
-    match stream.take_error()? {
-        None => Ok(stream),
+    match socket.take_error()? {
+        None => Ok(socket),
         Some(error) => Err(refused(error)),
     }
 }
 
 /// A new non-blocking TCP socket.
-pub(crate) fn unconnected(family: i32) -> io::Result<OwnedFd> {
+pub(crate) fn unconnected(family: i32) -> io::Result<Descriptor<TcpStream>> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: plain system call.
-    let raw = unsafe { libc::socket(family, kind, 0) };
-    if raw < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+    Descriptor::make(|| {
+        // SAFETY: plain system call.
+        let raw = unsafe { libc::socket(family, kind, 0) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
+        Ok(unsafe { TcpStream::from_raw_fd(raw) })
+    })
 }
 
 /// Listens, with room for all ranks of a large job to come at the same moment (the system bounds it
 /// further).
-pub fn listen(address: impl ToSocketAddrs) -> io::Result<TcpListener> {
+pub fn listen(addresses: &[SocketAddr]) -> io::Result<Descriptor<TcpListener>> {
     const QUEUE: libc::c_int = 4096;
-    let listener = TcpListener::bind(address)?;
+    let listener = Descriptor::make(|| TcpListener::bind(addresses))?;
     // SAFETY: plain system call on a descriptor that we own; on a listening socket it changes the
     // length of the queue.
     match unsafe { libc::listen(listener.as_raw_fd(), QUEUE) } {
@@ -392,8 +441,8 @@ mod tests {
 
     /// The byte of the IP header that tells a connection's class.
     fn mark(class: TrafficClass) -> i32 {
-        let listener = listen(("127.0.0.1", 0)).unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let listener = listen(&["127.0.0.1:0".parse().unwrap()]).unwrap();
+        let stream = Descriptor::make(|| TcpStream::connect(listener.local_addr()?)).unwrap();
         let options = SocketOptions {
             peer_timeout: Duration::from_secs(10),
             traffic_class: class,
@@ -411,8 +460,8 @@ mod tests {
 
     #[test]
     fn the_kernel_counts_what_passes() {
-        let listener = listen(("127.0.0.1", 0)).unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let listener = listen(&["127.0.0.1:0".parse().unwrap()]).unwrap();
+        let stream = Descriptor::make(|| TcpStream::connect(listener.local_addr()?)).unwrap();
         let mut far = listener.accept().unwrap().0;
         let options = SocketOptions {
             peer_timeout: Duration::from_secs(10),

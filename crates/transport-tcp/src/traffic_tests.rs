@@ -12,9 +12,12 @@ use weft_transport::{
     FlushState, Iovec, LinkError, RegionKey, Regions, Segment, Signal, Submission, Ticket,
 };
 
+use crate::encryption::Cipher;
 use crate::frame::{Frame, HEADER_BYTES};
 use crate::incoming::{ReceiveProgress, TcpIncoming};
 use crate::outgoing::{CLASSES, Class, TcpOutgoing};
+use crate::record_key::RecordKey;
+use crate::records::{Opening, Sealing};
 
 /// What is urgent writes to the second half: no order is promised between the two streams.
 const HALF: u64 = 256 << 10;
@@ -27,6 +30,8 @@ const FLAGS: Range<u64> = 0..4096;
 pub(crate) struct MemoryWire {
     pub(crate) bytes: VecDeque<u8>,
     pub(crate) portions: Box<dyn Iterator<Item = usize>>,
+    /// Of both ends, where the connection is encrypted.
+    records: Option<(Sealing, Opening)>,
 }
 
 impl MemoryWire {
@@ -34,6 +39,15 @@ impl MemoryWire {
         Self {
             bytes: VecDeque::new(),
             portions: Box::new(portions.into_iter().cycle()),
+            records: None,
+        }
+    }
+
+    fn encrypted(self, cipher: Cipher) -> Self {
+        let key = || RecordKey::new(cipher, &[7; 32]);
+        Self {
+            records: Some((Sealing::new(key()), Opening::new(key()))),
+            ..self
         }
     }
 
@@ -45,6 +59,18 @@ impl MemoryWire {
     }
 
     fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Some((mut sealing, opening)) = self.records.take() else {
+            return self.write(slices);
+        };
+        let sent = sealing.send(slices, |bytes| self.write(&[IoSlice::new(bytes)]));
+        self.records = Some((sealing, opening));
+        sent
+    }
+
+    fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if slices.is_empty() {
+            return Ok(0);
+        }
         let mut left = self.portion()?;
         let before = self.bytes.len();
         for slice in slices {
@@ -58,6 +84,9 @@ impl MemoryWire {
 
 impl Read for MemoryWire {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.records.is_some() {
+            return self.read_vectored(&mut [io::IoSliceMut::new(buffer)]);
+        }
         let wanted = self.portion()?.min(buffer.len());
         match self.bytes.read(&mut buffer[..wanted])? {
             0 => Err(io::ErrorKind::WouldBlock.into()),
@@ -66,6 +95,11 @@ impl Read for MemoryWire {
     }
 
     fn read_vectored(&mut self, slices: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
+        if let Some((sealing, mut opening)) = self.records.take() {
+            let read = opening.read(slices, self);
+            self.records = Some((sealing, opening));
+            return read;
+        }
         let mut left = self.portion()?.min(self.bytes.len());
         if left == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -368,11 +402,15 @@ proptest! {
 
     #[test]
     fn what_is_sent_is_what_arrives(
+        cipher in prop::sample::select(vec![None, Some(Cipher::AesGcm), Some(Cipher::ChaCha20Poly1305)]),
         actions in prop::collection::vec(actions(), 1..25),
         portions in prop::collection::vec(prop_oneof![Just(0), 1..100_usize, 1..50_000_usize], 1..20),
     ) {
         prop_assume!(portions.iter().sum::<usize>() > 1000);
         let mut rig = Rig::new(portions);
+        if let Some(cipher) = cipher {
+            rig.wire = rig.wire.encrypted(cipher);
+        }
         actions.iter().for_each(|action| rig.act(action));
         rig.settle();
         prop_assert_eq!(&rig.received, &rig.sent);

@@ -1,15 +1,14 @@
 //! The TCP transport: one port per endpoint, one connection or several per link.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use weft_transport::fork::{self, Registration};
+use weft_transport::fork::{self, Descriptor};
 use weft_transport::{
     Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, RegionKey, Regions, Segment,
     TrafficClass, Transport, TransportKind, random,
@@ -18,13 +17,14 @@ use weft_transport::{
 use crate::address::TcpAddress;
 use crate::closing;
 use crate::congestion::CongestionChoice;
+use crate::encryption::Encryption;
 use crate::handshake::{
     ANSWER_BYTES, CONNECTIONS_MAX, Call, HandshakeVerdict, KeyPair, LinkPart, Session,
     VERDICT_BYTES,
 };
 use crate::interface::Interface;
 use crate::link::{self, TcpLink};
-use crate::listener::{self, Listener, ListeningSocket, Members};
+use crate::listener::{self, Listener, Members};
 use crate::socket::{self, Socket, SocketOptions};
 
 /// How long to try one of several addresses of a peer before the next.
@@ -49,6 +49,8 @@ pub struct TcpOptions {
     pub traffic_class: TrafficClass,
     /// The congestion control of every connection.
     pub congestion: CongestionChoice,
+    /// Whether links are encrypted, and with which cipher.
+    pub encryption: Encryption,
 }
 
 impl Default for TcpOptions {
@@ -59,6 +61,7 @@ impl Default for TcpOptions {
             peer_timeout: Duration::from_secs(10),
             traffic_class: TrafficClass::default(),
             congestion: CongestionChoice::default(),
+            encryption: Encryption::default(),
         }
     }
 }
@@ -72,23 +75,39 @@ pub struct TcpTransport {
     options: SocketOptions,
     connections: Option<usize>,
     address: TcpAddress,
+    /// Where it listens now, or did last.
+    port: AtomicU16,
     state: Mutex<ListenState>,
 }
 
 enum ListenState {
     /// Connections queue up in the kernel.
-    Bound(Vec<ListeningSocket>),
+    Bound(Vec<Descriptor<TcpListener>>),
     Listening(Listening),
+    /// Nobody can connect for now.
+    Resting,
     Closed,
 }
 
 struct Listening {
-    // Above the stream: it must be dropped first.
-    _registration: Registration,
-    stop: UnixStream,
+    stop: Descriptor<UnixStream>,
     thread: JoinHandle<()>,
     /// The process (counted in forks) in which the thread runs.
     generation: u64,
+}
+
+impl Listening {
+    /// Ends the thread, and with it the listening sockets.
+    fn end(self) {
+        listener::stop(&self.stop);
+        // The listener's own thread may be the one that closes, from within an event. A forked
+        // child has no such thread.
+        let own = self.thread.thread().id() == thread::current().id();
+        if !own && self.generation == fork::generation() {
+            // A panic of an event handler was reported by the thread itself.
+            let _ = self.thread.join();
+        }
+    }
 }
 
 impl TcpTransport {
@@ -102,11 +121,12 @@ impl TcpTransport {
                 "{connections} connections: a link has 1 to {CONNECTIONS_MAX}"
             )));
         }
-        let sockets = bind(&distinct(&ips))?;
+        let (sockets, port) = bind(&distinct(&ips))?;
         let keys = KeyPair::generate()?;
         let address = TcpAddress {
-            port: sockets[0].listener.local_addr()?.port(),
+            port,
             key: keys.public,
+            ciphers: options.encryption.offer(),
             ips,
         };
         Ok(Self {
@@ -120,6 +140,7 @@ impl TcpTransport {
                 congestion: options.congestion,
             },
             connections: options.connections,
+            port: AtomicU16::new(address.port),
             address,
             state: Mutex::new(ListenState::Bound(sockets)),
         })
@@ -131,20 +152,19 @@ impl TcpTransport {
 
     fn start(
         &self,
-        sockets: Vec<ListeningSocket>,
+        sockets: Vec<Descriptor<TcpListener>>,
         events: Arc<dyn LinkEvents>,
     ) -> io::Result<Listening> {
-        let (stop, stopped) = UnixStream::pair()?;
-        let registration = Registration::new(stop.as_fd())?;
+        let [stop, stopped] = Descriptor::pair()?;
         let listener = Listener {
             local: self.local.clone(),
             keys: self.keys.clone(),
+            ciphers: self.address.ciphers,
             members: self.members.clone(),
             regions: self.regions.clone(),
             events,
             options: self.options,
             sockets: Arc::new(sockets),
-            _registration: Registration::new(stopped.as_fd())?,
             stop: stopped,
             callers: Vec::new(),
             heard: Vec::new(),
@@ -152,7 +172,6 @@ impl TcpTransport {
         let thread = thread::Builder::new().name("weft-tcp-listen".into());
         let thread = thread.spawn(move || listener.run())?;
         Ok(Listening {
-            _registration: registration,
             stop,
             thread,
             generation: fork::generation(),
@@ -170,16 +189,18 @@ impl TcpTransport {
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
         let first = Socket::new(socket::connect(at, deadline, cancel)?, self.options)?;
         let call = u64::from_le_bytes(random()?);
+        let cipher = self.address.ciphers.common(address.ciphers)?;
         let prove = |socket: &Socket, connection: usize, until| {
             let part = LinkPart {
                 call,
                 connection: connection as u16,
+                cipher,
             };
             self.prove(socket, (peer, address), part, until, cancel)
         };
         let mut session = prove(&first, 0, deadline)?;
         let count = self.connections_for(first.round_trip(), address);
-        let mut sockets = vec![first];
+        let mut further_sockets = Vec::new();
         let mut others = 0;
         for number in 1..count {
             let until = deadline.min(Instant::now() + ADDRESS_TIMEOUT);
@@ -190,14 +211,16 @@ impl TcpTransport {
                 && say(&further, &session.confirm(0)).is_ok()
             {
                 others |= 1 << number;
-                sockets.push(further);
+                further_sockets.push(further.seal(session.records()));
             }
         }
-        say(&sockets[0], &session.confirm(others))?;
+        say(&first, &session.confirm(others))?;
         let mut verdict = [0; VERDICT_BYTES];
-        sockets[0].receive_exactly(&mut verdict, deadline, cancel)?;
+        first.receive_exactly(&mut verdict, deadline, cancel)?;
         match session.read_verdict(&verdict) {
             Some(HandshakeVerdict::Accept) => {
+                let mut sockets = vec![first.seal(session.records())];
+                sockets.append(&mut further_sockets);
                 let timeout = self.options.peer_timeout;
                 let link = TcpLink::new(&self.local, &self.regions, peer, sockets, timeout)?;
                 Ok(Some(link))
@@ -286,7 +309,11 @@ impl Transport for TcpTransport {
     }
 
     fn address(&self) -> Vec<u8> {
-        self.address.encode()
+        let address = TcpAddress {
+            port: self.port.load(Ordering::SeqCst),
+            ..self.address.clone()
+        };
+        address.encode()
     }
 
     fn expose(&self, segment: &Arc<Segment>) -> Result<RegionKey, LinkError> {
@@ -304,6 +331,13 @@ impl Transport for TcpTransport {
                 *state = ListenState::Listening(self.start(sockets, events)?);
                 Ok(())
             }
+            ListenState::Resting => {
+                *state = ListenState::Resting;
+                let (sockets, port) = bind(&distinct(&self.address.ips))?;
+                *state = ListenState::Listening(self.start(sockets, events)?);
+                self.port.store(port, Ordering::SeqCst);
+                Ok(())
+            }
             other => {
                 *state = other;
                 let what = "the transport listens already, or is closed";
@@ -316,8 +350,15 @@ impl Transport for TcpTransport {
     }
 
     fn admit(&self, peer: EndpointId, address: &[u8]) -> Result<(), LinkError> {
-        self.members.add(peer, TcpAddress::decode(address)?.key);
+        let address = TcpAddress::decode(address)?;
+        self.members.add(peer, (address.key, address.ciphers));
         Ok(())
+    }
+
+    fn cipher(&self, address: &[u8]) -> Option<&'static str> {
+        let theirs = TcpAddress::decode(address).ok()?.ciphers;
+        let cipher = self.address.ciphers.common(theirs).ok()??;
+        Some(cipher.name())
     }
 
     fn connect(
@@ -347,17 +388,25 @@ impl Transport for TcpTransport {
         Err(failure.unwrap_or_else(|| LinkError::Refused("the peer has no address".into())))
     }
 
+    fn rest(&self) -> bool {
+        let mut state = self.state();
+        match std::mem::replace(&mut *state, ListenState::Resting) {
+            ListenState::Listening(listening) => {
+                drop(state);
+                listening.end();
+                true
+            }
+            other => {
+                *state = other;
+                false
+            }
+        }
+    }
+
     fn close(&self) {
         let state = std::mem::replace(&mut *self.state(), ListenState::Closed);
-        if let ListenState::Listening(mut listening) = state {
-            listener::stop(&mut listening.stop);
-            // The listener's own thread may be the one that closes, from within an event. A forked
-            // child has no such thread.
-            let own = listening.thread.thread().id() == thread::current().id();
-            if !own && listening.generation == fork::generation() {
-                // A panic of an event handler was reported by the thread itself.
-                let _ = listening.thread.join();
-            }
+        if let ListenState::Listening(listening) = state {
+            listening.end();
         }
     }
 
@@ -385,12 +434,12 @@ fn distinct(ips: &[(u8, IpAddr)]) -> Vec<IpAddr> {
 
 /// Binds the same port, any, on every address. With several addresses a port that is free on the
 /// first may be taken on another; then another port is tried.
-fn bind(ips: &[IpAddr]) -> Result<Vec<ListeningSocket>, LinkError> {
+fn bind(ips: &[IpAddr]) -> Result<(Vec<Descriptor<TcpListener>>, u16), LinkError> {
     const ATTEMPTS: usize = 20;
     let mut failure = None;
     for _ in 0..ATTEMPTS {
         match bind_once(ips) {
-            Ok(sockets) => return Ok(sockets),
+            Ok(bound) => return Ok(bound),
             Err(error) => failure = Some(error),
         }
     }
@@ -400,14 +449,14 @@ fn bind(ips: &[IpAddr]) -> Result<Vec<ListeningSocket>, LinkError> {
     )))
 }
 
-fn bind_once(ips: &[IpAddr]) -> io::Result<Vec<ListeningSocket>> {
-    let mut sockets: Vec<ListeningSocket> = Vec::with_capacity(ips.len());
+fn bind_once(ips: &[IpAddr]) -> io::Result<(Vec<Descriptor<TcpListener>>, u16)> {
+    let mut sockets: Vec<Descriptor<TcpListener>> = Vec::with_capacity(ips.len());
+    let mut port = 0;
     for ip in ips {
-        let port = match sockets.first() {
-            Some(first) => first.listener.local_addr()?.port(),
-            None => 0,
-        };
-        sockets.push(ListeningSocket::new(socket::listen((*ip, port))?)?);
+        let socket = socket::listen(&[(*ip, port).into()])?;
+        socket.set_nonblocking(true)?;
+        port = socket.local_addr()?.port();
+        sockets.push(socket);
     }
-    Ok(sockets)
+    Ok((sockets, port))
 }

@@ -1,30 +1,20 @@
 //! One descriptor for several sockets.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
-use weft_transport::fork::Registration;
+use weft_transport::fork::Descriptor;
 
 /// Is readable when one of the sockets can be read from, or, where that is asked for, written to.
 #[derive(Debug)]
 pub(crate) struct WatchedSockets {
-    // Above the descriptor: it must be dropped first.
-    _registration: Registration,
-    epoll: OwnedFd,
+    epoll: Descriptor,
 }
 
 impl WatchedSockets {
     pub(crate) fn new(sockets: impl Iterator<Item = RawFd>) -> io::Result<Self> {
-        // SAFETY: plain system call.
-        let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if raw < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel just gave us this descriptor, and nobody else owns it.
-        let epoll = unsafe { OwnedFd::from_raw_fd(raw) };
         let watched = Self {
-            _registration: Registration::new(epoll.as_fd())?,
-            epoll,
+            epoll: Descriptor::epoll()?,
         };
         for socket in sockets {
             watched.control(libc::EPOLL_CTL_ADD, socket, false)?;

@@ -1,14 +1,15 @@
-//! The conformance suite over TCP: links of one connection, and of several.
+//! The conformance suite over TCP: links of one connection, of several, and encrypted ones.
 
 use std::sync::Arc;
 
 use weft_transport::{Local, Transport};
-use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
+use weft_transport_tcp::{Cipher, Encryption, Interface, TcpOptions, TcpTransport};
 
-fn transport(local: Local, connections: usize) -> Arc<dyn Transport> {
+fn transport(local: Local, connections: usize, encryption: Encryption) -> Arc<dyn Transport> {
     let options = TcpOptions {
         interface: Interface::Named("127.0.0.1".into()),
         connections: Some(connections),
+        encryption,
         ..TcpOptions::default()
     };
     Arc::new(TcpTransport::new(local, options).expect("a port on the loopback interface"))
@@ -18,7 +19,7 @@ mod one {
     use weft_transport::conformance::Subject;
 
     weft_transport::conformance_tests!(Subject {
-        make: |local| super::transport(local, 1),
+        make: |local| super::transport(local, 1, super::Encryption::Off),
     });
 }
 
@@ -26,6 +27,33 @@ mod several {
     use weft_transport::conformance::Subject;
 
     weft_transport::conformance_tests!(Subject {
-        make: |local| super::transport(local, 3),
+        make: |local| super::transport(local, 3, super::Encryption::Off),
+    });
+}
+
+mod aes_gcm {
+    use weft_transport::conformance::Subject;
+
+    weft_transport::conformance_tests!(Subject {
+        make: |local| super::transport(local, 1, super::Encryption::Only(super::Cipher::AesGcm)),
+    });
+}
+
+mod chacha20_poly1305 {
+    use weft_transport::conformance::Subject;
+
+    weft_transport::conformance_tests!(Subject {
+        make: |local| {
+            let encryption = super::Encryption::Only(super::Cipher::ChaCha20Poly1305);
+            super::transport(local, 1, encryption)
+        },
+    });
+}
+
+mod several_encrypted {
+    use weft_transport::conformance::Subject;
+
+    weft_transport::conformance_tests!(Subject {
+        make: |local| super::transport(local, 3, super::Encryption::Best),
     });
 }

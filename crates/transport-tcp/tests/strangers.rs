@@ -139,7 +139,7 @@ fn a_caller_that_reaches_another_listener_refuses_it() {
 }
 
 /// What a caller sends before its link is one.
-const HELLO_AND_CONFIRMATION: usize = 134 + 18;
+const HELLO_AND_CONFIRMATION: usize = 135 + 18;
 
 /// Passes one connection on to the listener, and returns what its caller has sent.
 fn record(to: u16, middle: std::net::TcpListener) -> Vec<u8> {
@@ -184,7 +184,7 @@ fn a_recorded_conversation_makes_no_link() {
 }
 
 /// The first bytes that a caller who is no member sends to the listener.
-fn hello_of_a_stranger(b: &(weft_transport::Local, Arc<dyn Transport>)) -> [u8; 134] {
+fn hello_of_a_stranger(b: &(weft_transport::Local, Arc<dyn Transport>)) -> [u8; 135] {
     let (stranger, _) = listening(&SUBJECT);
     let middle = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut address = b.1.address();
@@ -195,7 +195,7 @@ fn hello_of_a_stranger(b: &(weft_transport::Local, Arc<dyn Transport>)) -> [u8; 
         let called = stranger.1.connect(to, &address, deadline(), &never);
         called.map(drop).expect_err("nobody answers")
     });
-    let mut hello = [0; 134];
+    let mut hello = [0; 135];
     let (mut caller, _) = middle.accept().unwrap();
     caller.read_exact(&mut hello).unwrap();
     drop(caller);
