@@ -5,8 +5,8 @@ mod table;
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_transport::{
@@ -14,7 +14,7 @@ use weft_transport::{
     TrafficClass, Transport, TransportKind, fork,
 };
 use weft_transport_shm::ShmTransport;
-use weft_transport_tcp::{CongestionChoice, Interface, TcpOptions, TcpTransport};
+use weft_transport_tcp::{CongestionChoice, Encryption, Interface, TcpOptions, TcpTransport};
 
 pub use address::{EndpointAddress, TransportAddress};
 use table::{IncomingLinks, LinkTable};
@@ -67,6 +67,8 @@ pub struct EndpointOptions {
     /// The congestion control of its TCP connections: a name, `auto`, or `host` for what the host
     /// has.
     pub tcp_congestion: String,
+    /// Whether links over networks are encrypted. The same on all ranks.
+    pub encryption: Encryption,
     /// Where flight records are written when a group fails: each job makes a directory there.
     /// Without it, nothing is written.
     pub flight_directory: Option<PathBuf>,
@@ -86,6 +88,7 @@ impl Default for EndpointOptions {
             peer_timeout: Duration::from_secs(10),
             traffic_class: TrafficClass::default(),
             tcp_congestion: "auto".into(),
+            encryption: Encryption::default(),
             flight_directory: None,
             flight_signal: None,
         }
@@ -98,11 +101,26 @@ pub struct Endpoint {
     pool: Arc<Pool>,
     doorbell: Arc<Doorbell>,
     transports: Vec<Arc<dyn Transport>>,
-    address: EndpointAddress,
+    address: Mutex<EndpointAddress>,
+    meetings: Mutex<Meetings>,
+    encryption: Encryption,
     table: Arc<LinkTable>,
     flight: Arc<FlightRecorder>,
+    peer_timeout: Duration,
     /// The process (counted in forks) that it belongs to.
     generation: u64,
+}
+
+/// What the meetings of an endpoint mean for those transports that strangers may reach.
+#[derive(Default)]
+struct Meetings {
+    /// Under way.
+    open: usize,
+    /// Whether some group has members that share no memory with this endpoint: they may connect at
+    /// any time.
+    reach_others: bool,
+    /// The transports that do not listen now.
+    resting: Vec<Arc<dyn Transport>>,
 }
 
 impl Endpoint {
@@ -139,20 +157,53 @@ impl Endpoint {
             pool: Arc::new(Pool::new(local.pool.clone())),
             doorbell: local.doorbell,
             transports,
-            address,
+            address: Mutex::new(address),
+            meetings: Mutex::default(),
+            encryption: options.encryption,
             table: Arc::new(LinkTable::new(local.id)),
             flight: FlightRecorder::new(process, options.flight_directory),
+            peer_timeout: options.peer_timeout,
             generation: fork::generation(),
         });
-        for transport in &endpoint.transports {
-            let incoming = IncomingLinks {
-                table: endpoint.table.clone(),
-                kind: transport.kind(),
-            };
-            let listening = transport.listen(Arc::new(incoming));
-            listening.map_err(|error| cannot_start(transport.kind(), &error))?;
-        }
+        (endpoint.transports.iter()).try_for_each(|transport| endpoint.listen(transport))?;
         Ok(endpoint)
+    }
+
+    fn listen(&self, transport: &Arc<dyn Transport>) -> Result<(), Error> {
+        let incoming = IncomingLinks {
+            table: self.table.clone(),
+            kind: transport.kind(),
+        };
+        let listening = transport.listen(Arc::new(incoming));
+        listening.map_err(|error| cannot_start(transport.kind(), &error))
+    }
+
+    /// A meeting begins, in which others are told where to connect: listens again where it had
+    /// stopped. Each is followed by [`Endpoint::end_meeting`].
+    pub(super) fn begin_meeting(&self) -> Result<(), Error> {
+        let mut meetings = lock(&self.meetings);
+        meetings.open += 1;
+        // One that cannot listen again stays among them, for the next meeting to try.
+        while let Some(transport) = meetings.resting.last() {
+            self.listen(transport)?;
+            meetings.resting.pop();
+        }
+        let published = self.transports.iter().map(address_of).collect();
+        lock(&self.address).transports = published;
+        Ok(())
+    }
+
+    /// The end of a meeting, and whether all of its ranks share memory, if they have met. Where all
+    /// ranks of all meetings do, nobody has a reason to connect over a network, and no port stays
+    /// open.
+    pub(super) fn end_meeting(&self, shares_memory: Option<bool>) {
+        let mut meetings = lock(&self.meetings);
+        meetings.open -= 1;
+        meetings.reach_others |= shares_memory == Some(false);
+        if meetings.open == 0 && !meetings.reach_others && shares_memory == Some(true) {
+            let rest = self.transports.iter().filter(|transport| transport.rest());
+            meetings.resting.extend(rest.cloned());
+        }
     }
 
     /// Who this is.
@@ -175,14 +226,33 @@ impl Endpoint {
         &self.flight
     }
 
+    /// After this long without a sign of life, a host counts as vanished.
+    pub(crate) fn peer_timeout(&self) -> Duration {
+        self.peer_timeout
+    }
+
     /// What peers need in order to connect here.
-    pub fn address(&self) -> &EndpointAddress {
-        &self.address
+    pub fn address(&self) -> EndpointAddress {
+        lock(&self.address).clone()
+    }
+
+    /// What its links over networks are encrypted with, as it was asked.
+    pub(crate) fn encryption(&self) -> Encryption {
+        self.encryption
+    }
+
+    /// The cipher of links of this kind to the peer, by its name; None where nothing is encrypted.
+    pub(crate) fn cipher(
+        &self,
+        peer: &EndpointAddress,
+        kind: TransportKind,
+    ) -> Option<&'static str> {
+        self.transport(kind)?.cipher(peer.of(kind)?)
     }
 
     /// The kinds of links that it can make. The best comes first.
     pub fn kinds(&self) -> impl Iterator<Item = TransportKind> {
-        self.address.kinds()
+        self.transports.iter().map(|transport| transport.kind())
     }
 
     /// From now on lets this peer connect: a member of a group that this endpoint makes.
@@ -227,8 +297,7 @@ impl Endpoint {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Result<Arc<dyn Link>, LinkError>, Error> {
-        let transport = self.transports.iter().find(|t| t.kind() == kind);
-        let (Some(transport), Some(bytes)) = (transport, peer.of(kind)) else {
+        let (Some(transport), Some(bytes)) = (self.transport(kind), peer.of(kind)) else {
             return Err(Error::Config(format!(
                 "no {kind} link is possible between this process and process {} on {}: \
                  one of them was set up without that transport",
@@ -238,6 +307,10 @@ impl Endpoint {
         Ok(self
             .table
             .link(peer.id, bytes, transport.as_ref(), deadline, cancel))
+    }
+
+    fn transport(&self, kind: TransportKind) -> Option<&Arc<dyn Transport>> {
+        self.transports.iter().find(|t| t.kind() == kind)
     }
 
     /// Makes memory a region, over all transports.
@@ -280,6 +353,10 @@ impl Drop for Endpoint {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn address_of(transport: &Arc<dyn Transport>) -> TransportAddress {
     TransportAddress {
         kind: transport.kind(),
@@ -314,6 +391,7 @@ fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Tr
             peer_timeout: options.peer_timeout,
             traffic_class: options.traffic_class,
             congestion: congestion.map_err(Error::Config)?,
+            encryption: options.encryption,
         };
         let made = TcpTransport::new(local.clone(), options);
         Ok(Arc::new(

@@ -3,12 +3,20 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::rendezvous::RankHello;
+use super::rendezvous::roster::{RankHello, Roster};
 use super::store_tcp::{StoreReply, StoreRequest};
 
 /// What a rank has published first.
 pub fn rank_hello(bytes: &[u8]) {
     read_as::<RankHello>(bytes);
+}
+
+/// The list that rank 0 has made of it.
+pub fn roster(bytes: &[u8]) {
+    read_as::<Roster>(bytes);
+    for size in 0..4 {
+        let _ = Roster::read(bytes, size).map(|roster| roster.members().count());
+    }
 }
 
 /// What a client sends to the store.

@@ -1,18 +1,22 @@
 //! Rendezvous of the ranks of a new group, and detection of ranks that share memory.
 
-use std::cell::Cell;
+mod exchange;
+mod hosts;
+pub(super) mod roster;
+
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use weft_transport::{LinkError, Presence, TransportKind};
 
 use super::domains::Domain;
 use super::endpoint::{Endpoint, EndpointAddress, TransportAddress};
 use super::round_trip::{self, MeasuredRoundTrips};
 use super::store::Store;
-use super::terms::{Formats, Policy, Profile, Terms};
+use super::terms::{Profile, Terms};
 use crate::Error;
+use exchange::{Exchange, Topic, to_bytes, unreadable};
+use roster::{Common, RankHello, Roster};
 
 /// A failing link between two ranks that share a boot must not eat the whole deadline.
 const PROBE: Duration = Duration::from_secs(5);
@@ -77,6 +81,11 @@ impl Meeting {
         counts.into_values().collect()
     }
 
+    /// Whether all ranks share memory.
+    fn shares_memory(&self) -> bool {
+        (1..self.members.len() as u32).all(|rank| self.maps(0, rank))
+    }
+
     /// Whether two ranks reach each other's pools with loads and stores.
     pub(crate) fn maps(&self, a: u32, b: u32) -> bool {
         a == b || self.joined_by(a, b).maps
@@ -98,54 +107,10 @@ impl Meeting {
     }
 }
 
-/// What a rank publishes first.
-#[derive(Serialize, Deserialize)]
-pub(super) struct RankHello {
-    version: String,
-    formats: Formats,
-    size: u32,
-    group_id: u64,
-    address: Vec<u8>,
-    policy: Policy,
-    profiles: Vec<Profile>,
-    domain: Domain,
-}
-
-/// What the ranks have published first.
-struct Published {
-    group_id: u64,
-    profiles: Vec<Profile>,
-    addresses: Vec<EndpointAddress>,
-    domains: Vec<Domain>,
-}
-
 /// One rank's view of a rendezvous under way.
 struct Visit<'a> {
     endpoint: &'a Endpoint,
-    store: &'a dyn Store,
-    rank: u32,
-    size: u32,
-    deadline: Instant,
-    cancel: &'a AtomicBool,
-    /// How many of the topics this rank has published something under.
-    published: Cell<usize>,
-}
-
-/// What ranks publish, in this order. Not every meeting has all of them.
-const TOPICS: [&str; 3] = ["address", "host", "round-trip"];
-
-/// What a rank publishes under a topic.
-#[derive(Serialize, Deserialize)]
-enum Told {
-    Value(Vec<u8>),
-    /// It cannot go on, and why.
-    Failed(String),
-}
-
-impl Told {
-    fn to_bytes(&self) -> Vec<u8> {
-        postcard::to_stdvec(self).expect("writing to memory does not fail")
-    }
+    talk: Exchange<'a>,
 }
 
 /// Meets the other ranks: publishes this endpoint's address, learns theirs, and finds out with real
@@ -169,20 +134,18 @@ pub(crate) fn meet(
     }
     let visit = Visit {
         endpoint,
-        store,
-        rank,
-        size,
-        deadline,
-        cancel,
-        published: Cell::new(0),
+        talk: Exchange::new(store, (rank, size), deadline, cancel),
     };
-    visit.meet(terms).inspect_err(|error| visit.call_off(error))
+    let met = endpoint.begin_meeting().and_then(|()| visit.meet(terms));
+    endpoint.end_meeting(met.as_ref().ok().map(Meeting::shares_memory));
+    met.inspect_err(|error| visit.talk.call_off(error))
 }
 
 impl Visit<'_> {
     fn meet(&self, terms: Terms) -> Result<Meeting, Error> {
-        let published = self.exchange_addresses(terms)?;
-        let addresses = published.addresses;
+        let roster = self.exchange_addresses(terms)?;
+        let (group_id, profiles) = (roster.group_id, roster.profiles.clone());
+        let (addresses, domains): (Vec<_>, Vec<_>) = roster.members().unzip();
         check_endpoints(&addresses)?;
         check_transports(&addresses)?;
         addresses
@@ -191,105 +154,76 @@ impl Visit<'_> {
         let hosts = self.exchange_hosts(&addresses)?;
         check_reachable(&addresses, &hosts)?;
         let round_trip = self.exchange_round_trips(&addresses, &hosts)?;
-        let members = addresses.into_iter().zip(hosts).zip(published.domains);
+        let members = addresses.into_iter().zip(hosts).zip(domains);
         let member = |((address, host), domain)| Member {
             address,
             host,
             domain,
         };
         Ok(Meeting {
-            group_id: published.group_id,
+            group_id,
             members: members.map(member).collect(),
-            profiles: published.profiles,
+            profiles,
             round_trip,
         })
     }
 
-    /// Publishes why this rank fails, in place of what the others wait for.
-    fn call_off(&self, error: &Error) {
-        let told = Told::Failed(error.to_string());
-        for topic in &TOPICS[self.published.get()..] {
-            // A store that fails has failed for everybody.
-            let _ = self
-                .store
-                .set(&format!("{topic}/{}", self.rank), &told.to_bytes());
-        }
-    }
-
-    fn exchange_addresses(&self, terms: Terms) -> Result<Published, Error> {
-        let counts = self.rank == 0;
-        let mine = RankHello {
-            version: env!("CARGO_PKG_VERSION").into(),
-            formats: terms.formats,
-            size: self.size,
-            group_id: random_group_id()?,
-            address: self.endpoint.address().to_bytes(),
-            policy: terms.policy.told(),
-            profiles: terms.profiles.into_iter().filter(|_| counts).collect(),
-            domain: terms.domain,
+    fn exchange_addresses(&self, terms: Terms) -> Result<Roster, Error> {
+        let common = Common::new(self.talk.size, self.endpoint.encryption(), &terms);
+        let mine = RankHello::new(common, &self.endpoint.address(), terms.domain);
+        self.talk.tell(Topic::Address, mine.to_bytes())?;
+        let answer = match self.talk.rank {
+            0 => {
+                let id = random_group_id()?;
+                let make = |hellos: &[Vec<u8>]| {
+                    let roster = Roster::make(id, &mine, terms.profiles, hellos)?;
+                    Ok(roster.to_bytes())
+                };
+                self.talk.answer_all(Topic::Address, make)?
+            }
+            own => {
+                // At once, however long others take to come.
+                mine.check_first(&self.talk.first(Topic::Address)?, own)?;
+                self.talk.hear(Topic::Address)?
+            }
         };
-        let bytes = postcard::to_stdvec(&mine).expect("writing to memory does not fail");
-        let mut hellos = Vec::with_capacity(self.size as usize);
-        for (rank, bytes) in self.exchange("address", &bytes)?.iter().enumerate() {
-            hellos.push(read_hello(&mine, self.rank, rank, bytes)?);
-        }
-        let addresses = hellos
-            .iter()
-            .map(|hello| EndpointAddress::from_bytes(&hello.address));
-        let addresses = addresses.collect::<Result<_, _>>()?;
-        let domains = hellos.iter().map(|hello| hello.domain).collect();
-        let first = hellos.swap_remove(0);
-        Ok(Published {
-            group_id: first.group_id,
-            profiles: first.profiles,
-            addresses,
-            domains,
-        })
+        Roster::read(&answer, self.talk.size)
     }
 
     /// The host of every rank. See [`Member::host`].
     fn exchange_hosts(&self, addresses: &[EndpointAddress]) -> Result<Vec<u32>, Error> {
         if addresses[0].best(true).is_none() {
-            return Ok((0..self.size).collect());
+            return Ok((0..self.talk.size).collect());
         }
-        let mine = self.find_host(addresses)?;
-        let published = self.exchange("host", &mine.to_le_bytes())?;
-        let hosts: Vec<u32> = published
-            .iter()
-            .map(|bytes| {
-                bytes
-                    .as_slice()
-                    .try_into()
-                    .map_or(u32::MAX, u32::from_le_bytes)
-            })
-            .collect();
-        // Where sharing is not transitive (the host found has found another one), a rank counts as
-        // a host of its own.
-        let agreed = hosts.iter().enumerate().map(|(rank, &host)| {
-            let settled = hosts.get(host as usize) == Some(&host);
-            if settled { host } else { rank as u32 }
-        });
-        Ok(agreed.collect())
+        let mine = self.find_neighbour(addresses)?;
+        let answer = (self.talk).settle(Topic::Host, to_bytes(&mine), |told| {
+            settle_hosts(told, addresses)
+        })?;
+        let hosts: Vec<u32> = postcard::from_bytes(&answer).unwrap_or_default();
+        match hosts.len() == addresses.len() {
+            true => Ok(hosts),
+            false => Err(unreadable(0)),
+        }
     }
 
-    /// The lowest rank that this one has a memory-sharing link to, or itself.
-    fn find_host(&self, addresses: &[EndpointAddress]) -> Result<u32, Error> {
+    /// A lower rank that this one has a memory-sharing link to: its parent if that can be, else the
+    /// lowest. Without any, itself.
+    fn find_neighbour(&self, addresses: &[EndpointAddress]) -> Result<u32, Error> {
+        let Exchange { rank, cancel, .. } = self.talk;
         let mine = self.endpoint.address();
         let Some(TransportAddress { kind, .. }) = mine.best(true) else {
-            return Ok(self.rank);
+            return Ok(rank);
         };
-        for (rank, address) in addresses[..self.rank as usize].iter().enumerate() {
-            if address.boot_id != mine.boot_id {
-                continue;
-            }
-            let until = self.deadline.min(Instant::now() + PROBE);
-            match self.endpoint.try_link(address, *kind, until, self.cancel)? {
-                Ok(_) => return Ok(rank as u32),
+        for other in hosts::candidates(addresses, rank) {
+            let until = self.talk.deadline.min(Instant::now() + PROBE);
+            let address = &addresses[other as usize];
+            match self.endpoint.try_link(address, *kind, until, cancel)? {
+                Ok(_) => return Ok(other),
                 Err(LinkError::Cancelled) => return Err(Error::cancelled()),
                 Err(_) => {}
             }
         }
-        Ok(self.rank)
+        Ok(rank)
     }
 
     /// The round trip that all ranks agree on. See [`Meeting::round_trip`].
@@ -301,7 +235,7 @@ impl Visit<'_> {
         if hosts.iter().all(|host| *host == hosts[0]) {
             return Ok(Duration::ZERO);
         }
-        let (rank, size) = (self.rank, self.size);
+        let Exchange { rank, size, .. } = self.talk;
         let measure = |other: u32| match hosts[other as usize] == hosts[rank as usize] {
             true => Ok(None),
             false => self.measure_round_trip(&addresses[other as usize]),
@@ -310,11 +244,8 @@ impl Visit<'_> {
             before: measure((rank + size - 1) % size)?,
             after: measure((rank + 1) % size)?,
         };
-        let bytes = postcard::to_stdvec(&mine).expect("writing to memory does not fail");
-        let published = self.exchange("round-trip", &bytes)?;
-        let measured = published.iter().map(|bytes| postcard::from_bytes(bytes));
-        let measured: Vec<_> = measured.map(Result::unwrap_or_default).collect();
-        Ok(round_trip::agreed(&measured))
+        let answer = (self.talk).settle(Topic::RoundTrip, to_bytes(&mine), settle_round_trips)?;
+        postcard::from_bytes(&answer).map_err(|_| unreadable(0))
     }
 
     /// The round trip to a rank on another host in microseconds, of the link that the group will
@@ -323,8 +254,8 @@ impl Visit<'_> {
         let Some(TransportAddress { kind, .. }) = address.best(false) else {
             return Ok(None);
         };
-        let until = self.deadline.min(Instant::now() + PROBE);
-        match self.endpoint.try_link(address, *kind, until, self.cancel)? {
+        let until = self.talk.deadline.min(Instant::now() + PROBE);
+        match (self.endpoint).try_link(address, *kind, until, self.talk.cancel)? {
             Ok(link) => Ok(match link.presence() {
                 Presence::Unknown { round_trip } => round_trip.as_micros().try_into().ok(),
                 Presence::Away { .. } | Presence::Inside { .. } => None,
@@ -333,83 +264,26 @@ impl Visit<'_> {
             Err(_) => Ok(None),
         }
     }
+}
 
-    /// Publishes this rank's value under a topic, and returns every rank's.
-    fn exchange(&self, topic: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        let value = Told::Value(mine.into());
-        let place = TOPICS.iter().position(|known| *known == topic);
-        self.published
-            .set(place.map_or(TOPICS.len(), |place| place + 1));
-        self.store
-            .set(&format!("{topic}/{}", self.rank), &value.to_bytes())?;
-        let started = Instant::now();
-        let keys: Vec<String> = (0..self.size)
-            .map(|rank| format!("{topic}/{rank}"))
-            .collect();
-        let values = self.store.multi_get(&keys, self.deadline, self.cancel);
-        let values = values.map_err(|error| match error {
-            Error::Timeout { .. } => self.missing(&keys, started.elapsed()),
-            other => other,
-        })?;
-        (0..self.size)
-            .zip(values)
-            .map(|(rank, bytes)| match postcard::from_bytes(&bytes) {
-                Ok(Told::Value(value)) => Ok(value),
-                Ok(Told::Failed(why)) => {
-                    // All ranks read this.
-                    self.published.set(TOPICS.len());
-                    let reason = format!("the rendezvous failed on rank {rank}: {why}");
-                    Err(Error::Aborted { reason })
-                }
-                Err(_) => Err(unreadable(rank as usize)),
-            })
-            .collect()
-    }
+/// Rank 0's answer on hosts: that of every rank.
+fn settle_hosts(told: &[Vec<u8>], addresses: &[EndpointAddress]) -> Vec<u8> {
+    let found = told.iter().map(|bytes| postcard::from_bytes(bytes));
+    let found: Vec<u32> = found.map(|rank| rank.unwrap_or(u32::MAX)).collect();
+    to_bytes(&hosts::settled(&found, &hosts::parents(addresses)))
+}
 
-    fn missing(&self, keys: &[String], after: Duration) -> Error {
-        let absent = |key: &String| matches!(self.store.has(key), Ok(false));
-        let missing: Vec<u32> = (0..self.size)
-            .zip(keys)
-            .filter(|(_, key)| absent(key))
-            .map(|(rank, _)| rank)
-            .collect();
-        Error::Timeout {
-            operation: "rendezvous".into(),
-            waiting_for: format!("{} of {}", name_ranks(&missing), self.size),
-            after,
-        }
-    }
+/// Rank 0's answer on round trips: the one that all agree on.
+fn settle_round_trips(told: &[Vec<u8>]) -> Vec<u8> {
+    let measured = told.iter().map(|bytes| postcard::from_bytes(bytes));
+    let measured: Vec<_> = measured.map(Result::unwrap_or_default).collect();
+    to_bytes(&round_trip::agreed(&measured))
 }
 
 fn random_group_id() -> Result<u64, Error> {
     let bytes = weft_transport::random();
     let bytes = bytes.map_err(|error| Error::Internal(format!("no random numbers: {error}")))?;
     Ok(u64::from_le_bytes(bytes))
-}
-
-fn unreadable(rank: usize) -> Error {
-    Error::Config(format!(
-        "what rank {rank} published at the rendezvous cannot be read. Does it run the same version of weft?"
-    ))
-}
-
-fn read_hello(mine: &RankHello, own: u32, rank: usize, bytes: &[u8]) -> Result<RankHello, Error> {
-    let hello: RankHello = postcard::from_bytes(bytes).map_err(|_| unreadable(rank))?;
-    if hello.version != mine.version {
-        return Err(Error::Config(format!(
-            "rank {rank} runs weft {}, this rank {}: install the same version everywhere",
-            hello.version, mine.version
-        )));
-    }
-    (hello.formats).same_as(mine.formats, (rank, own))?;
-    if hello.size != mine.size {
-        return Err(Error::Config(format!(
-            "rank {rank} expects {} ranks, this rank {}: the world size must be the same everywhere",
-            hello.size, mine.size
-        )));
-    }
-    hello.policy.same_as(&mine.policy, rank)?;
-    Ok(hello)
 }
 
 /// An endpoint is one rank: it has no link to itself.
@@ -460,23 +334,7 @@ fn check_reachable(addresses: &[EndpointAddress], hosts: &[u32]) -> Result<(), E
     }
 }
 
-/// "rank 2", "ranks 2, 5", "ranks 2, 5, 6 ... 900 (600 in all)".
-fn name_ranks(ranks: &[u32]) -> String {
-    const SHOWN: usize = 16;
-    let shown: Vec<String> = ranks.iter().take(SHOWN).map(u32::to_string).collect();
-    match ranks {
-        [] => "the last of the ranks".into(),
-        [one] => format!("rank {one}"),
-        [.., last] if ranks.len() > SHOWN => {
-            format!(
-                "ranks {} ... {last} ({} in all)",
-                shown.join(", "),
-                ranks.len()
-            )
-        }
-        _ => format!("ranks {}", shown.join(", ")),
-    }
-}
-
+#[cfg(test)]
+mod counted;
 #[cfg(test)]
 mod tests;

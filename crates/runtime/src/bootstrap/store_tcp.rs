@@ -13,6 +13,8 @@ use super::secret::Secret;
 use crate::Error;
 
 pub use client::TcpStore;
+#[cfg(test)]
+pub(super) use protocol::KEYS_MAX;
 #[cfg(feature = "fuzzing")]
 pub(super) use protocol::{StoreReply, StoreRequest};
 pub use server::TcpStoreServer;

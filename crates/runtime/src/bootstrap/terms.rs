@@ -97,12 +97,12 @@ impl Policy {
         }
     }
 
-    /// Refuses what another rank has been told differently, naming both. Both are as
-    /// [`Policy::told`].
-    pub(crate) fn same_as(&self, mine: &Policy, rank: usize) -> Result<(), Error> {
+    /// Refuses what another rank has been told differently than the rank called `name`, which has
+    /// `mine`. Both are as [`Policy::told`].
+    pub(crate) fn same_as(&self, mine: &Policy, rank: u32, name: &str) -> Result<(), Error> {
         let differs = |what: &str, theirs: String, mine: String| {
             Err(Error::Config(format!(
-                "rank {rank} was given {what} {theirs}, this rank {mine}: it must be the same everywhere"
+                "rank {rank} was given {what} {theirs}, {name} {mine}: it must be the same everywhere"
             )))
         };
         if self.algorithms != mine.algorithms {
@@ -172,7 +172,7 @@ pub struct Formats {
 
 impl Formats {
     /// Refuses a rank whose build differs, naming both and what differs.
-    pub(super) fn same_as(self, mine: Formats, (rank, own): (usize, u32)) -> Result<(), Error> {
+    pub(super) fn same_as(self, mine: Formats, (rank, own): (u32, u32)) -> Result<(), Error> {
         let differing = [
             ("message format", self.messages, mine.messages),
             ("memory layout", self.memory, mine.memory),

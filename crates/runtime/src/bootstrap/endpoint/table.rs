@@ -12,6 +12,10 @@ use crate::bootstrap::store::CANCEL_POLL;
 
 /// How long an accepted attempt may take to become a link before this side dials itself.
 const ACCEPT_GRACE: Duration = Duration::from_secs(2);
+/// The same where the peer would give way, though its own attempt is accepted already and goes on:
+/// each end might keep another of the two links, and close the other. On a busy host of hundreds of
+/// ranks attempts take seconds.
+const ACCEPT_GRACE_BEFORE_PRECEDENCE: Duration = Duration::from_secs(20);
 /// How long to wait for the attempt of a peer that claims precedence before trying again.
 const YIELD_GRACE: Duration = Duration::from_millis(200);
 
@@ -149,7 +153,7 @@ impl LinkTable {
         let mut slots = self.lock();
         match slots.get(&key) {
             Some(Slot::Ready(link)) => Ok(DialTurn::Take(link.clone())),
-            Some(Slot::Accepting(since)) if since.elapsed() >= ACCEPT_GRACE => {
+            Some(Slot::Accepting(since)) if since.elapsed() >= self.accept_grace(key.0) => {
                 slots.insert(key, Slot::Dialling);
                 Ok(DialTurn::Dial)
             }
@@ -161,6 +165,13 @@ impl LinkTable {
                 slots.insert(key, Slot::Dialling);
                 Ok(DialTurn::Dial)
             }
+        }
+    }
+
+    fn accept_grace(&self, peer: EndpointId) -> Duration {
+        match self.me < peer {
+            true => ACCEPT_GRACE_BEFORE_PRECEDENCE,
+            false => ACCEPT_GRACE,
         }
     }
 

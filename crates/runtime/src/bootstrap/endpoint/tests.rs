@@ -28,8 +28,8 @@ fn far() -> Instant {
 
 fn link(from: &Endpoint, to: &Endpoint, kind: TransportKind) -> Arc<dyn Link> {
     let never = AtomicBool::new(false);
-    to.admit(from.address()).unwrap();
-    from.link(to.address(), kind, far(), &never).unwrap()
+    to.admit(&from.address()).unwrap();
+    from.link(&to.address(), kind, far(), &never).unwrap()
 }
 
 /// Remembers every link that it is told of.
@@ -130,7 +130,7 @@ fn a_kind_that_is_not_offered_is_a_configuration_error() {
     );
     let never = AtomicBool::new(false);
     let refused = a
-        .link(b.address(), TransportKind::Shm, far(), &never)
+        .link(&b.address(), TransportKind::Shm, far(), &never)
         .map(drop);
     assert!(matches!(refused, Err(Error::Config(_))), "{refused:?}");
 }
@@ -152,9 +152,9 @@ fn a_closed_endpoint_is_seen_by_its_peers_and_makes_no_links() {
         };
         assert!(matches!(end, LinkError::Left), "{kind}: {end}");
         let never = AtomicBool::new(false);
-        assert!(a.link(b.address(), kind, far(), &never).is_err(), "{kind}");
+        assert!(a.link(&b.address(), kind, far(), &never).is_err(), "{kind}");
         b.forget(&at_b);
         let soon = Instant::now() + Duration::from_millis(300);
-        assert!(b.link(a.address(), kind, soon, &never).is_err(), "{kind}");
+        assert!(b.link(&a.address(), kind, soon, &never).is_err(), "{kind}");
     }
 }

@@ -1,8 +1,11 @@
 use std::sync::Arc;
 use std::thread;
 
+use super::exchange::name_ranks;
 use super::*;
-use crate::bootstrap::{EndpointOptions, MemoryStore, PrefixStore, TransportChoice};
+use crate::bootstrap::{
+    EndpointOptions, Formats, MemoryStore, Policy, PrefixStore, TransportChoice,
+};
 use crate::selection::{GroupTraits, Site};
 
 fn endpoint(transport: TransportChoice) -> Arc<Endpoint> {
@@ -232,6 +235,136 @@ fn different_world_sizes_are_named() {
     let error = meet(&second, &store, 1, 2, Terms::default(), soon(1000), &never).unwrap_err();
     assert!(matches!(error, Error::Config(_)), "{error}");
     assert!(error.to_string().contains("expects 3 ranks"), "{error}");
+}
+
+#[test]
+fn who_differs_from_rank_0_is_told_at_once_while_others_are_missing() {
+    let store = MemoryStore::new();
+    let [first, second] = [(); 2].map(|()| endpoint(TransportChoice::Loopback));
+    let cancel = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            meet(
+                &first,
+                &store,
+                0,
+                3,
+                Terms::default(),
+                soon(60_000),
+                &cancel,
+            )
+            .unwrap_err()
+        });
+        let never = AtomicBool::new(false);
+        let error = meet(
+            &second,
+            &store,
+            1,
+            4,
+            Terms::default(),
+            soon(60_000),
+            &never,
+        )
+        .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("rank 0 expects 3 ranks, this rank 4"),
+            "{error}"
+        );
+        cancel.store(true, std::sync::atomic::Ordering::SeqCst);
+        waits.join().unwrap();
+    });
+}
+
+#[test]
+fn all_are_told_by_rank_0_who_is_missing_and_who_fails() {
+    let store = MemoryStore::new();
+    let endpoints = [(); 2].map(|()| endpoint(TransportChoice::Loopback));
+    let never = AtomicBool::new(false);
+    let visit = |rank: u32, millis| {
+        let endpoint = &endpoints[rank as usize];
+        meet(
+            endpoint,
+            &store,
+            rank,
+            3,
+            Terms::default(),
+            soon(millis),
+            &never,
+        )
+        .unwrap_err()
+    };
+    thread::scope(|scope| {
+        let patient = scope.spawn(|| visit(1, 60_000));
+        for error in [visit(0, 50), patient.join().unwrap()] {
+            assert!(matches!(error, Error::Timeout { .. }), "{error}");
+            assert!(
+                error.to_string().contains("waiting for rank 2 of 3"),
+                "{error}"
+            );
+        }
+    });
+
+    // Rank 1 gives up while rank 2 is missing: rank 0 reads why when it has all keys.
+    let part = PrefixStore::new("again", &store);
+    let talk = |rank| Exchange::new(&part, (rank, 3), soon(60_000), &never);
+    talk(1).call_off(&Error::Config("no memory".into()));
+    talk(2).tell(Topic::Address, vec![]).unwrap();
+    let first = meet(
+        &endpoints[0],
+        &part,
+        0,
+        3,
+        Terms::default(),
+        soon(60_000),
+        &never,
+    );
+    for error in [
+        first.unwrap_err(),
+        talk(2).hear(Topic::Address).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Aborted { .. }), "{error}");
+        assert!(error.to_string().contains("failed on rank 1: "), "{error}");
+        assert!(error.to_string().contains("no memory"), "{error}");
+    }
+}
+
+#[test]
+fn all_are_told_how_two_ranks_differ() {
+    let store = MemoryStore::new();
+    let told = thread::scope(|scope| {
+        let ranks = [0, 1, 2].map(|rank| {
+            let store = &store;
+            scope.spawn(move || {
+                let policy = Policy {
+                    reproducible: rank == 1,
+                    ..Policy::default()
+                };
+                let terms = Terms {
+                    policy,
+                    ..Terms::default()
+                };
+                let (endpoint, never) =
+                    (endpoint(TransportChoice::Loopback), AtomicBool::new(false));
+                meet(&endpoint, store, rank, 3, terms, soon(20_000), &never).unwrap_err()
+            })
+        });
+        ranks.map(|rank| rank.join().unwrap().to_string())
+    });
+    let has = |rank: usize, text| assert!(told[rank].contains(text), "{}", told[rank]);
+    has(
+        0,
+        "rank 1 was given the option reproducible=true, this rank reproducible=false",
+    );
+    has(
+        1,
+        "rank 0 was given the option reproducible=false, this rank reproducible=true",
+    );
+    has(
+        2,
+        "rank 1 was given the option reproducible=true, rank 0 reproducible=false",
+    );
 }
 
 #[test]

@@ -2,14 +2,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_transport::LinkError;
-use weft_transport::fork::Registration;
+use weft_transport::fork::Descriptor;
 
 use super::channel::{CHUNK_BYTES_MAX, Channel, Knock, OPENING_BYTES};
 use super::protocol::{
@@ -26,6 +25,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an attempt to connect may take.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a server that was lost is tried again, by each call: so that calls that follow a
+/// failure, as those that tell others of it, do not wait once more.
+const LOST_PATIENCE: Duration = Duration::from_millis(300);
 /// Whoever listens shows no secret for so long: it will not. (A server beset by strangers may have
 /// closed the first connections to make room.)
 const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
@@ -38,6 +40,8 @@ pub struct TcpStore {
     access: StoreAccess,
     key: Option<[u8; 32]>,
     idle: Mutex<Vec<ClientConnection>>,
+    /// Whether the last call found no server.
+    lost: AtomicBool,
 }
 
 /// What a server answered: the values are empty unless they were asked for.
@@ -69,6 +73,7 @@ impl TcpStore {
             key: access.key(),
             access,
             idle: Mutex::default(),
+            lost: AtomicBool::new(false),
         };
         let first = store.dial(deadline, cancel)?;
         lock(&store.idle).push(first);
@@ -104,6 +109,37 @@ impl TcpStore {
             waiting_for: format!("rank 0's store at {} ({failure})", self.address),
             after: started.elapsed(),
         })
+    }
+
+    /// A connection for a call that finds none, to a server that was there already.
+    fn dial_again(
+        &self,
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<ClientConnection, Error> {
+        let dialled = match self.lost.load(Ordering::Relaxed) {
+            false => self.dial(deadline, cancel),
+            true => {
+                let until = deadline.min(Instant::now() + LOST_PATIENCE);
+                let once = self.dial_once(until, cancel);
+                once.map_err(|failure| match failure {
+                    _ if cancel.load(Ordering::Relaxed) => Error::cancelled(),
+                    DialFailure::Passing(why) => self.peer_lost(&format!("is gone ({why})")),
+                    DialFailure::Stranger => self.stranger(),
+                    DialFailure::Final(error) => error,
+                })
+            }
+        };
+        self.lost.store(dialled.is_err(), Ordering::Relaxed);
+        dialled
+    }
+
+    fn peer_lost(&self, how: &str) -> Error {
+        Error::PeerLost {
+            rank: Some(0),
+            host: self.address.clone(),
+            detail: format!("its store, where the ranks meet, {how}"),
+        }
     }
 
     /// One attempt at each address of the name.
@@ -173,7 +209,7 @@ impl TcpStore {
         let idle = lock(&self.idle).pop();
         let mut connection = match idle {
             Some(connection) => connection,
-            None => self.dial(deadline, cancel)?,
+            None => self.dial_again(deadline, cancel)?,
         };
         let mut answer = connection.exchange(&request, cancel);
         while matches!(answer, Err(StoreFailure::Ended)) && Instant::now() < deadline {
@@ -201,11 +237,10 @@ impl TcpStore {
                 }
             }
             Err(StoreFailure::Cancelled) => Err(Error::cancelled()),
-            Err(failure) => Err(Error::PeerLost {
-                rank: Some(0),
-                host: self.address.clone(),
-                detail: format!("its store, where the ranks meet, {failure}"),
-            }),
+            Err(failure) => {
+                self.lost.store(true, Ordering::Relaxed);
+                Err(self.peer_lost(&failure.to_string()))
+            }
         }
     }
 
@@ -286,28 +321,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A client's connection to the server.
 pub(super) struct ClientConnection {
-    // Above the stream: it must be dropped first.
-    _registration: Registration,
-    stream: TcpStream,
+    stream: Descriptor<TcpStream>,
     channel: Channel,
 }
 
 impl ClientConnection {
     /// Makes sure that both ends speak this protocol and have the same secret.
     fn open(
-        stream: TcpStream,
+        stream: Descriptor<TcpStream>,
         key: Option<&[u8; 32]>,
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Self, StoreFailure> {
-        let registration = Registration::new(stream.as_fd()).map_err(StoreFailure::Io)?;
         prepare(&stream).map_err(StoreFailure::Io)?;
         let (knock, opening) = Knock::new(key);
         write(&stream, &opening, deadline, cancel)?;
         let mut theirs = [0; OPENING_BYTES];
         let mut filled = 0;
         while filled < OPENING_BYTES {
-            match retry((&stream).read(&mut theirs[filled..]), deadline, cancel) {
+            match retry((&*stream).read(&mut theirs[filled..]), deadline, cancel) {
                 // It says nothing to those whom it does not know.
                 Ok(Some(0)) | Err(StoreFailure::Ended) => return Err(StoreFailure::Stranger),
                 Ok(bytes) => filled += bytes.unwrap_or(0),
@@ -319,11 +351,7 @@ impl ClientConnection {
             None => StoreFailure::Nonsense,
         })?;
         write(&stream, &first, deadline, cancel)?;
-        Ok(Self {
-            _registration: registration,
-            stream,
-            channel,
-        })
+        Ok(Self { stream, channel })
     }
 
     pub(super) fn exchange(
@@ -370,7 +398,7 @@ impl ClientConnection {
             if let Some(body) = self.channel.next_body(bytes_max)? {
                 return Ok(body);
             }
-            match retry((&self.stream).read(&mut buffer), deadline, cancel)? {
+            match retry((&*self.stream).read(&mut buffer), deadline, cancel)? {
                 Some(0) => return Err(StoreFailure::Ended),
                 Some(bytes) => {
                     self.channel.feed(&buffer[..bytes])?;

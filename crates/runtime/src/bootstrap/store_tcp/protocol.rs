@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The longest key.
 pub(super) const KEY_BYTES_MAX: usize = 512;
 /// The most keys that one request names.
-pub(super) const KEYS_MAX: usize = 1024;
+pub(in crate::bootstrap) const KEYS_MAX: usize = 1024;
 /// The longest value.
 pub(super) const VALUE_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of values in one reply.

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_transport::fork::Registration;
+use weft_transport::fork::Descriptor;
 
 use super::channel::{self, CHUNK_BYTES_MAX, Channel, OPENING_BYTES, Opening};
 use super::protocol::{SET_BYTES_MAX, StoreFailure, StoreReply, StoreRequest, message};
@@ -43,9 +43,7 @@ enum Talk {
 
 /// A connection, what came in over it, and what is to go out.
 pub(super) struct ServedConnection {
-    // Above the stream: it must be dropped first.
-    _registration: Registration,
-    stream: TcpStream,
+    stream: Descriptor<TcpStream>,
     talk: Talk,
     /// When something came or went last.
     pub(super) moved: Instant,
@@ -59,12 +57,10 @@ pub(super) struct ServedConnection {
 }
 
 impl ServedConnection {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
-        let registration = Registration::new(stream.as_fd())?;
+    pub(super) fn new(stream: Descriptor<TcpStream>) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self {
-            _registration: registration,
             stream,
             talk: Talk::Opening {
                 bytes: [0; OPENING_BYTES],
@@ -120,7 +116,7 @@ impl ServedConnection {
                 Talk::Opening { filled, .. } => OPENING_BYTES - filled,
                 Talk::Open(_) => buffer.len(),
             };
-            let bytes = match self.stream.read(&mut buffer[..room]) {
+            let bytes = match (&*self.stream).read(&mut buffer[..room]) {
                 Ok(0) => return Err(StoreFailure::Ended),
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -192,7 +188,7 @@ impl ServedConnection {
                 }
                 self.fill_wire();
             }
-            match self.stream.write(&self.wire[self.wire_sent..]) {
+            match (&*self.stream).write(&self.wire[self.wire_sent..]) {
                 Ok(bytes) => {
                     self.wire_sent += bytes;
                     if self.is_proven() {

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use weft_transport::fork::{self, Registration};
+use weft_transport::fork::{self, Descriptor};
 use weft_transport_tcp::{poll, poll_entry};
 
 use super::protocol::{REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest};
@@ -46,7 +46,7 @@ pub(super) struct StoreLimits {
 impl Default for StoreLimits {
     fn default() -> Self {
         Self {
-            clients: 4096,
+            clients: 16_384,
             strangers: 256,
             stranger_time: Duration::from_secs(10),
             idle_time: Duration::from_secs(60),
@@ -60,10 +60,8 @@ impl Default for StoreLimits {
 pub struct TcpStoreServer {
     address: SocketAddr,
     everywhere: bool,
-    // Above the descriptor: it must be dropped first.
-    lifeline_registration: Option<Registration>,
     /// Its end is the server's.
-    lifeline: Option<UnixStream>,
+    lifeline: Option<Descriptor<UnixStream>>,
     thread: Option<JoinHandle<()>>,
     /// The process (counted in forks) that serves.
     generation: u64,
@@ -95,14 +93,10 @@ impl TcpStoreServer {
             ResolveError::Refused(error) => error,
         })?;
         let (listener, everywhere) = listen(&addresses, access).map_err(cannot)?;
-        let listener_registration = Registration::new(listener.as_fd()).map_err(cannot)?;
         listener.set_nonblocking(true).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        let (lifeline, watched) = UnixStream::pair().map_err(cannot)?;
-        let lifeline_registration = Registration::new(lifeline.as_fd()).map_err(cannot)?;
-        let watched_registration = Registration::new(watched.as_fd()).map_err(cannot)?;
+        let [lifeline, watched] = Descriptor::pair().map_err(cannot)?;
         let serving = Serving {
-            _registrations: [listener_registration, watched_registration],
             listener,
             lifeline: watched,
             key: access.key(),
@@ -121,7 +115,6 @@ impl TcpStoreServer {
         Ok(Self {
             address,
             everywhere,
-            lifeline_registration: Some(lifeline_registration),
             lifeline: Some(lifeline),
             thread: Some(thread),
             generation: fork::generation(),
@@ -142,7 +135,6 @@ impl TcpStoreServer {
 
 impl Drop for TcpStoreServer {
     fn drop(&mut self) {
-        drop(self.lifeline_registration.take());
         drop(self.lifeline.take());
         if self.generation == fork::generation()
             && let Some(thread) = self.thread.take()
@@ -154,7 +146,10 @@ impl Drop for TcpStoreServer {
 }
 
 /// A listener, and whether it is on all addresses instead of these.
-fn listen(addresses: &[SocketAddr], access: &StoreAccess) -> io::Result<(TcpListener, bool)> {
+fn listen(
+    addresses: &[SocketAddr],
+    access: &StoreAccess,
+) -> io::Result<(Descriptor<TcpListener>, bool)> {
     let not_ours = match weft_transport_tcp::listen(addresses) {
         Ok(listener) => return Ok((listener, false)),
         Err(error) => error,
@@ -177,10 +172,8 @@ fn listen(addresses: &[SocketAddr], access: &StoreAccess) -> io::Result<(TcpList
 
 /// The server's thread.
 struct Serving {
-    // Above the descriptors: they must be dropped first.
-    _registrations: [Registration; 2],
-    listener: TcpListener,
-    lifeline: UnixStream,
+    listener: Descriptor<TcpListener>,
+    lifeline: Descriptor<UnixStream>,
     key: Option<[u8; 32]>,
     limits: StoreLimits,
     values: KeptValues,
@@ -239,8 +232,8 @@ impl Serving {
 
     fn accept(&mut self) {
         for _ in 0..ACCEPTED_PER_TURN {
-            let accepted = self.listener.accept();
-            match accepted.and_then(|(stream, _)| ServedConnection::new(stream)) {
+            let accepted = Descriptor::make(|| self.listener.accept().map(|(stream, _)| stream));
+            match accepted.and_then(ServedConnection::new) {
                 Ok(connection) => {
                     if self.strangers.len() >= self.limits.strangers {
                         self.close_oldest_stranger();

@@ -80,6 +80,23 @@ fn the_end_of_the_server_ends_every_wait() {
 }
 
 #[test]
+fn calls_to_a_server_that_was_lost_fail_soon() {
+    let server = server();
+    let client = client(&server);
+    drop(server);
+    let started = Instant::now();
+    // As many as a rank makes that tells the others of its failure, and asks who is missing.
+    for _ in 0..4 {
+        let error = client.set("failed", b"why").unwrap_err();
+        assert!(matches!(error, Error::PeerLost { .. }), "{error}");
+        assert!(client.has("here").is_err());
+    }
+    let error = client.get("never", soon(60_000), &AtomicBool::new(false));
+    assert!(matches!(error, Err(Error::PeerLost { .. })), "{error:?}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
 fn cancel_ends_a_wait_and_an_attempt_to_connect() {
     let server = server();
     let client = client(&server);

@@ -1,0 +1,300 @@
+//! What ranks tell each other through the store: on every topic each rank sets one key, rank 0
+//! reads them all at once and sets one answer, and every other rank reads that.
+//!
+//! So a rank sets and reads as many keys as there are topics, however many ranks there are, and
+//! those of rank 0 go in few requests. See benches/runs/2026-11-23-rendezvous-at-scale.
+
+use std::cell::Cell;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::super::store::Store;
+use crate::Error;
+
+/// In larger groups only rank 0 looks for the ranks that are missing: each rank would ask for each.
+const LOOKS_MAX: u32 = 1024;
+
+/// What ranks tell, in this order. Not every meeting has all of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Topic {
+    Address,
+    Host,
+    RoundTrip,
+}
+
+impl Topic {
+    const ALL: [Topic; 3] = [Topic::Address, Topic::Host, Topic::RoundTrip];
+
+    fn name(self) -> &'static str {
+        match self {
+            Topic::Address => "address",
+            Topic::Host => "host",
+            Topic::RoundTrip => "round-trip",
+        }
+    }
+
+    /// The key under which a rank tells.
+    fn key(self, rank: u32) -> String {
+        format!("{}/{rank}", self.name())
+    }
+
+    /// The key under which rank 0 answers.
+    fn answer_key(self) -> String {
+        format!("{}/all", self.name())
+    }
+}
+
+/// What a rank tells on a topic.
+#[derive(Serialize, Deserialize)]
+enum Told {
+    Value(Vec<u8>),
+    /// It cannot go on, and why.
+    Failed(String),
+}
+
+/// What rank 0 makes of it.
+#[derive(Serialize, Deserialize)]
+enum Answer {
+    Value(Vec<u8>),
+    /// A rank cannot go on, and why.
+    Failed {
+        rank: u32,
+        why: String,
+    },
+    /// Nobody can go on.
+    Refused(Error),
+}
+
+/// Why rank 0 has no answer.
+pub(super) struct Refusal {
+    /// For this rank.
+    pub(super) here: Error,
+    /// For the others.
+    pub(super) told: Error,
+}
+
+impl From<Error> for Box<Refusal> {
+    fn from(error: Error) -> Self {
+        Box::new(Refusal {
+            here: error.clone(),
+            told: error,
+        })
+    }
+}
+
+/// One rank's side of the conversation.
+pub(super) struct Exchange<'a> {
+    pub(super) store: &'a dyn Store,
+    pub(super) rank: u32,
+    pub(super) size: u32,
+    pub(super) deadline: Instant,
+    pub(super) cancel: &'a AtomicBool,
+    /// The first topic of which the others have not heard all that they will.
+    open: Cell<usize>,
+}
+
+impl<'a> Exchange<'a> {
+    pub(super) fn new(
+        store: &'a dyn Store,
+        (rank, size): (u32, u32),
+        deadline: Instant,
+        cancel: &'a AtomicBool,
+    ) -> Self {
+        Exchange {
+            store,
+            rank,
+            size,
+            deadline,
+            cancel,
+            open: Cell::new(0),
+        }
+    }
+
+    /// Tells this rank's value, and returns rank 0's answer, which is made from all values in the
+    /// order of the ranks.
+    pub(super) fn settle(
+        &self,
+        topic: Topic,
+        mine: Vec<u8>,
+        answer: impl FnOnce(&[Vec<u8>]) -> Vec<u8>,
+    ) -> Result<Vec<u8>, Error> {
+        self.tell(topic, mine)?;
+        match self.rank {
+            0 => self.answer_all(topic, |told| Ok(answer(told))),
+            _ => self.hear(topic),
+        }
+    }
+
+    /// Publishes why this rank fails, in place of what the others wait for.
+    pub(super) fn call_off(&self, error: &Error) {
+        let why = error.to_string();
+        for topic in Topic::ALL.into_iter().skip(self.open.get()) {
+            let said = match self.rank {
+                0 => self.answer(
+                    topic,
+                    &Answer::Failed {
+                        rank: 0,
+                        why: why.clone(),
+                    },
+                ),
+                rank => self.say(&topic.key(rank), &Told::Failed(why.clone())),
+            };
+            // A store that fails has failed for everybody.
+            if said.is_err() {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn tell(&self, topic: Topic, mine: Vec<u8>) -> Result<(), Error> {
+        if self.rank != 0 {
+            self.open.set(topic as usize + 1);
+        }
+        self.say(&topic.key(self.rank), &Told::Value(mine))
+    }
+
+    /// What rank 0 has told, before it has heard from the others.
+    pub(super) fn first(&self, topic: Topic) -> Result<Vec<u8>, Error> {
+        match self.read(topic, &topic.key(0))? {
+            Told::Value(value) => Ok(value),
+            Told::Failed(why) => Err(failed_on(0, &why)),
+        }
+    }
+
+    /// Rank 0's answer.
+    pub(super) fn hear(&self, topic: Topic) -> Result<Vec<u8>, Error> {
+        let answer = self.read(topic, &topic.answer_key())?;
+        if !matches!(answer, Answer::Value(_)) {
+            self.all_know();
+        }
+        match answer {
+            Answer::Value(value) => Ok(value),
+            Answer::Failed { rank, why } => Err(failed_on(rank, &why)),
+            Answer::Refused(error) => Err(error),
+        }
+    }
+
+    /// Rank 0's part: hears all ranks, and answers them.
+    pub(super) fn answer_all(
+        &self,
+        topic: Topic,
+        answer: impl FnOnce(&[Vec<u8>]) -> Result<Vec<u8>, Box<Refusal>>,
+    ) -> Result<Vec<u8>, Error> {
+        let values = self.gather(topic)?;
+        let (said, result) = match answer(&values) {
+            Ok(answer) => (Answer::Value(answer.clone()), Ok(answer)),
+            Err(refusal) => (Answer::Refused(refusal.told), Err(refusal.here)),
+        };
+        self.answer(topic, &said)?;
+        result
+    }
+
+    fn gather(&self, topic: Topic) -> Result<Vec<Vec<u8>>, Error> {
+        let started = Instant::now();
+        let keys: Vec<String> = (0..self.size).map(|rank| topic.key(rank)).collect();
+        let told = self.store.multi_get(&keys, self.deadline, self.cancel);
+        if let Err(Error::Timeout { .. }) = told {
+            let missing = self.missing(topic, started.elapsed());
+            self.answer(topic, &Answer::Refused(missing.told_by(0)))?;
+            return Err(missing);
+        }
+        let mut values = Vec::with_capacity(keys.len());
+        for (rank, bytes) in (0..).zip(told?) {
+            match postcard::from_bytes(&bytes).map_err(|_| unreadable(rank))? {
+                Told::Value(value) => values.push(value),
+                Told::Failed(why) => {
+                    let error = failed_on(rank, &why);
+                    self.answer(topic, &Answer::Failed { rank, why })?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(values)
+    }
+
+    /// What rank 0 has set.
+    fn read<T: DeserializeOwned>(&self, topic: Topic, key: &str) -> Result<T, Error> {
+        let started = Instant::now();
+        let bytes = self.store.get(key, self.deadline, self.cancel);
+        let bytes = bytes.map_err(|error| match error {
+            Error::Timeout { .. } => self.missing(topic, started.elapsed()),
+            error => error,
+        })?;
+        postcard::from_bytes(&bytes).map_err(|_| unreadable(0))
+    }
+
+    fn answer(&self, topic: Topic, answer: &Answer) -> Result<(), Error> {
+        self.open.set(topic as usize + 1);
+        if !matches!(answer, Answer::Value(_)) {
+            self.all_know();
+        }
+        self.say(&topic.answer_key(), answer)
+    }
+
+    /// There is no more to be told.
+    fn all_know(&self) {
+        self.open.set(Topic::ALL.len());
+    }
+
+    fn say(&self, key: &str, what: &impl Serialize) -> Result<(), Error> {
+        self.store.set(key, &to_bytes(what))
+    }
+
+    fn missing(&self, topic: Topic, after: Duration) -> Error {
+        let looks = self.rank == 0 || self.size <= LOOKS_MAX;
+        // A store that is gone knows of nobody.
+        let told = (0..self.size)
+            .filter(|_| looks)
+            .map_while(|rank| Some((rank, self.store.has(&topic.key(rank)).ok()?)));
+        let missing: Vec<u32> = told
+            .filter(|(_, told)| !told)
+            .map(|(rank, _)| rank)
+            .collect();
+        let whom = match (&missing[..], self.rank) {
+            ([], 1..) => "rank 0, which answers when it has heard from all,".into(),
+            _ => name_ranks(&missing),
+        };
+        Error::Timeout {
+            operation: "rendezvous".into(),
+            waiting_for: format!("{whom} of {}", self.size),
+            after,
+        }
+    }
+}
+
+fn failed_on(rank: u32, why: &str) -> Error {
+    Error::Aborted {
+        reason: format!("the rendezvous failed on rank {rank}: {why}"),
+    }
+}
+
+pub(super) fn to_bytes(what: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(what).expect("writing to memory does not fail")
+}
+
+pub(super) fn unreadable(rank: u32) -> Error {
+    Error::Config(format!(
+        "what rank {rank} published at the rendezvous cannot be read. Does it run the same version of weft?"
+    ))
+}
+
+/// "rank 2", "ranks 2, 5", "ranks 2, 5, 6 ... 900 (600 in all)".
+pub(super) fn name_ranks(ranks: &[u32]) -> String {
+    const SHOWN: usize = 16;
+    let shown: Vec<String> = ranks.iter().take(SHOWN).map(u32::to_string).collect();
+    match ranks {
+        [] => "the last of the ranks".into(),
+        [one] => format!("rank {one}"),
+        [.., last] if ranks.len() > SHOWN => {
+            format!(
+                "ranks {} ... {last} ({} in all)",
+                shown.join(", "),
+                ranks.len()
+            )
+        }
+        _ => format!("ranks {}", shown.join(", ")),
+    }
+}

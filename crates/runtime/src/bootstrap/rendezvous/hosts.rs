@@ -1,0 +1,97 @@
+//! Who shares memory with whom: each rank tries one other of its machine, and what all have found
+//! is put together.
+//!
+//! The ranks of a machine form a binomial tree by their order: a rank tries its parent, the one
+//! before it at a distance that is a power of two. So nobody is tried by more ranks than the
+//! logarithm of their number, and where ranks are numbered host by host, those that try each other
+//! are control neighbours, which need the link anyway. Sharing memory counts as transitive along
+//! the tree. Where a rank cannot reach its parent (containers of one machine), it tries the others.
+
+use std::collections::HashMap;
+
+use crate::bootstrap::endpoint::EndpointAddress;
+
+/// For each rank its parent; the first of a machine has itself.
+pub(super) fn parents(addresses: &[EndpointAddress]) -> Vec<u32> {
+    let mut machines: HashMap<&str, Vec<u32>> = HashMap::new();
+    (0..)
+        .zip(addresses)
+        .map(|(rank, address)| {
+            let before = machines.entry(&address.boot_id).or_default();
+            before.push(rank);
+            let place = before.len() - 1;
+            before[place & place.wrapping_sub(1)]
+        })
+        .collect()
+}
+
+/// Whom a rank tries, in this order.
+pub(super) fn candidates(addresses: &[EndpointAddress], rank: u32) -> Vec<u32> {
+    let boot_id = |rank: u32| &addresses[rank as usize].boot_id;
+    let parent = parents(&addresses[..=rank as usize])[rank as usize];
+    let others = (0..rank).filter(|other| *other != parent && boot_id(*other) == boot_id(rank));
+    let parent = Some(parent).filter(|parent| *parent != rank);
+    parent.into_iter().chain(others).collect()
+}
+
+/// The host of each rank, from what each has found: see [`Member::host`](super::Member::host).
+pub(super) fn settled(found: &[u32], parents: &[u32]) -> Vec<u32> {
+    let mut hosts: Vec<u32> = Vec::with_capacity(found.len());
+    for (rank, (found, parent)) in (0..).zip(found.iter().zip(parents)) {
+        let host = match hosts.get(*found as usize) {
+            Some(host) if found == parent => *host,
+            // Where sharing is not transitive (the one found has found another one), a rank counts
+            // as a host of its own.
+            Some(host) if host == found => *host,
+            _ => rank,
+        };
+        hosts.push(host);
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_transport::EndpointId;
+
+    fn on(machines: &[&str]) -> Vec<EndpointAddress> {
+        let on = |boot_id: &&str| EndpointAddress {
+            id: EndpointId(0),
+            host_name: String::new(),
+            pid: 0,
+            boot_id: (*boot_id).into(),
+            transports: vec![],
+        };
+        machines.iter().map(on).collect()
+    }
+
+    #[test]
+    fn ranks_of_a_machine_form_a_tree_of_few_children() {
+        assert_eq!(parents(&on(&["a"; 9])), [0, 0, 0, 2, 0, 4, 4, 6, 0]);
+        assert_eq!(parents(&on(&["a", "b", "a", "b", "a"])), [0, 1, 0, 1, 0]);
+        let parents = parents(&on(&["a"; 256]));
+        let children = |of: u32| parents.iter().filter(|parent| **parent == of).count();
+        assert_eq!((0..256).map(children).max(), Some(9)); // Itself, and 8.
+    }
+
+    #[test]
+    fn whoever_cannot_reach_its_parent_tries_the_others_of_its_machine() {
+        let machines = on(&["a", "a", "b", "a", "a"]);
+        assert_eq!(candidates(&machines, 4), [3, 0, 1]);
+        assert!(candidates(&machines, 2).is_empty());
+    }
+
+    #[test]
+    fn hosts_follow_from_what_was_found() {
+        let parents = parents(&on(&["a"; 5]));
+        assert_eq!(parents, [0, 0, 0, 2, 0]);
+        assert_eq!(settled(&[0, 0, 0, 2, 0], &parents), [0; 5]);
+        // Two containers: 0 and 1, and 2, 3 and 4.
+        assert_eq!(settled(&[0, 0, 2, 2, 2], &parents), [0, 0, 2, 2, 2]);
+        // Rank 3 has found one that is of another's host, and not its parent.
+        assert_eq!(settled(&[0, 0, 2, 1, 0], &parents), [0, 0, 2, 3, 0]);
+        // Nonsense.
+        assert_eq!(settled(&[0, 7, 2, 4, u32::MAX], &parents), [0, 1, 2, 3, 4]);
+    }
+}
