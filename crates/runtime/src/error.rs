@@ -104,6 +104,7 @@ impl Error {
         };
         match error {
             LinkError::Gone(why) => lost(why),
+            LinkError::Absent(why) => lost(why),
             LinkError::Left => lost("it closed the connection".into()),
             LinkError::Protocol(what) => lost(format!("it broke the protocol: {what}")),
             LinkError::Io(error) if is_own_limit(&error) => Error::Config(format!(

@@ -35,3 +35,4 @@ pub use group::{
 pub use memory::{Pool, PoolRange};
 pub use selection::{Choice, Explanation, Origin, UserScheduleText};
 pub use weft_algorithms::MemoryClass;
+pub use weft_transport_tcp::{Cipher, Encryption};

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use ranks::{Ranks, Setup};
 use weft_kernels::DType;
-use weft_runtime::{Call, Counts, Error, Group, Op, SplitOptions, TransportChoice, Waited};
+use weft_runtime::{
+    Call, Counts, Encryption, Error, Group, Op, SplitOptions, TransportChoice, Waited,
+};
 use weft_schedule::Collective;
 
 const TRANSPORTS: [TransportChoice; 4] = [
@@ -207,6 +209,10 @@ fn nothing_is_written_once_a_call_has_failed_in_the_middle_of_a_payload() {
         let who_aborts = round % 2;
         let setup = Setup {
             tcp_connections: (round % 3 == 0).then_some(3),
+            encryption: match round % 4 {
+                3 => Encryption::Best,
+                _ => Encryption::Off,
+            },
             ..TransportChoice::Tcp.into()
         };
         let begin = Barrier::new(2);

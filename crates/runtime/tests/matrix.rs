@@ -9,7 +9,7 @@ use ranks::choices::{ForcedChoice, choices, refused};
 use ranks::judge::{judged, named};
 use ranks::{Ranks, Rng, Setup, fresh_seed, numbers};
 use weft_kernels::DType;
-use weft_runtime::{Error, Group, Op, Symmetric, Tiling, TransportChoice};
+use weft_runtime::{Cipher, Encryption, Error, Group, Op, Symmetric, Tiling, TransportChoice};
 use weft_schedule::Collective;
 
 /// Types and operations for cases that are about something else.
@@ -338,6 +338,18 @@ fn several_tcp_connections() {
         ..TransportChoice::Tcp.into()
     };
     (2..=3).for_each(|ranks| check_group(&several, ranks));
+}
+
+#[test]
+fn encrypted_tcp_connections() {
+    for (cipher, connections) in [(Cipher::AesGcm, 1), (Cipher::ChaCha20Poly1305, 2)] {
+        let encrypted = Setup {
+            tcp_connections: Some(connections),
+            encryption: Encryption::Only(cipher),
+            ..TransportChoice::Tcp.into()
+        };
+        (2..=3).for_each(|ranks| check_group(&encrypted, ranks));
+    }
 }
 
 #[test]

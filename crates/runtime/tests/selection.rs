@@ -12,7 +12,9 @@ use ranks::case::Case;
 use ranks::judge::check;
 use weft_algorithms::{Selection, Topology, family};
 use weft_kernels::DType;
-use weft_runtime::{Error, MemoryClass, Policy, SplitOptions, Tiling, TransportChoice};
+use weft_runtime::{
+    Cipher, Encryption, Error, MemoryClass, Policy, SplitOptions, Tiling, TransportChoice,
+};
 use weft_schedule::Collective;
 
 #[test]
@@ -132,6 +134,24 @@ fn ranks_that_are_told_differently_are_told_so() {
         errors[0].to_string().contains("reproducible=true"),
         "{errors:?}"
     );
+}
+
+#[test]
+fn ranks_that_encrypt_differently_are_told_so() {
+    let check = |[a, b]: [Encryption; 2]| {
+        let setups = [a, b].map(|encryption| Setup {
+            encryption,
+            ..TransportChoice::Tcp.into()
+        });
+        for (error, [theirs, mine]) in ranks::refusals(&setups).iter().zip([[b, a], [a, b]]) {
+            let told = format!("was given the option encrypt={theirs}, this rank encrypt={mine}");
+            assert!(error.to_string().contains(&told), "{error}");
+        }
+    };
+    let [aes, chacha] = [Cipher::AesGcm, Cipher::ChaCha20Poly1305].map(Encryption::Only);
+    check([Encryption::Off, Encryption::Best]);
+    check([aes, chacha]);
+    check([Encryption::Best, aes]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use weft_schedule::{Collective, WireFormat};
 
 use super::Tiling;
 use crate::Error;
-use crate::flight::{Entry, Kind, NOBODY};
+use crate::flight::{Entry, Kind, NOBODY, short_plan};
 
 /// How contributions are combined.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -261,7 +261,7 @@ impl Call {
 
     /// What the flight recorder keeps of it, as operation `sequence` of its group.
     #[inline(always)]
-    pub(crate) fn flight_entry(&self, sequence: u64, plan: u16, ranks: u32) -> Entry {
+    pub(crate) fn flight_entry(&self, sequence: u64, plan: u64, ranks: u32) -> Entry {
         let (count, per_rank) = match &self.counts {
             Counts::Equal(count) => (*count, false),
             _ => (self.message_elements(ranks), true),
@@ -270,7 +270,7 @@ impl Call {
             kind: Kind::collective(self.collective.index()).per_rank(per_rank),
             dtype: self.dtype as u8,
             op: self.op.index(),
-            plan,
+            plan: short_plan(plan),
             priority: self.priority,
             rank: self.collective.root().unwrap_or(NOBODY),
             sequence,

@@ -75,7 +75,7 @@ impl Completion {
     }
 
     /// The operation begins; `plan`: by which plan, or 0 if that is known.
-    pub(crate) fn begins(&self, plan: u16) {
+    pub(crate) fn begins(&self, plan: u64) {
         if let Some(record) = self.record.get() {
             record.begin(plan);
         }

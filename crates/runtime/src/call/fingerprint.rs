@@ -14,14 +14,14 @@ use super::{Call, Counts, mix};
 pub(crate) struct Fingerprint {
     /// Elements; for counts that differ between ranks, nothing.
     pub(crate) count: u64,
-    /// Collective, dtype, op, level of the priority, root, wire format, and what the algorithm was
-    /// chosen from.
+    /// Collective, dtype, op, level of the priority, root, and wire format.
     pub(crate) kind: u64,
     /// All operations of the group so far, hashed.
     pub(crate) history: u64,
+    /// The hash that names the plan; 0 while that is not settled.
+    pub(crate) plan: u64,
 }
 
-const PLAN_BITS: u64 = 0xffff << 16;
 /// Where the level of the priority lies in `kind`: see `Order`.
 const LEVEL_SHIFT: u32 = 13;
 /// Of the upper half, what is left of the root.
@@ -30,16 +30,17 @@ const WIRE_SHIFT: u32 = 60;
 
 impl Fingerprint {
     /// As it travels, word by word.
-    pub(crate) fn words(self) -> [u64; 3] {
-        [self.count, self.kind, self.history]
+    pub(crate) fn words(self) -> [u64; 4] {
+        [self.count, self.kind, self.history, self.plan]
     }
 
-    /// From the words behind a flag: words 1 to 3 of its line.
+    /// From the words behind a flag: words 1 to 4 of its line.
     pub(crate) fn behind_flag(word: impl Fn(u64) -> u64) -> Self {
         Fingerprint {
             count: word(1),
             kind: word(2),
             history: word(3),
+            plan: word(4),
         }
     }
 
@@ -71,6 +72,7 @@ impl Fingerprint {
             count,
             kind,
             history,
+            plan: 0,
         }
     }
 
@@ -79,18 +81,14 @@ impl Fingerprint {
         (self.kind >> LEVEL_SHIFT) as usize & 7
     }
 
-    pub(crate) fn with_plan(self, plan: u16) -> Self {
-        Fingerprint {
-            kind: (self.kind & !PLAN_BITS) | u64::from(plan) << 16,
-            ..self
-        }
+    pub(crate) fn with_plan(self, plan: u64) -> Self {
+        Fingerprint { plan, ..self }
     }
 
     /// The collective's name and the hash that names its plan, once that is settled.
-    pub(crate) fn plan(self) -> Option<(&'static str, u16)> {
+    pub(crate) fn plan(self) -> Option<(&'static str, u64)> {
         let collective = Collective::NAMES.get((self.kind & 15) as usize)?;
-        let short = (self.kind >> 16) as u16;
-        (short != 0).then_some((*collective, short))
+        (self.plan != 0).then_some((*collective, self.plan))
     }
 
     /// As it travels from one rank to another: with the elements of that pair, where they are known
@@ -112,19 +110,19 @@ impl Fingerprint {
 
     /// Extends the hash of all operations by this one.
     pub(crate) fn extended(self) -> u64 {
-        mix(mix(self.history, self.kind & !PLAN_BITS), self.count)
+        mix(mix(self.history, self.kind), self.count)
     }
 
     /// Detects words of two fingerprints mixed up by an overwrite under way.
     pub(crate) fn checksum(self, g: u64) -> u64 {
-        mix(mix(self.extended(), self.kind), g)
+        mix(mix(self.extended(), self.plan), g)
     }
 
     /// Whether the calls agree, and their plans as far as they are settled.
     pub(crate) fn agrees(self, other: Self) -> bool {
-        let settled = self.kind & PLAN_BITS != 0 && other.kind & PLAN_BITS != 0;
-        let mask = if settled { u64::MAX } else { !PLAN_BITS };
-        self.count == other.count && self.kind & mask == other.kind & mask
+        let settled = self.plan != 0 && other.plan != 0;
+        let same_plan = !settled || self.plan == other.plan;
+        self.count == other.count && self.kind == other.kind && same_plan
     }
 }
 
@@ -170,5 +168,21 @@ impl fmt::Display for Fingerprint {
             write!(f, ", priority level {}", self.level())?;
         }
         f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_are_told_apart_by_all_their_bits_once_both_are_settled() {
+        let call = Fingerprint::behind_flag(|word| word);
+        let [first, last] = [1, 1 << 63].map(|plan| call.with_plan(plan));
+        assert!(!first.agrees(last));
+        assert_ne!(first.checksum(0), last.checksum(0));
+        assert!(first.agrees(call.with_plan(0)) && call.with_plan(0).agrees(last));
+        assert_eq!(first.extended(), last.extended());
+        assert_eq!(last.plan(), Some((Collective::NAMES[2], 1 << 63)));
     }
 }

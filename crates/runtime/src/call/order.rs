@@ -25,7 +25,7 @@ pub(crate) struct Order {
 impl Order {
     /// The number of the operation that this call becomes, and its fingerprint. `plan` is 0 while
     /// it is not settled.
-    pub(crate) fn enter(&mut self, call: &Call, plan: u16) -> (u64, Fingerprint) {
+    pub(crate) fn enter(&mut self, call: &Call, plan: u64) -> (u64, Fingerprint) {
         let level = self.level(call.priority);
         let fingerprint = Fingerprint::new(call, self.history, level).with_plan(plan);
         self.history = fingerprint.extended();

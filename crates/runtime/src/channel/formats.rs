@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::layout::{
-    CLAIMS, ChannelLayout, FRAGMENT_BYTES, FRAGMENTS, INLINE_SLOTS, INLINE_STRIDE,
+    CLAIMS, ChannelLayout, FRAGMENT_BYTES, FRAGMENTS, INLINE_HEADER, INLINE_SLOTS, INLINE_STRIDE,
 };
 use super::message::{ControlMessage, SplitCall};
+use super::shrink::{Ranks, ShrinkStep, ShrinkWord};
 use crate::Error;
 use crate::bootstrap::Formats;
 use crate::call::{Fingerprint, mix};
@@ -36,6 +37,7 @@ fn layouts() -> String {
         u64::from(CLAIMS),
         FRAGMENTS as u64,
         FRAGMENT_BYTES,
+        INLINE_HEADER as u64,
         INLINE_SLOTS,
         INLINE_STRIDE,
     ];
@@ -53,7 +55,7 @@ fn samples() -> Vec<ControlMessage> {
         number: 7,
         ranks: vec![8],
     };
-    vec![
+    let mut samples = vec![
         ControlMessage::Grant {
             group,
             channel: 9,
@@ -111,7 +113,40 @@ fn samples() -> Vec<ControlMessage> {
             bytes,
             error,
         },
-    ]
+    ];
+    samples.extend(shrink_samples(group));
+    samples
+}
+
+/// One word of each kind.
+fn shrink_samples(group: u64) -> impl Iterator<Item = ControlMessage> {
+    let (ballot, members) = (15, Ranks::from([16]));
+    let steps = [
+        ShrinkStep::Here,
+        ShrinkStep::Heard,
+        ShrinkStep::Gone,
+        ShrinkStep::Prepare { ballot },
+        ShrinkStep::Promise {
+            ballot,
+            accepted: Some((ballot, members.clone())),
+        },
+        ShrinkStep::Accept {
+            ballot,
+            members: members.clone(),
+        },
+        ShrinkStep::Accepted { ballot },
+        ShrinkStep::Superseded { ballot },
+        ShrinkStep::Decided {
+            members: members.clone(),
+        },
+    ];
+    steps.into_iter().map(move |what| ControlMessage::Shrink {
+        group,
+        word: ShrinkWord {
+            ended: members.clone(),
+            what,
+        },
+    })
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub(crate) const INLINE_RECEIVE: u64 = 32 << 10;
 pub(crate) const INLINE_SCRATCH: u64 = 256 << 10;
 /// What lies before the payload in its slot, in bytes: flag, fingerprint, and where symmetric
 /// memory lies.
-pub(crate) const INLINE_HEADER: usize = 40;
+pub(crate) const INLINE_HEADER: usize = 48;
 /// The cache line that the header is in, in bytes: a payload that does not fit in begins behind it.
 pub(crate) const INLINE_LINE: u64 = 64;
 /// How many inline operations leave something in a channel before the next overwrites the first.

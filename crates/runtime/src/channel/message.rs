@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::shrink::ShrinkWord;
 use crate::Error;
 use crate::call::Fingerprint;
 
@@ -91,6 +92,8 @@ pub(crate) enum ControlMessage {
         bytes: u64,
         error: Error,
     },
+    /// What the sender says in the agreement on who of the group is left.
+    Shrink { group: u64, word: ShrinkWord },
 }
 
 impl ControlMessage {
@@ -127,7 +130,8 @@ impl ControlMessage {
             | ControlMessage::Unfit { group, .. }
             | ControlMessage::Released { group, .. }
             | ControlMessage::Symmetric { group, .. }
-            | ControlMessage::SymmetricFailed { group, .. } => *group,
+            | ControlMessage::SymmetricFailed { group, .. }
+            | ControlMessage::Shrink { group, .. } => *group,
         }
     }
 }

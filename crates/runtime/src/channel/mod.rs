@@ -5,8 +5,10 @@ mod connections;
 mod formats;
 mod layout;
 mod message;
+mod shrink;
 
 pub(crate) use connections::{Channel, Connections, Remote, control_neighbours};
 pub(crate) use formats::formats;
 pub(crate) use layout::*;
 pub(crate) use message::{ControlMessage, ENVELOPE_BYTES, SplitCall};
+pub(crate) use shrink::{Ranks, ShrinkStep, ShrinkWord};

@@ -323,8 +323,8 @@ impl Executor {
         self.lanes[lane].assigned += geometry.tiles;
         self.symmetric_operations += u64::from(plan.memory == MemoryClass::Symmetric);
         let operation = &mut self.operations[position];
-        operation.completion.begins(plan.short);
-        operation.fingerprint = operation.fingerprint.with_plan(plan.short);
+        operation.completion.begins(plan.identity);
+        operation.fingerprint = operation.fingerprint.with_plan(plan.identity);
         let (sequence, fingerprint) = (operation.sequence, operation.fingerprint);
         let bases = operation.bases.clone();
         operation.running = Some(Running {

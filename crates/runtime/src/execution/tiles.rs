@@ -513,7 +513,7 @@ impl<'a> TileDriver<'a> {
         let theirs = Fingerprint::behind_flag(word);
         let (rank, operation) = (self.connections.rank, self.operation);
         let mine = (operation.fingerprint).between(&operation.call, rank, from, rank);
-        if theirs == mine || word(4) != theirs.checksum(self.tile.g) {
+        if theirs == mine || word(5) != theirs.checksum(self.tile.g) {
             return Ok(());
         }
         Err(GroupFailure::Desync {
@@ -525,11 +525,17 @@ impl<'a> TileDriver<'a> {
 
     /// What lies behind the flag of a tile's first signal to a peer: see
     /// [`Fingerprint::behind_flag`].
-    fn fingerprint_words(&self, to: Rank) -> [u64; 4] {
+    fn fingerprint_words(&self, to: Rank) -> [u64; 5] {
         let (rank, operation) = (self.connections.rank, self.operation);
         let fingerprint = (operation.fingerprint).between(&operation.call, rank, rank, to);
-        let [count, kind, history] = fingerprint.words();
-        [count, kind, history, fingerprint.checksum(self.tile.g)]
+        let [count, kind, history, plan] = fingerprint.words();
+        [
+            count,
+            kind,
+            history,
+            plan,
+            fingerprint.checksum(self.tile.g),
+        ]
     }
 
     fn signal_with_fingerprint(

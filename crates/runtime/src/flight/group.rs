@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::recorder::FlightRecorder;
-use super::ring::Entry;
+use super::ring::{Entry, short_plan};
 
 /// What the recorder is told of a group.
 #[derive(Clone, Debug)]
@@ -52,8 +52,8 @@ impl GroupFlight {
     }
 
     /// Takes note that an operation begins; `plan`: by which plan, or 0 if that is known.
-    pub(crate) fn begin(&self, number: u64, plan: u16) {
-        self.recorder.ring.begin(number, plan);
+    pub(crate) fn begin(&self, number: u64, plan: u64) {
+        self.recorder.ring.begin(number, short_plan(plan));
     }
 
     /// Takes note that weft itself calls an operation, before one that the user has called.
@@ -70,9 +70,9 @@ impl GroupFlight {
     }
 
     /// Takes note of the name of a plan.
-    pub(crate) fn name_plan(&self, collective: &'static str, plan: u16, name: &str) {
+    pub(crate) fn name_plan(&self, collective: &'static str, plan: u64, name: &str) {
         self.recorder
-            .name_plan(self.group, (collective, plan), name);
+            .name_plan(self.group, (collective, short_plan(plan)), name);
     }
 
     /// Takes note that the group has failed. Where records are written, if they are.
@@ -94,8 +94,8 @@ pub(crate) struct Recorded {
 
 impl Recorded {
     /// Takes note that it begins; `plan`: by which plan, or 0 if that is known.
-    pub(crate) fn begin(&self, plan: u16) {
-        self.recorder.ring.begin(self.number, plan);
+    pub(crate) fn begin(&self, plan: u64) {
+        self.recorder.ring.begin(self.number, short_plan(plan));
     }
 
     /// Takes note of whom a message came from, with which it begins.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use weft_transport::{Moment, TickClock, Timeline, fork, on_posix_signal};
+use weft_transport::{Moment, PerProcess, TickClock, Timeline, on_posix_signal};
 
 use super::group::GroupInfo;
 use super::layout;
@@ -22,7 +22,7 @@ const FAILURES_MAX: usize = 16;
 const WRITING_MAX: Duration = Duration::from_millis(50);
 
 /// All recorders of this process.
-static RECORDERS: Mutex<Vec<Weak<FlightRecorder>>> = Mutex::new(Vec::new());
+static RECORDERS: PerProcess<Mutex<Vec<Weak<FlightRecorder>>>> = PerProcess::new(Mutex::default);
 
 /// Which process the records are of.
 #[derive(Clone, Default, Debug)]
@@ -98,7 +98,6 @@ pub(crate) struct FlightRecorder {
     written: Condvar,
     /// One file is written at a time.
     file: Mutex<()>,
-    generation: u64,
 }
 
 impl FlightRecorder {
@@ -116,9 +115,8 @@ impl FlightRecorder {
             writing: Mutex::default(),
             written: Condvar::new(),
             file: Mutex::new(()),
-            generation: fork::generation(),
         });
-        let mut all = lock(&RECORDERS);
+        let mut all = lock(RECORDERS.get());
         all.retain(|known| known.strong_count() > 0);
         all.push(Arc::downgrade(&recorder));
         drop(all);
@@ -300,11 +298,9 @@ pub(crate) fn write_on_signal(signal: i32) -> Result<(), Error> {
     installed.map_err(|error| Error::Config(format!("flight_signal={signal}: {error}")))
 }
 
-/// Those that belong to this process, not to one that it was forked from.
 fn everyone() -> Vec<Arc<FlightRecorder>> {
-    let all: Vec<_> = lock(&RECORDERS).iter().filter_map(Weak::upgrade).collect();
-    let own = |recorder: &Arc<FlightRecorder>| recorder.generation == fork::generation();
-    all.into_iter().filter(own).collect()
+    let all = lock(RECORDERS.get());
+    all.iter().filter_map(Weak::upgrade).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -56,13 +56,19 @@ impl Kind {
     }
 }
 
+/// Of a plan's hash, what there is room for in a record.
+pub(crate) fn short_plan(plan: u64) -> u16 {
+    let folded = (plan ^ plan >> 16 ^ plan >> 32 ^ plan >> 48) as u16;
+    folded.max(u16::from(plan != 0))
+}
+
 /// What is known of an operation when it is issued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     pub(crate) kind: Kind,
     pub(crate) dtype: u8,
     pub(crate) op: u8,
-    /// The plan, as fingerprints carry it; 0 while it is not settled.
+    /// The plan, by [`short_plan`]; 0 while it is not settled.
     pub(crate) plan: u16,
     pub(crate) priority: i32,
     /// The root of a collective, or the peer of a message; or [`NOBODY`].

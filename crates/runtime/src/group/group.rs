@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use weft_schedule::WireFormat;
-use weft_transport::{Link, TransportKind};
+use weft_transport::{Link, PerProcess, TransportKind};
 
 use super::call_off::Making;
 use super::counters::Counters;
@@ -127,6 +127,21 @@ impl Group {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Arc<Group>, Error> {
+        let group = Self::make(engine, meeting, (id, name), rank, options)?;
+        group
+            .link_neighbours(deadline, cancel)
+            .inspect_err(|error| group.call_off(error))?;
+        Ok(group)
+    }
+
+    /// A new group, without links to its other ranks.
+    pub(super) fn make(
+        engine: Arc<Engine>,
+        meeting: Meeting,
+        (id, name): (u64, GroupName),
+        rank: u32,
+        options: GroupOptions,
+    ) -> Result<Arc<Group>, Error> {
         let state = Self::state(&engine, meeting.clone(), (id, name.clone()), rank, &options);
         let state = state.inspect_err(|error| {
             let making = Making {
@@ -140,7 +155,7 @@ impl Group {
         })?;
         let calling_thread = state.executor.calling_thread.clone();
         engine.with(|s, finished| s.add_group(state, finished));
-        let group = Arc::new(Group {
+        Ok(Arc::new(Group {
             engine,
             meeting,
             id,
@@ -151,11 +166,7 @@ impl Group {
             calling_thread,
             done: Completion::done(),
             counters: OnceLock::new(),
-        });
-        group
-            .link_neighbours(deadline, cancel)
-            .inspect_err(|error| group.call_off(error))?;
-        Ok(group)
+        }))
     }
 
     /// The engine's state of a new group, with its temporary memory.
@@ -236,11 +247,7 @@ impl Group {
         let Some(rank) = ranks.iter().position(|rank| *rank == self.rank) else {
             return settle().map(|()| None);
         };
-        let mut meeting = self.meeting.of_ranks(ranks);
-        // A table that was asked for is meant for the group that it was given to.
-        for profile in &mut meeting.profiles {
-            profile.required = false;
-        }
+        let mut meeting = self.meeting_of(ranks);
         if let Some(profiles) = options.profiles {
             meeting.profiles = profiles;
         }
@@ -275,6 +282,16 @@ impl Group {
         );
         settle()?;
         group.map(Some)
+    }
+
+    /// What some of the ranks agree on without another word.
+    pub(super) fn meeting_of(&self, ranks: &[u32]) -> Meeting {
+        let mut meeting = self.meeting.of_ranks(ranks);
+        // A table that was asked for is meant for the group that it was given to.
+        for profile in &mut meeting.profiles {
+            profile.required = false;
+        }
+        meeting
     }
 
     /// This rank's number in the group.
@@ -322,6 +339,14 @@ impl Group {
     /// How this rank reaches another; nothing for itself.
     pub fn transport(&self, rank: u32) -> Option<TransportKind> {
         (rank != self.rank && rank < self.size()).then(|| self.meeting.kind(self.rank, rank))
+    }
+
+    /// The name of the cipher that seals everything between this rank and another; nothing where
+    /// they share memory, or links are not encrypted.
+    pub fn cipher(&self, rank: u32) -> Option<&'static str> {
+        let kind = self.transport(rank)?;
+        let member = &self.meeting.members[rank as usize];
+        self.engine.endpoint().cipher(&member.address, kind)
     }
 
     /// How many steps of other ranks this rank has executed, as they were behind, since the group
@@ -504,8 +529,9 @@ pub fn meet(
 
 /// The engine of an endpoint; started with its first group.
 pub(super) fn engine_of(endpoint: &Arc<Endpoint>) -> Result<Arc<Engine>, Error> {
-    static ENGINES: Mutex<Vec<(u128, Weak<Engine>)>> = Mutex::new(Vec::new());
-    let mut engines = ENGINES.lock().unwrap_or_else(PoisonError::into_inner);
+    type Engines = Vec<(u128, Weak<Engine>)>;
+    static ENGINES: PerProcess<Mutex<Engines>> = PerProcess::new(Mutex::default);
+    let mut engines = ENGINES.get().lock().unwrap_or_else(PoisonError::into_inner);
     engines.retain(|(_, engine)| engine.strong_count() > 0);
     let id = endpoint.id().0;
     let running = engines

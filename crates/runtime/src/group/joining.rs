@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use super::interruption::Interruption;
 use super::{Group, closed};
 use crate::Error;
 use crate::call::Completion;
@@ -30,7 +31,7 @@ impl Group {
         Ok(())
     }
 
-    fn of_state<T>(&self, ask: impl FnOnce(&mut GroupState) -> T) -> Result<T, Error> {
+    pub(super) fn of_state<T>(&self, ask: impl FnOnce(&mut GroupState) -> T) -> Result<T, Error> {
         self.engine.with(|state, _| {
             let group = state.groups.get_mut(&self.id);
             group.map(ask).ok_or_else(closed)
@@ -57,10 +58,14 @@ impl Group {
         let started = Instant::now();
         let joined = Completion::new();
         self.of_state(|group| group.joined = joined.clone())?;
-        let mut cancelled = || cancel.load(Ordering::SeqCst);
-        match self.engine.wait(&joined, Some(deadline), &mut cancelled) {
+        let (mut interruption, mut asked) = (Interruption::of_this_call(), Ok(()));
+        let mut stops = || {
+            asked = interruption.check();
+            asked.is_err() || cancel.load(Ordering::SeqCst)
+        };
+        match self.engine.wait(&joined, Some(deadline), &mut stops) {
             Waited::Done => joined.result().unwrap_or(Ok(())),
-            Waited::Interrupted => Err(Error::cancelled()),
+            Waited::Interrupted => asked.and(Err(Error::cancelled())),
             Waited::NotYet => Err(Error::Timeout {
                 operation: format!("creation of {}", self.of_state(|group| group.name.clone())?),
                 waiting_for: self.of_state(|group| group.late_ranks())?,

@@ -16,6 +16,7 @@ mod issue;
 mod joining;
 mod messages;
 mod schedules;
+mod shrink;
 mod symmetric;
 #[cfg(test)]
 mod tests;

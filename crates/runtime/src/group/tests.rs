@@ -134,7 +134,9 @@ fn strangers_are_not_believed() {
                 let group = Group::create(endpoint.clone(), store, rank, 2, options, never);
                 let group = group.unwrap();
                 let kind = TransportKind::Loopback;
-                let link = stranger.link(endpoint.address(), kind, far, never).unwrap();
+                let link = stranger
+                    .link(&endpoint.address(), kind, far, never)
+                    .unwrap();
                 let claim = ControlMessage::Broken {
                     group: group.id,
                     error: Error::PeerLost {

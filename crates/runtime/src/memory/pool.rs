@@ -39,7 +39,6 @@ pub struct Pool {
     segment: Arc<Segment>,
     free: Mutex<BTreeMap<u64, u64>>,
     quarantined: AtomicU64,
-    abandoned: AtomicU64,
     /// The process (counted in forks) that it belongs to.
     generation: u64,
 }
@@ -56,7 +55,6 @@ impl Pool {
             segment,
             free: Mutex::new(free),
             quarantined: AtomicU64::new(0),
-            abandoned: AtomicU64::new(0),
             generation: fork::generation(),
         }
     }
@@ -75,18 +73,12 @@ impl Pool {
     /// The number of allocated bytes that nobody uses, because a peer that is lost, or has not left
     /// a closed group yet, may still write there.
     pub fn quarantined(&self) -> u64 {
-        self.quarantined.load(Ordering::Relaxed) + self.abandoned.load(Ordering::Relaxed)
+        self.quarantined.load(Ordering::Relaxed)
     }
 
-    /// Takes note of their number, besides those that were abandoned.
+    /// Takes note of their number.
     pub(crate) fn note_quarantined(&self, bytes: u64) {
         self.quarantined.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Nobody waits any more for the bytes that are quarantined now: they are lost.
-    pub(crate) fn abandon_quarantined(&self) {
-        let bytes = self.quarantined.swap(0, Ordering::Relaxed);
-        self.abandoned.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Takes the first range that fits, backed by real memory, filled with zeros. `align` is a

@@ -13,7 +13,7 @@ pub(crate) struct Plan {
     pub(crate) memory: MemoryClass,
     /// The part of a fingerprint that names it: a hash, the same on all ranks that mean the same.
     /// Never 0.
-    pub(crate) short: u16,
+    pub(crate) identity: u64,
     /// The part of the largest chunk that one tile takes, in bytes, if it shall be less than fits.
     pub(crate) tile_bytes: Option<u64>,
     /// The encoding in which elements travel.

@@ -40,6 +40,8 @@ const PASSES_PER_LOOK: u32 = 64;
 const YIELDS: u32 = 100;
 /// How long the progress thread sleeps at most.
 const IDLE: Duration = Duration::from_millis(100);
+/// How often an engine and its state hold their endpoint.
+const OWN_USES: usize = 2;
 /// How long an endpoint that ends waits for peers to take what is queued for them.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -75,7 +77,7 @@ const PARKED: u8 = 2;
 impl Engine {
     /// Starts progress for an endpoint.
     pub(crate) fn start(endpoint: Arc<Endpoint>) -> Result<Arc<Engine>, Error> {
-        let poller = Poller::new().map_err(|e| Error::Internal(format!("epoll: {e}")))?;
+        let poller = Poller::new().map_err(|e| refused("watch its connections", &e))?;
         let engine = Arc::new(Engine {
             state: Mutex::new(ProgressState::new(endpoint.clone(), poller.clone())),
             endpoint,
@@ -103,7 +105,7 @@ impl Engine {
         std::thread::Builder::new()
             .name("weft-progress".into())
             .spawn(move || progress_thread(&progress))
-            .map_err(|e| Error::Internal(format!("cannot start the progress thread: {e}")))?;
+            .map_err(|e| refused("start its progress thread", &e))?;
         Ok(engine)
     }
 
@@ -336,6 +338,12 @@ impl Engine {
         }
     }
 
+    /// Whether progress must go on without groups: memory of closed ones may still be written by
+    /// peers, and whoever uses the endpoint wants it back.
+    fn lingers(&self) -> bool {
+        self.endpoint.pool().quarantined() > 0 && Arc::strong_count(&self.endpoint) > OWN_USES
+    }
+
     fn has_work(&self) -> bool {
         self.pending.load(Ordering::SeqCst) > 0
     }
@@ -441,8 +449,18 @@ impl<'a> WaitConditions<'a> {
     }
 }
 
+/// What the system does not give to a process that has reached one of its limits.
+fn refused(what: &str, error: &std::io::Error) -> Error {
+    Error::Config(format!(
+        "this process cannot {what}: {error}: look at its limits of descriptors (`ulimit -n`), threads and memory"
+    ))
+}
+
 fn progress_thread(engine: &Weak<Engine>) {
+    let mut lingering = None;
     while let Some(engine) = engine.upgrade() {
+        drop(lingering);
         engine.turn();
+        lingering = engine.lingers().then_some(engine);
     }
 }

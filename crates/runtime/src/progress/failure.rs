@@ -22,6 +22,9 @@ impl ProgressState {
     /// Acts on a message.
     pub(crate) fn handle(&mut self, received: ReceivedMessage<'_>, finished: &mut Finished) {
         let id = received.message.group();
+        if let ControlMessage::Shrink { word, .. } = &received.message {
+            return self.hear_shrink(id, received.from, word, finished);
+        }
         let Some(group) = self.groups.get(&id) else {
             return self.keep(received, finished);
         };
@@ -316,6 +319,7 @@ impl ProgressState {
         for (id, rank) in self.memberships(peer) {
             self.lose(id, rank, detail, finished);
         }
+        self.tell_shrinking_groups(peer, finished);
     }
 
     /// Breaks a group whose rank is lost, unless it had left before, and tells the members.

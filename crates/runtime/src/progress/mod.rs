@@ -1,6 +1,7 @@
 //! Progress: the driver of the operations of an endpoint's groups, dispatch of arrivals on links,
 //! and failures of groups.
 
+mod agreement;
 mod dispatch;
 mod early;
 mod engine;
@@ -9,6 +10,7 @@ mod group_name;
 mod group_state;
 mod poller;
 mod quarantine;
+mod shrinking;
 mod splits;
 mod stalls;
 mod state;
@@ -20,3 +22,4 @@ pub use engine::Waited;
 pub(crate) use engine::Engine;
 pub(crate) use group_name::GroupName;
 pub(crate) use group_state::{GroupState, Issued};
+pub(crate) use shrinking::{Dial, ShrinkStage};

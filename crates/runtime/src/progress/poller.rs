@@ -1,7 +1,7 @@
 //! Poller of descriptors for readiness.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,13 +21,9 @@ const WAKE: u64 = u64::MAX;
 
 impl Poller {
     pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: no pointers are passed.
-        let epoll = own(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: as above.
-        let wake = own(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
         let poller = Poller {
-            epoll: Arc::new(epoll),
-            wake: Arc::new(wake),
+            epoll: Arc::new(Descriptor::epoll()?),
+            wake: Arc::new(Descriptor::event()?),
         };
         poller.add(poller.wake.as_raw_fd(), WAKE);
         Ok(poller)
@@ -110,13 +106,4 @@ impl Poller {
         let _ =
             unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), what, descriptor, &raw mut event) };
     }
-}
-
-/// Takes over a descriptor that a system call has just made.
-fn own(descriptor: RawFd) -> io::Result<Descriptor> {
-    if descriptor < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the caller has just got it from the system, and nobody else owns it.
-    Descriptor::new(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }

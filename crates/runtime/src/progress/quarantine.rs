@@ -69,13 +69,5 @@ impl ProgressState {
     }
 }
 
-impl Drop for ProgressState {
-    /// Without progress nobody learns when what is left of closed groups could be used again.
-    fn drop(&mut self) {
-        self.count_quarantined();
-        self.endpoint.pool().abandon_quarantined();
-    }
-}
-
 /// What is said of a process that ended after its link.
 const PROVEN_LATE: &str = "its process ended";

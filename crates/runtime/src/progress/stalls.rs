@@ -191,7 +191,7 @@ impl GroupState {
     }
 
     fn algorithm(&self, call: Fingerprint) -> Option<String> {
-        let (collective, short) = call.plan()?;
-        self.selector.name_of(collective, short)
+        let (collective, plan) = call.plan()?;
+        self.selector.name_of(collective, plan)
     }
 }

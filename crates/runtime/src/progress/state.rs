@@ -10,6 +10,7 @@ use weft_transport::{EndpointId, FlushState, Link, LinkError, Presence};
 use super::early::EarlyMessages;
 use super::group_state::GroupState;
 use super::poller::Poller;
+use super::shrinking::Shrinking;
 use crate::bootstrap::Endpoint;
 use crate::call::Finished;
 use crate::execution::{Budget, GroupFailure, Operation};
@@ -65,6 +66,7 @@ pub(crate) struct ProgressState {
     next_key: u64,
     pub(crate) poller: Poller,
     pub(super) early: EarlyMessages,
+    pub(super) shrinks: HashMap<u64, Shrinking>,
     /// Endpoints whose processes have ended, as is proven, and what was seen of it.
     pub(crate) known_dead: HashMap<EndpointId, String>,
     /// Links that have ended, to peers that map this endpoint's memory and may still live.
@@ -92,6 +94,7 @@ impl ProgressState {
             next_key: 0,
             poller,
             early: EarlyMessages::default(),
+            shrinks: HashMap::new(),
             known_dead: HashMap::new(),
             unproven: Vec::new(),
             closed: VecDeque::new(),

@@ -28,7 +28,7 @@ pub(crate) struct MappedProgram {
     /// None where it cannot run on the calling thread.
     program: Option<Program>,
     /// The plan that it stands for, as fingerprints carry it.
-    plan: u16,
+    plan: u64,
     /// Whether it keeps the ranks in step. See [Note: Ranks in step] in `execution/inline.rs`.
     in_step: bool,
     /// Bytes of an element of the widest encoding in any rank's program.
@@ -100,7 +100,7 @@ impl InlineChoice<'_> {
     }
 
     /// The plan, as fingerprints carry it.
-    pub(crate) fn plan(self) -> u16 {
+    pub(crate) fn plan(self) -> u64 {
         let first = self.symmetric.or(self.ordinary);
         first.map_or(0, |mapped| mapped.plan)
     }
@@ -337,7 +337,7 @@ impl MappedProgram {
         }
         MappedProgram {
             program,
-            plan: candidate.short(memory, WireFormat::Full),
+            plan: candidate.plan(memory, WireFormat::Full),
             in_step,
             widest,
         }

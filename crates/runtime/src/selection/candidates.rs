@@ -100,9 +100,8 @@ impl Candidate {
 
     /// The part of a fingerprint that names the plan. Never 0, which stands for a plan that is not
     /// settled yet.
-    pub(crate) fn short(&self, memory: MemoryClass, wire: WireFormat) -> u16 {
-        let hash = self.hash(memory, wire);
-        ((hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48) as u16).max(1)
+    pub(crate) fn plan(&self, memory: MemoryClass, wire: WireFormat) -> u64 {
+        self.hash(memory, wire).max(1)
     }
 
     /// The most tiles that may be under way at once.

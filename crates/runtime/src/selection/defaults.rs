@@ -1,7 +1,7 @@
 //! Default algorithms by group traits, memory class and message size, without measurements or user
 //! choices.
 
-use weft_algorithms::MemoryClass;
+use weft_algorithms::{MemoryClass, Reach};
 
 use super::traits::GroupTraits;
 
@@ -20,6 +20,11 @@ const PAIRWISE_BYTES: u64 = 16 << 10;
 const MEDIUM_BYTES: u64 = 128 << 10;
 /// Up to this many ranks, latency-bound calls send everything to everybody.
 const DIRECT_RANKS: u32 = 16;
+
+/// Up to this many ranks, those that map each other's memory use it wherever it lies, for which
+/// each is linked to all others. Among more they use what ranks on a network use, with few peers
+/// each: all links of 256 ranks take gigabytes and minutes. Reproducible sums need them anyway.
+const MAPPED_RANKS: u32 = 64;
 
 /// Messages of up to so many bytes, and the algorithms to try for them, best first.
 pub(crate) type Preference = (u64, &'static [&'static str]);
@@ -42,6 +47,13 @@ pub(crate) fn preferences(
     memory: MemoryClass,
 ) -> Vec<Preference> {
     let few = traits.ranks <= DIRECT_RANKS;
+    let traits = match traits.ranks > MAPPED_RANKS && !traits.reproducible {
+        true => GroupTraits {
+            reach: Reach::None,
+            ..traits
+        },
+        false => traits,
+    };
     if let (true, Some(preferences)) = (traits.delayed, over_delay(collective, traits)) {
         return preferences;
     }
@@ -257,7 +269,7 @@ fn blocks(
 
 #[cfg(test)]
 mod tests {
-    use weft_algorithms::{Parts, Reach, Topology, select};
+    use weft_algorithms::{Parts, Topology, select};
     use weft_schedule::Collective;
 
     use super::super::candidates::{CallKind, Candidate};
@@ -276,7 +288,7 @@ mod tests {
 
     fn settings() -> Vec<GroupTraits> {
         let mut settings = Vec::new();
-        for ranks in [1, 2, 9, 40] {
+        for ranks in [1, 2, 9, 40, 100] {
             for reach in [Reach::None, Reach::Unit, Reach::All] {
                 for (uneven, reproducible) in
                     [(false, false), (true, false), (false, true), (true, true)]
@@ -356,6 +368,39 @@ mod tests {
         }
         assert_eq!(first("all-reduce", 40, true, 4), "direct");
         assert_eq!(first("all-reduce", 40, false, 4), "recursive-doubling");
+    }
+
+    #[test]
+    fn very_many_ranks_have_few_peers_each_though_they_map_all_memory() {
+        let traits = |ranks, reproducible| GroupTraits {
+            ranks,
+            reach: Reach::All,
+            uneven: false,
+            reproducible,
+            delayed: false,
+        };
+        let names = |collective, traits| -> Vec<&str> {
+            let all = preferences(collective, traits, MemoryClass::Ordinary);
+            all.iter().map(|(_, names)| names[0]).collect()
+        };
+        assert_eq!(names("all-reduce", traits(64, false)), ["slice-reduce"; 2]);
+        assert_eq!(names("all-reduce", traits(65, true))[1], "slice-reduce");
+        for collective in Collective::NAMES {
+            for name in names(collective, traits(65, false)) {
+                let few = ["ring", "halving", "bruck", "binomial", "dissemination"];
+                let few = [&few[..], &["recursive-doubling", "halving-doubling"]].concat();
+                // In these each rank has something for every other, or for one.
+                let all = [
+                    ("all-to-all", "pairwise"),
+                    ("gather", "linear"),
+                    ("scatter", "linear"),
+                ];
+                assert!(
+                    few.contains(&name) || all.contains(&(collective, name)),
+                    "{name}"
+                );
+            }
+        }
     }
 
     #[test]

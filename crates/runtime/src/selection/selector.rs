@@ -314,7 +314,7 @@ impl Selector {
         let plan = Arc::new(Plan {
             program: Program::compile(&schedule, &|rank| self.mapped[rank as usize])?,
             memory: kind.memory,
-            short: candidate.short(kind.memory, kind.wire),
+            identity: candidate.plan(kind.memory, kind.wire),
             tile_bytes: candidate.tiling.tile_bytes,
             wire: kind.wire.encoding(),
             tiles_in_flight: candidate.tiles_in_flight(self.layout),
@@ -369,14 +369,14 @@ impl Selector {
 
     /// The plans that calls may run by since this was last called: collectives, what fingerprints
     /// carry of the plans, and their names.
-    pub(crate) fn new_plans(&mut self) -> Vec<(&'static str, u16, String)> {
+    pub(crate) fn new_plans(&mut self) -> Vec<(&'static str, u64, String)> {
         let new = self.catalog.new_candidates().iter();
         let kinds = [MemoryClass::Ordinary, MemoryClass::Symmetric]
             .map(|memory| WireFormat::ALL.map(|wire| (memory, wire)));
         let plans = new.flat_map(|candidate| {
             kinds.as_flattened().iter().map(|(memory, wire)| {
-                let short = candidate.short(*memory, *wire);
-                (candidate.collective, short, candidate.name.clone())
+                let plan = candidate.plan(*memory, *wire);
+                (candidate.collective, plan, candidate.name.clone())
             })
         });
         plans.collect()
@@ -384,7 +384,7 @@ impl Selector {
 
     /// The name of the plan that a fingerprint of another rank tells of, as far as this rank can
     /// know it.
-    pub(crate) fn name_of(&self, collective: &'static str, short: u16) -> Option<String> {
+    pub(crate) fn name_of(&self, collective: &'static str, plan: u64) -> Option<String> {
         let family = self.family(collective).into_iter();
         let standard = family
             .map(|s| Candidate::family(collective, s, Tiling::default(), &self.site.topology));
@@ -395,7 +395,7 @@ impl Selector {
         let kinds = classes.map(|memory| WireFormat::ALL.map(|wire| (memory, wire)));
         let means = |candidate: &Candidate| {
             let mut kinds = kinds.iter().flatten();
-            kinds.any(|(memory, wire)| candidate.short(*memory, *wire) == short)
+            kinds.any(|(memory, wire)| candidate.plan(*memory, *wire) == plan)
         };
         candidates.find(means).map(|candidate| candidate.name)
     }

@@ -14,7 +14,8 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 use weft_runtime::{
-    Endpoint, EndpointOptions, Error, Group, GroupOptions, MemoryStore, Terms, TransportChoice,
+    Encryption, Endpoint, EndpointOptions, Error, Group, GroupOptions, MemoryStore, Terms,
+    TransportChoice,
 };
 
 /// How the ranks of a group are joined.
@@ -24,6 +25,8 @@ pub(crate) struct Setup {
     pub(crate) transport: TransportChoice,
     /// TCP connections of every link, if not as many as usual.
     pub(crate) tcp_connections: Option<usize>,
+    /// Whether links over TCP are encrypted.
+    pub(crate) encryption: Encryption,
     /// The host of every rank, where they are to count as being on several.
     pub(crate) hosts: Option<Vec<u32>>,
     /// The bound of every rank's pool.
@@ -98,6 +101,7 @@ impl Setup {
             transport: self.transport,
             interface: Some("127.0.0.1".into()),
             tcp_connections: self.tcp_connections,
+            encryption: self.encryption,
             pool_bytes: self.pool_bytes,
             ..Default::default()
         };
@@ -114,6 +118,7 @@ impl From<TransportChoice> for Setup {
         Setup {
             transport,
             tcp_connections: None,
+            encryption: Encryption::Off,
             hosts: None,
             pool_bytes: 256 << 20,
             deadline: Duration::from_secs(300),

@@ -20,7 +20,7 @@ use crate::program::{Geometry, Location};
 use crate::selection::{InlineChoice, MappedProgram};
 
 /// Which word of a slot's header says where memory lies.
-const PLACE: u64 = 4;
+const PLACE: u64 = 5;
 
 /// One operation, running.
 pub(super) struct InlineRun<'a> {
@@ -227,9 +227,9 @@ impl Driver for Slots<'_> {
         };
         let sent = match id {
             0 => {
-                let [count, kind, history] = self.fingerprint.words();
+                let [count, kind, history, plan] = self.fingerprint.words();
                 let mut header = [0; INLINE_HEADER - 8];
-                let words = [count, kind, history, self.place];
+                let words = [count, kind, history, plan, self.place];
                 for (bytes, word) in header.chunks_exact_mut(8).zip(words) {
                     bytes.copy_from_slice(&word.to_ne_bytes());
                 }
