@@ -32,7 +32,7 @@ from weft.flight import flight_record
 from weft.group import Group
 from weft.ops import PremulSum
 from weft.work import Work
-from weft.world import init
+from weft.world import init, rejoin
 
 __all__ = [
     "Aborted",
@@ -57,6 +57,7 @@ __all__ = [
     "__version__",
     "flight_record",
     "init",
+    "rejoin",
 ]
 
 # Loaded when first used: who communicates needs none of them.

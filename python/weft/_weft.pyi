@@ -24,6 +24,7 @@ __all__ = [
     "Work",
     "__version__",
     "algorithms",
+    "ciphers",
     "domains",
     "element_types",
     "family",
@@ -41,6 +42,9 @@ def algorithms() -> str:
 
 def element_types() -> list[tuple[str, int]]:
     """The element types that reductions know, and their lengths in bytes."""
+
+def ciphers() -> list[str]:
+    """The ciphers that links can have; the one that is faster on this machine comes first."""
 
 def wire_formats() -> list[str]:
     """The names of the formats in which elements can travel."""
@@ -179,6 +183,7 @@ class Endpoint:
         interface: str | None = None,
         tcp_congestion: str = "auto",
         tcp_connections: int | None = None,
+        encrypt: str = "0",
         route_to: str | None = None,
         flight_dir: str | PathLike[str] | None = None,
         flight_signal: int | None = None,
@@ -344,6 +349,11 @@ class Group:
         """For every rank, the name of its host."""
     def transport(self, rank: int) -> str | None:
         """How this rank reaches another: `shm`, `tcp` or `loopback`; None for itself."""
+    def cipher(self, rank: int) -> str | None:
+        """What encrypts all between this rank and another: `aes-gcm` or `chacha20-poly1305`.
+
+        None where they share memory, or nothing is encrypted.
+        """
     def issue(self, request: Request, hold: object, background: bool, timeout: float | None = None, **how: Any) -> Work:
         """Starts a collective; `how` are the other keywords of `weft.collectives.CallKeywords`.
 
@@ -388,6 +398,10 @@ class Group:
         """
     def split(self, ranks: Sequence[int], name: str, **options: Any) -> Group | None:
         """A group of some ranks, in this order; None on other ranks."""
+    def shrink(self, name: str, timeout: float | None = None) -> Group:
+        """A group of the ranks that are left. Every one of them calls it."""
+    def ranks_of(self, other: Group) -> list[int]:
+        """The numbers that the ranks of another group have in this one."""
     def explain(self, collective: str, nbytes: int, dtype: str, symmetric: bool) -> Explanation:
         """What a call would run by, and why: `nbytes` of the whole message, root 0."""
     def choices(self, collective: str) -> list[tuple[int | None, str, str]]:

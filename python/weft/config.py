@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from weft.tuning.profile import Profile
 
 __all__ = [
+    "CIPHERS",
     "LOG_LEVELS",
     "SETTINGS",
     "TRANSPORTS",
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 TRANSPORTS = ("auto", "shm", "tcp", "loopback")
+CIPHERS = tuple(sorted(_weft.ciphers()))
 WIRE_FORMATS = tuple(_weft.wire_formats())
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 _PREFIX = "WEFT_"
@@ -150,6 +152,22 @@ class EndpointOptions(TypedDict, total=False):
             check=lambda value: value is None or (type(value) is int and 1 <= value <= 16),
             default_text="one; with several interfaces one over each; four over each where a round trip takes "
             "more than 2 ms",
+        ),
+    ]
+    encrypt: Annotated[
+        bool | str | None,
+        Setting(
+            default=False,
+            allowed="1, 0, " + " or ".join(CIPHERS),
+            doc="Whether everything between ranks that share no memory is encrypted and authenticated: who reads the "
+            "network learns nothing, who changes, drops or repeats bytes of a connection ends it. `1`: each "
+            "link has the faster cipher of those that both machines have instructions for, `aes-gcm` (AES-256-GCM) "
+            "or `chacha20-poly1305`; a name: all links have that one. The keys are those that the ranks exchange "
+            "when they meet, so it protects from nobody who can write to the store: use `WEFT_SECRET`, "
+            "or a store that strangers do not reach. Shared memory is not affected. The same on every rank.",
+            parse=lambda text: parsing.parse_encryption(text, CIPHERS),
+            check=lambda value: isinstance(value, bool) or value in CIPHERS,
+            default_text="0",
         ),
     ]
     pool_bytes: Annotated[

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import weft
-from weft import _weft, machine
+from weft import _weft, config, machine
 
 __all__ = ["Finding", "emulated_hosts", "findings"]
 
@@ -40,6 +40,7 @@ def findings() -> Iterator[Finding]:
     for transport in _PROBED_TRANSPORTS:
         yield _transport(transport)
     yield _congestion_control()
+    yield _encryption()
     yield _torch()
     yield emulated_hosts()
 
@@ -101,6 +102,13 @@ def _congestion_control() -> Finding:
     if default in (["bbr"], ["cubic"]):
         words += "; weft takes reno where a round trip takes less than 1 ms"
     return Finding("congestion control", None, words)
+
+
+def _encryption() -> Finding:
+    """Whether ranks of jobs that are started here encrypt, and the faster cipher of this host."""
+    asked = config.load().encrypt
+    state = f"WEFT_ENCRYPT={asked if isinstance(asked, str) else int(asked)}: links between hosts are "
+    return Finding("encryption", None, f"{state}{'' if asked else 'not '}encrypted; faster here: {_weft.ciphers()[0]}")
 
 
 def _torch() -> Finding:

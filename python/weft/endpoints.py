@@ -6,12 +6,13 @@ import atexit
 import os
 import signal
 import threading
+from typing import Any
 
 from weft import _weft
 from weft.config import EndpointOptions, Settings, flight_directory
 from weft.errors import ConfigError
 
-__all__ = ["Endpoint", "pool_bytes", "shared"]
+__all__ = ["Endpoint", "options_of", "pool_bytes", "shared"]
 
 Endpoint = _weft.Endpoint
 
@@ -29,7 +30,7 @@ def shared(settings: Settings, rank: int, route_to: str | None = None) -> Endpoi
         rank: Whose it is.
         route_to: The rendezvous as `host:port`; TCP listens on the interface that routes there.
     """
-    options = settings.of(EndpointOptions) | _flight_options(settings)
+    options = options_of(settings) | _flight_options(settings)
     # The process is part of the key: a forked child must not use its parent's connections.
     thread = rank if settings.transport == "loopback" else None
     key = (os.getpid(), thread, route_to, *options.values())
@@ -54,6 +55,17 @@ def pool_bytes() -> tuple[int, int, int]:
 def _own() -> list[Endpoint]:
     """Those of this process, not of the one that it was forked from."""
     return [endpoint for key, endpoint in list(_shared.items()) if key[0] == os.getpid()]
+
+
+def options_of(settings: Settings) -> dict[str, Any]:
+    """What an endpoint with these settings is made from, but for its flight record."""
+    return settings.of(EndpointOptions) | {"encrypt": _encryption(settings)}
+
+
+def _encryption(settings: Settings) -> str:
+    """As the native layer has it: `0`, `1`, or the name of a cipher."""
+    asked = settings.encrypt
+    return asked if isinstance(asked, str) else str(int(asked))
 
 
 def _flight_options(settings: Settings) -> dict[str, object]:

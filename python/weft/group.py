@@ -81,10 +81,12 @@ class Group(Collectives, Messages):
         names = self._native.host_names()
         peers: dict[str, list[str]] = {}
         for rank in range(self.size):
-            peers.setdefault(self._native.transport(rank) or "", []).append(f"{rank} on {names[rank]}")
+            cipher = self._native.cipher(rank)
+            way = (self._native.transport(rank) or "") + (f", encrypted with {cipher}" if cipher else "")
+            peers.setdefault(way, []).append(f"{rank} on {names[rank]}")
         own = peers.pop("")[0]
         lines = [f"{self.name}: rank {own}, {self.size} ranks, {len(set(self.hosts))} hosts"]
-        lines += [f"  {transport}: {', '.join(ranks)}" for transport, ranks in sorted(peers.items())]
+        lines += [f"  {way}: {', '.join(ranks)}" for way, ranks in sorted(peers.items())]
         from weft import planning
 
         lines += [f"  domains: {planning.show_units(level)}" for level in self.domains]
@@ -145,6 +147,39 @@ class Group(Collectives, Messages):
         members = [rank for rank in range(self.size) if every[rank, 0] == mine[0]]
         members.sort(key=lambda rank: (every[rank, 1], rank))
         return self._split([] if color is None else members, self._child_name(self.name), timeout=timeout)
+
+    def shrink(self, *, timeout: float | None = None, name: str = "") -> Group:
+        """A group of the ranks that are left, in the order of their ranks here.
+
+        For a group that broke because a rank was lost; every rank that lives calls it, after the
+        error or before. It needs no store. Ranks whose process has ended are left out at once;
+        ranks that live, as far as is known, are waited for during half of `timeout`, and those that
+        cannot be reached for WEFT_PEER_TIMEOUT. This group stays broken; close it when nothing of
+        it is needed any more.
+
+        More than half of the ranks must be left, or half of them with rank 0, unless all others are
+        proven to have ended: so of a group that the network has cut in two, one part goes on.
+
+        Args:
+            timeout: Seconds that all of it may take; as this group's operations if not given.
+            name: What errors call the new group. It is the name given, or this group's, and a
+                number. Its other options are those of this group.
+
+        Raises:
+            weft.Timeout: Too few ranks are left, or did not agree in time.
+            weft.Aborted: The others have gone on without this rank, which they had not heard of.
+            weft.ConfigError: The group was shrunk before.
+        """
+        native = self._native.shrink(self._child_name(name or self.name), timeout)
+        reports.made(native)
+        return Group(native)
+
+    def ranks_of(self, other: Group) -> list[int]:
+        """The numbers that the ranks of another group have in this one, in their order.
+
+        Of a group that was made from this one: who of this group's ranks is in it.
+        """
+        return self._native.ranks_of(other.native)
 
     def symmetric(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
         """A new array in memory that the other ranks of the same host reach directly.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ __all__ = [
     "parse_algorithms",
     "parse_bytes",
     "parse_domains",
+    "parse_encryption",
     "parse_flag",
     "parse_levels",
     "parse_metrics",
@@ -105,6 +106,11 @@ def parse_flag(text: str) -> bool:
     if text.lower() not in flags:
         raise ValueError(f"{text!r} is neither 1 nor 0")
     return flags[text.lower()]
+
+
+def parse_encryption(text: str, ciphers: Collection[str]) -> bool | str:
+    """`1`, `0`, or the name of a cipher."""
+    return text.lower() if text.lower() in ciphers else parse_flag(text)
 
 
 def parse_metrics(text: str) -> tuple[str, int] | Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from weft import _weft
@@ -25,7 +26,11 @@ class Store(Protocol):
         """Sets a key."""
 
     def get(self, key: str, timeout: float) -> bytes | None:
-        """The value of a key, once it is set; None if that takes longer than `timeout` seconds."""
+        """The value of a key, once it is set; None if that takes longer than `timeout` seconds.
+
+        A store that has `multi_get(keys, timeout) -> list[bytes] | None` too is asked for the keys
+        of up to 1,024 ranks at once.
+        """
 
 
 class TorchStore:
@@ -41,17 +46,25 @@ class TorchStore:
 
     def get(self, key: str, timeout: float) -> bytes | None:
         """The value of a key; None if it is not set within `timeout` seconds."""
-        key = f"{self._prefix}/{key}"
+        values = self.multi_get([key], timeout)
+        return None if values is None else values[0]
+
+    def multi_get(self, keys: Sequence[str], timeout: float) -> list[bytes] | None:
+        """The values of all keys; None if they are not all set within `timeout` seconds."""
+        keys = [f"{self._prefix}/{key}" for key in keys]
         deadline = time.monotonic() + timeout
         pause = 0.001
         # Polling, because a blocking get of a torch store cannot be cancelled, and holds up other
         # threads that use it.
-        while not self._store.check([key]):
+        while not self._store.check(keys):
             if time.monotonic() >= deadline:
                 return None
             time.sleep(pause)
             pause = min(pause * 2, _POLL_SECONDS_MAX)
-        return bytes(self._store.get(key))
+        has_multi_get = getattr(self._store, "has_extended_api", None)
+        if len(keys) > 1 and has_multi_get is not None and has_multi_get():
+            return [bytes(value) for value in self._store.multi_get(keys)]
+        return [bytes(self._store.get(key)) for key in keys]
 
 
 def adapt(store: Any) -> Store | _weft.TcpStore | _weft.MemoryStore:

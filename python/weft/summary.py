@@ -17,7 +17,7 @@ _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 
 def of_group(native: _weft.Group) -> str:
     """Its members, their hosts, what joins them, and the algorithms of all-reduce by size."""
-    pairs = ", ".join(f"{count} over {transport}" for transport, count in native.pairs().items())
+    pairs = ", ".join(f"{count} over {_described(native, transport)}" for transport, count in native.pairs().items())
     parts = [
         f"group {native.name}: rank {native.rank} of {native.size}",
         f"hosts: {_hosts(native.hosts(), native.host_names())}",
@@ -30,6 +30,15 @@ def of_group(native: _weft.Group) -> str:
 def of_collectives(native: _weft.Group) -> Iterator[str]:
     """The algorithms of the other collectives by size, one line each."""
     return (f"group {native.name}: {_choices(native, collective)}" for collective in _COLLECTIVES)
+
+
+def _described(native: _weft.Group, transport: str) -> str:
+    """A transport, and whether what goes over networks is encrypted, as this rank's links tell."""
+    if transport != "tcp":
+        return transport
+    ciphers = {native.cipher(rank) for rank in range(native.size) if native.transport(rank) == transport}
+    names = sorted(cipher or "not encrypted" for cipher in ciphers)
+    return f"{transport} ({', '.join(names)})"
 
 
 def _hosts(host_of_rank: Sequence[int], names: Sequence[str]) -> str:

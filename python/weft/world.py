@@ -12,7 +12,7 @@ from weft.config import GroupOptions, Options
 from weft.errors import ConfigError, Error
 from weft.group import Group
 
-__all__ = ["init"]
+__all__ = ["init", "rejoin"]
 
 _meetings: defaultdict[int | None, itertools.count[int]] = defaultdict(itertools.count)
 """How often this process has met others without a store; threads that are ranks (`loopback`) count
@@ -98,3 +98,28 @@ def init(
     from weft.tuning import probe
 
     return probe.probed(group, has_profile=selection.suits(group_options["profiles"], group.hosts, group.domains))
+
+
+def rejoin(rank: int, world_size: int, *, address: str, epoch: int, **options: Unpack[Options]) -> Group:
+    """Meets the ranks of the job's next epoch, and makes a group of them: old ones and new ones.
+
+    A process that takes a lost one's place calls this in place of `init`. The others call it when
+    they are ready to let it in, such as between two steps, with the ranks that `Group.shrink` has
+    left them; the new ones have those behind. Who starts the new processes tells all of them the
+    number of ranks, the address and the epoch. All the state of training is theirs to give: the new
+    ranks have none.
+
+    Args:
+        rank: This process's number in the new group, from 0.
+        world_size: The number of ranks that meet.
+        address: Where to meet, as `host:port`; rank 0 listens there from the first epoch with this
+            address on. It needs an address of its own host: another one if another rank was 0.
+        epoch: Unlike that of any other meeting at this address, and the same on all ranks.
+        options: See `weft.config.Options`: as the others have them.
+
+    Raises:
+        weft.Timeout: Ranks are missing after the option `timeout`; the error names them.
+    """
+    place = config.place(rank, world_size, address)
+    store = stores.of_place(place, config.load(options), _weft.Cancellation())
+    return init(rank, world_size, store=store, name=f"epoch {epoch}", **options)

@@ -71,9 +71,21 @@ def test_the_command_trains_on_two_hosts_of_two_ranks(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
-    joined = "hosts: host0 (ranks 0-1), host1 (ranks 2-3); pairs of ranks: 2 over shm, 4 over tcp"
+    joined = "hosts: host0 (ranks 0-1), host1 (ranks 2-3); pairs of ranks: 2 over shm, 4 over tcp (not encrypted)"
     assert joined in done.stderr
     for backend in ("weft", "gloo"):
         assert f"training on 4 ranks on 2 emulated hosts at 1 Gbit/s with backend '{backend}'" in done.stdout
         losses = json.loads((tmp_path / f"{backend}.json").read_text())["losses"]
         assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
+
+
+def test_training_goes_on_when_the_first_host_loses_its_rank() -> None:
+    """With it goes the store at which the ranks have met."""
+    script = Path(__file__).parents[2] / "examples" / "surviving_training.py"
+    command = [sys.executable, str(script), "--steps", "12", "--pause", "0", "--kill", "0", "--kill-at", "5"]
+    done = run_hosts("--hosts", "3", "--grace", "60", command=command, deadline_s=120)
+    lines = printed(done)
+    assert any("2 ranks go on after step 5" in line for line in lines[1]), done
+    ends = [lines[rank][-1].partition(": ") for rank in (1, 2)]
+    assert [end[0] for end in ends] == [f"rank {n + 1} ends as rank {n} of 2 at step 12" for n in (0, 1)]
+    assert ends[0][2] == ends[1][2]

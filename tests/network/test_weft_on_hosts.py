@@ -157,6 +157,39 @@ def test_host_whose_line_is_cut_is_lost_after_the_peer_timeout() -> None:
         assert report["at"] - cut < 2 + 4
 
 
+GOING_ON = (
+    UNTIL_FAILURE
+    + """
+try:
+    left = group.shrink(timeout=30)
+    left.all_reduce(np.ones(1000, np.float32))
+    print(json.dumps({"left": group.ranks_of(left), "at": time.monotonic()}), flush=True)
+except weft.Error as error:
+    print(json.dumps({"left": type(error).__name__, "at": time.monotonic()}), flush=True)
+time.sleep(60)
+"""
+)
+
+
+def test_survivors_of_a_host_that_dies_go_on() -> None:
+    with HostLauncher("--hosts", "3", "--ranks-per-host", "2", command=python(GOING_ON)) as launcher:
+        launcher.wait_for_lines(6)
+        os.kill(launcher.host_pids()[0], signal.SIGKILL)
+        found = launcher.failures(8)
+    assert [report["left"] for report in found if "left" in report] == [[2, 3, 4, 5]] * 4
+
+
+def test_of_hosts_that_are_cut_apart_the_greater_part_goes_on() -> None:
+    script = GOING_ON.replace("timeout=30)\n    left", "timeout=16)\n    left")
+    assert script != GOING_ON
+    with HostLauncher("--hosts", "3", command=python(script)) as launcher:
+        launcher.wait_for_lines(3)
+        launcher.on_switch("ip", "link", "set", "port0", "down")
+        found = launcher.failures(6)
+    left = [report["left"] for report in found if "left" in report]
+    assert sorted(left, key=str) == ["Timeout", [1, 2], [1, 2]]
+
+
 def test_line_that_is_cut_for_a_moment_is_nobodys_loss() -> None:
     script = UNTIL_FAILURE.replace("while True", "for _ in range(300)").replace("peer_timeout=2", "peer_timeout=8")
     script += "\nprint(json.dumps({'lost': None, 'at': time.monotonic()}))\ngroup.close()\n"

@@ -31,7 +31,7 @@ def test_hosts_and_transports_are_told_and_traffic_is_counted_by_host() -> None:
     chosen = lines[0].pop(0)
     assert re.match(
         r"group world: rank 0 of 4; hosts: (\S+) \(ranks 0-1\), (\S+) \(ranks 2-3\); "
-        r"pairs of ranks: 2 over shm, 4 over tcp; all-reduce: .* \(by default\)$",
+        r"pairs of ranks: 2 over shm, 4 over tcp \(not encrypted\); all-reduce: .* \(by default\)$",
         chosen,
     ), chosen
     reports = [json.loads(lines[rank][0]) for rank in range(4)]

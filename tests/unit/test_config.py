@@ -35,6 +35,20 @@ def test_variables():
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1", True), ("true", True), ("0", False), ("aes-gcm", "aes-gcm"), ("AES-GCM", "aes-gcm")]
+)
+def test_encryption_is_a_flag_or_a_cipher(text, expected):
+    check({"encrypt": expected}, {"WEFT_ENCRYPT": text})
+    check({"encrypt": expected}, encrypt=text)
+
+
+def test_unknown_ciphers_are_refused():
+    message = "is not allowed: expected 1, 0, aes-gcm or chacha20-poly1305"
+    check_refused(f"WEFT_ENCRYPT='rot13' {message}", {"WEFT_ENCRYPT": "rot13"})
+    check_refused(f"encrypt=2 {message}", encrypt=2)
+
+
 def test_arguments_win():
     check(
         {"transport": "shm", "timeout": 7}, {"WEFT_TRANSPORT": "tcp", "WEFT_TIMEOUT": "3"}, transport="shm", timeout=7

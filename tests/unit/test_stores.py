@@ -93,6 +93,49 @@ def test_a_key_is_set_once() -> None:
         store.set("key", b"2")
 
 
+class CountingStore:
+    """A store as torch's are, that counts what it is asked for."""
+
+    def __init__(self, *, extended: bool) -> None:
+        self._values: dict[str, bytes] = {}
+        self._extended = extended
+        self.got: list[list[str]] = []
+
+    def set(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self._values for key in keys)
+
+    def get(self, key: str) -> bytes:
+        self.got.append([key])
+        return self._values[key]
+
+    def has_extended_api(self) -> bool:
+        return self._extended
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        assert self._extended
+        self.got.append(keys)
+        return [self._values[key] for key in keys]
+
+
+@pytest.mark.parametrize("extended", [True, False])
+def test_what_all_ranks_tell_is_read_by_rank_0_only_and_at_once_where_the_store_can(*, extended: bool) -> None:
+    store = CountingStore(extended=extended)
+
+    def meet_at_store(rank: int) -> int:
+        with weft.init(rank, 3, store=store, transport="loopback", timeout=20) as group:
+            return group.size
+
+    with ThreadPoolExecutor(3) as ranks:
+        assert list(ranks.map(meet_at_store, range(3))) == [3, 3, 3]
+    # On two topics, addresses and hosts: two answers for ranks 1 and 2, and what rank 0 told first.
+    assert sum(keys[0].endswith("/all") for keys in store.got) == 4
+    told = [keys for keys in store.got if not keys[0].endswith("/all")]
+    assert sorted(map(len, told)) == ([1, 1, 3, 3] if extended else [1] * 8)
+
+
 def test_the_secret_is_not_shown() -> None:
     settings = config.load({"secret": SECRET}, {})
     assert config.job_secret(settings) == SECRET.encode()

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use weft_runtime::{EndpointOptions, TransportChoice};
+use weft_runtime::{Cipher, Encryption, EndpointOptions, TransportChoice};
 
 use crate::error::{argument_error, checked};
 use crate::interrupt::duration;
@@ -18,7 +18,7 @@ pub(crate) struct Endpoint {
 #[pymethods]
 impl Endpoint {
     #[new]
-    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, tcp_congestion="auto", tcp_connections=None, route_to=None, flight_dir=None, flight_signal=None))]
+    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, tcp_congestion="auto", tcp_connections=None, encrypt="0", route_to=None, flight_dir=None, flight_signal=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn new(
         py: Python<'_>,
@@ -28,6 +28,7 @@ impl Endpoint {
         interface: Option<String>,
         tcp_congestion: &str,
         tcp_connections: Option<usize>,
+        encrypt: &str,
         route_to: Option<String>,
         flight_dir: Option<PathBuf>,
         flight_signal: Option<i32>,
@@ -37,6 +38,7 @@ impl Endpoint {
             interface,
             tcp_congestion: tcp_congestion.into(),
             tcp_connections,
+            encryption: encryption(py, encrypt)?,
             route_to,
             pool_bytes,
             peer_timeout: duration(py, peer_timeout)?,
@@ -61,10 +63,24 @@ impl Endpoint {
     }
 }
 
+/// The ciphers that links can have. The one that is faster on this machine comes first.
+#[pyfunction]
+pub(crate) fn ciphers() -> Vec<&'static str> {
+    Cipher::by_speed().map(Cipher::name).to_vec()
+}
+
 /// The flight records of this process's endpoints, as JSON in the layout of the files.
 #[pyfunction]
 pub(crate) fn flight_records(py: Python<'_>) -> Vec<String> {
     py.detach(weft_runtime::flight_records)
+}
+
+fn encryption(py: Python<'_>, name: &str) -> PyResult<Encryption> {
+    Encryption::parse(name).ok_or_else(|| {
+        let text =
+            format!("encrypt={name:?} is not allowed: expected 0, 1, aes-gcm or chacha20-poly1305");
+        argument_error(py, text)
+    })
 }
 
 fn choice(py: Python<'_>, name: &str) -> PyResult<TransportChoice> {

@@ -117,6 +117,12 @@ impl Group {
         self.inner.transport(rank).map(|kind| kind.to_string())
     }
 
+    /// What encrypts all between this rank and another: `aes-gcm` or `chacha20-poly1305`; None
+    /// where they share memory, or nothing is encrypted.
+    fn cipher(&self, rank: u32) -> Option<&'static str> {
+        self.inner.cipher(rank)
+    }
+
     /// Starts a collective. `hold`, which owns the memory, is kept until it has ended. Without
     /// `background`, the caller waits for it at once.
     #[pyo3(signature = (request, hold, background, timeout=None, **how))]
@@ -295,6 +301,19 @@ impl Group {
         let options = Options::of(options)?.of_split(py)?;
         let made = waiting(py, || self.inner.split(&ranks, name, options))?;
         Ok(made.map(|inner| Self { inner }))
+    }
+
+    /// A group of the ranks that are left. Every one of them calls it.
+    #[pyo3(signature = (name, timeout=None))]
+    fn shrink(&self, py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Self> {
+        let timeout = optional_duration(py, timeout)?;
+        let inner = waiting(py, || self.inner.shrink(name, timeout))?;
+        Ok(Self { inner })
+    }
+
+    /// The numbers that the ranks of another group have in this one.
+    fn ranks_of(&self, other: &Self) -> Vec<u32> {
+        self.inner.ranks_of(&other.inner)
     }
 
     /// What a call would run by, and why: `nbytes` of the whole message, root 0.

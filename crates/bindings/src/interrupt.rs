@@ -48,12 +48,16 @@ pub(crate) fn interruptible<T: Send>(
     let (signal, result) = py.detach(|| {
         thread::scope(|scope| {
             let (done, wait_done) = channel();
-            let worker = scope.spawn(move || {
+            let worker = thread::Builder::new().spawn_scoped(scope, move || {
                 let result = blocking(flag);
                 // The receiver lives until this thread is joined.
                 let _ = done.send(());
                 result
             });
+            let worker = match worker {
+                Ok(worker) => worker,
+                Err(error) => return (None, Ok(Err(no_thread(&error)))),
+            };
             let mut signal = None;
             while wait_done.recv_timeout(SIGNAL_POLL) == Err(RecvTimeoutError::Timeout) {
                 if let Err(raised) = Python::attach(|py| py.check_signals()) {
@@ -71,6 +75,12 @@ pub(crate) fn interruptible<T: Send>(
         Ok(result) => checked(py, result),
         Err(_) => checked(py, Err(Error::Internal("a thread panicked".into()))),
     }
+}
+
+fn no_thread(error: &std::io::Error) -> Error {
+    Error::Config(format!(
+        "this process cannot start a thread: {error}: look at its limits of threads and memory"
+    ))
 }
 
 thread_local! {

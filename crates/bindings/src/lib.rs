@@ -28,6 +28,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(call::element_types, module)?)?;
     module.add_function(wrap_pyfunction!(call::operations, module)?)?;
     module.add_function(wrap_pyfunction!(call::wire_formats, module)?)?;
+    module.add_function(wrap_pyfunction!(endpoint::ciphers, module)?)?;
     module.add_class::<bench::ControlBlock>()?;
     module.add_class::<bench::Timed>()?;
     module.add_class::<counters::Counters>()?;

@@ -15,6 +15,9 @@ use crate::interrupt::{Cancellation, duration, interruptible};
 /// give up.
 const SLICE: Duration = Duration::from_millis(40);
 
+/// As many keys a store written in Python is asked for at once.
+const KEYS_AT_ONCE: usize = 1024;
+
 /// A store within one process.
 #[pyclass(frozen, module = "weft._weft")]
 pub(crate) struct MemoryStore(Arc<weft_runtime::MemoryStore>);
@@ -158,26 +161,38 @@ impl Store for PythonStore {
     }
 
     fn get(&self, key: &str, deadline: Instant, cancel: &AtomicBool) -> Result<Vec<u8>, Error> {
-        let started = Instant::now();
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let value = self.get_within(key, left.min(SLICE));
-            if let Some(value) = value.map_err(|raised| failed("get", key, &raised))? {
-                return Ok(value);
-            }
-            if cancel.load(Ordering::Relaxed) {
-                return Err(Error::Aborted {
-                    reason: "cancelled".into(),
-                });
-            }
-            if left.is_zero() {
-                return Err(Error::Timeout {
-                    operation: "rendezvous".into(),
-                    waiting_for: format!("the store's key {key:?} to be set"),
-                    after: started.elapsed(),
-                });
-            }
+        ask("get", key, deadline, cancel, |time| {
+            self.get_within(key, time)
+        })
+    }
+
+    fn multi_get(
+        &self,
+        keys: &[String],
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let has_it = Python::attach(|py| self.0.bind(py).hasattr("multi_get").unwrap_or(false));
+        if !has_it {
+            let each = keys.iter().map(|key| self.get(key, deadline, cancel));
+            return each.collect();
         }
+        let mut values = Vec::with_capacity(keys.len());
+        for some in keys.chunks(KEYS_AT_ONCE) {
+            let what = format!("{} to {}", some[0], some[some.len() - 1]);
+            let told = ask("multi_get", &what, deadline, cancel, |time| {
+                self.multi_get_within(some, time)
+            })?;
+            if told.len() != some.len() {
+                return Err(Error::Config(format!(
+                    "the store's multi_get gave {} values for {} keys",
+                    told.len(),
+                    some.len()
+                )));
+            }
+            values.extend(told);
+        }
+        Ok(values)
     }
 }
 
@@ -187,6 +202,44 @@ impl PythonStore {
             let value = self.0.call_method1(py, "get", (key, time.as_secs_f64()))?;
             value.extract(py)
         })
+    }
+
+    fn multi_get_within(&self, keys: &[String], time: Duration) -> PyResult<Option<Vec<Vec<u8>>>> {
+        Python::attach(|py| {
+            let asked = (keys.to_vec(), time.as_secs_f64());
+            let values = self.0.call_method1(py, "multi_get", asked)?;
+            values.extract(py)
+        })
+    }
+}
+
+/// Asks a store written in Python again and again, until it answers or that is not wanted any more.
+fn ask<V>(
+    method: &str,
+    key: &str,
+    deadline: Instant,
+    cancel: &AtomicBool,
+    within: impl Fn(Duration) -> PyResult<Option<V>>,
+) -> Result<V, Error> {
+    let started = Instant::now();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let value = within(left.min(SLICE));
+        if let Some(value) = value.map_err(|raised| failed(method, key, &raised))? {
+            return Ok(value);
+        }
+        if cancel.load(Ordering::Relaxed) {
+            return Err(Error::Aborted {
+                reason: "cancelled".into(),
+            });
+        }
+        if left.is_zero() {
+            return Err(Error::Timeout {
+                operation: "rendezvous".into(),
+                waiting_for: format!("the store's key {key:?} to be set"),
+                after: started.elapsed(),
+            });
+        }
     }
 }
 

@@ -54,6 +54,8 @@ class Spec:
     """How much later what an emulated host sends reaches another."""
     wires: list[str] = dataclasses.field(default_factory=list)
     """The wire formats in which weft is measured besides full precision."""
+    ciphers: list[str] = dataclasses.field(default_factory=list)
+    """The ciphers with which weft is measured besides without encryption."""
 
     @property
     def ranks_per_host(self) -> int:

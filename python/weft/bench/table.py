@@ -19,7 +19,7 @@ def title(spec: Spec) -> str:
     through = " through torch" if spec.through == "torch" else ""
     beside = f", {spec.neighbours} busy beside them" if spec.neighbours else ""
     floor = "of floor" if spec.hosts == 1 else "of bound"
-    width = _name_width(spec.wires)
+    width = _name_width(spec.wires, [f"weft-{cipher}" for cipher in spec.ciphers])
     return (
         f"\n{spec.collective}{through}, {spec.dtype}, {spec.ranks} ranks on {hosts}{beside}, "
         f"transport {spec.transport}\n"
@@ -35,7 +35,8 @@ def line(row: BenchRow, same_size: Sequence[BenchRow]) -> str:
     wrong = "" if row.verified else "  WRONG RESULT"
     fraction = "" if row.of_floor is None else f"{row.of_floor:.3f}"
     digits = 3 if row.median_us < 10 else 1
-    width = _name_width(row.wire for row in same_size)
+    peers_names = [row.name for row in same_size if row.kind == "peer"]
+    width = _name_width((row.wire for row in same_size), peers_names)
     costs = " ".join(f"{_milliseconds(cost):>9}" for cost in (row.processor_ms, row.busy_ms))
     return (
         f"{show_bytes(row.bytes):>9} {row.name:<{width}} {row.min_us:>11.{digits}f} {row.median_us:>11.{digits}f} "
@@ -44,9 +45,10 @@ def line(row: BenchRow, same_size: Sequence[BenchRow]) -> str:
     ).rstrip()
 
 
-def _name_width(wires: Iterable[str]) -> int:
-    """Of the column of names, which may end with a wire format."""
-    return _NAME_WIDTH + max((len(f" {wire}") for wire in wires if wire != "full"), default=0)
+def _name_width(wires: Iterable[str], peers: Iterable[str]) -> int:
+    """Of the column of names: weft's may end with a wire format."""
+    weft = _NAME_WIDTH + max((len(f" {wire}") for wire in wires if wire != "full"), default=0)
+    return max(weft, *(len(peer) for peer in peers), 0)
 
 
 def _milliseconds(time_ms: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,18 @@ import numpy as np
 import weft
 from weft import _weft, config, machine
 from weft.bench import accuracy, collectives, peers
-from weft.bench.libraries import Contender, Gloo, Shim, ThroughTorch, TimedOperation, Weft, WeftRing, floors, tcp_floors
+from weft.bench.libraries import (
+    Contender,
+    EncryptedWeft,
+    Gloo,
+    Shim,
+    ThroughTorch,
+    TimedOperation,
+    Weft,
+    WeftRing,
+    floors,
+    tcp_floors,
+)
 from weft.bench.message_socket import MessageSocket
 from weft.bench.spec import RING, Spec
 from weft.emulation import kernel
@@ -63,13 +75,17 @@ def _joined(spec: Spec, group: str) -> Iterator[tuple[int, list[Contender]]]:
 @contextlib.contextmanager
 def _weft_itself(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
     place = config.place()
-    with weft.init(
+    init = functools.partial(
+        weft.init,
         place.rank,
         spec.ranks,
         address=f"{place.host or '127.0.0.1'}:{spec.ports[0]}",
         transport=spec.transport,
         pool_bytes=spec.pool_bytes,
-    ) as group:
+    )
+    with contextlib.ExitStack() as groups:
+        # With ciphers to compare with, whatever the environment asks for.
+        group = groups.enter_context(init(encrypt=False if spec.ciphers else None))
         contenders: list[Contender] = [
             Weft(group, spec.transport, memory, spec.bytes_max, wire)
             for wire in ("full", *spec.wires)
@@ -77,6 +93,9 @@ def _weft_itself(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
         ]
         if RING in spec.peers:
             contenders.append(WeftRing(group, spec.transport))
+        for cipher in spec.ciphers:
+            encrypted = groups.enter_context(init(encrypt=cipher))
+            contenders.append(EncryptedWeft(encrypted, spec.transport, cipher))
         if spec.floors:
             one_host = spec.hosts == 1
             cores = int(machine.usable_cores())

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from weft import config
 from weft.bench import accuracy, launch, peers, pipeline, rows, table
 from weft.bench.collectives import BARRIER, COLLECTIVES
 from weft.bench.peers.install import install
@@ -63,6 +64,9 @@ or that block. "of bound" is what part of an all-reduce's time H hosts' lines ne
 
 --wire measures weft in these wire formats too, beside full precision. Such a result is right if its error lies
 within the format's stated bound (docs/wire.md). Its rates, and what is "of bound", count the message in full.
+
+--encrypt measures weft with these ciphers too (WEFT_ENCRYPT), as peers: their time as a multiple of weft's is what
+encryption costs.
 """
 
 EPILOG = """\
@@ -78,6 +82,7 @@ examples:
   sudo weft bench all-reduce --hosts 4 --gbps 1 --peers openmpi,mpich,intel-mpi,gloo --processor-seconds 2
   sudo weft bench all-reduce --hosts 4 --gbps 1 --delay-ms 20 --sizes 4:64M
   sudo weft bench all-reduce --hosts 4 --gbps 1 --wire bf16,fp8_e4m3 --sizes 64K:64M
+  sudo weft bench all-reduce --hosts 4 --gbps 1 --encrypt aes-gcm,chacha20-poly1305 --sizes 4:64M
 """
 
 
@@ -142,6 +147,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_choices(tuple(accuracy.ROUNDINGS)),
         metavar="FORMAT,...",
         help=f"measure weft in these wire formats too: {', '.join(accuracy.ROUNDINGS)}",
+    )
+    parser.add_argument(
+        "--encrypt",
+        type=_choices(config.CIPHERS),
+        metavar="CIPHER,...",
+        help=f"measure weft with these ciphers too: {', '.join(config.CIPHERS)}",
     )
     parser.add_argument(
         "--seconds",
@@ -237,7 +248,12 @@ def _mistake(arguments: argparse.Namespace) -> str | None:
         return f"--processor-seconds {arguments.processor_seconds:g}: at least 0"
     if arguments.collective == pipeline.NAME and (arguments.hosts > 1 or arguments.through == "torch"):
         return f"{pipeline.NAME} is measured on one host, library by library: leave --hosts and --through out"
-    return _mistaken_hosts(arguments) or _mistaken_wire(arguments) or _mistaken_peers(arguments)
+    return (
+        _mistaken_hosts(arguments)
+        or _mistaken_wire(arguments)
+        or _mistaken_encryption(arguments)
+        or _mistaken_peers(arguments)
+    )
 
 
 def _mistaken_hosts(arguments: argparse.Namespace) -> str | None:
@@ -265,6 +281,17 @@ def _mistaken_wire(arguments: argparse.Namespace) -> str | None:
         return "--wire says how elements travel between ranks that share no memory: give --hosts, or --transport tcp"
     refused = (accuracy.refusal(wire, arguments.collective, arguments.dtype) for wire in arguments.wire)
     return next((f"--wire: {why}" for why in refused if why is not None), None)
+
+
+def _mistaken_encryption(arguments: argparse.Namespace) -> str | None:
+    """What does not fit to the ciphers."""
+    if arguments.encrypt is None:
+        return None
+    if arguments.collective in (None, pipeline.NAME) or arguments.through == "torch":
+        return "--encrypt is for collectives of the library that are measured in turn: name one, without --through"
+    if arguments.hosts == 1 and arguments.transport != "tcp":
+        return "--encrypt is about what travels between ranks that share no memory: give --hosts, or --transport tcp"
+    return None
 
 
 def _mistaken_peers(arguments: argparse.Namespace) -> str | None:
@@ -304,6 +331,7 @@ def _spec(arguments: argparse.Namespace, ranks: int, directory: str) -> Spec:
         neighbours=arguments.busy,
         delay_ms=arguments.delay_ms,
         wires=arguments.wire or [],
+        ciphers=arguments.encrypt or [],
     )
 
 

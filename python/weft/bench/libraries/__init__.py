@@ -5,11 +5,12 @@ from weft.bench.libraries.contender import Contender, Description, TimedOperatio
 from weft.bench.libraries.gloo import Gloo
 from weft.bench.libraries.shim import Shim
 from weft.bench.libraries.through_torch import ThroughTorch
-from weft.bench.libraries.weft import Weft, WeftRing
+from weft.bench.libraries.weft import EncryptedWeft, Weft, WeftRing
 
 __all__ = [
     "Contender",
     "Description",
+    "EncryptedWeft",
     "Gloo",
     "TimedOperation",
     "Shim",

@@ -65,3 +65,14 @@ class WeftRing(Weft):
         super().__init__(group, transport, "ordinary", 0)
         self._way = "ring", 1
         self.description = Description(RING, weft.__version__, "ordinary", transport, "peer", group.size)
+
+
+class EncryptedWeft(Weft):
+    """weft on ordinary memory over links that are encrypted, in a group of its own.
+
+    A peer, so that its time is told as a multiple of that without encryption.
+    """
+
+    def __init__(self, group: weft.Group, transport: str, cipher: str) -> None:
+        super().__init__(group, transport, "ordinary", 0)
+        self.description = Description(f"weft-{cipher}", weft.__version__, "ordinary", transport, "peer", group.size)
