@@ -55,7 +55,7 @@ def test_failure_within_a_hook(workers) -> None:
 
 
 def test_dead_rank_during_callbacks(workers) -> None:
-    for message in workers.run(3, death_job, survivors=2):
+    for message in workers.run(3, death_job, dying=[2]):
         assert "rank 2" in message
 
 

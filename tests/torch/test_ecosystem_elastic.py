@@ -19,9 +19,13 @@ def test_elastic_restart(tmp_path: Path) -> None:
 
 def torchrun(arguments: list[str]) -> str:
     """What two ranks print; everything that was started has ended."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *arguments]
+    return finished(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *arguments])
+
+
+def finished(arguments: list[str]) -> str:
+    """What a Python program and its processes print; all of them have ended."""
     process = subprocess.Popen(
-        command,
+        [sys.executable, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

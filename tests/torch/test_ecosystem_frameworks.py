@@ -1,11 +1,11 @@
-"""Tests of Lightning, Accelerate and Transformers' Trainer over weft: `make test-ecosystem`."""
+"""Tests of Lightning, Accelerate, Transformers' Trainer and torchft: `make test-ecosystem`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from test_ecosystem_elastic import torchrun
+from test_ecosystem_elastic import finished, torchrun
 
 FRAMEWORKS = ("lightning", "accelerate", "transformers")
 
@@ -19,6 +19,12 @@ def test_training(framework: str) -> None:
 def test_overlapped_training(framework: str) -> None:
     """With accumulation, clipping, a scheduler and a checkpoint."""
     assert f"{framework}: overlapped on 2 ranks" in _run("framework_overlap.py", framework)
+
+
+def test_torchft_goes_on_without_a_killed_replica() -> None:
+    pytest.importorskip("torchft", reason="torchft is not installed here: make test-ecosystem")
+    text = finished([str(Path(__file__).with_name("torchft_training.py"))])
+    assert "torchft: 2 of 3 replicas did 12 steps, the last on 2, same bits" in text, text
 
 
 def _run(script: str, framework: str) -> str:

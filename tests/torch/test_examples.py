@@ -1,12 +1,18 @@
-"""Test of the language model in examples/: killed and started again, it has the same bits."""
+"""Tests of the examples of training that goes on after a failure."""
 
 from __future__ import annotations
 
+import re
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import torch
-from test_ecosystem_elastic import torchrun
+from test_ecosystem_elastic import DEADLINE_SECONDS, finished, torchrun
 
+SURVIVING = Path(__file__).parents[2] / "examples" / "surviving_training.py"
 SCRIPT = Path(__file__).parents[2] / "examples" / "language_model.py"
 TRAINING = (str(SCRIPT), "--steps=12", "--batch=4", "--save-every=4", "--report-every=6", "--mode=power-sgd")
 
@@ -19,3 +25,39 @@ def test_language_model_goes_on_after_a_failure(tmp_path: Path) -> None:
     torchrun([*TRAINING, f"--checkpoint={whole}"])
     expected, found = torch.load(whole)["model"], torch.load(killed)["model"]
     assert all(torch.equal(value, found[name]) for name, value in expected.items())
+
+
+def test_surviving_training_goes_on_by_itself() -> None:
+    text = finished([str(SURVIVING), "--ranks=3", "--steps=20", "--every=4", "--pause=0", "--kill=0", "--kill-at=10"])
+    assert "2 ranks go on after step 8" in text, text
+    check_ends(text, {1: 0, 2: 1})
+
+
+def test_surviving_training_goes_on_under_agents_of_their_own() -> None:
+    """Rank 0 is killed; with it ends its agent, which serves the store."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    agents = [subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--nnodes=3", f"--node-rank={node}", "--nproc-per-node=1",
+         "--master-addr=127.0.0.1", f"--master-port={port}", str(SURVIVING),
+         "--steps=20", "--pause=0", "--kill=0"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) for node in range(3)]  # fmt: skip
+    try:
+        told = [agent.communicate(timeout=DEADLINE_SECONDS)[0] for agent in agents]
+    finally:
+        for agent in agents:
+            agent.send_signal(signal.SIGTERM)  # which it hands on to its rank
+            agent.wait()
+    assert [agent.returncode for agent in agents] == [1, 0, 0], told
+    check_ends("".join(told), {1: 0, 2: 1})
+
+
+def check_ends(text: str, ranks: dict[int, int]) -> None:
+    """These ranks have ended, under these new numbers and with the same parameters."""
+    ends = re.findall(r"rank (\d+) ends as rank (\d+) of (\d+) at step 20: parameters (\w+)", text)
+    assert {(int(old), int(new), int(size)) for old, new, size, _ in ends} == {
+        (old, new, len(ranks)) for old, new in ranks.items()
+    }, text
+    assert len({parameters for *_, parameters in ends}) == 1, text

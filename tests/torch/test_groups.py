@@ -49,17 +49,17 @@ def test_backend_names(workers, backend: str) -> None:
 
 
 def test_dead_rank(workers) -> None:
-    for message in workers.run(3, death_job, survivors=2):
+    for message in workers.run(3, death_job, dying=[2]):
         assert "rank 2" in message
 
 
 def test_dead_rank_during_backward(workers) -> None:
-    for message in workers.run(3, death_in_backward_job, survivors=2):
+    for message in workers.run(3, death_in_backward_job, dying=[2]):
         assert "rank 2" in message
 
 
 def test_dead_rank_of_some(workers) -> None:
-    for message in workers.run(4, death_of_some_job, survivors=3):
+    for message in workers.run(4, death_of_some_job, dying=[3]):
         if message:
             assert "(ranks 1, 3 of the world)" in message
             assert "rank 3 of the world" in message

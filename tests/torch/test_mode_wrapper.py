@@ -73,7 +73,7 @@ def test_mode_that_fails_on_one_rank(workers, later: bool) -> None:
 
 
 def test_dead_rank(workers) -> None:
-    for message in workers.run(3, death_job, survivors=2):
+    for message in workers.run(3, death_job, dying=[2]):
         assert "rank 2" in message
 
 

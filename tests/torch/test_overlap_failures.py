@@ -19,7 +19,7 @@ import weft.torch
 
 
 def test_dead_rank(workers) -> None:
-    for message in workers.run(3, death_job, survivors=2):
+    for message in workers.run(3, death_job, dying=[2]):
         assert "rank 2" in message
 
 

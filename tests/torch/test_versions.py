@@ -21,7 +21,7 @@ def test_torch_that_is_too_old(monkeypatch) -> None:
     monkeypatch.setattr(c10d, "Backend", types.SimpleNamespace(__init__=types.SimpleNamespace(__doc__="")))
     monkeypatch.setattr(c10d, "ProcessGroup", object)
     with pytest.raises(weft.UnsupportedError, match=r"needs torch 2\.11 or newer, not "):
-        registration._create(None, None)
+        registration.create(None, None)
 
 
 @is_older

@@ -9,7 +9,7 @@ import runpy
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,14 +32,14 @@ class WorkerPool:
         self._jobs = 0
 
     def run(
-        self, size: int, job: Callable[..., Any], *arguments: Any, backend: str = "weft", survivors: int | None = None
+        self, size: int, job: Callable[..., Any], *arguments: Any, backend: str = "weft", dying: Collection[int] = ()
     ) -> list[Any]:
         """Runs `job(rank, size, *arguments)` in a process group of `size` ranks; what it returns on
         each rank.
 
-        `job` is a function of a test module, and asserts on its own. With `survivors`, the ranks
-        from that number on are expected to die; otherwise a rank that fails, dies or takes too long
-        makes the test fail.
+        `job` is a function of a test module, and asserts on its own. Ranks that are `dying` are
+        expected to, and return nothing; another rank that fails, dies or takes too long makes the
+        test fail.
         """
         self._start(size)
         self._jobs += 1
@@ -47,10 +47,10 @@ class WorkerPool:
         where = (job.__code__.co_filename, job.__name__)
         for rank in range(size):
             self._workers[rank][1].send((where, rank, size, backend, store, arguments))
-        expected = list(range(size if survivors is None else survivors))
+        expected = [rank for rank in range(size) if rank not in dying]
         answers = self._collect(expected)
-        if survivors is not None:
-            self._stop_from(survivors)
+        for rank in sorted(dying, reverse=True):
+            self._stop(rank)
         failures = [f"rank {rank}:\n{answers[rank][1]}" for rank in expected if not answers[rank][0]]
         if failures:
             self.close()
@@ -59,7 +59,8 @@ class WorkerPool:
 
     def close(self) -> None:
         """Ends all workers."""
-        self._stop_from(0)
+        while self._workers:
+            self._stop(len(self._workers) - 1)
 
     def _start(self, size: int) -> None:
         while len(self._workers) < size:
@@ -88,12 +89,11 @@ class WorkerPool:
                 answers |= dict.fromkeys(missing.values(), (False, "not done before the deadline"))
         return answers
 
-    def _stop_from(self, first: int) -> None:
-        for process, connection in self._workers[first:]:
-            connection.close()
-            process.kill()
-            process.join()
-        del self._workers[first:]
+    def _stop(self, rank: int) -> None:
+        process, connection = self._workers.pop(rank)
+        connection.close()
+        process.kill()
+        process.join()
 
 
 def _serve(connection: Connection) -> None:

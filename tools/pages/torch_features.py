@@ -173,6 +173,13 @@ FEATURES = (
         "`monitored_barrier`, which names the missing ranks",
         ("monitoring:monitored_barrier", "monitoring:missing_ranks"),
     ),
+    Feature(
+        "Tools",
+        "survivors of a killed rank go on in a smaller group",
+        ("shrink:training_goes_on_with_the_ranks_that_are_left", "shrink:a_group_of_some_ranks"),
+        note="`weft.torch.shrink(group)`, which finds out who is left; `torch.distributed.shrink_group`, "
+        "which has to be told and asks the store, is refused",
+    ),
     Feature("Tools", "torchrun restarts a job of which a rank was killed", ("ecosystem_elastic:elastic_restart",)),
     Feature(
         "Frameworks",
@@ -185,6 +192,12 @@ FEATURES = (
         "`weft.torch.lightning.WeftStrategy`, `weft.torch.accelerate.overlap`",
         ("ecosystem_frameworks:overlapped_training",),
         note="`DataParallel` and `Overlapped` by the framework; tested by `make test-ecosystem`",
+    ),
+    Feature(
+        "Frameworks",
+        "torchft's `Manager(pg=weft.torch.torchft.ProcessGroupWeft())`",
+        ("ecosystem_frameworks:torchft_goes_on_without_a_killed_replica",),
+        note="tested by `make test-ecosystem`; torch 2.14 or newer",
     ),
 )
 """In the order of the table."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from weft.torch.parallel.plan import BucketPlan
     from weft.torch.parallel.timeline import timeline
     from weft.torch.priorities import priority, set_priority
+    from weft.torch.recovery import Recovery
+    from weft.torch.shrinking import shrink
     from weft.torch.symmetric import empty_symmetric, symmetric_operations
     from weft.torch.wire import wire_format, wire_hook
 
@@ -28,6 +30,7 @@ __all__ = [
     "BucketPlan",
     "DataParallel",
     "Overlapped",
+    "Recovery",
     "SyncBatchNorm",
     "autoload",
     "convert_sync_batchnorm",
@@ -35,6 +38,7 @@ __all__ = [
     "empty_symmetric",
     "priority",
     "set_priority",
+    "shrink",
     "symmetric_operations",
     "timeline",
     "wire_format",
@@ -46,12 +50,14 @@ _MODULES = {
     "BucketPlan": "weft.torch.parallel.plan",
     "DataParallel": "weft.torch.parallel.data_parallel",
     "Overlapped": "weft.torch.parallel.overlapped",
+    "Recovery": "weft.torch.recovery",
     "SyncBatchNorm": "weft.torch.batch_norm",
     "convert_sync_batchnorm": "weft.torch.batch_norm",
     "describe": "weft.torch.description",
     "empty_symmetric": "weft.torch.symmetric",
     "priority": "weft.torch.priorities",
     "set_priority": "weft.torch.priorities",
+    "shrink": "weft.torch.shrinking",
     "symmetric_operations": "weft.torch.symmetric",
     "timeline": "weft.torch.parallel.timeline",
     "wire_format": "weft.torch.wire",

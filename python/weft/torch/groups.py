@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
@@ -12,7 +15,19 @@ from weft import config, endpoints, selection
 if TYPE_CHECKING:
     from weft import _weft
 
-__all__ = ["open_group"]
+__all__ = ["already_made", "open_group", "rendezvous"]
+
+_made: ContextVar[_weft.Group | None] = ContextVar("weft group for torch", default=None)
+
+
+@contextlib.contextmanager
+def already_made(group: _weft.Group) -> Iterator[None]:
+    """Lets process groups that torch makes in the block have this group: nobody meets anew."""
+    token = _made.set(group)
+    try:
+        yield
+    finally:
+        _made.reset(token)
 
 
 def open_group(options: Any) -> _weft.Group:
@@ -20,6 +35,9 @@ def open_group(options: Any) -> _weft.Group:
 
     Every member calls this.
     """
+    made = _made.get()
+    if made is not None:
+        return made
     settings = config.load()
     # Without a list it is the group of all ranks, for which everything that is configured is meant.
     some = selection.of_some_ranks(settings, options.group_size) if options.global_ranks_in_group else {}
@@ -30,7 +48,7 @@ def open_group(options: Any) -> _weft.Group:
         timeout=options.timeout.total_seconds(),
         name=f"torch {options.group_id}.{_generation(options)}",  # unlike any other's
         global_ranks=options.global_ranks_in_group or None,
-        endpoint=endpoints.shared(settings, options.group_rank, _rendezvous(options.store)),
+        endpoint=endpoints.shared(settings, options.group_rank, rendezvous(options.store)),
         **some,
     )
     return group.native
@@ -47,7 +65,7 @@ def _generation(options: Any) -> int:
     return int(ticket - 1) // int(options.group_size)
 
 
-def _rendezvous(store: Store) -> str | None:
+def rendezvous(store: Store) -> str | None:
     """Where the job meets, as `host:port`.
 
     The network interface that routes there is the one to use.

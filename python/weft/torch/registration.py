@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from weft.torch.backend import WeftBackend
     from weft.torch.process_group import WeftProcessGroup
 
-__all__ = ["BACKEND_NAME", "autoload"]
+__all__ = ["BACKEND_NAME", "autoload", "create"]
 
 BACKEND_NAME = "weft"
 
@@ -24,10 +24,10 @@ def autoload() -> None:
 
     if not dist.is_available() or BACKEND_NAME in dist.Backend.backend_list:
         return
-    dist.Backend.register_backend(BACKEND_NAME, _create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend(BACKEND_NAME, create, extended_api=True, devices=["cpu"])
 
 
-def _create(options: Any, backend_options: object | None) -> WeftBackend | WeftProcessGroup:
+def create(options: Any, backend_options: object | None) -> WeftBackend | WeftProcessGroup:
     """What torch calls, on every member, for every new process group."""
     if backend_options is not None:
         raise UnsupportedError(

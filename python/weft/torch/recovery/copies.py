@@ -1,0 +1,164 @@
+"""Copies of what training changes: models, optimizers, random numbers, anything with `state_dict`.
+
+A copy is taken again and again into the same memory.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from weft.errors import ArgumentError, UnsupportedError
+from weft.torch.parallel.data_parallel import DataParallel
+from weft.torch.parallel.overlapped import Overlapped
+
+__all__ = ["Copy", "RandomNumbers", "copy_of"]
+
+
+class Copy(Protocol):
+    """What something was when `take` was last called."""
+
+    def take(self) -> None:
+        """Copies what it is now."""
+
+    def put_back(self) -> None:
+        """Makes it again what it was. The copy stays."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the tensors that are kept."""
+
+
+def copy_of(part: Any) -> Copy:
+    """A copy, not yet taken, of a part of the training.
+
+    Raises:
+        weft.ArgumentError: It is wrapped for a group that a death breaks, or has no state.
+        weft.UnsupportedError: It is a model of which each rank has only a part.
+    """
+    if isinstance(part, (DataParallel, DistributedDataParallel, Overlapped)):
+        inner = "optimizer" if isinstance(part, Overlapped) else "module"
+        raise ArgumentError(
+            f"{type(part).__name__} is not allowed: its group ends with a death. Give the plain {inner}, and wrap it "
+            "in the function that Recovery.run calls"
+        )
+    if isinstance(part, nn.Module):
+        return _ModuleCopy(part)
+    if callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None)):
+        return _StateCopy(part)
+    raise ArgumentError(f"a {type(part).__name__} is not allowed: expected something with state_dict, load_state_dict")
+
+
+class _ModuleCopy:
+    """Parameters and buffers, those too that no `state_dict` has. Gradients are dropped."""
+
+    def __init__(self, module: nn.Module) -> None:
+        for name, parameter in module.named_parameters():
+            if isinstance(parameter, DTensor):
+                raise UnsupportedError(
+                    f"{name} is sharded: a rank that dies takes its part with it. Save checkpoints, and start again"
+                )
+        self._module = module
+        self._state: dict[str, Any] = {}
+        self._others: dict[str, Any] = {}
+
+    def take(self) -> None:
+        state = self._module.state_dict()
+        others = {name: buffer for name, buffer in self._module.named_buffers() if name not in state}
+        self._state = _kept(self._state, state)
+        self._others = _kept(self._others, others)
+
+    def put_back(self) -> None:
+        self._module.load_state_dict(self._state)
+        buffers = dict(self._module.named_buffers())
+        with torch.no_grad():
+            for name, value in self._others.items():
+                buffers[name].copy_(value)
+        for parameter in self._module.parameters():
+            parameter.grad = None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in _tensors([self._state, self._others]))
+
+
+class _StateCopy:
+    """What `state_dict` tells."""
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+        self._state: Any = None
+
+    def take(self) -> None:
+        self._state = _kept(self._state, self._part.state_dict())
+
+    def put_back(self) -> None:
+        self._part.load_state_dict(_kept(None, self._state))  # it would train on the copy
+        if isinstance(self._part, Optimizer):
+            self._part.zero_grad(set_to_none=True)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in _tensors(self._state))
+
+
+class RandomNumbers:
+    """The states of the generators of torch (CPU), NumPy and Python."""
+
+    def __init__(self) -> None:
+        self._states: tuple[Tensor, Any, Any] | None = None
+
+    def take(self) -> None:
+        """See `Copy`."""
+        self._states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+
+    def put_back(self) -> None:
+        """See `Copy`."""
+        assert self._states is not None, "a copy was taken"
+        torch.set_rng_state(self._states[0])
+        np.random.set_state(self._states[1])
+        random.setstate(self._states[2])
+
+    @property
+    def nbytes(self) -> int:
+        """See `Copy`; a few KiB are not counted."""
+        return 0
+
+
+def _kept(before: Any, value: Any) -> Any:
+    """A copy of the value, in the tensors of the copy before where they have its form."""
+    if isinstance(value, Tensor):
+        if isinstance(before, Tensor) and _form(before) == _form(value):
+            return before.copy_(value.detach())
+        return value.detach().clone()
+    if isinstance(value, dict):
+        old = before if isinstance(before, dict) else {}
+        return {key: _kept(old.get(key), item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        olds = before if isinstance(before, (list, tuple)) and len(before) == len(value) else [None] * len(value)
+        return type(value)(_kept(old, item) for old, item in zip(olds, value, strict=True))
+    return copy.deepcopy(value)
+
+
+def _form(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.dtype, tensor.device, tensor.layout
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)

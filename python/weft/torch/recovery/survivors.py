@@ -1,0 +1,83 @@
+"""The default process group of the survivors, in the place of one that broke."""
+
+from __future__ import annotations
+
+import socket
+from datetime import timedelta
+
+import numpy as np
+import torch.distributed as dist
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
+
+from weft.group import Group
+from weft.torch.groups import already_made, rendezvous
+
+__all__ = ["meeting_of", "replace_default_group"]
+
+_ADDRESS_BYTES = 256
+_CONNECTING_MAX = timedelta(seconds=10)
+_LOOPBACK = "127.0.0.1"
+
+
+def meeting_of(group: Group, timeout: timedelta) -> Store:
+    """A store that all ranks of a group reach, served by its rank 0: every rank calls this.
+
+    The store where the ranks have met before may have died with its rank.
+
+    Raises:
+        weft.Error: Communication has failed.
+        torch.distributed.DistError: Rank 0 cannot be reached.
+    """
+    store = _open(group, timeout)
+    group.barrier()  # rank 0 goes on when all have connected
+    return store
+
+
+def replace_default_group(group: Group, store: Store, timeout: timedelta) -> None:
+    """Ends the default process group, and makes one of these ranks; waits for nobody."""
+    dist.destroy_process_group()
+    with already_made(group.native):
+        dist.init_process_group("weft", store=store, rank=group.rank, world_size=group.size, timeout=timeout)
+
+
+def _open(group: Group, timeout: timedelta) -> Store:
+    address = np.zeros(_ADDRESS_BYTES, np.uint8)
+    store = None
+    if group.rank == 0:
+        store, text = _serve(group, timeout)
+        address[: len(text)] = np.frombuffer(text.encode(), np.uint8)
+    group.broadcast(address, 0)
+    if store is not None:
+        return store
+    host, _, port = address.tobytes().rstrip(b"\0").decode().rpartition(":")
+    store = TCPStore(host, int(port), is_master=False, timeout=min(timeout, _CONNECTING_MAX))
+    store.set_timeout(timeout)
+    return store
+
+
+def _serve(group: Group, timeout: timedelta) -> tuple[TCPStore, str]:
+    """A store, and where others reach it: on one host, nobody else's host does."""
+    on_one_host = len(set(group.hosts)) == 1
+    host = _LOOPBACK if on_one_host else _own_address()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.bind((host, 0))
+    listener.listen(socket.SOMAXCONN)
+    port = listener.getsockname()[1]
+    store = TCPStore(
+        host, port, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
+    return store, f"{host}:{port}"
+
+
+def _own_address() -> str:
+    """This host's address on the way to where the ranks have met; by its name if that is a file."""
+    met = rendezvous(dist.group.WORLD.get_group_store())  # type: ignore[union-attr]
+    if met is None:
+        return socket.gethostbyname(socket.gethostname())
+    host, _, port = met.rpartition(":")
+    family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as way:
+        way.connect(place)  # sends nothing
+        address: str = way.getsockname()[0]
+    return address

@@ -1,0 +1,252 @@
+"""Training whose ranks die at chosen places, and the same training without deaths."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+from torch.nn.parallel import DistributedDataParallel
+
+import weft.torch
+from weft.torch.modes import PowerSGD
+
+STEPS = 9
+SAMPLES, INPUTS, OUTPUTS = 3, 6, 2
+
+Wrapping = Callable[[nn.Module, torch.optim.Optimizer, Any], tuple[nn.Module, torch.optim.Optimizer]]
+
+
+def _ddp(net: nn.Module, optimizer: torch.optim.Optimizer, _mode: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    return DistributedDataParallel(net, bucket_cap_mb=0.01), optimizer
+
+
+def _parallel(net: nn.Module, optimizer: torch.optim.Optimizer, mode: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    return weft.torch.DataParallel(net, fusion=4096, mode=mode), optimizer
+
+
+def _overlapped(net: nn.Module, optimizer: torch.optim.Optimizer, mode: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = weft.torch.DataParallel(net, fusion=4096, mode=mode)
+    return model, weft.torch.Overlapped(optimizer, model)
+
+
+WRAPPINGS: dict[str, Wrapping] = {"ddp": _ddp, "parallel": _parallel, "overlapped": _overlapped}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained."""
+
+    wrapping: str = "ddp"
+    every: int = 1
+    width: int = 64
+    with_mode: bool = False
+
+
+@dataclass(frozen=True)
+class Death:
+    """Where a rank, by its first number, ends itself."""
+
+    rank: int
+    step: int
+    place: str
+
+
+@dataclass
+class Outcome:
+    """What a survivor tells."""
+
+    hash: str = ""
+    parts: list[tuple[int, list[int]]] = field(default_factory=list)
+    """From which steps on which ranks trained, by their first numbers."""
+    nbytes: int = 0
+
+
+class Training:
+    """One rank's model, and what changes with it."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        torch.manual_seed(1)
+        width = recipe.width
+        self.recipe = recipe
+        self.net = nn.Sequential(
+            nn.Linear(INPUTS, width), nn.BatchNorm1d(width), nn.Tanh(),
+            nn.Linear(width, width), nn.Dropout(0.2), nn.Tanh(),
+            nn.Linear(width, OUTPUTS),
+        )  # fmt: skip
+        self.optimizer: torch.optim.Optimizer = torch.optim.Adam(self.net.parameters(), lr=0.01)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 2, 0.9)
+        self.mode = PowerSGD(rank=2) if recipe.with_mode else None
+        self.at: Callable[[str, int], None] = lambda _place, _step: None
+        """Told of each place that a step comes to."""
+
+    @property
+    def parts(self) -> list[Any]:
+        return [self.net, self.optimizer, self.scheduler, *([self.mode] if self.mode else [])]
+
+    def wrap(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        return WRAPPINGS[self.recipe.wrapping](self.net, self.optimizer, self.mode)
+
+    def compute(self, model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+        """A step, on this rank's part of its data."""
+        rank, size = dist.get_rank(), dist.get_world_size()
+        generator = torch.Generator().manual_seed(1000 * step + 10 * size + rank)
+        inputs = torch.randn(SAMPLES, INPUTS, generator=generator)
+        targets = torch.randn(SAMPLES, OUTPUTS, generator=generator)
+        middle = self.net[3].register_forward_pre_hook(lambda *_: self.at("forward", step))
+        self.at("before", step)
+        optimizer.zero_grad()
+        loss = mse_loss(model(inputs), targets)
+        middle.remove()
+        last = self.net[6].weight.register_hook(lambda _: self.at("backward", step))
+        first = self.net[0].weight.register_hook(lambda _: self.at("all-reduce", step))
+        loss.backward()
+        last.remove()
+        first.remove()
+        self.at("step", step)
+        optimizer.step()
+        self.scheduler.step()
+        self.at("after", step)
+
+    def state(self) -> dict[str, Any]:
+        """All of it, as bytes could be sent: tensors are copied."""
+        parts = [part.state_dict() for part in self.parts]
+        return {"parts": [_copied(part) for part in parts], "random": torch.get_rng_state()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        for part, saved in zip(self.parts, state["parts"], strict=True):
+            part.load_state_dict(saved)
+        torch.set_rng_state(state["random"])
+
+    def hash(self) -> str:
+        """Of what is the same on all ranks: parameters, and the optimizer's state."""
+        together = hashlib.blake2b(digest_size=8)
+        for parameter in self.net.parameters():
+            state = self.optimizer.state[parameter]
+            for tensor in (parameter, *(state[name] for name in sorted(state))):
+                together.update(tensor.detach().numpy().tobytes())
+        together.update(repr(self.scheduler.get_last_lr()).encode())
+        return together.hexdigest()
+
+
+def train_with_deaths(recipe: Recipe, rank: int, deaths: list[Death]) -> Outcome:
+    """Trains with `Recovery`; ranks of `deaths` never return."""
+    training = Training(recipe)
+    recovery = weft.torch.Recovery(*training.parts, every=recipe.every)
+    mine = [death for death in deaths if death.rank == rank]
+
+    def at(place: str, step: int) -> None:
+        if any(death.place == place and death.step == step for death in mine):
+            die()
+
+    training.at = at
+    for death in mine:
+        _die_in_recovery(recovery, death)
+    return recovered(training, recovery, rank)
+
+
+def recovered(training: Training, recovery: weft.torch.Recovery, rank: int) -> Outcome:
+    """Trains to the end; the survivors tell the same."""
+    outcome = Outcome()
+
+    def train(recovery: weft.torch.Recovery) -> None:
+        model, optimizer = training.wrap()
+        members: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(members, rank)
+        if outcome.parts and outcome.parts[-1][0] == recovery.step:
+            outcome.parts.pop()  # no step was done
+        outcome.parts.append((recovery.step, members))
+        if recovery.step == 0:
+            torch.manual_seed(rank)
+        while recovery.step < STEPS:
+            training.compute(model, optimizer, recovery.step)
+            recovery.commit()
+
+    recovery.run(train)
+    outcome.hash, outcome.nbytes = training.hash(), recovery.nbytes
+    return outcome
+
+
+def train_without_deaths(
+    recipe: Recipe, state: dict[str, Any] | None, first: int, end: int
+) -> tuple[str, dict[str, Any]]:
+    """Trains plainly from a state, from a step on and up to another."""
+    training = Training(recipe)
+    if state is not None:
+        training.load(state)
+    model, optimizer = training.wrap()
+    if state is None:
+        torch.manual_seed(dist.get_rank())  # which are the first numbers
+    for step in range(first, end):
+        training.compute(model, optimizer, step)
+    if isinstance(optimizer, weft.torch.Overlapped):
+        optimizer.flush()
+    if isinstance(model, weft.torch.DataParallel):
+        model.unwrap()
+    return training.hash(), training.state()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()
+
+
+def _die_in_recovery(recovery: weft.torch.Recovery, death: Death) -> None:
+    """Replaces what the recovery calls at a place by death: in its own code there are no hooks."""
+    from weft.group import Group
+    from weft.torch.recovery import recovery as module
+
+    def replace(owner: Any, name: str, when: Callable[[], bool] = lambda: True) -> None:
+        original = getattr(owner, name)
+        setattr(owner, name, lambda *given: die() if when() else original(*given))
+
+    def committing() -> bool:
+        return recovery.step > death.step
+
+    if death.place == "vote":
+        replace(Group, "all_gather", committing)
+    elif death.place == "in the vote":
+        gather = Group.all_gather
+
+        def half(group: Any, *given: Any) -> Any:
+            if committing():
+                threading.Thread(target=die).start()
+            return gather(group, *given)
+
+        Group.all_gather = half  # type: ignore[method-assign]
+    elif death.place == "voted":
+        replace(recovery, "_keep", committing)
+    elif death.place == "copying":
+        replace(recovery._copies[-1], "take", committing)
+    elif death.place == "shrinking":
+        replace(Group, "shrink")
+    elif death.place == "agreeing":
+        go_on = recovery._go_on
+
+        def go_on_and_die(failure: str) -> None:
+            replace(Group, "all_gather")
+            go_on(failure)
+
+        recovery._go_on = go_on_and_die  # type: ignore[method-assign]
+    elif death.place == "meeting":
+        replace(module, "meeting_of")
+    elif death.place == "putting back":
+        replace(recovery, "_return_to")
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value

@@ -1,0 +1,297 @@
+"""Tests of training that goes on after deaths, against the same training without deaths."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from recovery_training import (
+    STEPS,
+    Death,
+    Outcome,
+    Recipe,
+    Training,
+    recovered,
+    train_with_deaths,
+    train_without_deaths,
+)
+from torch import nn
+
+import weft
+import weft.torch
+from weft.group import Group
+
+PLACES = ["before", "forward", "backward", "all-reduce", "step", "after", "vote", "in the vote", "voted", "copying"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_death_in_every_phase_of_a_step(workers, place: str) -> None:
+    check(workers, 3, Recipe("ddp"), [Death(1, 4, place)], lost=1)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_death_in_every_phase_of_an_overlapped_step(workers, place: str) -> None:
+    check(workers, 3, Recipe("overlapped", every=3), [Death(1, 4, place)] if place in STEP else [Death(1, 5, place)])
+
+
+@pytest.mark.parametrize("place", ["backward", "all-reduce", "vote"])
+def test_death_with_averages_in_a_mode(workers, place: str) -> None:
+    check(workers, 3, Recipe("overlapped", with_mode=True), [Death(2, 4, place)])
+
+
+@pytest.mark.parametrize("place", ["forward", "all-reduce", "voted"])
+def test_death_with_averages_that_end_in_backward(workers, place: str) -> None:
+    check(workers, 3, Recipe("parallel"), [Death(0, 4, place)])
+
+
+@pytest.mark.parametrize("wrapping", ["ddp", "overlapped"])
+def test_one_rank_is_left(workers, wrapping: str) -> None:
+    check(workers, 2, Recipe(wrapping), [Death(0, 4, "all-reduce")])
+
+
+@pytest.mark.parametrize("wrapping", ["ddp", "overlapped"])
+def test_one_after_the_other_dies(workers, wrapping: str) -> None:
+    deaths = [Death(0, 2, "backward"), Death(3, 2, "copying"), Death(1, 6, "vote")]
+    check(workers, 4, Recipe(wrapping, every=2), deaths)
+
+
+@pytest.mark.parametrize("place", ["shrinking", "agreeing", "meeting", "putting back"])
+def test_death_in_a_recovery(workers, place: str) -> None:
+    check(workers, 4, Recipe("overlapped"), [Death(1, 4, "all-reduce"), Death(0, 0, place)])
+
+
+def test_vote_that_not_all_have_heard_of_counts(workers) -> None:
+    outcomes = workers.run(3, half_voted_job)
+    assert {outcome.parts[-1] == (5, [0, 1, 2]) for outcome in outcomes} == {True}
+    assert len({outcome.hash for outcome in outcomes}) == 1
+
+
+def test_step_that_not_all_have_done_is_computed_again(workers) -> None:
+    outcomes = workers.run(3, half_stepped_job)
+    assert {outcome.parts[-1] == (4, [0, 1, 2]) for outcome in outcomes} == {True}
+    assert len({outcome.hash for outcome in outcomes}) == 1
+
+
+def test_memory_is_stated_and_used_again(workers) -> None:
+    workers.run(1, memory_job)
+
+
+def test_everything_is_put_back(workers) -> None:
+    workers.run(1, put_back_job)
+
+
+def test_errors_of_the_program_pass(workers) -> None:
+    workers.run(2, program_error_job)
+
+
+def test_too_few_survivors(workers) -> None:
+    assert all("ranks_min=2" in text for text in workers.run(2, too_few_job, dying=[1]))
+
+
+def test_failing_again_and_again_ends(workers) -> None:
+    workers.run(2, failing_again_job)
+
+
+def test_ranks_that_commit_different_steps(workers) -> None:
+    workers.run(2, differing_steps_job)
+
+
+def test_refused_arguments(workers) -> None:
+    workers.run(1, arguments_job)
+
+
+def test_other_backend(workers) -> None:
+    workers.run(1, other_backend_job, backend="gloo")
+
+
+STEP = {"before", "forward", "backward", "all-reduce", "step", "after"}
+"""Places in every step, not only in those that are committed."""
+
+
+def check(workers: Any, size: int, recipe: Recipe, deaths: list[Death], lost: int = STEPS) -> None:
+    """Survivors end with the bits of a training in which the same ranks left between two steps.
+
+    No more steps than `lost` are computed again.
+    """
+    outcomes = workers.run(size, death_job, recipe, deaths, dying={death.rank for death in deaths})
+    told = outcomes[0]
+    assert all(outcome == told for outcome in outcomes), outcomes
+    assert told.parts[1][0] + lost > deaths[0].step
+    states: dict[int, Any] = dict.fromkeys(range(size))
+    for (first, members), (end, _) in pairwise([*told.parts, (STEPS, [])]):
+        ended = workers.run(len(members), plain_job, recipe, [states[rank] for rank in members], first, end)
+        states = {rank: state for rank, (_, state) in zip(members, ended, strict=True)}
+    assert told.hash == ended[0][0], told
+
+
+def death_job(rank: int, _size: int, recipe: Recipe, deaths: list[Death]) -> Outcome:
+    return train_with_deaths(recipe, rank, deaths)
+
+
+def plain_job(rank: int, _size: int, recipe: Recipe, states: list[Any], first: int, end: int) -> Any:
+    return train_without_deaths(recipe, states[rank], first, end)
+
+
+def half_voted_job(rank: int, _size: int) -> Outcome:
+    """Rank 1 does not hear that all have prepared step 5; the others go on with the next one."""
+    training = Training(Recipe())
+    recovery = weft.torch.Recovery(*training.parts)
+    keep, failed = recovery._keep, []
+
+    def fail_once() -> None:
+        if recovery.step == 5 and not failed:
+            failed.append(True)
+            weft_group().abort("a test")
+            raise weft.Aborted("a test")
+        keep()
+
+    if rank == 1:
+        recovery._keep = fail_once  # type: ignore[method-assign]
+    return recovered(training, recovery, rank)
+
+
+def half_stepped_job(rank: int, _size: int) -> Outcome:
+    """Rank 1 has all averages of step 4, but has not done it; the others wait in the vote."""
+    training = Training(Recipe())
+    recovery = weft.torch.Recovery(*training.parts)
+
+    def at(place: str, step: int) -> None:
+        if (place, step, recovery.recoveries) == ("step", 4, 0):
+            weft_group().abort("a test")
+            raise weft.Aborted("a test")
+
+    if rank == 1:
+        training.at = at
+    return recovered(training, recovery, rank)
+
+
+def weft_group() -> Group:
+    from weft.torch.lookup import backend_of
+
+    return Group(backend_of(None).weft_group)
+
+
+def memory_job(_rank: int, _size: int) -> None:
+    """Two more copies of the parameters for Adam, and some numbers."""
+    net = nn.Linear(100, 100)
+    optimizer = torch.optim.Adam(net.parameters())
+    recovery = weft.torch.Recovery(net, optimizer)
+
+    def train(recovery: weft.torch.Recovery) -> None:
+        places = None
+        for _ in range(3):
+            net(torch.ones(100)).sum().backward()
+            optimizer.step()
+            recovery.commit()
+            kept = [one.data_ptr() for one in recovery._copies[0]._state.values()]  # type: ignore[attr-defined]
+            assert places in (None, kept)
+            places = kept
+
+    recovery.run(train)
+    parameters = 4 * (100 * 100 + 100)
+    assert 3 * parameters <= recovery.nbytes <= 3 * parameters + 64
+
+
+class WithCache(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3))
+        self.register_buffer("cache", torch.zeros(2), persistent=False)
+
+
+def put_back_job(_rank: int, _size: int) -> None:
+    net = WithCache()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0, momentum=0.5)
+    recovery = weft.torch.Recovery(net, optimizer)
+    drawn = []
+
+    def train(recovery: weft.torch.Recovery) -> None:
+        assert net.weight.grad is None
+        while recovery.step < 3:
+            drawn.append((torch.rand(1).item(), np.random.rand(), random.random()))
+            net.weight.grad = torch.ones(3)
+            optimizer.step()
+            net.cache += 1
+            if recovery.step == 1 and recovery.recoveries == 0:
+                raise weft.PeerLost("a test")
+            recovery.commit()
+
+    recovery.run(train)
+    assert drawn[1] == drawn[2]
+    assert len(drawn) == 4 and drawn[0] != drawn[1] != drawn[3]
+    assert net.cache.tolist() == [3, 3]
+    assert net.weight.tolist() == [-(1 + 1.5 + 1.75)] * 3
+    assert recovery.recoveries == 1 and recovery.step == recovery.committed == 3
+
+
+def program_error_job(_rank: int, _size: int) -> None:
+    recovery = weft.torch.Recovery(nn.Linear(2, 2))
+
+    def train(_: weft.torch.Recovery) -> None:
+        raise KeyError("batch")
+
+    with pytest.raises(KeyError, match="batch"):
+        recovery.run(train)
+    assert recovery.recoveries == 0
+
+
+def too_few_job(rank: int, _size: int) -> str:
+    training = Training(Recipe())
+    recovery = weft.torch.Recovery(*training.parts, ranks_min=2)
+
+    def at(_place: str, step: int) -> None:
+        if rank == 1 and step == 2:
+            from recovery_training import die
+
+            die()
+
+    training.at = at
+    with pytest.raises(weft.Error) as told:
+        recovered(training, recovery, rank)
+    return str(told.value)
+
+
+def failing_again_job(_rank: int, _size: int) -> None:
+    recovery = weft.torch.Recovery(nn.Linear(2, 2))
+
+    def train(recovery: weft.torch.Recovery) -> None:
+        if recovery.step == 0:
+            recovery.commit()
+        raise weft.Timeout("all-reduce timed out")
+
+    with pytest.raises(weft.Error, match="the 2 ranks that went on after step 1 have failed there again"):
+        recovery.run(train)
+
+
+def differing_steps_job(rank: int, _size: int) -> None:
+    recovery = weft.torch.Recovery(nn.Linear(2, 2))
+    recovery.step = rank
+    with pytest.raises(weft.ConfigError, match=r"ranks commit different steps: \[1, 2\], by rank"):
+        recovery.run(lambda recovery: recovery.commit())
+
+
+def arguments_job(_rank: int, _size: int) -> None:
+    net = nn.Linear(2, 2)
+    for arguments, options, message in [
+        ((), {}, "no parts"),
+        ((net,), {"every": 0}, "every=0"),
+        ((net,), {"ranks_min": 0}, "ranks_min=0"),
+        ((weft.torch.DataParallel(net),), {}, "DataParallel is not allowed: its group"),
+        (("net",), {}, "a str is not allowed"),
+    ]:
+        with pytest.raises(weft.ArgumentError, match=message):
+            weft.torch.Recovery(*arguments, **options)
+
+
+def other_backend_job(_rank: int, _size: int) -> None:
+    recovery = weft.torch.Recovery(nn.Linear(2, 2))
+    with pytest.raises(weft.ConfigError, match="backend is gloo: expected weft"):
+        recovery.run(lambda _: None)
+    dist.destroy_process_group()
+    with pytest.raises(weft.ConfigError, match="init_process_group"):
+        recovery.run(lambda _: None)

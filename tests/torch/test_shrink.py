@@ -1,0 +1,85 @@
+"""Tests of process groups of the ranks that are left."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import weft
+import weft.torch
+
+
+def test_training_goes_on_with_the_ranks_that_are_left(workers) -> None:
+    workers.run(4, going_on_job, dying=[2, 3])
+
+
+def test_a_group_of_some_ranks(workers) -> None:
+    workers.run(3, part_job, dying=[2])
+
+
+def test_other_backend(workers) -> None:
+    workers.run(1, other_backend_job, backend="gloo")
+
+
+def lose(group: dist.ProcessGroup | None, rank: int, lost: int) -> None:
+    """Works until a rank is lost."""
+    if rank == lost:
+        os._exit(1)
+    with pytest.raises(weft.PeerLost):
+        while True:
+            dist.all_reduce(torch.ones(1000), group=group)
+
+
+def check_training(group: dist.ProcessGroup) -> None:
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    torch.manual_seed(dist.get_rank())
+    for wrapper in (DistributedDataParallel, weft.torch.DataParallel):
+        model = wrapper(nn.Linear(3, 2), process_group=group)
+        model(torch.full((1, 3), float(rank))).sum().backward()
+        expected = torch.full((2, 3), (size - 1) / 2)
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                assert torch.equal(parameter.grad, expected)
+
+
+def going_on_job(rank: int, _size: int) -> None:
+    group = None
+    for lost in (3, 2):
+        lose(group, rank, lost)
+        group = weft.torch.shrink(group, timeout=timedelta(seconds=20))
+        assert dist.get_process_group_ranks(group) == list(range(lost))
+        assert dist.get_rank() == rank
+        check_training(group)
+        objects = [None] * lost
+        dist.all_gather_object(objects, rank, group=group)
+        assert objects == list(range(lost))
+    dist.monitored_barrier(group)
+    assert "2 ranks" in weft.torch.describe(group)
+    part = dist.split_group(group, [[0, 1]])
+    check_training(part)
+    dist.destroy_process_group(group)
+
+
+def part_job(rank: int, _size: int) -> None:
+    part = dist.new_group([2, 1])
+    if rank == 0:
+        return
+    if hasattr(dist, "shrink_group"):
+        with pytest.raises(TypeError, match="does not support shrinking"):
+            dist.shrink_group([1 - dist.get_rank(part)], part)
+    lose(part, rank, 2)
+    left = weft.torch.shrink(part)
+    assert dist.get_process_group_ranks(left) == [1]
+    x = torch.ones(3)
+    dist.broadcast(x, 1, group=left)
+
+
+def other_backend_job(_rank: int, _size: int) -> None:
+    with pytest.raises(weft.ArgumentError, match="expected weft"):
+        weft.torch.shrink()
