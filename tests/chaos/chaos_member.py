@@ -1,45 +1,82 @@
 """One rank's process in a trial: what it is told, how it says things, and its end."""
 
+import faulthandler
 import json
 import os
+import queue
 import signal
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NoReturn
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
 
 import weft
 from weft.emulation import kernel
 
+STACKS_SIGNAL = signal.SIGUSR2
+"""At this a rank writes to its stderr what its threads are at."""
+
 
 @dataclass(frozen=True)
 class ChaosMember:
-    """What a rank needs to know."""
+    """What a rank's process needs to know."""
 
     rank: int
     ranks: int
-    port: int
     store: str
     """A path at which nothing is yet, for those who meet at a file."""
     transport: str
     timeout_s: float
+    peer_timeout_s: float
     seed: int
+    interface: str | None
+    """The network interface of emulated hosts; None on this one."""
     forks: bool
     """Whether it has a forked child that holds copies of everything the rank had open."""
 
+    def to_json(self) -> dict[str, Any]:
+        """As a message between processes."""
+        return asdict(self)
+
 
 Life = Callable[[ChaosMember, int, int], None]
-"""What a rank does: it says things on `report`, the second argument. After its failure it does what
-it reads from `release`, the third.
+"""What a rank does: it says things on `report`, the second argument. What it is told comes by
+`orders`, the third.
 """
 
 
-def start(life: Life, member: ChaosMember, report: int, release: int) -> NoReturn:
+class Orders:
+    """What the trial tells a rank, line by line."""
+
+    def __init__(self, descriptor: int, handlers: dict[str, Callable[[dict], None]] | None = None) -> None:
+        """Orders for which there is a handler are obeyed at once, on a thread; others are kept."""
+        self._lines = os.fdopen(descriptor)
+        self._handlers = handlers or {}
+        self._kept: queue.SimpleQueue[dict | None] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def next(self) -> dict | None:
+        """Waits for the next order; None at the trial's end."""
+        return self._kept.get()
+
+    def _listen(self) -> None:
+        for line in self._lines:
+            order = json.loads(line)
+            if (handler := self._handlers.get(order["order"])) is not None:
+                handler(order)
+            else:
+                self._kept.put(order)
+        self._kept.put(None)
+
+
+def start(life: Life, member: ChaosMember, report: int, orders: int) -> NoReturn:
     """Lives a life in this process, and ends it."""
     code = 1
     try:
         kernel.die_with_parent()
-        life(member, report, release)
+        faulthandler.register(STACKS_SIGNAL, all_threads=True)
+        life(member, report, orders)
         code = 0
     except BaseException as error:
         say(report, event="broken", text=f"{type(error).__name__}: {error}")
@@ -56,7 +93,7 @@ def fork_sleeper() -> int:
     return pid
 
 
-def say_failure(report: int, error: weft.Error, **more: object) -> None:
+def say_failure(report: int, error: BaseException, **more: object) -> None:
     """Tells of an error that has just come."""
     lost = error.rank if isinstance(error, weft.PeerLost) else None
     say(report, event="failed", kind=type(error).__name__, lost=lost, at=time.monotonic(), text=str(error), **more)

@@ -7,7 +7,6 @@ Whatever a rank has later, when it takes a checkpoint and after the failure, mus
 
 import copy
 import hashlib
-import json
 import os
 import random
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 import torch._dynamo  # which optimizers import when they are made: once here, not in every rank
 import torch.distributed as dist
-from chaos_member import ChaosMember, fork_sleeper, say, say_failure
+from chaos_member import ChaosMember, Orders, fork_sleeper, say, say_failure
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
@@ -37,26 +36,29 @@ State = list[str]
 """A hash for each parameter, its part of the optimizer's state included."""
 
 
-def live(member: ChaosMember, report: int, release: int) -> None:
+def live(member: ChaosMember, report: int, orders: int) -> None:
     """Trains until something fails, and goes on with those ranks that it is told of."""
+    told = Orders(orders)
     torch.set_num_threads(1)
     os.environ["WEFT_TRANSPORT"] = member.transport
+    os.environ["WEFT_PEER_TIMEOUT"] = str(member.peer_timeout_s)
+    if member.interface is not None:
+        os.environ["WEFT_INTERFACE"] = member.interface
     _meet(member.store, member.rank, member.ranks)
     group = dist.new_group(timeout=timedelta(seconds=member.timeout_s))
     recipe = Recipe.draw(member.seed)
     training = OverlappedTraining(recipe, member.rank, group)
-    child = fork_sleeper() if member.forks else 0
+    if member.forks:
+        say(report, event="forked", child=fork_sleeper())
     dist.barrier(group)
-    say(report, event="ready", child=child)
+    say(report, event="ready")
     try:
         training.train_for_ever()
     except weft.Error as error:
         say_failure(report, error)
     say(report, event="checked", wrong=training.what_is_wrong())
-    order = json.loads(_line(release))
-    if order is not None:
+    while (order := told.next()) is not None and order["order"] != "close":
         say(report, event="went on", wrong=training.go_on(order["store"], order["rank"], order["ranks"]))
-        _line(release)
     dist.destroy_process_group()
 
 
@@ -267,13 +269,3 @@ def _meet(store: str, rank: int, ranks: int) -> None:
         world_size=ranks,
         timeout=timedelta(seconds=MEETING_S),
     )
-
-
-def _line(descriptor: int) -> bytes:
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(descriptor, 1)
-        if not byte:
-            raise EOFError("the trial has ended")
-        line += byte
-    return line

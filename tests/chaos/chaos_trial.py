@@ -1,74 +1,63 @@
-"""One trial: several ranks at work, one killed or stopped, and timely errors on the others."""
+"""One trial: ranks at work, one fault in the midst of it, and what every rank must say in time.
 
-import json
+A trial is drawn from its seed. What happens in it is a `Fault` (faults/); this module has what
+faults are made of: to start ranks, to let them meet, to await what they must say, to let those that
+are left meet again. What does not come as it must is a complaint.
+"""
+
 import os
 import random
-import select
-import signal
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import chaos_collectives
-import chaos_training
-from chaos_member import ChaosMember, Life, start
+from chaos_member import ChaosMember
+from chaos_stage import RankProcess, Stage, gather
 
-from weft.bench.launch import free_ports
+if TYPE_CHECKING:
+    from faults.fault import Fault
 
-LIVES: dict[str, Life] = {"collectives": chaos_collectives.live, "training": chaos_training.live}
-"""What ranks may be at when one of them fails."""
+RANKS_MAX = 8
 TRANSPORTS = ("shm", "tcp", "auto")
 START_DEADLINE_S = 30.0
-KILL_TIMEOUT_S = 20.0
-"""Operations' own deadline in trials that kill: far beyond the second in which `PeerLost` must
-come.
-"""
-STOP_TIMEOUT_S = 1.5
 NOTICE_S = 1.0
-"""How late a survivor may notice."""
-END_DEADLINE_S = 5.0
-GO_ON_DEADLINE_S = 30.0
-RUNNING_S_MAX = {"collectives": 0.1, "training": 1.0}
+"""How late a rank may be told."""
+PATIENCE_S = 10.0
+"""How long a rank is waited for that is late already, to tell late ones from those that hang."""
+AFTERWARDS_S = 0.1
+MEETING_S = 20.0
+SET_UP_S = 0.5
+"""How long ranks that have met are left to set up more."""
 
 
 @dataclass(frozen=True)
 class TrialPlan:
     """A trial, drawn at random from its seed."""
 
+    fault: str
     seed: int
-    action: signal.Signals
-    life: str
+    hosts: int
     ranks: int
     transport: str
     forks: bool
-    victim: int
+    fresh: bool
+    """Whether those that are left meet again by new endpoints."""
     delay_s: float
-
-    @staticmethod
-    def draw(seed: int, action: signal.Signals, life: str = "collectives") -> "TrialPlan":
-        """The trial of this seed."""
-        source = random.Random(seed)
-        ranks = source.randint(2, 4)
-        return TrialPlan(
-            seed=seed,
-            action=action,
-            life=life,
-            ranks=ranks,
-            transport=source.choice(TRANSPORTS),
-            forks=source.random() < 0.5,
-            victim=source.randrange(ranks),
-            delay_s=source.uniform(0, RUNNING_S_MAX[life]),
-        )
+    """How long ranks are at work before something happens."""
+    timeout_s: float
+    peer_timeout_s: float
 
     def __str__(self) -> str:
-        children = "with forked children" if self.forks else "without children"
-        return (
-            f"{self.life}, seed {self.seed}: {self.action.name} of rank {self.victim} of {self.ranks}, "
-            f"{self.transport}, {children}"
-        )
+        place = "one host" if self.hosts == 1 else f"{self.hosts} hosts"
+        return f"{self.fault}, seed {self.seed}: {self.ranks} ranks on {place}, {self.transport}"
+
+    def host_of(self, rank: int) -> int:
+        """The host on which a rank is."""
+        return rank * min(self.hosts, self.ranks) // self.ranks
 
 
 @dataclass
@@ -77,188 +66,328 @@ class TrialOutcome:
 
     plan: TrialPlan
     notices_s: list[float] = field(default_factory=list)
-    """How long after the deed (or after the deadline, where a rank was stopped) each survivor
-    failed.
-    """
+    """How long after it was due each rank was told; 0 for those that were told before."""
     complaints: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    """Those complaints that are of time only: they may have been caused by the machine's load."""
+    told: dict[str, int] = field(default_factory=dict)
+    """How often which error came."""
+    operations: int = 0
+    messages: int = 0
+    duration_s: float = 0.0
+    load: float = 0.0
+    """How many processes wanted to run on each core, by the kernel's mean of the last minute."""
+    pause_s: float = 0.0
+    """The longest time that this process, which wanted to run, did not."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything was not as it must be."""
+        return bool(self.complaints or self.late)
 
 
-@dataclass
-class _Process:
-    rank: int
-    pid: int
-    report: int
-    release: int
-    messages: list[dict] = field(default_factory=list)
-    partial: bytes = b""
-    ended: bool = False
+class Trial:
+    """A trial under way: the ranks, and what is complained of."""
 
-    def message(self, event: str) -> dict | None:
-        return next((message for message in self.messages if message["event"] == event), None)
+    def __init__(self, plan: TrialPlan, stage: Stage, directory: str) -> None:
+        """Nothing has been started yet."""
+        self.plan = plan
+        self.stage = stage
+        self.draw = random.Random(f"{plan.fault}/{plan.seed}/trial")
+        self.outcome = TrialOutcome(plan)
+        self.processes: list[RankProcess] = []
+        self.directory = directory
+        self._phase: int | None = None
+
+    def start(self, life: str = "collectives") -> None:
+        """Starts the processes of all ranks."""
+        self.processes += [self.start_rank(rank, life) for rank in range(self.plan.ranks)]
+
+    def start_rank(self, rank: int, life: str = "collectives") -> RankProcess:
+        """Starts the process of one rank."""
+        member = ChaosMember(
+            rank=rank,
+            ranks=self.plan.ranks,
+            store=f"{self.directory}/store",
+            transport=self.plan.transport,
+            timeout_s=self.plan.timeout_s,
+            peer_timeout_s=self.plan.peer_timeout_s,
+            seed=self.plan.seed,
+            interface=self.stage.interface,
+            forks=self.plan.forks,
+        )
+        output = Path(self.directory) / f"rank{rank}"
+        return self.stage.start(self.plan.host_of(rank), life, member, output)
+
+    def order_meeting(
+        self,
+        ranks: Iterable[RankProcess],
+        *,
+        work: str = "mixed",
+        timeout_s: float | None = None,
+        deadline_s: float | None = None,
+        options: dict[int, dict[str, Any]] | None = None,
+        more: dict[int, dict[str, Any]] | None = None,
+    ) -> int:
+        """Tells ranks to meet and to work; returns the phase's number.
+
+        `deadline_s` is that of operations, where it is not that of the meeting (`timeout_s`).
+        `options` and `more` are single ranks' options of `weft.init`, and changes of the order.
+        """
+        ranks = list(ranks)
+        self._phase = (self._phase or 0) + 1
+        address = self.stage.meeting_place(ranks[0].host)
+        for number, process in enumerate(ranks):
+            order = {
+                "phase": self._phase,
+                "rank": number,
+                "ranks": len(ranks),
+                "address": address,
+                "fresh": self.plan.fresh,
+                "timeout_s": self.plan.timeout_s if timeout_s is None else timeout_s,
+                "deadline_s": deadline_s,
+                "work": work,
+                "options": {"flight_dir": "none", **(options or {}).get(number, {})},
+                **(more or {}).get(number, {}),
+            }
+            process.order("meet", **order)
+        return self._phase
+
+    def meet(self, ranks: Iterable[RankProcess], **how: Any) -> bool:
+        """Lets ranks meet and work; whether all do."""
+        ranks = list(ranks)
+        phase = self.order_meeting(ranks, **how)
+        return self.await_event(ranks, "met", phase, START_DEADLINE_S)
+
+    def begin(self, **how: Any) -> bool:
+        """Starts all ranks, lets them meet, and waits until they have worked for a while."""
+        self.start()
+        if not self.meet(self.processes, **how):
+            return False
+        time.sleep(self.plan.delay_s)
+        return True
+
+    def await_event(self, ranks: Collection[RankProcess], event: str, phase: int | None, within_s: float) -> bool:
+        """Waits until ranks have said something; complains of those that do not."""
+        gather(ranks, lambda p: p.message(event, phase) is not None or p.message("failed", phase) is not None, within_s)
+        for process in ranks:
+            if process.message(event, phase) is None:
+                failed = process.message("failed", phase)
+                what = f"got {failed['kind']}: {failed['text']}" if failed else self.state_of(process)
+                self.complain(f"rank {process.number} did not get to {event!r} in phase {phase}: {what}")
+                return False
+        return True
+
+    def state_of(self, process: RankProcess) -> str:
+        """Whether a process hangs, and where, or has ended."""
+        return f"ended: {process.last_words()}" if process.ended else f"hangs at {process.stacks()}"
+
+    def await_meeting_or_failure(self, within_s: float) -> bool:
+        """Waits until all ranks have met, or one fails or ends; whether one does."""
+        phase = self._phase
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            gather(self.processes, lambda p: p.message("met", phase) is not None, 0.02)
+            if any(process.ended or process.message("failed", phase) for process in self.processes):
+                return True
+            if all(process.message("met", phase) for process in self.processes):
+                time.sleep(SET_UP_S)
+                gather(self.processes, lambda p: p.message("failed", phase) is not None, 0)
+                return any(process.ended or process.message("failed", phase) for process in self.processes)
+        return False
+
+    def await_left(self, process: RankProcess) -> None:
+        """Waits until a rank has closed the groups of the phase, if it was in it."""
+        if process.message("met", self._phase) and not gather(
+            [process], lambda p: p.message("left", self._phase) is not None, PATIENCE_S
+        ):
+            self.complain(f"rank {process.number} does not close its group: {self.state_of(process)}")
+
+    def await_cut(self, process: RankProcess) -> bool:
+        """Waits until a rank has cut what it was told to; whether there was anything."""
+        if not gather([process], lambda p: p.message("cut") is not None, PATIENCE_S):
+            self.complain(f"rank {process.number} did not cut its connection: {self.state_of(process)}")
+            return False
+        cut = process.message("cut")
+        assert cut is not None
+        self.outcome.notes.append(f"cut {cut['which']}")
+        return True
+
+    def note_spread(self, ranks: Collection[RankProcess], allowed_s: float) -> None:
+        """Complains if ranks were told at times that are far apart."""
+        found = [process.message("failed", self._phase) for process in ranks]
+        times = [message["at"] for message in found if message is not None]
+        if times and max(times) - min(times) > allowed_s:
+            self.outcome.late.append(f"ranks were told {max(times) - min(times):.2f} s apart")
+
+    def expect_errors(
+        self,
+        ranks: Collection[RankProcess],
+        errors: Collection[str],
+        due: float,
+        lost: Callable[[RankProcess], Collection[int]] | None = None,
+    ) -> None:
+        """Every rank is told by one of these errors, no later than a second after `due`.
+
+        `lost` says which ranks a `PeerLost` may name.
+        """
+        phase = self._phase
+        gather(ranks, lambda p: self._has_ended(p, phase), max(0.0, due - time.monotonic()) + NOTICE_S + PATIENCE_S)
+        for process in ranks:
+            failed = process.message("failed", phase)
+            if failed is None:
+                finished = process.message("finished", phase)
+                self.complain(f"rank {process.number} {'was told nothing' if finished else self.state_of(process)}")
+                continue
+            self._count(process, phase)
+            if failed["kind"] not in errors:
+                self.complain(
+                    f"rank {process.number} got {failed['kind']}, not {' or '.join(errors)}: {failed['text']}"
+                )
+            elif failed["kind"] == "PeerLost" and lost is not None and failed["lost"] not in lost(process):
+                self.complain(f"rank {process.number} names rank {failed['lost']}: {failed['text']}")
+            self.note_time(process, failed["at"] - due)
+
+    def note_time(self, process: RankProcess, late_s: float, allowed_s: float = NOTICE_S) -> None:
+        """Takes note of when a rank was told."""
+        self.outcome.notices_s.append(max(0.0, late_s))
+        if late_s > allowed_s:
+            self.outcome.late.append(f"rank {process.number} was told {late_s:.2f} s after it was due")
+
+    def finish(self, ranks: Collection[RankProcess], within_s: float = PATIENCE_S) -> bool:
+        """Lets ranks end their work, which nothing may have disturbed."""
+        phase = self._phase
+        for process in ranks:
+            process.order("finish")
+        good = self.await_event(ranks, "finished", phase, within_s)
+        for process in ranks:
+            self._count(process, phase)
+        return good
+
+    def end_by_failure_or_finish(self, ranks: Collection[RankProcess], due: float) -> bool:
+        """All ranks are told of an error in time, or none, and they finish; whether none is.
+
+        Where only some are told, the others hang, or go on with what has no result.
+        """
+        phase = self._phase
+        gather(ranks, lambda p: p.message("failed", phase) is not None, max(0.0, due + NOTICE_S - time.monotonic()))
+        if any(process.message("failed", phase) for process in ranks):
+            self.expect_errors(ranks, _ANY_ERROR, due)
+            return False
+        return self.finish(ranks)
+
+    def afterwards(self, ranks: Collection[RankProcess]) -> None:
+        """Those that are left meet again, work for a moment, and end."""
+        if self.outcome.complaints:
+            return
+        if self.meet(ranks, timeout_s=MEETING_S):
+            time.sleep(AFTERWARDS_S)
+            self.finish(ranks)
+        self.close(ranks)
+
+    def close(self, ranks: Collection[RankProcess]) -> None:
+        """Lets processes end by themselves."""
+        for process in ranks:
+            process.order("close")
+        if not gather(ranks, lambda p: p.ended, PATIENCE_S):
+            running = [process.number for process in ranks if not process.ended]
+            self.complain(f"ranks {running} hang at their end")
+
+    def complain(self, text: str) -> None:
+        """Takes note of what must not be."""
+        self.outcome.complaints.append(text)
+
+    def others(self, victims: Collection[RankProcess]) -> list[RankProcess]:
+        """The ranks beside these."""
+        return [process for process in self.processes if process not in victims]
+
+    def _has_ended(self, process: RankProcess, phase: int | None) -> bool:
+        return any(process.message(event, phase) for event in ("failed", "finished"))
+
+    def _count(self, process: RankProcess, phase: int | None) -> None:
+        """Takes in what a rank has compared, and found wrong."""
+        for event in ("failed", "finished"):
+            if (message := process.message(event, phase)) is not None:
+                self.outcome.operations += message.get("operations", 0)
+                self.outcome.messages += message.get("messages", 0)
+                for wrong in message.get("wrong", ()):
+                    self.complain(f"WRONG RESULT on rank {process.number}: {wrong}")
+                if event == "failed":
+                    self.outcome.told[message["kind"]] = self.outcome.told.get(message["kind"], 0) + 1
 
 
-def run(plan: TrialPlan) -> TrialOutcome:
+_ANY_ERROR = ("PeerLost", "Timeout", "Aborted")
+
+
+def draw_plan(fault: "Fault", seed: int, hosts: int) -> TrialPlan:
+    """The trial of this seed."""
+    source = random.Random(f"{fault.name}/{seed}")
+    plan = TrialPlan(
+        fault=fault.name,
+        seed=seed,
+        hosts=hosts,
+        ranks=source.randint(2, fault.ranks_max),
+        transport=source.choice(TRANSPORTS) if hosts == 1 else source.choice(("auto", "auto", "tcp")),
+        forks=source.random() < 0.3,
+        fresh=source.random() < 0.3,
+        delay_s=source.uniform(0, 0.15),
+        timeout_s=20.0,
+        peer_timeout_s=10.0,
+    )
+    return replace(plan, **fault.settings(source))
+
+
+def run(fault: "Fault", plan: TrialPlan, stage: Stage) -> TrialOutcome:
     """Carries out a trial. Whatever happens, nothing of it runs on afterwards."""
-    outcome = TrialOutcome(plan)
     before = _leftovers()
-    with tempfile.TemporaryDirectory(prefix="weft-chaos-") as directory:
-        processes: list[_Process] = []
-        port = free_ports(1)[0]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="weft-chaos-") as directory, _Pauses() as pauses:
+        trial = Trial(plan, stage, directory)
         try:
-            processes.extend(_start(plan, rank, port, directory) for rank in range(plan.ranks))
-            _carry_out(plan, processes, directory, outcome)
+            fault.carry_out(trial)
+        except Exception as error:  # a defect of the trial: the next ones go on
+            trial.complain(f"the trial broke: {type(error).__name__}: {error}")
         finally:
-            _end(processes)
-    new = _leftovers() - before
-    if new:
+            for process in trial.processes:
+                process.close()
+    outcome = trial.outcome
+    outcome.duration_s = time.monotonic() - began
+    outcome.load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    outcome.pause_s = pauses.longest_s
+    if new := _leftovers() - before:
         outcome.complaints.append(f"left behind: {', '.join(sorted(new))}")
     return outcome
 
 
-def _carry_out(plan: TrialPlan, processes: list[_Process], directory: str, outcome: TrialOutcome) -> None:
-    if not _gather(processes, lambda p: p.message("ready") is not None, START_DEADLINE_S):
-        outcome.complaints.append("not every rank started: " + _texts(processes))
-        return
-    time.sleep(plan.delay_s)
-    victim = processes[plan.victim]
-    survivors = [process for process in processes if process is not victim]
-    allowed_s = STOP_TIMEOUT_S if plan.action == signal.SIGSTOP else 0.0
-    began = time.monotonic()
-    os.kill(victim.pid, plan.action)
-    _gather(survivors, lambda p: p.message("failed") is not None, allowed_s + NOTICE_S + END_DEADLINE_S)
-    for process in survivors:
-        _judge(plan, process, began + allowed_s, outcome)
-    if plan.life == "training" and not outcome.complaints:
-        _let_go_on(survivors, directory, outcome)
-    _release(processes)
-    if plan.action == signal.SIGSTOP:
-        os.kill(victim.pid, signal.SIGCONT)
-    if not _gather(processes, lambda p: p.ended, allowed_s + END_DEADLINE_S):
-        running = [process.rank for process in processes if not process.ended]
-        outcome.complaints.append(f"ranks {running} hang at their end")
+class _Pauses:
+    """Measures how long this process does not get to run."""
 
+    _EVERY_S = 0.01
 
-def _let_go_on(survivors: list[_Process], directory: str, outcome: TrialOutcome) -> None:
-    """Asks what survivors have found out about their state, and lets them train without the lost
-    rank.
-    """
-    _report_wrong(survivors, "checked", outcome)
-    for rank, process in enumerate(survivors):
-        order = {"store": f"{directory}/afterwards", "rank": rank, "ranks": len(survivors)}
-        _tell(process, order)
-    _report_wrong(survivors, "went on", outcome)
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
+    def __enter__(self) -> "_Pauses":
+        self._thread.start()
+        return self
 
-def _report_wrong(survivors: list[_Process], event: str, outcome: TrialOutcome) -> None:
-    _gather(survivors, lambda p: p.message(event) is not None, GO_ON_DEADLINE_S)
-    for process in survivors:
-        message = process.message(event)
-        wrong = ["it hangs or broke: " + _texts([process])] if message is None else message["wrong"]
-        outcome.complaints += [f"rank {process.rank} ({event}): {text}" for text in wrong]
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
 
-
-def _judge(plan: TrialPlan, process: _Process, due: float, outcome: TrialOutcome) -> None:
-    """A survivor of a kill must name the dead rank, one of a stop must time out; both within a
-    second.
-    """
-    who = f"rank {process.rank}"
-    failed = process.message("failed")
-    if failed is None:
-        broken = process.message("broken")
-        outcome.complaints.append(f"{who} {'broke: ' + broken['text'] if broken else 'hangs'}")
-        return
-    expected = "Timeout" if plan.action == signal.SIGSTOP else "PeerLost"
-    if failed["kind"] != expected or (expected == "PeerLost" and failed["lost"] != plan.victim):
-        outcome.complaints.append(f"{who} should have got {expected}, but got {failed['kind']}: {failed['text']}")
-    late_s = failed["at"] - due
-    outcome.notices_s.append(max(0.0, late_s))
-    if late_s > NOTICE_S:
-        outcome.complaints.append(f"{who} noticed {late_s:.2f} s late")
-
-
-def _start(plan: TrialPlan, rank: int, port: int, directory: str) -> _Process:
-    report_read, report_write = os.pipe()
-    release_read, release_write = os.pipe()
-    timeout_s = STOP_TIMEOUT_S if plan.action == signal.SIGSTOP else KILL_TIMEOUT_S
-    pid = os.fork()
-    if pid == 0:
-        os.close(report_read)
-        os.close(release_write)
-        member = ChaosMember(
-            rank=rank,
-            ranks=plan.ranks,
-            port=port,
-            store=f"{directory}/store",
-            transport=plan.transport,
-            timeout_s=timeout_s,
-            seed=plan.seed,
-            forks=plan.forks,
-        )
-        start(LIVES[plan.life], member, report_write, release_read)
-    os.close(report_write)
-    os.close(release_read)
-    os.set_blocking(report_read, False)
-    return _Process(rank, pid, report_read, release_write)
-
-
-def _gather(processes: list[_Process], done: Callable[[_Process], bool], within_s: float) -> bool:
-    """Takes in what processes say until all of them are done; `False` if that is not in time."""
-    deadline = time.monotonic() + within_s
-    while True:
-        for process in processes:
-            _take_in(process)
-        waiting = [process for process in processes if not done(process)]
-        if not waiting:
-            return True
-        left_s = deadline - time.monotonic()
-        if left_s <= 0 or all(process.ended for process in waiting):
-            return False
-        open_reports = [process.report for process in waiting if not process.ended]
-        # Also woken now and then: a forked child keeps its dead parent's pipe open.
-        select.select(open_reports, [], [], min(left_s, 0.05))
-
-
-def _take_in(process: _Process) -> None:
-    with suppress(BlockingIOError):
-        while data := os.read(process.report, 65536):
-            *lines, process.partial = (process.partial + data).split(b"\n")
-            process.messages += [json.loads(line) for line in lines]
-    if not process.ended:
-        process.ended = os.waitpid(process.pid, os.WNOHANG)[0] != 0
-
-
-def _release(processes: list[_Process]) -> None:
-    for process in processes:
-        _tell(process, None)
-
-
-def _tell(process: _Process, order: dict | None) -> None:
-    with suppress(BrokenPipeError):
-        os.write(process.release, json.dumps(order).encode() + b"\n")
-
-
-def _end(processes: list[_Process]) -> None:
-    for process in processes:
-        _take_in(process)
-        ready = process.message("ready")
-        for pid in (0 if process.ended else process.pid, ready["child"] if ready else 0):
-            if pid:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        if not process.ended:
-            os.waitpid(process.pid, 0)
-        os.close(process.report)
-        os.close(process.release)
+    def _watch(self) -> None:
+        last = time.monotonic()
+        while not self._over.wait(self._EVERY_S):
+            now = time.monotonic()
+            self.longest_s, last = max(self.longest_s, now - last - self._EVERY_S), now
 
 
 def _leftovers() -> set[str]:
     """Things that a trial may not leave: shared memory files, and descriptors of this process."""
     descriptors = [f"descriptor {entry.name}" for entry in Path("/proc/self/fd").iterdir()]
-    # A benchmark that somebody runs meanwhile has its directory there.
-    files = [str(entry) for entry in Path("/dev/shm").iterdir() if not entry.name.startswith("weft-bench-")]
+    # weft names nothing there; benchmarks, which somebody may run meanwhile, have a directory.
+    files = [str(entry) for entry in Path("/dev/shm").glob("*weft*") if not entry.name.startswith("weft-bench-")]
     return set(files) | set(descriptors)
-
-
-def _texts(processes: list[_Process]) -> str:
-    broken = [(process.rank, process.message("broken")) for process in processes]
-    return "; ".join(f"rank {rank}: {message['text']}" for rank, message in broken if message) or "no reason given"

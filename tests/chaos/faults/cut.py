@@ -1,0 +1,26 @@
+"""A connection between two living ranks that is reset."""
+
+import time
+
+from chaos_trial import Trial
+
+from faults.fault import Fault
+
+
+class Cut(Fault):
+    """One connection breaks, although both of its processes live."""
+
+    name = "cut"
+    about = "a connection of two living ranks breaks: all are told within 1 s, or none; then all meet again"
+    share = 20
+
+    def carry_out(self, trial: Trial) -> None:
+        """Shuts a connection down from one of its ends."""
+        if not trial.begin():
+            return
+        one = trial.draw.choice(trial.processes)
+        one.order("cut", seed=trial.plan.seed)
+        struck = time.monotonic()
+        if trial.await_cut(one) and trial.end_by_failure_or_finish(trial.processes, struck):
+            trial.outcome.notes.append("nobody was told")
+        trial.afterwards(trial.processes)

@@ -1,0 +1,82 @@
+"""Descriptors or memory that end while something is set up."""
+
+import random
+import resource
+import time
+from typing import Any
+
+from chaos_trial import NOTICE_S, Trial
+
+from faults.fault import Fault
+
+_ERRORS = ("ConfigError", "Aborted", "PeerLost", "MemoryError", "UnsupportedError")
+
+
+class _Limit(Fault):
+    """One rank cannot make what it needs: all are told, with the reason, or all go on."""
+
+    share = 8
+    what = ""
+
+    def settings(self, source: random.Random) -> dict[str, Any]:
+        """A deadline in case that nobody is told."""
+        return {"timeout_s": source.uniform(4.0, 6.0), "forks": False}
+
+    def left(self, trial: Trial) -> int:
+        """How much the victim may still take."""
+        raise NotImplementedError
+
+    def carry_out(self, trial: Trial) -> None:
+        """Sets the limit and lets all meet, make groups and memory; awaits errors or the end."""
+        trial.start()
+        victim = trial.draw.choice(trial.processes)
+        victim.order("limit", what=self.what, left=self.left(trial))
+        trial.order_meeting(trial.processes, work="set-up")
+        began = time.monotonic()
+        due = began + trial.plan.timeout_s
+        if not trial.await_meeting_or_failure(trial.plan.timeout_s):
+            trial.finish(trial.processes)
+            trial.close(trial.processes)
+            return
+        others = trial.others([victim])
+        if victim.ended:
+            words = victim.last_words()
+            trial.outcome.notes.append(f"the limited rank ended: {words}")
+            if "panic" in words.lower():
+                trial.complain(f"rank {victim.number} panicked: {words}")
+        else:
+            trial.expect_errors([victim], _ERRORS, due)
+        # Who cannot even come to the meeting is waited for; nobody else is. Rank 0, which serves
+        # the store, may be the first whose time is over.
+        trial.expect_errors(others, (*_ERRORS, "Timeout"), due, lambda _: [victim.number, 0])
+        waited_for = (f"waiting for rank {victim.number}", f'address/{victim.number}"')
+        for process in others:
+            failed = process.failed()
+            if failed and failed["kind"] == "Timeout" and not any(text in failed["text"] for text in waited_for):
+                trial.complain(f"rank {process.number} blames another: {failed['text']}")
+        trial.note_spread(others, NOTICE_S)
+        trial.close(trial.processes)
+
+
+class DescriptorLimit(_Limit):
+    """`ulimit -n` is reached."""
+
+    name = "descriptors"
+    about = "a rank runs out of descriptors while groups are made: all are told, within 1 s of each other"
+    what = "descriptors"
+
+    def left(self, trial: Trial) -> int:
+        """From none to what a group needs."""
+        return trial.draw.randint(0, 24)
+
+
+class MemoryLimit(_Limit):
+    """`ulimit -v` is reached."""
+
+    name = "memory"
+    about = "a rank runs out of address space while groups are made: all are told, within 1 s of each other"
+    what = "memory"
+
+    def left(self, trial: Trial) -> int:
+        """From a page to a few hundred MiB."""
+        return resource.getpagesize() * int(2 ** trial.draw.uniform(0, 17))
