@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import socket
 import time
 import traceback
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import weft
+from weft.bench.launch import free_ports
 
 PHASES = ("meeting and links", "all-reduce of 4 KB", "all-reduce of 1 MB")
 
@@ -44,7 +44,7 @@ def start(count: int, timeout: float) -> list[RankStart]:
         count: The number of ranks.
         timeout: How long each may take to meet the others, and for each sum, in seconds.
     """
-    port = _free_port()
+    port = free_ports(1)[0]
     origin = time.monotonic()
     children = [_fork(rank, count, port, origin, timeout) for rank in range(count)]
     told = [_read(pipe) for _, pipe in children]
@@ -95,13 +95,6 @@ def _run(outcome: RankStart, count: int, port: int, origin: float, timeout: floa
     os.close(writing)
     # Nobody leaves before all have what they wait for.
     group.barrier()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def _read(pipe: int) -> bytes:

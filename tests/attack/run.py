@@ -122,7 +122,7 @@ class Assault:
 
     def attack(self, name: str) -> AttackReport:
         """One attack while the job trains."""
-        before = [_memory_mib(process.pid) for process in self.job]
+        before = [process.memory_mib() for process in self.job]
         done = self._let_stranger("attack", name=name)
         during = self._steps_between(done["began"], max(done["ended"], done["began"] + WINDOW_S))
         report = AttackReport(
@@ -131,8 +131,8 @@ class Assault:
             answered=done["answered"],
             steps=len(during),
             longest_ms=1000 * max(during, default=0.0),
-            descriptors=max(len(list(Path(f"/proc/{process.pid}/fd").iterdir())) for process in self.job),
-            grown_mib=max(_memory_mib(p.pid) - old for p, old in zip(self.job, before, strict=True)),
+            descriptors=max(process.descriptors() for process in self.job),
+            grown_mib=max(p.memory_mib() - old for p, old in zip(self.job, before, strict=True)),
             wrong=done["achieved"],
         )
         if done["answered"] > OPENING_BYTES_MAX:
@@ -298,11 +298,6 @@ def _flood_line(flood: dict) -> str:
         f"{median['job']:.2f} ms while it floods the job: {100 * flood['cost']:+.1f} %, of which the job's own "
         f"{100 * flood['cost_beyond_own_work']:+.1f} %; the longest step took {flood['longest_ms']:.0f} ms"
     )
-
-
-def _memory_mib(pid: int) -> float:
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return int(status["VmRSS"].split()[0]) / 1024
 
 
 if __name__ == "__main__":

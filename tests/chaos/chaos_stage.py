@@ -81,6 +81,22 @@ class RankProcess:
                 self.messages += [json.loads(line) for line in lines]
         self.ended = self.ended or bool(select.select([self.pidfd], [], [], 0)[0])
 
+    def memory_mib(self) -> float:
+        """Its pages in memory, its own and shared ones."""
+        return int(self._status("VmRSS").split()[0]) / 1024
+
+    def threads(self) -> int:
+        """How many run in it."""
+        return int(self._status("Threads"))
+
+    def descriptors(self) -> int:
+        """How many it has open."""
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+    def _status(self, name: str) -> str:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return dict(line.split(":", 1) for line in lines)[name]
+
     def close(self) -> None:
         """Ends it, and the child that it has forked."""
         self.signal(signal.SIGKILL)

@@ -46,14 +46,13 @@ class Growth:
     rank: int
     samples: list[dict[str, float]] = field(default_factory=list)
 
-    def take(self, pid: int) -> None:
+    def take(self, process: RankProcess) -> None:
         """One more sample."""
-        status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
         self.samples.append(
             {
-                "memory_mib": int(status["VmRSS"].split()[0]) / 1024,
-                "descriptors": len(list(Path(f"/proc/{pid}/fd").iterdir())),
-                "threads": int(status["Threads"]),
+                "memory_mib": process.memory_mib(),
+                "descriptors": process.descriptors(),
+                "threads": process.threads(),
             }
         )
 
@@ -111,7 +110,7 @@ class Soak:
                 continue
             self.trial.await_left(process)
             if process.number < len(self.growth):
-                self.growth[process.number].take(process.pid)
+                self.growth[process.number].take(process)
             process.messages.clear()
 
     def kill(self) -> None:

@@ -60,14 +60,20 @@ def analyzed(directory: Path) -> list:
 
 def odd_call_job(rank: int, size: int) -> str:  # noqa: ARG001
     """Rank 2 broadcasts while the others reduce; the error."""
+    store = dist.distributed_c10d._get_default_store()
     x = torch.ones(1000)
     for _ in range(5):
         dist.all_reduce(x)
+    # Both others have called, so that both records tell so, before rank 2 spoils it.
+    if rank == 2:
+        store.wait(["called by 0", "called by 1"])
     try:
-        for _ in range(2):
-            dist.broadcast(x, 0) if rank == 2 else dist.all_reduce(x)
+        work = dist.broadcast(x, 0, async_op=True) if rank == 2 else dist.all_reduce(x, async_op=True)
+        store.set(f"called by {rank}", "")
+        work.wait()
     except weft.Error as error:
         return str(error)
+    raise AssertionError("nothing was wrong")
 
 
 def right_calls_job(rank: int, size: int, directory: str) -> None:

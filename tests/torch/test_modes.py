@@ -337,3 +337,4 @@ def check_bytes(case: Case, communication: Communication) -> None:
         bucket = Bucket(0, torch.randn(1200, generator=generator), {"matrix": torch.empty(40, 30)})
         run(mode.average(bucket, recorded))
         assert recorded.sent == case.nbytes(communication.size, step), f"step {step}: {recorded.sent}"
+    mode.finish()  # who leaves now must not break what others still wait for

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import multiprocessing
 import multiprocessing.connection
+import os
 import runpy
+import signal
 import tempfile
 import time
 import traceback
@@ -16,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 DEADLINE_SECONDS = 60.0
+DYING_SECONDS = 2.0
+"""Ranks that are to die have, long before the others end."""
 
 # Workers are forked from a server that has imported torch, which takes seconds each time; DDP
 # imports torch._dynamo.
@@ -38,8 +43,8 @@ class WorkerPool:
         each rank.
 
         `job` is a function of a test module, and asserts on its own. Ranks that are `dying` are
-        expected to, and return nothing; another rank that fails, dies or takes too long makes the
-        test fail.
+        expected to end their process, and return nothing; one of them that does not, and another
+        rank that fails, dies or takes too long, make the test fail.
         """
         self._start(size)
         self._jobs += 1
@@ -49,9 +54,11 @@ class WorkerPool:
             self._workers[rank][1].send((where, rank, size, backend, store, arguments))
         expected = [rank for rank in range(size) if rank not in dying]
         answers = self._collect(expected)
-        for rank in sorted(dying, reverse=True):
-            self._stop(rank)
         failures = [f"rank {rank}:\n{answers[rank][1]}" for rank in expected if not answers[rank][0]]
+        for rank in sorted(dying, reverse=True):
+            if found := self._found_alive(rank):
+                failures.append(f"rank {rank}, which is to die, has not: {found}")
+            self._stop(rank)
         if failures:
             self.close()
             raise AssertionError("\n".join(failures))
@@ -86,8 +93,27 @@ class WorkerPool:
                 # Others may wait for the rank that failed, for ever if weft has a defect.
                 deadline = min(deadline, time.monotonic() + 10.0) if ready else 0.0
             if not ready:
+                for rank in missing.values():
+                    self._tell_stacks(self._workers[rank][0])
                 answers |= dict.fromkeys(missing.values(), (False, "not done before the deadline"))
         return answers
+
+    def _found_alive(self, rank: int) -> str:
+        """What a rank does that is to be dead; nothing if it is."""
+        process, connection = self._workers[rank]
+        try:
+            if connection.poll(DYING_SECONDS):
+                return str(connection.recv()[1])
+        except EOFError:
+            return ""
+        self._tell_stacks(process)
+        return f"it still runs, and its stacks are on standard error: {process.pid}"
+
+    @staticmethod
+    def _tell_stacks(process: multiprocessing.process.BaseProcess) -> None:
+        assert process.pid is not None, "a started process"
+        os.kill(process.pid, signal.SIGUSR1)
+        time.sleep(1.0)
 
     def _stop(self, rank: int) -> None:
         process, connection = self._workers.pop(rank)
@@ -100,6 +126,7 @@ def _serve(connection: Connection) -> None:
     import torch
 
     torch.set_num_threads(1)
+    faulthandler.register(signal.SIGUSR1)
     with contextlib.suppress(EOFError):
         while True:
             where, rank, size, backend, store, arguments = connection.recv()

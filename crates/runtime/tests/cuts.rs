@@ -9,12 +9,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ranks::Setup;
-use weft_kernels::DType;
-use weft_runtime::{
-    Call, Counts, Endpoint, Error, Group, GroupOptions, MemoryStore, Op, TransportChoice, Waited,
-};
-use weft_schedule::Collective;
+use ranks::{Setup, all_reduce};
+use weft_runtime::{Endpoint, Error, Group, GroupOptions, MemoryStore, TransportChoice};
 
 /// All tests of this process cut its sockets.
 static CUTTING: Mutex<()> = Mutex::new(());
@@ -53,28 +49,6 @@ fn options() -> GroupOptions {
 
 fn endpoints(setup: &Setup, count: u32) -> Vec<Arc<Endpoint>> {
     (0..count).map(|rank| setup.endpoint(rank)).collect()
-}
-
-fn all_reduce(group: &Group) -> Result<(), Error> {
-    let mut vector = vec![1.0_f32; 5000];
-    let call = Call {
-        collective: Collective::AllReduce,
-        dtype: DType::F32,
-        op: Op::Sum,
-        input: vector.as_ptr().cast(),
-        output: vector.as_mut_ptr().cast(),
-        counts: Counts::Equal(vector.len() as u64),
-        priority: 0,
-        timeout: None,
-        algorithm: None,
-        tiling: Default::default(),
-        wire: None,
-    };
-    // SAFETY: the vector is kept until the wait is over.
-    let work = unsafe { group.issue(call, false) }?;
-    assert_eq!(work.wait(None, &mut || false)?, Waited::Done);
-    assert_eq!(vector, vec![group.size() as f32; vector.len()]);
-    Ok(())
 }
 
 fn works(group: &Group) {

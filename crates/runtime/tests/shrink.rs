@@ -7,12 +7,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ranks::{Rng, Setup, fresh_seed};
-use weft_kernels::DType;
-use weft_runtime::{
-    Call, Counts, Endpoint, Error, Group, GroupOptions, MemoryStore, Op, TransportChoice, Waited,
-};
-use weft_schedule::Collective;
+use ranks::{Rng, Setup, all_reduce, fresh_seed};
+use weft_runtime::{Endpoint, Error, Group, GroupOptions, MemoryStore, TransportChoice};
 
 const TRANSPORTS: [TransportChoice; 4] = [
     TransportChoice::Loopback,
@@ -57,28 +53,6 @@ fn run<T: Send>(
             .collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     })
-}
-
-fn all_reduce(group: &Group) -> Result<(), Error> {
-    let mut vector = vec![1.0_f32; 5000];
-    let call = Call {
-        collective: Collective::AllReduce,
-        dtype: DType::F32,
-        op: Op::Sum,
-        input: vector.as_ptr().cast(),
-        output: vector.as_mut_ptr().cast(),
-        counts: Counts::Equal(vector.len() as u64),
-        priority: 0,
-        timeout: None,
-        algorithm: None,
-        tiling: Default::default(),
-        wire: None,
-    };
-    // SAFETY: the vector is kept until the wait is over.
-    let work = unsafe { group.issue(call, false) }?;
-    assert_eq!(work.wait(None, &mut || false)?, Waited::Done);
-    assert_eq!(vector, vec![group.size() as f32; vector.len()]);
-    Ok(())
 }
 
 fn until_it_fails(group: &Group) {

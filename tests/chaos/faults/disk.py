@@ -1,12 +1,9 @@
 """A disk that is full where flight records and metrics are written."""
 
-import signal
-import time
-
 from chaos_trial import Trial
 
-from faults.fault import Fault, numbers
-from faults.kill import draw_victims
+from faults.fault import Fault
+from faults.kill import kill_some
 
 
 class FullDisk(Fault):
@@ -25,10 +22,4 @@ class FullDisk(Fault):
         if not trial.begin(options=dict.fromkeys(range(trial.plan.ranks), written)):
             return
         trial.stage.fill_disk(full=True)
-        victims = draw_victims(trial)
-        struck = time.monotonic()
-        for victim in victims:
-            victim.signal(signal.SIGKILL)
-        survivors = trial.others(victims)
-        trial.expect_errors(survivors, ("PeerLost",), struck, lambda _: numbers(victims))
-        trial.afterwards(survivors)
+        kill_some(trial)

@@ -3,7 +3,6 @@
 import signal
 import time
 
-from chaos_stage import RankProcess
 from chaos_trial import Trial
 
 from faults.fault import Fault, numbers
@@ -18,18 +17,17 @@ class Kill(Fault):
 
     def carry_out(self, trial: Trial) -> None:
         """Kills, awaits `PeerLost`, and lets the others meet again."""
-        if not trial.begin():
-            return
-        victims = draw_victims(trial)
-        struck = time.monotonic()
-        for victim in victims:
-            victim.signal(signal.SIGKILL)
-        survivors = trial.others(victims)
-        trial.expect_errors(survivors, ("PeerLost",), struck, lambda _: numbers(victims))
-        trial.afterwards(survivors)
+        if trial.begin():
+            kill_some(trial)
 
 
-def draw_victims(trial: Trial) -> list[RankProcess]:
-    """Mostly one rank, sometimes all but one."""
+def kill_some(trial: Trial) -> None:
+    """Kills mostly one rank, sometimes all but one; the others are told, and meet again."""
     count = 1 if trial.draw.random() < 0.7 else trial.draw.randint(1, trial.plan.ranks - 1)
-    return trial.draw.sample(trial.processes, count)
+    victims = trial.draw.sample(trial.processes, count)
+    struck = time.monotonic()
+    for victim in victims:
+        victim.signal(signal.SIGKILL)
+    survivors = trial.others(victims)
+    trial.expect_errors(survivors, ("PeerLost",), struck, lambda _: numbers(victims))
+    trial.afterwards(survivors)

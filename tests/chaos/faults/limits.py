@@ -3,6 +3,7 @@
 import random
 import resource
 import time
+from abc import abstractmethod
 from typing import Any
 
 from chaos_trial import NOTICE_S, Trial
@@ -22,9 +23,9 @@ class _Limit(Fault):
         """A deadline in case that nobody is told."""
         return {"timeout_s": source.uniform(4.0, 6.0), "forks": False}
 
+    @abstractmethod
     def left(self, trial: Trial) -> int:
         """How much the victim may still take."""
-        raise NotImplementedError
 
     def carry_out(self, trial: Trial) -> None:
         """Sets the limit and lets all meet, make groups and memory; awaits errors or the end."""

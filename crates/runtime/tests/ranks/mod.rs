@@ -13,10 +13,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
+use weft_kernels::DType;
 use weft_runtime::{
-    Encryption, Endpoint, EndpointOptions, Error, Group, GroupOptions, MemoryStore, Terms,
-    TransportChoice,
+    Call, Counts, Encryption, Endpoint, EndpointOptions, Error, Group, GroupOptions, MemoryStore,
+    Op, Terms, TransportChoice, Waited,
 };
+use weft_schedule::Collective;
 
 /// How the ranks of a group are joined.
 #[derive(Clone, Debug)]
@@ -217,6 +219,29 @@ pub(crate) fn create(
     };
     let never = AtomicBool::new(false);
     Group::create(setup.endpoint(rank), store, rank, ranks, options, &never)
+}
+
+/// A sum of ones, which must be right if it ends.
+pub(crate) fn all_reduce(group: &Group) -> Result<(), Error> {
+    let mut vector = vec![1.0_f32; 5000];
+    let call = Call {
+        collective: Collective::AllReduce,
+        dtype: DType::F32,
+        op: Op::Sum,
+        input: vector.as_ptr().cast(),
+        output: vector.as_mut_ptr().cast(),
+        counts: Counts::Equal(vector.len() as u64),
+        priority: 0,
+        timeout: None,
+        algorithm: None,
+        tiling: Default::default(),
+        wire: None,
+    };
+    // SAFETY: the vector is kept until the wait is over.
+    let work = unsafe { group.issue(call, false) }?;
+    assert_eq!(work.wait(None, &mut || false)?, Waited::Done);
+    assert_eq!(vector, vec![group.size() as f32; vector.len()]);
+    Ok(())
 }
 
 /// A small generator of test data (xorshift64*).
