@@ -89,6 +89,10 @@ def test_errors_of_the_program_pass(workers) -> None:
     workers.run(2, program_error_job)
 
 
+def test_model_of_another_group_that_failed_before_does_not_matter(workers) -> None:
+    workers.run(2, other_model_job)
+
+
 def test_too_few_survivors(workers) -> None:
     assert all("ranks_min=2" in text for text in workers.run(2, too_few_job, dying=[1]))
 
@@ -170,10 +174,10 @@ def half_stepped_job(rank: int, _size: int) -> Outcome:
     return recovered(training, recovery, rank)
 
 
-def weft_group() -> Group:
+def weft_group(group: dist.ProcessGroup | None = None) -> Group:
     from weft.torch.lookup import backend_of
 
-    return Group(backend_of(None).weft_group)
+    return Group(backend_of(group).weft_group)
 
 
 def memory_job(_rank: int, _size: int) -> None:
@@ -237,6 +241,22 @@ def program_error_job(_rank: int, _size: int) -> None:
 
     with pytest.raises(KeyError, match="batch"):
         recovery.run(train)
+    assert recovery.recoveries == 0
+
+
+def other_model_job(rank: int, _size: int) -> None:
+    group = dist.new_group()
+    other = weft.torch.DataParallel(nn.Linear(2, 2), group)
+    dist.barrier()
+    if rank == 0:
+        weft_group(group).abort("a test")
+    with pytest.raises(weft.Error):
+        other(torch.ones(1, 2)).sum().backward()
+        other.flush()
+    training = Training(Recipe("overlapped"))
+    recovery = weft.torch.Recovery(*training.parts)
+    outcome = recovered(training, recovery, rank)
+    assert outcome.parts == [(0, [0, 1])]
     assert recovery.recoveries == 0
 
 

@@ -19,6 +19,7 @@ import gc
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import torch.distributed as dist
@@ -27,7 +28,7 @@ from weft.errors import Aborted, ArgumentError, ConfigError, Error, PeerLost, St
 from weft.group import Group
 from weft.logs import LOGGER
 from weft.torch.lookup import backend_of
-from weft.torch.parallel.data_parallel import living_models
+from weft.torch.parallel.data_parallel import DataParallel, living_models
 from weft.torch.recovery.copies import Copy, RandomNumbers, copy_of
 from weft.torch.recovery.survivors import meeting_of, replace_default_group
 
@@ -82,6 +83,8 @@ class Recovery:
         self._prepared = self._committed = 0
         self._tried: tuple[int, int] | None = None
         """The committed step and the number of ranks with which the last recovery went on."""
+        self._others: WeakSet[DataParallel] = WeakSet()
+        """Models that were there before `run`, and whose failures are not those of `train`."""
 
     @property
     def nbytes(self) -> int:
@@ -106,6 +109,7 @@ class Recovery:
                 or the same step has failed again on the same ranks.
         """
         _check_default_group()
+        self._others.update(living_models())
         self._prepared = self.step
         self._keep()
         while True:
@@ -118,7 +122,7 @@ class Recovery:
                 failure = _failure_in(error)
                 if failure is None:
                     raise
-                _unwrap_models()
+                self._unwrap_models()
             # The error's frames have gone with what `train` has made of the group: DDP's hooks on
             # the parameters end when it is collected.
             gc.collect()
@@ -136,13 +140,25 @@ class Recovery:
 
     def _commit(self) -> None:
         """See [Note: Committed steps]."""
-        for model in living_models():
+        for model in self._models():
             model.flush()
         self._prepared = self.step
         steps = Group(backend_of(None).weft_group).all_gather(np.array([self.step]))
         if (steps != self.step).any():
             raise ConfigError(f"ranks commit different steps: {steps.ravel().tolist()}, by rank")
         self._keep()
+
+    def _models(self) -> list[DataParallel]:
+        """Those that `train` has made."""
+        return [model for model in living_models() if model not in self._others]
+
+    def _unwrap_models(self) -> None:
+        """Ends what was made of the broken group: it must leave the parameters alone."""
+        for model in self._models():
+            try:
+                model.unwrap()
+            except Error:  # the first to notice: what waits now is forgotten
+                model.unwrap()
 
     def _keep(self) -> None:
         for one in self._copies:
@@ -204,12 +220,3 @@ def _failure_in(error: BaseException) -> str | None:
             return f"{type(cause).__name__}: {cause}"
         cause = cause.__cause__ or cause.__context__
     return None
-
-
-def _unwrap_models() -> None:
-    """Ends what was made of the broken group: it must leave the parameters alone."""
-    for model in living_models():
-        try:
-            model.unwrap()
-        except Error:  # the first to notice: what waits now is forgotten
-            model.unwrap()
