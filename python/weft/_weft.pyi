@@ -184,6 +184,7 @@ class Endpoint:
         tcp_congestion: str = "auto",
         tcp_connections: int | None = None,
         encrypt: str = "0",
+        require_shared_memory: bool = False,
         route_to: str | None = None,
         flight_dir: str | PathLike[str] | None = None,
         flight_signal: int | None = None,
@@ -349,6 +350,12 @@ class Group:
         """For every rank, the name of its host."""
     def transport(self, rank: int) -> str | None:
         """How this rank reaches another: `shm`, `tcp` or `loopback`; None for itself."""
+    def unshared(self) -> list[tuple[int, int, str, bool]]:
+        """Pairs of ranks that run on one machine and share no memory.
+
+        Who tried, the other, why it failed, and whether they are apart on purpose, such as in
+        containers.
+        """
     def cipher(self, rank: int) -> str | None:
         """What encrypts all between this rank and another: `aes-gcm` or `chacha20-poly1305`.
 

@@ -170,6 +170,20 @@ class EndpointOptions(TypedDict, total=False):
             default_text="0",
         ),
     ]
+    require_shared_memory: Annotated[
+        bool | None,
+        Setting(
+            default=False,
+            allowed="1 or 0",
+            doc="Whether ranks of one machine must share memory. `1`: where two of them cannot (a limit of memory or "
+            "descriptors, containers or network namespaces of their own), the meeting fails on every rank and says "
+            "why, if any rank demands it. `0`: they use TCP, which is slower; rank 0 warns (`RuntimeWarning`) unless "
+            "they are kept apart on purpose, and `Group.describe` tells.",
+            parse=parsing.parse_flag,
+            check=lambda value: isinstance(value, bool),
+            default_text="0",
+        ),
+    ]
     pool_bytes: Annotated[
         int | str | None,
         Setting(

@@ -87,8 +87,9 @@ class Group(Collectives, Messages):
         own = peers.pop("")[0]
         lines = [f"{self.name}: rank {own}, {self.size} ranks, {len(set(self.hosts))} hosts"]
         lines += [f"  {way}: {', '.join(ranks)}" for way, ranks in sorted(peers.items())]
-        from weft import planning
+        from weft import planning, summary
 
+        lines += [f"  {line}" for line in summary.of_unshared(self._native)]
         lines += [f"  domains: {planning.show_units(level)}" for level in self.domains]
         return "\n".join(lines)
 

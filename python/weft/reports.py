@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import threading
+import warnings
 from typing import TYPE_CHECKING
 
 from weft import _weft, logs
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["begin", "failed", "made"]
 
+_WARNINGS_MAX = 3
 _lock = threading.Lock()
 _publisher: Publisher | None = None
 _process = os.getpid()
@@ -60,9 +62,27 @@ def made(native: _weft.Group) -> None:
         LOGGER.log(level, summary.of_group(native))
         for line in summary.of_collectives(native):
             LOGGER.debug(line)
+        for line in summary.of_unshared(native):
+            LOGGER.info(line)
+    if native.rank == 0:
+        _warn_of_unshared(native)
     native.on_failure(functools.partial(failed, native.name))
     if _publisher is not None:
         _publisher.collector.watch(native)
+
+
+def _warn_of_unshared(native: _weft.Group) -> None:
+    """Warns where ranks of one machine use TCP since something failed."""
+    failures = [(rank, other, why) for rank, other, why, apart in native.unshared() if not apart]
+    for rank, other, why in failures[:_WARNINGS_MAX]:
+        host = native.host_names()[rank]
+        warnings.warn(
+            f"ranks {other} and {rank} both run on {host} and share no memory, so they use TCP, which is slower: "
+            f"{why}. Look at the limits of memory and descriptors (ulimit -v, ulimit -n), or set "
+            "WEFT_REQUIRE_SHARED_MEMORY=1 to be stopped by this",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def failed(group: str, error: BaseException) -> None:

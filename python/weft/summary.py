@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from weft import _weft
 from weft.errors import Error
 
-__all__ = ["of_collectives", "of_group"]
+__all__ = ["of_collectives", "of_group", "of_unshared"]
 
 _HOSTS_MAX = 8
 _COLLECTIVES = ("reduce", "broadcast", "all-gather", "reduce-scatter", "all-to-all", "gather", "scatter", "barrier")
@@ -30,6 +30,17 @@ def of_group(native: _weft.Group) -> str:
 def of_collectives(native: _weft.Group) -> Iterator[str]:
     """The algorithms of the other collectives by size, one line each."""
     return (f"group {native.name}: {_choices(native, collective)}" for collective in _COLLECTIVES)
+
+
+def of_unshared(native: _weft.Group) -> list[str]:
+    """Which ranks of one machine share no memory, and why, one line for each pair."""
+    return [_unshared(native, *one) for one in native.unshared()]
+
+
+def _unshared(native: _weft.Group, rank: int, other: int, why: str, apart: bool) -> str:
+    host = native.host_names()[rank]
+    reason = "they are in different containers or network namespaces" if apart else why
+    return f"ranks {other} and {rank}, both on {host}, share no memory: {reason}"
 
 
 def _described(native: _weft.Group, transport: str) -> str:

@@ -18,7 +18,7 @@ pub(crate) struct Endpoint {
 #[pymethods]
 impl Endpoint {
     #[new]
-    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, tcp_congestion="auto", tcp_connections=None, encrypt="0", route_to=None, flight_dir=None, flight_signal=None))]
+    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, tcp_congestion="auto", tcp_connections=None, encrypt="0", require_shared_memory=false, route_to=None, flight_dir=None, flight_signal=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn new(
         py: Python<'_>,
@@ -29,6 +29,7 @@ impl Endpoint {
         tcp_congestion: &str,
         tcp_connections: Option<usize>,
         encrypt: &str,
+        require_shared_memory: bool,
         route_to: Option<String>,
         flight_dir: Option<PathBuf>,
         flight_signal: Option<i32>,
@@ -39,6 +40,7 @@ impl Endpoint {
             tcp_congestion: tcp_congestion.into(),
             tcp_connections,
             encryption: encryption(py, encrypt)?,
+            require_shared_memory,
             route_to,
             pool_bytes,
             peer_timeout: duration(py, peer_timeout)?,

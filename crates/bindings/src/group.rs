@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use weft_runtime::{Choice, Error, MemoryClass, PrefixStore};
+use weft_runtime::{Choice, Error, MemoryClass, PrefixStore, Unshared};
 
 use crate::call::{self, collective, dtype};
 use crate::counters::{self, Counters, TrafficRow};
@@ -115,6 +115,13 @@ impl Group {
     /// How this rank reaches another: `shm`, `tcp` or `loopback`; None for itself.
     fn transport(&self, rank: u32) -> Option<String> {
         self.inner.transport(rank).map(|kind| kind.to_string())
+    }
+
+    /// Pairs of ranks that run on one machine and share no memory: who tried, the other, why it
+    /// failed, and whether they are apart on purpose, such as in containers.
+    fn unshared(&self) -> Vec<(u32, u32, String, bool)> {
+        let told = |one: &Unshared| (one.rank, one.other, one.why.clone(), one.apart);
+        self.inner.unshared().iter().map(told).collect()
     }
 
     /// What encrypts all between this rank and another: `aes-gcm` or `chacha20-poly1305`; None

@@ -69,6 +69,9 @@ pub struct EndpointOptions {
     pub tcp_congestion: String,
     /// Whether links over networks are encrypted. The same on all ranks.
     pub encryption: Encryption,
+    /// Whether ranks of one machine that cannot share memory end the meeting, in place of using
+    /// another transport.
+    pub require_shared_memory: bool,
     /// Where flight records are written when a group fails: each job makes a directory there.
     /// Without it, nothing is written.
     pub flight_directory: Option<PathBuf>,
@@ -89,6 +92,7 @@ impl Default for EndpointOptions {
             traffic_class: TrafficClass::default(),
             tcp_congestion: "auto".into(),
             encryption: Encryption::default(),
+            require_shared_memory: false,
             flight_directory: None,
             flight_signal: None,
         }
@@ -104,6 +108,7 @@ pub struct Endpoint {
     address: Mutex<EndpointAddress>,
     meetings: Mutex<Meetings>,
     encryption: Encryption,
+    require_shared_memory: bool,
     table: Arc<LinkTable>,
     flight: Arc<FlightRecorder>,
     peer_timeout: Duration,
@@ -160,6 +165,7 @@ impl Endpoint {
             address: Mutex::new(address),
             meetings: Mutex::default(),
             encryption: options.encryption,
+            require_shared_memory: options.require_shared_memory,
             table: Arc::new(LinkTable::new(local.id)),
             flight: FlightRecorder::new(process, options.flight_directory),
             peer_timeout: options.peer_timeout,
@@ -234,6 +240,11 @@ impl Endpoint {
     /// What peers need in order to connect here.
     pub fn address(&self) -> EndpointAddress {
         lock(&self.address).clone()
+    }
+
+    /// Whether ranks of one machine must share memory.
+    pub(crate) fn requires_shared_memory(&self) -> bool {
+        self.require_shared_memory
     }
 
     /// What its links over networks are encrypted with, as it was asked.

@@ -14,7 +14,7 @@ mod terms;
 pub use domains::{Domain, HostParts};
 pub use endpoint::{Endpoint, EndpointAddress, EndpointOptions, TransportAddress, TransportChoice};
 pub(crate) use rendezvous::meet;
-pub use rendezvous::{Meeting, Member};
+pub use rendezvous::{Meeting, Member, Unshared};
 pub(crate) use round_trip::is_delayed;
 pub use secret::Secret;
 pub use store::{MemoryStore, PrefixStore, Store};

@@ -15,7 +15,9 @@ use super::round_trip::{self, MeasuredRoundTrips};
 use super::store::Store;
 use super::terms::{Profile, Terms};
 use crate::Error;
-use exchange::{Exchange, Topic, to_bytes, unreadable};
+use exchange::{Exchange, Refusal, Topic, to_bytes, unreadable};
+pub use hosts::Unshared;
+use hosts::{Found, Placed, Refused};
 use roster::{Common, RankHello, Roster};
 
 /// A failing link between two ranks that share a boot must not eat the whole deadline.
@@ -44,6 +46,8 @@ pub struct Meeting {
     /// How long a short message between two hosts takes, there and back, where that is longest; 0
     /// where nothing crosses a network.
     pub round_trip: Duration,
+    /// Ranks of one machine that share no memory, the first ones if they are many.
+    pub unshared: Vec<Unshared>,
 }
 
 impl Meeting {
@@ -69,6 +73,8 @@ impl Meeting {
                 true => Duration::ZERO,
                 false => self.round_trip,
             },
+            // All were told when they met.
+            unshared: vec![],
         }
     }
 
@@ -151,7 +157,7 @@ impl Visit<'_> {
         addresses
             .iter()
             .try_for_each(|address| self.endpoint.admit(address))?;
-        let hosts = self.exchange_hosts(&addresses)?;
+        let Placed { hosts, unshared } = self.exchange_hosts(&addresses)?;
         check_reachable(&addresses, &hosts)?;
         let round_trip = self.exchange_round_trips(&addresses, &hosts)?;
         let members = addresses.into_iter().zip(hosts).zip(domains);
@@ -165,6 +171,7 @@ impl Visit<'_> {
             members: members.map(member).collect(),
             profiles,
             round_trip,
+            unshared,
         })
     }
 
@@ -191,39 +198,53 @@ impl Visit<'_> {
     }
 
     /// The host of every rank. See [`Member::host`].
-    fn exchange_hosts(&self, addresses: &[EndpointAddress]) -> Result<Vec<u32>, Error> {
+    fn exchange_hosts(&self, addresses: &[EndpointAddress]) -> Result<Placed, Error> {
         if addresses[0].best(true).is_none() {
-            return Ok((0..self.talk.size).collect());
+            return Ok(Placed {
+                hosts: (0..self.talk.size).collect(),
+                unshared: vec![],
+            });
         }
         let mine = self.find_neighbour(addresses)?;
-        let answer = (self.talk).settle(Topic::Host, to_bytes(&mine), |told| {
-            settle_hosts(told, addresses)
-        })?;
-        let hosts: Vec<u32> = postcard::from_bytes(&answer).unwrap_or_default();
-        match hosts.len() == addresses.len() {
-            true => Ok(hosts),
+        self.talk.tell(Topic::Host, to_bytes(&mine))?;
+        let answer = match self.talk.rank {
+            0 => (self.talk).answer_all(Topic::Host, |told| settle_hosts(told, addresses)),
+            _ => self.talk.hear(Topic::Host),
+        };
+        let placed: Placed = postcard::from_bytes(&answer?).unwrap_or_default();
+        match placed.hosts.len() == addresses.len() {
+            true => Ok(placed),
             false => Err(unreadable(0)),
         }
     }
 
     /// A lower rank that this one has a memory-sharing link to: its parent if that can be, else the
-    /// lowest. Without any, itself.
-    fn find_neighbour(&self, addresses: &[EndpointAddress]) -> Result<u32, Error> {
+    /// lowest.
+    fn find_neighbour(&self, addresses: &[EndpointAddress]) -> Result<Found, Error> {
         let Exchange { rank, cancel, .. } = self.talk;
+        let mut found = Found {
+            neighbour: rank,
+            refused: None,
+            required: self.endpoint.requires_shared_memory(),
+        };
         let mine = self.endpoint.address();
         let Some(TransportAddress { kind, .. }) = mine.best(true) else {
-            return Ok(rank);
+            return Ok(found);
         };
         for other in hosts::candidates(addresses, rank) {
             let until = self.talk.deadline.min(Instant::now() + PROBE);
             let address = &addresses[other as usize];
             match self.endpoint.try_link(address, *kind, until, cancel)? {
-                Ok(_) => return Ok(other),
+                Ok(_) => {
+                    found.neighbour = other;
+                    break;
+                }
                 Err(LinkError::Cancelled) => return Err(Error::cancelled()),
-                Err(_) => {}
+                // The parent is the first that is tried.
+                Err(error) => found.refused = found.refused.or(Some(Refused::by(&error))),
             }
         }
-        Ok(rank)
+        Ok(found)
     }
 
     /// The round trip that all ranks agree on. See [`Meeting::round_trip`].
@@ -267,10 +288,13 @@ impl Visit<'_> {
 }
 
 /// Rank 0's answer on hosts: that of every rank.
-fn settle_hosts(told: &[Vec<u8>], addresses: &[EndpointAddress]) -> Vec<u8> {
-    let found = told.iter().map(|bytes| postcard::from_bytes(bytes));
-    let found: Vec<u32> = found.map(|rank| rank.unwrap_or(u32::MAX)).collect();
-    to_bytes(&hosts::settled(&found, &hosts::parents(addresses)))
+fn settle_hosts(told: &[Vec<u8>], addresses: &[EndpointAddress]) -> Result<Vec<u8>, Box<Refusal>> {
+    let found = (0..).zip(told).map(|(rank, bytes)| {
+        let found: Result<Found, _> = postcard::from_bytes(bytes);
+        found.map_err(|_| unreadable(rank))
+    });
+    let found: Vec<Found> = found.collect::<Result<_, _>>()?;
+    Ok(to_bytes(&Placed::of(&found, addresses)?))
 }
 
 /// Rank 0's answer on round trips: the one that all agree on.

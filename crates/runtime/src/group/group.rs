@@ -12,7 +12,9 @@ use super::call_off::Making;
 use super::counters::Counters;
 use super::interruption::Interruption;
 use crate::Error;
-use crate::bootstrap::{self, Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms};
+use crate::bootstrap::{
+    self, Endpoint, Meeting, Member, Policy, Profile, Schedules, Store, Terms, Unshared,
+};
 use crate::call::Completion;
 use crate::channel::{ChannelLayout, Connections, ControlMessage, formats};
 use crate::execution::CallingThread;
@@ -334,6 +336,12 @@ impl Group {
             .iter()
             .map(|member| member.address.host_name.clone())
             .collect()
+    }
+
+    /// Pairs of ranks that run on one machine and share no memory, as all ranks were told when they
+    /// met; none for a group that was made of another.
+    pub fn unshared(&self) -> &[Unshared] {
+        &self.meeting.unshared
     }
 
     /// How this rank reaches another; nothing for itself.

@@ -128,8 +128,13 @@ fn counted(ranks: u32) -> Vec<Traffic> {
     }
 
     let parents = hosts::parents(&addresses);
-    let found = |talk: &Exchange| to_bytes(&parents[talk.rank as usize]);
-    let settled = |told: &[Vec<u8>]| settle_hosts(told, &addresses);
+    let found = |talk: &Exchange| {
+        to_bytes(&Found {
+            neighbour: parents[talk.rank as usize],
+            ..Found::default()
+        })
+    };
+    let settled = |told: &[Vec<u8>]| settle_hosts(told, &addresses).unwrap_or_default();
     settle(&talks, Topic::Host, found, settled);
 
     let measured = |talk: &Exchange| {

@@ -9,7 +9,110 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+use weft_transport::LinkError;
+
+use crate::Error;
 use crate::bootstrap::endpoint::EndpointAddress;
+
+/// Of so many pairs at most all ranks are told why they share no memory.
+const UNSHARED_MAX: usize = 16;
+/// The bytes of a reason that are told.
+const REASON_MAX: usize = 200;
+
+/// What a rank has found on its machine.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Found {
+    /// A lower rank that it shares memory with; itself, without one.
+    pub(super) neighbour: u32,
+    /// Why it shares none with its parent.
+    pub(super) refused: Option<Refused>,
+    /// Whether its user demands that ranks of one machine share memory.
+    pub(super) required: bool,
+}
+
+/// Why a link by shared memory could not be made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Refused {
+    why: String,
+    apart: bool,
+}
+
+/// Two ranks of one machine that share no memory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Unshared {
+    /// The rank that tried.
+    pub rank: u32,
+    /// The other one.
+    pub other: u32,
+    /// Why it failed.
+    pub why: String,
+    /// Whether nothing is wrong: they run in containers or network namespaces of their own, where
+    /// nobody finds the other's socket.
+    pub apart: bool,
+}
+
+/// Rank 0's answer.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Placed {
+    /// The host of each rank: see [`Member::host`](super::Member::host).
+    pub(super) hosts: Vec<u32>,
+    /// Pairs that share no memory, the first ones if they are many.
+    pub(super) unshared: Vec<Unshared>,
+}
+
+impl Refused {
+    pub(super) fn by(error: &LinkError) -> Self {
+        let mut why = error.to_string();
+        let end = (0..=REASON_MAX.min(why.len())).rfind(|end| why.is_char_boundary(*end));
+        why.truncate(end.unwrap_or_default());
+        Refused {
+            why,
+            apart: matches!(error, LinkError::Absent(_)),
+        }
+    }
+}
+
+impl Placed {
+    /// From what each rank has found.
+    ///
+    /// # Errors
+    ///
+    /// A user demands that ranks of one machine share memory, and some do not.
+    pub(super) fn of(found: &[Found], addresses: &[EndpointAddress]) -> Result<Self, Error> {
+        let parents = parents(addresses);
+        let refused = (0..).zip(found).zip(&parents);
+        let unshared = refused.filter_map(|((rank, found), parent)| {
+            let Refused { why, apart } = found.refused.clone()?;
+            Some(Unshared {
+                rank,
+                other: *parent,
+                why,
+                apart,
+            })
+        });
+        let unshared: Vec<_> = unshared.take(UNSHARED_MAX).collect();
+        let demanding = found.iter().position(|found| found.required);
+        if let (
+            Some(demanding),
+            Some(Unshared {
+                rank, other, why, ..
+            }),
+        ) = (demanding, unshared.first())
+        {
+            return Err(Error::Config(format!(
+                "rank {rank} shares no memory with rank {other}, though both run on {}: {why}. Rank {demanding} was \
+                 given the option require_shared_memory, without which such ranks use TCP",
+                addresses[*rank as usize].host_name
+            )));
+        }
+        let neighbours: Vec<u32> = found.iter().map(|found| found.neighbour).collect();
+        Ok(Placed {
+            hosts: settled(&neighbours, &parents),
+            unshared,
+        })
+    }
+}
 
 /// For each rank its parent; the first of a machine has itself.
 pub(super) fn parents(addresses: &[EndpointAddress]) -> Vec<u32> {
@@ -35,7 +138,7 @@ pub(super) fn candidates(addresses: &[EndpointAddress], rank: u32) -> Vec<u32> {
 }
 
 /// The host of each rank, from what each has found: see [`Member::host`](super::Member::host).
-pub(super) fn settled(found: &[u32], parents: &[u32]) -> Vec<u32> {
+fn settled(found: &[u32], parents: &[u32]) -> Vec<u32> {
     let mut hosts: Vec<u32> = Vec::with_capacity(found.len());
     for (rank, (found, parent)) in (0..).zip(found.iter().zip(parents)) {
         let host = match hosts.get(*found as usize) {
