@@ -63,7 +63,7 @@ def made(native: _weft.Group) -> None:
         for line in summary.of_collectives(native):
             LOGGER.debug(line)
         for line in summary.of_unshared(native):
-            LOGGER.info(line)
+            LOGGER.debug(line)
     if native.rank == 0:
         _warn_of_unshared(native)
     native.on_failure(functools.partial(failed, native.name))

@@ -38,9 +38,9 @@ def of_unshared(native: _weft.Group) -> list[str]:
 
 
 def _unshared(native: _weft.Group, rank: int, other: int, why: str, apart: bool) -> str:
-    host = native.host_names()[rank]
+    names = native.host_names()
     reason = "they are in different containers or network namespaces" if apart else why
-    return f"ranks {other} and {rank}, both on {host}, share no memory: {reason}"
+    return f"rank {other} on {names[other]} and rank {rank} on {names[rank]}, one machine, share no memory: {reason}"
 
 
 def _described(native: _weft.Group, transport: str) -> str:

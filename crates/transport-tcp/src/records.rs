@@ -310,7 +310,7 @@ fn is_momentary(error: &io::Error) -> bool {
 fn forged() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        "what came is not what it sent: somebody changes, drops or repeats its bytes",
+        "what came is not what it sent: bytes were changed, dropped or repeated on the way, by somebody or by a fault",
     )
 }
 

@@ -196,7 +196,7 @@ fn check_ended(good_records: usize, tamper: fn(&mut Vec<Vec<u8>>) -> Vec<u8>) {
             panic!("ended by {end:?}");
         };
         assert!(
-            told.contains("somebody changes, drops or repeats its bytes"),
+            told.contains("bytes were changed, dropped or repeated on the way"),
             "{told}"
         );
         assert_eq!(pair.b.word(FLAG), 0, "nothing is told to be there");

@@ -352,11 +352,13 @@ impl ProgressState {
         }
     }
 
-    /// Takes note that a group is closed here.
+    /// Takes note that a group is closed here. What was agreed on when it shrank is kept as long.
     pub(crate) fn note_closed(&mut self, id: u64) {
         self.closed.push_back(id);
-        if self.closed.len() > CLOSED {
-            self.closed.pop_front();
+        if self.closed.len() > CLOSED
+            && let Some(oldest) = self.closed.pop_front()
+        {
+            self.shrinks.remove(&oldest);
         }
     }
 
