@@ -31,10 +31,22 @@ pub enum StoreAccess {
 }
 
 impl StoreAccess {
-    fn key(&self) -> Option<[u8; 32]> {
+    /// What an end that says nothing to this one may be.
+    fn silence(&self) -> &'static str {
         match self {
-            StoreAccess::Secret(secret) => Some(channel::key(secret)),
-            StoreAccess::ThisHost | StoreAccess::Anybody => None,
+            StoreAccess::Secret(_) => "does not have this job's secret",
+            StoreAccess::ThisHost | StoreAccess::Anybody => {
+                "does not let in who has no secret, or is not a store of this version of weft"
+            }
+        }
+    }
+
+    /// What the ranks of a job need to meet.
+    fn requirement(&self) -> &'static str {
+        match self {
+            StoreAccess::Secret(_) | StoreAccess::ThisHost | StoreAccess::Anybody => {
+                "WEFT_SECRET must be the same on all ranks"
+            }
         }
     }
 

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use weft_transport::LinkError;
 use weft_transport::fork::Descriptor;
 
-use super::channel::{CHUNK_BYTES_MAX, Channel, Knock, OPENING_BYTES};
+use super::channel::{CHUNK_BYTES_MAX, Channel};
 use super::protocol::{
-    BODY_BYTES_MAX, KEYS_MAX, Nonsense, REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest,
+    BODY_BYTES_MAX, KEYS_MAX, REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest,
     VALUE_BYTES_MAX, message,
 };
 use super::{ResolveError, StoreAccess};
@@ -38,7 +38,6 @@ const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
 pub struct TcpStore {
     address: String,
     access: StoreAccess,
-    key: Option<[u8; 32]>,
     idle: Mutex<Vec<ClientConnection>>,
     /// Whether the last call found no server.
     lost: AtomicBool,
@@ -53,8 +52,8 @@ pub(super) struct Answer {
 pub(super) enum DialFailure {
     /// It may be better the next time.
     Passing(String),
-    /// Whoever is there does not have the secret.
-    Stranger,
+    /// Whoever is there does not belong to the job, and how that was seen.
+    Stranger(String),
     Final(Error),
 }
 
@@ -70,7 +69,6 @@ impl TcpStore {
     ) -> Result<Self, Error> {
         let store = Self {
             address: address.into(),
-            key: access.key(),
             access,
             idle: Mutex::default(),
             lost: AtomicBool::new(false),
@@ -94,12 +92,13 @@ impl TcpStore {
                     strange_since = None;
                     failure = error;
                 }
-                Err(DialFailure::Stranger) => {
+                Err(DialFailure::Stranger(why)) => {
                     let since = *strange_since.get_or_insert_with(Instant::now);
+                    let error = self.stranger(&why);
                     if since.elapsed() >= STRANGER_PATIENCE {
-                        return Err(self.stranger());
+                        return Err(error);
                     }
-                    failure = self.stranger().to_string();
+                    failure = error.to_string();
                 }
             }
             thread::sleep(CANCEL_POLL.min(deadline.saturating_duration_since(Instant::now())));
@@ -125,7 +124,7 @@ impl TcpStore {
                 once.map_err(|failure| match failure {
                     _ if cancel.load(Ordering::Relaxed) => Error::cancelled(),
                     DialFailure::Passing(why) => self.peer_lost(&format!("is gone ({why})")),
-                    DialFailure::Stranger => self.stranger(),
+                    DialFailure::Stranger(why) => self.stranger(&why),
                     DialFailure::Final(error) => error,
                 })
             }
@@ -171,23 +170,19 @@ impl TcpStore {
     ) -> Result<ClientConnection, DialFailure> {
         let passing = |error: LinkError| DialFailure::Passing(error.to_string());
         let stream = weft_transport_tcp::connect(address, deadline, cancel).map_err(passing)?;
-        ClientConnection::open(stream, self.key.as_ref(), deadline, cancel).map_err(|failure| {
+        ClientConnection::open(stream, &self.access, deadline, cancel).map_err(|failure| {
             match failure {
-                StoreFailure::Stranger => DialFailure::Stranger,
+                StoreFailure::Stranger(why) => DialFailure::Stranger(why),
                 failure => DialFailure::Passing(format!("whoever listens there {failure}")),
             }
         })
     }
 
-    fn stranger(&self) -> Error {
-        let what = match self.key {
-            Some(_) => "does not have this job's secret",
-            None => "does not let in who has no secret, or is not a store of this version of weft",
-        };
+    fn stranger(&self, why: &str) -> Error {
         Error::Auth(format!(
-            "whoever listens at {}, where the ranks meet, {what}: \
-             WEFT_SECRET must be the same on all ranks",
-            self.address
+            "whoever listens at {}, where the ranks meet, {why}: {}",
+            self.address,
+            self.access.requirement()
         ))
     }
 
@@ -326,32 +321,31 @@ pub(super) struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// Makes sure that both ends speak this protocol and have the same secret.
+    /// Makes sure that both ends speak this protocol and belong to the same job.
     fn open(
         stream: Descriptor<TcpStream>,
-        key: Option<&[u8; 32]>,
+        access: &StoreAccess,
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<Self, StoreFailure> {
         prepare(&stream).map_err(StoreFailure::Io)?;
-        let (knock, opening) = Knock::new(key);
-        write(&stream, &opening, deadline, cancel)?;
-        let mut theirs = [0; OPENING_BYTES];
-        let mut filled = 0;
-        while filled < OPENING_BYTES {
-            match retry((&*stream).read(&mut theirs[filled..]), deadline, cancel) {
+        let (mut wire, mut buffer) = (Vec::new(), [0; 16 << 10]);
+        let mut channel = Channel::of_client(access, &mut wire);
+        loop {
+            write(&stream, &wire, deadline, cancel)?;
+            wire.clear();
+            if channel.is_open() {
+                return Ok(Self { stream, channel });
+            }
+            match retry((&*stream).read(&mut buffer), deadline, cancel) {
                 // It says nothing to those whom it does not know.
-                Ok(Some(0)) | Err(StoreFailure::Ended) => return Err(StoreFailure::Stranger),
-                Ok(bytes) => filled += bytes.unwrap_or(0),
+                Ok(Some(0)) | Err(StoreFailure::Ended) => {
+                    return Err(StoreFailure::Stranger(access.silence().into()));
+                }
+                Ok(bytes) => channel.feed(&buffer[..bytes.unwrap_or(0)], &mut wire)?,
                 Err(failure) => return Err(failure),
             }
         }
-        let (channel, first) = (knock.answered(&theirs)).map_err(|Nonsense| match key {
-            Some(_) => StoreFailure::Stranger,
-            None => StoreFailure::Nonsense,
-        })?;
-        write(&stream, &first, deadline, cancel)?;
-        Ok(Self { stream, channel })
     }
 
     pub(super) fn exchange(
@@ -401,7 +395,9 @@ impl ClientConnection {
             match retry((&*self.stream).read(&mut buffer), deadline, cancel)? {
                 Some(0) => return Err(StoreFailure::Ended),
                 Some(bytes) => {
-                    self.channel.feed(&buffer[..bytes])?;
+                    let mut wire = Vec::new();
+                    self.channel.feed(&buffer[..bytes], &mut wire)?;
+                    write(&self.stream, &wire, deadline, cancel)?;
                     deadline = Instant::now() + SILENCE_MAX;
                 }
                 None => {}

@@ -104,8 +104,8 @@ pub(super) enum StoreFailure {
     Ended,
     Silent,
     Nonsense,
-    /// The other end did not show that it has the same secret.
-    Stranger,
+    /// The other end did not show that it belongs to the job, and how that was seen.
+    Stranger(String),
     Io(io::Error),
 }
 
@@ -122,7 +122,7 @@ impl fmt::Display for StoreFailure {
             StoreFailure::Ended => write!(f, "closed the connection"),
             StoreFailure::Silent => write!(f, "does not answer"),
             StoreFailure::Nonsense => write!(f, "is not a store of this version of weft"),
-            StoreFailure::Stranger => write!(f, "does not have this job's secret"),
+            StoreFailure::Stranger(why) => write!(f, "{why}"),
             StoreFailure::Io(error) => write!(f, "cannot be reached: {error}"),
         }
     }

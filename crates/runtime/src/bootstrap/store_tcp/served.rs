@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use weft_transport::fork::Descriptor;
 
-use super::channel::{self, CHUNK_BYTES_MAX, Channel, OPENING_BYTES, Opening};
+use super::StoreAccess;
+use super::channel::{CHUNK_BYTES_MAX, Channel};
 use super::protocol::{SET_BYTES_MAX, StoreFailure, StoreReply, StoreRequest, message};
 
 /// The most that is read in one turn, so that nobody keeps the others waiting.
@@ -32,19 +33,10 @@ impl Wait {
     }
 }
 
-enum Talk {
-    /// Less than the client's opening has come.
-    Opening {
-        bytes: Opening,
-        filled: usize,
-    },
-    Open(Channel),
-}
-
 /// A connection, what came in over it, and what is to go out.
 pub(super) struct ServedConnection {
     stream: Descriptor<TcpStream>,
-    talk: Talk,
+    channel: Channel,
     /// When something came or went last.
     pub(super) moved: Instant,
     pub(super) wait: Option<Wait>,
@@ -57,15 +49,12 @@ pub(super) struct ServedConnection {
 }
 
 impl ServedConnection {
-    pub(super) fn new(stream: Descriptor<TcpStream>) -> io::Result<Self> {
+    pub(super) fn new(stream: Descriptor<TcpStream>, access: &StoreAccess) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self {
             stream,
-            talk: Talk::Opening {
-                bytes: [0; OPENING_BYTES],
-                filled: 0,
-            },
+            channel: Channel::of_server(access),
             moved: Instant::now(),
             wait: None,
             outgoing: VecDeque::new(),
@@ -77,7 +66,7 @@ impl ServedConnection {
 
     /// Whether the client has shown that it may use the store.
     pub(super) fn is_proven(&self) -> bool {
-        matches!(&self.talk, Talk::Open(channel) if channel.is_proven())
+        self.channel.is_proven()
     }
 
     /// Whether the client waits for nothing.
@@ -91,10 +80,7 @@ impl ServedConnection {
 
     /// Bytes of an incomplete request.
     pub(super) fn held(&self) -> usize {
-        match &self.talk {
-            Talk::Opening { .. } => 0,
-            Talk::Open(channel) => channel.held(),
-        }
+        self.channel.held()
     }
 
     /// What is to be polled for. A client that has not taken its answer is not listened to.
@@ -108,22 +94,22 @@ impl ServedConnection {
     }
 
     /// Reads what is there, up to a bound.
-    pub(super) fn read(&mut self, key: Option<&[u8; 32]>) -> Result<(), StoreFailure> {
+    pub(super) fn read(&mut self) -> Result<(), StoreFailure> {
         let mut buffer = [0; 16 << 10];
         let mut turn = 0;
-        while turn < TURN_BYTES_MAX && !self.has_request() {
-            let room = match &self.talk {
-                Talk::Opening { filled, .. } => OPENING_BYTES - filled,
-                Talk::Open(_) => buffer.len(),
-            };
-            let bytes = match (&*self.stream).read(&mut buffer[..room]) {
+        while turn < TURN_BYTES_MAX && !self.channel.has_body() {
+            let bytes = match (&*self.stream).read(&mut buffer) {
                 Ok(0) => return Err(StoreFailure::Ended),
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(StoreFailure::Io(error)),
             };
-            self.take(&buffer[..bytes], key)?;
+            if let Err(failure) = self.channel.feed(&buffer[..bytes], &mut self.wire) {
+                // The last words, if there are any: nobody waits until they are taken.
+                let _ = self.flush();
+                return Err(failure);
+            }
             turn += bytes;
         }
         if turn > 0 && self.is_proven() {
@@ -132,32 +118,9 @@ impl ServedConnection {
         Ok(())
     }
 
-    fn take(&mut self, came: &[u8], key: Option<&[u8; 32]>) -> Result<(), StoreFailure> {
-        match &mut self.talk {
-            Talk::Open(channel) => channel.feed(came)?,
-            Talk::Opening { bytes, filled } => {
-                bytes[*filled..*filled + came.len()].copy_from_slice(came);
-                *filled += came.len();
-                if *filled == OPENING_BYTES {
-                    let (channel, answer) = channel::answer(bytes, key)?;
-                    self.talk = Talk::Open(channel);
-                    self.wire.extend_from_slice(&answer);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn has_request(&self) -> bool {
-        matches!(&self.talk, Talk::Open(channel) if channel.has_body())
-    }
-
     /// The next request, if all of it has come.
     pub(super) fn next_request(&mut self) -> Result<Option<StoreRequest>, StoreFailure> {
-        let Talk::Open(channel) = &mut self.talk else {
-            return Ok(None);
-        };
-        match channel.next_body(SET_BYTES_MAX)? {
+        match self.channel.next_body(SET_BYTES_MAX)? {
             Some(body) => Ok(Some(StoreRequest::decode(&body)?)),
             None => Ok(None),
         }
@@ -204,9 +167,6 @@ impl ServedConnection {
 
     /// Makes the next chunk of what is to be said.
     fn fill_wire(&mut self) {
-        let Talk::Open(channel) = &mut self.talk else {
-            return;
-        };
         let mut plain = Vec::new();
         while plain.len() < CHUNK_BYTES_MAX
             && let Some(first) = self.outgoing.front()
@@ -220,6 +180,6 @@ impl ServedConnection {
                 self.outgoing_taken = 0;
             }
         }
-        channel.seal(&plain, &mut self.wire);
+        self.channel.seal(&plain, &mut self.wire);
     }
 }

@@ -99,7 +99,7 @@ impl TcpStoreServer {
         let serving = Serving {
             listener,
             lifeline: watched,
-            key: access.key(),
+            access: access.clone(),
             values: KeptValues::new(limits.stored_bytes),
             limits,
             next_serial: 0,
@@ -174,7 +174,7 @@ fn listen(
 struct Serving {
     listener: Descriptor<TcpListener>,
     lifeline: Descriptor<UnixStream>,
-    key: Option<[u8; 32]>,
+    access: StoreAccess,
     limits: StoreLimits,
     values: KeptValues,
     /// Connections are numbered as they come.
@@ -233,7 +233,7 @@ impl Serving {
     fn accept(&mut self) {
         for _ in 0..ACCEPTED_PER_TURN {
             let accepted = Descriptor::make(|| self.listener.accept().map(|(stream, _)| stream));
-            match accepted.and_then(ServedConnection::new) {
+            match accepted.and_then(|stream| ServedConnection::new(stream, &self.access)) {
                 Ok(connection) => {
                     if self.strangers.len() >= self.limits.strangers {
                         self.close_oldest_stranger();
@@ -345,7 +345,7 @@ impl Serving {
         if connection.wait.is_some() || !connection.is_flushed() {
             return Ok(());
         }
-        connection.read(self.key.as_ref())?;
+        connection.read()?;
         while connection.wait.is_none()
             && connection.is_flushed()
             && let Some(request) = connection.next_request()?

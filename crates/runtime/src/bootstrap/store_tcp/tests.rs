@@ -186,6 +186,13 @@ fn heard_by_stranger(server: &TcpStoreServer, says: &[u8]) -> Vec<u8> {
     }
 }
 
+/// What a client says first.
+fn opening(access: &StoreAccess) -> Vec<u8> {
+    let mut wire = Vec::new();
+    channel::Channel::of_client(access, &mut wire);
+    wire
+}
+
 const OURS: &str = "the secret of this job";
 const OTHER: &str = "the secret of another job";
 
@@ -230,10 +237,8 @@ fn a_stranger_hears_nothing_and_changes_nothing() {
         ..StoreLimits::default()
     };
     let server = closed_server(limits);
-    let (_, plain) = channel::Knock::new(None);
-    let (_, other) =
-        channel::Knock::new(Some(&channel::key(&Secret::new(OTHER.as_bytes()).unwrap())));
-    let mut request = plain.to_vec();
+    let [plain, other] = [StoreAccess::ThisHost, secret(OTHER)].map(|access| opening(&access));
+    let mut request = plain.clone();
     request.extend(protocol::message(&StoreRequest::Set {
         key: "a".into(),
         value: b"1".into(),
@@ -282,10 +287,9 @@ fn what_a_client_said_is_of_no_use_to_who_repeats_it() {
         assert!(!kept.windows(shown.len()).any(|part| part == shown));
     }
     // The answer is what nobody without the secret can go on from.
-    assert!(heard_by_stranger(&server, &kept).len() <= channel::OPENING_BYTES);
-    assert!(
-        heard_by_stranger(&server, &kept[..channel::OPENING_BYTES]).len() <= channel::OPENING_BYTES
-    );
+    let opening_bytes = opening(&secret(OURS)).len();
+    assert!(heard_by_stranger(&server, &kept).len() <= opening_bytes);
+    assert!(heard_by_stranger(&server, &kept[..opening_bytes]).len() <= opening_bytes);
 }
 
 #[test]
