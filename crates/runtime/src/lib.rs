@@ -23,7 +23,8 @@ mod selection;
 pub use bootstrap::{
     Domain, Endpoint, EndpointAddress, EndpointOptions, Formats, HostParts, Meeting, Member,
     MemoryStore, Policy, PrefixStore, Profile, ProfileRow, ProfileTable, Schedules, Secret, Store,
-    StoreAccess, TcpStore, TcpStoreServer, Terms, TransportAddress, TransportChoice, Unshared,
+    StoreAccess, TcpStore, TcpStoreServer, Terms, TlsCredentials, TlsFiles, TransportAddress,
+    TransportChoice, Unshared,
 };
 pub use call::{Call, Counts, Op, Tiling};
 pub use error::Error;

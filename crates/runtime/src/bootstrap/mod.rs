@@ -10,6 +10,7 @@ mod secret;
 mod store;
 mod store_tcp;
 mod terms;
+mod tls;
 
 pub use domains::{Domain, HostParts};
 pub use endpoint::{Endpoint, EndpointAddress, EndpointOptions, TransportAddress, TransportChoice};
@@ -20,3 +21,4 @@ pub use secret::Secret;
 pub use store::{MemoryStore, PrefixStore, Store};
 pub use store_tcp::{StoreAccess, TcpStore, TcpStoreServer};
 pub use terms::{Formats, Policy, Profile, ProfileRow, ProfileTable, Schedules, Terms};
+pub use tls::{TlsCredentials, TlsFiles};

@@ -10,6 +10,7 @@ mod values;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use super::secret::Secret;
+use super::tls::TlsCredentials;
 use crate::Error;
 
 pub use client::TcpStore;
@@ -24,6 +25,8 @@ pub use server::TcpStoreServer;
 pub enum StoreAccess {
     /// Who has the job's secret. Requests and replies are encrypted.
     Secret(Secret),
+    /// Who has a certificate of the job's CA. Requests and replies are encrypted.
+    Tls(TlsCredentials),
     /// Everybody on this host: only loopback addresses are used.
     ThisHost,
     /// Everybody who reaches it.
@@ -35,6 +38,7 @@ impl StoreAccess {
     fn silence(&self) -> &'static str {
         match self {
             StoreAccess::Secret(_) => "does not have this job's secret",
+            StoreAccess::Tls(_) => "closes the connection during the TLS handshake",
             StoreAccess::ThisHost | StoreAccess::Anybody => {
                 "does not let in who has no secret, or is not a store of this version of weft"
             }
@@ -47,7 +51,16 @@ impl StoreAccess {
             StoreAccess::Secret(_) | StoreAccess::ThisHost | StoreAccess::Anybody => {
                 "WEFT_SECRET must be the same on all ranks"
             }
+            StoreAccess::Tls(_) => {
+                "all ranks need certificates of one CA (WEFT_TLS_CERT, WEFT_TLS_KEY, WEFT_TLS_CA), \
+                 rank 0 one for the name or address in MASTER_ADDR"
+            }
         }
+    }
+
+    /// Whether nobody can use the store who does not belong to the job.
+    fn is_authenticated(&self) -> bool {
+        matches!(self, StoreAccess::Secret(_) | StoreAccess::Tls(_))
     }
 
     /// The addresses of a `host:port`, if they may be used.
@@ -60,8 +73,8 @@ impl StoreAccess {
                 Err(ResolveError::Refused(Error::Config(format!(
                     "the ranks would meet at {address}, where others than this host may reach the store \
                      ({} is no loopback address), and this job has no secret: set WEFT_SECRET to the \
-                     same random text on all ranks (or WEFT_SECRET_FILE), or, where only trusted \
-                     processes reach this network, WEFT_INSECURE=1",
+                     same random text on all ranks (or WEFT_SECRET_FILE, or WEFT_TLS_CERT, \
+                     WEFT_TLS_KEY and WEFT_TLS_CA), or, where only trusted processes reach this network, WEFT_INSECURE=1",
                     foreign.ip()
                 ))))
             }

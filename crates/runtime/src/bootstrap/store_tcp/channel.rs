@@ -1,7 +1,7 @@
 //! How the two ends of a store connection make sure of each other, and how they talk afterwards.
 //!
 //! The client speaks first. What an end sends is made by a *record layer*: one that has nothing to
-//! prove ([`plain`]), one for a secret ([`noise`]). Each begins with a handshake, which needs no
+//! prove ([`plain`]), one for a secret ([`noise`]), one for certificates ([`tls`]). Each begins with a handshake, which needs no
 //! decision of anybody's: what is to be answered follows from what came. Afterwards messages go both
 //! ways, each with its length.
 //!
@@ -9,12 +9,17 @@
 
 mod noise;
 mod plain;
+mod tls;
+
+use std::io;
 
 use noise::NoiseRecords;
 use plain::PlainRecords;
+use tls::TlsRecords;
 
 use super::StoreAccess;
 use super::protocol::{Nonsense, SET_BYTES_MAX, StoreFailure};
+use crate::Error;
 
 const PROTOCOL: &str = "weft store 2";
 /// The most bytes of the conversation in one record.
@@ -59,22 +64,31 @@ impl Channel {
         }
     }
 
-    /// The end of a client. It appends what is to be sent first to `wire`.
-    pub(super) fn of_client(access: &StoreAccess, wire: &mut Vec<u8>) -> Self {
-        match access {
+    /// The end of a client that calls the server at this `host:port`. It appends what is to be sent
+    /// first to `wire`.
+    pub(super) fn of_client(
+        access: &StoreAccess,
+        address: &str,
+        wire: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
+        Ok(match access {
             StoreAccess::Secret(secret) => Self::new(NoiseRecords::of_client(secret, wire)),
+            StoreAccess::Tls(credentials) => {
+                Self::new(TlsRecords::of_client(credentials, address, wire)?)
+            }
             StoreAccess::ThisHost | StoreAccess::Anybody => {
                 Self::new(PlainRecords::of_client(wire))
             }
-        }
+        })
     }
 
     /// The end of a server.
-    pub(super) fn of_server(access: &StoreAccess) -> Self {
-        match access {
+    pub(super) fn of_server(access: &StoreAccess) -> io::Result<Self> {
+        Ok(match access {
             StoreAccess::Secret(secret) => Self::new(NoiseRecords::of_server(secret)),
+            StoreAccess::Tls(credentials) => Self::new(TlsRecords::of_server(credentials)?),
             StoreAccess::ThisHost | StoreAccess::Anybody => Self::new(PlainRecords::of_server()),
-        }
+        })
     }
 
     /// Whether this end may speak.

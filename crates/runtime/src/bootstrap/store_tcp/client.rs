@@ -170,12 +170,19 @@ impl TcpStore {
     ) -> Result<ClientConnection, DialFailure> {
         let passing = |error: LinkError| DialFailure::Passing(error.to_string());
         let stream = weft_transport_tcp::connect(address, deadline, cancel).map_err(passing)?;
-        ClientConnection::open(stream, &self.access, deadline, cancel).map_err(|failure| {
-            match failure {
-                StoreFailure::Stranger(why) => DialFailure::Stranger(why),
-                failure => DialFailure::Passing(format!("whoever listens there {failure}")),
-            }
-        })
+        let mut wire = Vec::new();
+        let channel = Channel::of_client(&self.access, &self.address, &mut wire)
+            .map_err(DialFailure::Final)?;
+        let mut connection = ClientConnection { stream, channel };
+        match connection.shake(wire, deadline, cancel) {
+            Ok(()) => Ok(connection),
+            // It says nothing to those whom it does not know.
+            Err(StoreFailure::Ended) => Err(DialFailure::Stranger(self.access.silence().into())),
+            Err(StoreFailure::Stranger(why)) => Err(DialFailure::Stranger(why)),
+            Err(failure) => Err(DialFailure::Passing(format!(
+                "whoever listens there {failure}"
+            ))),
+        }
     }
 
     fn stranger(&self, why: &str) -> Error {
@@ -321,29 +328,25 @@ pub(super) struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// Makes sure that both ends speak this protocol and belong to the same job.
-    fn open(
-        stream: Descriptor<TcpStream>,
-        access: &StoreAccess,
+    /// Makes sure that both ends speak this protocol and belong to the same job. `wire` is what is
+    /// to be sent first.
+    fn shake(
+        &mut self,
+        mut wire: Vec<u8>,
         deadline: Instant,
         cancel: &AtomicBool,
-    ) -> Result<Self, StoreFailure> {
-        prepare(&stream).map_err(StoreFailure::Io)?;
-        let (mut wire, mut buffer) = (Vec::new(), [0; 16 << 10]);
-        let mut channel = Channel::of_client(access, &mut wire);
+    ) -> Result<(), StoreFailure> {
+        prepare(&self.stream)?;
+        let mut buffer = [0; 16 << 10];
         loop {
-            write(&stream, &wire, deadline, cancel)?;
+            write(&self.stream, &wire, deadline, cancel)?;
             wire.clear();
-            if channel.is_open() {
-                return Ok(Self { stream, channel });
+            if self.channel.is_open() {
+                return Ok(());
             }
-            match retry((&*stream).read(&mut buffer), deadline, cancel) {
-                // It says nothing to those whom it does not know.
-                Ok(Some(0)) | Err(StoreFailure::Ended) => {
-                    return Err(StoreFailure::Stranger(access.silence().into()));
-                }
-                Ok(bytes) => channel.feed(&buffer[..bytes.unwrap_or(0)], &mut wire)?,
-                Err(failure) => return Err(failure),
+            match retry((&*self.stream).read(&mut buffer), deadline, cancel)? {
+                Some(0) => return Err(StoreFailure::Ended),
+                bytes => (self.channel).feed(&buffer[..bytes.unwrap_or(0)], &mut wire)?,
             }
         }
     }

@@ -115,6 +115,12 @@ impl From<Nonsense> for StoreFailure {
     }
 }
 
+impl From<io::Error> for StoreFailure {
+    fn from(error: io::Error) -> Self {
+        StoreFailure::Io(error)
+    }
+}
+
 impl fmt::Display for StoreFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

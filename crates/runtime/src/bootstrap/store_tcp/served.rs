@@ -54,7 +54,7 @@ impl ServedConnection {
         stream.set_nodelay(true)?;
         Ok(Self {
             stream,
-            channel: Channel::of_server(access),
+            channel: Channel::of_server(access)?,
             moved: Instant::now(),
             wait: None,
             outgoing: VecDeque::new(),

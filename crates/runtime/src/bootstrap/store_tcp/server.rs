@@ -70,7 +70,7 @@ pub struct TcpStoreServer {
 impl TcpStoreServer {
     /// Starts serving on this `host:port`. Port 0 chooses a free one.
     ///
-    /// With [`StoreAccess::Secret`] it listens on all addresses where this one is none of this
+    /// With [`StoreAccess::Secret`] or [`StoreAccess::Tls`] it listens on all addresses where this one is none of this
     /// host's own, as in a cluster that forwards ports: see
     /// [`listens_everywhere`](Self::listens_everywhere).
     pub fn start(address: &str, access: &StoreAccess) -> Result<Self, Error> {
@@ -156,8 +156,7 @@ fn listen(
     };
     let port = match addresses.first() {
         Some(address)
-            if not_ours.kind() == io::ErrorKind::AddrNotAvailable
-                && matches!(access, StoreAccess::Secret(_)) =>
+            if not_ours.kind() == io::ErrorKind::AddrNotAvailable && access.is_authenticated() =>
         {
             address.port()
         }

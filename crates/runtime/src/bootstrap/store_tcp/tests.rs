@@ -1,3 +1,5 @@
+mod tls;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -189,7 +191,7 @@ fn heard_by_stranger(server: &TcpStoreServer, says: &[u8]) -> Vec<u8> {
 /// What a client says first.
 fn opening(access: &StoreAccess) -> Vec<u8> {
     let mut wire = Vec::new();
-    channel::Channel::of_client(access, &mut wire);
+    channel::Channel::of_client(access, "127.0.0.1:1", &mut wire).unwrap();
     wire
 }
 
