@@ -211,8 +211,9 @@ class MemoryStore:
 class TcpStore:
     """A store that one process serves to others over TCP.
 
-    With a secret of at least 16 bytes, who has it is let in, and what is said is encrypted. Without
-    one, only loopback addresses are used, unless `insecure`.
+    With a secret of at least 16 bytes, who has it is let in, and what is said is encrypted. With
+    `tls`, the PEM files of a certificate, its key and the CA's certificates, who has a certificate
+    of the CA is. Without either, only loopback addresses are used, unless `insecure`.
     """
 
     def __new__(
@@ -224,6 +225,7 @@ class TcpStore:
         cancel: Cancellation,
         secret: bytes | None = None,
         insecure: bool = False,
+        tls: Sequence[str] | None = None,
     ) -> TcpStore: ...
     @property
     def listens_everywhere(self) -> bool:

@@ -41,6 +41,7 @@ __all__ = [
     "peers_directory",
     "place",
     "profiles_directory",
+    "tls_files",
     "with_secret",
 ]
 
@@ -163,8 +164,9 @@ class EndpointOptions(TypedDict, total=False):
             "network learns nothing, who changes, drops or repeats bytes of a connection ends it. `1`: each "
             "link has the faster cipher of those that both machines have instructions for, `aes-gcm` (AES-256-GCM) "
             "or `chacha20-poly1305`; a name: all links have that one. The keys are those that the ranks exchange "
-            "when they meet, so it protects from nobody who can write to the store: use `WEFT_SECRET`, "
-            "or a store that strangers do not reach. Shared memory is not affected. The same on every rank.",
+            "when they meet, so it protects from nobody who can write to the store: use `WEFT_SECRET` "
+            "or certificates (`WEFT_TLS_CERT`), or a store that strangers do not reach. Shared memory is not affected. "
+            "The same on every rank.",
             parse=lambda text: parsing.parse_encryption(text, CIPHERS),
             check=lambda value: isinstance(value, bool) or value in CIPHERS,
             default_text="0",
@@ -386,8 +388,8 @@ class Options(EndpointOptions, GroupOptions, total=False):
             "has it can join the job. With it, the ranks' meeting over `MASTER_ADDR` is authenticated and "
             "encrypted; without it (and `WEFT_SECRET_FILE`) the ranks meet at loopback addresses only: see "
             "`WEFT_INSECURE`. To make one: `export WEFT_SECRET=$(openssl rand -hex 32)`, which the launcher hands on "
-            "to the ranks. It is in no message, log or error. Without meaning where torch's store is used. The same on "
-            "every rank.",
+            "to the ranks. It is in no message, log or error. Without meaning where torch's store is used. Not with "
+            "`WEFT_TLS_CERT`. The same on every rank.",
             parse=parsing.parse_secret,
             check=lambda value: isinstance(value, parsing.Secret),
             default_text="none",
@@ -406,13 +408,53 @@ class Options(EndpointOptions, GroupOptions, total=False):
             default_text="none",
         ),
     ]
+    tls_cert: Annotated[
+        str | os.PathLike[str] | None,
+        Setting(
+            default=None,
+            allowed="the path of a file",
+            doc="In place of a secret, for jobs whose ranks have certificates of a CA: the PEM file of this process's "
+            "certificate, followed by those between it and the CA's. With it, `WEFT_TLS_KEY` and `WEFT_TLS_CA`, the "
+            "ranks' meeting over `MASTER_ADDR` uses TLS 1.3, and both ends of each connection prove certificates. Rank "
+            "0's must be for the name or address in `MASTER_ADDR` (subjectAltName). The files are read when the ranks "
+            "meet. Without meaning where torch's store is used. On every rank, or on none: see "
+            "[operations.md](operations.md#certificates).",
+            parse=str,
+            check=lambda value: bool(os.fspath(value)),
+            default_text="none",
+        ),
+    ]
+    tls_key: Annotated[
+        str | os.PathLike[str] | None,
+        Setting(
+            default=None,
+            allowed="the path of a file that only its owner can read",
+            doc="The PEM file of the private key of `WEFT_TLS_CERT`, without a passphrase. One that others than its "
+            "owner can read is refused.",
+            parse=str,
+            check=lambda value: bool(os.fspath(value)),
+            default_text="none",
+        ),
+    ]
+    tls_ca: Annotated[
+        str | os.PathLike[str] | None,
+        Setting(
+            default=None,
+            allowed="the path of a file",
+            doc="The PEM file of the CAs that sign the certificates of the job's ranks. Whoever has a certificate of "
+            "one of them can join the job: use a CA of the job's own, or of those who may join it.",
+            parse=str,
+            check=lambda value: bool(os.fspath(value)),
+            default_text="none",
+        ),
+    ]
     insecure: Annotated[
         bool | None,
         Setting(
             default=False,
             allowed="1 or 0",
-            doc="Whether ranks without a secret may meet over a network. Whoever can reach `MASTER_ADDR` can then join "
-            "the job, read and change it: only for networks that nobody else can reach.",
+            doc="Whether ranks without a secret or certificates may meet over a network. Whoever can reach "
+            "`MASTER_ADDR` can then join the job, read and change it: only for networks that nobody else can reach.",
             parse=parsing.parse_flag,
             check=lambda value: isinstance(value, bool),
             default_text="0",
@@ -538,9 +580,36 @@ def job_secret(settings: Settings) -> bytes | None:
         raise ConfigError(f"secret_file: {path} holds no secret: {error}") from None
 
 
+def tls_files(settings: Settings) -> tuple[str, str, str] | None:
+    """The files of certificate, key and CA; None where the job has no certificates.
+
+    Raises:
+        ConfigError: Some of them are set and others are not, or a secret is set as well.
+    """
+    names = ("tls_cert", "tls_key", "tls_ca")
+    files = {name: getattr(settings, name) for name in names}
+    missing = [name for name, file in files.items() if file is None]
+    if len(missing) == len(names):
+        return None
+    if missing:
+        there = [name for name in names if name not in missing]
+        raise ConfigError(
+            f"{' and '.join(there)} without {' and '.join(missing)}: set all of WEFT_TLS_CERT, WEFT_TLS_KEY and "
+            "WEFT_TLS_CA, or none"
+        )
+    for name in ("secret", "secret_file"):
+        if getattr(settings, name) is not None:
+            raise ConfigError(
+                f"{name} and tls_cert are both set: a job's ranks prove themselves by a secret or by certificates. "
+                "Set one of WEFT_SECRET (or WEFT_SECRET_FILE) and WEFT_TLS_CERT, WEFT_TLS_KEY, WEFT_TLS_CA"
+            )
+    cert, key, ca = (os.fspath(file) for file in files.values())
+    return cert, key, ca
+
+
 def with_secret(variables: Mapping[str, str]) -> dict[str, str]:
-    """Variables for the ranks of a new job: these, and a new secret unless they name one."""
-    if any(variables.get(name) for name in ("WEFT_SECRET", "WEFT_SECRET_FILE")):
+    """Variables for a new job's ranks: these, and a secret unless they have one or certificates."""
+    if any(variables.get(name) for name in ("WEFT_SECRET", "WEFT_SECRET_FILE", "WEFT_TLS_CERT")):
         return dict(variables)
     return {**variables, "WEFT_SECRET": secrets.token_hex(32)}
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from weft import _weft
-from weft.config import Settings, job_secret
+from weft.config import Settings, job_secret, tls_files
 from weft.errors import ConfigError
 from weft.launchers import JobPosition
 from weft.logs import LOGGER
@@ -100,9 +100,10 @@ def of_place(place: JobPosition, settings: Settings, cancel: _weft.Cancellation)
 
 
 def _own_store(place: JobPosition, settings: Settings, cancel: _weft.Cancellation) -> _weft.TcpStore:
-    secret = job_secret(settings)
-    store = _weft.TcpStore(place.host, place.port, place.rank == 0, settings.timeout, cancel, secret, settings.insecure)
-    if place.rank == 0 and secret is None and settings.insecure:
+    secret, tls = job_secret(settings), tls_files(settings)
+    serves = place.rank == 0
+    store = _weft.TcpStore(place.host, place.port, serves, settings.timeout, cancel, secret, settings.insecure, tls=tls)
+    if serves and secret is None and tls is None and settings.insecure:
         LOGGER.warning(
             "the ranks meet at %s:%d without a secret (WEFT_INSECURE): whoever reaches it can join the job",
             place.host,
@@ -111,7 +112,7 @@ def _own_store(place: JobPosition, settings: Settings, cancel: _weft.Cancellatio
     if store.listens_everywhere:
         LOGGER.warning(
             "%s is no address of this host: the ranks' store listens at port %d of all its addresses, for those who "
-            "have the job's secret",
+            "have the job's secret, or a certificate of its CA",
             place.host,
             place.port,
         )

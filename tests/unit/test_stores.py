@@ -167,6 +167,27 @@ def test_every_job_of_a_launcher_has_a_secret_of_its_own() -> None:
     assert config.with_secret(given) == given
 
 
+def test_certificates_replace_a_secret_and_have_all_their_files() -> None:
+    files = {"tls_cert": "a.pem", "tls_key": "a.key", "tls_ca": "ca.pem"}
+    variables = {f"WEFT_{name.upper()}": file for name, file in files.items()}
+    assert config.tls_files(config.load({}, {})) is None
+    assert config.tls_files(config.load({}, variables)) == ("a.pem", "a.key", "ca.pem")
+    assert config.tls_files(config.load({"tls_key": Path("b.key")}, variables)) == ("a.pem", "b.key", "ca.pem")
+    with pytest.raises(weft.ConfigError, match=r"tls_cert without tls_key and tls_ca: set all"):
+        config.tls_files(config.load({"tls_cert": "a.pem"}, {}))
+    for secret in ({"secret": SECRET}, {"secret_file": "secret"}):
+        with pytest.raises(weft.ConfigError, match="and tls_cert are both set"):
+            config.tls_files(config.load(files | secret, {}))
+    assert config.with_secret(variables) == variables
+
+
+def test_a_network_needs_readable_certificates(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.pem")
+    for rank in (0, 1):
+        with pytest.raises(weft.ConfigError, match=f"tls_cert: cannot read {missing}"):
+            meet(rank, "192.0.2.1:29500", tls_cert=missing, tls_key=missing, tls_ca=missing)
+
+
 @pytest.mark.parametrize("secret", [None, SECRET.encode()])
 def test_idle_strangers_exhaust_nothing(secret: bytes | None) -> None:
     port = free_port()

@@ -1,12 +1,13 @@
 //! Stores: the runtime's stores as Python classes, and Python stores as stores of the runtime.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use weft_runtime::{Error, Secret, Store, StoreAccess, TcpStoreServer};
+use weft_runtime::{Error, Secret, Store, StoreAccess, TcpStoreServer, TlsCredentials, TlsFiles};
 
 use crate::error::checked;
 use crate::interrupt::{Cancellation, duration, interruptible};
@@ -55,7 +56,7 @@ pub(crate) struct TcpStore {
 #[pymethods]
 impl TcpStore {
     #[new]
-    #[pyo3(signature = (host, port, serve, timeout, cancel, secret=None, insecure=false))]
+    #[pyo3(signature = (host, port, serve, timeout, cancel, secret=None, insecure=false, tls=None))]
     #[expect(clippy::too_many_arguments, reason = "they are arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -66,9 +67,10 @@ impl TcpStore {
         cancel: &Cancellation,
         secret: Option<&[u8]>,
         insecure: bool,
+        tls: Option<[PathBuf; 3]>,
     ) -> PyResult<Self> {
         let deadline = Instant::now() + duration(py, timeout)?;
-        let access = checked(py, access(secret, insecure))?;
+        let access = checked(py, access(secret, tls, insecure))?;
         let address = join(host, port);
         let (client, server) = interruptible(py, cancel, |flag| {
             let server = serve.then(|| TcpStoreServer::start(&address, &access));
@@ -102,11 +104,23 @@ impl TcpStore {
     }
 }
 
-fn access(secret: Option<&[u8]>, insecure: bool) -> Result<StoreAccess, Error> {
-    Ok(match secret {
-        Some(secret) => StoreAccess::Secret(Secret::new(secret)?),
-        None if insecure => StoreAccess::Anybody,
-        None => StoreAccess::ThisHost,
+fn access(
+    secret: Option<&[u8]>,
+    tls: Option<[PathBuf; 3]>,
+    insecure: bool,
+) -> Result<StoreAccess, Error> {
+    Ok(match (secret, tls) {
+        (Some(_), Some(_)) => {
+            return Err(Error::Config(
+                "a secret and certificates: expected one of both".into(),
+            ));
+        }
+        (Some(secret), None) => StoreAccess::Secret(Secret::new(secret)?),
+        (None, Some([cert, key, ca])) => {
+            StoreAccess::Tls(TlsCredentials::load(&TlsFiles { cert, key, ca })?)
+        }
+        (None, None) if insecure => StoreAccess::Anybody,
+        (None, None) => StoreAccess::ThisHost,
     })
 }
 

@@ -1,4 +1,4 @@
-//! Certificates: what tells the processes of a job from strangers where a CA says who belongs to it.
+//! Certificates: what tells the processes of a job from strangers where they have a CA.
 
 use std::fmt;
 use std::fs::File;

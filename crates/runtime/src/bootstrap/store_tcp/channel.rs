@@ -1,9 +1,9 @@
 //! How the two ends of a store connection make sure of each other, and how they talk afterwards.
 //!
 //! The client speaks first. What an end sends is made by a *record layer*: one that has nothing to
-//! prove ([`plain`]), one for a secret ([`noise`]), one for certificates ([`tls`]). Each begins with a handshake, which needs no
-//! decision of anybody's: what is to be answered follows from what came. Afterwards messages go both
-//! ways, each with its length.
+//! prove ([`plain`]), one for a secret ([`noise`]), one for certificates ([`tls`]). Each begins
+//! with a handshake, in which what is to be answered follows from what came. Afterwards messages go
+//! both ways, each with its length.
 //!
 //! Nothing here reads or writes a socket.
 

@@ -70,8 +70,8 @@ pub struct TcpStoreServer {
 impl TcpStoreServer {
     /// Starts serving on this `host:port`. Port 0 chooses a free one.
     ///
-    /// With [`StoreAccess::Secret`] or [`StoreAccess::Tls`] it listens on all addresses where this one is none of this
-    /// host's own, as in a cluster that forwards ports: see
+    /// With [`StoreAccess::Secret`] or [`StoreAccess::Tls`] it listens on all addresses where this
+    /// one is none of this host's own, as in a cluster that forwards ports: see
     /// [`listens_everywhere`](Self::listens_everywhere).
     pub fn start(address: &str, access: &StoreAccess) -> Result<Self, Error> {
         Self::start_with(address, access, StoreLimits::default())

@@ -1,9 +1,9 @@
-//! The record layer of jobs with a secret: the Noise pattern `NNpsk0`, whose key is derived from it.
+//! The record layer of jobs with a secret: the Noise pattern `NNpsk0`, whose key comes from it.
 //!
 //! The handshake is a message of [`OPENING_BYTES`] from each end. An end that does not have the
 //! secret can neither make nor read them, and gets no answer. What follows is encrypted and
 //! authenticated, in chunks: the length (2 bytes, little-endian), then so many bytes. The client's
-//! first chunk is empty: it shows that the client did not merely repeat an opening that it has seen.
+//! first chunk is empty: it shows that the client did not merely repeat an opening that it saw.
 
 use snow::{Builder, HandshakeState, TransportState};
 
