@@ -395,7 +395,7 @@ impl Group {
         })
     }
 
-    /// The link to a rank. Where it is made, that can be interrupted.
+    /// The link to a rank. Where it is made, that can be interrupted, and ends when the group does.
     fn link(
         &self,
         rank: u32,
@@ -405,14 +405,23 @@ impl Group {
         let address = &self.meeting.members[rank as usize].address;
         let kind = self.meeting.kind(self.rank, rank);
         let endpoint = self.engine.endpoint();
-        let mut interruption = Interruption::of_this_call();
-        match endpoint.ready_link(address.id, kind) {
-            Some(link) => Ok(link),
-            None if interruption.is_possible() => {
-                interruption.watch(cancel, |stop| endpoint.link(address, kind, deadline, stop))
-            }
-            None => endpoint.link(address, kind, deadline, cancel),
+        if let Some(link) = endpoint.ready_link(address.id, kind) {
+            return Ok(link);
         }
+        let stops = || {
+            self.take_in_messages();
+            cancel.load(Ordering::Relaxed) || self.broken().is_some()
+        };
+        Interruption::of_this_call()
+            .watch(stops, |stop| endpoint.link(address, kind, deadline, stop))
+    }
+
+    /// Takes in what has come, at a moment at which perhaps nobody else does.
+    pub(super) fn take_in_messages(&self) {
+        self.engine.with(|state, finished| {
+            state.notified = true;
+            state.pass(finished);
+        });
     }
 
     /// Ends everything under way in this group, here and on the other ranks, with

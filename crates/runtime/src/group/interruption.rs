@@ -50,15 +50,11 @@ impl Interruption {
         }
     }
 
-    pub(super) fn is_possible(self) -> bool {
-        self.ask.is_some()
-    }
-
     /// Runs `blocking` on a thread of its own, and lets it stop once this call is interrupted, or
-    /// cancelled.
+    /// it `stops` for something else.
     pub(super) fn watch<T: Send>(
         &mut self,
-        cancel: &AtomicBool,
+        mut stops: impl FnMut() -> bool,
         blocking: impl FnOnce(&AtomicBool) -> Result<T, Error> + Send,
     ) -> Result<T, Error> {
         let stop = &AtomicBool::new(false);
@@ -75,7 +71,7 @@ impl Interruption {
             let mut asked = Ok(());
             while over.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
                 asked = asked.and_then(|()| self.check());
-                if asked.is_err() || cancel.load(Ordering::Relaxed) {
+                if asked.is_err() || stops() {
                     stop.store(true, Ordering::Relaxed);
                 }
             }
