@@ -1,6 +1,7 @@
 //! Errors of a group, with hints about their remedies.
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -95,6 +96,14 @@ impl Error {
         }
     }
 
+    /// The operating system lets this process have no more of something that a connection needs.
+    pub(crate) fn own_limit(to: &str, error: &io::Error) -> Self {
+        Error::Config(format!(
+            "this process cannot connect to {to}: {error}. \
+             Raise its limit of descriptors (ulimit -n) or memory"
+        ))
+    }
+
     /// What became of a link to a peer, as an error that names the peer.
     pub fn from_link(error: LinkError, rank: Option<u32>, host: &str) -> Self {
         let lost = |detail: String| Error::PeerLost {
@@ -107,10 +116,9 @@ impl Error {
             LinkError::Absent(why) => lost(why),
             LinkError::Left => lost("it closed the connection".into()),
             LinkError::Protocol(what) => lost(format!("it broke the protocol: {what}")),
-            LinkError::Io(error) if is_own_limit(&error) => Error::Config(format!(
-                "this process cannot connect to {}: {error}. Raise its limit of descriptors (ulimit -n) or memory",
-                name(rank, host)
-            )),
+            LinkError::Io(error) if is_own_limit(&error) => {
+                Error::own_limit(&name(rank, host), &error)
+            }
             LinkError::Io(error) => lost(error.to_string()),
             LinkError::Refused(why) => Error::Auth(format!(
                 "{} refused the connection: {why}",

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::Descriptor;
-use weft_transport::{EndpointId, LinkEvents, Local, Regions};
+use weft_transport::{EndpointId, LinkEvents, Local, Regions, is_own_limit};
 
 use crate::encryption::CipherOffer;
 use crate::handshake::{
@@ -47,6 +47,9 @@ pub(crate) struct Listener {
     pub(crate) events: Arc<dyn LinkEvents>,
     pub(crate) options: SocketOptions,
     pub(crate) sockets: Arc<Vec<Descriptor<TcpListener>>>,
+    /// Given up when the process has no descriptor left, so that a member that calls can still be
+    /// taken in: over its link it is told why this endpoint cannot go on.
+    pub(crate) reserve: Option<Descriptor>,
     /// Readable when it is time to stop.
     pub(crate) stop: Descriptor<UnixStream>,
     pub(crate) callers: Vec<Caller>,
@@ -163,13 +166,19 @@ impl Listener {
 
     /// False if the process cannot take more connections now.
     fn take_in_callers(&mut self) -> bool {
+        if self.reserve.is_none() {
+            self.reserve = Descriptor::event().ok();
+        }
         let sockets = self.sockets.clone();
         for socket in sockets.iter() {
             for _ in 0..TAKEN_IN_MAX {
                 match Descriptor::make(|| socket.accept().map(|(stream, _)| stream)) {
                     Ok(stream) => self.take_in(stream),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) if is_exhaustion(&error) => return false,
+                    Err(error) if is_own_limit(&error) => match self.reserve.take() {
+                        Some(reserve) => drop(reserve),
+                        None => return false,
+                    },
                     // This connection broke before it was taken in; the next may be good.
                     Err(_) => {}
                 }
@@ -437,14 +446,6 @@ fn read_on(socket: &Socket, buffer: &mut [u8], filled: usize) -> Option<usize> {
             _ => None,
         },
     }
-}
-
-fn is_exhaustion(error: &io::Error) -> bool {
-    use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
-    matches!(
-        error.raw_os_error(),
-        Some(EMFILE | ENFILE | ENOBUFS | ENOMEM)
-    )
 }
 
 /// Tells the listener behind the other end to stop.

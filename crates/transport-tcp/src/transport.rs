@@ -165,6 +165,7 @@ impl TcpTransport {
             events,
             options: self.options,
             sockets: Arc::new(sockets),
+            reserve: Some(Descriptor::event()?),
             stop: stopped,
             callers: Vec::new(),
             heard: Vec::new(),

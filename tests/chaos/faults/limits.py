@@ -6,6 +6,7 @@ import time
 from abc import abstractmethod
 from typing import Any
 
+from chaos_stage import RankProcess
 from chaos_trial import NOTICE_S, Trial
 
 from faults.fault import Fault
@@ -59,8 +60,14 @@ class _Limit(Fault):
             failed = process.failed()
             if failed and failed["kind"] == "Timeout" and not any(text in failed["text"] for text in waited_for):
                 trial.complain(f"rank {process.number} blames another: {failed['text']}")
-        trial.note_spread(others, NOTICE_S)
+        trial.note_spread([process for process in others if not _waits_for_store(process)], NOTICE_S)
         trial.close(trial.processes)
+
+
+def _waits_for_store(process: RankProcess) -> bool:
+    """Whether a rank came when rank 0 had failed: its store may still come, for all that is known."""
+    failed = process.failed()
+    return failed is not None and failed["kind"] == "Timeout" and "waiting for rank 0's store" in failed["text"]
 
 
 class DescriptorLimit(_Limit):

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weft_transport::LinkError;
 use weft_transport::fork::Descriptor;
+use weft_transport::{LinkError, is_own_limit};
 
 use super::channel::{CHUNK_BYTES_MAX, Channel};
 use super::protocol::{
@@ -148,7 +148,7 @@ impl TcpStore {
         cancel: &AtomicBool,
     ) -> Result<ClientConnection, DialFailure> {
         let addresses = (self.access.resolve(&self.address)).map_err(|error| match error {
-            ResolveError::Unknown(error) => DialFailure::Passing(error.to_string()),
+            ResolveError::Unknown(error) => self.refused(&error),
             ResolveError::Refused(error) => DialFailure::Final(error),
         })?;
         let mut failure = DialFailure::Passing("the name has no address".into());
@@ -168,8 +168,11 @@ impl TcpStore {
         deadline: Instant,
         cancel: &AtomicBool,
     ) -> Result<ClientConnection, DialFailure> {
-        let passing = |error: LinkError| DialFailure::Passing(error.to_string());
-        let stream = weft_transport_tcp::connect(address, deadline, cancel).map_err(passing)?;
+        let stream = weft_transport_tcp::connect(address, deadline, cancel);
+        let stream = stream.map_err(|error| match error {
+            LinkError::Io(error) => self.refused(&error),
+            error => DialFailure::Passing(error.to_string()),
+        })?;
         let mut wire = Vec::new();
         let channel = Channel::of_client(&self.access, &self.address, &mut wire)
             .map_err(DialFailure::Final)?;
@@ -182,6 +185,17 @@ impl TcpStore {
             Err(failure) => Err(DialFailure::Passing(format!(
                 "whoever listens there {failure}"
             ))),
+        }
+    }
+
+    /// What the operating system refuses may pass, but for a limit of this process.
+    fn refused(&self, error: &io::Error) -> DialFailure {
+        match is_own_limit(error) {
+            true => {
+                let store = format!("rank 0's store at {}", self.address);
+                DialFailure::Final(Error::own_limit(&store, error))
+            }
+            false => DialFailure::Passing(error.to_string()),
         }
     }
 
