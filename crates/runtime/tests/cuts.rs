@@ -175,9 +175,10 @@ fn hearsay_breaks_the_group_and_names_who_told_but_nothing_later() {
     group(&[a, b, c], works);
 }
 
-/// The process lives, and could go on writing into what it has mapped.
+/// The process lives, and could go on writing into what it has mapped, until it says that it does
+/// not: over the next link.
 #[test]
-fn memory_that_a_living_process_maps_is_not_used_again() {
+fn memory_that_a_living_process_maps_is_not_used_again_before_it_has_let_go() {
     let _alone = cutting();
     let all = endpoints(&TransportChoice::Shm.into(), 2);
     let both = [&all[0], &all[1]];
@@ -201,5 +202,42 @@ fn memory_that_a_living_process_maps_is_not_used_again() {
             assert_eq!(pool.available(), free - kept, "round {round}");
         }
     }
+    let given_back = || {
+        let since = Instant::now();
+        for endpoint in both {
+            while endpoint.pool().available() < free {
+                assert!(since.elapsed() < Duration::from_secs(20), "not given back");
+                group(&[endpoint], |_| ());
+            }
+            assert_eq!(endpoint.pool().quarantined(), 0);
+        }
+    };
     group(&both, works);
+    given_back();
+    let open = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = open();
+    for _ in 0..3 {
+        let ready = Barrier::new(2);
+        group(&both, |broken| {
+            works(broken);
+            once(broken, &ready, || cut(connected(libc::AF_UNIX)));
+            until_broken(broken);
+            // The last rank lets go only after they have met again.
+            if broken.rank() == 0 {
+                broken.close();
+                group(&both, works);
+            }
+            ready.wait();
+        });
+        given_back();
+    }
+    let since = Instant::now();
+    while open() > before {
+        let after = open();
+        assert!(
+            since.elapsed() < Duration::from_secs(20),
+            "{before} descriptors, {after} after three cuts"
+        );
+        group(&both, works);
+    }
 }

@@ -61,7 +61,7 @@ fn samples() -> Vec<ControlMessage> {
             channel: 9,
             scratch: 10,
         },
-        ControlMessage::Detach { group },
+        ControlMessage::Detach { group, asks: true },
         ControlMessage::Broken {
             group,
             error: error.clone(),

@@ -32,7 +32,8 @@ pub(crate) enum ControlMessage {
         scratch: u64,
     },
     /// The sender has left the group and does not touch the receiver's pool on its behalf any more.
-    Detach { group: u64 },
+    /// `asks`: it waits to be told the same, which may have been lost with a link.
+    Detach { group: u64, asks: bool },
     /// A group is broken. Passed on by every member that did not know.
     Broken { group: u64, error: Error },
     /// The sender has waited for the receiver for long in this operation. Did the receiver call the
@@ -117,7 +118,7 @@ impl ControlMessage {
     pub(crate) fn group(&self) -> u64 {
         match self {
             ControlMessage::Grant { group, .. }
-            | ControlMessage::Detach { group }
+            | ControlMessage::Detach { group, .. }
             | ControlMessage::Broken { group, .. }
             | ControlMessage::Query { group, .. }
             | ControlMessage::Different { group, .. }

@@ -489,9 +489,13 @@ impl Group {
             group.end(&closed(), finished);
             group.closed = true;
             group.flight.close();
-            group
-                .connections
-                .tell_all(&ControlMessage::Detach { group: self.id });
+            let goodbye = ControlMessage::Detach {
+                group: self.id,
+                asks: false,
+            };
+            group.connections.tell_all(&goodbye);
+            let links = state.links.values().map(|watched| &watched.link);
+            links.for_each(|link| state.detach_again(link));
             state.release(self.id);
         });
     }

@@ -191,18 +191,23 @@ impl EarlyMessages {
 
 impl ProgressState {
     /// Keeps a message for a group that is not made yet. Who grants memory to a group that is
-    /// closed here, or cannot be made any more, is told so.
+    /// closed here, or cannot be made any more, or asks whether it is, is told so.
     pub(super) fn keep(&mut self, received: ReceivedMessage<'_>, finished: &mut Finished) {
         let group = received.message.group();
-        let grants = matches!(received.message, ControlMessage::Grant { .. });
+        let asks = matches!(
+            received.message,
+            ControlMessage::Grant { .. } | ControlMessage::Detach { asks: true, .. }
+        );
         let failure = self.early.failure(group).cloned();
         let answer = match failure {
             Some(error) => Some(ControlMessage::Broken { group, error }),
-            None if self.closed.contains(&group) => Some(ControlMessage::Detach { group }),
+            None if self.closed.contains(&group) => {
+                Some(ControlMessage::Detach { group, asks: false })
+            }
             None => None,
         };
         match answer {
-            Some(answer) if grants => self.tell(received.from, &answer),
+            Some(answer) if asks => self.tell(received.from, &answer),
             Some(_) => {}
             None => {
                 if let Some(overrun) = self.early.keep(group, received.into_owned()) {
@@ -256,7 +261,7 @@ impl ProgressState {
     }
 
     /// Sends a message to an endpoint, if there is a link.
-    fn tell(&self, endpoint: EndpointId, message: &ControlMessage) {
+    pub(super) fn tell(&self, endpoint: EndpointId, message: &ControlMessage) {
         if let Some(link) = self.any_link_to(endpoint) {
             // A link that fails is noticed when it is read.
             let _ = link.message(&message.encode());

@@ -38,7 +38,14 @@ impl ProgressState {
             ControlMessage::Grant {
                 channel, scratch, ..
             } => self.grant(id, rank, (channel, scratch)),
-            ControlMessage::Detach { .. } => {
+            ControlMessage::Detach { asks, .. } => {
+                if asks && group.closed {
+                    let answer = ControlMessage::Detach {
+                        group: id,
+                        asks: false,
+                    };
+                    self.tell(received.from, &answer);
+                }
                 self.detached(id, rank);
                 Ok(())
             }

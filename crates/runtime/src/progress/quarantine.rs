@@ -7,6 +7,7 @@ use weft_transport::Link;
 
 use super::state::ProgressState;
 use crate::call::Finished;
+use crate::channel::ControlMessage;
 
 impl ProgressState {
     /// Takes back what no peer can write any more of a group that is closed here, and forgets the
@@ -25,22 +26,43 @@ impl ProgressState {
             self.forget(id);
         }
         self.count_quarantined();
+        let unproven = std::mem::take(&mut self.unproven);
+        let of_use = unproven.into_iter().filter(|link| self.may_write(link));
+        self.unproven = of_use.collect();
+    }
+
+    /// Says goodbye to closed groups again, over another link than theirs, and asks a peer to do so
+    /// that may still write there: what both have said may be lost with a link that broke.
+    pub(crate) fn detach_again(&self, link: &Arc<dyn Link>) {
+        for (group, rank) in self.memberships(link.peer()) {
+            let connections = match self.groups.get(&group) {
+                Some(state) if state.closed => &state.connections,
+                _ => continue,
+            };
+            if connections.is_linked(rank) && !connections.is_over(rank, link) {
+                let asks = connections.may_be_written_by(rank);
+                // A link that fails is noticed when it is read.
+                let _ = link.message(&ControlMessage::Detach { group, asks }.encode());
+            }
+        }
     }
 
     /// Looks from now on whether the process behind a link that has ended does so too, if that
     /// matters.
     pub(super) fn watch_for_end(&mut self, link: &Arc<dyn Link>) {
+        let watched = self.unproven.iter().any(|other| Arc::ptr_eq(other, link));
+        if link.capabilities().maps && !watched && self.may_write(link) {
+            self.unproven.push(link.clone());
+        }
+    }
+
+    /// Whether the peer of a link may still write into what it was granted for a group.
+    fn may_write(&self, link: &Arc<dyn Link>) -> bool {
         let may_write = |(id, rank): (u64, u32)| {
             let group = self.groups.get(&id);
             group.is_some_and(|group| group.connections.may_be_written_by(rank))
         };
-        let watched = self.unproven.iter().any(|other| Arc::ptr_eq(other, link));
-        if link.capabilities().maps
-            && !watched
-            && self.memberships(link.peer()).into_iter().any(may_write)
-        {
-            self.unproven.push(link.clone());
-        }
+        self.memberships(link.peer()).into_iter().any(may_write)
     }
 
     /// Looks whether processes have ended of which that was not proven, and takes back what they

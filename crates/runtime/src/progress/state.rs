@@ -143,6 +143,7 @@ impl ProgressState {
         }
         // What came before this moment has notified already, perhaps in vain.
         self.endpoint.doorbell().notify();
+        self.detach_again(&link);
         let manual = link.capabilities().manual_progress;
         self.manual_progress |= manual;
         let watched = WatchedLink {
