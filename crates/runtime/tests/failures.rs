@@ -119,7 +119,8 @@ fn another_root_among_many_broadcasts_is_a_desync() {
     for transport in TRANSPORTS {
         let errors = Ranks::run(transport, 3, |group| {
             let other = group.rank() == 1;
-            broadcasts(group, 50, |index| u32::from(other && index == 20)).unwrap_err()
+            // So many more than a root's puts may be ahead of what others take in.
+            broadcasts(group, 200, |index| u32::from(other && index == 20)).unwrap_err()
         });
         assert!(errors.iter().all(is_desync), "{errors:?}");
         let text = errors[0].to_string();
