@@ -65,7 +65,7 @@ class _Limit(Fault):
 
 
 def _waits_for_store(process: RankProcess) -> bool:
-    """Whether a rank came when rank 0 had failed: its store may still come, for all that is known."""
+    """Whether a rank came when rank 0 had failed: for all it knows, the store may still come."""
     failed = process.failed()
     return failed is not None and failed["kind"] == "Timeout" and "waiting for rank 0's store" in failed["text"]
 
