@@ -13,6 +13,7 @@ from weft.errors import UnsupportedError
 from weft.torch.parallel.communication import Communication, prepared_all_reduce
 from weft.torch.parallel.gradient import raw_gradient, set_raw_gradient
 from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
+from weft.torch.patches.tensors import copy_all
 
 if TYPE_CHECKING:
     from weft.torch.parallel.reducer import Update
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Bucket", "Handle", "Slot", "make_buckets", "parameter_info"]
 
 _ALIGNMENT = 128
+_LARGE_ELEMENTS = 16 << 10
+"""Gradients from this size on are copied as they come, so that their own memory is free again."""
 
 
 class Handle(Protocol):
@@ -144,6 +147,8 @@ class Bucket:
         """What this rank has handed over for the last average (in a mode: that has ended)."""
         self.missing = len(slots)
         """How many gradients this backward still has to make."""
+        self._small: list[Slot] = []
+        """Those whose new gradients are still to be copied, all by one call."""
         self.handle: Handle | None = None
         """The average under way, or one that nobody has waited for yet."""
         self.updates: list[Update] = []
@@ -157,24 +162,41 @@ class Bucket:
     def begin(self) -> None:
         """Makes ready for a backward."""
         self.missing = len(self.slots)
+        self._small.clear()
         for slot in self.slots:
             slot.fired = 0
 
-    def take_in(self, slot: Slot) -> None:
-        """Puts a new gradient into the bucket, and makes it the parameter's."""
-        gradient = raw_gradient(slot.parameter)
-        if gradient is slot.view or gradient is None:
-            return
-        if gradient.layout is not torch.strided:
-            raise UnsupportedError(
-                f"the gradient of {slot.name} is sparse ({gradient.layout}): expected a dense one, as of "
-                "Embedding(sparse=False)"
-            )
-        slot.view.copy_(gradient.detach())
-        set_raw_gradient(slot.parameter, slot.view)
+    def fire(self, slot: Slot) -> None:
+        """Counts a new gradient, which is in the bucket at the latest when that is complete."""
+        if slot.view.numel() >= _LARGE_ELEMENTS:
+            self.take_in(slot)
+        elif not slot.fired:
+            self._small.append(slot)
+        slot.fired += 1
+
+    def take_in(self, *slots: Slot) -> None:
+        """Puts new gradients into the bucket, and makes them the parameters'."""
+        taken, gradients = [], []
+        for slot in slots:
+            gradient = raw_gradient(slot.parameter)
+            if gradient is slot.view or gradient is None:
+                continue
+            if gradient.layout is not torch.strided:
+                raise UnsupportedError(
+                    f"the gradient of {slot.name} is sparse ({gradient.layout}): expected a dense one, as of "
+                    "Embedding(sparse=False)"
+                )
+            taken.append(slot)
+            gradients.append(gradient)
+        if taken:
+            copy_all([slot.view for slot in taken], gradients)
+        for slot in taken:
+            set_raw_gradient(slot.parameter, slot.view)
 
     def complete(self) -> None:
         """Sets what this rank brings for parameters without a new gradient, and all flags."""
+        self.take_in(*self._small)
+        self._small.clear()
         self.flags.fill_(1)
         for slot in self.slots:
             if slot.fired:

@@ -38,9 +38,9 @@ class ModuleBuffers:
 
     def synchronize(self, root: int = 0) -> None:
         """Makes them equal on all ranks, as the policy says. Every rank calls it."""
-        buffers = [buffer for buffer in self._module.buffers() if buffer.numel()]
-        if self._policy == "leave" or self._communication.size == 1 or not buffers:
+        if self._policy == "leave" or self._communication.size == 1:
             return
+        buffers = [buffer for buffer in self._module.buffers() if buffer.numel()]
         averaged = [b for b in buffers if self._policy == "average" and b.is_floating_point()]
         self._average(averaged)
         self.broadcast([b for b in buffers if not any(b is other for other in averaged)], root)

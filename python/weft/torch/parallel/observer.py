@@ -6,11 +6,10 @@ Times are in nanoseconds of the monotonic clock, by which flight records can be 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from weft.torch.parallel.windows import Windows
 
@@ -28,8 +27,7 @@ _SPANS_MAX = 8192
 _now = time.monotonic_ns
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Something that took time."""
 
     kind: Kind
@@ -56,7 +54,7 @@ class Observer:
 
     @property
     def measures(self) -> bool:
-        """Whether uses of parameters are of interest."""
+        """Whether times of gradients and of uses of parameters are of interest."""
         return self._windows is not None
 
     def measure(self, parameters: int) -> None:

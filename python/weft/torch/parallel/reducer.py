@@ -168,7 +168,8 @@ class Reducer:
         """Called before a parameter is used: carries out what its bucket waits for."""
         slot = self._slot_of.get(id(parameter))
         if slot is not None:
-            self.observer.use(slot)
+            if self.observer.measures:
+                self.observer.use(slot)
             if slot.bucket.updates:
                 self.update(slot.bucket)
 
@@ -265,9 +266,9 @@ class Reducer:
                 f"{slot.name} got a gradient again after its bucket was sent, since this backward differs from the "
                 "first one; with activation checkpointing, pass use_reentrant=False"
             )
-        bucket.take_in(slot)
-        slot.fired += 1
-        self.observer.gradient(slot)
+        bucket.fire(slot)
+        if self.observer.measures:
+            self.observer.gradient(slot)
         if slot.fired == slot.expected:
             bucket.missing -= 1
             if self._learned and bucket.number == self._next:

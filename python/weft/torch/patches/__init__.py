@@ -11,6 +11,7 @@
 | `optimizers` | calls and hides hooks of optimizers | 2.11 and newer | steps on some parameters |
 | `futures` | extends `torch._C.Future` | 2.11 and newer | waits within communication hooks |
 | `autograd` | calls the autograd engine | 2.11 and newer | futures in a backward pass |
+| `tensors` | calls operations on lists of tensors | 2.11 and newer | small gradients are many |
 
 Whatever is extended does what it did for all groups but weft's. Nothing is touched before the first
 group of weft's.
