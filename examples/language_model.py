@@ -35,7 +35,7 @@ MODES = {
     "power-sgd": lambda: modes.PowerSGD(rank=4),
     "one-bit": lambda: modes.OneBit(warmup_steps=50),
 }
-"""Those of docs/compression.md that go with Adam."""
+"""Those of docs/how-to/compression.md that go with Adam."""
 TEST_SAMPLES = 64
 
 

@@ -2,7 +2,7 @@
 
 `Options` declares every setting once: the name of the argument of `weft.init`, from which that of
 the environment variable follows, its type, default and documentation. `SETTINGS`, the options of
-`Group.new_group` and docs/configuration.md are made from it.
+`Group.new_group` and docs/reference/configuration.md are made from it.
 """
 
 import dataclasses
@@ -217,7 +217,7 @@ class EndpointOptions(TypedDict, total=False):
             doc="Where each process writes its flight record, the last 1,024 operations, when a group "
             "fails: every job makes a directory `weft-flight-...` there, which the error names and "
             "`weft trace` reads. `auto`: the system's directory for temporary files. `none`: nothing "
-            "is written. See docs/tracing.md.",
+            "is written. See docs/how-to/tracing.md.",
             parse=str,
             check=lambda value: bool(os.fspath(value)),
         ),
@@ -300,7 +300,7 @@ class GroupOptions(TypedDict, total=False):
             default="full",
             allowed="one of " + ", ".join(WIRE_FORMATS),
             doc="How sums and averages of `float32` travel between ranks that share no memory: as they "
-            "are (`full`), or rounded to a shorter format and added as `float32` (docs/wire.md). What "
+            "are (`full`), or rounded to a shorter format and added as `float32` (docs/how-to/wire.md). What "
             "is only moved travels as it is. A call's own `wire` goes before it. Not with "
             "`reproducible`. The same on every rank.",
             parse=str,
@@ -373,7 +373,7 @@ class Options(EndpointOptions, GroupOptions, total=False):
             default=True,
             allowed="1 or 0",
             doc="Whether the gradient buckets of torch's DistributedDataParallel come to lie in symmetric memory "
-            "where the group's ranks are on one host: see docs/torch.md. The same on every rank.",
+            "where the group's ranks are on one host: see docs/reference/torch.md. The same on every rank.",
             parse=parsing.parse_flag,
             check=lambda value: isinstance(value, bool),
             default_text="1",
@@ -418,7 +418,7 @@ class Options(EndpointOptions, GroupOptions, total=False):
             "ranks' meeting over `MASTER_ADDR` uses TLS 1.3, and both ends of each connection prove certificates. Rank "
             "0's must be for the name or address in `MASTER_ADDR` (subjectAltName). The files are read when the ranks "
             "meet. Without meaning where torch's store is used. On every rank, or on none: see "
-            "[operations.md](operations.md#certificates).",
+            "[certificates](../how-to/operations.md#certificates).",
             parse=str,
             check=lambda value: bool(os.fspath(value)),
             default_text="none",
@@ -478,7 +478,7 @@ class Options(EndpointOptions, GroupOptions, total=False):
         Setting(
             default=None,
             allowed=":port, address:port, or the path of a file that ends in .prom",
-            doc="Where this process publishes counters for Prometheus: see docs/operations.md. "
+            doc="Where this process publishes counters for Prometheus: see docs/how-to/operations.md. "
             "`:9400`: at http://127.0.0.1:9400/metrics, where 9400 stands for the port plus the local "
             "rank, so that every process of a host has its own; at another address if one is named, "
             "such as `0.0.0.0:9400`. A file such as `/run/weft/weft.prom`: in "
@@ -497,7 +497,7 @@ SETTINGS = tuple(
 
 
 class Settings(types.SimpleNamespace):
-    """The values of all settings, by their names. See docs/configuration.md."""
+    """The values of all settings, by their names. See docs/reference/configuration.md."""
 
     def of(self, options: type) -> dict[str, Any]:
         """The values of `EndpointOptions` or `GroupOptions`."""

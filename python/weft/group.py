@@ -67,7 +67,7 @@ class Group(Collectives, Messages):
 
         For every rank, the lowest rank of its domain.
 
-        Empty where hosts are not divided. See WEFT_DOMAINS in docs/configuration.md.
+        Empty where hosts are not divided. See WEFT_DOMAINS in docs/reference/configuration.md.
         """
         return self._native.domains()
 

@@ -36,8 +36,8 @@ def init(
 
     Every rank calls this, and as often as the others. Without `rank`, `world_size`, `address` and
     `store`, the place in the job is what the launcher has set (torchrun, mpirun, srun ...); without
-    a launcher, the group has one rank. See docs/configuration.md for the options, their environment
-    variables and defaults.
+    a launcher, the group has one rank. See docs/reference/configuration.md for the options,
+    their environment variables and defaults.
 
     Args:
         rank: This process's number, from 0.

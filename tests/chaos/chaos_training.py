@@ -180,7 +180,7 @@ class OverlappedTraining:
         return wrong
 
     def go_on(self, store: str, rank: int, ranks: int) -> list[str]:
-        """Does what docs/training.md says to do after a failure; what is wrong then."""
+        """Does what docs/how-to/training.md says to do after a failure; what is wrong then."""
         dist.destroy_process_group()
         _meet(store, rank, ranks)
         saved = [self.checkpoint]

@@ -122,7 +122,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_promises_are_shown_by_tests_that_exist() -> None:
-    page = (ROOT / "docs/promises.md").read_text()
+    page = (ROOT / "docs/explanation/promises.md").read_text()
     shown = re.findall(r"`([\w/.-]+\.(?:rs|py))`: ((?:`\w+`(?:, )?)+)", page)
     assert len(shown) > 20
     for file, tests in shown:
@@ -132,12 +132,12 @@ def test_promises_are_shown_by_tests_that_exist() -> None:
 
 
 def test_page_of_commands_is_current() -> None:
-    assert (ROOT / "docs/commands.md").read_text() == commands.page(), "run `make docs`"
+    assert (ROOT / "docs/reference/commands.md").read_text() == commands.page(), "run `make docs`"
 
 
 def test_page_and_drawings_of_algorithms_are_current() -> None:
     generated = dict(algorithms.files())
     for path, text in generated.items():
-        assert (ROOT / "docs" / path).read_text() == text, f"docs/{path}: run `make docs`"
-    drawings = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs/algorithms").iterdir()}
+        assert (ROOT / "docs/explanation" / path).read_text() == text, f"{path}: run `make docs`"
+    drawings = {f"algorithms/{path.name}" for path in (ROOT / "docs/explanation/algorithms").iterdir()}
     assert drawings == set(generated) - {"algorithms.md"}

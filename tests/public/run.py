@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=120.0, help="seconds per test (default: %(default)s)")
     parser.add_argument("--directory", type=Path, default=Path("build/public-suites"), help="where rows and logs go")
     parser.add_argument("--again", action="store_true", help="compare what is in the directory; run nothing")
-    parser.add_argument("--record", action="store_true", help=f"put the result into {RECORDED.name}, for docs/torch.md")
+    parser.add_argument("--record", action="store_true", help=f"put the result into {RECORDED.name}, for its page")
     parser.add_argument("--list", action="store_true", help="print the names of the suites")
     arguments = parser.parse_args()
     chosen = [suite for suite in there() if not arguments.suites or suite.name in arguments.suites.split(",")]

@@ -1,4 +1,4 @@
-"""Tests of docs/torch.md: currency, and agreement of its table with the tests."""
+"""Tests of docs/reference/torch.md: currency, and agreement of its table with the tests."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def test_what_fails_only_with_weft_has_a_reason() -> None:
 
 
 def test_page_is_current() -> None:
-    page = HERE.parents[1] / "docs" / "torch.md"
+    page = HERE.parents[1] / "docs" / "reference" / "torch.md"
     assert page.read_text() == torch.page(), "run `make docs`"

@@ -152,7 +152,7 @@ def test_a_misspelt_variable_is_noticed():
 
 
 def test_the_documentation_is_current():
-    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
     assert page.read_text() == configuration.page(), "run `make docs`"
 
 

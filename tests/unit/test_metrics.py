@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path):
 
 
 def test_the_dashboard_asks_for_what_there_is():
-    dashboard = json.loads((ROOT / "docs/grafana/weft.json").read_text())
+    dashboard = json.loads((ROOT / "docs/how-to/grafana/weft.json").read_text())
     assert {"title", "uid", "schemaVersion", "panels", "templating", "time"} <= set(dashboard)
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)

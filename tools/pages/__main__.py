@@ -11,8 +11,8 @@ from tools.pages import algorithms, commands, configuration, torch
 def main(directory: Path) -> None:
     """Writes the pages, and what belongs to them."""
     for name, module in (("commands", commands), ("configuration", configuration), ("torch", torch)):
-        (directory / f"{name}.md").write_text(module.page(), encoding="utf-8")
-    algorithms.write(directory)
+        (directory / "reference" / f"{name}.md").write_text(module.page(), encoding="utf-8")
+    algorithms.write(directory / "explanation")
 
 
 if __name__ == "__main__":

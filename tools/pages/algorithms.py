@@ -1,4 +1,4 @@
-"""docs/algorithms.md and its drawings.
+"""docs/explanation/algorithms.md and its drawings.
 
 What it says of an algorithm stands in the algorithm's own file in crates/algorithms; what it counts
 is counted by the verifier, and what it draws is simulated by the simulator.
@@ -73,9 +73,10 @@ after each of several passes.
 
 A schedule that you write, with `weft.schedule.Builder` or as text, runs, simulates and tunes like these: `weft verify
 FILE` checks it, `weft simulate --schedule FILE` predicts its times, `group.use_schedule` runs it, and options,
-configuration and `weft tune` may name it: see [tuning.md](tuning.md). `examples/user_algorithm.py` adds one in under 40
-lines. It is for one collective, root and number of ranks; it needs symmetric memory if it reaches the input or output
-of other ranks, and is reproducible if the verifier finds the canonical tree in it, which `weft verify` tells.
+configuration and `weft tune` may name it: see [tuning.md](../how-to/tuning.md). `examples/user_algorithm.py` adds one
+in under 40 lines. It is for one collective, root and number of ranks; it needs symmetric memory if it reaches the
+input or output of other ranks, and is reproducible if the verifier finds the canonical tree in it, which `weft
+verify` tells.
 
 ## Blocks of a size per rank
 
@@ -92,7 +93,7 @@ wait; arrows are messages.
 
 
 def files() -> Iterator[tuple[str, str]]:
-    """The page and its drawings: paths below docs, and what they contain."""
+    """The page and its drawings: paths below docs/explanation, and what they contain."""
     family = algorithms()
     for algorithm in family:
         yield f"{DRAWINGS}/{_file_name(algorithm)}", _drawing(algorithm)

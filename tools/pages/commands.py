@@ -1,4 +1,4 @@
-"""docs/commands.md: every command's help, from its parser."""
+"""docs/reference/commands.md: every command's help, from its parser."""
 
 from __future__ import annotations
 

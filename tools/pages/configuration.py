@@ -1,4 +1,4 @@
-"""docs/configuration.md: every setting, from the table that reads them."""
+"""docs/reference/configuration.md: every setting, from the table that reads them."""
 
 from __future__ import annotations
 

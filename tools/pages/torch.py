@@ -1,4 +1,4 @@
-"""docs/torch.md: the backend, supported features of torch, and migration from other backends."""
+"""docs/reference/torch.md: the backend, features of torch, and migration from others."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ own, so that the order is the same on all ranks. A callback runs when its hook h
 one, or at the end of the backward pass. A hook that waits for a future itself ends the overlap up to there.
 
 Modes, such as PowerSGD, double buffering or deep gradient compression, are hooks of weft's own:
-[compression.md](compression.md).
+[compression.md](../how-to/compression.md).
 
 ## Batch normalization over all ranks
 
@@ -174,7 +174,7 @@ trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy=DDPStrategy(p
 ```
 
 These sections train by `DistributedDataParallel`. With communication that goes on into the next forward, each takes a
-line more: [training.md](training.md#frameworks).
+line more: [training.md](../how-to/training.md#frameworks).
 
 ## Accelerate
 

@@ -1,4 +1,4 @@
-"""Features of torch over weft, with their tests: the table of docs/torch.md."""
+"""Features of torch over weft, with their tests: the table of docs/reference/torch.md."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ FEATURES = (
         "DDP",
         "`weft.torch.DataParallel` and `weft.torch.Overlapped` in the place of DDP",
         ("overlap:features", "overlap:optimizers", "overlap_compile:compiled_blocks", "overlap_failures:dead_rank"),
-        note="communication goes on into the next forward: docs/training.md",
+        note="communication goes on into the next forward: docs/how-to/training.md",
     ),
     Feature("DDP", "ZeroRedundancyOptimizer", ("ecosystem_ddp:zero_redundancy_optimizer",)),
     Feature("DDP", "DistributedSampler", ("ecosystem_ddp:distributed_sampler",)),

@@ -1,4 +1,4 @@
-"""Results of public test suites over weft: a section of docs/torch.md."""
+"""Results of public test suites over weft: a section of docs/reference/torch.md."""
 
 from __future__ import annotations
 

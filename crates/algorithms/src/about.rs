@@ -1,4 +1,4 @@
-//! Descriptions of algorithms for readers, the source of `docs/algorithms.md`.
+//! Descriptions of algorithms for readers, the source of `docs/explanation/algorithms.md`.
 
 use crate::{Formula, MemoryClass};
 

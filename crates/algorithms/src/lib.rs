@@ -2,8 +2,8 @@
 //! [`Schedule`](weft_schedule::Schedule).
 //!
 //! One file per algorithm, and one line in its collective's `mod.rs`, from which the [`registry`]
-//! is made. Nothing here does I/O, owns memory or knows a transport. `docs/algorithms.md` tells the
-//! steps, the bytes and the latency of each.
+//! is made. Nothing here does I/O, owns memory or knows a transport.
+//! `docs/explanation/algorithms.md` tells the steps, the bytes and the latency of each.
 #![forbid(unsafe_code)]
 
 mod about;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use weft_algorithms::{MemoryClass, find, registry};
 
-const DOCUMENTATION: &str = include_str!("../../../docs/algorithms.md");
+const DOCUMENTATION: &str = include_str!("../../../docs/explanation/algorithms.md");
 
 #[test]
 fn names_are_unique_and_found() {

@@ -103,7 +103,7 @@ fn rounding(wire: WireFormat) -> (f64, f64, f64) {
     }
 }
 
-/// What docs/wire.md promises for a sum of `ranks` numbers of which `sums` are the sums of
+/// What docs/how-to/wire.md promises for a sum of `ranks` numbers of which `sums` are the sums of
 /// magnitudes: for element `at`.
 fn bound(wire: WireFormat, ranks: usize, sums: &[f64], at: usize) -> f64 {
     let (relative, of_block, least) = rounding(wire);

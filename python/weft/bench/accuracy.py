@@ -1,4 +1,4 @@
-"""Error bounds of wire formats, by which `weft bench` judges results (docs/wire.md)."""
+"""Error bounds of wire formats, by which `weft bench` judges results (docs/how-to/wire.md)."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ or that block. "of bound" is what part of an all-reduce's time H hosts' lines ne
 `weft hosts --help`.
 
 --wire measures weft in these wire formats too, beside full precision. Such a result is right if its error lies
-within the format's stated bound (docs/wire.md). Its rates, and what is "of bound", count the message in full.
+within the format's stated bound (docs/how-to/wire.md). Its rates, and what is "of bound", count the message in full.
 
 --encrypt measures weft with these ciphers too (WEFT_ENCRYPT), as peers: their time as a multiple of weft's is what
 encryption costs.

@@ -23,8 +23,8 @@ from weft.tuning.tuner import Tuned, TuningPlan
 DESCRIPTION = """\
 Measures the parameters of the simulator's model on a running group, prices every algorithm of the family at every
 size, checks by measurement where prices are close or the choice changes, and stores the choice as a profile. Groups
-of the same shape on the same machines load it from then on: see WEFT_PROFILE in docs/configuration.md. Schedules of
-your own take part with --schedule; where they win, the profile keeps them.
+of the same shape on the same machines load it from then on: see WEFT_PROFILE in docs/reference/configuration.md.
+Schedules of your own take part with --schedule; where they win, the profile keeps them.
 
 Under a launcher (torchrun, srun, mpirun, weft hosts) every rank runs it; without one it starts its own ranks on
 this host.

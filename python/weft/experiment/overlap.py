@@ -1,8 +1,8 @@
 """The overlap experiment: what hiding communication behind computation gains, and what it could.
 
-Published (see docs/training.md): AlexNet on 4 hosts at 1 Gbit/s in 7.6 to 33 % less time. Emulated
-hosts share this machine's cores, so computation takes longer than it would on hosts of their own;
-the line rate is chosen such that communication alone takes a given share of computation.
+Published (see docs/how-to/training.md): AlexNet on 4 hosts at 1 Gbit/s in 7.6 to 33 % less time.
+Emulated hosts share this machine's cores, so computation takes longer than it would on hosts of
+their own; the line rate is chosen such that communication alone takes a given share of computation.
 """
 
 from __future__ import annotations

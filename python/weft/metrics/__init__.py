@@ -1,4 +1,4 @@
-"""Counters of a process for Prometheus, at an address or in a file: see docs/operations.md."""
+"""Counters of a process for Prometheus, at an address or in a file (docs/how-to/operations.md)."""
 
 from weft.metrics.exposition import METRICS
 from weft.metrics.publisher import Publisher

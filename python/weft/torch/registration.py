@@ -32,7 +32,7 @@ def create(options: Any, backend_options: object | None) -> WeftBackend | WeftPr
     if backend_options is not None:
         raise UnsupportedError(
             f"pg_options={backend_options!r} is not allowed: weft is set up by the environment "
-            "(see docs/configuration.md)"
+            "(see docs/reference/configuration.md)"
         )
     if _accepts_python_backends():
         from weft.torch.backend import WeftBackend

@@ -1,7 +1,7 @@
 """Communication modes: ways in which ranks average gradients or parameters.
 
-One file each. `weft.torch.hooks` lets DDP use those of gradients; docs/compression.md tells when
-each helps.
+One file each. `weft.torch.hooks` lets DDP use those of gradients; docs/how-to/compression.md tells
+when each helps.
 """
 
 from __future__ import annotations

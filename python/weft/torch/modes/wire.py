@@ -16,7 +16,7 @@ __all__ = ["Wire"]
 
 
 class Wire(Mode):
-    """The average in a wire format of weft's core: see docs/wire.md. `sum(g / P)` otherwise.
+    """The average in a wire format of weft's core: see docs/how-to/wire.md. `sum(g / P)` otherwise.
 
     Buckets of other types than float32 travel as they are. The group's backend is weft.
     """
