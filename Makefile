@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 ECOSYSTEM := build/ecosystem
+SITE := build/site-environment
 VENV_OLDEST := build/venv-torch-2.11
 UV_VERSION := 0.13.8
 PYTHON_SOURCES := python tests examples tools benches
@@ -20,7 +21,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: help setup extension wheel iproute2 lock fmt fmt-check lint test test-rust verify-large verify-overlap test-loom \
-	test-python test-wheel test-torch-2.11 validate-model validate-prediction test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-hosts bench-gate bench-compression bench-builds experiment-overlap simulate-large start-at-scale count-rendezvous chaos soak attack fuzz sanitize miri aarch64 docs clean
+	test-python test-wheel test-torch-2.11 validate-model validate-prediction test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-hosts bench-gate bench-compression bench-builds experiment-overlap simulate-large start-at-scale count-rendezvous chaos soak attack fuzz sanitize miri aarch64 docs site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -55,6 +56,8 @@ lock: $(VENV)/.dependencies ## renew the lock files from pyproject.toml
 		--extra dev pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11 \
 		--extra ecosystem --constraint requirements.lock pyproject.toml -o requirements-ecosystem.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11 \
+		--extra site pyproject.toml -o requirements-site.lock
 
 ## ---- checking
 
@@ -75,7 +78,7 @@ lint: extension ## clippy, ruff, mypy, the stubs, the messages of commits, the w
 	$(BIN)/python -m tools.check_commits
 	$(BIN)/python -m tools.check_prose
 
-test: setup fmt-check lint test-rust test-loom test-python test-wheel test-network test-documentation ## everything that CI checks
+test: setup fmt-check lint test-rust test-loom test-python test-wheel test-network test-documentation site ## everything that CI checks
 
 # The extension has no Rust tests of its own: Python tests it.
 test-rust: ## unit, property, snapshot, mutation and conformance tests of the crates
@@ -218,6 +221,15 @@ aarch64: ## tests of kernels, transports and runtime for aarch64, under an emula
 docs: extension ## generated pages of docs/
 	$(BIN)/python -m tools.pages docs
 	$(CARGO) doc --workspace --no-deps --locked --quiet
+
+# What builds the site has an environment of its own; it reads the package, but does not import it.
+$(SITE)/.dependencies: requirements-site.lock $(VENV)/.dependencies
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(SITE)
+	$(BIN)/uv pip install --quiet --python $(SITE)/bin/python --require-hashes -r requirements-site.lock
+	touch $@
+
+site: $(SITE)/.dependencies ## the documentation site in build/site/html; a broken link, anchor or name is an error
+	$(BIN)/python -m tools.site $(abspath $(SITE))/bin/zensical
 
 clean: ## removes everything that was built
 	rm -rf $(VENV) target build .mypy_cache .ruff_cache .pytest_cache python/weft/*.so

@@ -1,0 +1,1 @@
+"""The documentation site: pages of docs/ and what they link to, built by `make site`."""
