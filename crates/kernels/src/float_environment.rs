@@ -7,87 +7,129 @@
 /// or for the whole process (libraries compiled with fast mathematics do, when they are loaded). It
 /// must not change what ranks compute: the ranks would disagree.
 pub(crate) struct FloatEnvironment {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    restore: Option<u32>,
+    restore: Option<control::Register>,
 }
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 impl FloatEnvironment {
-    /// Exceptions masked, round to nearest, nothing flushed.
-    const DEFAULT: u32 = 0x1f80;
-    /// Bits that only record which exceptions there were.
-    const RECORDS: u32 = 0x003f;
-
     /// Sets the defaults, until dropped.
     #[inline(always)]
     pub(crate) fn set_default() -> FloatEnvironment {
-        let control = load_control();
-        if control & !Self::RECORDS == Self::DEFAULT {
+        let found = control::load();
+        if found & !control::RECORDS == control::DEFAULT {
             return FloatEnvironment { restore: None };
         }
-        store_control(Self::DEFAULT);
+        control::store(control::DEFAULT);
         FloatEnvironment {
-            restore: Some(control),
+            restore: Some(found),
         }
     }
 }
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 impl Drop for FloatEnvironment {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(control) = self.restore {
-            store_control(control);
+        if let Some(found) = self.restore {
+            control::store(found);
         }
     }
 }
 
-/// The control and status register of vector arithmetic.
+/// The control and status register of vector arithmetic, MXCSR.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline(always)]
-fn load_control() -> u32 {
-    let mut control = 0u32;
-    // SAFETY: writes the register's 4 bytes to `control`.
-    unsafe {
-        std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut control, options(nostack, preserves_flags))
-    };
-    control
-}
+mod control {
+    pub(super) type Register = u32;
 
-/// Sets the control and status register of vector arithmetic.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline(always)]
-fn store_control(control: u32) {
-    // SAFETY: the value is the default or was read from the register. No arithmetic moves across,
-    // because the instruction may touch memory as far as the compiler knows, and kernels compute
-    // from memory to memory.
-    unsafe {
-        std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack, preserves_flags))
-    };
-}
+    /// Exceptions masked, round to nearest, nothing flushed.
+    pub(super) const DEFAULT: Register = 0x1f80;
+    /// Bits that only record which exceptions there were.
+    pub(super) const RECORDS: Register = 0x003f;
+    /// Subnormal sources and results are flushed to zero.
+    #[cfg(test)]
+    pub(super) const FLUSHING: Register = DEFAULT | 0x8040;
 
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
-impl FloatEnvironment {
-    /// Nothing to set here.
-    pub(crate) fn set_default() -> FloatEnvironment {
-        FloatEnvironment {}
+    #[inline(always)]
+    pub(super) fn load() -> Register {
+        let mut control = 0u32;
+        // SAFETY: writes the register's 4 bytes to `control`.
+        unsafe {
+            std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut control, options(nostack, preserves_flags))
+        };
+        control
+    }
+
+    #[inline(always)]
+    pub(super) fn store(control: Register) {
+        // SAFETY: the value is the default or was read from the register. No arithmetic moves
+        // across, because the instruction may touch memory as far as the compiler knows, and
+        // kernels compute from memory to memory.
+        unsafe {
+            std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack, preserves_flags))
+        };
     }
 }
 
-#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+/// The control register of floating-point arithmetic, FPCR.
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+mod control {
+    pub(super) type Register = u64;
+
+    /// No traps, round to nearest, nothing flushed, binary16 as the standard has it.
+    pub(super) const DEFAULT: Register = 0;
+    /// Exceptions are recorded in another register.
+    pub(super) const RECORDS: Register = 0;
+    /// Subnormal numbers are flushed to zero.
+    #[cfg(test)]
+    pub(super) const FLUSHING: Register = 1 << 24;
+
+    #[inline(always)]
+    pub(super) fn load() -> Register {
+        let control;
+        // SAFETY: reads a register.
+        unsafe {
+            std::arch::asm!("mrs {}, fpcr", out(reg) control, options(nostack, preserves_flags))
+        };
+        control
+    }
+
+    #[inline(always)]
+    pub(super) fn store(control: Register) {
+        // SAFETY: the value is the default or was read from the register. No arithmetic moves
+        // across, because the instruction may touch memory as far as the compiler knows, and
+        // kernels compute from memory to memory.
+        unsafe {
+            std::arch::asm!("msr fpcr, {}", in(reg) control, options(nostack, preserves_flags))
+        };
+    }
+}
+
+/// Nothing that could be set.
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+mod control {
+    pub(super) type Register = u32;
+
+    pub(super) const DEFAULT: Register = 0;
+    pub(super) const RECORDS: Register = 0;
+
+    pub(super) fn load() -> Register {
+        DEFAULT
+    }
+
+    pub(super) fn store(_: Register) {}
+}
+
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod tests {
     use super::*;
 
     #[test]
     fn sets_and_restores() {
-        const FLUSHING: u32 = FloatEnvironment::DEFAULT | 0x8040;
-        store_control(FLUSHING);
+        control::store(control::FLUSHING);
         let guard = FloatEnvironment::set_default();
-        let inside = load_control() & !FloatEnvironment::RECORDS;
+        let inside = control::load() & !control::RECORDS;
         drop(guard);
-        let outside = load_control() & !FloatEnvironment::RECORDS;
-        store_control(FloatEnvironment::DEFAULT);
-        assert_eq!(inside, FloatEnvironment::DEFAULT);
-        assert_eq!(outside, FLUSHING);
+        let outside = control::load() & !control::RECORDS;
+        control::store(control::DEFAULT);
+        assert_eq!(inside, control::DEFAULT);
+        assert_eq!(outside, control::FLUSHING);
     }
 }

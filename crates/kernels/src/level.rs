@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+#[cfg(target_arch = "aarch64")]
+use crate::aarch64::{Neon, Sve};
 use crate::block::{read_with, write_with};
 use crate::float_environment::FloatEnvironment;
 use crate::half_float::{f16_to_f32, f32_to_f16};
@@ -14,6 +16,12 @@ use crate::x86::{Avx2, Avx512};
 pub enum IsaLevel {
     /// What every processor of this architecture has.
     Portable,
+    /// NEON, with its conversions of binary16. Every processor of this architecture has it.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// SVE with vectors longer than NEON's.
+    #[cfg(target_arch = "aarch64")]
+    Sve,
     /// AVX2 and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -40,6 +48,10 @@ impl IsaLevel {
     pub const fn name(self) -> &'static str {
         match self {
             IsaLevel::Portable => "portable",
+            #[cfg(target_arch = "aarch64")]
+            IsaLevel::Neon => "NEON",
+            #[cfg(target_arch = "aarch64")]
+            IsaLevel::Sve => "SVE",
             #[cfg(target_arch = "x86_64")]
             IsaLevel::Avx2 => "AVX2",
             #[cfg(target_arch = "x86_64")]
@@ -56,6 +68,12 @@ impl IsaLevel {
         match self {
             // SAFETY: the caller's promise.
             IsaLevel::Portable => unsafe { job.run::<Portable>() },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: the caller's promise.
+            IsaLevel::Neon => unsafe { job.run::<Neon>() },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: the caller's promise.
+            IsaLevel::Sve => unsafe { Sve::run(job) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the caller's promise.
             IsaLevel::Avx2 => unsafe { Avx2::run(job) },
@@ -72,9 +90,22 @@ impl fmt::Display for IsaLevel {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn detect() -> Vec<IsaLevel> {
     vec![IsaLevel::Portable]
+}
+
+#[cfg(target_arch = "aarch64")]
+fn detect() -> Vec<IsaLevel> {
+    let mut levels = vec![IsaLevel::Portable];
+    if cfg!(miri) {
+        return levels; // it knows no assembly
+    }
+    levels.push(IsaLevel::Neon);
+    if Sve::is_wider() {
+        levels.push(IsaLevel::Sve);
+    }
+    levels
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -15,6 +15,8 @@
 //!
 //! Pointers need no alignment, and counts no divisibility.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 mod bf16_pairs;
 mod block;
 mod combine;
