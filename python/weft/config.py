@@ -538,6 +538,15 @@ def place(
     return launchers.place(os.environ, rank, world_size, address, meets=meets)
 
 
+def set_launch_variables() -> None:
+    """Sets RANK, WORLD_SIZE and others for torch, unless torchrun or the user has.
+
+    See `launchers.torch_variables`.
+    """
+    for name, value in launchers.torch_variables(os.environ).items():
+        os.environ.setdefault(name, value)
+
+
 def profiles_directory() -> Path:
     """Where `weft tune` stores profiles."""
     base = os.environ.get("XDG_CONFIG_HOME")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from weft.errors import ConfigError
 
-__all__ = ["LAUNCHERS", "Launcher", "JobPosition", "first_host", "place"]
+__all__ = ["LAUNCHERS", "Launcher", "JobPosition", "first_host", "place", "torch_variables"]
 
 _DEFAULT_PORT = 29500
 _DERIVED_PORTS = range(16384, 32768)  # below the range from which Linux takes ports for outgoing connections
@@ -114,6 +114,43 @@ def first_host(nodelist: str) -> str:
         raise ConfigError(f"{nodelist!r} is not a list of hosts as Slurm writes it")
     prefix, number, suffix = match.groups()
     return f"{prefix}{number or ''}{suffix or ''}"
+
+
+def torch_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """What torchrun would have set, from what another launcher has set.
+
+    Empty where RANK is set already. A process that no launcher has started is a job of one rank, on
+    a port that the system chooses.
+    """
+    if "RANK" in variables:
+        return {}
+    position = place(variables)
+    launcher = _find(variables)
+    local_size = _local_size(variables, launcher) if launcher else 1
+    found = {
+        "RANK": position.rank,
+        "WORLD_SIZE": position.world_size,
+        "LOCAL_RANK": position.local_rank,
+        "LOCAL_WORLD_SIZE": local_size,
+        "MASTER_ADDR": position.host or "127.0.0.1",
+        "MASTER_PORT": position.port,
+    }
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def _local_size(variables: Mapping[str, str], launcher: Launcher) -> int | None:
+    """How many of the job's ranks run on this host; None if the launcher does not tell."""
+    text = variables.get(launcher.local_size)
+    if text is None:
+        return None
+    if text.isdecimal():
+        return int(text)
+    # Slurm's form, `4(x2),3`: two hosts of 4 tasks, then one of 3.
+    counts: list[int] = []
+    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(count)] * int(times or 1)
+    node = variables.get("SLURM_NODEID", "0")
+    return counts[int(node)] if node.isdecimal() and int(node) < len(counts) else None
 
 
 def _find(variables: Mapping[str, str]) -> Launcher | None:

@@ -1,5 +1,9 @@
 """A process's place in its job, from the variables of each launcher."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from weft import launchers
@@ -111,3 +115,42 @@ def test_contradictions_are_told():
     check_refused("rank=1 and world_size=None: give both", {}, 1)
     check_refused("address='here' is not allowed: expected host:port", {}, 0, 2, "here")
     check_refused("2 ranks but no place to meet", {}, 0, 2)
+
+
+def check_torch(variables, **expected):
+    found = launchers.torch_variables(variables)
+    assert {name: found.get(name) for name in expected} == expected
+
+
+def test_torch_finds_its_place_under_open_mpi():
+    address = {"MASTER_ADDR": "node1", "MASTER_PORT": "5"}
+    expected = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+    check_torch(OPEN_MPI | address, **expected, **address)
+
+
+@pytest.mark.parametrize(("node", "expected"), [("0", "4"), ("1", "4"), ("2", "3"), ("3", None)])
+def test_torch_finds_its_place_under_slurm(node, expected):
+    uneven = {"SLURM_STEP_TASKS_PER_NODE": "4(x2),3", "SLURM_NODEID": node}
+    check_torch(SLURM | uneven, RANK="5", WORLD_SIZE="6", MASTER_ADDR="gpu003", LOCAL_WORLD_SIZE=expected)
+
+
+def test_torch_alone_is_a_job_of_one_rank():
+    check_torch({}, RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+
+
+def test_what_torchrun_has_set_stays():
+    assert launchers.torch_variables(TORCHRUN) == {}
+
+
+def test_scripts_run_with_torchs_variables():
+    program = "import os, sys; print(os.environ['RANK'], os.environ['WORLD_SIZE'], sys.argv)"
+    variables = {name: value for name, value in os.environ.items() if name not in TORCHRUN}
+    done = subprocess.run(
+        [sys.executable, "-m", "weft.torch.run", "-c", program, "--epochs", "2"],
+        env=variables | OPEN_MPI,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "1 4 ['-c', '--epochs', '2']\n"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from weft.config import set_launch_variables
 from weft.torch.registration import BACKEND_NAME, autoload
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = [
     "describe",
     "empty_symmetric",
     "priority",
+    "set_launch_variables",
     "set_priority",
     "shrink",
     "symmetric_operations",
