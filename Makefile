@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 ECOSYSTEM := build/ecosystem
 SITE := build/site-environment
+LAUNCHERS := build/launchers
+RELEASE := build/release
+AARCH64 := build/aarch64
 VENV_OLDEST := build/venv-torch-2.11
 UV_VERSION := 0.13.8
 PYTHON_SOURCES := python tests examples tools benches
@@ -20,8 +23,8 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup extension wheel iproute2 lock fmt fmt-check lint test test-rust verify-large verify-overlap test-loom \
-	test-python test-wheel test-torch-2.11 validate-model validate-prediction test-network test-ecosystem test-public-suites test-documentation demo bench bench-one-host bench-hosts bench-gate bench-compression bench-builds experiment-overlap simulate-large start-at-scale count-rendezvous chaos soak attack fuzz sanitize miri aarch64 docs site clean
+# Every target is a task; what they make is not named after them.
+.PHONY: $(sort $(shell sed -nE 's/^([a-z0-9.-]+):( .*)?$$/\1/p' $(MAKEFILE_LIST)))
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -45,6 +48,15 @@ wheel: extension ## the package as users install it, in build/wheels
 	rm -rf build/wheels
 	$(BIN)/maturin build --quiet --release --locked --auditwheel skip --out build/wheels
 
+# zig is the C compiler and linker: it has the symbols of every version of glibc, for every architecture.
+wheels: $(RELEASE)/.dependencies ## wheels for x86-64 and aarch64 (manylinux 2.28, Python 3.11 and newer) and the sdist, in build/dist
+	rm -rf build/dist
+	for target in x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu; do \
+		rustup target add $$target && PATH=$(CURDIR)/$(RELEASE)/bin:$$PATH PYO3_PYTHON=$(CURDIR)/$(RELEASE)/bin/python \
+		maturin build --quiet --release --locked --target $$target --zig --compatibility manylinux_2_28 --out build/dist || exit 1; \
+	done
+	PATH=$(CURDIR)/$(RELEASE)/bin:$$PATH maturin sdist --quiet --out build/dist
+
 iproute2:
 ifneq ($(IS_ROOT),)
 	@command -v ip >/dev/null && command -v tc >/dev/null \
@@ -54,8 +66,10 @@ endif
 lock: $(VENV)/.dependencies ## renew the lock files from pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11 \
 		--extra dev pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11 \
-		--extra ecosystem --constraint requirements.lock pyproject.toml -o requirements-ecosystem.lock
+	for extra in ecosystem launchers release; do \
+		$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11 \
+			--extra $$extra --constraint requirements.lock pyproject.toml -o requirements-$$extra.lock || exit 1; \
+	done
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11 \
 		--extra site pyproject.toml -o requirements-site.lock
 
@@ -101,6 +115,16 @@ test-python: extension ## unit, multi-process and torch tests, short forms of ch
 test-wheel: wheel ## what the wheel holds, and the demo from it in an empty directory
 	$(BIN)/pytest tests/wheel
 
+# An interpreter of Debian's for aarch64, taken apart, not installed: the emulator runs it.
+$(AARCH64)/root/usr/bin/python3:
+	command -v qemu-aarch64 debootstrap >/dev/null || { apt-get update -qq && apt-get install -qq --no-install-recommends qemu-user debootstrap; }
+	mkdir -p $(AARCH64)/packages $(AARCH64)/root
+	debootstrap --arch=arm64 --variant=minbase --download-only --include=python3 bookworm $(AARCH64)/packages >/dev/null
+	for package in $(AARCH64)/packages/var/cache/apt/archives/*.deb; do dpkg-deb -x $$package $(AARCH64)/root; done
+
+check-wheels: $(RELEASE)/.dependencies $(AARCH64)/root/usr/bin/python3 ## build/dist: tags, symbols, installation into empty environments of every Python found, aarch64 emulated (root); FULL=1: the sdist and torch on all, too
+	$(if $(FULL),WEFT_CHECK_WHEELS=full) $(BIN)/pytest tests/packages
+
 test-torch-2.11: wheel ## the torch tests with the oldest torch that weft supports, in build/venv-torch-2.11
 	test -x $(VENV_OLDEST)/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python $(VENV_OLDEST)
 	$(BIN)/uv pip install --quiet --python $(VENV_OLDEST)/bin/python --reinstall-package weft \
@@ -114,12 +138,13 @@ else
 	@echo "test-network: left out, because emulated hosts need root"
 endif
 
-# The frameworks have an environment of their own, which sees the packages of .venv behind them.
-$(ECOSYSTEM)/.dependencies: requirements-ecosystem.lock $(VENV)/.dependencies
-	$(BIN)/python -m venv --clear --without-pip $(ECOSYSTEM)
+# Frameworks, launchers and what makes releases have environments of their own, which see the packages of .venv behind
+# theirs.
+build/%/.dependencies: requirements-%.lock $(VENV)/.dependencies
+	$(BIN)/python -m venv --clear --without-pip build/$*
 	site=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-		&& echo "import site; site.addsitedir('$$site')" > $$(echo $(ECOSYSTEM)/lib/python3*/site-packages)/behind.pth
-	$(BIN)/uv pip install --quiet --python $(ECOSYSTEM)/bin/python --require-hashes -r requirements-ecosystem.lock
+		&& echo "import site; site.addsitedir('$$site')" > $$(echo build/$*/lib/python3*/site-packages)/behind.pth
+	$(BIN)/uv pip install --quiet --python build/$*/bin/python --require-hashes -r requirements-$*.lock
 	touch $@
 
 test-ecosystem: extension $(ECOSYSTEM)/.dependencies ## Lightning, Accelerate, Transformers and torchft over weft
@@ -208,7 +233,7 @@ miri: ## the pure crates' and the kernels' unit tests under Miri
 
 # The emulator has neither TCP_INFO nor a way to start itself anew: tests that need them are left out.
 aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
+aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -cpu max,sve512=on -L /usr/aarch64-linux-gnu
 aarch64: ## tests of kernels, transports and runtime for aarch64, under an emulator (installs Debian's, needs root)
 	command -v qemu-aarch64 aarch64-linux-gnu-gcc >/dev/null || apt-get install -qq --no-install-recommends qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 	rustup target add aarch64-unknown-linux-gnu

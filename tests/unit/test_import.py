@@ -45,3 +45,11 @@ def test_modules_are_loaded_when_first_used(name):
 def test_what_is_not_there_is_told():
     with pytest.raises(AttributeError, match="module 'weft' has no attribute 'nothing'"):
         weft.nothing  # noqa: B018
+
+
+def test_import_stays_fast():
+    """150 ms of a core, most of them NumPy's: counted in modules, which no busy machine changes."""
+    added = set(loaded("import weft")) - set(loaded("import numpy"))
+    own = {module for module in added if module.partition(".")[0] == "weft"}
+    assert len(own) <= 26, sorted(own)
+    assert len(added - own) <= 45, sorted(added - own)
