@@ -14,7 +14,7 @@ from benches import record, report
 from benches.hosts import targets
 from benches.hosts.settings import TABLES, TableSetting, find
 from benches.targets import TargetVerdict
-from weft import diagnosis
+from weft import console, diagnosis
 from weft.bench import launch, table
 from weft.bench.rows import BenchRow
 
@@ -84,12 +84,11 @@ def _measure(setting: TableSetting, lines: list[str]) -> list[BenchRow]:
         print(text, flush=True)
 
     def tell_rows(same_size: Sequence[BenchRow]) -> None:
-        for row in same_size:
-            tell(table.line(row, same_size))
+        tell(console.rendered(table.row_table(spec, same_size)))
 
     with launch.shared_directory() as directory:
         spec = setting.spec(directory)
-        tell(f"\n{setting.name}:{table.title(spec)}")
+        tell(f"\n{setting.name}:\n{table.title(spec)}\n{console.rendered(table.row_table(spec))}")
         found = launch.measure(spec, tell_rows)
     tell(f"in {time.monotonic() - begin:.0f} s")
     return found

@@ -78,17 +78,17 @@ def test_the_picture_is_drawn(tmp_path):
 )
 def test_what_cannot_be_measured_is_told(arguments, expected, capsys, monkeypatch):
     monkeypatch.setattr("weft.cli.experiment.require_root", lambda: None)
-    assert cli.main(["experiment", "overlap", *arguments]) == 1
+    assert cli.main(["experiment", "overlap", *arguments]) == 2
     assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--model", "alexnet,nosuch"], "'nosuch' is none of alexnet, vgg16"),
-        (["--contenders", "gloo"], "'gloo' is none of compute, after"),
-        (["--ratio", "x"], "'x' is not a list of numbers"),
-        (["--ratio", "0"], "must be between 0.01 and 100"),
+        (["--model", "alexnet,nosuch"], "'nosuch' is not one of alexnet, vgg16"),
+        (["--contenders", "gloo"], "'gloo' is not one of compute, after"),
+        (["--ratio", "x"], "'x' is not a number"),
+        (["--ratio", "0"], "a number, between 0.01 and 100"),
     ],
 )
 def test_bad_words_are_told(arguments, expected, capsys):

@@ -153,10 +153,8 @@ def test_simulate_command_with_an_own_schedule_and_a_measured_machine(
         ("--ranks 999999", "ranks=999999: from 1 to 200000"),
         ("--ranks 4 --algorithms nope", 'unknown algorithm "nope" for all-reduce; there are: ring'),
         ("--ranks 4 --collective sum", 'collective="sum": one of all-reduce'),
-        ("--ranks 4 --hosts 2 --gbps 0", "network.bytes_per_s is 0; it must be more than 0"),
         ("--ranks 4 --hosts 2 --straggler 4:2", "straggler 4: there are 4 ranks"),
         ("--ranks 4 --hosts 2 --size 1", "bytes=1: at least 4"),
-        ("--ranks 4 --schedule none.txt", "none.txt"),
     ],
 )
 def test_what_cannot_be_simulated_is_told(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tools.pages.filling import filled
-from weft.cli import COMMANDS, fill_parser
+from weft.cli import COMMANDS, fill_parser, load
 
 _WIDTH = 100
 
@@ -13,6 +13,22 @@ _HEAD = """\
 # Commands
 
 <!-- Generated from python/weft/cli by `make docs`. Do not edit. -->
+
+`weft --version` prints the version, `weft COMMAND --help` what is written here. A value that is not
+allowed, or options that do not fit together, end a command with status 2 before it has begun, with
+an error that names the value and what is allowed. Status 1 says that something failed.
+
+What takes longer than two seconds shows on standard error how far it is, and the time left.
+Colours appear on terminals only, and never where `NO_COLOR` is set.
+
+Shells complete commands, options and their values with the script that `weft --print-completion`
+prints for bash or zsh:
+
+<!-- not run: writes into the home directory -->
+```console
+$ mkdir -p ~/.local/share/bash-completion/completions
+$ weft --print-completion bash > ~/.local/share/bash-completion/completions/weft
+```
 """
 
 
@@ -26,9 +42,9 @@ class _FixedWidth(argparse.RawDescriptionHelpFormatter):
 def page() -> str:
     """The page's text."""
     sections = []
-    for command in COMMANDS:
-        parser = argparse.ArgumentParser(prog=f"weft {command.name}")
-        fill_parser(command, parser)
+    for name, summary in COMMANDS.items():
+        parser = argparse.ArgumentParser(prog=f"weft {name}")
+        fill_parser(load(name), parser)
         parser.formatter_class = _FixedWidth
-        sections.append(f"\n## `weft {command.name}`: {command.summary}\n\n```text\n{parser.format_help()}```\n")
+        sections.append(f"\n## `weft {name}`: {summary}\n\n```text\n{parser.format_help()}```\n")
     return filled(_HEAD + "".join(sections))

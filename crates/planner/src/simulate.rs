@@ -178,15 +178,12 @@ impl CheckedSimulation<'_> {
             let mut job = self.job(source, *bytes);
             let mut found = self.time(&job);
             if self.request.enough_memory
-                && let Err(weft_simulate::SimulationError::TemporaryMemory { .. }) = found
+                && let Err(weft_simulate::SimulationError::TemporaryMemory { enough, .. }) = found
             {
-                let executor = TileLimits::of_group(self.call.ranks);
-                row.assumption = Some(assumption(*bytes, executor));
-                job.limits = Some(TileLimits {
-                    receive_bytes: u64::MAX,
-                    scratch_bytes: u64::MAX,
-                    ..executor
-                });
+                // Unlimited memory would take more ranks for faster than fewer, whose tiles are
+                // bounded.
+                row.assumption = Some(assumption(*bytes, self.call.ranks, enough));
+                job.limits = Some(enough);
                 found = self.time(&job);
             }
             match found {
@@ -259,9 +256,10 @@ impl CheckedSimulation<'_> {
 }
 
 /// Says that more temporary memory is taken as given than the executor of such a group has.
-fn assumption(bytes: u64, executor: TileLimits) -> String {
+fn assumption(bytes: u64, ranks: u32, enough: TileLimits) -> String {
+    let executor = TileLimits::of_group(ranks);
     format!(
-        "has more temporary memory for {bytes} bytes than the {} bytes from each peer and {} of its own that a tile of such a group has",
-        executor.receive_bytes, executor.scratch_bytes
+        "has more temporary memory for {bytes} bytes than the {} bytes from each peer and {} of its own that a tile of such a group has: {} and {}",
+        executor.receive_bytes, executor.scratch_bytes, enough.receive_bytes, enough.scratch_bytes
     )
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use weft_algorithms::Refusal;
-use weft_schedule::Rank;
+use weft_schedule::{Rank, TileLimits};
 
 /// Why something cannot be simulated.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +22,8 @@ pub enum SimulationError {
         receive_bytes: u64,
         /// What a tile has of its own, in bytes.
         scratch_bytes: u64,
+        /// The limits, with as many doublings of both as the smallest tile needs.
+        enough: TileLimits,
     },
     /// Simulating it would take more than is allowed.
     Work {
@@ -63,6 +65,7 @@ impl fmt::Display for SimulationError {
                 chunks,
                 receive_bytes,
                 scratch_bytes,
+                ..
             } => write!(
                 f,
                 "the job cannot be simulated: the temporary memory of {chunks} chunks does not fit into the limits of a tile ({receive_bytes} bytes from each peer, {scratch_bytes} of its own)"

@@ -172,15 +172,29 @@ impl<'a> Job<'a> {
         };
         let mut limits = self.limits.unwrap_or(unbounded);
         limits.chunk_bytes = limits.chunk_bytes.min(self.tile_bytes.unwrap_or(u64::MAX));
-        limits
-            .tiles(schedule, largest, self.element_bytes, self.wire.encoding())
-            .ok_or_else(|| SimulationError::TemporaryMemory {
+        let tiles = |limits: &TileLimits| {
+            limits.tiles(schedule, largest, self.element_bytes, self.wire.encoding())
+        };
+        tiles(&limits).ok_or_else(|| {
+            let doubled = |limits: &TileLimits| TileLimits {
+                receive_bytes: limits.receive_bytes.saturating_mul(2),
+                scratch_bytes: limits.scratch_bytes.saturating_mul(2),
+                ..*limits
+            };
+            // By then any number of bytes fits.
+            let doublings = u64::BITS as usize + 1;
+            let enough = std::iter::successors(Some(limits), |limits| Some(doubled(limits)))
+                .take(doublings)
+                .find(|limits| tiles(limits).is_some());
+            SimulationError::TemporaryMemory {
                 chunks: (schedule.receive.iter().chain(&schedule.scratch))
                     .map(|width| u64::from(*width))
                     .sum(),
                 receive_bytes: limits.receive_bytes,
                 scratch_bytes: limits.scratch_bytes,
-            })
+                enough: enough.unwrap_or(unbounded),
+            }
+        })
     }
 
     /// The bytes of these chunks in a tile. Real-valued: what is cut unevenly because elements

@@ -33,6 +33,10 @@ class BenchCollective:
     divided: bool = True
     """Whether the message consists of one block for each rank."""
 
+    def elements(self, wanted: int, ranks: int) -> int:
+        """How many elements a message of about so many has: at least one, in blocks alike."""
+        return max(1, wanted // ranks) * ranks if self.divided else max(1, wanted)
+
     def count(self, elements: int, ranks: int) -> int:
         """The elements that libraries are told: the message's, or those of one block."""
         return elements // ranks if self.divided else elements
@@ -171,6 +175,10 @@ COLLECTIVES = (
         divided=False,
     ),
 )
+
+
+OUT_OF_PLACE = ("all-reduce", "reduce")
+"""Those whose result may stand in the input's place or not; weft is measured both ways."""
 
 
 def find(name: str) -> BenchCollective:

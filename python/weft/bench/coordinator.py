@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from weft import _weft
-from weft.bench import collectives, rows
+from weft.bench import collectives, elements, rows
 from weft.bench.libraries import Description
 from weft.bench.neighbours import BusyNeighbours
 from weft.bench.rows import KINDS, BenchRow
@@ -53,9 +53,9 @@ class GroupContender:
         self._index = index
         self.what: Description = group.contenders[index]
 
-    def verify(self) -> bool:
-        """Whether every rank has the right result."""
-        return all(self._ask({"do": "verify"}))
+    def verify(self) -> int:
+        """The number of elements that are wrong, of all ranks' results together."""
+        return sum(self._ask({"do": "verify"}))
 
     def time(self, calls: int) -> tuple[np.ndarray, float]:
         """The slowest rank's seconds of every call, and a call's with its surroundings."""
@@ -85,8 +85,15 @@ class GroupContender:
 class BenchCoordinator:
     """Coordinates the worker groups of a run."""
 
-    def __init__(self, spec: Spec, worker_groups: Sequence[WorkerGroup], neighbours: BusyNeighbours) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        worker_groups: Sequence[WorkerGroup],
+        neighbours: BusyNeighbours,
+        on_round: Callable[[], object] = lambda: None,
+    ) -> None:
         self._spec = spec
+        self._on_round = on_round
         self._groups = worker_groups
         self._neighbours = neighbours
         self._contenders = [
@@ -95,27 +102,34 @@ class BenchCoordinator:
 
     def measure(self, size: int) -> list[BenchRow]:
         """Verifies every contender once at a size, then measures them in turn."""
-        elements = self._prepare(size)
-        verified = [contender.verify() for contender in self._contenders]
+        count = self._prepare(size)
+        wrong = [contender.verify() for contender in self._contenders]
         with self._neighbours.running():
-            counts = [contender.calls(self._spec.seconds / self._spec.rounds) for contender in self._contenders]
-        return compared(self._rows(elements, self._in_turn(counts), verified))
+            counts = [self._calls(contender) for contender in self._contenders]
+        return compared(self._rows(count, self._in_turn(counts), wrong))
 
     def runs(self, size: int) -> list[BenchRow]:
         """Measures one call in every round, from the very first one on, and verifies afterwards."""
-        elements = self._prepare(size)
+        count = self._prepare(size)
         found = self._in_turn([1] * len(self._contenders))
-        return self._rows(elements, found, [contender.verify() for contender in self._contenders])
+        return self._rows(count, found, [contender.verify() for contender in self._contenders])
+
+    def _calls(self, contender: GroupContender) -> int:
+        """How many calls of a contender make a turn, after what goes before and is not counted."""
+        spec = self._spec
+        if spec.warmup:
+            contender.time(spec.warmup)
+        if spec.iterations is None:
+            return contender.calls(spec.seconds / spec.rounds)
+        return -(-spec.iterations // spec.rounds)
 
     def _prepare(self, size: int) -> int:
         """Has the arrays for a size made: how many elements the message has."""
         spec, collective = self._spec, collectives.find(self._spec.collective)
-        elements = max(1, size // np.dtype(spec.dtype).itemsize)
-        if collective.divided:
-            elements = max(1, elements // spec.ranks) * spec.ranks
+        count = collective.elements(size // elements.find(spec.dtype).itemsize, spec.ranks)
         for group in self._groups:
-            group.ask(spec.ranks, {"do": "prepare", "elements": elements})
-        return elements
+            group.ask(spec.ranks, {"do": "prepare", "elements": count})
+        return count
 
     def _in_turn(self, counts: Sequence[int]) -> list[Measurements]:
         """So many calls of each contender in each round, by contender."""
@@ -125,6 +139,7 @@ class BenchCoordinator:
                 index = (turn + offset) % len(self._contenders)
                 with self._neighbours.running():
                     self._turn(self._contenders[index], counts[index], found[index])
+            self._on_round()
         return found
 
     def _turn(self, contender: GroupContender, calls: int, found: Measurements) -> None:
@@ -135,15 +150,15 @@ class BenchCoordinator:
             window_s = max(_WINDOW_S, self._spec.processor_seconds / self._spec.rounds)
             found.windows.append(contender.cost(window_s, float(samples.mean())))
 
-    def _rows(self, elements: int, found: Sequence[Measurements], verified: Sequence[bool]) -> list[BenchRow]:
-        size = elements * np.dtype(self._spec.dtype).itemsize
+    def _rows(self, count: int, found: Sequence[Measurements], wrong: Sequence[int]) -> list[BenchRow]:
+        size = count * elements.find(self._spec.dtype).itemsize
         rows_of_size = [
-            self._row(contender.what, size, measured, right)
-            for contender, measured, right in zip(self._contenders, found, verified, strict=True)
+            self._row(contender.what, size, measured, missed)
+            for contender, measured, missed in zip(self._contenders, found, wrong, strict=True)
         ]
         return sorted(rows_of_size, key=lambda row: KINDS.index(row.kind))
 
-    def _row(self, what: Description, size: int, measured: Measurements, verified: bool) -> BenchRow:
+    def _row(self, what: Description, size: int, measured: Measurements, wrong: int) -> BenchRow:
         spec, summary = self._spec, rows.summary(measured.samples_s)
         algorithm_gbs = (what.bytes or size) / (summary.median_us * 1e3)
         factor = collectives.find(spec.collective).bus_factor(spec.ranks)
@@ -164,7 +179,9 @@ class BenchCoordinator:
             p95_us=summary.p95_us,
             algbw_gbs=round(algorithm_gbs, 6),
             busbw_gbs=round(algorithm_gbs * factor, 6),
-            verified=verified,
+            verified=wrong == 0,
+            wrong=wrong,
+            out_of_place=what.out_of_place,
             kind=what.kind,
             rounds_us=summary.rounds_us,
             neighbours=spec.neighbours,

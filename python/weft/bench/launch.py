@@ -63,10 +63,15 @@ def shared_directory() -> Iterator[str]:
         yield directory
 
 
-def measure(spec: Spec, on_size: Callable[[Sequence[BenchRow]], None]) -> list[BenchRow]:
-    """Runs the measuring processes, and passes on the rows of every size as they come."""
+def measure(
+    spec: Spec, on_size: Callable[[Sequence[BenchRow]], None], on_round: Callable[[], object] = lambda: None
+) -> list[BenchRow]:
+    """Runs the measuring processes, and passes on the rows of every size as they come.
+
+    `on_round` is called after every round of every size.
+    """
     found: list[BenchRow] = []
-    with conducted(spec) as coordinator:
+    with conducted(spec, on_round) as coordinator:
         for size in spec.sizes:
             rows = coordinator.measure(size)
             on_size(rows)
@@ -75,14 +80,14 @@ def measure(spec: Spec, on_size: Callable[[Sequence[BenchRow]], None]) -> list[B
 
 
 @contextlib.contextmanager
-def conducted(spec: Spec) -> Iterator[BenchCoordinator]:
+def conducted(spec: Spec, on_round: Callable[[], object] = lambda: None) -> Iterator[BenchCoordinator]:
     """The measuring processes of a run, at work."""
     spec.save()
     with (
         worker_groups.meet(spec.socket_path, _commands(spec), spec.ranks) as there,
         neighbours.started(spec.neighbours) as beside,
     ):
-        yield BenchCoordinator(spec, there, beside)
+        yield BenchCoordinator(spec, there, beside, on_round)
 
 
 def _commands(spec: Spec) -> dict[str, list[Command]]:

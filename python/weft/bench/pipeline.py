@@ -6,14 +6,19 @@ rehearsal: the first one counts, as it does in the jitter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import comb
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from weft import console
 from weft.bench import launch
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
 from weft.bench.spec import MEMORIES, RING, Spec
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 NAME = "pipeline-experiment"
 RANKS = 8
@@ -50,9 +55,9 @@ def spec(
     )
 
 
-def measure(what: Spec) -> list[BenchRow]:
+def measure(what: Spec, on_run: Callable[[], object] = lambda: None) -> list[BenchRow]:
     """Its rows: `rounds_us` are the runs, the first one first."""
-    with launch.conducted(what) as coordinator:
+    with launch.conducted(what, on_run) as coordinator:
         return coordinator.runs(what.sizes[0])
 
 
@@ -70,25 +75,26 @@ def confidence(runs_us: Sequence[float]) -> tuple[float, float]:
     return ordered[outside], ordered[number - 1 - outside]
 
 
-def table(rows: Sequence[BenchRow]) -> str:
-    """For people: every contender's runs, and how many times as long as weft each takes."""
+def table(rows: Sequence[BenchRow]) -> tuple[str, Table]:
+    """A title and a table: every contender's runs, and their times as multiples of weft's."""
     first = rows[0]
     ours = [row for row in rows if row.kind == "weft"]
-    lines = [
-        f"\nall-reduce of {show_bytes(first.bytes)}, {first.ranks} ranks, {len(first.rounds_us)} runs each, in turn",
-        f"{'library':<16} {'median ms':>10} {'95 % interval':>20} {'first run':>10} {'farthest':>9}"
-        + "".join(f"  / {row.name}" for row in ours),
-    ]
+    title = f"\nall-reduce of {show_bytes(first.bytes)}, {first.ranks} ranks, {len(first.rounds_us)} runs each, in turn"
+    columns = ("library", ">median ms", ">95 % interval", ">first run", ">farthest", ">#wrong")
+    found = console.new_table(*columns, *(f">/ {row.name}" for row in ours))
     for row in rows:
         low, high = (bound / 1e3 for bound in confidence(row.rounds_us))
-        ratios = "".join(f"{row.median_us / one.median_us:>{len(one.name) + 4}.2f}" for one in ours)
-        wrong = "" if row.verified else "  WRONG RESULT"
-        farthest = f"{row.spread:.1%}"
-        lines.append(
-            f"{row.name:<16} {row.median_us / 1e3:>10.2f} {f'{low:.2f} to {high:.2f}':>20} "
-            f"{row.rounds_us[0] / 1e3:>10.2f} {farthest:>9}{ratios}{wrong}"
+        found.add_row(
+            row.name,
+            f"{row.median_us / 1e3:.2f}",
+            f"{low:.2f} to {high:.2f}",
+            f"{row.rounds_us[0] / 1e3:.2f}",
+            f"{row.spread:.1%}",
+            str(row.wrong),
+            *(f"{row.median_us / one.median_us:.2f}" for one in ours),
+            style=None if row.verified else "bold red",
         )
-    return "\n".join(lines)
+    return title, found
 
 
 def draw(path: Path, rows: Sequence[BenchRow]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +67,10 @@ class BenchRow:
     """How much later what an emulated host sends reaches another."""
     wire: str = "full"
     """The wire format."""
+    wrong: int | None = None
+    """The elements that were wrong, of all ranks' results together; None in rows of old files."""
+    out_of_place: bool = False
+    """Whether the result had memory of its own where it could stand in the input's."""
 
     @property
     def name(self) -> str:
@@ -72,7 +78,8 @@ class BenchRow:
         if self.kind == "peer":
             return self.library
         wire = "" if self.wire == "full" else f" {self.wire}"
-        return f"{self.library} {self.memory}{wire}"
+        place = " out-of-place" if self.out_of_place else ""
+        return f"{self.library} {self.memory}{wire}{place}"
 
     @property
     def spread(self) -> float:
@@ -140,6 +147,17 @@ def write(path: Path, rows: Sequence[BenchRow]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(dataclasses.asdict(row)) for row in rows)
     path.write_text(f"[\n{lines}\n]\n")
+
+
+def csv_lines(rows: Sequence[BenchRow], *, header: bool) -> str:
+    """Rows as comma-separated values, with the names of the columns above them if asked for."""
+    text = io.StringIO()
+    names = [field.name for field in dataclasses.fields(BenchRow) if field.name != "rounds_us"]
+    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(dataclasses.asdict(row) for row in rows)
+    return text.getvalue()
 
 
 def read(path: Path) -> list[BenchRow]:

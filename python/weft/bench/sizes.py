@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from weft.parsing import parse_bytes
 
+__all__ = ["FACTOR", "parse_sizes", "show_bytes", "steps"]
+
 FACTOR = 4
 
 
@@ -19,13 +21,27 @@ def parse_sizes(text: str) -> list[int]:
             raise ValueError(f"{item!r} is not a size, `first:last` or `first:last:factor`")
         first = parse_bytes(parts[0])
         last = parse_bytes(parts[1]) if len(parts) > 1 else first
-        factor = int(parts[2]) if len(parts) > 2 else FACTOR
-        if first < 1 or factor < 2:
-            raise ValueError(f"{item!r}: a size is at least 1 and a factor at least 2")
-        while first <= last:
-            sizes.append(first)
-            first *= factor
+        try:
+            factor = int(parts[2]) if len(parts) > 2 else FACTOR
+        except ValueError:
+            raise ValueError(f"{item!r}: the factor {parts[2]!r} is not a whole number") from None
+        sizes += steps(first, last, factor, item)
     return sorted(set(sizes))
+
+
+def steps(first: int, last: int, factor: int, text: str) -> list[int]:
+    """Every size from the first to the last, each `factor` times the one before.
+
+    Raises `ValueError`, which names the `text`, if there is none.
+    """
+    if first < 1 or factor < 2:
+        raise ValueError(f"{text!r}: a size is at least 1 and a factor at least 2")
+    if last < first:
+        raise ValueError(f"{text!r}: the last size is smaller than the first; expected `first:last` with first <= last")
+    sizes = [first]
+    while sizes[-1] * factor <= last:
+        sizes.append(sizes[-1] * factor)
+    return sizes
 
 
 def show_bytes(count: int) -> str:

@@ -6,9 +6,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-import numpy as np
-
-from weft.bench import collectives
+from weft.bench import collectives, elements
 
 MEMORIES = ("ordinary", "symmetric")
 TRANSPORTS = ("auto", "shm", "tcp")
@@ -56,6 +54,12 @@ class Spec:
     """The wire formats in which weft is measured besides full precision."""
     ciphers: list[str] = dataclasses.field(default_factory=list)
     """The ciphers with which weft is measured besides without encryption."""
+    places: list[str] = dataclasses.field(default_factory=lambda: ["in"])
+    """Where weft's results stand: `in` the input's memory, `out` of it."""
+    iterations: int | None = None
+    """How many calls to measure of each contender at each size, in place of `seconds`."""
+    warmup: int = 0
+    """How many calls go before those at each size."""
 
     @property
     def ranks_per_host(self) -> int:
@@ -65,8 +69,9 @@ class Spec:
     @property
     def bytes_max(self) -> int:
         """The most symmetric memory that a contender needs: one message, or input and output."""
-        message = max(*self.sizes, np.dtype(self.dtype).itemsize * self.ranks)
-        return message if collectives.find(self.collective).in_place else 2 * message + _GAP_BYTES
+        message = max(*self.sizes, elements.find(self.dtype).itemsize * self.ranks)
+        in_place = collectives.find(self.collective).in_place and "out" not in self.places
+        return message if in_place else 2 * message + _GAP_BYTES
 
     @property
     def pool_bytes(self) -> int:

@@ -2,53 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from weft import console
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
 from weft.bench.spec import Spec
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["row_table", "title"]
+
 _NAME_WIDTH = 16
+_COLUMNS = (
+    ("min us", 11),
+    ("median us", 11),
+    ("spread", 6),
+    ("p95 us", 11),
+    ("alg GB/s", 9),
+    ("bus GB/s", 9),
+    ("#wrong", 6),
+)
+_COSTS = (("cpu ms", 8), ("busy ms", 8))
 
 
 def title(spec: Spec) -> str:
-    """What is measured, and the names of the columns."""
+    """What is measured."""
     rate = "" if spec.gbps is None else f" at {spec.gbps:g} Gbit/s"
     delay = "" if spec.delay_ms is None else f" with a delay of {spec.delay_ms:g} ms"
     hosts = f"{spec.hosts} emulated hosts{rate}{delay}" if spec.hosts > 1 else "one host"
     through = " through torch" if spec.through == "torch" else ""
     beside = f", {spec.neighbours} busy beside them" if spec.neighbours else ""
-    floor = "of floor" if spec.hosts == 1 else "of bound"
-    width = _name_width(spec.wires, [f"weft-{cipher}" for cipher in spec.ciphers])
     return (
-        f"\n{spec.collective}{through}, {spec.dtype}, {spec.ranks} ranks on {hosts}{beside}, "
-        f"transport {spec.transport}\n"
-        f"{'bytes':>9} {'library':<{width}} {'min us':>11} {'median us':>11} {'spread':>7} {'p95 us':>11} "
-        f"{'alg GB/s':>9} {'bus GB/s':>9} {floor:>8} {'cpu ms':>9} {'busy ms':>9}  peers' time / weft's"
+        f"{spec.collective}{through}, {spec.dtype}, {spec.ranks} ranks on {hosts}{beside}, transport {spec.transport}"
     )
 
 
-def line(row: BenchRow, same_size: Sequence[BenchRow]) -> str:
-    """A row; where it is weft's, with its ratio to every peer at the same size."""
+def row_table(spec: Spec, same_size: Sequence[BenchRow] = ()) -> Table:
+    """The rows of one size; without any, the names of the columns, which stand above all sizes."""
+    width = max(_NAME_WIDTH, *(len(name) for name in _names(spec)))
+    floor = (("of floor" if spec.hosts == 1 else "of bound", 8),) if spec.floors else ()
+    numbers = [(f">{name}", {"min_width": width}) for name, width in (*_COLUMNS, *floor, *_COSTS)]
+    table = console.new_table(
+        (">bytes", {"min_width": 9}),
+        ("library", {"min_width": width}),
+        *numbers,
+        "peers' time / weft's",
+        header=not same_size,
+    )
+    for row in same_size:
+        table.add_row(*_cells(row, same_size, floors=spec.floors), style=None if row.verified else "bold red")
+    return table
+
+
+def _names(spec: Spec) -> Iterator[str]:
+    """How the contenders will be called."""
+    yield from spec.peers
+    yield from (f"weft-{cipher}" for cipher in spec.ciphers)
+    for memory in spec.memories:
+        for wire in ("full", *spec.wires):
+            place = " out-of-place" if "out" in spec.places else ""
+            yield f"weft {memory}{'' if wire == 'full' else f' {wire}'}{place}"
+
+
+def _cells(row: BenchRow, same_size: Sequence[BenchRow], *, floors: bool) -> list[str]:
     peers = [peer for peer in same_size if peer.kind == "peer"] if row.kind == "weft" else []
     ratios = "  ".join(f"{peer.library} {row.times(peer):.2f}x" for peer in peers)
-    wrong = "" if row.verified else "  WRONG RESULT"
-    fraction = "" if row.of_floor is None else f"{row.of_floor:.3f}"
     digits = 3 if row.median_us < 10 else 1
-    peers_names = [row.name for row in same_size if row.kind == "peer"]
-    width = _name_width((row.wire for row in same_size), peers_names)
-    costs = " ".join(f"{_milliseconds(cost):>9}" for cost in (row.processor_ms, row.busy_ms))
-    return (
-        f"{show_bytes(row.bytes):>9} {row.name:<{width}} {row.min_us:>11.{digits}f} {row.median_us:>11.{digits}f} "
-        f"{row.spread:>6.0%} {row.p95_us:>12.{digits}f} {row.algbw_gbs:>9.3f} {row.busbw_gbs:>9.3f} {fraction:>8} "
-        f"{costs}  {ratios}{wrong}"
-    ).rstrip()
-
-
-def _name_width(wires: Iterable[str], peers: Iterable[str]) -> int:
-    """Of the column of names: weft's may end with a wire format."""
-    weft = _NAME_WIDTH + max((len(f" {wire}") for wire in wires if wire != "full"), default=0)
-    return max(weft, *(len(peer) for peer in peers), 0)
+    wrong = ("0" if row.verified else "some") if row.wrong is None else str(row.wrong)
+    floor = ["" if row.of_floor is None else f"{row.of_floor:.3f}"] if floors else []
+    return [
+        show_bytes(row.bytes),
+        row.name,
+        f"{row.min_us:.{digits}f}",
+        f"{row.median_us:.{digits}f}",
+        f"{row.spread:.0%}",
+        f"{row.p95_us:.{digits}f}",
+        f"{row.algbw_gbs:.3f}",
+        f"{row.busbw_gbs:.3f}",
+        "" if row.kind == "floor" else wrong,
+        *floor,
+        _milliseconds(row.processor_ms),
+        _milliseconds(row.busy_ms),
+        ratios if row.verified else f"{ratios}  WRONG RESULT",
+    ]
 
 
 def _milliseconds(time_ms: float | None) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 import weft
 from weft import _weft, config, machine
-from weft.bench import accuracy, collectives, peers
+from weft.bench import accuracy, collectives, elements, peers
 from weft.bench.libraries import (
     Contender,
     EncryptedWeft,
@@ -87,9 +87,10 @@ def _weft_itself(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
         # With ciphers to compare with, whatever the environment asks for.
         group = groups.enter_context(init(encrypt=False if spec.ciphers else None))
         contenders: list[Contender] = [
-            Weft(group, spec.transport, memory, spec.bytes_max, wire)
+            Weft(group, spec.transport, memory, spec.bytes_max, wire, out_of_place=place == "out")
             for wire in ("full", *spec.wires)
             for memory in spec.memories
+            for place in spec.places
         ]
         if RING in spec.peers:
             contenders.append(WeftRing(group, spec.transport))
@@ -133,8 +134,8 @@ class MeasuringProcess:
         self._rank = rank
         self._contenders = contenders
         self._collective = collectives.find(spec.collective)
-        self._dtype = np.dtype(spec.dtype)
-        self._pattern = collectives.pattern(rank, _PATTERN_BYTES // self._dtype.itemsize).astype(self._dtype)
+        self._dtype = elements.find(spec.dtype)
+        self._pattern = self._dtype.encoded(collectives.pattern(rank, _PATTERN_BYTES // self._dtype.itemsize))
         self._control_blocks: dict[int, _weft.ControlBlock] = {}
         self._operations: dict[int, TimedOperation] = {}
         self._elements = 0
@@ -161,10 +162,10 @@ class MeasuringProcess:
                 self._operations[index] = contender.operation(self._collective, self._dtype, elements)
         return True
 
-    def _verify(self, index: int) -> bool:
-        """Whether this rank has the right result, in every element, where it gets any.
+    def _verify(self, index: int) -> int:
+        """The number of elements that are wrong in this rank's result, where it gets any.
 
-        In a wire format, one within the format's bound of the error.
+        In a wire format, of those outside the format's bound of the error.
         """
         operation, wire = self._operations[index], self._contenders[index].description.wire
         expected = self._collective.expected(self._rank, self._spec.ranks, self._elements)
@@ -172,11 +173,11 @@ class MeasuringProcess:
             operation.output.fill(_NO_RESULT)
         self._timed(index, 1)
         if operation.output is None or expected is None:
-            return True
+            return 0
         if wire == "full":
-            return np.array_equal(operation.output, expected)
+            return int(np.count_nonzero(operation.output != self._dtype.encoded(expected)))
         bound = accuracy.error_bound(wire, self._collective, self._spec.ranks, expected)
-        return bool(np.all(np.abs(operation.output.astype(np.float64) - expected) <= bound))
+        return int(np.count_nonzero(~(np.abs(operation.output.astype(np.float64) - expected) <= bound)))
 
     def _time(self, index: int, calls: int) -> dict[str, Any]:
         """The slowest rank's seconds of every call, as rank 0 has them, and the total time."""

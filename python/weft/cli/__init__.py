@@ -3,36 +3,48 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 
-from weft.cli import bench, demo, doctor, experiment, hosts, plan, predict, simulate, trace, tune, verify
-from weft.cli.command import Command
+import weft
+from weft.cli.command import Command, UsageError
 
-COMMANDS = (
-    bench.COMMAND,
-    demo.COMMAND,
-    doctor.COMMAND,
-    experiment.COMMAND,
-    hosts.COMMAND,
-    plan.COMMAND,
-    predict.COMMAND,
-    simulate.COMMAND,
-    trace.COMMAND,
-    tune.COMMAND,
-    verify.COMMAND,
-)
+__all__ = ["COMMANDS", "EXIT_OF_MISUSE", "EXIT_OF_PIPE", "fill_parser", "load", "main", "parser"]
 
+COMMANDS = {
+    "bench": "measure a collective, and compare with other libraries",
+    "demo": "train a network with weft and with Gloo, and compare",
+    "doctor": "say what weft finds on this machine, and what to change",
+    "experiment": "train by several ways of averaging gradients, and compare",
+    "hosts": "run a command on emulated hosts",
+    "plan": "show algorithms and their schedules",
+    "predict": "predict training steps on machines that one does not have",
+    "simulate": "predict times on other machines",
+    "trace": "say from flight records who waited for whom, and why",
+    "tune": "choose algorithms for a group by measurement, and store the choice",
+    "verify": "check a schedule in text form",
+}
+"""What each does. The command is `COMMAND` of the module of its name, loaded when it is used."""
+
+EXIT_OF_MISUSE = 2
+"""Of every value, and every combination of options, that is not allowed."""
 EXIT_OF_PIPE = 141
 """What a shell shows for a program that was ended by a broken pipe."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
-    parsed = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    only = words[:1] if words and words[0] in COMMANDS else []
+    parsed = parser(only or ()).parse_args(words)
     try:
+        parsed.check(parsed)
         return int(parsed.run(parsed))
+    except UsageError as error:
+        print(f"weft {parsed.name_of_command}: error: {error}", file=sys.stderr)
+        return EXIT_OF_MISUSE
     except BrokenPipeError:
         # Whoever reads the output has had enough, as `head` has; what is buffered has nowhere to
         # go.
@@ -40,13 +52,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_OF_PIPE
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+def parser(loaded: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """The parser of all commands; only those `loaded` know their options."""
     top = argparse.ArgumentParser(prog="weft", description="Collective communication for data-parallel training.")
+    top.add_argument("--version", action="version", version=f"weft {weft.__version__}")
+    top.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=("bash", "zsh"),
+        help="print a script that completes commands and options in this shell, and end; see docs/reference/commands.md",
+    )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        fill_parser(command, commands.add_parser(command.name, help=command.summary))
+    for name, summary in COMMANDS.items():
+        of_command = commands.add_parser(name, help=summary)
+        if name in loaded:
+            fill_parser(load(name), of_command)
     return top
+
+
+def load(name: str) -> Command:
+    """The command of this name."""
+    command: Command = importlib.import_module(f"weft.cli.{name}").COMMAND
+    return command
 
 
 def fill_parser(command: Command, parser: argparse.ArgumentParser) -> None:
@@ -55,4 +82,20 @@ def fill_parser(command: Command, parser: argparse.ArgumentParser) -> None:
     parser.epilog = command.epilog
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_arguments(parser)
-    parser.set_defaults(run=command.run)
+    parser.set_defaults(run=command.run, check=command.check, name_of_command=command.name)
+
+
+class _PrintCompletion(argparse.Action):
+    """Prints a shell's completion script, made from the parsers of all commands."""
+
+    def __call__(
+        self,
+        parser_: argparse.ArgumentParser,
+        _namespace: argparse.Namespace,
+        values: object,
+        _option: str | None = None,
+    ) -> None:
+        import shtab
+
+        print(shtab.complete(parser(), shell=str(values)))
+        parser_.exit()

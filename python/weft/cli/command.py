@@ -1,5 +1,7 @@
 """Definition of a command of `weft`."""
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import signal
@@ -7,18 +9,30 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+__all__ = ["Command", "UsageError", "ended_by_interrupt"]
+
+
+class UsageError(Exception):
+    """Options that do not fit together; its text names them, and says what is allowed."""
+
+
+def _everything_fits(_arguments: argparse.Namespace) -> None:
+    """Options that always fit together."""
+
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its module makes one of these, and `weft.cli.COMMANDS` lists it."""
+    """One command: its module makes one of these as `COMMAND`."""
 
     name: str
-    summary: str
     description: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
+    """Adds the options. Each has a type of `weft.cli.values`, which refuses bad values."""
     run: Callable[[argparse.Namespace], int]
     """Does it and returns the exit code."""
     epilog: str = ""
+    check: Callable[[argparse.Namespace], None] = _everything_fits
+    """Raises `UsageError` if options do not fit together. It is called before `run`."""
 
 
 @contextlib.contextmanager

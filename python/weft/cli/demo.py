@@ -10,10 +10,10 @@ from pathlib import Path
 
 from weft import config, demo, diagnosis
 from weft.bench import launch, processes
-from weft.cli.command import Command
-from weft.cli.options import at_least
+from weft.cli import values
+from weft.cli.command import Command, UsageError
 from weft.demo.comparison import TrainingRun, draw, notes, table
-from weft.emulation import EmulatedNetwork, EmulationError, require_root
+from weft.emulation import EmulationError, require_root
 
 BACKENDS = ("weft", "gloo")
 SCRIPT = Path(demo.__file__).with_name("train_digits.py")
@@ -45,31 +45,39 @@ examples:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ranks",
-        type=at_least(1),
+        type=values.count,
         default=4,
         metavar="N",
         help="processes on all hosts together (default: %(default)s)",
     )
-    parser.add_argument("--epochs", type=at_least(1), metavar="N", help="passes over the data (default: the script's)")
-    parser.add_argument("--hosts", type=int, default=1, metavar="N", help="on N emulated hosts (needs root)")
-    parser.add_argument("--gbps", type=float, metavar="G", help="line rate of emulated hosts (default: no limit)")
+    parser.add_argument("--epochs", type=values.count, metavar="N", help="passes over the data (default: the script's)")
+    parser.add_argument(
+        "--hosts", type=values.emulated_hosts, default=1, metavar="N", help="on N emulated hosts (needs root)"
+    )
+    parser.add_argument(
+        "--gbps", type=values.line_gbps, metavar="G", help="line rate of emulated hosts (default: no limit)"
+    )
     parser.add_argument("--gain", action="store_true", help="then compare steps on 4 emulated hosts (needs root)")
     parser.add_argument(
         "--script",
-        type=Path,
+        type=values.input_file,
         default=SCRIPT,
         metavar="FILE",
         help="the training script (default: weft/demo/train_digits.py of the package)",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("weft-demo"), metavar="DIR", help="where to write (default: %(default)s)"
+        "--out",
+        type=values.directory,
+        default=Path("weft-demo"),
+        metavar="DIR",
+        help="where to write (default: %(default)s)",
     )
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    wrong = _mistake(arguments)
-    if wrong is not None:
-        print(f"weft demo: {wrong}", file=sys.stderr)
+    lacking = _lacking(arguments)
+    if lacking is not None:
+        print(f"weft demo: {lacking}", file=sys.stderr)
         return 1
     arguments.out.mkdir(parents=True, exist_ok=True)
     runs = []
@@ -110,22 +118,23 @@ def _show_gain() -> None:
         print(f"weft demo: {error}", file=sys.stderr)
 
 
-def _mistake(arguments: argparse.Namespace) -> str | None:
-    """What is missing, or does not fit together."""
-    if not arguments.script.exists():
-        return f"there is no {arguments.script}"
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.hosts == 1 and arguments.gbps is not None:
+        raise UsageError("--gbps is the line rate of emulated hosts: give --hosts too")
+    if arguments.ranks % arguments.hosts:
+        raise UsageError(f"--ranks {arguments.ranks}: it must be a multiple of --hosts ({arguments.hosts})")
+
+
+def _lacking(arguments: argparse.Namespace) -> str | None:
+    """What this machine lacks."""
     missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
         return f"it needs {', '.join(missing)}: pip install 'weft[demo]'"
-    if arguments.hosts == 1:
-        return None if arguments.gbps is None else "--gbps is the line rate of emulated hosts: give --hosts too"
-    try:
-        EmulatedNetwork(arguments.hosts, arguments.gbps)
-        require_root()
-    except EmulationError as error:
-        return str(error)
-    if arguments.ranks % arguments.hosts:
-        return f"--ranks {arguments.ranks}: it must be a multiple of --hosts ({arguments.hosts})"
+    if arguments.hosts > 1:
+        try:
+            require_root()
+        except EmulationError as error:
+            return str(error)
     return None
 
 
@@ -170,9 +179,9 @@ def _command(arguments: argparse.Namespace, backend: str, record: Path) -> tuple
 
 COMMAND = Command(
     name="demo",
-    summary="train a network with weft and with Gloo, and compare",
     description=DESCRIPTION,
     epilog=EPILOG,
     add_arguments=_add_arguments,
+    check=_check,
     run=_run,
 )

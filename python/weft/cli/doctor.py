@@ -35,7 +35,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 COMMAND = Command(
     name="doctor",
-    summary="say what weft finds on this machine",
     description=DESCRIPTION,
     add_arguments=_add_arguments,
     run=_run,

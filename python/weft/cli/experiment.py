@@ -9,9 +9,9 @@ from pathlib import Path
 
 from weft import config
 from weft.bench.processes import BenchError
-from weft.cli.command import Command
-from weft.cli.options import at_least
-from weft.emulation import EmulatedNetwork, EmulationError, require_root
+from weft.cli import values
+from weft.cli.command import Command, UsageError
+from weft.emulation import EmulationError, require_root
 from weft.errors import ConfigError
 from weft.experiment.study import CONTENDERS, StudyResult
 
@@ -43,32 +43,62 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", choices=["overlap"], help="the experiment")
     parser.add_argument(
         "--model",
-        type=_models,
+        type=values.choices(MODELS, everything="all"),
         default=["alexnet"],
         metavar="NAME,...",
         help=f"of {', '.join(MODELS)}, or all (default: alexnet)",
     )
     parser.add_argument(
-        "--hosts", type=at_least(1), default=1, metavar="N", help="emulated hosts (needs root; default: none)"
+        "--hosts", type=values.emulated_hosts, default=1, metavar="N", help="emulated hosts (needs root; default: none)"
     )
     parser.add_argument(
-        "--ranks", type=at_least(1), metavar="N", help="processes (default: one per host; 2 on one host)"
+        "--ranks", type=values.count, metavar="N", help="processes (default: one per host; 2 on one host)"
     )
     line = parser.add_mutually_exclusive_group()
-    line.add_argument("--gbps", type=float, metavar="G", help="line rate of emulated hosts (default: no limit)")
-    line.add_argument("--ratio", type=_ratios, metavar="R,...", help="communication alone, by computation")
-    parser.add_argument("--batch", type=at_least(1), metavar="N", help="samples of a rank's batch (default: by model)")
-    parser.add_argument("--contenders", type=_contenders, metavar="NAME,...", help="only these (default: all)")
+    line.add_argument(
+        "--gbps", type=values.line_gbps, metavar="G", help="line rate of emulated hosts (default: no limit)"
+    )
+    line.add_argument(
+        "--ratio",
+        type=values.listed(values.within(0.01, 100.0)),
+        metavar="R,...",
+        help="communication alone, by computation",
+    )
+    parser.add_argument("--batch", type=values.count, metavar="N", help="samples of a rank's batch (default: by model)")
     parser.add_argument(
-        "--rounds", type=at_least(1), default=3, metavar="N", help="blocks of each (default: %(default)s)"
+        "--contenders", type=values.choices(tuple(CONTENDERS)), metavar="NAME,...", help="only these (default: all)"
     )
     parser.add_argument(
-        "--steps", type=at_least(1), default=3, metavar="N", help="timed ones of a block (default: %(default)s)"
+        "--rounds", type=values.count, default=3, metavar="N", help="blocks of each (default: %(default)s)"
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("weft-experiment"), metavar="DIR", help="where to write (default: %(default)s)"
+        "--steps", type=values.count, default=3, metavar="N", help="timed ones of a block (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out",
+        type=values.directory,
+        default=Path("weft-experiment"),
+        metavar="DIR",
+        help="where to write (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if _place() is not None:
+        if arguments.hosts > 1 or arguments.ratio:
+            raise UsageError("--hosts and --ratio are for emulated hosts: leave them out under a launcher")
+        return
+    if arguments.ratio and arguments.hosts == 1:
+        raise UsageError("--ratio chooses the line rate of emulated hosts: give --hosts as well")
+    ranks = _ranks(arguments)
+    if ranks % arguments.hosts:
+        raise UsageError(f"--ranks is {ranks}; it must be a multiple of --hosts, {arguments.hosts}")
+
+
+def _ranks(arguments: argparse.Namespace) -> int:
+    """How many processes to start."""
+    return arguments.ranks or (arguments.hosts if arguments.hosts > 1 else 2)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -97,7 +127,7 @@ def _results(arguments: argparse.Namespace) -> list[StudyResult] | None:
     from weft.experiment import overlap
 
     place = _place()
-    ranks = arguments.ranks or (arguments.hosts if arguments.hosts > 1 else 2)
+    ranks = _ranks(arguments)
     studies = overlap.studies(
         models=arguments.model,
         ratios=arguments.ratio,
@@ -110,16 +140,9 @@ def _results(arguments: argparse.Namespace) -> list[StudyResult] | None:
         steps=arguments.steps,
     )
     if place is not None:
-        if arguments.hosts > 1 or arguments.ratio:
-            raise EmulationError("--hosts and --ratio are for emulated hosts: leave them out under a launcher")
         return overlap.take_part(list(studies), arguments.out)
-    if arguments.ratio and arguments.hosts == 1:
-        raise EmulationError("--ratio chooses the line rate of emulated hosts: give --hosts as well")
     if arguments.hosts > 1:
         require_root()
-        EmulatedNetwork(arguments.hosts, arguments.gbps)
-        if ranks % arguments.hosts:
-            raise EmulationError(f"--ranks is {ranks}; it must be a multiple of --hosts, {arguments.hosts}")
     return [overlap.measure(study, arguments.out, _tell) for study in studies]
 
 
@@ -136,37 +159,11 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _models(text: str) -> list[str]:
-    return list(MODELS) if text == "all" else _known(text, MODELS)
-
-
-def _contenders(text: str) -> list[str]:
-    return _known(text, tuple(CONTENDERS))
-
-
-def _known(text: str, known: tuple[str, ...]) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in known:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
-    return names
-
-
-def _ratios(text: str) -> list[float]:
-    try:
-        ratios = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers") from None
-    if any(not 0.01 <= ratio <= 100 for ratio in ratios):
-        raise argparse.ArgumentTypeError(f"{text!r}: a ratio must be between 0.01 and 100")
-    return ratios
-
-
 COMMAND = Command(
     name="experiment",
-    summary="train by several ways of averaging gradients, and compare",
     description=DESCRIPTION,
     epilog=EPILOG,
     add_arguments=_add_arguments,
+    check=_check,
     run=_run,
 )

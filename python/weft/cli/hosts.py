@@ -2,9 +2,9 @@
 
 import argparse
 import sys
-from pathlib import Path
 
-from weft.cli.command import Command
+from weft.cli import values
+from weft.cli.command import Command, UsageError
 from weft.emulation import EmulatedNetwork, EmulationError, HostLaunch, launch
 
 DESCRIPTION = """\
@@ -32,18 +32,20 @@ examples:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--hosts", type=int, required=True, metavar="N", help="how many hosts")
-    parser.add_argument("--gbps", type=float, metavar="G", help="line rate of every host (default: no limit)")
+    parser.add_argument("--hosts", type=values.emulated_hosts, required=True, metavar="N", help="how many hosts")
+    parser.add_argument(
+        "--gbps", type=values.line_gbps, metavar="G", help="line rate of every host (default: no limit)"
+    )
     parser.add_argument(
         "--delay-ms",
-        type=float,
+        type=values.delay_ms,
         metavar="D",
         help="how much later what a host sends reaches another, as on a long line: a round trip takes 2 D longer "
         "(default: no delay; with 0 frames pass through the process that would delay them)",
     )
     parser.add_argument(
         "--interfaces",
-        type=int,
+        type=values.interfaces,
         default=1,
         metavar="I",
         help="lines of every host, each of this rate and to a switch of its own: eth0, eth1 ... with the addresses "
@@ -51,21 +53,21 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ranks-per-host",
-        type=int,
+        type=values.count,
         default=1,
         metavar="K",
         help="processes on every host (default: %(default)s)",
     )
     parser.add_argument(
         "--master-port",
-        type=int,
+        type=values.port,
         default=29500,
         metavar="PORT",
         help="the rendezvous port (default: %(default)s)",
     )
     parser.add_argument(
         "--share",
-        type=Path,
+        type=values.existing_directory,
         action="append",
         default=[],
         metavar="DIR",
@@ -74,12 +76,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--grace",
-        type=float,
+        type=values.seconds,
         default=30.0,
         metavar="SECONDS",
         help="how long the other ranks may go on once one has failed (default: %(default)s)",
     )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="the command, after --")
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.interfaces > 1 and arguments.delay_ms is not None:
+        raise UsageError("--interfaces and --delay-ms do not go together: only one line can have a delay")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -101,9 +108,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 COMMAND = Command(
     name="hosts",
-    summary="run a command on emulated hosts",
     description=DESCRIPTION,
     epilog=EPILOG,
     add_arguments=_add_arguments,
+    check=_check,
     run=_run,
 )

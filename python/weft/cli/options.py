@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from weft import config, selection
-from weft.bench.sizes import parse_sizes
+from weft.cli import values
 from weft.errors import ArgumentError, ConfigError
-from weft.parsing import parse_bytes
 from weft.schedule import Schedule
 from weft.simulation import Machine
 
@@ -21,18 +20,13 @@ __all__ = [
     "add_machine",
     "add_schedules",
     "add_wire",
-    "at_least",
     "hosts",
     "machine_of",
     "machine_parameters",
     "machine",
     "names",
     "user_schedules",
-    "size",
-    "sizes",
 ]
-
-Number = TypeVar("Number", int, float)
 
 HOSTS_HELP = "so many hosts, ranks spread evenly, or the number of ranks on each: 4, or 3,5 (default: one host)"
 
@@ -54,13 +48,13 @@ def add_domains(parser: argparse.ArgumentParser) -> None:
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """What is said of the network, or of a machine that was measured."""
-    parser.add_argument("--gbps", type=at_least(0.0), metavar="G", help="line rate of a host (default: 100)")
+    parser.add_argument("--gbps", type=values.positive, metavar="G", help="line rate of a host (default: 100)")
     parser.add_argument(
-        "--latency-us", type=at_least(0.0), metavar="US", help="of a message between hosts (default: 5)"
+        "--latency-us", type=values.at_least(0.0), metavar="US", help="of a message between hosts (default: 5)"
     )
     parser.add_argument(
         "--machine",
-        type=Path,
+        type=values.input_file,
         metavar="FILE",
         help="JSON with a measured machine's `host` and `network`, as in profiles",
     )
@@ -130,27 +124,8 @@ def machine_of(measured: Mapping[str, Any]) -> dict[str, Any]:
 
 def hosts(text: str) -> int | list[int]:
     """A number of hosts, or the number of ranks on each."""
-    numbers = [_number(item, int, 1) for item in text.split(",")]
+    numbers = values.listed(values.count)(text)
     return numbers if "," in text else numbers[0]
-
-
-def size(text: str) -> int:
-    """A number of bytes: `4M`."""
-    try:
-        found = parse_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if found < 1:
-        raise argparse.ArgumentTypeError(f"{text}: at least one byte")
-    return found
-
-
-def sizes(text: str) -> list[int]:
-    """Numbers of bytes: `4:256M`, `1K,64K`."""
-    try:
-        return parse_sizes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def names(text: str) -> list[str]:
@@ -167,29 +142,8 @@ def names(text: str) -> list[str]:
     return [*found, text[begin:].strip()]
 
 
-def at_least(least: Number) -> Callable[[str], Number]:
-    """A number that is not below another one; of its type."""
-
-    def parse(text: str) -> Number:
-        return _number(text, type(least), least)
-
-    parse.__name__ = type(least).__name__
-    return parse
-
-
 def _named_file(text: str) -> tuple[str, str]:
     name, sign, path = text.partition("=")
     if not (name and sign and path):
         raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=FILE")
     return name, path
-
-
-def _number(text: str, kind: type[Number], least: Number) -> Number:
-    try:
-        found = kind(text)
-    except ValueError:
-        wanted = "whole number" if kind is int else "number"
-        raise argparse.ArgumentTypeError(f"{text!r} is not a {wanted}") from None
-    if not found >= least:
-        raise argparse.ArgumentTypeError(f"{text}: at least {least:g}")
-    return found

@@ -12,7 +12,8 @@ from typing import Any
 
 from weft import config, selection
 from weft.bench.sizes import show_bytes
-from weft.cli import options
+from weft.cli import options, values
+from weft.cli.collective_names import usual
 from weft.cli.command import Command, ended_by_interrupt
 from weft.cli.times import show_time
 from weft.cli.verify import describe
@@ -45,12 +46,12 @@ examples:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help="its name, as --list shows it")
     parser.add_argument("--list", action="store_true", help="list the algorithms, of --collective or of all")
-    parser.add_argument("--collective", metavar="NAME", help="what is carried out (default: all-reduce)")
-    parser.add_argument("--ranks", type=options.at_least(1), default=4, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--collective", type=usual, metavar="NAME", help="what is carried out (default: all-reduce)")
+    parser.add_argument("--ranks", type=values.count, default=4, metavar="N", help="(default: %(default)s)")
     options.add_hosts(parser)
     options.add_domains(parser)
     parser.add_argument(
-        "--root", type=options.at_least(0), metavar="R", help="the root, where there is one (default: 0)"
+        "--root", type=values.at_least(0), metavar="R", help="the root, where there is one (default: 0)"
     )
     parser.add_argument(
         "--memory", choices=("ordinary", "symmetric"), default="ordinary", help="of the caller (default: %(default)s)"
@@ -63,11 +64,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.add_wire(parser)
     options.add_schedules(parser, "list and explain also")
-    parser.add_argument("--rank", type=options.at_least(0), metavar="R", help="show the program of this rank only")
-    parser.add_argument("--draw", type=Path, metavar="FILE", help="draw the schedule as a Gantt picture (SVG)")
+    parser.add_argument("--rank", type=values.at_least(0), metavar="R", help="show the program of this rank only")
+    parser.add_argument(
+        "--draw",
+        type=values.output_file((".svg",)),
+        metavar="FILE",
+        help="draw the schedule as a Gantt picture (.svg)",
+    )
     parser.add_argument("--explain", action="store_true", help="compare what all algorithms would take")
     parser.add_argument(
-        "--size", type=options.size, default="64K", metavar="BYTES", help="of the message (default: %(default)s)"
+        "--size", type=values.size, default="64K", metavar="BYTES", help="of the message (default: %(default)s)"
     )
     options.add_machine(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -272,7 +278,6 @@ def summary(planned: Planned) -> list[str]:
 
 COMMAND = Command(
     name="plan",
-    summary="show algorithms and their schedules",
     description=DESCRIPTION,
     epilog=EPILOG,
     add_arguments=_add_arguments,

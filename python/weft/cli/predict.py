@@ -7,11 +7,10 @@ import dataclasses
 import json
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli import options
-from weft.cli.command import Command
+from weft.cli import options, values
+from weft.cli.command import Command, UsageError
 from weft.cli.experiment import MODELS
 from weft.errors import ArgumentError
 
@@ -48,7 +47,7 @@ TIMEOUT_S = 1800.0
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("script", type=Path, nargs="?", metavar="TRAIN.py", help="the script to profile")
+    parser.add_argument("script", type=values.input_file, nargs="?", metavar="TRAIN.py", help="the script to profile")
     parser.add_argument(
         "--arguments",
         type=shlex.split,
@@ -57,58 +56,65 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the script's, divided as by a shell: --arguments='--batch-size 32'",
     )
     parser.add_argument("--model", choices=MODELS, help="a network of `weft experiment` in place of a script")
-    parser.add_argument("--profile", type=Path, metavar="FILE", help="a profile that was saved, in place of a script")
-    parser.add_argument("--save-profile", type=Path, metavar="FILE", help="write the profile there")
     parser.add_argument(
-        "--batch", type=options.at_least(1), metavar="N", help="samples of --model's batch (default: by model)"
+        "--profile", type=values.input_file, metavar="FILE", help="a profile that was saved, in place of a script"
+    )
+    parser.add_argument(
+        "--save-profile", type=values.output_file(values.DATA), metavar="FILE", help="write the profile there (.json)"
+    )
+    parser.add_argument(
+        "--batch", type=values.count, metavar="N", help="samples of --model's batch (default: by model)"
     )
     parser.add_argument(
         "--steps",
-        type=options.at_least(1),
+        type=values.count,
         default=STEPS,
         metavar="N",
         help="to measure, after two that are not (default: %(default)s)",
     )
     parser.add_argument(
         "--timeout",
-        type=options.at_least(0.0),
+        type=values.positive,
         default=TIMEOUT_S,
         metavar="SECONDS",
         help="for the profile (default: %(default)g)",
     )
-    parser.add_argument("--hosts", type=options.at_least(1), required=True, metavar="N", help="of the cluster")
+    parser.add_argument("--hosts", type=values.count, required=True, metavar="N", help="of the cluster")
+    parser.add_argument("--ranks-per-host", type=values.count, default=1, metavar="K", help="(default: %(default)s)")
     parser.add_argument(
-        "--ranks-per-host", type=options.at_least(1), default=1, metavar="K", help="(default: %(default)s)"
-    )
-    parser.add_argument(
-        "--gbps", type=options.at_least(0.0), metavar="G", help="line rate of a host (default: --machine's, or 8)"
+        "--gbps", type=values.positive, metavar="G", help="line rate of a host (default: --machine's, or 8)"
     )
     parser.add_argument(
         "--latency-us",
-        type=options.at_least(0.0),
+        type=values.at_least(0.0),
         metavar="US",
         help="of a message between hosts (default: --machine's, or 20)",
     )
     parser.add_argument(
         "--machine",
-        type=Path,
+        type=values.input_file,
         metavar="FILE",
         help="JSON with a measured machine's `host` and `network`, as in profiles of `weft tune`",
     )
     parser.add_argument(
         "--cores",
-        type=options.at_least(0.0),
+        type=values.positive,
         metavar="C",
         help="of a rank, or the share of one that it has (default: the threads of the profile)",
     )
     parser.add_argument(
         "--compute-ms",
-        type=options.at_least(0.0),
+        type=values.positive,
         metavar="MS",
         help="what a step without communication takes there (default: as profiled here)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture: svg, png, pdf (needs matplotlib)")
+    parser.add_argument(
+        "--plot",
+        type=values.output_file(values.PICTURES),
+        metavar="FILE",
+        help="draw a picture: .png, .svg or .pdf (needs matplotlib)",
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -123,7 +129,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _predict(arguments: argparse.Namespace) -> int:
-    _check(arguments)
     from weft.prediction import report
     from weft.prediction.prediction import predict_scaling
 
@@ -146,14 +151,11 @@ def _predict(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     sources = [arguments.script, arguments.model, arguments.profile]
     if sum(source is not None for source in sources) != 1:
-        raise ArgumentError("name one of a script, --model and --profile")
+        raise UsageError("name one of a script, --model and --profile")
     if arguments.batch is not None and arguments.model is None:
-        raise ArgumentError("--batch is for --model; a script takes its own by --arguments")
+        raise UsageError("--batch is for --model; a script takes its own by --arguments")
     if arguments.arguments and arguments.script is None:
-        raise ArgumentError("--arguments is for a script: name one")
-    for name in ("gbps", "cores", "compute_ms", "timeout"):
-        if getattr(arguments, name) == 0:
-            raise ArgumentError(f"--{name.replace('_', '-')} is 0: expected more than 0")
+        raise UsageError("--arguments is for a script: name one")
 
 
 def _profile(arguments: argparse.Namespace) -> TrainingProfile:
@@ -184,9 +186,9 @@ def _tell(text: str) -> None:
 
 COMMAND = Command(
     name="predict",
-    summary="predict training steps on machines that one does not have",
     description=DESCRIPTION,
     epilog=EPILOG,
     add_arguments=_add_arguments,
+    check=_check,
     run=_run,
 )

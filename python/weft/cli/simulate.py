@@ -7,10 +7,11 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from weft.cli import options
+from weft import console
+from weft.cli import options, values
+from weft.cli.collective_names import usual
 from weft.cli.command import Command, ended_by_interrupt
 from weft.cli.times import Study, crossover_lines, scaling_lines, time_table
 from weft.errors import ArgumentError
@@ -38,8 +39,8 @@ MAX_STEPS = 50_000_000
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--collective", default="all-reduce", metavar="NAME", help="(default: %(default)s)")
-    parser.add_argument("--ranks", type=options.at_least(1), required=True, metavar="N", help="how many ranks")
+    parser.add_argument("--collective", type=usual, default="all-reduce", metavar="NAME", help="(default: %(default)s)")
+    parser.add_argument("--ranks", type=values.count, required=True, metavar="N", help="how many ranks")
     options.add_hosts(parser)
     options.add_domains(parser)
     options.add_machine(parser)
@@ -62,7 +63,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--variation",
-        type=options.at_least(0.0),
+        type=values.at_least(0.0),
         default=0.0,
         metavar="SHARE",
         help="every rank is slower by a share drawn between 0 and this",
@@ -70,19 +71,24 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--size",
-        type=options.size,
+        type=values.size,
         metavar="BYTES",
         help="the largest message; smaller ones are shown with it (default: 64M)",
     )
-    group.add_argument("--sizes", type=options.sizes, metavar="SIZES", help="exactly these: 4K:64M, 1K,64K")
+    group.add_argument("--sizes", type=values.sizes, metavar="SIZES", help="exactly these: 4K:64M, 1K,64K")
     parser.add_argument(
         "--algorithms", default="all", metavar="NAME,...", help="names separated by commas, or all (default: all)"
     )
     parser.add_argument(
-        "--schedule", type=Path, action="append", default=[], metavar="FILE", help="also a schedule in text form"
+        "--schedule",
+        type=values.input_file,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="also a schedule in text form",
     )
     parser.add_argument(
-        "--root", type=options.at_least(0), metavar="R", help="the root, where there is one (default: 0)"
+        "--root", type=values.at_least(0), metavar="R", help="the root, where there is one (default: 0)"
     )
     parser.add_argument(
         "--memory", choices=("ordinary", "symmetric"), default="ordinary", help="of the caller (default: %(default)s)"
@@ -93,7 +99,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-steps",
-        type=options.at_least(1),
+        type=values.count,
         default=MAX_STEPS,
         metavar="N",
         help="simulate only what has so many steps at most, on all ranks that are simulated and in all tiles (default: "
@@ -101,7 +107,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-scaling", action="store_true", help="leave out other numbers of ranks")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture (needs matplotlib)")
+    parser.add_argument(
+        "--plot",
+        type=values.output_file(values.PICTURES),
+        metavar="FILE",
+        help="draw a picture: .png, .svg or .pdf (needs matplotlib)",
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -125,7 +136,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _study(arguments: argparse.Namespace) -> Study:
     machine = _machine(arguments)
-    sizes = arguments.sizes or _sizes_up_to(arguments.size or options.size("64M"))
+    sizes = arguments.sizes or _sizes_up_to(arguments.size or values.size("64M"))
     names = None if arguments.algorithms == "all" else options.names(arguments.algorithms)
     own = {path.name: Schedule.load(path) for path in arguments.schedule}
     common: dict[str, Any] = {
@@ -143,7 +154,11 @@ def _study(arguments: argparse.Namespace) -> Study:
         )
     if arguments.event_driven:
         simulating = {**common, "event_driven": True, "work_max": arguments.max_steps}
-        study.simulated = [_simulated(row, machine, sizes, own, simulating) for row in rows]
+        with console.progress("simulating", len(rows)) as progress:
+            for row in rows:
+                progress.advance(0.0, f"simulating {row.algorithm}")
+                study.simulated.append(_simulated(row, machine, sizes, own, simulating))
+                progress.advance()
     if not arguments.no_scaling and usable and arguments.hosts is not None:
         study.scaling = _scaling(machine, sizes[-1], usable, arguments)
     return study
@@ -155,7 +170,6 @@ def _simulated(
     """The same algorithm, simulated; user schedules already are."""
     if not row.times_s or row.algorithm in own:
         return row
-    print(f"simulating {row.algorithm} ...", file=sys.stderr, flush=True)
     return simulate(machine, sizes, algorithms=[row.algorithm], **simulating)[0]
 
 
@@ -165,8 +179,11 @@ def _scaling(
     found = []
     numbers = scaling_ranks(machine)
     curves = scaling(machine, size, arguments.collective, names, numbers, arguments.memory, arguments.wire)
-    for ranks, rows in curves:
-        found.append((ranks, {row.algorithm: row.times_s[0] for row in rows if row.times_s}))
+    # The work grows with the number of ranks.
+    with console.progress("more ranks", sum(numbers)) as progress:
+        for ranks, rows in curves:
+            found.append((ranks, {row.algorithm: row.times_s[0] for row in rows if row.times_s}))
+            progress.advance(ranks)
     return found
 
 
@@ -246,7 +263,6 @@ def _as_json(study: Study) -> dict[str, Any]:
 
 COMMAND = Command(
     name="simulate",
-    summary="predict times on other machines",
     description=DESCRIPTION,
     epilog=EPILOG,
     add_arguments=_add_arguments,

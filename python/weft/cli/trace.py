@@ -11,7 +11,7 @@ from collections.abc import Sized
 from pathlib import Path
 
 from weft import config
-from weft.cli import options
+from weft.cli import values
 from weft.cli.command import Command
 from weft.errors import ArgumentError
 from weft.tracing import Job, TraceFinding, findings, jobs, read
@@ -43,14 +43,23 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--most",
-        type=options.at_least(0),
+        type=values.at_least(0),
         default=10,
         metavar="N",
         help="tell of so many late ranks and of so many slow collectives at most (default: %(default)s)",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a trace for ui.perfetto.dev (JSON)")
     parser.add_argument(
-        "--torch", type=Path, metavar="DIR", help="write what PyTorch's analyzer torchfrtrace reads: a pickle per rank"
+        "-o",
+        "--output",
+        type=values.output_file(values.DATA),
+        metavar="FILE",
+        help="write a trace for ui.perfetto.dev (.json)",
+    )
+    parser.add_argument(
+        "--torch",
+        type=values.directory,
+        metavar="DIR",
+        help="write what PyTorch's analyzer torchfrtrace reads: a pickle per rank",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -136,7 +145,6 @@ def _as_json(job: Job, found: list[TraceFinding]) -> dict[str, object]:
 
 COMMAND = Command(
     name="trace",
-    summary="say from flight records who waited for whom, and why",
     description=DESCRIPTION,
     epilog=EPILOG,
     add_arguments=_add_arguments,

@@ -12,7 +12,8 @@ import weft
 from weft import config
 from weft.bench import launch, processes
 from weft.bench.sizes import show_bytes
-from weft.cli import options
+from weft.cli import options, values
+from weft.cli.collective_names import usual
 from weft.cli.command import Command
 from weft.errors import ArgumentError, ConfigError
 from weft.schedule import Schedule
@@ -45,7 +46,7 @@ _TIMEOUT_S = 600.0
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ranks",
-        type=options.at_least(2),
+        type=values.at_least(2),
         default=2,
         metavar="N",
         help="ranks to start without a launcher (default: 2)",
@@ -57,13 +58,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"which to tune (default: {','.join(tuner.COLLECTIVES)})",
     )
     parser.add_argument(
-        "--bytes-max", type=options.size, metavar="SIZE", help="the largest message to try (default: 64M)"
+        "--bytes-max", type=values.size, metavar="SIZE", help="the largest message to try (default: 64M)"
     )
     parser.add_argument("--quick", action="store_true", help="all-reduce up to 1M only, measured briefly")
     options.add_schedules(parser, "also try")
     parser.add_argument("--transport", choices=config.TRANSPORTS[:3], help="how ranks are connected (default: auto)")
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="where the profile goes (default: where it is loaded from)"
+        "--output",
+        type=values.output_file(values.DATA),
+        metavar="FILE",
+        help="where the profile goes (.json; default: where it is loaded from)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -142,16 +146,11 @@ def _lines(chosen: Sequence[ChosenCandidate]) -> list[str]:
 
 
 def _collectives(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in tuner.COLLECTIVES:
-            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(tuner.COLLECTIVES)}")
-    return names
+    return values.choices(tuner.COLLECTIVES)(",".join(usual(name.strip()) for name in text.split(",")))
 
 
 COMMAND = Command(
     name="tune",
-    summary="choose algorithms for a group by measurement, and store the choice",
     description=DESCRIPTION,
     epilog=EPILOG,
     add_arguments=_add_arguments,

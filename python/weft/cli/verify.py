@@ -107,7 +107,6 @@ def _shares(shares: tuple[float | None, ...]) -> str:
 
 COMMAND = Command(
     name="verify",
-    summary="check a schedule in text form",
     description=DESCRIPTION,
     epilog=EPILOG,
     add_arguments=_add_arguments,

@@ -12,6 +12,11 @@ from weft.simulation.simulator import SimulatedRow, simulate
 __all__ = ["Crossover", "crossovers", "scaling"]
 
 SCALING_RANKS_MAX = 100_000
+_ALL_RANKS_MAX = 4096
+"""Up to so many ranks all algorithms are priced, beyond only the fastest: programs of ranks that
+talk to very many others take long to make.
+"""
+_FASTEST = 12
 Ask = Callable[[Sequence[int], Sequence[str]], Sequence[SimulatedRow]]
 
 
@@ -77,7 +82,9 @@ def scaling_ranks(machine: Machine, ranks_max: int = SCALING_RANKS_MAX) -> list[
     while ranks < ranks_max:
         found.append(ranks)
         ranks *= 2
-    return [*found, ranks_max // step * step]
+    # The last is no neighbour of the one before.
+    last = ranks_max // step * step
+    return found if found and last < 1.25 * found[-1] else [*found, last]
 
 
 def scaling(
@@ -91,9 +98,21 @@ def scaling(
 ) -> Iterator[tuple[int, list[SimulatedRow]]]:
     """Closed-form times of these algorithms for other numbers of ranks, with as many on a host.
 
-    Ranks of a single host share memory, where nothing travels in the format `wire`.
+    Ranks of a single host share memory, where nothing travels in the format `wire`. Above 4096
+    ranks only those go on that were the fastest at one of the three numbers before.
     """
+    fastest: list[list[str]] = []
     for number in ranks:
         scaled = machine.scaled(number)
         between_hosts = wire if number > scaled.ranks_per_host else None
-        yield number, simulate(scaled, [size], collective, algorithms, memory=memory, wire=between_hosts)
+        names = _going_on(algorithms, fastest) if number > _ALL_RANKS_MAX else algorithms
+        rows = simulate(scaled, [size], collective, names, memory=memory, wire=between_hosts)
+        usable = sorted((row for row in rows if row.times_s), key=lambda row: row.times_s[0])
+        fastest.append([row.algorithm for row in usable[:_FASTEST]])
+        yield number, rows
+
+
+def _going_on(algorithms: Sequence[str], fastest: Sequence[Sequence[str]]) -> list[str]:
+    """Those that were among the fastest lately, in their order; all, if none is known."""
+    lately = {name for names in fastest[-3:] for name in names}
+    return [name for name in algorithms if name in lately] or list(algorithms)

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft import _weft
 from weft.bench.collectives import BenchCollective
+from weft.bench.elements import ElementType
 
 _ALIGNMENT_BYTES = 4096
 
@@ -36,6 +37,8 @@ class Description:
     """Whether its processor time is measured."""
     wire: str = "full"
     """The wire format."""
+    out_of_place: bool = False
+    """Whether the result has memory of its own where it could stand in the input's."""
 
     def to_value(self) -> dict[str, object]:
         """As JSON can take it."""
@@ -59,7 +62,7 @@ class Contender(abc.ABC):
     description: Description
 
     @abc.abstractmethod
-    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
+    def operation(self, collective: BenchCollective, dtype: ElementType, elements: int) -> TimedOperation:
         """Prepares a collective over a message of `elements` elements.
 
         In place: input and output are the same.
@@ -75,14 +78,16 @@ def lengths(collective: BenchCollective, elements: int, ranks: int) -> tuple[int
     return (elements if collective.blocks_in else block, elements if collective.blocks_out else block)
 
 
-def array(elements: int, dtype: np.dtype) -> np.ndarray:
+def array(elements: int, dtype: ElementType) -> np.ndarray:
     """Ordinary memory, from the start of a page on: alike for every library."""
     raw = np.empty(elements * dtype.itemsize + _ALIGNMENT_BYTES, np.uint8)
     begin = -raw.ctypes.data % _ALIGNMENT_BYTES
-    return raw[begin : begin + elements * dtype.itemsize].view(dtype)
+    return raw[begin : begin + elements * dtype.itemsize].view(dtype.storage)
 
 
-def ordinary(collective: BenchCollective, dtype: np.dtype, elements: int, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+def ordinary(
+    collective: BenchCollective, dtype: ElementType, elements: int, ranks: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Input and output in ordinary memory."""
     count_in, count_out = lengths(collective, elements, ranks)
     source = array(count_in, dtype)

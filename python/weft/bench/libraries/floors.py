@@ -16,6 +16,7 @@ import numpy as np
 import weft
 from weft import _weft
 from weft.bench.collectives import BenchCollective
+from weft.bench.elements import ElementType
 from weft.bench.libraries.contender import Contender, Description, TimedOperation, array
 from weft.bench.spec import Spec
 
@@ -29,12 +30,12 @@ class Prototype(Contender):
         self._path, self._rank = spec.prototype_path, rank
         self.description = Description("floor", weft.__version__, "prototype", "shm", "floor", 2, costs=False)
 
-    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
+    def operation(self, collective: BenchCollective, dtype: ElementType, elements: int) -> TimedOperation:
         """See `Contender`; all-reduce only."""
         assert collective.name == "all-reduce"
         timed = _weft.Timed.prototype(str(self._path), self._rank, dtype.name, elements)
         memory = (ctypes.c_char * (elements * dtype.itemsize)).from_address(timed.pointer)
-        buffer = np.frombuffer(memoryview(memory).cast("B"), dtype)
+        buffer = np.frombuffer(memoryview(memory).cast("B"), dtype.storage)
         return TimedOperation(buffer, buffer, timed)
 
 
@@ -44,7 +45,7 @@ class Copy(Contender):
     def __init__(self, cores: int) -> None:
         self.description = _floor("memcpy", cores)
 
-    def operation(self, _collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
+    def operation(self, _collective: BenchCollective, dtype: ElementType, elements: int) -> TimedOperation:
         """See `Contender`."""
         source, target = array(elements, dtype), array(elements, dtype)
         hold = (source, target)
@@ -59,7 +60,7 @@ class Add(Contender):
         self._cores, self._ranks = cores, ranks
         self.description = _floor("add", cores)
 
-    def operation(self, _collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
+    def operation(self, _collective: BenchCollective, dtype: ElementType, elements: int) -> TimedOperation:
         """See `Contender`."""
         part = -(-elements // self._cores)
         vectors = array(part * self._ranks, dtype)
@@ -74,7 +75,7 @@ class RoundTrip(Contender):
         floor = _floor("flags", 2)
         self.description = dataclasses.replace(floor, memory="round trip", is_round_trip=True)
 
-    def operation(self, _collective: BenchCollective, dtype: np.dtype, _elements: int) -> TimedOperation:
+    def operation(self, _collective: BenchCollective, dtype: ElementType, _elements: int) -> TimedOperation:
         """See `Contender`; the control block itself times it."""
         nothing = array(1, dtype)
         return TimedOperation(nothing, None, _weft.Timed.copy(nothing.ctypes.data, nothing.ctypes.data, 0, nothing))

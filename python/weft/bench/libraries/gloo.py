@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from weft import _weft
 from weft.bench.collectives import BenchCollective
+from weft.bench.elements import ElementType
 from weft.bench.libraries.contender import Contender, Description, TimedOperation, ordinary
-from weft.bench.libraries.torch_calls import torch_call
+from weft.bench.libraries.torch_calls import tensor, torch_call
 
 
 class Gloo(Contender):
@@ -22,12 +21,10 @@ class Gloo(Contender):
         self._ranks = ranks
         self.description = Description("gloo", f"torch {torch.__version__}", "ordinary", "tcp", "peer", ranks)
 
-    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
+    def operation(self, collective: BenchCollective, dtype: ElementType, elements: int) -> TimedOperation:
         """See `Contender`."""
-        import torch
-
         source, target = ordinary(collective, dtype, elements, self._ranks)
-        tensor_in, tensor_out = torch.from_numpy(source), torch.from_numpy(target)
+        tensor_in, tensor_out = tensor(source, dtype), tensor(target, dtype)
         call = torch_call(collective, tensor_in, tensor_out)
         return TimedOperation(source, target, _weft.Timed.callable(call))
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-import numpy as np
-
 from weft import _weft
 from weft.bench.collectives import BenchCollective
+from weft.bench.elements import ElementType
 from weft.bench.libraries.contender import Contender, Description, TimedOperation, ordinary
 
 
@@ -27,7 +26,7 @@ class Shim(Contender):
         self._ranks = ranks
         self.description = Description(name, version.value.decode(), "ordinary", transport, "peer", ranks)
 
-    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
+    def operation(self, collective: BenchCollective, dtype: ElementType, elements: int) -> TimedOperation:
         """See `Contender`."""
         self._call("weft_bench_type", dtype.name.encode())
         source, target = ordinary(collective, dtype, elements, self._ranks)

@@ -17,6 +17,7 @@ import numpy as np
 import weft
 from weft import _weft
 from weft.bench.collectives import BenchCollective
+from weft.bench.elements import ElementType
 from weft.bench.libraries.contender import Contender, Description, TimedOperation, array
 from weft.bench.spec import Spec
 from weft.emulation import EmulatedNetwork
@@ -52,7 +53,7 @@ class Streams(Contender):
         self._rank, self._sockets = group.rank, _connected(group, line)
         self.description = _floor("streams", group.size)
 
-    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
+    def operation(self, collective: BenchCollective, dtype: ElementType, elements: int) -> TimedOperation:
         """See `Contender`; all-reduce only."""
         assert collective.name == "all-reduce"
         buffer = array(elements, dtype)
@@ -87,7 +88,7 @@ class TcpRoundTrip(_BetweenTwo):
         self._polling = polling
         self.description = _floor("poll" if polling else "block", other + 1, costs=False, share=_SHARE, count=1)
 
-    def operation(self, _collective: BenchCollective, dtype: np.dtype, _elements: int) -> TimedOperation:
+    def operation(self, _collective: BenchCollective, dtype: ElementType, _elements: int) -> TimedOperation:
         """See `Contender`."""
         timed = _weft.Timed.round_trip(_descriptor(self._socket), self._sends, self._polling)
         return TimedOperation(array(1, dtype), None, timed)
@@ -106,7 +107,7 @@ class OneStream(_BetweenTwo):
         self._counted = round(bytes_per_s * _STREAM_S)
         self.description = _floor("stream", other + 1, costs=False, share=_SHARE, count=self._counted)
 
-    def operation(self, _collective: BenchCollective, dtype: np.dtype, _elements: int) -> TimedOperation:
+    def operation(self, _collective: BenchCollective, dtype: ElementType, _elements: int) -> TimedOperation:
         """See `Contender`."""
         timed = _weft.Timed.one_stream(_descriptor(self._socket), self._sends, self._uncounted, self._counted)
         return TimedOperation(array(1, dtype), None, timed)

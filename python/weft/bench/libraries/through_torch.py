@@ -10,8 +10,9 @@ import numpy as np
 import weft
 from weft import _weft
 from weft.bench.collectives import BenchCollective
+from weft.bench.elements import ElementType
 from weft.bench.libraries.contender import Contender, Description, TimedOperation, lengths, ordinary
-from weft.bench.libraries.torch_calls import torch_call
+from weft.bench.libraries.torch_calls import array, tensor, torch_call
 
 if TYPE_CHECKING:
     import torch
@@ -33,18 +34,17 @@ class ThroughTorch(Contender):
         self._group = group
         self.description = Description(backend, version, memory, transport, kind, dist.get_world_size(), wire=wire)
 
-    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
+    def operation(self, collective: BenchCollective, dtype: ElementType, elements: int) -> TimedOperation:
         """See `Contender`."""
         tensor_in, tensor_out = self._tensors(collective, dtype, elements)
         call = torch_call(collective, tensor_in, tensor_out, self._group)
         if self.description.wire != "full":
             call = _in_wire_format(self.description.wire, call)
-        return TimedOperation(tensor_in.numpy(), tensor_out.numpy(), _weft.Timed.callable(call))
+        return TimedOperation(array(tensor_in), array(tensor_out), _weft.Timed.callable(call))
 
     def _tensors(
-        self, collective: BenchCollective, dtype: np.dtype, elements: int
+        self, collective: BenchCollective, dtype: ElementType, elements: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        import torch
         import torch.distributed as dist
 
         from weft.torch import empty_symmetric
@@ -52,13 +52,13 @@ class ThroughTorch(Contender):
         ranks = dist.get_world_size()
         if self.description.memory == "ordinary":
             source, target = ordinary(collective, dtype, elements, ranks)
-            return torch.from_numpy(source), torch.from_numpy(target)
-        kind = torch.from_numpy(np.empty(0, dtype)).dtype
+            return tensor(source, dtype), tensor(target, dtype)
+        kind = tensor(np.empty(0, dtype.storage), dtype).dtype
         count_in, count_out = lengths(collective, elements, ranks)
-        tensor = empty_symmetric(count_in, dtype=kind, group=self._group)
+        given = empty_symmetric(count_in, dtype=kind, group=self._group)
         if collective.in_place:
-            return tensor, tensor
-        return tensor, empty_symmetric(count_out, dtype=kind, group=self._group)
+            return given, given
+        return given, empty_symmetric(count_out, dtype=kind, group=self._group)
 
     def close(self) -> None:
         """Leaves the group."""

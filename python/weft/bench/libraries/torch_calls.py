@@ -5,11 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from weft.bench.collectives import BenchCollective, partner
+from weft.bench.elements import BFLOAT16, ElementType
 
 if TYPE_CHECKING:
     import torch
     import torch.distributed as dist
+
+
+def tensor(array: np.ndarray, dtype: ElementType) -> torch.Tensor:
+    """The tensor whose memory the array is."""
+    import torch
+
+    plain = torch.from_numpy(array)
+    return plain.view(torch.bfloat16) if dtype.name == BFLOAT16 else plain
+
+
+def array(tensor: torch.Tensor) -> np.ndarray:
+    """The array whose memory a tensor is."""
+    import torch
+
+    plain = tensor.view(torch.uint16) if tensor.dtype is torch.bfloat16 else tensor
+    found: np.ndarray = plain.numpy()
+    return found
 
 
 def torch_call(

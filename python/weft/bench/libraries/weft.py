@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 import weft
 from weft import _weft
 from weft.bench.collectives import BARRIER, PING_PONG, BenchCollective, partner
+from weft.bench.elements import ElementType
 from weft.bench.libraries.contender import Contender, Description, TimedOperation, lengths, ordinary
 from weft.bench.spec import RING
 
@@ -14,25 +17,45 @@ from weft.bench.spec import RING
 class Weft(Contender):
     """weft on one kind of memory, in one wire format. Its contenders share the group."""
 
-    def __init__(self, group: weft.Group, transport: str, memory: str, bytes_max: int, wire: str = "full") -> None:
+    def __init__(
+        self,
+        group: weft.Group,
+        transport: str,
+        memory: str,
+        bytes_max: int,
+        wire: str = "full",
+        *,
+        out_of_place: bool = False,
+    ) -> None:
         self._group = group
-        self.description = Description("weft", weft.__version__, memory, transport, "weft", group.size, wire=wire)
+        self.description = Description(
+            "weft",
+            weft.__version__,
+            memory,
+            transport,
+            "weft",
+            group.size,
+            wire=wire,
+            out_of_place=out_of_place,
+        )
         self._way: tuple[str | None, int | None] = None, None
         # Symmetric memory lives as long as the group: it is taken once, at the largest size.
         self._arena = group.symmetric(bytes_max, np.uint8) if memory == "symmetric" else None
 
-    def operation(self, collective: BenchCollective, dtype: np.dtype, elements: int) -> TimedOperation:
+    def operation(self, collective: BenchCollective, dtype: ElementType, elements: int) -> TimedOperation:
         """See `Contender`."""
         ranks = self._group.size
+        if self.description.out_of_place:
+            collective = dataclasses.replace(collective, in_place=False)
         algorithm, tiles_in_flight = self._way
         if self._arena is None:
             source, target = ordinary(collective, dtype, elements, ranks)
         else:
             count_in, count_out = lengths(collective, elements, ranks)
-            source = self._arena[: count_in * dtype.itemsize].view(dtype)
+            source = self._arena[: count_in * dtype.itemsize].view(dtype.storage)
             target = source
             if not collective.in_place:
-                target = self._arena[-count_out * dtype.itemsize :].view(dtype)
+                target = self._arena[-count_out * dtype.itemsize :].view(dtype.storage)
         if collective.name == PING_PONG:
             other = partner(self._group.rank, ranks)
             timed = _weft.Timed.ping_pong(

@@ -1,0 +1,122 @@
+"""Tables, colours and progress of commands, by rich.
+
+Colours appear on terminals only, and never where `NO_COLOR` is set: rich sees to that. Progress
+goes to standard error, so that what is printed can be piped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["Progress", "console", "new_table", "progress", "rendered", "show"]
+
+_PIPED_COLUMNS = 4096
+"""Where nobody sees a terminal's edge, lines are as long as they are."""
+_FIRST_TOLD_S = 2.0
+"""What ends sooner shows no progress."""
+_TOLD_EVERY_S = 10.0
+"""How often progress is told where it goes into a file."""
+
+
+def console(file: TextIO | None = None) -> Console:
+    """What prints to standard output, or to another file."""
+    from rich.console import Console
+
+    stream = sys.stdout if file is None else file
+    width = None if stream.isatty() else _PIPED_COLUMNS
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+def new_table(*columns: str | tuple[str, dict[str, Any]], header: bool = True, title: str | None = None) -> Table:
+    """An empty table without lines.
+
+    A column is its name, right-aligned if it begins with `>`, perhaps with options of rich's.
+    """
+    from rich.table import Table
+
+    table = Table(box=None, show_header=header, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.title, table.title_justify, table.title_style = title, "left", "bold"
+    for column in columns:
+        name, options = column if isinstance(column, tuple) else (column, {})
+        right = name.startswith(">")
+        given = {"justify": "right" if right else "left", "no_wrap": True, "overflow": "fold", **options}
+        table.add_column(name.removeprefix(">"), **given)
+    return table
+
+
+def show(*parts: object, file: TextIO | None = None) -> None:
+    """Prints tables and texts, one below the other, without spaces at the ends of lines."""
+    out = console(file)
+    if out.is_terminal:
+        for part in parts:
+            out.print(part)
+    else:
+        out.file.write("".join(f"{rendered(part)}\n" for part in parts))
+    out.file.flush()
+
+
+def rendered(part: object) -> str:
+    """A table or text as plain text, without spaces at the ends of lines."""
+    text = io.StringIO()
+    console(text).print(part)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+class Progress:
+    """How far something is. It is told with the time left, from two seconds on."""
+
+    def __init__(self, what: str, total: float, bar: Any = None) -> None:
+        self._what, self._total, self._done = what, total, 0.0
+        self._bar, self._task = bar, None if bar is None else bar.add_task(what, total=total, visible=False)
+        self._begin = time.monotonic()
+        self._next = self._begin + _FIRST_TOLD_S
+        self._first: tuple[float, float] | None = None
+
+    def advance(self, amount: float = 1.0, what: str | None = None) -> None:
+        """Tells that so much more of the total is done, and what comes next."""
+        self._done += amount
+        self._what = what or self._what
+        now = time.monotonic()
+        if self._bar is not None:
+            visible = now - self._begin >= _FIRST_TOLD_S
+            self._bar.update(self._task, completed=self._done, description=self._what, visible=visible)
+        elif now >= self._next and self._done < self._total:
+            self._next = now + _TOLD_EVERY_S
+            print(f"{self._what}: {self._done / self._total:.0%} done{self._left(now)}", file=sys.stderr, flush=True)
+        if self._first is None:
+            self._first = now, self._done
+
+    def _left(self, now: float) -> str:
+        """The time left, at the pace since the first part ended: setting up may have taken long."""
+        if self._first is None or self._first[1] == self._done:
+            return ""
+        since, done = self._first
+        left_s = (now - since) / (self._done - done) * (self._total - self._done)
+        return f", about {max(1, round(left_s))} s left"
+
+
+@contextlib.contextmanager
+def progress(what: str, total: float) -> Iterator[Progress]:
+    """Progress of something whose end is at `total`: a bar on terminals, lines elsewhere.
+
+    Nothing is shown of what takes less than two seconds.
+    """
+    if not sys.stderr.isatty():
+        yield Progress(what, total)
+        return
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    with Bar(*columns, *times, console=console(sys.stderr), transient=True) as bar:
+        yield Progress(what, total, bar)

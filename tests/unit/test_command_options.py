@@ -1,0 +1,175 @@
+"""Tests of options: which values commands take, which they refuse and how, before work begins."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from weft.cli import COMMANDS, load, main, parser
+from weft.cli.bench_options import sizes
+
+REFUSED = [
+    ("bench allreduce --sizes 4:1", "'4:1': the last size is smaller than the first"),
+    ("bench allreduce --sizes 3,5,7", "3 bytes are no whole number of elements: float32 has 4 bytes"),
+    ("bench allreduce --sizes 4:8 --dtype float64", "give sizes that are multiples of 8"),
+    ("bench allreduce --sizes 4:x", "'x' is not a number of bytes"),
+    ("bench allreduce --sizes 4:8:1", "a factor at least 2"),
+    ("bench allreduce --sizes infG", "--sizes"),
+    ("bench allreduce --hosts 0", "--hosts: 0 is not allowed; expected a whole number, between 1 and 250"),
+    ("bench allreduce --hosts 2.5", "'2.5' is not a whole number"),
+    ("bench allreduce --hosts 2 --delay-ms -1", "between 0 and 10000"),
+    ("bench allreduce --hosts 2 --gbps nan", "nan is not allowed; expected a number, between 0.001 and 1000"),
+    ("bench allreduce --seconds -1", "--seconds: -1 is not allowed; expected a number, 0 or more"),
+    ("bench allreduce --seconds inf", "inf is not allowed"),
+    ("bench allreduce --processor-seconds -1", "-1 is not allowed; expected a number, 0 or more"),
+    ("bench allreduce --rounds 0", "0 is not allowed; expected a whole number, 1 or more"),
+    ("bench allreduce --busy -1", "-1 is not allowed; expected a whole number, between 0 and 1024"),
+    ("bench allreduce --ranks 2,0", "0 is not allowed"),
+    ("bench allreduce --ranks 64 -d bf16", "results can be verified exactly with up to 36 ranks"),
+    ("bench allreduce -b 8 -e 4", "the last size is smaller than the first"),
+    ("bench allreduce -f 1", "1 is not allowed; expected a whole number, 2 or more"),
+    ("bench allreduce --sizes 4 -b 8", "--sizes and -b both say which sizes"),
+    ("bench allreduce -m 4:8 -e 16", "-m says what -b and -e say"),
+    ("bench allreduce -i 0", "0 is not allowed; expected a whole number, between 1 and 16384"),
+    ("bench allreduce -x -1", "-1 is not allowed"),
+    ("bench allgather --place both", "--place both is for the library's own all-reduce and reduce"),
+    ("bench allreduce -d complex64", "choose from 'float32'"),
+    ("bench allreduce --plot x.xyz", "x.xyz: .xyz is not allowed; expected a name in .png, .svg or .pdf"),
+    ("bench allreduce --plot x", "x: no ending is not allowed"),
+    ("bench allreduce --json rows.txt", "expected a name in .json"),
+    ("bench allreduce --json /dev/null/rows.json", "/dev/null is not a directory"),
+    ("bench sumreduce", "choose from 'all-reduce'"),
+    ("bench", "which collective? One of all-reduce"),
+    ("demo --hosts 0", "0 is not allowed; expected a whole number, between 1 and 250"),
+    ("demo --hosts 2 --gbps -1", "-1 is not allowed; expected a number, between 0.001 and 1000"),
+    ("demo --script no/such.py", "there is no no/such.py"),
+    ("demo --out /dev/null", "/dev/null is not a directory"),
+    ("experiment overlap --hosts 251", "between 1 and 250"),
+    (
+        "hosts --hosts 2 --master-port 99999 -- true",
+        "99999 is not allowed; expected a whole number, between 1 and 65535",
+    ),
+    ("hosts --hosts 2 --master-port 0 -- true", "0 is not allowed"),
+    ("hosts --hosts 2 --grace -1 -- true", "-1 is not allowed; expected a number, 0 or more"),
+    ("hosts --hosts 2 --ranks-per-host 0 -- true", "0 is not allowed"),
+    ("hosts --hosts 2 --interfaces 5 -- true", "between 1 and 4"),
+    ("hosts --hosts 2 --interfaces 2 --delay-ms 1 -- true", "do not go together"),
+    ("hosts --hosts 2 --share no/such -- true", "no/such is no directory"),
+    ("plan ring --draw a.png", "a.png: .png is not allowed; expected a name in .svg"),
+    ("plan ring --machine no.json", "there is no no.json"),
+    ("predict no.py --hosts 2", "there is no no.py"),
+    ("predict --model lenet --hosts 2 --gbps 0", "0 is not allowed; expected a number, more than 0"),
+    ("predict --model lenet --hosts 2 --timeout 0", "more than 0"),
+    ("predict --profile no.json --hosts 2", "there is no no.json"),
+    ("simulate --ranks 4 --hosts 2 --gbps 0", "0 is not allowed; expected a number, more than 0"),
+    ("simulate --ranks 4 --schedule none.txt", "there is no none.txt"),
+    ("simulate --ranks 4 --plot x.gif", ".gif is not allowed"),
+    ("trace --output trace.txt", "expected a name in .json"),
+    ("trace --most -1", "-1 is not allowed"),
+    ("tune --ranks 1", "1 is not allowed; expected a whole number, 2 or more"),
+    ("tune --collectives sum", "'sum' is not one of all-reduce"),
+    ("tune --output profile.txt", "expected a name in .json"),
+]
+
+
+@pytest.mark.parametrize(("words", "told"), REFUSED, ids=[words for words, _ in REFUSED])
+def test_bad_values_are_refused_with_status_2_before_work_begins(
+    words: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", None)  # nothing is started
+    try:
+        status = main(words.split())
+    except SystemExit as ended:
+        status = ended.code
+    error = capsys.readouterr().err
+    assert status == 2
+    assert f"weft {words.split()[0]}: error: " in error and told in error
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("allreduce", "all-reduce"),
+        ("all_reduce", "all-reduce"),
+        ("AllReduce", "all-reduce"),
+        ("reducescatter", "reduce-scatter"),
+        ("reduce_scatter", "reduce-scatter"),
+        ("AllGather", "all-gather"),
+        ("alltoall", "all-to-all"),
+        ("bcast", "broadcast"),
+        ("pingpong", "ping-pong"),
+        ("barrier", "barrier"),
+    ],
+)
+def test_usual_spellings_of_collectives(spelling: str, name: str) -> None:
+    assert parser().parse_args(["bench", spelling]).collective == name
+    assert parser().parse_args(["simulate", "--ranks", "4", "--collective", spelling]).collective == name
+    assert parser().parse_args(["plan", "--list", "--collective", spelling]).collective == name
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("allreduce -b 8 -e 128 -f 2", [8, 16, 32, 64, 128]),
+        ("allreduce -b 8 -e 128", [8, 32, 128]),
+        ("allreduce -b 1G", [1 << 30]),
+        ("allreduce -m 64", [4, 8, 16, 32, 64]),
+        ("allreduce -m 16:64", [16, 32, 64]),
+        ("allreduce -e 16 -d double", [8]),
+        ("allreduce -e 16", [4, 16]),
+        ("barrier", [4]),
+    ],
+)
+def test_sizes_as_other_benchmarks_are_asked_for_them(words: str, expected: list[int]) -> None:
+    assert sizes(parser().parse_args(["bench", *words.split()])) == expected
+
+
+def test_options_of_other_benchmarks() -> None:
+    parsed = parser().parse_args(["bench", "allreduce", "-i", "100", "-x", "10", "-d", "half"])
+    assert (parsed.iterations, parsed.warmup, parsed.dtype) == (100, 10, "float16")
+    parsed = parser().parse_args(["bench", "allreduce", "-n", "100", "-w", "10", "-d", "bfloat16"])
+    assert (parsed.iterations, parsed.warmup, parsed.dtype) == (100, 10, "bfloat16")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_a_type_that_refuses(name: str) -> None:
+    of_command = parser((name,))._subparsers._group_actions[0].choices[name]
+    plain = [
+        action.dest
+        for action in of_command._actions
+        if action.option_strings and action.nargs != 0 and action.type in (None, int, float, str, Path)
+    ]
+    free = {"--algorithms", "--arguments"}  # names that the core refuses
+    known = {action.dest for action in of_command._actions if action.choices or free & set(action.option_strings)}
+    assert set(plain) <= known, "give it a type of weft.cli.values"
+    assert load(name).name == name
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    import weft
+
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"weft {weft.__version__}\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_knows_commands_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--print-completion", shell])
+    script = capsys.readouterr().out
+    assert ended.value.code == 0
+    for word in ("doctor", "simulate", "--event-driven", "all-reduce"):
+        assert word in script
+
+
+def test_help_loads_no_command() -> None:
+    program = "import sys, weft.cli\ntry: weft.cli.main(['--help'])\nexcept SystemExit: print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    loaded = ran.stdout.split()
+    assert not {"weft.cli.bench", "weft.simulation", "rich", "torch", "matplotlib"} & set(loaded)
+    begin = time.process_time()
+    parser(())
+    assert time.process_time() - begin < 0.1
