@@ -63,6 +63,8 @@ REFUSED = [
     ("predict --model lenet --hosts 2 --gbps 0", "0 is not allowed; expected a number, more than 0"),
     ("predict --model lenet --hosts 2 --timeout 0", "more than 0"),
     ("predict --profile no.json --hosts 2", "there is no no.json"),
+    ("report no/such.json", "there is no no/such.json"),
+    ("report . --output page.txt", "expected a name in .html"),
     ("simulate --ranks 4 --hosts 2 --gbps 0", "0 is not allowed; expected a number, more than 0"),
     ("simulate --ranks 4 --schedule none.txt", "there is no none.txt"),
     ("simulate --ranks 4 --plot x.gif", ".gif is not allowed"),

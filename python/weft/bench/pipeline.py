@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft import console
-from weft.bench import launch
+from weft.bench import launch, plot
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
 from weft.bench.spec import MEMORIES, RING, Spec
@@ -108,7 +108,7 @@ def draw(path: Path, rows: Sequence[BenchRow]) -> None:
     for place, row in enumerate(rows):
         median = row.median_us / 1e3
         low, high = (bound / 1e3 for bound in confidence(row.rounds_us))
-        color = "tab:blue" if row.kind == "weft" else "tab:gray"
+        color = plot.colour(row)
         panel.bar(place, median, yerr=[[median - low], [high - median]], capsize=6, color=color, alpha=0.8)
         panel.plot([place] * len(row.rounds_us), [run / 1e3 for run in row.rounds_us], "k.", markersize=4)
         panel.annotate(f"{median:.0f}", (place, median / 2), ha="center")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.parsing import parse_bytes
 
-__all__ = ["FACTOR", "parse_sizes", "show_bytes", "steps"]
+__all__ = ["FACTOR", "about_bytes", "parse_sizes", "show_bytes", "steps"]
 
 FACTOR = 4
 
@@ -49,4 +49,12 @@ def show_bytes(count: int) -> str:
     for unit, factor in (("G", 2**30), ("M", 2**20), ("K", 2**10)):
         if count >= factor and count % factor == 0:
             return f"{count // factor}{unit}"
+    return str(count)
+
+
+def about_bytes(count: int) -> str:
+    """Three digits of a number of bytes."""
+    for unit, factor in (("G", 2**30), ("M", 2**20), ("K", 2**10)):
+        if count >= factor:
+            return f"{count / factor:.3g}{unit}"
     return str(count)

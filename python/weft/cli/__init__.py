@@ -21,6 +21,7 @@ COMMANDS = {
     "hosts": "run a command on emulated hosts",
     "plan": "show algorithms and their schedules",
     "predict": "predict training steps on machines that one does not have",
+    "report": "make a web page of measurements, traces and training reports",
     "simulate": "predict times on other machines",
     "trace": "say from flight records who waited for whom, and why",
     "tune": "choose algorithms for a group by measurement, and store the choice",

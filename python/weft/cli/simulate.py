@@ -129,7 +129,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.plot:
         from weft.simulation import plot
 
-        plot.draw(arguments.plot, study.title, study.sizes, study.simulated or study.rows, study.scaling)
+        plot.draw(
+            arguments.plot, study.title, study.sizes, study.simulated or study.rows, study.scaling, study.crossovers
+        )
         print(f"picture: {arguments.plot}", file=sys.stderr)
     return 0
 

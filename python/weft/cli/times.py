@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from weft.bench.sizes import show_bytes
+from weft.bench.sizes import about_bytes, show_bytes
 from weft.simulation import Crossover, Machine, SimulatedRow
+from weft.simulation.curves import ALL_RANKS_MAX
 
 __all__ = ["Study", "crossover_lines", "scaling_lines", "show_time", "time_table"]
 
@@ -71,16 +72,8 @@ def crossover_lines(crossovers: Sequence[Crossover]) -> list[str]:
     """Which algorithm is the fastest from which size on."""
     if not crossovers:
         return []
-    rows = [f"  from {_about(crossover.from_bytes):>7}  {crossover.algorithm}" for crossover in crossovers]
+    rows = [f"  from {about_bytes(crossover.from_bytes):>7}  {crossover.algorithm}" for crossover in crossovers]
     return ["", "fastest:", *rows]
-
-
-def _about(count: int) -> str:
-    """Three digits of a number of bytes."""
-    for unit, factor in (("G", 2**30), ("M", 2**20), ("K", 2**10)):
-        if count >= factor:
-            return f"{count / factor:.3g}{unit}"
-    return str(count)
 
 
 def scaling_lines(study: Study) -> list[str]:
@@ -91,7 +84,8 @@ def scaling_lines(study: Study) -> list[str]:
     widths = [max(10, len(name)) for name in names]
     per_host = study.machine.ranks_per_host
     hosts = f", {per_host} on a host" if per_host > 1 else ""
-    lines = ["", f"messages of {show_bytes(study.sizes[-1])} on more ranks{hosts}, closed form:"]
+    few = f"above {ALL_RANKS_MAX} only the fastest"
+    lines = ["", f"messages of {show_bytes(study.sizes[-1])} on more ranks{hosts}, closed form; {few}:"]
     lines.append(f"{'ranks':>9}  " + "  ".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True)))
     for ranks, times in study.scaling:
         cells = [

@@ -25,6 +25,7 @@ __all__ = [
     "count",
     "delay_ms",
     "directory",
+    "existing",
     "existing_directory",
     "emulated_hosts",
     "input_file",
@@ -162,6 +163,13 @@ def existing_directory(text: str) -> Path:
     if not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is no directory; expected one that exists")
     return path
+
+
+def existing(text: str) -> Path:
+    """A file or directory that is there."""
+    if not Path(text).exists():
+        raise argparse.ArgumentTypeError(f"there is no {text}; expected a file or directory that exists")
+    return Path(text)
 
 
 def input_file(text: str) -> Path:

@@ -12,7 +12,7 @@ from weft.simulation.simulator import SimulatedRow, simulate
 __all__ = ["Crossover", "crossovers", "scaling"]
 
 SCALING_RANKS_MAX = 100_000
-_ALL_RANKS_MAX = 4096
+ALL_RANKS_MAX = 4096
 """Up to so many ranks all algorithms are priced, beyond only the fastest: programs of ranks that
 talk to very many others take long to make.
 """
@@ -82,9 +82,9 @@ def scaling_ranks(machine: Machine, ranks_max: int = SCALING_RANKS_MAX) -> list[
     while ranks < ranks_max:
         found.append(ranks)
         ranks *= 2
-    # The last is no neighbour of the one before.
     last = ranks_max // step * step
-    return found if found and last < 1.25 * found[-1] else [*found, last]
+    # One that is almost as many tells nothing more.
+    return [*(number for number in found if 1.25 * number < last), last]
 
 
 def scaling(
@@ -105,7 +105,7 @@ def scaling(
     for number in ranks:
         scaled = machine.scaled(number)
         between_hosts = wire if number > scaled.ranks_per_host else None
-        names = _going_on(algorithms, fastest) if number > _ALL_RANKS_MAX else algorithms
+        names = _going_on(algorithms, fastest) if number > ALL_RANKS_MAX else algorithms
         rows = simulate(scaled, [size], collective, names, memory=memory, wire=between_hosts)
         usable = sorted((row for row in rows if row.times_s), key=lambda row: row.times_s[0])
         fastest.append([row.algorithm for row in usable[:_FASTEST]])

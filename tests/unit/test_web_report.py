@@ -1,0 +1,106 @@
+"""Tests of `weft report`: what it recognizes, and that its page refers to nothing outside."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_pictures import ROWS
+from tests.unit.test_tracing import late_files, written
+from weft.bench import rows
+from weft.cli import main
+
+BUCKET = {
+    "bucket": 0, "parameters": ["weight", "<bias>"], "nbytes": 4096, "sent_bytes": 8192, "algorithm": "ring",
+    "priority": 1, "window_s": 0.01, "communication_s": 0.004, "exposed_s": 0.001,
+}  # fmt: skip
+LAYER = {
+    "layer": "net.0", "nbytes": 4096, "algorithms": ["ring"], "window_s": 0.01, "communication_s": 0.004,
+    "exposed_s": None,
+}  # fmt: skip
+TRAINING = {
+    "plan": "abc", "mode": "exact", "steps": 3, "forward_s": 0.01, "backward_s": 0.01, "memory_bytes": 9000,
+    "buckets": [BUCKET], "layers": [LAYER], "communication_s": 0.004, "exposed_s": 0.001,
+}  # fmt: skip
+
+
+class References(HTMLParser):
+    """Everything that a page would fetch, and its texts."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.tags: set[str] = set()
+        self.texts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        named = dict(attributes)
+        self.fetched += [named[name] or "" for name in ("src", "href", "xlink:href", "data", "action") if name in named]
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    rows.write(tmp_path / "run.json", ROWS)
+    records = written(tmp_path / "records", late_files())
+    (tmp_path / "training.json").write_text(json.dumps(TRAINING))
+    words = [tmp_path / "run.json", records, tmp_path / "training.json", "--output", tmp_path / "new" / "run.html"]
+    assert main(["report", *map(str, words), "--title", "a <run>"]) == 0
+    return tmp_path / "new" / "run.html"
+
+
+def test_the_page_refers_to_nothing_outside(page: Path) -> None:
+    text = page.read_text()
+    found = References(text)
+    assert all(reference.startswith(("#part", "data:image/svg+xml;base64,")) for reference in found.fetched)
+    assert not {"script", "link", "iframe", "object", "base"} & found.tags
+    pictures = [base64.b64decode(data).decode() for data in re.findall(r"base64,([^\"]+)", text)]
+    assert pictures and "default-src 'none'" in text
+    for drawing in [text, *pictures]:
+        assert "@import" not in drawing and "<!ENTITY" not in drawing
+        assert all(target.startswith("#") for target in re.findall(r"url\(['\"]?([^)'\"]+)", drawing))
+    for drawing in pictures:
+        assert all(target.startswith("#") for target in re.findall(r"(?:xlink:href|href|src)=\"([^\"]+)\"", drawing))
+        assert "DOCTYPE" not in drawing
+
+
+def test_the_page_tells_of_benchmark_trace_and_training(page: Path) -> None:
+    told = " ".join(References(page.read_text()).texts)
+    for expected in (
+        "a <run>", "openmpi", "weft ordinary", "35 ms after the others", "of that 35 ms for the last rank to call it",
+        "75% is hidden", "<bias>", "net.0",
+    ):  # fmt: skip
+        assert expected in told, expected
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_a_browser_shows_it_without_errors(page: Path, tmp_path: Path) -> None:
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command = ["chromium", *options, "--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom", page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "who waited for whom" in done.stdout and "Refused to" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{}", "nothing that a report shows"),
+        ("no JSON", "cannot be read as JSON"),
+        ('[{"library": 1}]', "another version"),
+    ],
+)
+def test_other_files_are_named(content: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(content)
+    assert main(["report", str(path), "-o", str(tmp_path / "x.html")]) == 2
+    error = capsys.readouterr().err
+    assert str(path) in error and told in error
