@@ -61,7 +61,7 @@ def parser(loaded: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
         "--print-completion",
         action=_PrintCompletion,
         choices=("bash", "zsh"),
-        help="print a script that completes commands and options in this shell, and end; see docs/reference/commands.md",
+        help="print a script that completes commands and options in this shell, and end: docs/reference/commands.md",
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
