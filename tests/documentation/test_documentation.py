@@ -3,6 +3,8 @@
 - A `console` block's lines that begin with `$ ` are run by bash in the repository; each must
 succeed.
 - A `python` block is run as a program on two ranks.
+- A `python` block behind the comment `<!-- saved as: NAME -->` is also a file: the commands of its
+page run in a directory with the files of the page, as a reader without the repository has them.
 - A block behind the comment `<!-- not run: REASON -->` is not run; the make targets that it names
 must exist.
 """
@@ -16,12 +18,16 @@ from pathlib import Path
 
 import pytest
 
-from tools.pages import algorithms, commands
+from tools.pages import algorithms, commands, speedup
 from weft.bench.launch import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-BLOCK = re.compile(r"(?P<skip><!-- not run: [^>]+-->\n+)?```(?P<kind>console|python)\n(?P<text>.*?)```", re.DOTALL)
+BLOCK = re.compile(
+    r"(?P<skip><!-- not run: [^>]+-->\n+)?(?:<!-- saved as: (?P<name>[\w.]+) -->\n)?"
+    r"```(?P<kind>console|python)\n(?P<text>.*?)```",
+    re.DOTALL,
+)
 DEADLINE_S = 300
 
 
@@ -34,6 +40,7 @@ class FencedBlock:
     kind: str
     text: str
     runs: bool
+    name: str | None = None
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -49,7 +56,7 @@ def blocks() -> list[FencedBlock]:
         text = page.read_text()
         for match in BLOCK.finditer(text):
             line = text.count("\n", 0, match.start("kind")) + 1
-            found.append(FencedBlock(page, line, match["kind"], match["text"], match["skip"] is None))
+            found.append(FencedBlock(page, line, match["kind"], match["text"], match["skip"] is None, match["name"]))
     return found
 
 
@@ -60,12 +67,15 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("block", [b for b in blocks() if b.kind == "console" and b.runs], ids=str)
-def test_commands_succeed(block: FencedBlock) -> None:
+def test_commands_succeed(block: FencedBlock, tmp_path: Path) -> None:
     assert block.commands, "a console block without a command"
+    saved = {other.name: other.text for other in blocks() if other.page == block.page and other.name}
+    for name, text in saved.items():
+        (tmp_path / name).write_text(text)
     for command in block.commands:
         done = subprocess.run(
             ["bash", "-c", command],
-            cwd=ROOT,
+            cwd=tmp_path if saved else ROOT,
             env=environment(),
             capture_output=True,
             text=True,
@@ -133,6 +143,10 @@ def test_promises_are_shown_by_tests_that_exist() -> None:
 
 def test_page_of_commands_is_current() -> None:
     assert (ROOT / "docs/reference/commands.md").read_text() == commands.page(), "run `make docs`"
+
+
+def test_chart_of_training_is_current() -> None:
+    assert (ROOT / "docs/assets/training.svg").read_text() == speedup.drawing(speedup.recorded()), "run `make docs`"
 
 
 def test_page_and_drawings_of_algorithms_are_current() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tools.pages import algorithms, commands, configuration, torch
+from tools.pages import algorithms, commands, configuration, speedup, torch
 
 
 def main(directory: Path) -> None:
@@ -13,6 +13,7 @@ def main(directory: Path) -> None:
     for name, module in (("commands", commands), ("configuration", configuration), ("torch", torch)):
         (directory / "reference" / f"{name}.md").write_text(module.page(), encoding="utf-8")
     algorithms.write(directory / "explanation")
+    (directory / "assets" / "training.svg").write_text(speedup.drawing(speedup.recorded()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,167 @@
+"""docs/assets/training.svg: steps of training over weft against Gloo, from recorded runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+from typing import Any
+from xml.sax.saxutils import escape
+
+__all__ = ["GATE", "OVERLAP", "Speedup", "drawing", "recorded"]
+
+GATE = "2026-11-23-gate-symmetric-buckets"
+OVERLAP = "2026-11-23-overlap-grid"
+"""The runs that are drawn: directories of benches/runs."""
+
+_RUNS = Path(__file__).resolve().parents[2] / "benches" / "runs"
+_DDP = "DistributedDataParallel over weft"
+_OVERLAPPED = "weft.torch.DataParallel and Overlapped"
+_COLORS = {_DDP: "#1f77b4", _OVERLAPPED: "#d95f02"}
+_NAMES = {"alexnet": "AlexNet", "resnet50": "ResNet-50"}
+
+_WIDTH, _TOP, _ROW, _HEADING = 760, 74, 22, 30
+_LEFT, _RIGHT = 330, 700
+_LEAST, _MOST, _TICK = 0.8, 2.0, 0.2
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How many times as fast as with DDP over Gloo a step is.
+
+    Attributes:
+        setting: Ranks and network.
+        network: The model, with its number of parameters.
+        way: What averages the gradients.
+        times: The median; more than 1 is faster than Gloo.
+        least: The lower end of the interval.
+        most: The upper end.
+    """
+
+    setting: str
+    network: str
+    way: str
+    times: float
+    least: float
+    most: float
+
+
+def recorded() -> list[Speedup]:
+    """What the runs have recorded, in the order in which it is drawn."""
+    return [*_gate(), *_overlap()]
+
+
+def drawing(rows: Sequence[Speedup]) -> str:
+    """The chart as SVG."""
+    blocks = [(setting, list(members)) for setting, members in groupby(rows, lambda row: row.setting)]
+    height = _TOP + sum(_HEADING + _ROW * len(members) for _, members in blocks) + 78
+    parts = [*_head(height), *_axis(height)]
+    y = _TOP
+    for setting, members in blocks:
+        parts.append(_text(16, y + 18, setting, weight="bold"))
+        y += _HEADING
+        for row in members:
+            parts += _row(row, y + _ROW / 2)
+            y += _ROW
+    return "\n".join([*parts, *_notes(height), "</svg>"]) + "\n"
+
+
+def _gate() -> Iterator[Speedup]:
+    for row in json.loads((_RUNS / GATE / "rows.json").read_text()):
+        hosts = "1 host, shared memory" if row["hosts"] == 1 else f"{row['hosts']} hosts, {row['gbps']:g} Gbit/s"
+        most, least = (1 / ratio for ratio in row["interval"])
+        network = f"{row['network']}, {_size(row['parameters'])}"
+        yield Speedup(f"{row['ranks']} ranks on {hosts}", network, _DDP, 1 / row["ratio"], least, most)
+
+
+def _overlap() -> Iterator[Speedup]:
+    for path in sorted((_RUNS / OVERLAP).glob("*.json"), key=lambda path: path.name):
+        run = json.loads(path.read_text())
+        study = run["study"]
+        setting = f"{study['ranks']} ranks on {study['hosts']} hosts, {study['gbps']:.1f} Gbit/s"
+        network = f"{_NAMES[study['model']]}, {_size(run['parameters'])}"
+        for way, contender in ((_DDP, "ddp-weft"), (_OVERLAPPED, "automatic")):
+            times = [_times(measured, contender) for measured in run["rounds"]]
+            yield Speedup(setting, network, way, median(times), min(times), max(times))
+
+
+def _times(measured: dict[str, Any], contender: str) -> float:
+    return float(measured["ddp-gloo"]["step_ms"] / measured[contender]["step_ms"])
+
+
+def _size(parameters: int) -> str:
+    if parameters < 1e6:
+        return f"{parameters / 1e3:.2g} thousand parameters"
+    return f"{parameters / 1e6:.2g} million parameters"
+
+
+def _head(height: float) -> Iterable[str]:
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:g}" width="{_WIDTH}" '
+        f'height="{height:g}" font-family="sans-serif" font-size="13" role="img">'
+    )
+    yield "<title>Speed of training steps over weft, against DistributedDataParallel over Gloo</title>"
+    yield f'<rect width="{_WIDTH}" height="{height:g}" fill="#ffffff"/>'
+    yield _text(16, 26, "Steps per second against DistributedDataParallel over Gloo", weight="bold", size=15)
+    x = 16.0
+    for way, color in _COLORS.items():
+        yield f'<circle cx="{x + 5:g}" cy="46" r="5" fill="{color}"/>'
+        yield _text(x + 16, 50, way)
+        x += 270
+
+
+def _axis(height: float) -> Iterable[str]:
+    bottom = height - 72
+    for step in range(round((_MOST - _LEAST) / _TICK) + 1):
+        value = _LEAST + step * _TICK
+        color, width = ("#444444", 1.5) if abs(value - 1) < 1e-9 else ("#dddddd", 1)
+        yield (
+            f'<line x1="{_x(value):.1f}" y1="{_TOP}" x2="{_x(value):.1f}" y2="{bottom:g}" '
+            f'stroke="{color}" stroke-width="{width}"/>'
+        )
+        yield _text(_x(value), bottom + 16, f"{value:.1f}x", anchor="middle")
+
+
+def _row(row: Speedup, y: float) -> Iterable[str]:
+    color = _COLORS[row.way]
+    yield _text(32, y + 4, row.network)
+    yield (
+        f'<line x1="{_x(row.least):.1f}" y1="{y:g}" x2="{_x(row.most):.1f}" y2="{y:g}" '
+        f'stroke="{color}" stroke-width="2" stroke-opacity="0.5"/>'
+    )
+    yield f'<circle cx="{_x(row.times):.1f}" cy="{y:g}" r="5" fill="{color}"/>'
+    yield _text(_RIGHT + 52, y + 4, f"{row.times:.2f}x", anchor="end")
+
+
+def _notes(height: float) -> Iterable[str]:
+    notes = (
+        f"1 host, and 4 hosts with 1 Gbit/s: {GATE}, medians and their 95 % intervals.",
+        f"Others: {OVERLAP}, medians, least and most of 3 rounds.",
+        "All ranks share the 2 cores of one machine; hosts are emulated. benches/runs has the raw numbers.",
+    )
+    for line, note in enumerate(notes):
+        yield _text(16, height - 36 + 14 * line, note, size=10.5, color="#555555")
+
+
+def _x(value: float) -> float:
+    inside = min(max(value, _LEAST), _MOST)
+    return _LEFT + (inside - _LEAST) / (_MOST - _LEAST) * (_RIGHT - _LEFT)
+
+
+def _text(
+    x: float,
+    y: float,
+    text: str,
+    *,
+    weight: str = "normal",
+    anchor: str = "start",
+    size: float = 13,
+    color: str = "#222222",
+) -> str:
+    return (
+        f'<text x="{x:g}" y="{y:g}" font-weight="{weight}" text-anchor="{anchor}" font-size="{size:g}" '
+        f'fill="{color}">{escape(text)}</text>'
+    )
