@@ -1,4 +1,4 @@
-"""Exception types of weft."""
+"""Exception types of weft. docs/reference/errors.md says of each what to do."""
 
 from __future__ import annotations
 

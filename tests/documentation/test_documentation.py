@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tools.pages import algorithms, commands, speedup
+from weft import errors
 from weft.bench.launch import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,3 +156,14 @@ def test_page_and_drawings_of_algorithms_are_current() -> None:
         assert (ROOT / "docs/explanation" / path).read_text() == text, f"{path}: run `make docs`"
     drawings = {f"algorithms/{path.name}" for path in (ROOT / "docs/explanation/algorithms").iterdir()}
     assert drawings == set(generated) - {"algorithms.md"}
+
+
+def test_every_error_has_its_section() -> None:
+    page = (ROOT / "docs/reference/errors.md").read_text()
+    sections = dict(re.findall(r"^## (\w+)$\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    assert list(sections) and set(sections) == set(errors.__all__)
+    for name, section in sections.items():
+        assert "**What it means.**" in section and "**What to do.**" in section, name
+        assert name == "Error" or f"[`{name}`](#{name.lower()})" in page, name
+    raised = {value.__name__ for value in vars(errors).values() if isinstance(value, type)}
+    assert raised == set(errors.__all__)

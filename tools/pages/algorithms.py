@@ -73,7 +73,7 @@ after each of several passes.
 
 A schedule that you write, with `weft.schedule.Builder` or as text, runs, simulates and tunes like these: `weft verify
 FILE` checks it, `weft simulate --schedule FILE` predicts its times, `group.use_schedule` runs it, and options,
-configuration and `weft tune` may name it: see [tuning.md](../how-to/tuning.md). `examples/user_algorithm.py` adds one
+configuration and `weft tune` may name it: see [Tuning](../how-to/tuning.md). `examples/user_algorithm.py` adds one
 in under 40 lines. It is for one collective, root and number of ranks; it needs symmetric memory if it reaches the
 input or output of other ranks, and is reproducible if the verifier finds the canonical tree in it, which `weft
 verify` tells.

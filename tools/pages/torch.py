@@ -1,4 +1,4 @@
-"""docs/reference/torch.md: the backend, features of torch, and migration from others."""
+"""docs/reference/torch.md: the backend, and the features of torch that work over it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ dist.destroy_process_group()
 ```
 
 Names that torch accepts: `"weft"`, `"cpu:weft"`, and from torch 2.14 on `"cpu:weft,cuda:nccl"`. Settings come from the
-environment: see [configuration.md](configuration.md).
+environment: see [Configuration](configuration.md).
 
 ## What works
 
@@ -98,7 +98,7 @@ own, so that the order is the same on all ranks. A callback runs when its hook h
 one, or at the end of the backward pass. A hook that waits for a future itself ends the overlap up to there.
 
 Modes, such as PowerSGD, double buffering or deep gradient compression, are hooks of weft's own:
-[compression.md](../how-to/compression.md).
+[Communication modes](../how-to/compression.md).
 
 ## Batch normalization over all ranks
 
@@ -120,88 +120,9 @@ dist.destroy_process_group()
 Ranks may have batches of different sizes. Leave out what puts torch's layers into a model, such as Lightning's
 `sync_batchnorm=True`, and convert the model yourself.
 
-## From Gloo
-
-Replace `"gloo"` by `"weft"` in `init_process_group` and `new_group`. Keep torchrun, `init_method` and the store as
-they are. What differs:
-
-- Errors have weft's types and name the cause: `weft.PeerLost` for a rank that died, `weft.Desync` where ranks call
-  different operations, `weft.Timeout` for one that comes too late. All derive from `weft.Error`.
-- Strided tensors, empty tensors, int16, and unequal lists in `all_to_all` give right results.
-- The order in which the ranks' values are added may differ from Gloo's, so results may differ in the last bits from
-  three ranks on. All ranks get the same bits.
-
-## From Horovod
-
-| Horovod | torch over weft |
-|---|---|
-| `hvd.init()` | `dist.init_process_group("weft")` |
-| `hvd.rank()`, `hvd.size()`, `hvd.local_rank()` | `dist.get_rank()`, `dist.get_world_size()`, `LOCAL_RANK` |
-| `hvd.DistributedOptimizer(optimizer)` | `DistributedDataParallel(model)`, with the optimizer as it is |
-| `hvd.broadcast_parameters(...)` | done by `DistributedDataParallel` |
-| `backward_passes_per_step=k` | `with model.no_sync():` around the first k - 1 backward passes |
-| `compression=hvd.Compression.fp16` | `model.register_comm_hook(None, default_hooks.fp16_compress_hook)` |
-| `hvd.allreduce(x)` (the average, a new tensor) | `dist.all_reduce(x, dist.ReduceOp.AVG)` (in place) |
-| `hvd.allgather(x)` | `dist.all_gather_into_tensor(out, x)` |
-| `hvd.join()` | `with model.join():` around the training loop |
-| `horovodrun -np 4` | `torchrun --nproc-per-node=4` |
-
-## From MPI
-
-| mpi4py | torch over weft |
-|---|---|
-| `comm.Allreduce(MPI.IN_PLACE, x)` | `dist.all_reduce(x)` |
-| `comm.Bcast(x, root)` | `dist.broadcast(x, root)` |
-| `comm.Allgather(x, out)` | `dist.all_gather_into_tensor(out, x)` |
-| `comm.Reduce_scatter_block(x, out)` | `dist.reduce_scatter_tensor(out, x)` |
-| `comm.Alltoallv(...)` | `dist.all_to_all_single(out, x, output_split_sizes, input_split_sizes)` |
-| `comm.Send(x, to, tag)`, `comm.Recv(x, source, tag)` | `dist.send(x, to, tag=tag)`, `dist.recv(x, source, tag=tag)` |
-| `comm.Iallreduce(...)`, `request.Wait()` | `work = dist.all_reduce(x, async_op=True)`, `work.wait()` |
-| `comm.Split(color, key)` | `dist.new_group(ranks)` |
-| `comm.bcast(value)` (objects) | `dist.broadcast_object_list([value])` |
-
-`mpirun` still starts the processes, if the job sets `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` for torch
-from the launcher's own variables; torchrun sets them itself.
-
-## Lightning
-
-<!-- not run: needs Lightning: `make test-ecosystem` trains with it -->
-```python
-import lightning
-from lightning.pytorch.strategies import DDPStrategy
-
-trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy=DDPStrategy(process_group_backend="weft"))
-```
-
-These sections train by `DistributedDataParallel`. With communication that goes on into the next forward, each takes a
-line more: [training.md](../how-to/training.md#frameworks).
-
-## Accelerate
-
-Make the process group before the `Accelerator`: on CPUs Accelerate asks for Gloo, whatever
-`InitProcessGroupKwargs(backend=...)` says, but it takes the group that is there. Its own messages still say "gloo".
-
-<!-- not run: needs Accelerate: `make test-ecosystem` trains with it -->
-```python
-import torch.distributed as dist
-from accelerate import Accelerator
-
-dist.init_process_group("weft")
-accelerator = Accelerator(cpu=True)
-```
-
-## Transformers' Trainer
-
-The Trainer stands on Accelerate, so the process group comes first too. `ddp_backend="weft"` is refused: leave it out.
-
-<!-- not run: needs Transformers: `make test-ecosystem` trains with it -->
-```python
-import torch.distributed as dist
-from transformers import Trainer, TrainingArguments
-
-dist.init_process_group("weft")
-arguments = TrainingArguments(output_dir="out", use_cpu=True)
-```
+Lightning, Accelerate, Transformers' Trainer and torchft: see [Frameworks](../how-to/frameworks.md). Coming from another
+library: [Gloo](../migration/gloo.md), [Horovod](../migration/horovod.md), [MPI](../migration/mpi.md),
+[NCCL](../migration/nccl.md).
 
 ## Speed
 
