@@ -84,13 +84,14 @@ fmt-check: $(VENV)/.dependencies
 	$(CARGO) fmt --all --check -- $(ALGORITHM_SOURCES)
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
 
-lint: extension ## clippy, ruff, mypy, the stubs, the messages of commits, the width of prose
+lint: extension ## clippy, ruff, mypy, the stubs, the messages of commits, the width and the words of prose
 	$(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
 	$(BIN)/ruff check $(PYTHON_SOURCES)
 	$(BIN)/mypy
 	$(BIN)/stubtest weft._weft
 	$(BIN)/python -m tools.check_commits
 	$(BIN)/python -m tools.check_prose
+	$(BIN)/python -m tools.check_words
 
 test: setup fmt-check lint test-rust test-loom test-python test-wheel test-network test-documentation site ## everything that CI checks
 

@@ -160,8 +160,8 @@ class EndpointOptions(TypedDict, total=False):
         Setting(
             default=False,
             allowed="1, 0, " + " or ".join(CIPHERS),
-            doc="Whether everything between ranks that share no memory is encrypted and authenticated: who reads the "
-            "network learns nothing, who changes, drops or repeats bytes of a connection ends it. `1`: each "
+            doc="Whether everything between ranks that share no memory is encrypted and authenticated: whoever reads "
+            "the network learns nothing, whoever changes, drops or repeats bytes of a connection ends it. `1`: each "
             "link has the faster cipher of those that both machines have instructions for, `aes-gcm` (AES-256-GCM) "
             "or `chacha20-poly1305`; a name: all links have that one. The keys are those that the ranks exchange "
             "when they meet, so it protects from nobody who can write to the store: use `WEFT_SECRET` "
@@ -372,7 +372,7 @@ class Options(EndpointOptions, GroupOptions, total=False):
         Setting(
             default=True,
             allowed="1 or 0",
-            doc="Whether the gradient buckets of torch's DistributedDataParallel come to lie in symmetric memory "
+            doc="Whether the gradient buckets of torch's DistributedDataParallel move into symmetric memory "
             "where the group's ranks are on one host: see docs/reference/torch.md. The same on every rank.",
             parse=parsing.parse_flag,
             check=lambda value: isinstance(value, bool),

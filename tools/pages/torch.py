@@ -33,8 +33,8 @@ environment: see [Configuration](configuration.md).
 
 Every row is tested; a row that torch refuses has a test that torch still does. "tests" are the functions of
 `tests/torch`: `ddp:same_as_gloo` is `test_same_as_gloo` in `test_ddp.py`. weft works with torch 2.11 and newer; the
-rows from DDP to Tools have been run with torch 2.11, 2.13 and 2.15 and come out the same, but for what a row says. The
-frameworks are tested with the versions in `requirements-ecosystem.lock`.
+rows from DDP to Tools have been run with torch 2.11, 2.13 and 2.15 and come out the same, except for what a row says.
+The frameworks are tested with the versions in `requirements-ecosystem.lock`.
 
 """
 
@@ -74,7 +74,7 @@ tensor, with the same result. A tensor's memory is given back when no rank has t
 
 FSDP2's buffers are used again from step to step, and given back with the process group. Gradients lie there too.
 
-The gradient buckets of `DistributedDataParallel` come to lie in symmetric memory by themselves
+The gradient buckets of `DistributedDataParallel` move into symmetric memory by themselves
 where the group's ranks are on one host: those of 512 KiB and more, when they are first reduced
 after DDP has laid them out anew, which it does before its second forward. Nothing is to be done for
 it, and views into buckets stay valid. `weft.torch.symmetric_operations()` counts the averages that

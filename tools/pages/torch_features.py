@@ -116,7 +116,7 @@ FEATURES = (
     ),
     Feature(
         "DDP",
-        "`weft.torch.DataParallel` and `weft.torch.Overlapped` in the place of DDP",
+        "`weft.torch.DataParallel` and `weft.torch.Overlapped` in place of DDP",
         ("overlap:features", "overlap:optimizers", "overlap_compile:compiled_blocks", "overlap_failures:dead_rank"),
         note="communication goes on into the next forward: docs/how-to/training.md",
     ),

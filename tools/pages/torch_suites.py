@@ -16,7 +16,7 @@ _HEAD = """
 
 `make test-public-suites` runs tests that others wrote, with weft in Gloo's place and then with Gloo itself, in one
 environment, each with a time limit. Only tests that make a process group and are not skipped count. What is changed
-for it, the same for both but for the first and the last:
+for it, the same for both except for the first and the last:
 
 - The name "gloo" makes weft's backend: `tests/public/substitute`.
 - Ranks are forked, not spawned, which saves importing torch for each.
