@@ -384,8 +384,8 @@ class Options(EndpointOptions, GroupOptions, total=False):
         Setting(
             default=None,
             allowed="a text of 16 to 4096 bytes that nobody can guess",
-            doc="The job's secret: a random text, for each job a new one, that all its ranks have and nobody else. Who "
-            "has it can join the job. With it, the ranks' meeting over `MASTER_ADDR` is authenticated and "
+            doc="The job's secret: a random text, for each job a new one, that all its ranks have and nobody else. "
+            "Whoever has it can join the job. With it, the ranks' meeting over `MASTER_ADDR` is authenticated and "
             "encrypted; without it (and `WEFT_SECRET_FILE`) the ranks meet at loopback addresses only: see "
             "`WEFT_INSECURE`. To make one: `export WEFT_SECRET=$(openssl rand -hex 32)`, which the launcher hands on "
             "to the ranks. It is in no message, log or error. Without meaning where torch's store is used. Not with "
