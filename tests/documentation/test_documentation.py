@@ -3,8 +3,8 @@
 - A `console` block's lines that begin with `$ ` are run by bash in the repository; each must
 succeed.
 - A `python` block is run as a program on two ranks.
-- A `python` block behind the comment `<!-- saved as: NAME -->` is also a file: the commands of its
-page run in a directory with the files of the page, as a reader without the repository has them.
+- A `python` block behind the comment `<!-- saved as: NAME -->` is a file that a command of its page
+runs. Such commands run in a directory with the files of the page only, as a reader has them.
 - A block behind the comment `<!-- not run: REASON -->` is not run; the make targets that it names
 must exist.
 """
@@ -86,7 +86,7 @@ def test_commands_succeed(block: FencedBlock, tmp_path: Path) -> None:
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.parametrize("block", [b for b in blocks() if b.kind == "python" and b.runs], ids=str)
+@pytest.mark.parametrize("block", [b for b in blocks() if b.kind == "python" and b.runs and not b.name], ids=str)
 def test_examples_run_on_two_ranks(block: FencedBlock, tmp_path: Path) -> None:
     program = tmp_path / "example.py"
     program.write_text(block.text)
@@ -101,6 +101,7 @@ def test_examples_run_on_two_ranks(block: FencedBlock, tmp_path: Path) -> None:
                 LOCAL_WORLD_SIZE="2",
                 MASTER_ADDR="127.0.0.1",
                 MASTER_PORT=port,
+                OMP_NUM_THREADS="1",  # as torchrun sets it
             ),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -116,6 +117,12 @@ def test_examples_run_on_two_ranks(block: FencedBlock, tmp_path: Path) -> None:
         for rank in ranks:
             rank.kill()
             rank.wait()
+
+
+@pytest.mark.parametrize("block", [b for b in blocks() if b.name], ids=str)
+def test_saved_files_are_run_by_a_command(block: FencedBlock) -> None:
+    commands = [command for other in blocks() if other.page == block.page and other.runs for command in other.commands]
+    assert any(f" {block.name}" in command for command in commands), block.name
 
 
 @pytest.mark.parametrize("block", [b for b in blocks() if not b.runs], ids=str)
