@@ -9,6 +9,7 @@ runs. Such commands run in a directory with the files of the page only, as a rea
 must exist.
 """
 
+import importlib
 import os
 import re
 import subprocess
@@ -174,3 +175,12 @@ def test_every_error_has_its_section() -> None:
         assert name == "Error" or f"[`{name}`](#{name.lower()})" in page, name
     raised = {value.__name__ for value in vars(errors).values() if isinstance(value, type)}
     assert raised == set(errors.__all__)
+
+
+@pytest.mark.parametrize("module", ["weft", "weft.torch", "weft.torch.modes"])
+def test_every_public_name_is_in_the_reference(module: str) -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs/reference").rglob("*.md"))
+    private_use = {"weft": {"__version__"}, "weft.torch": {"BACKEND_NAME", "autoload"}}
+    names = set(importlib.import_module(module).__all__) - private_use.get(module, set())
+    missing = {name for name in names if not re.search(rf"(::: {module}\.|## |  - ){name}$", pages, re.MULTILINE)}
+    assert not missing

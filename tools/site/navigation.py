@@ -52,6 +52,7 @@ SECTIONS = (
             "how-to/recovery.md",
             "how-to/performance.md",
             "how-to/tuning.md",
+            "how-to/own-algorithms.md",
             "how-to/tracing.md",
             "how-to/operations.md",
             "rdma.md",
