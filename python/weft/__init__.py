@@ -1,11 +1,11 @@
 """weft: collective communication for data-parallel training.
 
-import numpy as np
-import weft
+    import numpy as np
+    import weft
 
-group = weft.init()
-x = np.full(5, group.rank, np.float32)
-group.all_reduce(x)
+    group = weft.init()
+    x = np.full(5, group.rank, np.float32)
+    group.all_reduce(x)
 """
 
 from __future__ import annotations

@@ -5,9 +5,15 @@
     builder = Builder("all-reduce", ranks=2, chunks=1)
     inbox = builder.add_receive_buffer(width=1)
     for me in builder.programs:
-        peer = me.after(1) me.copy(peer.receive_buffer(inbox, me)[0], me.output[0]) me.signal(peer)
-        me.wait(peer) both = [program.output[0] if program is me else me.receive_buffer(inbox,
-        program)[0] for program in builder.programs] me.reduce(me.output[0], both, final=True)
+        peer = me.after(1)
+        me.copy(peer.receive_buffer(inbox, me)[0], me.output[0])
+        me.signal(peer)
+        me.wait(peer)
+        inputs = [
+            rank.output[0] if rank is me else me.receive_buffer(inbox, rank)[0]
+            for rank in builder.programs
+        ]
+        me.reduce(me.output[0], inputs, final=True)
     schedule = builder.build()
     print(schedule.verify())
 
