@@ -4,8 +4,9 @@
     import weft
 
     group = weft.init()
-    x = np.full(5, group.rank, np.float32)
-    group.all_reduce(x)
+    x = np.full(5, group.rank, np.float32)    group.all_reduce(x)
+
+`weft.torch` has what PyTorch uses; the other modules are loaded when they are used.
 """
 
 from __future__ import annotations
