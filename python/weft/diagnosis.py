@@ -5,15 +5,14 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import resource
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import weft
-from weft import _weft, config, machine
+from weft import _weft, config, host_checks, machine
+from weft.host_checks import Finding
 
 __all__ = ["Finding", "emulated_hosts", "findings"]
 
@@ -21,22 +20,18 @@ _PROBED_TRANSPORTS = ("shm", "tcp")
 _PROBE_DEADLINE_S = 30.0
 
 
-class Finding(NamedTuple):
-    """One thing that was looked at."""
-
-    subject: str
-    good: bool | None
-    """Whether it works; None where that is no question."""
-    text: str
-
-
 def findings() -> Iterator[Finding]:
     """Looks at one thing after the other."""
     yield Finding("weft", None, f"{weft.__version__}, Python {platform.python_version()}")
     yield Finding("system", None, f"{platform.system()} {platform.release()} {platform.machine()}")
     yield _cores()
-    yield _domains()
+    yield host_checks.pinning(_weft.domains(), machine.usable_cores())
+    yield from host_checks.frequency()
     yield from _memory()
+    yield from host_checks.limits()
+    yield host_checks.clocks()
+    yield host_checks.container()
+    yield _profiles()
     for transport in _PROBED_TRANSPORTS:
         yield _transport(transport)
     yield _congestion_control()
@@ -55,27 +50,11 @@ def _cores() -> Finding:
     )
 
 
-def _domains() -> Finding:
-    """The parts of this host, and where ranks that are bound like this process lie."""
-    found = _weft.domains()
-    places = [
-        *([f"the cache of core {found.cache}"] if found.cache is not None else []),
-        *([f"NUMA node {found.node}"] if found.node is not None else []),
-    ]
-    own = " and ".join(places) or "no single one of them"
-    parts = f"last-level caches: {len(found.caches)}, NUMA nodes: {len(found.nodes)}"
-    return Finding("domains", None, f"{parts}; this process lies in {own}")
-
-
 def _memory() -> Iterator[Finding]:
     total, available = (machine.memory_bytes(field) for field in ("MemTotal", "MemAvailable"))
     group = machine.control_group_memory_bytes()
     limits = "no control group limit" if group is None else f"control group limit {_gigabytes(group)}"
     yield Finding("memory", None, f"{_gigabytes(available)} of {_gigabytes(total)} available, {limits}")
-    descriptors = machine.limit(resource.RLIMIT_NOFILE)
-    yield Finding("open descriptors", None, "no limit" if descriptors is None else f"at most {descriptors}")
-    locked = machine.limit(resource.RLIMIT_MEMLOCK)
-    yield Finding("locked memory", None, "no limit" if locked is None else f"at most {_gigabytes(locked)}")
 
 
 def _gigabytes(count: int) -> str:
@@ -117,6 +96,16 @@ def _torch() -> Finding:
     except importlib.metadata.PackageNotFoundError:
         return Finding("torch", None, 'not installed (backend "weft" needs it, NumPy arrays do not)')
     return Finding("torch", None, version)
+
+
+def _profiles() -> Finding:
+    """What was tuned on such hosts, when and where."""
+    from weft.tuning.profile import hardware, stored
+
+    here = [profile for _, profile in stored(config.profiles_directory()) if profile.topology.hardware == hardware()]
+    if not here:
+        return Finding("profiles", None, "none; `weft tune` measures which algorithms are the fastest here")
+    return Finding("profiles", None, "; ".join(f"{one.topology.ranks} ranks, {one.measured}" for one in here))
 
 
 def emulated_hosts() -> Finding:

@@ -110,9 +110,10 @@ def test_a_later_group_loads_what_was_tuned(tmp_path):
     environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
     mine = tmp_path / "mine.txt"
     everything_to_everybody(2).save(mine)
-    command = [*TUNE, "--quick", "--ranks", "2", "--json", "--schedule", f"mine={mine}"]
+    command = [*TUNE, "--quick", "--force", "--ranks", "2", "--json", "--schedule", f"mine={mine}"]
     tuned = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     answer = json.loads(tuned.stdout)
+    assert answer["path"] and answer["profile"]["origin"]["when"]
     assert all(
         one["candidate"]["algorithm"] == "mine" or "mine" in one["why"] for one in answer["chosen"]["all-reduce"]
     )

@@ -46,6 +46,10 @@ REFUSED = [
     ("demo --hosts 2 --gbps -1", "-1 is not allowed; expected a number, between 0.001 and 1000"),
     ("demo --script no/such.py", "there is no no/such.py"),
     ("demo --out /dev/null", "/dev/null is not a directory"),
+    ("doctor --hosts a,,b", "'' is not the name or address of a host"),
+    ("doctor --listen 0", "0 is not allowed; expected a number, more than 0"),
+    ("doctor --port 0", "between 1 and 65535"),
+    ("doctor --hosts a --listen", "--hosts and --listen are for the two ends"),
     ("experiment overlap --hosts 251", "between 1 and 250"),
     (
         "hosts --hosts 2 --master-port 99999 -- true",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 
+from weft import cli
 from weft.errors import ConfigError
-from weft.tuning import selection, tuner
+from weft.tuning import quiet, selection, tuner
 from weft.tuning.fit import fit
 from weft.tuning.model import MachineShape, Model
-from weft.tuning.profile import Profile, ProfileRow, ProfileTopology, candidates
+from weft.tuning.profile import Profile, ProfileRow, ProfileTopology, candidates, stored
 from weft.tuning.selection import Candidate, Case
+from weft.tuning.stopwatch import Measurement, Probe
+from weft.tuning.tuner import Tuned
 
 TOPOLOGY = ProfileTopology(ranks=4, ranks_per_host=[2, 2], transports=["shm", "tcp"], hardware="a processor, 2 cores")
 TABLE = {
@@ -252,3 +256,47 @@ def test_one_wrong_measurement_does_not_spoil_a_fit():
     measured = predict([true])[0]
     measured[2] *= 10
     assert fit({"start": 1e-6, "rate": 1e-9}, predict, measured) == pytest.approx(true, rel=0.1)
+
+
+def test_a_busy_machine_is_recognized_by_load_and_by_spread(tmp_path):
+    def measured(*seconds):
+        return Measurement(Probe("all-reduce", "ring", 4), list(seconds))
+
+    even = measured(*[1.0] * 8, 1.1)
+    uneven = measured(*[1.0, 3.0] * 8)
+    assert quiet.spread([even, even, uneven, measured(1.0, 9.0)]) < 0.1
+    assert quiet.spread([uneven]) == pytest.approx(1.0)
+    assert quiet.Conditions(0.05, 0.2).problem is None
+    assert "1.5 cores were busy" in quiet.Conditions(1.5, 0.2).problem
+    assert "spread by 90%" in quiet.Conditions(0.0, 0.9).problem
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/stat").write_text("cpu  100 20 30 1000 50 1 2 7 90 0\ncpu0 0\n")
+    assert quiet.busy_seconds(tmp_path) == pytest.approx(1.6)
+
+
+def test_profiles_say_when_and_where_they_were_made(tmp_path):
+    origin = {"when": "2026-11-24 12:00 UTC", "host": "node1", "weft": "0.1.0", "busy": True}
+    profile = dataclasses.replace(PROFILE, origin=origin)
+    profile.save(tmp_path / PROFILE.topology.file_name)
+    (tmp_path / "1-ranks-broken.json").write_text("{}")
+    ((_, found),) = stored(tmp_path)
+    assert found == profile and found.hash == PROFILE.hash
+    assert found.measured == "measured 2026-11-24 12:00 UTC on node1 by weft 0.1.0, on a busy machine"
+    assert PROFILE.measured == "measured at an unknown time"
+
+
+@pytest.mark.parametrize(("options", "status"), [([], 1), (["--force"], 0)])
+def test_what_was_measured_on_a_busy_machine_is_not_stored_unless_forced(
+    options, status, tmp_path, monkeypatch, capsys
+):
+    origin = {"when": "now", "host": "node1", "weft": "0", "busy_cores": 1.5, "spread": 0.1, "busy": True}
+    tuned = Tuned(dataclasses.replace(PROFILE, origin=origin), {})
+    monkeypatch.setattr(tuner, "tune", lambda *_: tuned)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    path = tmp_path / "profile.json"
+    assert cli.main(["tune", "--output", str(path), *options]) == status
+    told = capsys.readouterr().err
+    assert "1.5 cores were busy with something else" in told
+    assert path.exists() == (status == 0)
+    assert ("--force" in told) == (status == 1)

@@ -1,41 +1,114 @@
-"""The command `weft doctor`: diagnosis of this machine."""
+"""The command `weft doctor`: diagnosis of this machine, and of the way to others."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 
-from weft.cli.command import Command
+from weft import console, reachability
+from weft.cli import values
+from weft.cli.command import Command, UsageError
 from weft.diagnosis import Finding, findings
 
 DESCRIPTION = """\
-Says what weft finds on this machine: cores and memory as limits allow, which transports really work (each is
-tried by an all-reduce of two processes) and why not, the torch that is installed, and whether hosts can be
-emulated. Ends with status 1 if two processes cannot communicate at all.
+Says what weft finds on this machine: cores, caches, NUMA nodes and memory as limits allow, container, clocks, which
+transports really work (each is tried by an all-reduce of two processes) and why not, the torch that is installed, and
+whether hosts can be emulated. Below what should be changed, it prints how. Ends with status 1 if two processes cannot
+communicate at all.
+
+With --hosts, it looks instead whether these hosts can be reached from here: by name, and by TCP to the port of the
+rendezvous and to some of those that ranks listen at. A firewall that drops what comes is told from a port at which
+nobody listens; whether one refuses shows only with `weft doctor --listen` running on the other host. Run it on each
+host: firewalls may differ by direction.
 """
 
-_MARKS = {True: "ok  ", False: "NO  ", None: "    "}
+EPILOG = """\
+examples:
+  weft doctor
+  weft doctor --listen                  on node2, and meanwhile
+  weft doctor --hosts node1,node2       on node1
+"""
+
+_MARKS = {True: "ok", False: "NO", None: ""}
+_STYLES = {True: "green", False: "bold red", None: None}
+_LISTEN_S = 60.0
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--hosts", type=values.listed(values.host_name), metavar="NAME,...", help="look whether these can be reached"
+    )
+    parser.add_argument(
+        "--listen",
+        nargs="?",
+        type=values.positive,
+        const=_LISTEN_S,
+        metavar="SECONDS",
+        help=f"answer `weft doctor --hosts` of other hosts for so long (default: {_LISTEN_S:g})",
+    )
+    parser.add_argument(
+        "--port",
+        type=values.port,
+        default=reachability.RENDEZVOUS_PORT,
+        metavar="PORT",
+        help="of the rendezvous, MASTER_PORT (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.hosts and arguments.listen:
+        raise UsageError("--hosts and --listen are for the two ends: give one of them")
+
+
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.listen:
+        return _listen(arguments)
+    ports = reachability.checked_ports(arguments.port)
     found: list[Finding] = []
-    for finding in findings():
+    for finding in reachability.hosts(arguments.hosts, ports) if arguments.hosts else findings():
         found.append(finding)
         if not arguments.json:
-            print(f"{_MARKS[finding.good]} {finding.subject:<22} {finding.text}", flush=True)
+            _show(finding)
     if arguments.json:
         print(json.dumps([finding._asdict() for finding in found], indent=1))
+    if arguments.hosts:
+        return 1 if any(finding.good is False for finding in found) else 0
     transports = [finding for finding in found if finding.subject.startswith("transport ")]
     return 0 if any(finding.good for finding in transports) else 1
+
+
+def _show(finding: Finding) -> None:
+    table = console.new_table(
+        ("", {"min_width": 2, "style": _STYLES[finding.good]}),
+        ("", {"min_width": 22}),
+        ("", {"no_wrap": False}),
+        header=False,
+    )
+    table.add_row(_MARKS[finding.good], finding.subject, finding.text)
+    if finding.advice:
+        table.add_row("", "", f"-> {finding.advice}", style="yellow")
+    console.show(table)
+
+
+def _listen(arguments: argparse.Namespace) -> int:
+    ports = reachability.checked_ports(arguments.port)
+    print(f"listening at ports {', '.join(map(str, ports))} for {arguments.listen:g} s", flush=True)
+    try:
+        for port, caller in reachability.listening(ports, arguments.listen):
+            print(f"port {port} was called by {caller}", flush=True)
+    except OSError as error:
+        print(f"weft doctor: cannot listen: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 COMMAND = Command(
     name="doctor",
     description=DESCRIPTION,
+    epilog=EPILOG,
     add_arguments=_add_arguments,
+    check=_check,
     run=_run,
 )

@@ -206,7 +206,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     if profile is None:
         print("a machine as the options say or as by default; `weft tune` measures yours")
     else:
-        print(f"this machine, as measured: {profile[0]}")
+        print(f"this machine, {profile[1].measured}: {profile[0]}")
     if row is not None:
         print(f"a group with this profile takes {row.algorithm}")
     if arguments.domains is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import weft
-from weft import config
+from weft import config, console
 from weft.bench import launch, processes
 from weft.bench.sizes import show_bytes
 from weft.cli import options, values
@@ -27,6 +28,10 @@ size, checks by measurement where prices are close or the choice changes, and st
 of the same shape on the same machines load it from then on: see WEFT_PROFILE in docs/reference/configuration.md.
 Schedules of your own take part with --schedule; where they win, the profile keeps them.
 
+What is measured on a busy machine is not stored, unless forced: before it begins, all ranks sleep for a second while it
+looks whether anybody else uses the processor, and then how far times of equal calls lie apart. A profile says when and
+where it was measured.
+
 Under a launcher (torchrun, srun, mpirun, weft hosts) every rank runs it; without one it starts its own ranks on
 this host.
 """
@@ -41,6 +46,7 @@ examples:
 
 _QUICK = TuningPlan(collectives=("all-reduce",), bytes_min=4 << 10, bytes_max=1 << 20, calibration_s=0.5, case_s=0.005)
 _TIMEOUT_S = 600.0
+_FORCE = " give --force to store it"
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +67,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bytes-max", type=values.size, metavar="SIZE", help="the largest message to try (default: 64M)"
     )
     parser.add_argument("--quick", action="store_true", help="all-reduce up to 1M only, measured briefly")
+    parser.add_argument("--force", action="store_true", help="store the profile also if the machine was busy")
     options.add_schedules(parser, "also try")
     parser.add_argument("--transport", choices=config.TRANSPORTS[:3], help="how ranks are connected (default: auto)")
     parser.add_argument(
@@ -77,22 +84,34 @@ def _run(arguments: argparse.Namespace) -> int:
         schedules = options.user_schedules(arguments.schedule)
         if config.place().launcher == "none":
             return _start_ranks(arguments)
-        _tune(arguments, schedules)
+        return _tune(arguments, schedules)
     except (ArgumentError, ConfigError) as error:
         print(f"weft tune: {error}", file=sys.stderr)
         return 2
-    return 0
 
 
-def _tune(arguments: argparse.Namespace, schedules: Mapping[str, Schedule] | None) -> None:
-    """One rank's part."""
+def _tune(arguments: argparse.Namespace, schedules: Mapping[str, Schedule] | None) -> int:
+    """One rank's part, and the exit code."""
+    plan = _plan(arguments)
     with weft.init(transport=arguments.transport, timeout=_TIMEOUT_S, profile="none", schedules=schedules) as group:
         leads = group.rank == 0
-        tuned = tuner.tune(group, _plan(arguments), _progress if leads else lambda _: None)
-        if leads:
-            path = arguments.output or config.profiles_directory() / tuned.profile.topology.file_name
-            tuned.profile.save(path)
-            _print(tuned, path, as_json=arguments.json)
+        if not leads:
+            tuner.tune(group, plan)
+            return 0
+        with console.progress("weft tune", 1 + len(plan.collectives)) as progress:
+            parts = itertools.chain([0.0], itertools.repeat(1.0))
+            tuned = tuner.tune(group, plan, lambda text: progress.advance(next(parts), f"weft tune: {text}"))
+    path = arguments.output or config.profiles_directory() / tuned.profile.topology.file_name
+    refused = tuned.problem is not None and not arguments.force
+    if not refused:
+        tuned.profile.save(path)
+    _print(tuned, None if refused else path, as_json=arguments.json)
+    if tuned.problem is not None:
+        stored = (
+            "the profile is not stored. Tune again while nothing else runs, or" if refused else "stored all the same"
+        )
+        print(f"weft tune: measured on a busy machine: {tuned.problem}: {stored}{_FORCE * refused}", file=sys.stderr)
+    return 1 if refused else 0
 
 
 def _start_ranks(arguments: argparse.Namespace) -> int:
@@ -117,32 +136,30 @@ def _plan(arguments: argparse.Namespace) -> TuningPlan:
     )
 
 
-def _progress(text: str) -> None:
-    print(f"weft tune: {text}", file=sys.stderr, flush=True)
-
-
-def _print(tuned: Tuned, path: Path, *, as_json: bool) -> None:
+def _print(tuned: Tuned, path: Path | None, *, as_json: bool) -> None:
+    """What was found, and where it is stored; None: nowhere."""
     if as_json:
-        print(json.dumps({"path": str(path), **tuned.to_value()}, indent=1))
+        where = None if path is None else str(path)
+        print(json.dumps({"path": where, "problem": tuned.problem, **tuned.to_value()}, indent=1))
         return
+    columns = (">at bytes", ">up to", ">predicted us", ">measured us", "algorithm")
     for collective, chosen in tuned.chosen.items():
-        print(f"\n{collective}")
-        print(f"{'at bytes':>9} {'up to':>9} {'predicted us':>13} {'measured us':>12}  algorithm")
-        for line in _lines(chosen):
-            print(line)
-    print(f"\nprofile {tuned.profile.hash}: {path}")
+        table = console.new_table(*columns, title=f"\n{collective}")
+        for one in chosen:
+            table.add_row(*_cells(one))
+        console.show(table)
+    stored = "not stored" if path is None else path
+    print(f"\nprofile {tuned.profile.hash}, {tuned.profile.measured}: {stored}")
 
 
-def _lines(chosen: Sequence[ChosenCandidate]) -> list[str]:
-    lines = []
-    for one in chosen:
-        up_to = "any" if one.up_to_bytes is None else show_bytes(one.up_to_bytes)
-        measured = "" if one.measured_s is None else f"{one.measured_s * 1e6:.1f}"
-        lines.append(
-            f"{show_bytes(one.bytes):>9} {up_to:>9} {one.predicted_s * 1e6:>13.1f} {measured:>12}  "
-            f"{one.candidate}: {one.why}"
-        )
-    return lines
+def _cells(one: ChosenCandidate) -> tuple[str, ...]:
+    return (
+        show_bytes(one.bytes),
+        "any" if one.up_to_bytes is None else show_bytes(one.up_to_bytes),
+        f"{one.predicted_s * 1e6:.1f}",
+        "" if one.measured_s is None else f"{one.measured_s * 1e6:.1f}",
+        f"{one.candidate}: {one.why}",
+    )
 
 
 def _collectives(text: str) -> list[str]:

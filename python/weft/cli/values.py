@@ -26,6 +26,7 @@ __all__ = [
     "delay_ms",
     "directory",
     "existing",
+    "host_name",
     "existing_directory",
     "emulated_hosts",
     "input_file",
@@ -163,6 +164,13 @@ def existing_directory(text: str) -> Path:
     if not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is no directory; expected one that exists")
     return path
+
+
+def host_name(text: str) -> str:
+    """The name or address of a host."""
+    if not text or any(character.isspace() or character in "/," for character in text) or text.startswith("-"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name or address of a host")
+    return text
 
 
 def existing(text: str) -> Path:

@@ -6,6 +6,7 @@ and every rank is given what rank 0 has read, so that all choose alike.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -18,7 +19,7 @@ from typing import Any
 
 from weft.errors import ConfigError
 
-__all__ = ["Profile", "ProfileRow", "ProfileTopology", "candidates", "hardware"]
+__all__ = ["Profile", "ProfileRow", "ProfileTopology", "candidates", "hardware", "stored"]
 
 VERSION = 2
 _KEY_DIGITS = 16
@@ -76,6 +77,8 @@ class Profile:
     """By collective: rows in the order of their sizes."""
     schedules: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The user schedules that rows name: all ranks' programs in text form, by name."""
+    origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """When and where it was measured, and how busy the machine was; empty in old files."""
 
     @staticmethod
     def of(
@@ -94,6 +97,14 @@ class Profile:
         table: Any = _table_json(self.table)
         return _digest([table, dict(self.schedules)] if self.schedules else table)[:_KEY_DIGITS]
 
+    @property
+    def measured(self) -> str:
+        """When and where it was measured, for people."""
+        if not self.origin:
+            return "measured at an unknown time"
+        about = f"measured {self.origin.get('when')} on {self.origin.get('host')} by weft {self.origin.get('weft')}"
+        return f"{about}, on a busy machine" if self.origin.get("busy") else about
+
     def row(self, collective: str, size_bytes: int) -> ProfileRow | None:
         """What runs for a message of this size; None where the profile says nothing."""
         for row in self.table.get(collective, ()):
@@ -109,6 +120,7 @@ class Profile:
             "machine": self.machine,
             "table": _table_json(self.table),
             **({"schedules": dict(self.schedules)} if self.schedules else {}),
+            **({"origin": dict(self.origin)} if self.origin else {}),
             "hash": self.hash,
         }
         return json.dumps(value, indent=1) + "\n"
@@ -124,7 +136,8 @@ class Profile:
                 )
             table = {name: [ProfileRow(**row) for row in rows] for name, rows in value["table"].items()}
             schedules = dict(value.get("schedules", {}))
-            profile = Profile(ProfileTopology(**value["topology"]), value["machine"], table, schedules)
+            origin = dict(value.get("origin", {}))
+            profile = Profile(ProfileTopology(**value["topology"]), value["machine"], table, schedules, origin)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{source} is not a profile: {type(error).__name__}: {error}") from None
         profile._check(source)
@@ -185,6 +198,15 @@ def candidates(directory: Path, ranks: int, hardware: str) -> list[tuple[Path, P
     """
     found = [(path, Profile.load(path)) for path in sorted(directory.glob(f"{ranks}-ranks-*.json"))]
     return [(path, profile) for path, profile in found if profile.topology.hardware == hardware]
+
+
+def stored(directory: Path) -> list[tuple[Path, Profile]]:
+    """All profiles in a directory that can be read."""
+    found = []
+    for path in sorted(directory.glob("*-ranks-*.json")):
+        with contextlib.suppress(ConfigError):
+            found.append((path, Profile.load(path)))
+    return found
 
 
 def _table_json(table: Mapping[str, Sequence[ProfileRow]]) -> dict[str, Any]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import platform
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft import _weft
 from weft.errors import ConfigError
 from weft.group import Group
-from weft.tuning import calibration, selection
+from weft.tuning import calibration, quiet, selection
 from weft.tuning.coordinator import TuningCoordinator
 from weft.tuning.model import MachineShape, Model
 from weft.tuning.profile import Profile, ProfileRow, ProfileTopology, hardware
+from weft.tuning.quiet import Conditions
 from weft.tuning.selection import Candidate, Case, ChosenCandidate
 from weft.tuning.stopwatch import Probe, Stopwatch
 
@@ -56,6 +59,12 @@ class Tuned:
     profile: Profile
     chosen: Mapping[str, Sequence[ChosenCandidate]]
 
+    @property
+    def problem(self) -> str | None:
+        """What speaks against the measurement: a busy machine; None if nothing does."""
+        origin = self.profile.origin
+        return Conditions(origin["busy_cores"], origin["spread"]).problem
+
     def to_value(self) -> dict[str, Any]:
         """For JSON."""
         chosen = {name: [dataclasses.asdict(one) for one in ones] for name, ones in self.chosen.items()}
@@ -94,9 +103,10 @@ def tune(group: Group, plan: TuningPlan, progress: Callable[[str], object] = lam
     for own in group.native.schedules():
         _check_own(own, plan)
     coordinator = TuningCoordinator(group, Stopwatch(group, plan.bytes_max))
+    busy_cores = quiet.load(group)
     if group.rank != 0:
         return Tuned.of_value(coordinator.follow())
-    tuner = _Tuner(group, plan, coordinator, progress)
+    tuner = _Tuner(group, plan, coordinator, progress, busy_cores)
     return Tuned.of_value(coordinator.end(tuner.run().to_value()))
 
 
@@ -104,9 +114,15 @@ class _Tuner:
     """Rank 0's part."""
 
     def __init__(
-        self, group: Group, plan: TuningPlan, coordinator: TuningCoordinator, progress: Callable[[str], object]
+        self,
+        group: Group,
+        plan: TuningPlan,
+        coordinator: TuningCoordinator,
+        progress: Callable[[str], object],
+        busy_cores: float,
     ) -> None:
         self._plan = plan
+        self._busy_cores = busy_cores
         self._coordinator = coordinator
         self._progress = progress
         self._topology = topology_of(group)
@@ -126,7 +142,9 @@ class _Tuner:
             chosen[collective] = self._choose(collective, fitted)
         table: dict[str, list[ProfileRow]] = {name: selection.rows(ones) for name, ones in chosen.items()}
         own = {own.name: own.text for own in self._own}
-        return Tuned(Profile.of(self._topology, model.to_value(), table, own), chosen)
+        profile = Profile.of(self._topology, model.to_value(), table, own)
+        conditions = Conditions(self._busy_cores, quiet.spread(measured))
+        return Tuned(dataclasses.replace(profile, origin=_origin(conditions)), chosen)
 
     def _choose(self, collective: str, model: Model) -> list[ChosenCandidate]:
         candidates = [Candidate(name) for name in family(collective, self._shape)]
@@ -156,6 +174,18 @@ class _Tuner:
         }
         measured = self._coordinator.measure(list(probes), self._plan.case_s)
         return {probes[one.probe]: one.median_s for one in measured}
+
+
+def _origin(conditions: Conditions) -> dict[str, Any]:
+    """When and where this is measured, and under which conditions."""
+    return {
+        "when": time.strftime("%Y-%m-%d %H:%M %Z"),
+        "host": platform.node(),
+        "weft": _weft.__version__,
+        "busy_cores": round(conditions.busy_cores, 3),
+        "spread": round(conditions.spread, 3),
+        "busy": conditions.problem is not None,
+    }
 
 
 def family(collective: str, shape: MachineShape) -> list[str]:

@@ -1,0 +1,73 @@
+"""How busy a machine is while it is measured: by load, and by the spread of times."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from weft.group import Group
+from weft.tuning.stopwatch import Measurement
+
+__all__ = ["Conditions", "busy_seconds", "load", "spread"]
+
+BUSY_CORES_MAX = 0.2
+"""Of each host, used by others while all ranks sleep."""
+SPREAD_MAX = 0.6
+"""On a quiet machine the middle half of a call's times lies within a tenth or two of the median;
+beside others it is several tenths."""
+_LOOK_S = 1.0
+_SAMPLES_MIN = 8
+_HERTZ = 100.0
+"""Of the kernel's counters of processor time, for every program."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Conditions:
+    """How busy the machine was."""
+
+    busy_cores: float
+    """Cores of the busiest host that were used while all ranks slept."""
+    spread: float
+    """The interquartile range of a call's times by their median: the median over what was
+    measured."""
+
+    @property
+    def problem(self) -> str | None:
+        """What speaks against what was measured; None if nothing does."""
+        told = []
+        if self.busy_cores > BUSY_CORES_MAX:
+            told.append(f"{self.busy_cores:.1f} cores were busy with something else (allowed: {BUSY_CORES_MAX:g})")
+        if self.spread > SPREAD_MAX:
+            told.append(f"calls' times spread by {self.spread:.0%} of their median (allowed: {SPREAD_MAX:.0%})")
+        return " and ".join(told) or None
+
+
+def load(group: Group, seconds: float = _LOOK_S) -> float:
+    """The cores that others use on the busiest host. Every rank calls it, and sleeps meanwhile."""
+    group.barrier()
+    begin, cores = time.monotonic(), busy_seconds()
+    time.sleep(seconds)
+    used = (busy_seconds() - cores) / (time.monotonic() - begin)
+    return float(group.all_reduce(np.array([used]), "max")[0])
+
+
+def busy_seconds(root: Path = Path("/")) -> float:
+    """The seconds that this machine's cores have been busy, all together, since it was started."""
+    fields = [int(word) for word in (root / "proc/stat").read_text().splitlines()[0].split()[1:]]
+    idle = fields[3] + fields[4]
+    # Guests' time is in user time already.
+    return (sum(fields[:8]) - idle) / _HERTZ
+
+
+def spread(measured: Sequence[Measurement]) -> float:
+    """The typical spread of a call's times; 0 where nothing was measured often enough."""
+    shares = []
+    for one in measured:
+        if len(one.seconds) >= _SAMPLES_MIN:
+            low, middle, high = np.quantile(one.seconds, [0.25, 0.5, 0.75])
+            shares.append(float((high - low) / middle) if middle > 0 else 0.0)
+    return float(np.median(shares)) if shares else 0.0

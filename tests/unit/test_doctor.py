@@ -1,0 +1,133 @@
+"""Tests of what `weft doctor` advises: container, limits, clocks, pinning, other hosts."""
+
+import json
+import socket
+import threading
+import types
+from pathlib import Path
+
+import pytest
+
+from weft import host_checks, machine, reachability
+from weft.cli import main
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("files", "kind"),
+    [
+        ({}, "none"),
+        ({".dockerenv": ""}, "Docker"),
+        ({"run/.containerenv": ""}, "Podman"),
+        ({"proc/1/cgroup": "0::/kubepods/besteffort/pod1"}, "Kubernetes"),
+        ({"run/systemd/container": "systemd-nspawn\n"}, "systemd-nspawn"),
+    ],
+)
+def test_containers_are_recognized(files: dict[str, str], kind: str, tmp_path: Path) -> None:
+    assert host_checks.container(tree(tmp_path, files)).text.startswith(kind)
+
+
+@pytest.mark.parametrize(
+    ("source", "synchronized", "advice"),
+    [("tsc", True, ""), ("hpet", True, "each look at hpet"), ("tsc", False, "run chrony")],
+)
+def test_clocks(source: str, synchronized: bool, advice: str, tmp_path: Path) -> None:
+    place = "sys/devices/system/clocksource/clocksource0/current_clocksource"
+    found = host_checks.clocks(tree(tmp_path, {place: f"{source}\n"}), synchronized)
+    assert source in found.text and advice in found.advice and bool(advice) == bool(found.advice)
+    host_checks.clocks()  # the kernel's answer
+
+
+def test_the_frequency_of_cores(tmp_path: Path) -> None:
+    place = "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
+    (saving,) = host_checks.frequency(tree(tmp_path / "a", {place: "powersave\n"}))
+    (fast,) = host_checks.frequency(tree(tmp_path / "b", {place: "performance\n"}))
+    assert "performance" in saving.advice and not fast.advice
+    assert list(host_checks.frequency(tmp_path / "none")) == []
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "limit", lambda _: 1024)
+    descriptors, _ = host_checks.limits()
+    assert descriptors.text == "at most 1024" and "ulimit -n" in descriptors.advice
+    monkeypatch.setattr(machine, "limit", lambda _: None)
+    assert not any(finding.advice for finding in host_checks.limits())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "node", "caches", "cache", "usable", "advice"),
+    [
+        (1, 0, [[0, 1]], 0, 2.0, ""),
+        (2, None, [[0, 1], [2, 3]], None, 4.0, "numactl --cpunodebind=N"),
+        (2, 1, [[0, 1], [2, 3]], 2, 2.0, ""),
+        (1, 0, [[0, 1, 2], [3, 4, 5]], None, 6.0, "taskset -c 0-2"),
+        (1, 0, [[0, 2], [1, 3]], None, 4.0, "taskset -c 0,2"),
+        (1, 0, [[0]], 0, 0.5, "a whole core"),
+    ],
+)
+def test_pinning(nodes, node, caches, cache, usable, advice) -> None:
+    found = types.SimpleNamespace(nodes=[[]] * nodes, node=node, caches=caches, cache=cache)
+    told = host_checks.pinning(found, usable)
+    assert advice in told.advice and bool(advice) == bool(told.advice)
+
+
+def test_ports_that_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "range").write_text("32768\t60999\n")
+    assert reachability.checked_ports(29500, tmp_path / "range") == [29500, 32785, 46883, 60982]
+
+
+def test_hosts_that_answer_refuse_or_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        here, nobody = server.getsockname()[1], closed.getsockname()[1]
+        (answers,) = reachability.hosts(["127.0.0.1"], [here])
+        (refuses,) = reachability.hosts(["localhost"], [nobody])
+    assert (answers.good, answers.advice) == (True, "")
+    assert refuses.good is None and "weft doctor --listen" in refuses.advice
+    assert main(["doctor", "--hosts", "no-such-host.invalid", "--json"]) == 1
+    (unknown,) = json.loads(capsys.readouterr().out)
+    assert unknown["good"] is False and "/etc/hosts" in unknown["advice"]
+
+
+def test_a_firewall_that_drops_is_told_from_a_closed_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(address: tuple[str, int], _timeout: float) -> None:
+        raise TimeoutError if address[1] == 2 else ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    (some,) = reachability.hosts(["127.0.0.1"], [1, 2, 3])
+    (every,) = reachability.hosts(["127.0.0.1"], [2])
+    assert some.good is False and "pass TCP to ports 2" in some.advice
+    assert every.good is False and "is there a route?" in every.advice
+
+
+def test_a_name_that_leads_to_this_host_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", ("127.0.1.1", 0))])
+    (found,) = reachability.hosts(["node1"], [1])
+    assert found.good is False and "127.* lines of /etc/hosts" in found.advice
+
+
+def test_the_other_end_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setattr(reachability, "checked_ports", lambda first: [first])
+    found: list[object] = []
+
+    def ask() -> None:
+        for _ in range(100):
+            found[:] = reachability.hosts(["127.0.0.1"], [port])
+            if found[0].good:
+                return
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert main(["doctor", "--listen", "1.5", "--port", str(port)]) == 0
+    asking.join(10)
+    assert found[0].good
+    assert f"port {port} was called by 127.0.0.1" in capsys.readouterr().out
