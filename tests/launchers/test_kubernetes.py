@@ -1,0 +1,59 @@
+"""Tests of the manifests of docs/launchers/kubernetes.md.
+
+They are checked against the schemas of Kubeflow's Trainer and of JobSet, and what they start in a
+pod runs on two emulated hosts, with the variables and names that the controllers give to pods.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import EXAMPLES, check_trained, on_every_host
+
+yaml = pytest.importorskip("yaml")
+models = pytest.importorskip("kubeflow_trainer_api.models", reason="not installed here: make test-launchers")
+
+MANIFESTS = {"trainjob.yaml": models.TrainerV1alpha1TrainJob, "jobset.yaml": models.JobsetV1alpha2JobSet}
+
+
+def manifest(name: str) -> dict[str, Any]:
+    return yaml.safe_load((EXAMPLES / "kubernetes" / name).read_text())
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_manifests_follow_their_schema(name: str) -> None:
+    """The model leaves out what it does not know: what comes back is what the file says."""
+    written = manifest(name)
+    assert MANIFESTS[name].from_dict(written).to_dict() == written
+
+
+def test_a_wrong_field_is_found() -> None:
+    """The check above can fail."""
+    written = manifest("jobset.yaml")
+    written["spec"]["replicatedJobs"][0]["template"]["spec"]["paralellism"] = 2
+    assert models.JobsetV1alpha2JobSet.from_dict(written).to_dict() != written
+
+
+def test_what_the_trainjob_starts(tmp_path: Path) -> None:
+    trainer = manifest("trainjob.yaml")["spec"]["trainer"]
+    told = on_every_host(
+        tmp_path,
+        f"PET_NODE_RANK=$GROUP_RANK {' '.join(trainer['command'])}",
+        PET_NNODES=str(trainer["numNodes"]),
+        PET_NPROC_PER_NODE=str(trainer["numProcPerNode"]),
+        PET_MASTER_ADDR="host0",
+        PET_MASTER_PORT="29400",
+    )
+    check_trained(told, ranks=4, hosts=2)
+
+
+def test_what_the_jobset_starts(tmp_path: Path) -> None:
+    (job,) = manifest("jobset.yaml")["spec"]["replicatedJobs"]
+    (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+    shell, option, script = container["command"]
+    assert [shell, option] == ["bash", "-c"]
+    names = 'echo "10.77.0.1 weft-node-0-0.weft" >> /etc/hosts'  # the pod's name, in the service of the JobSet
+    told = on_every_host(tmp_path, f"{names}; export JOB_COMPLETION_INDEX=$GROUP_RANK; {script}")
+    check_trained(told, ranks=4, hosts=2)
