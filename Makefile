@@ -130,6 +130,15 @@ $(AARCH64)/root/usr/bin/python3:
 check-wheels: $(RELEASE)/.dependencies $(AARCH64)/root/usr/bin/python3 ## build/dist: tags, symbols, installation into empty environments of every Python found, aarch64 emulated (root); FULL=1: the sdist and torch on all, too
 	$(if $(FULL),WEFT_CHECK_WHEELS=full) $(BIN)/pytest tests/packages
 
+FIRST_DAY := build/first-day/root
+$(FIRST_DAY)/usr/bin/python3:
+	command -v debootstrap >/dev/null || { apt-get update -qq && apt-get install -qq --no-install-recommends debootstrap; }
+	mkdir -p $(FIRST_DAY)
+	debootstrap --variant=minbase --include=python3-venv,ca-certificates bookworm $(FIRST_DAY) >/dev/null
+
+first-day: $(VENV)/.dependencies $(FIRST_DAY)/usr/bin/python3 ## a system with nothing but Python installs the wheel of build/dist and trains, timed without torch's download (root)
+	unshare --mount --pid --fork --kill-child $(BIN)/python tests/packages/first_day.py $(FIRST_DAY)
+
 test-torch-2.11: wheel ## the torch tests with the oldest torch that weft supports, in build/venv-torch-2.11
 	test -x $(VENV_OLDEST)/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python $(VENV_OLDEST)
 	$(BIN)/uv pip install --quiet --python $(VENV_OLDEST)/bin/python --reinstall-package weft \
