@@ -112,7 +112,7 @@ def test_examples_run_on_two_ranks(block: FencedBlock, tmp_path: Path) -> None:
     ]
     try:
         for rank in ranks:
-            output, _ = rank.communicate(timeout=60)
+            output, _ = rank.communicate(timeout=DEADLINE_S)
             assert rank.returncode == 0, output
     finally:
         for rank in ranks:
