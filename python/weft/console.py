@@ -58,7 +58,7 @@ def show(*parts: object, file: TextIO | None = None) -> None:
     out = console(file)
     if out.is_terminal:
         for part in parts:
-            out.print(part)
+            out.print(part, soft_wrap=isinstance(part, str))
     else:
         out.file.write("".join(f"{rendered(part)}\n" for part in parts))
     out.file.flush()

@@ -1,5 +1,6 @@
 """Tests of `weft simulate`, `weft plan --explain` and `--draw`: tables, drawings, errors."""
 
+import itertools
 import json
 import xml.etree.ElementTree
 from pathlib import Path
@@ -13,7 +14,7 @@ from weft.cli import main, options
 from weft.cli.times import show_time
 from weft.drawing import Gantt, GanttEvent, draw
 from weft.schedule import CallShape, Schedule, algorithms, plan
-from weft.simulation import Machine, SimulatedRow, Straggler, Switch, candidates, crossovers, gantt, simulate
+from weft.simulation import Machine, SimulatedRow, Straggler, Switch, candidates, crossovers, gantt, scaling, simulate
 from weft.simulation.curves import scaling_ranks
 from weft.tuning.profile import Profile, ProfileRow, ProfileTopology, hardware
 
@@ -83,13 +84,24 @@ def test_scaling_goes_to_a_hundred_thousand_ranks() -> None:
     assert scaling_ranks(Machine(ranks=9, hosts=[2, 7]))[-1] == 99_995
 
 
+def test_scaling_has_no_cliffs() -> None:
+    """A curve ends where ranks have not the memory that a tile needs; it does not fall there."""
+    numbers = [2**power for power in range(8, 17)]
+    rows = scaling(Machine(ranks=64, hosts=8), 256 << 20, "all-reduce", ["halving-doubling"], numbers, "ordinary")
+    found = [row for _, (row,) in rows]
+    times_s = [row.times_s[0] for row in found if row.times_s]
+    assert 3 <= len(times_s) < len(numbers)
+    assert all(fewer < more for fewer, more in itertools.pairwise(times_s)), times_s
+    assert all("temporary memory" in (row.refusal or "") for row in found[len(times_s) :])
+
+
 def test_simulate_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "simulate --ranks 16 --hosts 4 --gbps 100 --latency-us 5 --size 1M --algorithms ring,two-shot,direct"
     assert main([*arguments.split(), "--plot", str(tmp_path / "out.png")]) == 0
     printed = capsys.readouterr().out
     assert "all-reduce, 16 ranks on 4 hosts" in printed
     assert "fastest:" in printed
-    assert "  100000 " in printed
+    assert "\n100000 " in printed
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 

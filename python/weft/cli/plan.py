@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft import config, selection
+from weft import config, console, selection
 from weft.bench.sizes import show_bytes
 from weft.cli import options, values
 from weft.cli.collective_names import usual
@@ -211,7 +211,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         print(f"a group with this profile takes {row.algorithm}")
     if arguments.domains is not None:
         print(f"domains inside hosts: {show_domains(arguments.domains)}; the model takes their ranks to be as close")
-    print("\n".join(explanation(found, arguments.size, named)))
+    console.show(*explanation(found, arguments.size, named))
     return 0
 
 
@@ -231,23 +231,24 @@ def show_domains(domains: int | Sequence[int]) -> str:
     return f"{domains} in each" if isinstance(domains, int) else f"of {', '.join(map(str, domains))} ranks"
 
 
-def explanation(found: Sequence[PricedCandidate], size: int, named: str | None) -> list[str]:
+def explanation(found: Sequence[PricedCandidate], size: int, named: str | None) -> list[object]:
     """Candidates as a table: the fastest first, below those that cannot be taken, with reasons."""
     usable = [candidate for candidate in found if candidate.time_s is not None]
     refused = [candidate for candidate in found if candidate.time_s is None]
-    width = max(len(candidate.algorithm) for candidate in found)
     head = f"{show_bytes(size)}, by closed form (user schedules: as simulated)"
-    lines = [f"{head}; latency is what would be left without bytes", ""]
-    lines.append(f"  {'algorithm':<{width}} {'time':>9}  {'latency':>9}  times the fastest")
+    table = console.new_table("  algorithm", ">time", ">latency", "times the fastest")
     fastest_s = min((candidate.time_s or 0.0 for candidate in usable), default=0.0) or 1.0
     for candidate in sorted(usable, key=lambda candidate: candidate.time_s or 0.0):
-        ratio = (candidate.time_s or 0.0) / fastest_s
-        mark = ">" if candidate.algorithm == named else " "
-        times = f"{show_time(candidate.time_s or 0.0):>9}  {show_time(candidate.latency_s or 0.0):>9}"
-        lines.append(f"{mark} {candidate.algorithm:<{width}} {times}  {ratio:.2f}")
+        is_named = candidate.algorithm == named
+        times = (show_time(candidate.time_s or 0.0), show_time(candidate.latency_s or 0.0))
+        ratio = f"{(candidate.time_s or 0.0) / fastest_s:.2f}"
+        table.add_row(
+            f"{'>' if is_named else ' '} {candidate.algorithm}", *times, ratio, style="bold" if is_named else None
+        )
+    parts: list[object] = [f"{head}; latency is what would be left without bytes\n", table]
     if refused:
-        lines += ["", "cannot be taken:", *(f"  {refusal.algorithm} {refusal.refusal}" for refusal in refused)]
-    return lines
+        parts += ["\ncannot be taken:", *(f"  {refusal.algorithm} {refusal.refusal}" for refusal in refused)]
+    return parts
 
 
 def _call(arguments: argparse.Namespace) -> CallShape:

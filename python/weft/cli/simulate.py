@@ -13,7 +13,7 @@ from weft import console
 from weft.cli import options, values
 from weft.cli.collective_names import usual
 from weft.cli.command import Command, ended_by_interrupt
-from weft.cli.times import Study, crossover_lines, scaling_lines, time_table
+from weft.cli.times import Study, crossover_lines, scaling_parts, time_table
 from weft.errors import ArgumentError
 from weft.schedule import Schedule
 from weft.simulation import Machine, SimulatedRow, Straggler, Switch, crossovers, scaling, simulate
@@ -23,6 +23,10 @@ DESCRIPTION = """\
 Says what a collective takes on a machine of hosts and a network between them: by algorithm and size, from which size on
 which algorithm is the fastest, and how that grows with the number of ranks, up to 100,000. By closed form, which is
 instant, or with --event-driven by simulating every step of every rank, flows sharing links fairly.
+
+What needs more temporary memory than the executor of such a group has is told for ranks with as many doublings of it as
+one tile needs, and said to be. Among other numbers of ranks it is left out ("-"): real groups of so many ranks cannot
+take it, and with more memory per rank it would seem faster there than on fewer.
 """
 
 EPILOG = """\
@@ -125,7 +129,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_as_json(study), indent=1))
     else:
-        print("\n".join(_report(study)))
+        console.show(*_report(study))
     if arguments.plot:
         from weft.simulation import plot
 
@@ -227,19 +231,18 @@ def _fields(text: str, form: str) -> tuple[float, float, float]:
     return first, second, third
 
 
-def _report(study: Study) -> list[str]:
-    lines = [study.title]
+def _report(study: Study) -> list[object]:
+    """Texts and tables, one below the other."""
+    parts: list[object] = [f"{study.title}\n"]
     if study.simulated:
-        lines += ["", "simulated:", *time_table(study.sizes, study.simulated), "", "closed form:"]
-    else:
-        lines += [""]
-    lines += time_table(study.sizes, study.rows)
-    lines += crossover_lines(study.crossovers)
-    lines += scaling_lines(study)
+        parts += ["simulated:", time_table(study.sizes, study.simulated), "\nclosed form:"]
+    parts.append(time_table(study.sizes, study.rows))
+    parts += crossover_lines(study.crossovers)
+    parts += scaling_parts(study)
     usable = {row.algorithm for row in study.rows if row.times_s}
     not_simulated = [row for row in study.simulated if row.refusal and row.algorithm in usable]
     return [
-        *lines,
+        *parts,
         *_remarks("taken as given:", [(row.algorithm, row.assumption) for row in study.rows]),
         *_remarks("not simulated:", [(row.algorithm, row.refusal) for row in not_simulated]),
         *_remarks("left out:", [(row.algorithm, row.refusal) for row in study.rows]),

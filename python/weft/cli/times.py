@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from weft import console
 from weft.bench.sizes import about_bytes, show_bytes
 from weft.simulation import Crossover, Machine, SimulatedRow
 from weft.simulation.curves import ALL_RANKS_MAX
 
-__all__ = ["Study", "crossover_lines", "scaling_lines", "show_time", "time_table"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["Study", "crossover_lines", "scaling_parts", "show_time", "time_table"]
 
 COLUMNS_OF_SCALING = 5
 
@@ -48,24 +53,23 @@ def _digits(value: float) -> int:
     return len(str(int(value + 0.5))) - 1
 
 
-def time_table(sizes: Sequence[int], rows: Sequence[SimulatedRow]) -> list[str]:
+def time_table(sizes: Sequence[int], rows: Sequence[SimulatedRow]) -> Table | str:
     """A line for every algorithm, the fastest at the largest size first.
 
     A star marks the fastest at each size.
     """
     usable = sorted((row for row in rows if row.times_s), key=lambda row: row.times_s[-1])
     if not usable:
-        return ["no algorithm fits"]
+        return "no algorithm fits"
     best = [min(row.times_s[index] for row in usable) for index in range(len(sizes))]
-    width = max(len("algorithm"), *(len(row.algorithm) for row in usable))
-    lines = [f"{'algorithm':<{width}} " + "".join(f"{show_bytes(size):>10} " for size in sizes).rstrip()]
+    table = console.new_table("algorithm", *(f">{show_bytes(size)} " for size in sizes))
     for row in usable:
         cells = [
-            f"{show_time(time):>10}{'*' if time == least else ' '}"
-            for time, least in zip(row.times_s, best, strict=True)
+            f"{show_time(time)}{'*' if time == least else ' '}" for time, least in zip(row.times_s, best, strict=True)
         ]
-        lines.append(f"{row.algorithm:<{width}} {''.join(cells)}".rstrip())
-    return lines
+        fastest = any(time == least for time, least in zip(row.times_s, best, strict=True))
+        table.add_row(row.algorithm, *cells, style="bold" if fastest else None)
+    return table
 
 
 def crossover_lines(crossovers: Sequence[Crossover]) -> list[str]:
@@ -76,24 +80,18 @@ def crossover_lines(crossovers: Sequence[Crossover]) -> list[str]:
     return ["", "fastest:", *rows]
 
 
-def scaling_lines(study: Study) -> list[str]:
+def scaling_parts(study: Study) -> list[Table | str]:
     """Times by number of ranks, of the algorithms that are the fastest for the most of them."""
     if not study.scaling:
         return []
     names = _fastest_names([times for _, times in study.scaling])[:COLUMNS_OF_SCALING]
-    widths = [max(10, len(name)) for name in names]
     per_host = study.machine.ranks_per_host
     hosts = f", {per_host} on a host" if per_host > 1 else ""
     few = f"above {ALL_RANKS_MAX} only the fastest"
-    lines = ["", f"messages of {show_bytes(study.sizes[-1])} on more ranks{hosts}, closed form; {few}:"]
-    lines.append(f"{'ranks':>9}  " + "  ".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True)))
+    table = console.new_table(">ranks", *(f">{name}" for name in names))
     for ranks, times in study.scaling:
-        cells = [
-            f"{show_time(times[name]) if name in times else '-':>{width}}"
-            for name, width in zip(names, widths, strict=True)
-        ]
-        lines.append(f"{ranks:>9}  " + "  ".join(cells))
-    return lines
+        table.add_row(str(ranks), *(show_time(times[name]) if name in times else "-" for name in names))
+    return [f"\nmessages of {show_bytes(study.sizes[-1])} on more ranks{hosts}, closed form; {few}:", table]
 
 
 def _fastest_names(columns: Sequence[Mapping[str, float]]) -> list[str]:

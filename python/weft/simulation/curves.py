@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from weft.simulation.machine import Machine
-from weft.simulation.simulator import SimulatedRow, simulate
+from weft.simulation.simulator import SimulatedRow, simulate_call
 
 __all__ = ["Crossover", "crossovers", "scaling"]
 
@@ -98,7 +98,9 @@ def scaling(
 ) -> Iterator[tuple[int, list[SimulatedRow]]]:
     """Closed-form times of these algorithms for other numbers of ranks, with as many on a host.
 
-    Ranks of a single host share memory, where nothing travels in the format `wire`. Above 4096
+    Ranks of a single host share memory, where nothing travels in the format `wire`. What needs more
+    temporary memory than the executor of so many ranks has is refused there: with all the memory
+    that it likes, an algorithm would seem faster on more ranks than on fewer. Above 4096
     ranks only those go on that were the fastest at one of the three numbers before.
     """
     fastest: list[list[str]] = []
@@ -106,7 +108,8 @@ def scaling(
         scaled = machine.scaled(number)
         between_hosts = wire if number > scaled.ranks_per_host else None
         names = _going_on(algorithms, fastest) if number > ALL_RANKS_MAX else algorithms
-        rows = simulate(scaled, [size], collective, names, memory=memory, wire=between_hosts)
+        call = scaled.call(collective, memory=memory, wire=between_hosts)
+        rows = simulate_call(scaled, call, [size], names)
         usable = sorted((row for row in rows if row.times_s), key=lambda row: row.times_s[0])
         fastest.append([row.algorithm for row in usable[:_FASTEST]])
         yield number, rows
