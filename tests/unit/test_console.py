@@ -1,0 +1,63 @@
+"""Tests of tables, colours and progress of commands."""
+
+import io
+import sys
+import time
+
+import pytest
+
+from weft import console
+
+
+class Terminal(io.StringIO):
+    """A file that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def _shown(file: io.StringIO) -> str:
+    table = console.new_table("name", ">value")
+    table.add_row("[ring]", "1", style="bold red")
+    console.show("title", table, file=file)
+    return file.getvalue()
+
+
+def test_colours_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[1;31m" in _shown(Terminal())
+    assert _shown(io.StringIO()) == "title\nname    value\n[ring]      1\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "31m" not in _shown(Terminal())
+
+
+def test_lines_are_not_cut_where_nobody_sees_an_edge() -> None:
+    table = console.new_table("name", "reason")
+    table.add_row("a", "word " * 100)
+    assert len(console.rendered(table).splitlines()) == 2
+
+
+def test_progress_is_told_with_the_time_left_from_two_seconds_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with console.progress("measuring", 10) as progress:
+        for _ in range(10):
+            now[0] += 1.0
+            progress.advance()
+    assert capsys.readouterr().err == "measuring: 20% done, about 8 s left\n"
+    with console.progress("measuring", 10) as progress:
+        progress.advance(10)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bar_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with console.progress("measuring", 2) as progress:
+        progress._begin -= 3.0
+        progress.advance(1, "the second half")
+    assert "the second half" in terminal.getvalue() and "50%" in terminal.getvalue()
