@@ -161,7 +161,7 @@ build/%/.dependencies: requirements-%.lock $(VENV)/.dependencies
 	$(BIN)/uv pip install --quiet --python build/$*/bin/python --require-hashes -r requirements-$*.lock
 	touch $@
 
-test-ecosystem: extension $(ECOSYSTEM)/.dependencies ## Lightning, Accelerate, Transformers and torchft over weft
+test-ecosystem: extension $(ECOSYSTEM)/.dependencies ## Lightning, Accelerate, Transformers, DeepSpeed, JAX and torchft over weft
 	$(ECOSYSTEM)/bin/python -m pytest tests/torch/test_ecosystem_frameworks.py
 
 # The MPIs bring launchers that have the same names: each has a directory of its own.

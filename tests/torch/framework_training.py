@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 
@@ -140,7 +141,59 @@ def train_with_transformers() -> None:
         check_trained(trainer.model.network)
 
 
+def train_with_deepspeed() -> None:
+    """ZeRO of stage 1: every rank has the optimizer's state of half of the parameters."""
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    import deepspeed
+
+    # Its extension for inference on one host, which it would compile for minutes and not use here.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    dist.init_process_group("weft")
+    deepspeed.init_distributed(dist_backend="weft")
+    model = network()
+    settings = {
+        "train_micro_batch_size_per_gpu": 4,
+        "optimizer": {"type": "Adam", "params": {"lr": 0.05, "torch_adam": True}},
+        "zero_optimization": {"stage": 1},
+    }
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
+    inputs, labels = samples().tensors
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    for _ in range(40):
+        engine.backward(nn.functional.mse_loss(engine(inputs[mine]), labels[mine]))
+        engine.step()
+    check_trained(engine.module)
+
+
+def train_with_jax() -> None:
+    """Gradients of JAX, averaged by weft's group for arrays: torch only counts the ranks."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import weft
+
+    dist.init_process_group("weft")
+    with weft.init() as group:
+        inputs, labels = (jnp.asarray(tensor.numpy()) for tensor in samples().tensors)
+        mine = slice(group.rank, None, group.size)
+        gradient = jax.value_and_grad(lambda w: jnp.mean((inputs[mine] @ w - labels[mine]) ** 2))
+        weights = jnp.zeros((FEATURES, 1))
+        losses = []
+        for _ in range(40):
+            loss, slope = gradient(weights)
+            losses.append(float(loss))
+            # JAX's arrays do not change: what is reduced in place is a copy.
+            weights -= 0.2 * jnp.asarray(group.all_reduce(np.array(slope), "avg"))
+        assert losses[-1] < 0.01 * losses[0], losses
+        everybody = np.empty((group.size, FEATURES, 1), np.float32)
+        group.all_gather_into(everybody, weights)  # which are read as they are
+        assert (everybody == everybody[0]).all()
+
+
 FRAMEWORKS = {
+    "deepspeed": train_with_deepspeed,
+    "jax": train_with_jax,
     "lightning": train_with_lightning,
     "accelerate": train_with_accelerate,
     "transformers": train_with_transformers,

@@ -1,4 +1,6 @@
-"""Tests of Lightning, Accelerate, Transformers' Trainer and torchft: `make test-ecosystem`."""
+"""Tests of Lightning, Accelerate, Transformers' Trainer, DeepSpeed, torchft and JAX:
+`make test-ecosystem`.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,14 @@ def test_training(framework: str) -> None:
 def test_overlapped_training(framework: str) -> None:
     """With accumulation, clipping, a scheduler and a checkpoint."""
     assert f"{framework}: overlapped on 2 ranks" in _run("framework_overlap.py", framework)
+
+
+def test_deepspeed() -> None:
+    assert "deepspeed: trained on 2 ranks" in _run("framework_training.py", "deepspeed")
+
+
+def test_gradients_of_jax() -> None:
+    assert "jax: trained on 2 ranks" in _run("framework_training.py", "jax")
 
 
 def test_torchft_goes_on_without_a_killed_replica() -> None:

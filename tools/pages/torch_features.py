@@ -189,6 +189,19 @@ FEATURES = (
     ),
     Feature(
         "Frameworks",
+        "DeepSpeed on CPUs, ZeRO",
+        ("ecosystem_frameworks:deepspeed",),
+        note='`deepspeed.init_distributed(dist_backend="weft")`; tested with stage 1 by `make test-ecosystem`',
+    ),
+    Feature(
+        "Frameworks",
+        "gradients of JAX, by `weft.init()`",
+        ("ecosystem_frameworks:gradients_of_jax",),
+        note="in place on a copy, `numpy.array(x)`, as JAX's arrays do not change; sources are read as they "
+        "are (DLPack); tested by `make test-ecosystem`",
+    ),
+    Feature(
+        "Frameworks",
         "`weft.torch.lightning.WeftStrategy`, `weft.torch.accelerate.overlap`",
         ("ecosystem_frameworks:overlapped_training",),
         note="`DataParallel` and `Overlapped` by the framework; tested by `make test-ecosystem`",
