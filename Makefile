@@ -110,9 +110,9 @@ verify-large: ## every algorithm verified for up to 1024 ranks, and run on every
 verify-overlap: extension ## overlapped training of AlexNet, VGG-16, ResNet-50, BERT-base against plain, on 4 ranks: 12 GiB
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 4 tests/torch/overlap_full_size.py
 
-test-loom: ## models of the protocols of shared memory: flags, sleep, claims, rings
-	RUSTFLAGS="--cfg loom" $(CARGO) test --package weft-transport --release --lib --locked --quiet \
-		--target-dir target/loom models
+test-loom: ## models of protocols: flags, sleep, claims, rings, forks, who drives, turns, links
+	RUSTFLAGS="--cfg loom" $(CARGO) test --package weft-transport --package weft-models --release --lib --locked --quiet \
+		--target-dir target/loom loom_
 
 test-python: extension ## unit, multi-process and torch tests, short forms of chaos, soak and attack
 	$(BIN)/pytest tests/unit tests/multiprocess tests/torch tests/chaos tests/attack

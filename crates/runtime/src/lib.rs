@@ -19,6 +19,7 @@ mod point_to_point;
 mod program;
 mod progress;
 mod selection;
+mod sync;
 
 pub use bootstrap::{
     Domain, Endpoint, EndpointAddress, EndpointOptions, Formats, HostParts, Meeting, Member,

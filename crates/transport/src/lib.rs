@@ -43,7 +43,7 @@ mod posix_signal;
 #[cfg(not(loom))]
 mod presence;
 #[cfg_attr(loom, allow(dead_code, unreachable_pub))]
-mod protocol;
+pub mod protocol;
 #[cfg(not(loom))]
 mod random;
 #[cfg(not(loom))]

@@ -16,11 +16,11 @@
 use crate::sync::{AtomicU32, Ordering, fence};
 
 /// Nobody sleeps: nobody needs to be woken.
-pub(crate) const AWAKE: u32 = 0;
+pub const AWAKE: u32 = 0;
 /// Somebody sleeps, or is about to, on a futex at the state word.
-pub(crate) const ON_FUTEX: u32 = 1;
+pub const ON_FUTEX: u32 = 1;
 /// Somebody sleeps, or is about to, in a poll that watches the doorbell's event descriptor.
-pub(crate) const IN_POLL: u32 = 2;
+pub const IN_POLL: u32 = 2;
 
 /// Why a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ pub enum Woken {
 
 /// The sleeper's part. `block` blocks while the announcement `how` stands, and says whether it was
 /// woken (or may have been).
-pub(crate) fn sleep(
+pub fn sleep(
     state: &AtomicU32,
     notify: &AtomicU32,
     how: u32,
@@ -62,7 +62,7 @@ pub(crate) fn sleep(
 
 /// Announces that the caller is about to sleep. What it waits for must be looked at after this, and
 /// before it blocks.
-pub(crate) fn announce(state: &AtomicU32, how: u32) {
+pub fn announce(state: &AtomicU32, how: u32) {
     state.swap(how, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
@@ -78,7 +78,7 @@ impl Drop for Retract<'_> {
 
 /// After a flag was stored: how the sleeper must be woken, [`AWAKE`] if it needs nothing. The
 /// caller then owes the wake.
-pub(crate) fn claim_wake(state: &AtomicU32) -> u32 {
+pub fn claim_wake(state: &AtomicU32) -> u32 {
     fence(Ordering::SeqCst);
     if state.load(Ordering::Relaxed) == AWAKE {
         return AWAKE;
@@ -87,12 +87,12 @@ pub(crate) fn claim_wake(state: &AtomicU32) -> u32 {
 }
 
 /// Leaves a notification: a request for attention that lasts until it is taken.
-pub(crate) fn leave_notification(notify: &AtomicU32) {
+pub fn leave_notification(notify: &AtomicU32) {
     notify.store(1, Ordering::Release);
 }
 
 /// Takes a notification, if there is one. Whatever came before the notification is visible
 /// afterwards.
-pub(crate) fn take_notification(notify: &AtomicU32) -> bool {
+pub fn take_notification(notify: &AtomicU32) -> bool {
     notify.load(Ordering::Relaxed) != 0 && notify.swap(0, Ordering::Acquire) != 0
 }

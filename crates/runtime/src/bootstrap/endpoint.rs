@@ -1,6 +1,7 @@
 //! The endpoint: its pool, its doorbell, its transports and its links.
 
 mod address;
+mod places;
 mod table;
 
 use std::fs;

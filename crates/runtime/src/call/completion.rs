@@ -1,10 +1,11 @@
 //! Completion of an operation, shared by the engine and the handles of the operation.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::ending::{OperationEnd, RUNNING};
 use crate::Error;
 use crate::flight::Recorded;
 
@@ -15,51 +16,43 @@ type Callback = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 /// What the engine and the handles of an operation share.
 pub(crate) struct Completion {
-    state: AtomicU8,
+    ending: OperationEnd<EndNotice>,
     /// The rank that a received message came from.
     source: AtomicU32,
     /// In the flight recorder; not set for what is not recorded.
     record: OnceLock<Recorded>,
-    inner: Mutex<CompletionState>,
-    changed: Condvar,
 }
 
+/// What is told of the end, and to whom.
 #[derive(Default)]
-struct CompletionState {
+struct EndNotice {
     error: Option<Error>,
     callbacks: Vec<Callback>,
-    /// Threads that wait to be told: without any, telling would be a system call for nothing.
-    parked: usize,
 }
 
-const RUNNING: u8 = 0;
 const DONE: u8 = 1;
 const FAILED: u8 = 2;
 
 impl Completion {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Completion {
-            state: AtomicU8::new(RUNNING),
-            source: AtomicU32::new(u32::MAX),
-            record: OnceLock::new(),
-            inner: Mutex::default(),
-            changed: Condvar::new(),
-        })
+        Self::in_state(RUNNING)
     }
 
     /// That of an operation that is done already.
     pub(crate) fn done() -> Arc<Self> {
+        Self::in_state(DONE)
+    }
+
+    fn in_state(state: u8) -> Arc<Self> {
         Arc::new(Completion {
-            state: AtomicU8::new(DONE),
+            ending: OperationEnd::new(state, EndNotice::default()),
             source: AtomicU32::new(u32::MAX),
             record: OnceLock::new(),
-            inner: Mutex::default(),
-            changed: Condvar::new(),
         })
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.state.load(Ordering::Acquire) != RUNNING
+        self.ending.is_over()
     }
 
     pub(crate) fn set_source(&self, rank: u32) {
@@ -83,48 +76,34 @@ impl Completion {
 
     /// Ends the operation. Only the first end counts.
     pub(crate) fn finish(&self, result: Result<(), Error>) {
-        let (callbacks, parked) = {
-            let mut inner = self.lock();
-            if self.is_over() {
-                return;
-            }
-            let state = if result.is_ok() { DONE } else { FAILED };
-            inner.error = result.clone().err();
+        let state = if result.is_ok() { DONE } else { FAILED };
+        let callbacks = self.ending.end(state, |notice| {
+            notice.error = result.clone().err();
             if let Some(record) = self.record.get() {
                 record.end(result.is_err());
             }
-            self.state.store(state, Ordering::Release);
-            (std::mem::take(&mut inner.callbacks), inner.parked > 0)
-        };
-        if parked {
-            self.changed.notify_all();
-        }
-        for callback in callbacks {
+            std::mem::take(&mut notice.callbacks)
+        });
+        for callback in callbacks.into_iter().flatten() {
             callback(result.clone());
         }
     }
 
     /// How it has ended, if it has.
     pub(crate) fn result(&self) -> Option<Result<(), Error>> {
-        match self.state.load(Ordering::Acquire) {
+        match self.ending.state() {
             RUNNING => None,
             DONE => Some(Ok(())),
-            _ => Some(Err(self
-                .lock()
-                .error
-                .clone()
-                .unwrap_or_else(Error::cancelled))),
+            _ => {
+                let error = self.ending.with(|notice| notice.error.clone());
+                Some(Err(error.unwrap_or_else(Error::cancelled)))
+            }
         }
     }
 
     /// Sleeps until the operation is over or the time is, unless there is a reason not to.
     pub(crate) fn park(&self, time: Duration, unless: impl Fn() -> bool) {
-        let mut inner = self.lock();
-        if !self.is_over() && !unless() {
-            inner.parked += 1;
-            let waited = self.changed.wait_timeout(inner, time);
-            waited.unwrap_or_else(PoisonError::into_inner).0.parked -= 1;
-        }
+        self.ending.park(time, unless);
     }
 
     /// The rank that a received message came from, once it is known.
@@ -135,16 +114,16 @@ impl Completion {
 
     /// Calls back when the operation is over; immediately if it is already.
     pub(crate) fn on_done(&self, callback: Callback) {
-        let mut inner = self.lock();
-        if self.is_over() {
-            drop(inner);
-            return callback(self.result().unwrap_or(Ok(())));
+        let over = self.ending.with(|notice| match self.is_over() {
+            true => Some(callback),
+            false => {
+                notice.callbacks.push(callback);
+                None
+            }
+        });
+        if let Some(callback) = over {
+            callback(self.result().unwrap_or(Ok(())));
         }
-        inner.callbacks.push(callback);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, CompletionState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,6 +3,7 @@
 mod arguments;
 mod completion;
 mod due;
+mod ending;
 mod fingerprint;
 mod hash;
 mod order;

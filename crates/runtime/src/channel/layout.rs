@@ -187,14 +187,10 @@ pub(crate) fn lane_of(sequence: u64, level: usize) -> usize {
     }
 }
 
-/// The value of a flag once signal `id` of tile `g` was sent.
-pub(crate) fn flag_value(g: u64, id: u32) -> u64 {
-    (g << 16) | u64::from(id + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::flag_value;
 
     const MILLIS: [u64; 4] = [0, 1, 10, 200];
 

@@ -2,12 +2,14 @@
 //! messages between the ranks.
 
 mod connections;
+mod flag;
 mod formats;
 mod layout;
 mod message;
 mod shrink;
 
 pub(crate) use connections::{Channel, Connections, Remote, control_neighbours};
+pub(crate) use flag::{flag_value, has_come};
 pub(crate) use formats::formats;
 pub(crate) use layout::*;
 pub(crate) use message::{ControlMessage, ENVELOPE_BYTES, SplitCall};

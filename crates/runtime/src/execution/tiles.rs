@@ -14,7 +14,7 @@ use super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFram
 use super::operation::{Operation, Running, Tile};
 use super::puts::Puts;
 use crate::call::{Call, Fingerprint, Op};
-use crate::channel::{Connections, Remote, flag_value};
+use crate::channel::{Connections, Remote, flag_value, has_come};
 use crate::memory::access;
 use crate::program::{LocalStep, Location, Operand, Program};
 
@@ -478,7 +478,7 @@ impl<'a> TileDriver<'a> {
             return waiting;
         };
         let line = self.flag_at(channel.local.offset, id);
-        let come = self.pool.word(line.offset).load(Ordering::Acquire) >= line.value;
+        let come = has_come(self.pool.word(line.offset), line.value);
         if come { None } else { waiting }
     }
 

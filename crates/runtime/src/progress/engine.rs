@@ -1,19 +1,20 @@
 //! The progress engine, with one driver at a time per endpoint: a waiting caller or the progress
 //! thread.
 //!
-//! [Note: Driving] Whoever holds the `driving` flag runs passes over the state until what it waits
-//! for is over, and is the only one to sleep on the doorbell. A blocking call takes the flag if it
+//! [Note: Driving] Whoever holds the right to drive runs passes over the state until what it waits
+//! for is over, and is the only one to sleep on the doorbell. A blocking call takes the right if it
 //! is free, so that a small operation never leaves the calling thread. The progress thread takes it
 //! whenever something is under way and nobody else drives; between operations it sleeps on the
 //! links' descriptors, so that news of a death travels through idle ranks too. Threads that find
-//! the flag taken park on their operation's completion.
+//! the right taken park on their operation's completion. See [Note: Handing over].
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use weft_transport::{Sleep, Woken, fork};
 
+use super::hand_over::{HandOver, Wake};
 use super::poller::Poller;
 use super::state::ProgressState;
 use crate::Error;
@@ -52,27 +53,13 @@ pub(crate) struct Engine {
     state: Mutex<ProgressState>,
     /// Threads that want the state; the driver lets them have it.
     contenders: AtomicUsize,
-    driving: AtomicBool,
-    /// The number of things under way.
-    pending: AtomicUsize,
+    hand_over: HandOver,
     poller: Poller,
-    /// Whether the progress thread has been asked to look again.
-    kicked: Mutex<bool>,
-    kick: Condvar,
-    /// What the progress thread is doing: see [`Engine::hand_over`].
-    thread_state: AtomicU8,
     /// The most ranks of any group that share this machine.
     local_ranks: AtomicUsize,
     cores: usize,
     generation: u64,
 }
-
-/// The progress thread is running, or about to look at `pending`.
-const UP: u8 = 0;
-/// It sleeps on descriptors.
-const POLLING: u8 = 1;
-/// It sleeps until it is kicked, because somebody else drives.
-const PARKED: u8 = 2;
 
 impl Engine {
     /// Starts progress for an endpoint.
@@ -82,12 +69,8 @@ impl Engine {
             state: Mutex::new(ProgressState::new(endpoint.clone(), poller.clone())),
             endpoint,
             contenders: AtomicUsize::new(0),
-            driving: AtomicBool::new(false),
-            pending: AtomicUsize::new(0),
+            hand_over: HandOver::new(),
             poller,
-            kicked: Mutex::new(false),
-            kick: Condvar::new(),
-            thread_state: AtomicU8::new(UP),
             local_ranks: AtomicUsize::new(1),
             // Counts affinity and the cgroup's quota.
             cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -133,7 +116,7 @@ impl Engine {
         let result = change(&mut state, &mut finished);
         // What was queued must not wait for the next pass: perhaps nothing is under way here.
         state.flush(&mut finished);
-        self.pending.store(state.pending(), Ordering::SeqCst);
+        self.hand_over.note_pending(state.pending());
         drop(state);
         self.finish(finished);
         result
@@ -142,26 +125,7 @@ impl Engine {
     /// Makes sure that somebody drives what is under way: wakes the driver if it sleeps, or the
     /// progress thread.
     pub(crate) fn hand_over(&self) {
-        if self.pending.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        if self.driving.load(Ordering::SeqCst) {
-            self.endpoint.doorbell().ring();
-        } else {
-            self.wake();
-        }
-    }
-
-    /// Wakes the progress thread, wherever it sleeps.
-    fn wake(&self) {
-        match self.thread_state.load(Ordering::SeqCst) {
-            POLLING => self.poller.wake(),
-            PARKED => {
-                *self.kicked.lock().unwrap_or_else(PoisonError::into_inner) = true;
-                self.kick.notify_one();
-            }
-            _ => {}
-        }
+        self.hand_over.hand_over(self);
     }
 
     /// How patiently a calling thread may poll.
@@ -186,34 +150,20 @@ impl Engine {
         }
         let mut watch = WaitConditions::new(deadline, interrupted);
         while !completion.is_over() {
-            let waited = if let Some(turn) = self.take_over() {
-                let waited = self.drive(self.spin(), &|| completion.is_over(), &mut watch);
-                drop(turn);
-                self.hand_over();
-                waited
-            } else {
-                // The driver may be asleep, and know nothing of this operation.
-                self.endpoint.doorbell().ring();
-                let free = || !self.driving.load(Ordering::SeqCst);
-                completion.park(watch.sleep_max(), free);
-                watch.look()
-            };
+            let waited = self.hand_over.drive_or_park(
+                self,
+                &mut watch,
+                |watch| self.drive(self.spin(), &|| completion.is_over(), watch),
+                |watch, free| {
+                    completion.park(watch.sleep_max(), free);
+                    watch.look()
+                },
+            );
             if let Some(waited) = waited {
                 return waited;
             }
         }
         Waited::Done
-    }
-
-    /// The right to drive, if nobody has it.
-    fn take_over(&self) -> Option<DriverGuard<'_>> {
-        let free = self
-            .driving
-            .compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed);
-        // Lazily: a right that was never held must not be given back.
-        free.is_ok().then(|| DriverGuard {
-            driving: &self.driving,
-        })
     }
 
     /// Runs passes until `over`, or until the watch says why to stop before.
@@ -295,7 +245,7 @@ impl Engine {
         let mut finished = Finished::new();
         let mut state = self.lock();
         let progressed = state.pass(&mut finished);
-        self.pending.store(state.pending(), Ordering::SeqCst);
+        self.hand_over.note_pending(state.pending());
         drop(state);
         let ended = !finished.is_empty();
         self.finish(finished);
@@ -316,36 +266,24 @@ impl Engine {
 
     /// One turn of the progress thread.
     fn turn(&self) {
-        let right = if self.has_work() {
-            self.take_over()
-        } else {
-            None
-        };
-        if right.is_some() {
+        let drive = || {
             // Meanwhile the callers compute: that is twice as many threads.
             let threads = 2 * self.local_ranks.load(Ordering::Relaxed);
             let spin = SpinPolicy::new(threads, self.cores);
             let mut never = || false;
             self.drive(
                 spin,
-                &|| !self.has_work(),
+                &|| !self.hand_over.has_work(),
                 &mut WaitConditions::new(None, &mut never),
             );
-        } else if self.driving.load(Ordering::SeqCst) {
-            self.park();
-        } else {
-            self.idle();
-        }
+        };
+        self.hand_over.turn(drive, || self.idle(), IDLE);
     }
 
     /// Whether progress must go on without groups: memory of closed ones may still be written by
     /// peers, and whoever uses the endpoint wants it back.
     fn lingers(&self) -> bool {
         self.endpoint.pool().quarantined() > 0 && Arc::strong_count(&self.endpoint) > OWN_USES
-    }
-
-    fn has_work(&self) -> bool {
-        self.pending.load(Ordering::SeqCst) > 0
     }
 
     /// Sleeps while nothing is under way: only the links can bring news, by their descriptors or,
@@ -355,30 +293,27 @@ impl Engine {
             state.flush_late(finished);
             state.look_for_ends(finished);
         });
-        self.thread_state.store(POLLING, Ordering::SeqCst);
-        let events = !self.has_work() && !self.poller.wait(IDLE).is_empty();
-        self.thread_state.store(UP, Ordering::SeqCst);
+        let polled = self.hand_over.poll(|| self.poller.wait(IDLE));
+        let events = polled.is_some_and(|ready| !ready.is_empty());
         let notified = self.endpoint.doorbell().take_notification();
         if notified {
             self.lock().notified = true;
         }
         if (events || notified)
-            && let Some(_turn) = self.take_over()
+            && let Some(_right) = self.hand_over.take()
         {
             self.pass();
         }
     }
+}
 
-    /// Sleeps while somebody else drives.
-    fn park(&self) {
-        let mut kicked = self.kicked.lock().unwrap_or_else(PoisonError::into_inner);
-        self.thread_state.store(PARKED, Ordering::SeqCst);
-        if !*kicked && self.driving.load(Ordering::SeqCst) {
-            let waited = self.kick.wait_timeout(kicked, IDLE);
-            kicked = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        self.thread_state.store(UP, Ordering::SeqCst);
-        *kicked = false;
+impl Wake for Engine {
+    fn ring_driver(&self) {
+        self.endpoint.doorbell().ring();
+    }
+
+    fn end_poll(&self) {
+        self.poller.wake();
     }
 }
 
@@ -396,17 +331,6 @@ impl Drop for Engine {
             std::thread::yield_now();
         }
         self.finish(finished);
-    }
-}
-
-/// The right to drive. Given back on drop, also if a pass panics.
-struct DriverGuard<'a> {
-    driving: &'a AtomicBool,
-}
-
-impl Drop for DriverGuard<'_> {
-    fn drop(&mut self) {
-        self.driving.store(false, Ordering::SeqCst);
     }
 }
 

@@ -8,6 +8,7 @@ mod engine;
 mod failure;
 mod group_name;
 mod group_state;
+mod hand_over;
 mod poller;
 mod quarantine;
 mod shrinking;

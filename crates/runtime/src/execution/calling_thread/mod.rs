@@ -30,9 +30,11 @@
 //! [`CallingThread::undecided`].
 
 mod run;
+mod signals;
+mod turns;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use weft_schedule::Rank;
 use weft_transport::{Link, LinkError, Presence, PresenceGuard, Segment};
@@ -45,6 +47,7 @@ use crate::flight::GroupFlight;
 use crate::memory::Pieces;
 use crate::selection::{Decision, InlineChoice, ProgramTables, agreement_call};
 use run::InlineRun;
+use turns::{CountedCall, Turn, Turns};
 
 /// How to reach a peer's slots.
 struct PeerSlots {
@@ -58,26 +61,11 @@ struct PeerSlots {
     scratch: u64,
 }
 
-/// Which operations have run.
-#[derive(Default)]
-struct OperationCount {
-    /// The number of inline operations that were called.
-    called: u64,
-    /// The number of those that have ended.
-    ended: u64,
-    /// The number of those called since the ranks were last kept in step. See
-    /// [Note: Ranks in step].
-    loose: u64,
-}
-
 /// A thread that waits for a flag looks at the clock, and at the peer, once in so many turns.
 const TURNS_PER_LOOK: u32 = 64;
 
 /// Of a rank without a link, which is this one: nobody waits for it.
 const ABSENT: Presence = Presence::Away { core: None };
-
-/// So many operations in a row need not keep the ranks in step.
-const LOOSE: u64 = INLINE_SLOTS - 2;
 
 /// The calling-thread path of one group.
 pub(crate) struct CallingThread {
@@ -90,21 +78,13 @@ pub(crate) struct CallingThread {
     scratch: u64,
     /// By rank; there once every peer has granted its memory.
     peers: OnceLock<Vec<Option<PeerSlots>>>,
-    turn: Mutex<OperationCount>,
+    turns: Turns,
     order: Arc<Mutex<Order>>,
     pieces: Arc<Pieces>,
-    /// The operation on a calling thread that may yet turn out to need a lane, as one word: its
-    /// number among all operations of the group, times [`LANES`], plus the lane.
-    undecided: AtomicU64,
     /// How many operations have run on symmetric memory.
     symmetric_operations: AtomicU64,
-    /// No operation begins any more.
-    over: AtomicBool,
     flight: GroupFlight,
 }
-
-/// Stands for no operation.
-const NOBODY: u64 = u64::MAX;
 
 /// How far it is clear what an operation runs by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,6 +123,10 @@ pub(crate) struct Entered {
 }
 
 impl Entered {
+    fn word(&self) -> u64 {
+        undecided_word(self.sequence, self.fingerprint)
+    }
+
     /// Whether it may yet turn out to need a lane.
     pub(crate) fn is_undecided(&self) -> bool {
         self.phase == EntryPhase::Asking && self.outcome.is_none()
@@ -185,12 +169,10 @@ impl CallingThread {
             layout,
             scratch: connections.scratch.offset + layout.inline_scratch(0),
             peers: OnceLock::new(),
-            turn: Mutex::default(),
+            turns: Turns::new(INLINE_SLOTS),
             order,
             pieces,
-            undecided: AtomicU64::new(NOBODY),
             symmetric_operations: AtomicU64::new(0),
-            over: AtomicBool::new(false),
             flight,
         })
     }
@@ -233,8 +215,7 @@ impl CallingThread {
 
     /// Lets no operation begin any more. None is on its way on a calling thread afterwards.
     pub(crate) fn end(&self) {
-        let _turn = self.turn();
-        self.over.store(true, Ordering::SeqCst);
+        self.turns.end();
     }
 
     /// How many operations have run on symmetric memory.
@@ -245,19 +226,14 @@ impl CallingThread {
     /// The operation on a calling thread that may yet turn out to need a lane: its number among all
     /// operations of the group, and the lane.
     pub(crate) fn undecided(&self) -> Option<(u64, usize)> {
-        let word = self.undecided.load(Ordering::SeqCst);
-        let lanes = LANES as u64;
-        (word != NOBODY).then_some((word / lanes, (word % lanes) as usize))
+        let (word, lanes) = (self.turns.undecided()?, LANES as u64);
+        Some((word / lanes, (word % lanes) as usize))
     }
 
     /// Takes note that the engine has an operation that was entered.
     pub(crate) fn handed_over(&self, entered: &Entered) {
-        let mut turn = self.turn();
-        if (self.undecided()).is_some_and(|(sequence, _)| sequence == entered.sequence) {
-            self.undecided.store(NOBODY, Ordering::SeqCst);
-        }
-        // Until now it kept other calling threads from entering behind it.
-        turn.ended += u64::from(entered.outcome == Some(InlineOutcome::Lane));
+        let ended = entered.outcome == Some(InlineOutcome::Lane);
+        self.turns.handed_over(entered.word(), ended);
     }
 
     /// Runs a call on this thread if nothing is in its way and the peers are quick.
@@ -270,12 +246,9 @@ impl CallingThread {
         let (Some(choice), Some(peers)) = (self.choose(call), self.peers.get()) else {
             return Attempt::NotNow;
         };
-        let Ok(mut turn) = self.turn.try_lock() else {
+        let Some(mut turn) = self.turns.try_begin() else {
             return Attempt::NotNow;
         };
-        if self.over.load(Ordering::Relaxed) || turn.called != turn.ended {
-            return Attempt::NotNow;
-        }
         let mut entered = self.enter_in(&mut turn, call, choice, true);
         let mut run = InlineRun::new(self, call, choice, peers, &entered);
         let (mut spin, mut reached) = (spin.begin(TURNS_PER_LOOK, presence), 0);
@@ -294,46 +267,36 @@ impl CallingThread {
         if entered.outcome != Some(InlineOutcome::Done) {
             return Attempt::Entered(entered);
         }
-        if entered.asked {
-            self.undecided.store(NOBODY, Ordering::SeqCst);
-        }
-        turn.ended += 1;
+        turn.done(entered.asked);
         self.flight.end(entered.record);
         Attempt::Done
     }
 
     /// Enters a call that the engine will run.
     pub(crate) fn enter(&self, call: &Call, choice: InlineChoice<'_>) -> Entered {
-        self.enter_in(&mut self.turn(), call, choice, false)
+        self.enter_in(&mut self.turns.take(), call, choice, false)
     }
 
     fn enter_in(
         &self,
-        turn: &mut OperationCount,
+        turn: &mut Turn<'_>,
         call: &Call,
         choice: InlineChoice<'_>,
         here: bool,
     ) -> Entered {
-        let asked = choice.symmetric.is_some() || (!choice.in_step() && turn.loose == LOOSE);
-        turn.loose = match asked || choice.in_step() {
-            true => 0,
-            false => turn.loose + 1,
-        };
+        let CountedCall { number, asked } =
+            turn.count(choice.symmetric.is_some(), choice.in_step());
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = choice.plan();
         let (sequence, fingerprint) = order.enter(call, plan);
         if asked && here {
-            // Before any operation can be entered behind it.
-            let lane = lane_of(sequence, fingerprint.level()) as u64;
-            let word = sequence * LANES as u64 + lane;
-            self.undecided.store(word, Ordering::SeqCst);
+            turn.is_undecided(undecided_word(sequence, fingerprint));
         }
-        turn.called += 1;
         let entry = call.flight_entry(sequence, plan, self.ranks);
         Entered {
             record: self.flight.issue(&entry, here),
             sequence,
-            number: turn.called - 1,
+            number,
             fingerprint,
             asked,
             phase: if asked {
@@ -350,7 +313,7 @@ impl CallingThread {
 
     /// Whether all inline operations before this one have ended.
     pub(crate) fn is_next(&self, entered: &Entered) -> bool {
-        self.turn().ended == entered.number
+        self.turns.is_next(entered.number)
     }
 
     /// Takes the next operation as far as it goes: what it waits for, or nothing once it has an
@@ -366,7 +329,7 @@ impl CallingThread {
             let from = (0..self.ranks).find(|rank| *rank != self.rank);
             return Ok(from.map(|from| Blocked::Grant { from }));
         };
-        let mut turn = self.turn();
+        let turn = self.turns.take();
         if !entered.begun {
             self.flight.begin(entered.record, 0);
         }
@@ -376,7 +339,7 @@ impl CallingThread {
                 return Err(GroupFailure::Link(blocked.rank(), LinkError::Left));
             }
             Some(_) => {}
-            None => turn.ended += 1,
+            None => turn.ended(),
         }
         Ok(blocked)
     }
@@ -384,10 +347,12 @@ impl CallingThread {
     /// The number of operations that were called here.
     #[cfg(test)]
     pub(crate) fn called(&self) -> u64 {
-        self.turn().called
+        self.turns.take().called()
     }
+}
 
-    fn turn(&self) -> MutexGuard<'_, OperationCount> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Stands for an operation that may yet turn out to need a lane: its number among all operations of
+/// the group, times [`LANES`], plus the lane.
+fn undecided_word(sequence: u64, fingerprint: Fingerprint) -> u64 {
+    sequence * LANES as u64 + lane_of(sequence, fingerprint.level()) as u64
 }

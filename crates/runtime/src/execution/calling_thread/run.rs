@@ -9,11 +9,11 @@ use weft_schedule::{Rank, SignalId};
 use weft_transport::{RegionKey, Signal};
 
 use super::super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
+use super::signals::{Signals, Tell, tell_all};
 use super::{CallingThread, Entered, EntryPhase, InlineOutcome, PeerSlots};
 use crate::call::{Call, Counts, Fingerprint};
 use crate::channel::{
     INLINE_HEADER, INLINE_RANKS, INLINE_SCRATCH, INLINE_SCRATCHES, INLINE_SLOTS, INLINE_STRIDE,
-    flag_value,
 };
 use crate::memory::access;
 use crate::program::{Geometry, Location};
@@ -35,15 +35,11 @@ struct Slots<'a> {
     path: &'a CallingThread,
     call: &'a Call,
     peers: &'a [Option<PeerSlots>],
-    number: u64,
-    /// Where this operation's slot lies, from the first.
-    slot: u64,
+    signals: Signals,
     fingerprint: Fingerprint,
     /// Where symmetric memory lies, as one number, and each rank's buffers in it.
     place: u64,
     bases: [(*const u8, *mut u8); INLINE_RANKS],
-    /// How many signals go before those of the program.
-    shift: SignalId,
 }
 
 impl<'a> InlineRun<'a> {
@@ -67,13 +63,11 @@ impl<'a> InlineRun<'a> {
                 path,
                 call,
                 peers,
-                number: entered.number,
-                slot: entered.number % INLINE_SLOTS,
+                signals: Signals::new(entered.number, INLINE_SLOTS),
                 fingerprint: entered.fingerprint,
                 // Parts of others may have come to be known since: what was told holds.
                 place: entered.place.or(place).unwrap_or(0),
                 bases,
-                shift: 0,
             },
             choice,
             running: None,
@@ -101,7 +95,8 @@ impl<'a> InlineRun<'a> {
         if self.running.is_none() {
             self.running = self.lay_out(entered.phase);
             // Programs for symmetric memory know of the signal by which the ranks asked.
-            self.slots.shift = u32::from(entered.asked && entered.phase == EntryPhase::Ordinary);
+            self.slots.signals.shift =
+                u32::from(entered.asked && entered.phase == EntryPhase::Ordinary);
         }
         let Some((mapped, geometry)) = &self.running else {
             entered.outcome = Some(InlineOutcome::Lane);
@@ -156,20 +151,10 @@ impl Slots<'_> {
 
     /// Tells all where this rank's memory lies, and waits for all to tell.
     fn ask(&mut self, entered: &mut Entered) -> Advance {
-        let ranks = self.path.ranks as usize;
-        while entered.next < 2 * ranks {
-            let rank = (entered.next % ranks) as Rank;
-            let blocked = match (rank == self.path.rank, entered.next < ranks) {
-                (true, _) => None,
-                (false, true) => self.signal(rank, 0)?,
-                (false, false) => self.wait(rank, 0)?,
-            };
-            if blocked.is_some() {
-                return Ok(blocked);
-            }
-            entered.next += 1;
-        }
-        Ok(None)
+        tell_all(self.path.ranks, &mut entered.next, |tell| match tell {
+            Tell::Signal(rank) => self.signal(rank, 0),
+            Tell::Wait(rank) => self.wait(rank, 0),
+        })
     }
 
     /// Whether all ranks have passed the same symmetric memory.
@@ -181,7 +166,7 @@ impl Slots<'_> {
     /// A word of the line that a peer has sent.
     #[inline]
     fn header(&self, peer: &PeerSlots, word: u64) -> u64 {
-        let line = peer.mine + self.slot * INLINE_STRIDE;
+        let line = peer.mine + self.signals.slot() * INLINE_STRIDE;
         let word = self.path.pool.word(line + 8 * word);
         word.load(Ordering::Relaxed)
     }
@@ -195,8 +180,8 @@ impl Driver for Slots<'_> {
             let at = |peer: &PeerSlots| peer.pool.base().as_ptr().wrapping_add(base(peer) as usize);
             self.peers[rank as usize].as_ref().map(at)
         };
-        let scratch = self.number % INLINE_SCRATCHES * INLINE_SCRATCH;
-        let stride = self.slot * INLINE_STRIDE;
+        let scratch = self.signals.number() % INLINE_SCRATCHES * INLINE_SCRATCH;
+        let stride = self.signals.slot() * INLINE_STRIDE;
         let (base, slot) = match location {
             Location::Input(rank) => (Some(self.bases[rank as usize].0.cast_mut()), 0),
             Location::Output(rank) => (Some(self.bases[rank as usize].1), 0),
@@ -219,14 +204,11 @@ impl Driver for Slots<'_> {
         let Some(peer) = &self.peers[to as usize] else {
             return Ok(None);
         };
-        let id = id + self.shift;
-        let offset = peer.theirs + self.slot * INLINE_STRIDE;
-        let signal = Signal {
-            offset,
-            value: flag_value(self.number, id),
-        };
-        let sent = match id {
-            0 => {
+        let offset = peer.theirs + self.signals.slot() * INLINE_STRIDE;
+        let (value, first) = self.signals.value(id);
+        let signal = Signal { offset, value };
+        let sent = match first {
+            true => {
                 let [count, kind, history, plan] = self.fingerprint.words();
                 let mut header = [0; INLINE_HEADER - 8];
                 let words = [count, kind, history, plan, self.place];
@@ -235,7 +217,7 @@ impl Driver for Slots<'_> {
                 }
                 (peer.link).inject(RegionKey::POOL, offset + 8, &header, Some(signal))
             }
-            _ => peer.link.signal(signal),
+            false => peer.link.signal(signal),
         };
         match sent {
             Ok(()) => Ok(None),
@@ -248,13 +230,14 @@ impl Driver for Slots<'_> {
         let Some(peer) = &self.peers[from as usize] else {
             return Ok(None);
         };
-        let flag = self.path.pool.word(peer.mine + self.slot * INLINE_STRIDE);
-        let number = id + self.shift;
-        if flag.load(Ordering::Acquire) < flag_value(self.number, number) {
-            return Ok(Some(Blocked::Signal { from, id: number }));
-        }
-        if number > 0 {
-            return Ok(None);
+        let flag = peer.mine + self.signals.slot() * INLINE_STRIDE;
+        match self.signals.has_come(self.path.pool.word(flag), id) {
+            Some(true) => {}
+            Some(false) => return Ok(None),
+            None => {
+                let id = id + self.signals.shift;
+                return Ok(Some(Blocked::Signal { from, id }));
+            }
         }
         let theirs = Fingerprint::behind_flag(|word| self.header(peer, word));
         let mine = self.fingerprint;

@@ -1,0 +1,37 @@
+//! Loom models of the runtime's protocols, over every interleaving and every value that the memory
+//! model allows a load to see.
+//!
+//! The protocols are the runtime's own files, compiled here with loom's atomics and locks in the
+//! place of the standard library's (`sync`). What a protocol works on (a state behind a lock, slots
+//! of memory, links) is the model's. Under loom no sleep has a time limit, so a missed wake shows
+//! as a deadlock; what is read before it was written, as a data race. Run them with `make
+//! test-loom`; without `--cfg loom` this crate is empty.
+#![cfg(all(test, loom))]
+
+mod driving;
+mod in_step;
+mod kernel;
+mod links;
+mod protocols;
+mod turns;
+
+/// What the runtime calls by these names.
+pub(crate) mod channel {
+    pub(crate) use crate::protocols::flag::{flag_value, has_come};
+}
+
+/// Loom's atomics and locks, where the runtime has those of the standard library.
+pub(crate) mod sync {
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+}
+
+/// Explores the interleavings of a body with at most so many preemptions, which is enough for every
+/// bug that the models were tried on; without a bound they take hours.
+fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(body);
+}

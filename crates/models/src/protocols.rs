@@ -1,0 +1,15 @@
+//! The runtime's files that are checked here.
+#![allow(dead_code)] // What no model needs of them.
+
+#[path = "../../runtime/src/call/ending.rs"]
+pub(crate) mod ending;
+#[path = "../../runtime/src/channel/flag.rs"]
+pub(crate) mod flag;
+#[path = "../../runtime/src/progress/hand_over.rs"]
+pub(crate) mod hand_over;
+#[path = "../../runtime/src/bootstrap/endpoint/places.rs"]
+pub(crate) mod places;
+#[path = "../../runtime/src/execution/calling_thread/signals.rs"]
+pub(crate) mod signals;
+#[path = "../../runtime/src/execution/calling_thread/turns.rs"]
+pub(crate) mod turns;

@@ -1,0 +1,184 @@
+//! Places for links, one per peer: who makes a link where both ends may, and who waits for it.
+//!
+//! The rule when both ends dial at once: one end's attempt *precedes*. Its side refuses the other's
+//! attempt, the other side accepts and, told to yield, waits for the winner's attempt.
+//! `crates/models` explores it, without the time limits that sleeps have here.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
+
+/// Who waits looks again whether it should go on so often.
+const POLL: Duration = Duration::from_millis(50);
+
+/// A link, as far as this table uses it.
+pub(crate) trait Closing: Clone {
+    fn close(&self);
+}
+
+/// What is called for every new link.
+pub(crate) type OnLink<L> = Box<dyn Fn(L) + Send + Sync>;
+
+enum LinkPlace<L> {
+    /// A thread of this endpoint is connecting to the peer.
+    Dialling,
+    /// The peer's attempt was accepted at this time and is about to become a link.
+    Accepting(Instant),
+    Ready(L),
+}
+
+/// What a thread that needs a link is to do.
+pub(crate) enum DialTurn<L> {
+    Take(L),
+    /// Ask again.
+    Wait,
+    Dial,
+}
+
+/// The links of an endpoint by peer, made and in the making.
+pub(crate) struct LinkPlaces<K, L> {
+    places: Mutex<HashMap<K, LinkPlace<L>>>,
+    changed: Condvar,
+    /// Held while a new link is announced, so that links are announced one by one, before anyone
+    /// can use them.
+    announce: Mutex<Option<OnLink<L>>>,
+    closed: AtomicBool,
+}
+
+impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
+    pub(crate) fn new() -> Self {
+        Self {
+            places: Mutex::new(HashMap::new()),
+            changed: Condvar::new(),
+            announce: Mutex::new(None),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Calls `on_link` for every link there is, and for every one to come before it can be used.
+    pub(crate) fn on_link(&self, on_link: OnLink<L>) {
+        let mut announce = self.announce.lock().unwrap_or_else(PoisonError::into_inner);
+        for link in self.links() {
+            on_link(link);
+        }
+        *announce = Some(on_link);
+    }
+
+    pub(crate) fn links(&self) -> Vec<L> {
+        let places = self.lock();
+        let ready = places.values().filter_map(|place| match place {
+            LinkPlace::Ready(link) => Some(link.clone()),
+            LinkPlace::Dialling | LinkPlace::Accepting(_) => None,
+        });
+        ready.collect()
+    }
+
+    /// The link to the peer, if there is one.
+    pub(crate) fn ready(&self, key: K) -> Option<L> {
+        match self.lock().get(&key) {
+            Some(LinkPlace::Ready(link)) => Some(link.clone()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Lets a link go that `is_it`.
+    pub(crate) fn forget(&self, is_it: impl Fn(&L) -> bool) {
+        let keep = |place: &LinkPlace<L>| !matches!(place, LinkPlace::Ready(link) if is_it(link));
+        self.lock().retain(|_, place| keep(place));
+    }
+
+    /// Closes every link, now and from now on.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        *self.announce.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        for link in self.links() {
+            link.close();
+        }
+        self.lock().clear();
+        self.changed.notify_all();
+    }
+
+    /// Decides what to do next. Where that is to wait, waits a little. An attempt of the peer's that
+    /// `is_late` is not waited for.
+    pub(crate) fn turn(&self, key: K, is_late: impl FnOnce(Instant) -> bool) -> DialTurn<L> {
+        let mut places = self.lock();
+        match places.get(&key) {
+            Some(LinkPlace::Ready(link)) => return DialTurn::Take(link.clone()),
+            Some(LinkPlace::Dialling) => {}
+            Some(LinkPlace::Accepting(since)) if !is_late(*since) => {}
+            Some(LinkPlace::Accepting(_)) | None => {
+                places.insert(key, LinkPlace::Dialling);
+                return DialTurn::Dial;
+            }
+        }
+        drop(self.changed.wait_timeout(places, POLL));
+        DialTurn::Wait
+    }
+
+    /// An attempt of this endpoint's has come to nothing.
+    pub(crate) fn end_dial(&self, key: K) {
+        let mut places = self.lock();
+        if matches!(places.get(&key), Some(LinkPlace::Dialling)) {
+            places.remove(&key);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits for an attempt of the peer's, until this is `over`.
+    pub(crate) fn wait_for_peer(&self, key: K, over: impl Fn() -> bool) {
+        let mut places = self.lock();
+        while !places.contains_key(&key) && !self.is_closed() && !over() {
+            let waited = self.changed.wait_timeout(places, POLL);
+            places = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Whether an attempt of the peer's is accepted, which precedes this endpoint's own or not.
+    pub(crate) fn accept(&self, key: K, precedes: bool, now: Instant) -> bool {
+        if self.is_closed() {
+            return false;
+        }
+        let mut places = self.lock();
+        let accepted = match places.get(&key) {
+            Some(LinkPlace::Ready(_)) => false,
+            Some(LinkPlace::Dialling) => precedes,
+            Some(LinkPlace::Accepting(_)) | None => true,
+        };
+        if accepted {
+            places.insert(key, LinkPlace::Accepting(now));
+            self.changed.notify_all();
+        }
+        accepted
+    }
+
+    /// Announces a new link, then lets others find it. A second link to the same peer is closed,
+    /// and the first one returned. Nothing once the table is closed.
+    pub(crate) fn install(&self, key: K, link: L) -> Option<L> {
+        let announce = self.announce.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_closed() {
+            link.close();
+            return None;
+        }
+        if let Some(first) = self.ready(key) {
+            link.close();
+            return Some(first);
+        }
+        if let Some(on_link) = announce.as_ref() {
+            on_link(link.clone());
+        }
+        self.lock().insert(key, LinkPlace::Ready(link.clone()));
+        self.changed.notify_all();
+        Some(link)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, LinkPlace<L>>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
