@@ -13,7 +13,7 @@ use weft_transport_tcp::fuzzing as tcp;
 pub type Target = fn(&[u8]);
 
 /// The targets, by the names of their corpora.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("control-message", runtime::control_message),
     ("endpoint-address", runtime::address),
     ("messages-of-a-peer", runtime::messages_of_a_peer),
@@ -25,6 +25,7 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("shm-hello", shm::hello),
     ("store-reply", runtime::store_reply),
     ("store-request", runtime::store_request),
+    ("store-tls", runtime::store_tls),
     ("tcp-address", tcp::address),
     ("tcp-frame", tcp::frame),
     ("tcp-hello", tcp::hello),

@@ -2,7 +2,7 @@
 //! promise does not hold.
 
 use crate::EndpointAddress;
-pub use crate::bootstrap::fuzzing::{rank_hello, roster, store_reply, store_request};
+pub use crate::bootstrap::fuzzing::{rank_hello, roster, store_reply, store_request, store_tls};
 use crate::channel::ControlMessage;
 pub use crate::group::fuzzing::messages_of_a_peer;
 

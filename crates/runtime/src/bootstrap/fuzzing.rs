@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::rendezvous::roster::{RankHello, Roster};
+use super::store_tcp;
 use super::store_tcp::{StoreReply, StoreRequest};
 
 /// What a rank has published first.
@@ -17,6 +18,11 @@ pub fn roster(bytes: &[u8]) {
     for size in 0..4 {
         let _ = Roster::read(bytes, size).map(|roster| roster.members().count());
     }
+}
+
+/// What comes to an end of a store connection of a job with certificates.
+pub fn store_tls(bytes: &[u8]) {
+    store_tcp::store_tls(bytes);
 }
 
 /// What a client sends to the store.

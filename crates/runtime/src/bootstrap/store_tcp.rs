@@ -2,6 +2,8 @@
 
 mod channel;
 mod client;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod protocol;
 mod served;
 mod server;
@@ -14,6 +16,8 @@ use super::tls::TlsCredentials;
 use crate::Error;
 
 pub use client::TcpStore;
+#[cfg(feature = "fuzzing")]
+pub(super) use fuzzing::store_tls;
 #[cfg(test)]
 pub(super) use protocol::KEYS_MAX;
 #[cfg(feature = "fuzzing")]
