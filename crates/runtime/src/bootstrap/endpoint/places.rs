@@ -105,8 +105,8 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
         self.changed.notify_all();
     }
 
-    /// Decides what to do next. Where that is to wait, waits a little. An attempt of the peer's that
-    /// `is_late` is not waited for.
+    /// Decides what to do next. Where that is to wait, waits a little. An attempt of the peer's
+    /// that `is_late` is not waited for.
     pub(crate) fn turn(&self, key: K, is_late: impl FnOnce(Instant) -> bool) -> DialTurn<L> {
         let mut places = self.lock();
         match places.get(&key) {
