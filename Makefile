@@ -208,6 +208,9 @@ bench-compression: setup iproute2 ## each compression of gradients: time to a fi
 bench-builds: setup ## this build against an older one, OLD=its python: 20 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.builds --old $(OLD) --new $(BIN)/python $(if $(QUICK),--quick) --output build/builds
 
+bench-put-signal: ## latency of a put of 8 bytes with a signal in shared memory, beside the bare flag
+	$(CARGO) run --quiet --release --locked -p weft-runtime --example put_signal
+
 experiment-overlap: setup iproute2 ## training steps by all ways of averaging gradients, on 4 emulated hosts: 25 minutes
 	$(BIN)/weft experiment overlap --hosts 4 --model alexnet --batch 8 --ratio 0.5,1,2 --steps 2 --out build/experiment/alexnet
 	$(BIN)/weft experiment overlap --hosts 4 --model resnet50 --batch 2 --ratio 1 --steps 2 --out build/experiment/resnet50

@@ -2,8 +2,9 @@
 //! messages, progress, and groups.
 //!
 //! Folders are layers, from what users call down to what the others stand on: `group`, `progress`,
-//! `execution` and `point_to_point`, `selection`, `program`, `channel`, `bootstrap`, `memory`,
-//! `call`, `flight`. Each imports only those below it; `tests/unit/test_layers.py` checks that.
+//! `execution`, `point_to_point` and `one_sided`, `selection`, `program`, `channel`, `bootstrap`,
+//! `memory`, `call`, `flight`. Each imports only those below it; `tests/unit/test_layers.py`
+//! checks that.
 
 mod bootstrap;
 mod call;
@@ -15,6 +16,7 @@ mod flight;
 pub mod fuzzing;
 mod group;
 mod memory;
+mod one_sided;
 mod point_to_point;
 mod program;
 mod progress;
@@ -28,13 +30,15 @@ pub use bootstrap::{
     TransportChoice, Unshared,
 };
 pub use call::{Call, Counts, Op, Tiling};
+pub use channel::CellOp;
 pub use error::Error;
 pub use flight::records as flight_records;
 pub use group::{
-    Counters, Group, GroupOptions, LinkTraffic, OperationTotals, SplitOptions, Symmetric, Waited,
-    Work, interruptible, meet,
+    Counters, Fetched, Group, GroupOptions, HowLong, LinkTraffic, MappedPart, OperationTotals,
+    SignalUpdate, SplitOptions, Symmetric, Waited, Work, interruptible, meet,
 };
 pub use memory::{Pool, PoolRange};
+pub use one_sided::Compare;
 pub use selection::{Choice, Explanation, Origin, UserScheduleText};
 pub use weft_algorithms::MemoryClass;
 pub use weft_transport_tcp::{Cipher, Encryption};

@@ -6,6 +6,7 @@ use super::layout::{
     CLAIMS, ChannelLayout, FRAGMENT_BYTES, FRAGMENTS, INLINE_HEADER, INLINE_SLOTS, INLINE_STRIDE,
 };
 use super::message::{ControlMessage, SplitCall};
+use super::one_sided::{CellOp, CellUpdate, OneSidedWord};
 use super::shrink::{Ranks, ShrinkStep, ShrinkWord};
 use crate::Error;
 use crate::bootstrap::Formats;
@@ -115,6 +116,7 @@ fn samples() -> Vec<ControlMessage> {
         },
     ];
     samples.extend(shrink_samples(group));
+    samples.extend(one_sided_samples(group));
     samples
 }
 
@@ -147,6 +149,41 @@ fn shrink_samples(group: u64) -> impl Iterator<Item = ControlMessage> {
             what,
         },
     })
+}
+
+/// One word of each kind, with each change of a cell.
+fn one_sided_samples(group: u64) -> impl Iterator<Item = ControlMessage> {
+    let (piece, offset, bytes, id, value) = (17, 18, 19, 20, 21);
+    let ops = [
+        CellOp::Set(value),
+        CellOp::Add(value),
+        CellOp::CompareSwap {
+            expected: 22,
+            new: 23,
+        },
+    ];
+    let updates = ops.map(|op| OneSidedWord::Put {
+        piece,
+        offset,
+        update: Some(CellUpdate { offset, op }),
+    });
+    let update = CellUpdate { offset, op: ops[0] };
+    let others = [
+        OneSidedWord::Get {
+            piece,
+            offset,
+            bytes,
+            id,
+        },
+        OneSidedWord::Atomic { piece, update, id },
+        OneSidedWord::Flush { id },
+        OneSidedWord::Data { id },
+        OneSidedWord::Before { id, value },
+        OneSidedWord::Flushed { id },
+        OneSidedWord::Freed { id },
+    ];
+    let words = updates.into_iter().chain(others);
+    words.map(move |word| ControlMessage::OneSided { group, word })
 }
 
 #[cfg(test)]

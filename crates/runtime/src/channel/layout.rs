@@ -129,9 +129,15 @@ impl ChannelLayout {
         self.fragments_sent() + SPACING
     }
 
+    /// Where a word lies that says nothing: the peer signals there to wake whoever waits for what
+    /// it has written to symmetric memory.
+    pub(crate) fn bell(self) -> u64 {
+        self.fragments_taken() + SPACING
+    }
+
     /// Where a slot of inline operations lies.
     pub(crate) fn inline(self, slot: u64) -> u64 {
-        self.fragments_taken() + SPACING + slot * INLINE_STRIDE
+        self.bell() + SPACING + slot * INLINE_STRIDE
     }
 
     /// Where a fragment lies.
@@ -238,7 +244,11 @@ mod tests {
             let mut words: Vec<u64> = (0..LANES)
                 .flat_map(|lane| (0..slots).map(move |slot| layout.flag(lane, slot)))
                 .chain((0..LANES).map(|lane| layout.credit(lane)))
-                .chain([layout.fragments_sent(), layout.fragments_taken()])
+                .chain([
+                    layout.fragments_sent(),
+                    layout.fragments_taken(),
+                    layout.bell(),
+                ])
                 .collect();
             words.sort_unstable();
             assert!(words.windows(2).all(|pair| pair[0] + SPACING <= pair[1]));

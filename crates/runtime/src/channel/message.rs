@@ -2,12 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::one_sided::OneSidedWord;
 use super::shrink::ShrinkWord;
 use crate::Error;
 use crate::call::Fingerprint;
 
-/// More than the messages take that have to do with point-to-point messages: a number for what it
-/// is, and four others.
+/// More than the messages take that have to do with point-to-point messages and one-sided
+/// operations: numbers for what it is, and five others.
 pub(crate) const ENVELOPE_BYTES: usize = 64;
 
 /// A group that was split off: the call of one rank.
@@ -95,6 +96,8 @@ pub(crate) enum ControlMessage {
     },
     /// What the sender says in the agreement on who of the group is left.
     Shrink { group: u64, word: ShrinkWord },
+    /// What the sender does with symmetric memory of the receiver's, or says in answer.
+    OneSided { group: u64, word: OneSidedWord },
 }
 
 impl ControlMessage {
@@ -102,7 +105,8 @@ impl ControlMessage {
         postcard::to_stdvec(self).expect("messages hold nothing that postcard cannot encode")
     }
 
-    /// As [`ControlMessage::encode`], of a message that has to do with a point-to-point message.
+    /// As [`ControlMessage::encode`], of a message that has to do with a point-to-point message or
+    /// a one-sided operation.
     pub(crate) fn envelope<'a>(&self, buffer: &'a mut [u8; ENVELOPE_BYTES]) -> &'a [u8] {
         postcard::to_slice(self, buffer).expect("the longest of them fits")
     }
@@ -110,7 +114,11 @@ impl ControlMessage {
     /// A message, and the bytes that follow it.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(ControlMessage, &[u8])> {
         let (message, payload) = postcard::take_from_bytes(bytes).ok()?;
-        let carries = matches!(message, ControlMessage::Eager { .. });
+        let carries = match &message {
+            ControlMessage::Eager { .. } => true,
+            ControlMessage::OneSided { word, .. } => word.carries(),
+            _ => false,
+        };
         (carries || payload.is_empty()).then_some((message, payload))
     }
 
@@ -132,7 +140,8 @@ impl ControlMessage {
             | ControlMessage::Released { group, .. }
             | ControlMessage::Symmetric { group, .. }
             | ControlMessage::SymmetricFailed { group, .. }
-            | ControlMessage::Shrink { group, .. } => *group,
+            | ControlMessage::Shrink { group, .. }
+            | ControlMessage::OneSided { group, .. } => *group,
         }
     }
 }

@@ -6,6 +6,7 @@ mod flag;
 mod formats;
 mod layout;
 mod message;
+mod one_sided;
 mod shrink;
 
 pub(crate) use connections::{Channel, Connections, Remote, control_neighbours};
@@ -13,4 +14,6 @@ pub(crate) use flag::{flag_value, has_come};
 pub(crate) use formats::formats;
 pub(crate) use layout::*;
 pub(crate) use message::{ControlMessage, ENVELOPE_BYTES, SplitCall};
+pub use one_sided::CellOp;
+pub(crate) use one_sided::{CellUpdate, OneSidedWord};
 pub(crate) use shrink::{Ranks, ShrinkStep, ShrinkWord};

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::group::{Group, GroupOptions, engine_of, meet};
+use super::symmetric::Symmetric;
 use crate::bootstrap::{Endpoint, EndpointOptions, MemoryStore, TransportChoice};
 use crate::channel::ControlMessage;
 use crate::progress::{GroupName, ReceivedMessage};
@@ -14,10 +15,18 @@ use crate::progress::{GroupName, ReceivedMessage};
 /// The group's identity, which inputs can name. Others are of groups that are not made yet.
 const GROUP: u64 = 1;
 const TIMEOUT: Duration = Duration::from_secs(20);
+const MEMORY: u64 = 4096;
+const SIGNALS: u32 = 4;
 
 thread_local! {
     /// Made anew after an input has broken it.
-    static PAIR: RefCell<Option<[Arc<Group>; 2]>> = const { RefCell::new(None) };
+    static PAIR: RefCell<Option<[FuzzedRank; 2]>> = const { RefCell::new(None) };
+}
+
+/// A rank, with memory that the other may write and read.
+struct FuzzedRank {
+    group: Arc<Group>,
+    _memory: Symmetric,
 }
 
 /// Messages of rank 1 to rank 0 of a group of two, each with its length before it in a byte: rank 0
@@ -28,6 +37,7 @@ thread_local! {
 pub fn messages_of_a_peer(bytes: &[u8]) {
     PAIR.with_borrow_mut(|pair| {
         let [victim, peer] = pair.get_or_insert_with(make_pair);
+        let (victim, peer) = (&victim.group, &peer.group);
         let from = peer.engine.endpoint().id();
         let mut rest = bytes;
         while let Some((len, behind)) = rest.split_first() {
@@ -56,7 +66,7 @@ pub fn messages_of_a_peer(bytes: &[u8]) {
     });
 }
 
-fn make_pair() -> [Arc<Group>; 2] {
+fn make_pair() -> [FuzzedRank; 2] {
     let store = MemoryStore::new();
     std::thread::scope(|scope| {
         let ranks = [0, 1].map(|rank| {
@@ -68,7 +78,7 @@ fn make_pair() -> [Arc<Group>; 2] {
 }
 
 /// As [`Group::create`], with an identity that is known.
-fn make_rank(store: &MemoryStore, rank: u32) -> Arc<Group> {
+fn make_rank(store: &MemoryStore, rank: u32) -> FuzzedRank {
     let endpoint = Endpoint::new(EndpointOptions {
         transport: TransportChoice::Loopback,
         pool_bytes: 16 << 20,
@@ -99,5 +109,9 @@ fn make_rank(store: &MemoryStore, rank: u32) -> Arc<Group> {
     group
         .wait_for_neighbours(deadline, &never)
         .expect("both ranks come");
-    group
+    let memory = group.symmetric_with_signals(MEMORY, SIGNALS, "fuzzed");
+    FuzzedRank {
+        _memory: memory.expect("memory for a piece"),
+        group,
+    }
 }

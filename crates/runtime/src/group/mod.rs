@@ -1,4 +1,5 @@
-//! Groups: collectives, point-to-point messages, symmetric memory, user schedules, explanations and
+//! Groups: collectives, point-to-point messages, symmetric memory and one-sided operations on it,
+//! user schedules, explanations and
 //! counters.
 
 mod call_off;
@@ -15,17 +16,20 @@ mod interruption;
 mod issue;
 mod joining;
 mod messages;
+mod one_sided;
 mod schedules;
 mod shrink;
 mod symmetric;
 #[cfg(test)]
 mod tests;
+mod window;
 mod work;
 
 pub use crate::progress::Waited;
 pub use counters::{Counters, LinkTraffic, OperationTotals};
 pub use group::{Group, GroupOptions, SplitOptions, meet};
 pub use interruption::interruptible;
+pub use one_sided::{Fetched, HowLong, MappedPart, SignalUpdate};
 pub use symmetric::Symmetric;
 pub use work::Work;
 

@@ -1,11 +1,13 @@
 //! Symmetric memory: user-visible memory that the group's other ranks on this host map as well.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_transport::Segment;
 
 use super::interruption::Interruption;
+use super::window::{Window, total_bytes};
 use super::{Group, closed};
 use crate::Error;
 use crate::channel::{Connections, ControlMessage};
@@ -17,24 +19,21 @@ use crate::progress::{Engine, GroupState};
 ///
 /// Operations on it must be over before it is dropped.
 pub struct Symmetric {
-    segment: Arc<Segment>,
+    pub(super) segment: Arc<Segment>,
+    /// Of the data; signals lie behind them.
     bytes: u64,
-    piece: u64,
-    group: u64,
-    engine: Arc<Engine>,
+    pub(super) piece: u64,
+    pub(super) group: u64,
+    pub(super) engine: Arc<Engine>,
+    /// This rank has let go of it.
+    pub(super) freed: AtomicBool,
+    /// What one-sided operations need, where all ranks have a part.
+    pub(super) window: Option<Window>,
 }
 
 impl Drop for Symmetric {
     fn drop(&mut self) {
-        if self.engine.check_generation().is_err() {
-            return;
-        }
-        self.engine.with(|state, _| {
-            if let Some(group) = state.groups.get_mut(&self.group) {
-                let_go(&group.connections, self.piece);
-                (group.executor.symmetric).released(group.connections.rank, self.piece);
-            }
-        });
+        self.free();
     }
 }
 
@@ -47,6 +46,20 @@ impl Symmetric {
     /// The size of each rank's part, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Lets go of it, while the memory stays readable here: one-sided operations on it are refused
+    /// from now on, on all ranks. It is freed once all ranks have let go. Idempotent.
+    pub fn free(&self) {
+        if self.engine.check_generation().is_err() || self.freed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.engine.with(|state, _| {
+            if let Some(group) = state.groups.get_mut(&self.group) {
+                let_go(&group.connections, self.piece);
+                (group.executor.symmetric).released(group.connections.rank, self.piece);
+            }
+        });
     }
 
     /// This rank's part itself.
@@ -63,10 +76,25 @@ impl Group {
     /// that rank's reason. The group goes on; only where the ranks cannot be connected is it
     /// broken.
     pub fn symmetric(&self, bytes: u64) -> Result<Symmetric, Error> {
+        self.symmetric_with_signals(bytes, 0, "")
+    }
+
+    /// As [`Group::symmetric`], with so many signals behind the data: 64-bit cells for
+    /// [`Symmetric::put`] and [`Symmetric::wait_signal`], which are 0 at first. Errors of one-sided
+    /// operations call it by `name`, or by its number.
+    pub fn symmetric_with_signals(
+        &self,
+        bytes: u64,
+        signals: u32,
+        name: &str,
+    ) -> Result<Symmetric, Error> {
         let deadline = Instant::now() + self.options.timeout;
-        let made = self.announce_symmetric(bytes, deadline, true)?;
-        let made = made.expect("there is a segment");
-        self.await_symmetric(made.piece, bytes, deadline)?;
+        let total = total_bytes(bytes, signals).ok_or_else(|| too_long(bytes))?;
+        let made = self.announce_symmetric(total, deadline, true)?;
+        let mut made = made.expect("there is a segment");
+        self.await_symmetric(made.piece, total, deadline)?;
+        made.window = Some(Window::open(self, made.piece, (bytes, signals), name)?);
+        made.bytes = bytes;
         Ok(made)
     }
 
@@ -135,6 +163,8 @@ impl Group {
             piece,
             group: self.id,
             engine: self.engine.clone(),
+            freed: AtomicBool::new(false),
+            window: None,
         }))
     }
 
@@ -162,7 +192,8 @@ impl Group {
                 PieceProgress::Failed(error) => return Err(error),
                 PieceProgress::OtherSize(other) => {
                     return Err(Error::Config(format!(
-                        "symmetric memory: this rank asks for {bytes} bytes, another for {other}"
+                        "symmetric memory: this rank asks for {bytes} bytes, signals included, another \
+                         for {other}"
                     )));
                 }
                 PieceProgress::Waiting => {}
@@ -254,6 +285,12 @@ fn symmetric_segment(bytes: u64) -> Result<Arc<Segment>, Error> {
     let segment = Segment::create("weft-symmetric", bytes.max(1)).map_err(refused)?;
     segment.reserve(0..segment.len()).map_err(refused)?;
     Ok(Arc::new(segment))
+}
+
+fn too_long(bytes: u64) -> Error {
+    Error::Config(format!(
+        "cannot make {bytes} bytes of symmetric memory: there is not so much"
+    ))
 }
 
 fn refused(bytes: u64, error: &dyn std::error::Error) -> Error {

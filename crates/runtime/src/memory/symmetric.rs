@@ -2,11 +2,11 @@
 //! memory in them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_schedule::Collective;
-use weft_transport::Segment;
+use weft_transport::{RegionKey, Segment};
 
 use super::{Bases, Region};
 use crate::Error;
@@ -17,16 +17,36 @@ pub(crate) struct SymmetricPiece {
     bytes: u64,
     /// Every rank's part, as mapped here; nothing for ranks on other hosts.
     parts: Vec<Option<Arc<Segment>>>,
+    /// What names every other rank's part over the link to it.
+    regions: Vec<Option<RegionKey>>,
     /// The ranks whose announcement has come.
     announced: Vec<bool>,
     /// This rank's part, as others reach it, once it is there.
     region: Option<Arc<Region>>,
     /// The ranks that have let go.
-    released: Vec<bool>,
+    released: Arc<[AtomicBool]>,
     /// Another size that some rank asks for.
     other_size: Option<u64>,
     /// Why some rank could not make its part.
     failure: Option<Error>,
+}
+
+/// This rank's part of a piece that a peer names.
+pub(crate) enum OwnPart {
+    /// There never was such a piece.
+    Unknown,
+    /// This rank has let go of it.
+    Freed,
+    /// Its memory.
+    There(Arc<Segment>),
+}
+
+/// How ranks' parts of a piece are reached, for whoever made it.
+pub(crate) struct PieceParts {
+    /// Every rank's part, as mapped here.
+    pub(crate) mapped: Vec<Option<Arc<Segment>>>,
+    /// The ranks that have let go.
+    pub(crate) released: Arc<[AtomicBool]>,
 }
 
 /// How far the making of a piece is.
@@ -46,9 +66,10 @@ impl SymmetricPiece {
         SymmetricPiece {
             bytes,
             parts: vec![None; ranks as usize],
+            regions: vec![None; ranks as usize],
             announced: vec![false; ranks as usize],
             region: None,
-            released: vec![false; ranks as usize],
+            released: (0..ranks).map(|_| AtomicBool::new(false)).collect(),
             other_size: None,
             failure: None,
         }
@@ -131,7 +152,7 @@ impl Pieces {
         ranks: u32,
         piece: u64,
         bytes: u64,
-        part: Option<Arc<Segment>>,
+        (region, part): (Option<RegionKey>, Option<Arc<Segment>>),
     ) {
         let mut pieces = self.lock();
         let shared = pieces
@@ -142,6 +163,43 @@ impl Pieces {
             shared.other_size = Some(bytes);
         }
         shared.parts[rank as usize] = part.filter(|part| part.len() >= bytes);
+        shared.regions[rank as usize] = region;
+    }
+
+    /// How the parts of a piece are reached, unless all have let go of it.
+    pub(crate) fn parts(&self, piece: u64) -> Option<PieceParts> {
+        let pieces = self.lock();
+        let shared = pieces.get(&piece)?;
+        Some(PieceParts {
+            mapped: shared.parts.clone(),
+            released: shared.released.clone(),
+        })
+    }
+
+    /// What names a rank's part of a piece over the link to it.
+    pub(crate) fn region(&self, piece: u64, rank: u32) -> Option<RegionKey> {
+        self.lock().get(&piece)?.regions[rank as usize]
+    }
+
+    /// This rank's part of a piece that a peer names.
+    pub(crate) fn own_part(&self, piece: u64, rank: u32) -> OwnPart {
+        if piece >= self.made.load(Ordering::Acquire) {
+            return OwnPart::Unknown;
+        }
+        let pieces = self.lock();
+        let shared = pieces.get(&piece);
+        let there = shared.filter(|shared| !shared.released[rank as usize].load(Ordering::Acquire));
+        match there.and_then(|shared| shared.parts[rank as usize].clone()) {
+            Some(part) => OwnPart::There(part),
+            None => OwnPart::Freed,
+        }
+    }
+
+    /// Whether memory lies in this rank's part of some piece, and so in a region.
+    pub(crate) fn covers(&self, rank: u32, address: *const u8, bytes: u64) -> bool {
+        let pieces = self.lock();
+        let mut pieces = pieces.values().filter(|piece| piece.region.is_some());
+        pieces.any(|piece| piece.offset(rank, address, bytes).is_some())
     }
 
     /// Takes note of why a peer could not make its part of a piece.
@@ -158,8 +216,9 @@ impl Pieces {
     pub(crate) fn released(&self, rank: u32, piece: u64) {
         let mut pieces = self.lock();
         if let Some(shared) = pieces.get_mut(&piece) {
-            shared.released[rank as usize] = true;
-            if shared.released.iter().all(|released| *released) {
+            shared.released[rank as usize].store(true, Ordering::Release);
+            let released = |rank: &AtomicBool| rank.load(Ordering::Acquire);
+            if shared.released.iter().all(released) {
                 pieces.remove(&piece);
             }
         }

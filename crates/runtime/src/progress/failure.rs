@@ -56,10 +56,12 @@ impl ProgressState {
                 ..
             } => {
                 let (ranks, link) = (group.size(), &group.connections.links[rank as usize]);
+                let region = region.map(RegionKey);
                 let part = link
                     .as_ref()
                     .zip(region)
-                    .and_then(|(link, region)| link.memory(RegionKey(region)));
+                    .and_then(|(link, region)| link.memory(region));
+                let part = (region, part);
                 (group.executor.symmetric).arrived(rank, ranks, piece, bytes, part);
                 Ok(())
             }
@@ -104,6 +106,9 @@ impl ProgressState {
             ControlMessage::Split { split, .. } => {
                 self.hear_split(id, rank, &split, finished);
                 Ok(())
+            }
+            ControlMessage::OneSided { word, .. } => {
+                group.hear_one_sided(rank, word, &received.payload, finished)
             }
             message => self.point_to_point(id, rank, message, &received.payload, finished),
         };
@@ -295,17 +300,15 @@ impl ProgressState {
         self.release(id);
     }
 
-    /// Ends groups whose messages wait for a peer that has left, once all that it has sent is taken
-    /// in.
+    /// Ends groups whose messages or one-sided operations wait for a peer that has left, once all
+    /// that it has sent is taken in.
     pub(crate) fn fail_where_ranks_are_missing(&mut self, finished: &mut Finished) {
         for group in self
             .groups
             .values_mut()
-            .filter(|group| group.matching.pending() > 0)
+            .filter(|group| group.matching.pending() + group.one_sided.pending() > 0)
         {
-            let missing =
-                |rank: &u32| group.connections.left[*rank as usize] && group.matching.needs(*rank);
-            if let Some(rank) = (0..group.size()).find(missing) {
+            if let Some(rank) = group.missed() {
                 let error = Error::from_link(
                     LinkError::Left,
                     Some(rank),

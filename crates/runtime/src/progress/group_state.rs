@@ -10,10 +10,11 @@ use super::splits::Splits;
 use super::stalls::SuspectedDesync;
 use crate::Error;
 use crate::call::{Call, Completion, Finished};
-use crate::channel::{Connections, ControlMessage, control_neighbours};
-use crate::execution::{CallingThread, Entered, Executor};
+use crate::channel::{Connections, ControlMessage, OneSidedWord, control_neighbours};
+use crate::execution::{CallingThread, Entered, Executor, GroupFailure};
 use crate::flight::{FlightRecorder, GroupFlight, GroupInfo};
 use crate::memory::Pool;
+use crate::one_sided::OneSided;
 use crate::point_to_point::MessageMatching;
 use crate::selection::{Decision, Selector};
 
@@ -28,6 +29,7 @@ pub(crate) struct GroupState {
     pub(crate) selector: Selector,
     pub(crate) executor: Executor,
     pub(crate) matching: MessageMatching,
+    pub(crate) one_sided: OneSided,
     pub(crate) flight: GroupFlight,
     /// Over unless its creation waits for the control neighbours. See `group/joining.rs`.
     pub(crate) joined: Arc<Completion>,
@@ -68,6 +70,7 @@ impl GroupState {
             timeout,
         };
         let flight = GroupFlight::new(recorder, info);
+        let one_sided = OneSided::new(connections.group, connections.rank, connections.size());
         let mut executor = Executor::new(timeout, connections.size(), flight.clone());
         executor.calling_thread = selector.calling_thread.clone().map(|programs| {
             let (order, pieces) = (executor.order.clone(), executor.symmetric.clone());
@@ -87,6 +90,7 @@ impl GroupState {
             selector,
             executor,
             matching: MessageMatching::default(),
+            one_sided,
             flight,
             joined: Completion::done(),
             broken: None,
@@ -181,6 +185,48 @@ impl GroupState {
         Ok(())
     }
 
+    /// Acts on what a rank says about symmetric memory. What comes once the group is broken is
+    /// late.
+    pub(crate) fn hear_one_sided(
+        &mut self,
+        rank: u32,
+        word: OneSidedWord,
+        payload: &[u8],
+        finished: &mut Finished,
+    ) -> Result<(), GroupFailure> {
+        if self.broken.is_some() {
+            return Ok(());
+        }
+        let pieces = &self.executor.symmetric;
+        (self.one_sided)
+            .hear((pieces, rank), word, payload, finished)
+            .map_err(|error| GroupFailure::Link(rank, error))
+    }
+
+    /// Takes one-sided operations as far as they go.
+    pub(crate) fn advance_one_sided(
+        &mut self,
+        finished: &mut Finished,
+    ) -> Result<bool, GroupFailure> {
+        (self.one_sided)
+            .advance(&self.connections, finished)
+            .map_err(|(rank, error)| GroupFailure::Link(rank, error))
+    }
+
+    /// The rank that something waits for in vain, as it has left: of those that send signals, the
+    /// last.
+    pub(super) fn missed(&self) -> Option<u32> {
+        let left = |rank: &u32| self.connections.left[*rank as usize];
+        let needed = |rank: &u32| self.matching.needs(*rank) || self.one_sided.needs(*rank);
+        let mut ranks = 0..self.size();
+        if let Some(rank) = ranks.find(|rank| left(rank) && needed(rank)) {
+            return Some(rank);
+        }
+        let mut others = (0..self.size()).filter(|rank| *rank != self.connections.rank);
+        let alone = self.one_sided.waits() && others.clone().all(|rank| left(&rank));
+        if alone { others.next_back() } else { None }
+    }
+
     /// Ends everything under way over a failure, which the flight recorder takes note of.
     pub(crate) fn fail(&mut self, error: &Error, finished: &mut Finished) {
         let mut error = self.name.explained(self.matching.explained(error));
@@ -222,6 +268,7 @@ impl GroupState {
         }
         self.executor.fail(&self.connections, error, finished);
         (self.matching).fail(&self.connections.links, error, finished);
+        (self.one_sided).fail(&self.connections, error, finished);
     }
 
     /// As [`GroupState::fail`], and tells all members that can be told.
@@ -253,7 +300,9 @@ impl GroupState {
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let operations = self.executor.operations.iter();
         let operations = operations.map(|operation| operation.due.deadline);
-        operations.chain(self.matching.deadlines()).min()
+        let messages = self.matching.deadlines();
+        let others = messages.chain(self.one_sided.deadlines());
+        operations.chain(others).min()
     }
 
     /// Where the peers are that something waits for. What is long, and comes over a network, is not
@@ -266,7 +315,11 @@ impl GroupState {
         });
         let messages = self.matching.awaited().map(|rank| (rank, true));
         let fragments = self.matching.busy().into_iter().map(|rank| (rank, false));
-        let awaited = operations.chain(messages).chain(fragments);
+        let cells = self.one_sided.awaited().flat_map(|rank| {
+            let any = if rank.is_none() { self.size() } else { 0 };
+            rank.into_iter().chain(0..any).map(|rank| (rank, true))
+        });
+        let awaited = operations.chain(messages).chain(fragments).chain(cells);
         awaited.filter_map(|(rank, short)| {
             let presence = self.connections.links[rank as usize].as_ref()?.presence();
             Some(match presence {
@@ -286,7 +339,8 @@ impl GroupState {
 
     /// The number of things under way.
     pub(crate) fn pending(&self) -> usize {
-        self.executor.operations.len() + self.matching.pending()
+        let others = self.matching.pending() + self.one_sided.pending();
+        self.executor.operations.len() + others
     }
 
     /// The neighbours that have not made the group yet.

@@ -39,6 +39,14 @@ impl GroupState {
                 after,
             });
         }
+        if let Some((operation, rank, after)) = self.one_sided.overdue(now) {
+            let whom = rank.map_or("another rank's signal".into(), |rank| self.describe(rank));
+            return Some(Error::Timeout {
+                operation: format!("{operation} in {}", self.name),
+                waiting_for: whom,
+                after,
+            });
+        }
         let operation = self
             .executor
             .operations

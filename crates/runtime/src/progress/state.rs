@@ -251,8 +251,27 @@ impl ProgressState {
         for (id, rank) in busy {
             progressed |= self.advance_messages(id, rank, finished);
         }
+        progressed |= self.advance_one_sided(finished);
         self.fail_where_ranks_are_missing(finished);
         self.note_joined(finished);
+        progressed
+    }
+
+    /// Takes one-sided operations as far as they go.
+    fn advance_one_sided(&mut self, finished: &mut Finished) -> bool {
+        let mut progressed = false;
+        let mut failures = Vec::new();
+        let busy = |group: &&mut GroupState| group.one_sided.pending() > 0;
+        for group in self.groups.values_mut().filter(busy) {
+            match group.advance_one_sided(finished) {
+                Ok(moved) => progressed |= moved,
+                Err(failure) => failures.push((group.id, failure)),
+            }
+        }
+        progressed |= !failures.is_empty();
+        for (id, failure) in failures {
+            self.fail(id, u64::MAX, failure, finished);
+        }
         progressed
     }
 

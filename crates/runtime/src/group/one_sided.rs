@@ -1,0 +1,433 @@
+//! Public calls for one-sided operations on symmetric memory.
+//!
+//! Where a rank's memory is mapped they are loads, stores and atomic instructions of the calling
+//! thread, which takes no lock. Everything else is the engine's: see the module `one_sided`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use weft_transport::{Presence, Segment, Signal};
+
+use super::symmetric::Symmetric;
+use super::window::{Mapped, RankPart, Window, signals_at};
+use super::{Work, closed};
+use crate::Error;
+use crate::call::{Completion, Due};
+use crate::channel::{CellOp, CellUpdate};
+use crate::memory::access;
+use crate::one_sided::{Compare, Described, RemotePut, Wait, apply, cell_of};
+use crate::progress::GroupState;
+
+/// A thread that waits for a signal looks at the clock, and at the peers, once in so many turns.
+const TURNS_PER_LOOK: u32 = 64;
+
+/// A signal of the receiver's, and how it changes once the bytes are there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SignalUpdate {
+    /// Its number.
+    pub signal: u32,
+    /// The change.
+    pub op: CellOp,
+}
+
+/// How a one-sided operation is carried out.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct HowLong {
+    /// What it may take; as operations of the group if nothing.
+    pub timeout: Option<Duration>,
+    /// The progress thread is woken to drive it; without, the caller is about to wait for it.
+    pub background: bool,
+}
+
+/// An operation that brings what a cell held.
+pub struct Fetched {
+    /// The operation.
+    pub work: Work,
+    value: Arc<AtomicU64>,
+}
+
+impl Fetched {
+    /// What the cell held before. Means nothing until the operation is done.
+    pub fn value(&self) -> u64 {
+        self.value.load(Ordering::Acquire)
+    }
+}
+
+/// A rank's part, as it is mapped here, for as long as this is kept.
+pub struct MappedPart(Arc<Segment>);
+
+impl MappedPart {
+    /// Its first byte.
+    pub fn base(&self) -> *mut u8 {
+        self.0.base().as_ptr()
+    }
+
+    /// Its size, signals included, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+impl Symmetric {
+    /// Writes bytes to a place in a rank's part, then changes a signal of that rank's. Over once
+    /// `memory` may be changed again.
+    ///
+    /// # Safety
+    /// Until the operation is over, `memory` stays readable and unchanged for `bytes` bytes.
+    pub unsafe fn put(
+        &self,
+        peer: u32,
+        offset: u64,
+        memory: *const u8,
+        bytes: u64,
+        signal: Option<SignalUpdate>,
+        how: HowLong,
+    ) -> Result<Work, Error> {
+        let window = self.window("put")?;
+        let range = window.range("put", offset, bytes)?;
+        let update = |SignalUpdate { signal, op }| {
+            let offset = window.signal("put", signal)?;
+            Ok(CellUpdate { offset, op })
+        };
+        let update = signal.map(update).transpose()?;
+        match window.part("put to", peer)? {
+            RankPart::Own(segment) => {
+                self.write(segment, range.start, memory, bytes, update)?;
+                self.engine.endpoint().doorbell().ring();
+            }
+            RankPart::Mapped(mapped) => {
+                self.write(&mapped.segment, range.start, memory, bytes, update)?;
+                if update.is_some() {
+                    self.wake(peer, mapped)?;
+                }
+            }
+            RankPart::Remote => {
+                let put = RemotePut {
+                    piece: self.piece,
+                    offset,
+                    source: access::source(memory, bytes),
+                    update,
+                };
+                let what = || format!("put of {bytes} bytes to {}", window.name);
+                let described = window.described(what(), Some(peer), how);
+                return self.begin(how, |group| {
+                    let (connections, pieces) = (&group.connections, &group.executor.symmetric);
+                    (group.one_sided).put((connections, pieces), peer, put, described)
+                });
+            }
+        }
+        Ok(self.over(window))
+    }
+
+    /// Reads bytes from a place in a rank's part.
+    ///
+    /// # Safety
+    /// Until the operation is over, `memory` stays writable for `bytes` bytes, and nobody else
+    /// touches it.
+    pub unsafe fn get(
+        &self,
+        peer: u32,
+        offset: u64,
+        memory: *mut u8,
+        bytes: u64,
+        how: HowLong,
+    ) -> Result<Work, Error> {
+        let window = self.window("get")?;
+        let range = window.range("get", offset, bytes)?;
+        match window.part("get from", peer)? {
+            RankPart::Own(segment) | RankPart::Mapped(Mapped { segment, .. }) => {
+                let start = segment.base().as_ptr().wrapping_add(range.start as usize);
+                access::copy(&[memory], start, bytes);
+                Ok(self.over(window))
+            }
+            RankPart::Remote => {
+                let what = format!("get of {bytes} bytes from {}", window.name);
+                let described = window.described(what, Some(peer), how);
+                let (place, target) = ((self.piece, offset), access::target(memory, bytes));
+                self.begin(how, |group| {
+                    Ok(group.one_sided.get(peer, place, target, described))
+                })
+            }
+        }
+    }
+
+    /// Changes a 64-bit cell of the data in a rank's part atomically; brings what it held before.
+    /// `offset` is in bytes, a multiple of 8.
+    pub fn update_cell(
+        &self,
+        peer: u32,
+        offset: u64,
+        op: CellOp,
+        how: HowLong,
+    ) -> Result<Fetched, Error> {
+        let cell = self.window("atomic")?.cell("atomic", offset)?;
+        self.update(peer, CellUpdate { offset: cell, op }, true, how)
+    }
+
+    /// Changes a signal of a rank's, behind everything that this rank has written there.
+    pub fn signal(&self, peer: u32, signal: SignalUpdate, how: HowLong) -> Result<Work, Error> {
+        let offset = self.window("signal")?.signal("signal", signal.signal)?;
+        let op = signal.op;
+        let updated = self.update(peer, CellUpdate { offset, op }, false, how)?;
+        Ok(updated.work)
+    }
+
+    /// Changes a signal, as [`Symmetric::update_cell`] does a cell of the data.
+    pub fn update_signal(
+        &self,
+        peer: u32,
+        signal: SignalUpdate,
+        how: HowLong,
+    ) -> Result<Fetched, Error> {
+        let offset = self.window("atomic")?.signal("atomic", signal.signal)?;
+        let op = signal.op;
+        self.update(peer, CellUpdate { offset, op }, true, how)
+    }
+
+    fn update(
+        &self,
+        peer: u32,
+        update: CellUpdate,
+        fetches: bool,
+        how: HowLong,
+    ) -> Result<Fetched, Error> {
+        let window = self.window("atomic")?;
+        let changed = |segment: &Segment| {
+            let cell = cell_of(segment, update.offset).ok_or_else(|| self.missing())?;
+            Ok(apply(cell, update.op))
+        };
+        let at_once = |before| Fetched {
+            work: self.over(window),
+            value: Arc::new(AtomicU64::new(before)),
+        };
+        match window.part("atomic on", peer)? {
+            RankPart::Own(segment) => {
+                let before = changed(segment)?;
+                self.engine.endpoint().doorbell().ring();
+                Ok(at_once(before))
+            }
+            RankPart::Mapped(mapped) => {
+                let before = changed(&mapped.segment)?;
+                self.wake(peer, mapped)?;
+                Ok(at_once(before))
+            }
+            RankPart::Remote => {
+                let value = Arc::new(AtomicU64::new(0));
+                let what = format!("atomic operation on {}", window.name);
+                let described = window.described(what, Some(peer), how);
+                let (place, into) = ((self.piece, update), fetches.then(|| value.clone()));
+                let work = self.begin(how, |group| {
+                    Ok(group.one_sided.update(peer, place, into, described))
+                })?;
+                Ok(Fetched { work, value })
+            }
+        }
+    }
+
+    /// Waits until a signal of this rank's compares with a value as it shall. What was put before
+    /// the change that ends the wait is there then.
+    pub fn wait_signal(
+        &self,
+        signal: u32,
+        compare: Compare,
+        value: u64,
+        how: HowLong,
+    ) -> Result<Work, Error> {
+        let window = self.window("wait")?;
+        let wait = Wait {
+            part: self.segment.clone(),
+            offset: window.signal("wait", signal)?,
+            compare,
+            value,
+        };
+        if wait.is_over() || (!how.background && window.all_mapped && self.spin(window, &wait)) {
+            return Ok(self.over(window));
+        }
+        let what = format!(
+            "wait for signal {signal} of {} to be {compare} {value}",
+            window.name
+        );
+        let described = window.described(what, None, how);
+        self.begin(how, |group| Ok(group.one_sided.wait(wait, described)))
+    }
+
+    /// Polls for a signal, for as long as that promises to be quick. True if it came.
+    fn spin(&self, window: &Window, wait: &Wait) -> bool {
+        let presence = self.engine.endpoint().doorbell().enter();
+        let mut spin = self.engine.spin().begin(TURNS_PER_LOOK, &presence);
+        while !window.over.load(Ordering::Relaxed) {
+            if wait.is_over() {
+                return true;
+            }
+            if !spin.pause(|| window.nearest()) {
+                break;
+            }
+        }
+        false
+    }
+
+    /// What a signal of this rank's is now.
+    pub fn signal_value(&self, signal: u32) -> Result<u64, Error> {
+        let window = self.window("signal")?;
+        let offset = window.signal("signal", signal)?;
+        let cell = cell_of(&self.segment, offset).ok_or_else(|| self.missing())?;
+        Ok(cell.load(Ordering::Acquire))
+    }
+
+    /// Orders what this rank has written to each rank before what it writes there afterwards. Links
+    /// keep that order by themselves.
+    pub fn fence(&self) -> Result<(), Error> {
+        self.window("fence")?;
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Over once everything that this rank has written to any symmetric memory of the group is
+    /// there, for all to see.
+    pub fn quiet(&self, how: HowLong) -> Result<Work, Error> {
+        let window = self.window("quiet")?;
+        fence(Ordering::SeqCst);
+        if window.all_mapped {
+            return Ok(self.over(window));
+        }
+        let described = window.described(format!("quiet on {}", window.name), None, how);
+        self.begin(how, |group| Ok(group.one_sided.quiet(described)))
+    }
+
+    /// A rank's part, where it is mapped here: data, and behind them its signals.
+    pub fn at(&self, peer: u32) -> Result<Option<MappedPart>, Error> {
+        let window = self.window("view")?;
+        Ok(match window.part("view of", peer)? {
+            RankPart::Own(segment) | RankPart::Mapped(Mapped { segment, .. }) => {
+                Some(MappedPart(segment.clone()))
+            }
+            RankPart::Remote => None,
+        })
+    }
+
+    /// The number of signals, and where they begin in each part, in bytes.
+    pub fn signals(&self) -> (u32, u64) {
+        let signals = self.window.as_ref().map_or(0, Window::signals);
+        (signals, signals_at(self.bytes()))
+    }
+
+    /// What errors call it.
+    pub fn name(&self) -> &str {
+        self.window
+            .as_ref()
+            .map_or("symmetric buffer", |window| &window.name)
+    }
+
+    /// What operations need, unless the memory was freed, or the group has ended.
+    #[inline]
+    fn window(&self, what: &str) -> Result<&Window, Error> {
+        self.engine.check_generation()?;
+        let Some(window) = &self.window else {
+            let text = "one-sided operations on memory that was only offered";
+            return Err(Error::Unsupported(text.into()));
+        };
+        if self.freed.load(Ordering::Relaxed) {
+            return Err(window.freed(what, "this rank has freed it"));
+        }
+        if window.over.load(Ordering::Relaxed) {
+            return Err(self.ended());
+        }
+        Ok(window)
+    }
+
+    /// Why the group has ended.
+    fn ended(&self) -> Error {
+        let broken = self.engine.with(|state, _| {
+            let group = state.groups.get(&self.group);
+            group.and_then(|group| group.broken.clone())
+        });
+        broken.unwrap_or_else(closed)
+    }
+
+    /// Writes to mapped memory, then changes a cell there.
+    #[inline]
+    fn write(
+        &self,
+        segment: &Segment,
+        offset: u64,
+        memory: *const u8,
+        bytes: u64,
+        update: Option<CellUpdate>,
+    ) -> Result<(), Error> {
+        let start = segment.base().as_ptr().wrapping_add(offset as usize);
+        access::copy(&[start], memory, bytes);
+        if let Some(CellUpdate { offset, op }) = update {
+            apply(cell_of(segment, offset).ok_or_else(|| self.missing())?, op);
+        }
+        Ok(())
+    }
+
+    fn missing(&self) -> Error {
+        Error::Internal(format!("{} has no such cell", self.name()))
+    }
+
+    /// Wakes a rank that may wait for what was written.
+    #[inline]
+    fn wake(&self, peer: u32, mapped: &Mapped) -> Result<(), Error> {
+        let signal = Signal {
+            offset: mapped.bell,
+            value: 1,
+        };
+        let woken = mapped.link.signal(signal);
+        // Whoever is lost has broken the group, or soon will have.
+        woken.map_err(|error| Error::from_link(error, Some(peer), &mapped.host))
+    }
+
+    /// Begins an operation of the engine's.
+    fn begin(
+        &self,
+        how: HowLong,
+        begin: impl FnOnce(&mut GroupState) -> Result<Arc<Completion>, Error>,
+    ) -> Result<Work, Error> {
+        let completion = self.engine.with(|state, finished| {
+            let group = state.groups.get_mut(&self.group).ok_or_else(closed)?;
+            group.check()?;
+            let completion = begin(group)?;
+            if let Err(failure) = group.advance_one_sided(finished) {
+                state.fail(self.group, u64::MAX, failure, finished);
+            }
+            Ok(completion)
+        })?;
+        if how.background {
+            self.engine.hand_over();
+        }
+        let engine = self.engine.clone();
+        Ok(Work { completion, engine })
+    }
+
+    /// An operation that is done.
+    #[inline]
+    fn over(&self, window: &Window) -> Work {
+        Work {
+            completion: window.done.clone(),
+            engine: self.engine.clone(),
+        }
+    }
+}
+
+impl Window {
+    fn described(&self, what: String, peer: Option<u32>, how: HowLong) -> Described {
+        Described {
+            what,
+            peer,
+            due: Due::within(how.timeout.unwrap_or(self.timeout)),
+        }
+    }
+
+    /// Where the rank is that will soonest go on, of those that are mapped.
+    fn nearest(&self) -> Presence {
+        let presences = self.parts.iter().filter_map(|part| match part {
+            RankPart::Mapped(mapped) => Some(mapped.link.presence()),
+            _ => None,
+        });
+        let inside = |presence: &Presence| u8::from(matches!(presence, Presence::Inside { .. }));
+        let away = Presence::Away { core: None };
+        presences.max_by_key(inside).unwrap_or(away)
+    }
+}

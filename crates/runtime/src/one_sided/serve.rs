@@ -1,0 +1,148 @@
+//! Service of other ranks' requests on this rank's symmetric memory.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use weft_transport::{FlushState, Link, LinkError, Segment};
+
+use super::cell::{apply, cell_of};
+use super::peer::{FRAGMENT_BYTES, FRAGMENTS_MAX, PeerTraffic};
+use crate::channel::{CellOp, CellUpdate, ControlMessage, OneSidedWord};
+use crate::memory::{OwnPart, Pieces, access};
+
+/// What a peer has asked to read. It asks for a few fragments at a time.
+#[derive(Default)]
+pub(super) struct ServeQueue {
+    reads: VecDeque<Read>,
+}
+
+struct Read {
+    part: Arc<Segment>,
+    offset: u64,
+    bytes: u64,
+    id: u64,
+}
+
+impl ServeQueue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.reads.is_empty()
+    }
+
+    fn add(&mut self, read: Read) -> Result<(), LinkError> {
+        if self.reads.len() >= FRAGMENTS_MAX {
+            return Err(nonsense("more reads than may be under way"));
+        }
+        self.reads.push_back(read);
+        Ok(())
+    }
+
+    /// Sends what was asked for, as long as the link takes it. True if anything went.
+    pub(super) fn advance(&mut self, group: u64, link: &dyn Link) -> Result<bool, LinkError> {
+        let mut moved = false;
+        while let Some(read) = self.reads.front() {
+            if link.flush()? == FlushState::Pending {
+                break;
+            }
+            let word = OneSidedWord::Data { id: read.id };
+            let mut message = ControlMessage::OneSided { group, word }.encode();
+            let header = message.len();
+            message.resize(header + read.bytes as usize, 0);
+            let start = read.part.base().as_ptr().wrapping_add(read.offset as usize);
+            let payload = message[header..].as_mut_ptr();
+            access::copy(&[payload], start, read.bytes);
+            link.message(&message)?;
+            self.reads.pop_front();
+            moved = true;
+        }
+        Ok(moved)
+    }
+}
+
+/// A peer's message that goes against the protocol.
+pub(super) fn nonsense(what: &str) -> LinkError {
+    LinkError::Protocol(format!("one-sided operations: {what}"))
+}
+
+/// Carries out what a peer asks for. Nothing is written unless all of it lies in this rank's part;
+/// what comes for a part that was freed here is late, not hostile.
+pub(super) fn serve(
+    group: u64,
+    (pieces, rank): (&Pieces, u32),
+    peer: &mut PeerTraffic,
+    word: OneSidedWord,
+    payload: &[u8],
+) -> Result<(), LinkError> {
+    match word {
+        OneSidedWord::Put {
+            piece,
+            offset,
+            update,
+        } => {
+            if let Some(part) = own_part(pieces, piece, rank)? {
+                let bytes = payload.len() as u64;
+                check(&part, offset, bytes)?;
+                let update = update.map(|update| checked(&part, update)).transpose()?;
+                access::fill(part.base().as_ptr().wrapping_add(offset as usize), payload);
+                if let Some((cell, op)) = update {
+                    apply(cell, op);
+                }
+            }
+        }
+        OneSidedWord::Atomic { piece, update, id } => {
+            let answer = match own_part(pieces, piece, rank)? {
+                Some(part) => {
+                    let (cell, op) = checked(&part, update)?;
+                    let value = apply(cell, op);
+                    OneSidedWord::Before { id, value }
+                }
+                None => OneSidedWord::Freed { id },
+            };
+            peer.say(group, answer, &[]);
+        }
+        OneSidedWord::Get {
+            piece,
+            offset,
+            bytes,
+            id,
+        } => match own_part(pieces, piece, rank)? {
+            Some(part) => {
+                check(&part, offset, bytes)?;
+                if bytes > FRAGMENT_BYTES {
+                    return Err(nonsense("a read longer than a fragment"));
+                }
+                peer.serve.add(Read {
+                    part,
+                    offset,
+                    bytes,
+                    id,
+                })?;
+            }
+            None => peer.say(group, OneSidedWord::Freed { id }, &[]),
+        },
+        OneSidedWord::Flush { id } => peer.say(group, OneSidedWord::Flushed { id }, &[]),
+        _ => return Err(nonsense("an answer that nobody has asked for")),
+    }
+    Ok(())
+}
+
+fn own_part(pieces: &Pieces, piece: u64, rank: u32) -> Result<Option<Arc<Segment>>, LinkError> {
+    match pieces.own_part(piece, rank) {
+        OwnPart::Unknown => Err(nonsense("a piece of memory that there is not")),
+        OwnPart::Freed => Ok(None),
+        OwnPart::There(part) => Ok(Some(part)),
+    }
+}
+
+fn check(part: &Segment, offset: u64, bytes: u64) -> Result<(), LinkError> {
+    let end = offset.checked_add(bytes);
+    match end.is_some_and(|end| part.contains(&(offset..end))) {
+        true => Ok(()),
+        false => Err(nonsense("a range outside of the memory")),
+    }
+}
+
+fn checked(part: &Segment, update: CellUpdate) -> Result<(&AtomicU64, CellOp), LinkError> {
+    let cell = cell_of(part, update.offset).ok_or_else(|| nonsense("no cell is there"))?;
+    Ok((cell, update.op))
+}

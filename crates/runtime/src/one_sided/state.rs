@@ -1,0 +1,337 @@
+//! A group's one-sided operations that are under way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use weft_transport::{Iovec, IovecMut, LinkError, Segment};
+
+use super::cell::{Compare, cell_of};
+use super::operations::{Described, OperationId, Operations};
+use super::peer::{FRAGMENT_BYTES, PeerTraffic, Request};
+use super::serve::{nonsense, serve};
+use crate::Error;
+use crate::call::{Completion, Finished};
+use crate::channel::{CellUpdate, Connections, OneSidedWord};
+use crate::memory::{Pieces, access};
+
+/// Puts up to this size travel in a message, in bytes: a link copies them anyway.
+const MESSAGE_PUT_BYTES: u64 = 8 << 10;
+
+/// What a signal shall be.
+#[derive(Clone, Debug)]
+pub(crate) struct Wait {
+    /// This rank's part of the piece that the signal is in.
+    pub(crate) part: Arc<Segment>,
+    /// Where in it.
+    pub(crate) offset: u64,
+    pub(crate) compare: Compare,
+    pub(crate) value: u64,
+}
+
+impl Wait {
+    /// Whether it is.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        let signal = cell_of(&self.part, self.offset);
+        signal.is_some_and(|cell| self.compare.holds(cell.load(Ordering::Acquire), self.value))
+    }
+}
+
+/// What is written to a rank whose memory is not mapped.
+pub(crate) struct RemotePut {
+    pub(crate) piece: u64,
+    pub(crate) offset: u64,
+    pub(crate) source: Iovec,
+    pub(crate) update: Option<CellUpdate>,
+}
+
+/// A group's one-sided operations, as far as they need the engine.
+pub(crate) struct OneSided {
+    group: u64,
+    rank: u32,
+    operations: Operations,
+    waits: Vec<(OperationId, Wait)>,
+    peers: Vec<PeerTraffic>,
+    /// Set once the group is broken or closed: for those that do not ask the engine.
+    over: Arc<AtomicBool>,
+}
+
+impl OneSided {
+    pub(crate) fn new(group: u64, rank: u32, ranks: u32) -> Self {
+        OneSided {
+            group,
+            rank,
+            operations: Operations::default(),
+            waits: Vec::new(),
+            peers: (0..ranks).map(|_| PeerTraffic::default()).collect(),
+            over: Arc::default(),
+        }
+    }
+
+    /// Set once nothing may begin any more.
+    pub(crate) fn over(&self) -> Arc<AtomicBool> {
+        self.over.clone()
+    }
+
+    /// Waits for a signal.
+    pub(crate) fn wait(&mut self, wait: Wait, described: Described) -> Arc<Completion> {
+        let (id, completion) = self.operations.begin(described, 1, None);
+        self.waits.push((id, wait));
+        completion
+    }
+
+    /// Writes to a rank. Over once the source may change.
+    pub(crate) fn put(
+        &mut self,
+        (connections, pieces): (&Connections, &Pieces),
+        rank: u32,
+        put: RemotePut,
+        described: Described,
+    ) -> Result<Arc<Completion>, Error> {
+        let (bytes, group) = (put.source.len() as u64, self.group);
+        let region = pieces.region(put.piece, rank);
+        let long = bytes > MESSAGE_PUT_BYTES;
+        let direct = region.filter(|_| long && self.is_direct(connections, pieces, rank, &put));
+        let peer = &mut self.peers[rank as usize];
+        peer.unflushed = true;
+        let RemotePut {
+            piece,
+            offset,
+            source,
+            update,
+        } = put;
+        let Some(region) = direct else {
+            for at in (0..bytes.max(1)).step_by(FRAGMENT_BYTES as usize) {
+                let len = FRAGMENT_BYTES.min(bytes - at);
+                let word = OneSidedWord::Put {
+                    piece,
+                    offset: offset + at,
+                    update: update.filter(|_| at + len == bytes),
+                };
+                let start = source.start().wrapping_add(at as usize);
+                peer.say(group, word, access::bytes(start, len));
+            }
+            return Ok(Completion::done());
+        };
+        let (id, completion) = self.operations.begin(described, 1, None);
+        peer.put((region, offset), source, id);
+        if update.is_some() {
+            let word = OneSidedWord::Put {
+                piece,
+                offset,
+                update,
+            };
+            peer.say(group, word, &[]);
+        }
+        Ok(completion)
+    }
+
+    /// Whether the link to a rank can read this memory itself.
+    fn is_direct(
+        &self,
+        connections: &Connections,
+        pieces: &Pieces,
+        rank: u32,
+        put: &RemotePut,
+    ) -> bool {
+        match &connections.links[rank as usize] {
+            Some(link) if link.capabilities().needs_registration => {
+                let bytes = put.source.len() as u64;
+                pieces.covers(self.rank, put.source.start(), bytes)
+            }
+            _ => true,
+        }
+    }
+
+    /// Reads from a rank.
+    pub(crate) fn get(
+        &mut self,
+        rank: u32,
+        from: (u64, u64),
+        target: IovecMut,
+        described: Described,
+    ) -> Arc<Completion> {
+        let fragments = (target.len() as u64).div_ceil(FRAGMENT_BYTES) as usize;
+        if fragments == 0 {
+            return Completion::done();
+        }
+        let (id, completion) = self.operations.begin(described, fragments, None);
+        self.peers[rank as usize].get(from, target, id);
+        completion
+    }
+
+    /// Changes a cell of a rank's, and brings what it held before where that is asked for.
+    pub(crate) fn update(
+        &mut self,
+        rank: u32,
+        (piece, update): (u64, CellUpdate),
+        value: Option<Arc<AtomicU64>>,
+        described: Described,
+    ) -> Arc<Completion> {
+        let (group, peer) = (self.group, &mut self.peers[rank as usize]);
+        peer.unflushed = true;
+        if value.is_none() {
+            let word = OneSidedWord::Put {
+                piece,
+                offset: 0,
+                update: Some(update),
+            };
+            peer.say(group, word, &[]);
+            return Completion::done();
+        }
+        let (operation, completion) = self.operations.begin(described, 1, value);
+        let id = peer.request(Request::Value(operation));
+        peer.say(group, OneSidedWord::Atomic { piece, update, id }, &[]);
+        completion
+    }
+
+    /// Waits until everything that this rank has written over links is there.
+    pub(crate) fn quiet(&mut self, described: Described) -> Arc<Completion> {
+        let group = self.group;
+        let unflushed = |peer: &&mut PeerTraffic| peer.unflushed;
+        let parts = self.peers.iter_mut().filter(unflushed).count();
+        if parts == 0 {
+            return Completion::done();
+        }
+        let (operation, completion) = self.operations.begin(described, parts, None);
+        for peer in self.peers.iter_mut().filter(unflushed) {
+            peer.unflushed = false;
+            let id = peer.request(Request::Flush(operation));
+            peer.say(group, OneSidedWord::Flush { id }, &[]);
+        }
+        completion
+    }
+
+    /// Acts on what a rank says.
+    pub(crate) fn hear(
+        &mut self,
+        (pieces, rank): (&Pieces, u32),
+        word: OneSidedWord,
+        payload: &[u8],
+        finished: &mut Finished,
+    ) -> Result<(), LinkError> {
+        let peer = &mut self.peers[rank as usize];
+        let unasked = || nonsense("an answer that nobody has asked for");
+        match word {
+            OneSidedWord::Data { id } => match peer.answered(id).ok_or_else(unasked)? {
+                Request::Fragment { operation, target } => {
+                    if target.len() != payload.len() {
+                        return Err(nonsense("a fragment of another length"));
+                    }
+                    // After a refusal of another fragment nobody keeps the memory.
+                    if self.operations.is_under_way(operation) {
+                        access::fill(target.start(), payload);
+                    }
+                    self.operations.part_done(operation, finished);
+                }
+                _ => return Err(unasked()),
+            },
+            OneSidedWord::Before { id, value } => match peer.answered(id).ok_or_else(unasked)? {
+                Request::Value(operation) => self.operations.fetched(operation, value, finished),
+                _ => return Err(unasked()),
+            },
+            OneSidedWord::Flushed { id } => match peer.answered(id).ok_or_else(unasked)? {
+                Request::Flush(operation) => self.operations.part_done(operation, finished),
+                _ => return Err(unasked()),
+            },
+            OneSidedWord::Freed { id } => {
+                let operation = peer.answered(id).ok_or_else(unasked)?.operation();
+                let freed = |what: &str| {
+                    Error::Config(format!("{what}: that rank has freed the buffer meanwhile"))
+                };
+                self.operations.refuse(operation, freed, finished);
+            }
+            word => serve(self.group, (pieces, self.rank), peer, word, payload)?,
+        }
+        Ok(())
+    }
+
+    /// Takes everything as far as it goes; the rank whose link failed, if one has.
+    pub(crate) fn advance(
+        &mut self,
+        connections: &Connections,
+        finished: &mut Finished,
+    ) -> Result<bool, (u32, LinkError)> {
+        let mut moved = false;
+        let operations = &mut self.operations;
+        self.waits.retain(|(id, wait)| {
+            let over = wait.is_over();
+            if over {
+                moved = true;
+                operations.part_done(*id, finished);
+            }
+            !over
+        });
+        let mut done = Vec::new();
+        for (rank, peer) in (0..).zip(&mut self.peers) {
+            if !peer.is_busy() && peer.serve.is_empty() {
+                continue;
+            }
+            if connections.left[rank as usize] {
+                peer.peer_has_left();
+                continue;
+            }
+            let Some(link) = &connections.links[rank as usize] else {
+                continue;
+            };
+            match peer.advance(self.group, link.as_ref(), &mut done) {
+                Ok(progressed) => moved |= progressed,
+                // The link says so too, behind what the peer has sent before.
+                Err(LinkError::Left) => {}
+                Err(error) => return Err((rank, error)),
+            }
+        }
+        for id in done {
+            operations.part_done(id, finished);
+        }
+        Ok(moved)
+    }
+
+    /// Ends everything.
+    pub(crate) fn fail(
+        &mut self,
+        connections: &Connections,
+        error: &Error,
+        finished: &mut Finished,
+    ) {
+        self.over.store(true, Ordering::SeqCst);
+        self.waits.clear();
+        for (peer, link) in self.peers.iter_mut().zip(&connections.links) {
+            peer.cancel(link.as_deref());
+        }
+        self.operations.fail(error, finished);
+    }
+
+    /// The number of things under way.
+    pub(crate) fn pending(&self) -> usize {
+        let peers = self.peers.iter();
+        let busy = peers.filter(|peer| peer.is_busy() || !peer.serve.is_empty());
+        self.operations.len() + busy.count()
+    }
+
+    /// Whether something waits for this rank.
+    pub(crate) fn needs(&self, rank: u32) -> bool {
+        self.peers[rank as usize].needs_peer()
+    }
+
+    /// Whether a signal is waited for, which any rank may send.
+    pub(crate) fn waits(&self) -> bool {
+        !self.waits.is_empty()
+    }
+
+    /// The ranks that operations wait for; nothing for one that may wait for any.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = Option<u32>> {
+        self.operations.awaited()
+    }
+
+    pub(crate) fn deadlines(&self) -> impl Iterator<Item = Instant> {
+        self.operations.deadlines()
+    }
+
+    /// An operation that is late: what it is, the rank that it waits for, and the time that it was
+    /// given.
+    pub(crate) fn overdue(&self, now: Instant) -> Option<(&str, Option<u32>, Duration)> {
+        self.operations.overdue(now)
+    }
+}
