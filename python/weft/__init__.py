@@ -32,6 +32,7 @@ from weft.errors import (
 from weft.flight import flight_record
 from weft.group import Group
 from weft.ops import PremulSum
+from weft.symmetric import SymmetricArray
 from weft.work import Work
 from weft.world import init, rejoin
 
@@ -51,6 +52,7 @@ __all__ = [
     "PremulSum",
     "ScheduleError",
     "StillRunning",
+    "SymmetricArray",
     "TcpStore",
     "Timeout",
     "UnsupportedError",

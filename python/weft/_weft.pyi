@@ -19,6 +19,7 @@ __all__ = [
     "UserSchedule",
     "Request",
     "Symmetric",
+    "SymmetricPart",
     "TcpStore",
     "Timed",
     "Work",
@@ -430,8 +431,8 @@ class Group:
         """Lets calls name these schedules, in text form, as their algorithm."""
     def schedules(self) -> list[UserSchedule]:
         """The user's own schedules that the group knows."""
-    def symmetric(self, nbytes: int) -> Symmetric:
-        """Memory that the ranks of this host reach directly."""
+    def symmetric(self, nbytes: int, signals: int = 0, name: str = "") -> Symmetric:
+        """Memory that the ranks of this host reach directly, and all by one-sided operations."""
     def offer_symmetric(self, nbytes: int) -> Symmetric | None:
         """As `symmetric`, without waiting for others; None where this rank has no memory."""
     @property
@@ -456,6 +457,8 @@ class Work:
         """
     def is_done(self) -> bool:
         """Whether it has ended, well or badly."""
+    def value(self) -> int:
+        """What the cell of an atomic operation that has ended held before."""
     def source(self) -> int:
         """Whom a receive has received from."""
 
@@ -467,9 +470,74 @@ class Symmetric:
     def nbytes(self) -> int:
         """Its length."""
     @property
+    def name(self) -> str:
+        """What errors call it."""
+    @property
+    def signals(self) -> tuple[int, int]:
+        """How many signals it has, and where they begin in each part, in bytes."""
+    def put(
+        self,
+        peer: int,
+        offset: int,
+        pointer: int,
+        nbytes: int,
+        hold: object,
+        signal: tuple[int, str, int] | None = None,
+        timeout: float | None = None,
+        background: bool = False,
+    ) -> Work:
+        """Starts writing bytes to a rank's part, and then changing a signal: (number, op, value).
+
+        Not in the background: the caller is about to wait.
+        """
+    def get(
+        self,
+        peer: int,
+        offset: int,
+        pointer: int,
+        nbytes: int,
+        hold: object,
+        timeout: float | None = None,
+        background: bool = False,
+    ) -> Work:
+        """Starts reading bytes from a place in a rank's part."""
+    def fetch_add(
+        self, peer: int, offset: int, value: int, timeout: float | None = None, background: bool = False
+    ) -> Work:
+        """Starts adding to a cell, by its offset in bytes; the handle has its value before."""
+    def compare_swap(
+        self, peer: int, offset: int, expected: int, new: int, timeout: float | None = None, background: bool = False
+    ) -> Work:
+        """As `fetch_add`, but stores `new` if the cell holds what is expected."""
+    def signal(
+        self, peer: int, signal: tuple[int, str, int], timeout: float | None = None, background: bool = False
+    ) -> Work:
+        """Starts changing a signal of a rank's."""
+    def wait_signal(
+        self, signal: int, compare: str, value: int, timeout: float | None = None, background: bool = False
+    ) -> Work:
+        """Starts waiting until a signal of this rank's compares with a value as it shall."""
+    def signal_value(self, signal: int) -> int:
+        """What a signal of this rank's is now."""
+    def fence(self) -> None:
+        """Orders what this rank has written to each rank before what it writes there afterwards."""
+    def quiet(self, timeout: float | None = None, background: bool = False) -> Work:
+        """Starts waiting until everything that this rank has written is there."""
+    def at(self, peer: int) -> SymmetricPart | None:
+        """A rank's part, where it is mapped here: data and signals."""
+    def free(self) -> None:
+        """Lets go of it, while arrays in it stay readable here."""
+    @property
     def __array_interface__(self) -> dict[str, Any]: ...
     def replace(self, address: int, descriptor: int) -> None:
         """Puts this memory in the place of a file that is mapped at an address."""
+
+@final
+class SymmetricPart:
+    """A rank's part of symmetric memory, as mapped here; NumPy takes it as an array of bytes."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
 
 @final
 class DlpackTensor:

@@ -15,6 +15,7 @@ from weft.config import GroupOptions
 from weft.errors import ArgumentError
 from weft.messages import Messages
 from weft.request import PreparedCall
+from weft.symmetric import SymmetricArray
 from weft.work import Work
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from weft.schedule.schedule import Schedule
 
 __all__ = ["Group"]
+
+SIGNALS_MAX = 2**20
+"""The most signals of one symmetric buffer."""
 
 
 class Group(Collectives, Messages):
@@ -182,19 +186,29 @@ class Group(Collectives, Messages):
         """
         return self._native.ranks_of(other.native)
 
-    def symmetric(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
+    def symmetric(
+        self, shape: int | Sequence[int], dtype: Any = np.float32, *, signals: int = 64, name: str = ""
+    ) -> SymmetricArray:
         """A new array in memory that the other ranks of the same host reach directly.
 
-        Every rank calls it with the same shape and type. Operations on such arrays make no staging
-        copies. The elements are zero at first. The memory is given back when the group is closed
-        and no array uses it any more.
+        Every rank calls it with the same arguments. Operations on such arrays make no staging
+        copies. All ranks of the group, on other hosts too, reach it by the array's one-sided
+        operations: docs/one-sided.md. The elements and signals are zero at first. The memory is
+        given back when the group is closed and no array uses it any more.
+
+        Args:
+            shape: The shape of each rank's part.
+            dtype: The type of its elements.
+            signals: How many signals `put_signal` and `wait_signal` of the array have.
+            name: What errors of one-sided operations call it; its number in the group if not given.
         """
         dtype = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if not 0 <= signals <= SIGNALS_MAX:
+            raise ArgumentError(f"signals={signals} is not allowed: expected a number from 0 to {SIGNALS_MAX}")
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        memory = np.asarray(self._native.symmetric(nbytes))
-        array: np.ndarray = memory.view(dtype).reshape(shape)
-        return array
+        native = self._native.symmetric(nbytes, signals, name)
+        return SymmetricArray.of(native, self._member, shape, dtype)
 
     def plan(self, collective: str, nbytes: int, dtype: Any = np.float32, *, symmetric: bool = False) -> Plan:
         """What a collective would run by at a size, and why.

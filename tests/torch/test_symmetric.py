@@ -199,13 +199,13 @@ def different_sizes_job(rank: int, _size: int) -> None:
 
 
 def mapped(nbytes: int) -> int:
-    """How many pieces of symmetric memory of this size this process maps: others may be on their
-    way out.
+    """How many pieces of symmetric memory of this size, and of its signals, this process maps:
+    others may be on their way out.
     """
     lines = Path("/proc/self/maps").read_text().splitlines()
     spans = [line.split()[0].split("-") for line in lines if "weft-symmetric" in line]
     lengths = [int(end, 16) - int(begin, 16) for begin, end in spans]
-    return sum(0 <= length - nbytes < mmap.PAGESIZE for length in lengths)
+    return sum(0 <= length - nbytes < 2 * mmap.PAGESIZE for length in lengths)
 
 
 def freeing_job(rank: int, size: int) -> None:

@@ -405,9 +405,20 @@ impl Group {
         Ok(known.into_iter().map(UserSchedule::from).collect())
     }
 
-    /// Memory that the ranks of this host reach directly.
-    fn symmetric(&self, py: Python<'_>, nbytes: u64) -> PyResult<Symmetric> {
-        waiting(py, || self.inner.symmetric(nbytes)).map(Symmetric::new)
+    /// Memory that the ranks of this host reach directly, and all ranks by one-sided operations,
+    /// with so many signals.
+    #[pyo3(signature = (nbytes, signals=0, name=""))]
+    fn symmetric(
+        &self,
+        py: Python<'_>,
+        nbytes: u64,
+        signals: u32,
+        name: &str,
+    ) -> PyResult<Symmetric> {
+        let made = waiting(py, || {
+            (self.inner).symmetric_with_signals(nbytes, signals, name)
+        });
+        made.map(Symmetric::new)
     }
 
     /// As `symmetric`, without waiting for the others; None where this rank has no memory for it.

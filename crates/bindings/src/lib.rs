@@ -45,6 +45,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::MemoryStore>()?;
     module.add_class::<store::TcpStore>()?;
     module.add_class::<symmetric::Symmetric>()?;
+    module.add_class::<symmetric::SymmetricPart>()?;
     module.add_class::<work::Work>()?;
     planner::register(module)
 }

@@ -28,7 +28,7 @@ struct Plain {
 impl Plain {
     /// `x`, if it is one.
     fn of(x: &Bound<'_, PyAny>) -> Option<Self> {
-        if !x.is_exact_instance(ndarray(x.py()).ok()?) {
+        if !is_plain_class(x).ok()? {
             return None;
         }
         let buffer = PyUntypedBuffer::get(x).ok()?;
@@ -203,8 +203,15 @@ fn dtype(buffer: &PyUntypedBuffer) -> Option<DType> {
     })
 }
 
-/// NumPy's class. Its subclasses go the long way.
-fn ndarray(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+/// Whether it is of NumPy's class, or of weft's for symmetric memory. Other subclasses go the long
+/// way.
+fn is_plain_class(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     static NDARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    NDARRAY.import(py, "numpy", "ndarray")
+    static SYMMETRIC: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let py = x.py();
+    if x.is_exact_instance(NDARRAY.import(py, "numpy", "ndarray")?) {
+        return Ok(true);
+    }
+    let symmetric = SYMMETRIC.import(py, "weft.symmetric", "SymmetricArray")?;
+    Ok(x.is_exact_instance(symmetric))
 }

@@ -1,7 +1,7 @@
 //! The class `Work`.
 
 use pyo3::prelude::*;
-use weft_runtime::{Error, Waited};
+use weft_runtime::{Error, Fetched, Waited};
 
 use crate::error::{checked, exception};
 use crate::interrupt::optional_duration;
@@ -12,11 +12,26 @@ pub(crate) struct Work {
     inner: weft_runtime::Work,
     /// What keeps the operation's memory alive.
     hold: Option<Py<PyAny>>,
+    /// Of an atomic operation.
+    fetched: Option<Fetched>,
 }
 
 impl Work {
     pub(crate) fn new(inner: weft_runtime::Work, hold: Option<Py<PyAny>>) -> Self {
-        Self { inner, hold }
+        Self {
+            inner,
+            hold,
+            fetched: None,
+        }
+    }
+
+    /// An operation that brings what a cell held.
+    pub(crate) fn fetching(fetched: Fetched) -> Self {
+        Self {
+            inner: fetched.work.clone(),
+            hold: None,
+            fetched: Some(fetched),
+        }
     }
 }
 
@@ -45,6 +60,13 @@ impl Work {
     /// Whether it has ended, well or badly.
     fn is_done(&self) -> bool {
         self.inner.is_done()
+    }
+
+    /// What the cell of an atomic operation that has ended held before.
+    fn value(&self, py: Python<'_>) -> PyResult<u64> {
+        let unknown = || Error::Config("only an atomic operation brings a value".into());
+        let value = self.fetched.as_ref().map(Fetched::value);
+        checked(py, value.ok_or_else(unknown))
     }
 
     /// Whom a receive has received from.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from weft.torch.recovery import Recovery
     from weft.torch.shrinking import shrink
     from weft.torch.symmetric import empty_symmetric, symmetric_operations
+    from weft.torch.symmetric_tensor import SymmetricTensor, one_sided
     from weft.torch.wire import wire_format, wire_hook
 
 __all__ = [
@@ -32,11 +33,13 @@ __all__ = [
     "DataParallel",
     "Overlapped",
     "Recovery",
+    "SymmetricTensor",
     "SyncBatchNorm",
     "autoload",
     "convert_sync_batchnorm",
     "describe",
     "empty_symmetric",
+    "one_sided",
     "priority",
     "set_launch_variables",
     "set_priority",
@@ -53,10 +56,12 @@ _MODULES = {
     "DataParallel": "weft.torch.parallel.data_parallel",
     "Overlapped": "weft.torch.parallel.overlapped",
     "Recovery": "weft.torch.recovery",
+    "SymmetricTensor": "weft.torch.symmetric_tensor",
     "SyncBatchNorm": "weft.torch.batch_norm",
     "convert_sync_batchnorm": "weft.torch.batch_norm",
     "describe": "weft.torch.description",
     "empty_symmetric": "weft.torch.symmetric",
+    "one_sided": "weft.torch.symmetric_tensor",
     "priority": "weft.torch.priorities",
     "set_priority": "weft.torch.priorities",
     "shrink": "weft.torch.shrinking",

@@ -55,7 +55,8 @@ class BlockPool:
     def _made(self) -> list[_Block]:
         number = max(1, len(self._blocks) // _GROWTH)
         stride = -(-self._nbytes // _ALIGNMENT) * _ALIGNMENT
-        piece = self._group.symmetric((number, stride), np.uint8)
+        # As a plain array: its views are made faster.
+        piece = np.asarray(self._group.symmetric((number, stride), np.uint8, signals=0))
         made = [_Block(row[: self._nbytes]) for row in piece]
         self._blocks += made
         return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from torch.distributed import ProcessGroup
 
 from weft.errors import ArgumentError
 from weft.group import Group
+from weft.symmetric import SymmetricArray
 from weft.torch.arguments import check_reducible, is_reducible
 from weft.torch.blocks import BlockPool, as_tensor
 from weft.torch.lookup import backend_of
@@ -83,6 +85,7 @@ class SymmetricMemory:
         self._group = Group(native)
         self._on_one_host = native.size > 1 and len(set(native.hosts())) == 1
         self._blocks: dict[int, BlockPool] = {}
+        self._arrays: weakref.WeakValueDictionary[int, SymmetricArray] = weakref.WeakValueDictionary()
 
     @property
     def operations(self) -> int:
@@ -92,7 +95,16 @@ class SymmetricMemory:
     def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A new tensor; every rank calls this with the same shape and type."""
         memory = self._group.symmetric(math.prod(shape) * dtype.itemsize, "uint8")
-        return as_tensor(memory, dtype).view(tuple(shape))
+        tensor = as_tensor(memory, dtype).view(tuple(shape))
+        # A tensor keeps its array, so that what is found is alive.
+        self._arrays[tensor.data_ptr()] = memory
+        return tensor
+
+    def array_of(self, tensor: Tensor) -> SymmetricArray | None:
+        """The memory of a tensor that was made here, if it is all of it."""
+        array = self._arrays.get(tensor.data_ptr())
+        whole = array is not None and array.nbytes == tensor.nbytes and tensor.is_contiguous()
+        return array if whole else None
 
     def serves(self, device: torch.device | int) -> bool:
         """Whether operations on this device's tensors gain from `lend`, and the caller can call it.

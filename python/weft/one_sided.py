@@ -1,0 +1,403 @@
+"""One-sided operations on symmetric memory: put, get, signals and atomics.
+
+docs/one-sided.md says what they promise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from weft import _weft
+from weft.calls import RankInGroup
+from weft.dtypes import DType
+from weft.errors import ArgumentError, UnsupportedError
+from weft.staging import Array, readable, writable
+from weft.work import Work
+
+__all__ = ["ArrayKind", "At", "Compare", "OneSided", "SignalOp", "Window"]
+
+At = int | Sequence[int]
+"""Where something begins: an element's number in C order, or its index (the rest is 0)."""
+Compare = Literal["==", "!=", ">", ">=", "<", "<="]
+SignalOp = Literal["set", "add"]
+
+_WORD = 2**64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ArrayKind:
+    """How arrays of one library are made."""
+
+    empty: Callable[[tuple[int, ...]], Any]
+    """Of a shape."""
+    of_bytes: Callable[[np.ndarray], Any]
+    """Of a part's bytes, whose memory it shares."""
+
+
+class Window:
+    """The symmetric buffer behind an array: its native part, element type and shape."""
+
+    def __init__(
+        self, native: _weft.Symmetric, member: RankInGroup, dtype: DType, shape: tuple[int, ...], kind: ArrayKind
+    ) -> None:
+        self.native = native
+        self.member = member
+        self.dtype = dtype
+        self.shape = shape
+        self.kind = kind
+        self._parts: dict[int, np.ndarray] = {}
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of each rank's part."""
+        return prod(self.shape)
+
+    def offset(self, at: At) -> int:
+        """Where an element lies, in elements."""
+        if isinstance(at, int | np.integer):
+            if not 0 <= at <= self.elements:
+                raise ArgumentError(f"at={at} is out of range: {self.native.name} has {self.elements} elements")
+            return int(at)
+        index = tuple(int(number) for number in at)
+        inside = all(0 <= number < length for number, length in zip(index, self.shape, strict=False))
+        if len(index) > len(self.shape) or not inside:
+            raise ArgumentError(f"at={index} is out of range: {self.native.name} has the shape {self.shape}")
+        offset = 0
+        for number, length in zip(index + (0,) * (len(self.shape) - len(index)), self.shape, strict=True):
+            offset = offset * length + number
+        return offset
+
+    def check_type(self, array: Array, name: str) -> None:
+        """Raises unless an array holds elements of the buffer's type."""
+        if array.dtype != self.dtype:
+            raise ArgumentError(
+                f"{name} has elements of type {array.dtype.name}: {self.native.name} has {self.dtype.name}"
+            )
+
+    def source(self, data: Any) -> Array:
+        """What is to be put, as contiguous memory; a number becomes one element."""
+        if isinstance(data, bool | int | float | complex):
+            data = self._element(data)
+        array = readable(np.asarray(data) if isinstance(data, np.generic) else data, "data")
+        self.check_type(array, "data")
+        return array
+
+    def _element(self, number: complex) -> np.ndarray:
+        kinds = "fciub" if isinstance(number, int) else "fc" if isinstance(number, float) else "c"
+        try:
+            dtype = np.dtype(self.dtype.name)
+            if dtype.kind in kinds:
+                return np.array(number, dtype)
+        except (TypeError, OverflowError):
+            pass
+        raise ArgumentError(f"data={number} is not allowed: {self.native.name} has elements of type {self.dtype.name}")
+
+    def part(self, peer: int) -> np.ndarray:
+        """A rank's part, as mapped here: bytes."""
+        if peer not in self._parts:
+            part = self.native.at(self.member.peer(peer, "peer"))
+            if part is None:
+                raise UnsupportedError(
+                    f"the memory of rank {peer} is not mapped here: {self.native.name} is reached there by put and get"
+                )
+            self._parts[peer] = np.asarray(part)
+        return self._parts[peer]
+
+    def cell(self, at: At, *numbers: int) -> tuple[int, list[int]]:
+        """A cell's offset in bytes, and numbers of its type as words."""
+        if self.dtype.name not in ("int64", "uint64"):
+            raise ArgumentError(
+                f"atomics need elements of type int64 or uint64: {self.native.name} has {self.dtype.name}"
+            )
+        low, high = (-(2**63), 2**63) if self.dtype.name == "int64" else (0, _WORD)
+        for number in numbers:
+            if not low <= number < high:
+                raise ArgumentError(f"{number} is not allowed: {self.native.name} has {self.dtype.name}")
+        return self.offset(at) * self.dtype.itemsize, [int(number) % _WORD for number in numbers]
+
+    def number(self, work: _weft.Work) -> int:
+        """What a cell held before, as a number of its type."""
+        value = work.value()
+        return value - _WORD if self.dtype.name == "int64" and value >= 2**63 else value
+
+
+class OneSided:
+    """One-sided operations on symmetric memory, of which every rank of the group has a part.
+
+    Every operation names the rank on whose part it works; that rank does nothing for it. `timeout`
+    is the number of seconds that an operation may take, as any of the group's operations if not
+    given. The forms ending in `_async` return a handle at once; until its `wait` has returned,
+    arrays that are put must not be changed, nor those read that are got.
+
+    All raise `weft.ArgumentError` or `weft.ConfigError`, which name the buffer, for what is out of
+    range, of another type, or freed; `weft.PeerLost`, `weft.Timeout` and `weft.Aborted` as
+    collectives do.
+    """
+
+    @property
+    def window(self) -> Window:
+        """The symmetric buffer behind the array."""
+        raise NotImplementedError
+
+    def put(self, peer: int, data: Any, at: At = 0, *, timeout: float | None = None) -> None:
+        """Writes `data` to a rank's part, from element `at` on.
+
+        Returns once `data` may be changed; that it has arrived is told by `quiet`, or a signal.
+
+        Args:
+            peer: The rank.
+            data: An array or tensor with elements of the buffer's type, or a number.
+            at: Where it goes; what does not fit is an error.
+            timeout: Seconds that it may take.
+        """
+        self._put(peer, data, at, None, timeout, background=False).wait()
+
+    def put_async(self, peer: int, data: Any, at: At = 0, *, timeout: float | None = None) -> Work[None]:
+        """As `put`, returning at once."""
+        return self._put(peer, data, at, None, timeout, background=True)
+
+    def put_signal(
+        self,
+        peer: int,
+        data: Any,
+        at: At = 0,
+        *,
+        signal: int = 0,
+        value: int = 1,
+        op: SignalOp = "add",
+        timeout: float | None = None,
+    ) -> None:
+        """As `put`, and then changes a signal of that rank's, which finds the data there.
+
+        Args:
+            peer: The rank.
+            data: As in `put`.
+            at: As in `put`.
+            signal: The signal's number, less than the buffer's `signals`.
+            value: From 0 to 2**64 - 1.
+            op: `set` stores the value, `add` adds it; both are atomic.
+            timeout: Seconds that it may take.
+        """
+        self._put(peer, data, at, (signal, op, value), timeout, background=False).wait()
+
+    def put_signal_async(
+        self,
+        peer: int,
+        data: Any,
+        at: At = 0,
+        *,
+        signal: int = 0,
+        value: int = 1,
+        op: SignalOp = "add",
+        timeout: float | None = None,
+    ) -> Work[None]:
+        """As `put_signal`, returning at once."""
+        return self._put(peer, data, at, (signal, op, value), timeout, background=True)
+
+    def _put(
+        self,
+        peer: int,
+        data: Any,
+        at: At,
+        signal: tuple[int, str, int] | None,
+        timeout: float | None,
+        *,
+        background: bool,
+    ) -> Work[None]:
+        window = self.window
+        array, offset = window.source(data), window.offset(at) * window.dtype.itemsize
+        peer = window.member.peer(peer, "peer")
+        signal = None if signal is None else _checked_signal(*signal)
+        work = window.native.put(peer, offset, array.pointer, array.nbytes, array, signal, timeout, background)
+        return Work(work, lambda _: None)
+
+    def get(
+        self,
+        peer: int,
+        at: At = 0,
+        count: At | None = None,
+        *,
+        out: Any | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Reads from a rank's part, from element `at` on; returns the array that it is in.
+
+        Args:
+            peer: The rank.
+            at: Where to begin.
+            count: How many elements, or the shape of the result; without `out` and `count`, all
+                that follow `at`, in the buffer's shape if these are all.
+            out: Where to read to, as many elements as it has; a new array if not given.
+            timeout: Seconds that it may take.
+        """
+        return self._get(peer, at, count, out, timeout, background=False).wait()
+
+    def get_async(
+        self,
+        peer: int,
+        at: At = 0,
+        count: At | None = None,
+        *,
+        out: Any | None = None,
+        timeout: float | None = None,
+    ) -> Work[Any]:
+        """As `get`, returning at once."""
+        return self._get(peer, at, count, out, timeout, background=True)
+
+    def _get(
+        self, peer: int, at: At, count: At | None, out: Any | None, timeout: float | None, *, background: bool
+    ) -> Work[Any]:
+        window = self.window
+        offset = window.offset(at)
+        if out is None:
+            out = window.kind.empty(_shape(window, offset, count))
+        elif count is not None:
+            raise ArgumentError("count and out are not allowed together: out says how many elements are read")
+        target = writable(out, "out")
+        array = target.array
+        window.check_type(array, "out")
+        peer, start = window.member.peer(peer, "peer"), offset * window.dtype.itemsize
+        work = window.native.get(peer, start, array.pointer, array.nbytes, target, timeout, background)
+
+        def finish(_: _weft.Work) -> Any:
+            target.finish()
+            return out
+
+        return Work(work, finish)
+
+    def signal(
+        self, peer: int, signal: int = 0, value: int = 1, op: SignalOp = "add", *, timeout: float | None = None
+    ) -> None:
+        """Changes a signal of a rank's, behind everything that was put there before."""
+        window = self.window
+        change = _checked_signal(signal, op, value)
+        work = window.native.signal(window.member.peer(peer, "peer"), change, timeout)
+        Work(work, lambda _: None).wait()
+
+    def wait_signal(
+        self, signal: int = 0, compare: Compare = ">=", value: int = 1, *, timeout: float | None = None
+    ) -> None:
+        """Waits until a signal of this rank's compares with `value` as it shall.
+
+        The signal keeps its value. Both are numbers without a sign. What the change that ends the
+        wait was put behind is there then.
+        """
+        self._wait(signal, compare, value, timeout, background=False).wait()
+
+    def wait_signal_async(
+        self, signal: int = 0, compare: Compare = ">=", value: int = 1, *, timeout: float | None = None
+    ) -> Work[None]:
+        """As `wait_signal`, returning at once."""
+        return self._wait(signal, compare, value, timeout, background=True)
+
+    def _wait(
+        self, signal: int, compare: Compare, value: int, timeout: float | None, *, background: bool
+    ) -> Work[None]:
+        number, _, value = _checked_signal(signal, "set", value)
+        work = self.window.native.wait_signal(number, compare, value, timeout, background)
+        return Work(work, lambda _: None)
+
+    def signal_fetch(self, signal: int = 0) -> int:
+        """What a signal of this rank's is now."""
+        return self.window.native.signal_value(_checked_signal(signal, "set", 0)[0])
+
+    @property
+    def signals(self) -> np.ndarray:
+        """This rank's own signals, as uint64, to read, and to set while nobody signals."""
+        window = self.window
+        number, start = window.native.signals
+        part = window.part(window.member.rank)
+        return part[start : start + 8 * number].view(np.uint64)
+
+    def fetch_add(self, peer: int, value: int, at: At = 0, *, timeout: float | None = None) -> int:
+        """Adds to a cell of a rank's part atomically; returns what it held before.
+
+        The buffer's elements are int64 or uint64; sums wrap around.
+        """
+        return self._fetch_add(peer, value, at, timeout, background=False).wait()
+
+    def fetch_add_async(self, peer: int, value: int, at: At = 0, *, timeout: float | None = None) -> Work[int]:
+        """As `fetch_add`, returning at once."""
+        return self._fetch_add(peer, value, at, timeout, background=True)
+
+    def _fetch_add(self, peer: int, value: int, at: At, timeout: float | None, *, background: bool) -> Work[int]:
+        window = self.window
+        offset, (word,) = window.cell(at, value)
+        peer = window.member.peer(peer, "peer")
+        return Work(window.native.fetch_add(peer, offset, word, timeout, background), window.number)
+
+    def compare_swap(self, peer: int, expected: int, new: int, at: At = 0, *, timeout: float | None = None) -> int:
+        """Stores `new` in a cell of a rank's part if it holds `expected`; returns what it held.
+
+        Atomic, as `fetch_add`.
+        """
+        return self._compare_swap(peer, expected, new, at, timeout, background=False).wait()
+
+    def compare_swap_async(
+        self, peer: int, expected: int, new: int, at: At = 0, *, timeout: float | None = None
+    ) -> Work[int]:
+        """As `compare_swap`, returning at once."""
+        return self._compare_swap(peer, expected, new, at, timeout, background=True)
+
+    def _compare_swap(
+        self, peer: int, expected: int, new: int, at: At, timeout: float | None, *, background: bool
+    ) -> Work[int]:
+        window = self.window
+        offset, words = window.cell(at, expected, new)
+        peer = window.member.peer(peer, "peer")
+        native = window.native.compare_swap(peer, offset, words[0], words[1], timeout, background)
+        return Work(native, window.number)
+
+    def fence(self) -> None:
+        """Orders what this rank has put to each rank before what it puts there afterwards."""
+        self.window.native.fence()
+
+    def quiet(self, *, timeout: float | None = None) -> None:
+        """Returns once everything that this rank has put is there, in all buffers of the group."""
+        Work(self.window.native.quiet(timeout), lambda _: None).wait()
+
+    def quiet_async(self, *, timeout: float | None = None) -> Work[None]:
+        """As `quiet`, returning at once."""
+        return Work(self.window.native.quiet(timeout, True), lambda _: None)
+
+    def at(self, peer: int) -> Any:
+        """A rank's part itself, for loads and stores, where this rank maps it.
+
+        Raises:
+            weft.UnsupportedError: That rank is on another host.
+        """
+        window = self.window
+        part = window.part(peer)[: window.elements * window.dtype.itemsize]
+        return window.kind.of_bytes(part)
+
+    def free(self) -> None:
+        """Lets go of the buffer: operations on it are errors from now on, here and on other ranks.
+
+        Every rank calls it, or drops its arrays. The array itself stays as it is.
+        """
+        self.window.native.free()
+
+
+def _checked_signal(signal: int, op: str, value: int) -> tuple[int, str, int]:
+    if not 0 <= signal < 2**32:
+        raise ArgumentError(f"signal={signal} is not allowed: expected the number of a signal, from 0")
+    if not 0 <= value < _WORD:
+        raise ArgumentError(f"value={value} is not allowed: expected a number from 0 to 2**64 - 1")
+    return int(signal), op, int(value)
+
+
+def _shape(window: Window, offset: int, count: At | None) -> tuple[int, ...]:
+    if count is None:
+        return window.shape if offset == 0 else (window.elements - offset,)
+    shape = (int(count),) if isinstance(count, int | np.integer) else tuple(int(length) for length in count)
+    if any(length < 0 for length in shape) or prod(shape) > window.elements - offset:
+        raise ArgumentError(
+            f"count={count} from element {offset} on is out of range: "
+            f"{window.native.name} has {window.elements} elements"
+        )
+    return shape

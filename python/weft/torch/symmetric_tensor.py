@@ -1,0 +1,61 @@
+"""One-sided operations on tensors in symmetric memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from weft.errors import ArgumentError
+from weft.one_sided import ArrayKind, OneSided, Window
+from weft.torch.arguments import element_type
+from weft.torch.blocks import as_tensor
+from weft.torch.lookup import backend_of
+
+__all__ = ["SymmetricTensor", "one_sided"]
+
+
+class SymmetricTensor(OneSided):
+    """The one-sided operations of a tensor in symmetric memory. Made by `one_sided`."""
+
+    def __init__(self, tensor: Tensor, window: Window) -> None:
+        self._tensor = tensor
+        self._window = window
+
+    @property
+    def tensor(self) -> Tensor:
+        """This rank's part."""
+        return self._tensor
+
+    @property
+    def window(self) -> Window:
+        """The symmetric buffer behind the tensor."""
+        return self._window
+
+
+def one_sided(tensor: Tensor, group: ProcessGroup | None = None) -> SymmetricTensor:
+    """Put, get, signals and atomics on the parts that the ranks have of a tensor.
+
+    They are those of `weft.SymmetricArray`, with tensors in the place of arrays. It is no
+    collective call; torch's counterpart is `torch.distributed._symmetric_memory.rendezvous`.
+
+    Args:
+        tensor: As `empty_symmetric` returned it.
+        group: The group that it was made in; the default group if not given.
+
+    Raises:
+        weft.ArgumentError: It is a part of such a tensor, or another tensor.
+    """
+    array = backend_of(group).symmetric_memory.array_of(tensor)
+    if array is None:
+        raise ArgumentError(
+            "tensor is not one that weft.torch.empty_symmetric has returned for this group: "
+            "one-sided operations need such a one, and all of it"
+        )
+    whole = array.window
+    shape, dtype = tuple(tensor.shape), tensor.dtype
+    kind = ArrayKind(
+        lambda new: torch.empty(new, dtype=dtype),
+        lambda part: as_tensor(part, dtype).view(shape),
+    )
+    return SymmetricTensor(tensor, Window(whole.native, whole.member, element_type(dtype), shape, kind))

@@ -1,0 +1,73 @@
+"""Tests of one-sided operations on symmetric memory between processes."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import tasks_one_sided as tasks
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/all_reduce_by_hand.py"
+
+on_every_transport = pytest.mark.parametrize("transport", ["shm", "tcp"])
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize(
+    "task",
+    [tasks.put_and_get, tasks.layouts, tasks.handles, tasks.mistakes, tasks.views, tasks.interrupt],
+    ids=lambda task: task.__name__,
+)
+def test_one_sided(team, task):
+    team.run(task)
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [3])
+def test_order(team):
+    team.run(tasks.order, 50)
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [8])
+def test_atomics_under_contention(team):
+    met = [value for values in team.run(tasks.contention, 50) for value in values]
+    assert len(set(met)) == len(met) == 8 * 50
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [3])
+def test_a_wait_ends_with_its_time_or_with_a_rank(teams, ranks, transport):
+    for timeout, kind in ((0.3, "Timeout"), (30, "PeerLost")):
+        team = teams.get(ranks, transport)
+        try:
+            team.run(tasks.make_buffer)
+            team.start(tasks.wait_for_a_signal, timeout)
+            if kind == "PeerLost":
+                time.sleep(0.2)
+                team.signal(2, signal.SIGKILL)
+            for told, text in team.collect([0, 1], deadline=10):
+                assert told == kind, text
+                if kind == "Timeout":
+                    assert 'signal 0 of symmetric buffer "awaited" to be >= 1' in text
+        finally:
+            team.kill()
+
+
+@on_every_transport
+@pytest.mark.parametrize("ranks", [3])
+def test_the_end_of_a_rank_ends_gets_and_atomics(teams, ranks, transport):
+    team = teams.get(ranks, transport)
+    try:
+        team.run(tasks.make_buffer)
+        team.start(tasks.get_until_it_fails)
+        time.sleep(0.2)
+        team.signal(2, signal.SIGKILL)
+        assert {kind for kind, _ in team.collect([0, 1], deadline=10)} == {"PeerLost"}
+    finally:
+        team.kill()
+
+
+def test_the_all_reduce_by_hand_has_less_than_sixty_lines():
+    assert len(EXAMPLE.read_text().splitlines()) < 60
