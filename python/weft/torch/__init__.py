@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from weft.torch.parallel.overlapped import Overlapped
     from weft.torch.parallel.plan import BucketPlan
     from weft.torch.parallel.timeline import timeline
+    from weft.torch.parameters import broadcast_parameters
     from weft.torch.priorities import priority, set_priority
     from weft.torch.recovery import Recovery
     from weft.torch.shrinking import shrink
@@ -36,6 +37,7 @@ __all__ = [
     "SymmetricTensor",
     "SyncBatchNorm",
     "autoload",
+    "broadcast_parameters",
     "convert_sync_batchnorm",
     "describe",
     "empty_symmetric",
@@ -58,6 +60,7 @@ _MODULES = {
     "Recovery": "weft.torch.recovery",
     "SymmetricTensor": "weft.torch.symmetric_tensor",
     "SyncBatchNorm": "weft.torch.batch_norm",
+    "broadcast_parameters": "weft.torch.parameters",
     "convert_sync_batchnorm": "weft.torch.batch_norm",
     "describe": "weft.torch.description",
     "empty_symmetric": "weft.torch.symmetric",
