@@ -14,26 +14,53 @@ waits for all of these. Three kinds of module need more:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 from torch import nn
 
-from weft.torch.parallel.buckets import Slot
-from weft.torch.parallel.reducer import Reducer
 from weft.torch.patches.modules import before_compiled_call, is_compiled
 
-__all__ = ["FirstUse", "is_watched"]
+__all__ = ["FirstUse", "Used", "Uses", "is_watched"]
+
+
+class Used(Protocol):
+    """A parameter that is waited for."""
+
+    @property
+    def index(self) -> int:
+        """Its number."""
+
+    @property
+    def parameter(self) -> nn.Parameter:
+        """The parameter itself."""
+
+
+class Uses(Protocol):
+    """Who is told of first uses, and makes them wait: a `Reducer`, a parameter server's worker."""
+
+    watching: bool
+    """Whether uses are to be told now."""
+
+    @property
+    def slots(self) -> Sequence[Used]:
+        """The parameters that may have to be waited for."""
+
+    def slot_of(self, parameter: Any) -> Used | None:
+        """That of a parameter; None of anything else."""
+
+    def use(self, parameter: Any) -> Any:
+        """Waits until it may be used."""
 
 
 class FirstUse:
     """Watches all uses of a model's parameters, until `release`."""
 
-    def __init__(self, model: nn.Module, reducer: Reducer) -> None:
+    def __init__(self, model: nn.Module, reducer: Uses) -> None:
         self._model = model
         self._reducer = reducer
         self._undo: list[Callable[[], None]] = []
-        self.at_root: list[Slot] = []
+        self.at_root: list[Used] = []
         """Those to wait for as soon as the model's forward begins."""
         self.compiled_whole = False
         """Whether all parameters are in one compiled unit, so that no layer can wait for itself."""
@@ -87,7 +114,7 @@ class FirstUse:
             self._undo.append(module.register_forward_pre_hook(_Wait(self._reducer, mine)).remove)
         self.at_root += [slot for slot in slots if id(slot.parameter) not in own]
 
-    def _slots(self, unit: nn.Module) -> list[Slot]:
+    def _slots(self, unit: nn.Module) -> list[Used]:
         found = (self._reducer.slot_of(parameter) for parameter in unit.parameters())
         return [slot for slot in found if slot is not None]
 
@@ -103,7 +130,7 @@ class _WatchedParameters(dict[str, Any]):
     Copies and pickles are plain dicts.
     """
 
-    def __init__(self, parameters: dict[str, Any], reducer: Reducer) -> None:
+    def __init__(self, parameters: dict[str, Any], reducer: Uses) -> None:
         super().__init__(parameters)
         self._reducer = reducer
 
@@ -144,7 +171,7 @@ class _WatchedParameters(dict[str, Any]):
 class _Wait:
     """A hook that waits for some parameters. Copies and pickles of it do nothing."""
 
-    def __init__(self, reducer: Reducer, slots: Iterable[Slot]) -> None:
+    def __init__(self, reducer: Uses, slots: Iterable[Used]) -> None:
         self._reducer = reducer
         self._slots = list(slots)
 
