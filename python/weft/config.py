@@ -41,6 +41,7 @@ __all__ = [
     "peers_directory",
     "place",
     "profiles_directory",
+    "rendezvous_host",
     "tls_files",
     "with_secret",
 ]
@@ -545,6 +546,11 @@ def set_launch_variables() -> None:
     """
     for name, value in launchers.torch_variables(os.environ).items():
         os.environ.setdefault(name, value)
+
+
+def rendezvous_host() -> str:
+    """Where the ranks of the job meet, as launchers of torch have set it; this host if none has."""
+    return os.environ.get("MASTER_ADDR", "127.0.0.1")
 
 
 def profiles_directory() -> Path:

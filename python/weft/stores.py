@@ -13,7 +13,7 @@ from weft.errors import ConfigError
 from weft.launchers import JobPosition
 from weft.logs import LOGGER
 
-__all__ = ["Store", "TorchStore", "adapt", "of_place"]
+__all__ = ["Store", "TorchStore", "adapt", "of_place", "open_store"]
 
 _POLL_SECONDS_MAX = 0.05
 
@@ -92,14 +92,15 @@ def of_place(place: JobPosition, settings: Settings, cancel: _weft.Cancellation)
     key = (place.host, place.port)
     if key in _opened:
         return _opened[key]
-    store = _agent_store(place, settings.timeout) if place.agent_store else _own_store(place, settings, cancel)
+    store = _agent_store(place, settings.timeout) if place.agent_store else open_store(place, settings, cancel)
     # A thread that is another rank may have opened it meanwhile: the one that serves is kept.
     if place.rank == 0 or key not in _opened:
         _opened[key] = store
     return store
 
 
-def _own_store(place: JobPosition, settings: Settings, cancel: _weft.Cancellation) -> _weft.TcpStore:
+def open_store(place: JobPosition, settings: Settings, cancel: _weft.Cancellation) -> _weft.TcpStore:
+    """A store at the meeting point, whoever else has opened one there; rank 0 serves it."""
     secret, tls = job_secret(settings), tls_files(settings)
     serves = place.rank == 0
     store = _weft.TcpStore(place.host, place.port, serves, settings.timeout, cancel, secret, settings.insecure, tls=tls)

@@ -58,23 +58,7 @@ SECTIONS = (
             "rdma.md",
         ),
         "how-to",
-        (
-            Section(
-                "Launchers",
-                (
-                    "launchers/README.md",
-                    "launchers/torchrun.md",
-                    "launchers/mpirun.md",
-                    "launchers/slurm.md",
-                    "launchers/ray.md",
-                    "launchers/ssh.md",
-                    "launchers/kubernetes.md",
-                    "launchers/containers.md",
-                    "launchers/jupyter.md",
-                ),
-                "launchers",
-            ),
-        ),
+        (Section("Launchers", ("launchers/index.md", "launchers/README.md"), "launchers"),),
     ),
     Section(
         "Reference",

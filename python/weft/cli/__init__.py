@@ -22,6 +22,7 @@ COMMANDS = {
     "plan": "show algorithms and their schedules",
     "predict": "predict training steps on machines that one does not have",
     "report": "make a web page of measurements, traces and training reports",
+    "server": "keep a shard of a model for workers that come and go",
     "simulate": "predict times on other machines",
     "trace": "say from flight records who waited for whom, and why",
     "tune": "choose algorithms for a group by measurement, and store the choice",

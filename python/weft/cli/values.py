@@ -24,6 +24,7 @@ __all__ = [
     "choices",
     "count",
     "delay_ms",
+    "address",
     "directory",
     "existing",
     "host_name",
@@ -170,6 +171,14 @@ def host_name(text: str) -> str:
     """The name or address of a host."""
     if not text or any(character.isspace() or character in "/," for character in text) or text.startswith("-"):
         raise argparse.ArgumentTypeError(f"{text!r} is not the name or address of a host")
+    return text
+
+
+def address(text: str) -> str:
+    """A host and a port: `10.0.0.7:29600`."""
+    host, _, number = text.rpartition(":")
+    if not host or not number.isdigit() or not 0 < int(number) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address; expected HOST:PORT, with a port from 1 to 65535")
     return text
 
 

@@ -1,0 +1,122 @@
+"""The command `weft server`: a parameter server, until it is told to end."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+
+from weft.cli import values
+from weft.cli.command import Command
+from weft.errors import Error
+
+DESCRIPTION = """\
+A parameter server: keeps a shard of a model for the workers of a job (weft.torch.parameter_server.Worker), updates
+it with the gradients that they push, and outlives each of them. A job has one or more; its workers are given the
+addresses of all, in the same order. It learns model, optimizer and staleness from the first worker.
+
+With --directory, everything that was acknowledged is written there first: a server that was killed is started again
+by the same command, and training goes on where it was. With --second, it is also sent to another server, started
+before, which takes over when this one is lost; give workers both as host1:port1+host2:port2.
+
+As for ranks, an address that is not a loopback one needs WEFT_SECRET (or certificates), and WEFT_ENCRYPT encrypts.
+Ends at SIGTERM or Ctrl-C, after writing its shard. Needs torch.
+"""
+
+EPILOG = """\
+examples:
+  weft server --listen 10.0.0.7:29600 --directory /var/lib/weft/shard0
+  weft server --listen 10.0.0.8:29600
+  weft server --listen 10.0.0.7:29600 --second 10.0.0.8:29600
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen", type=values.address, required=True, metavar="HOST:PORT", help="the address that workers are given"
+    )
+    parser.add_argument(
+        "--directory", type=values.directory, metavar="DIR", help="where the shard is kept (default: nowhere)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=values.seconds,
+        default=30.0,
+        metavar="S",
+        help="after so long the shard is written anew, and the journal of pushes begun anew (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--journal-bytes",
+        type=values.size,
+        default=1 << 30,
+        metavar="N",
+        help="or when it has so many bytes (default: 1G)",
+    )
+    parser.add_argument(
+        "--sync",
+        action="store_true",
+        help="acknowledge a push when it is on the disk, not only with the kernel: for a loss of power",
+    )
+    parser.add_argument(
+        "--second", type=values.address, metavar="HOST:PORT", help="a server that is sent everything, and may take over"
+    )
+    parser.add_argument(
+        "--shard-bytes", type=values.size, default=64 << 30, metavar="N", help="refuse larger shards (default: 64G)"
+    )
+    parser.add_argument(
+        "--message-bytes", type=values.size, default=1 << 30, metavar="N", help="refuse larger messages (default: 1G)"
+    )
+    parser.add_argument(
+        "--workers", type=values.count, default=256, metavar="N", help="refuse more of them (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rejoin",
+        type=values.at_least(0.0),
+        default=10.0,
+        metavar="S",
+        help="after a start from --directory, wait so long for the workers that were there (default: %(default)s)",
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        _serve(arguments)
+    except ModuleNotFoundError as error:
+        print(f"weft server: the package {error.name} is missing: pip install 'weft[torch]'", file=sys.stderr)
+        return 1
+    except Error as error:
+        print(f"weft server: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _serve(arguments: argparse.Namespace) -> None:
+    from weft.torch.parameter_server import Journal, Limits, Server, Service, ServiceOptions
+
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    journal = None
+    if arguments.directory is not None:
+        journal = Journal(
+            arguments.directory,
+            seconds=arguments.seconds,
+            journal_bytes=arguments.journal_bytes,
+            sync=arguments.sync,
+        )
+    options = ServiceOptions(arguments.shard_bytes, arguments.workers, arguments.rejoin)
+    service = Service(options, journal)
+    limits = Limits(tensor_bytes=arguments.message_bytes)
+    with Server(arguments.listen, service, limits=limits, second=arguments.second):
+        print(f"weft server: serving at {arguments.listen}", flush=True)
+        ended.wait()
+
+
+COMMAND = Command(
+    name="server",
+    description=DESCRIPTION,
+    epilog=EPILOG,
+    add_arguments=_add_arguments,
+    run=_run,
+)

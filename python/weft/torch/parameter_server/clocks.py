@@ -1,0 +1,90 @@
+"""Clocks: how many pushes of each worker a piece or a table has had.
+
+A worker numbers its pushes from 1. A worker that joins late counts from where the slowest member
+is, on each piece by itself, so servers need not agree on when it came; on two pieces these differ
+by at most one round. Numbers of workers that have left are kept, so that a push that is repeated
+after a new connection is not applied again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.torch.parameter_server.errors import LostPush
+
+__all__ = ["Clocks"]
+
+_KEPT = 1024
+"""Workers that have left whose numbers are remembered."""
+
+
+class Clocks:
+    """Of one piece or table."""
+
+    def __init__(self) -> None:
+        self.pushes: dict[str, int] = {}
+        """By worker, the number of its last push; the one that pushed last is last."""
+        self._offsets: dict[str, int] = {}
+        """By member, what its clock had when it joined, without its own pushes."""
+        self._floor = 0
+        """The slowest clock so far."""
+
+    def join(self, worker: str) -> None:
+        """Lets a worker count from the slowest member on."""
+        self.pushes.setdefault(worker, 0)
+        self._offsets[worker] = self.slowest() - self.pushes[worker]
+
+    def leave(self, worker: str) -> None:
+        """Waits for a worker no longer."""
+        self._floor = self.slowest()
+        self._offsets.pop(worker, None)
+        gone = [name for name in self.pushes if name not in self._offsets]
+        for name in gone[: max(0, len(gone) - _KEPT)]:
+            del self.pushes[name]
+
+    def is_repeated(self, worker: str, number: int) -> bool:
+        """Whether this push has been applied already.
+
+        Raises:
+            LostPush: One before it has not.
+        """
+        last = self.pushes.get(worker, 0)
+        if number > last + 1:
+            raise LostPush(f"push {number} of worker {worker}: push {last + 1} has not come")
+        return number <= last
+
+    def push(self, worker: str) -> int:
+        """Counts a push of a member; returns its clock."""
+        number = self.pushes.pop(worker, 0) + 1
+        self.pushes[worker] = number
+        return self._offsets[worker] + number
+
+    def clock(self, worker: str) -> int:
+        """Of a member: the round in which its last push counts."""
+        return self._offsets[worker] + self.pushes[worker]
+
+    def slowest(self) -> int:
+        """The smallest clock of all members; the last one known where there is none."""
+        clocks = [offset + self.pushes[worker] for worker, offset in self._offsets.items()]
+        self._floor = max(self._floor, min(clocks, default=self._floor))
+        return self._floor
+
+    def may_read(self, worker: str, number: int, staleness: int | None) -> bool:
+        """Whether a member may have values after its push `number`.
+
+        That one must have come, and nobody be more than `staleness` pushes behind (None: any).
+        """
+        if worker not in self._offsets or self.pushes[worker] < number:
+            return False
+        return staleness is None or self._offsets[worker] + number - self.slowest() <= staleness
+
+    def to_value(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"pushes": self.pushes, "offsets": self._offsets, "floor": self._floor}
+
+    @staticmethod
+    def from_value(value: dict[str, Any]) -> Clocks:
+        """What `to_value` gave."""
+        clocks = Clocks()
+        clocks.pushes, clocks._offsets, clocks._floor = value["pushes"], value["offsets"], value["floor"]
+        return clocks

@@ -1,0 +1,80 @@
+"""Refusals of the parameter server, and their names on the wire."""
+
+from __future__ import annotations
+
+from weft.errors import ArgumentError, Error
+
+__all__ = [
+    "LostPush",
+    "RequestTooLarge",
+    "ServerError",
+    "ServerLost",
+    "ShardLost",
+    "StalePlan",
+    "TooManyWorkers",
+    "Unavailable",
+    "UnknownShard",
+    "WrongShape",
+    "named",
+]
+
+
+class ServerError(Error):
+    """The server refused a request; its state is as before."""
+
+
+class UnknownShard(ServerError):
+    """The request is for a piece or a table that this server does not have."""
+
+
+class WrongShape(ServerError, ArgumentError):
+    """A tensor has another number of elements, or another type, than the piece or the rows."""
+
+
+class StalePlan(ServerError):
+    """The worker's plan (model, optimizer, servers, staleness) is not that of the server."""
+
+
+class ShardLost(ServerError):
+    """The server was started again without the shard that this worker has used."""
+
+
+class LostPush(ServerError):
+    """A push is missing before this one: it was neither applied nor repeated."""
+
+
+class RequestTooLarge(ServerError):
+    """A message is larger than the server takes."""
+
+
+class TooManyWorkers(ServerError):
+    """The server has as many workers as it takes."""
+
+
+class Unavailable(ServerError):
+    """The server does not serve now; workers ask again for as long as it may be away."""
+
+
+class ServerLost(Error):
+    """A server did not come back in time."""
+
+
+_BY_NAME: dict[str, type[ServerError]] = {
+    kind.__name__: kind
+    for kind in (
+        ServerError,
+        UnknownShard,
+        WrongShape,
+        ShardLost,
+        StalePlan,
+        LostPush,
+        RequestTooLarge,
+        TooManyWorkers,
+        Unavailable,
+    )
+}
+
+
+def named(name: str, message: str) -> ServerError:
+    """The refusal of this name, as a server has sent it."""
+    return _BY_NAME.get(name, ServerError)(message)

@@ -1,0 +1,69 @@
+"""The layout `localps`: a shard on every worker, served by threads of the worker's process."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any, Unpack
+
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+
+from weft import config
+from weft.config import Options
+from weft.errors import ConfigError
+from weft.torch.parameter_server.journal import Journal
+from weft.torch.parameter_server.server import Server
+from weft.torch.parameter_server.service import Service
+
+__all__ = ["local_server"]
+
+
+def local_server(
+    process_group: ProcessGroup | None = None,
+    *,
+    address: str | None = None,
+    directory: Path | None = None,
+    **options: Unpack[Options],
+) -> tuple[Server, list[str]]:
+    """Starts this rank's server, and returns it with the addresses of all ranks' servers.
+
+    Every rank of the process group, of any backend, calls it, and gives both to `Worker`, as
+    `local=` and as `servers`. The group is not needed after that: the death of a rank breaks it,
+    not the servers of the others.
+
+    Args:
+        process_group: The workers; the default group if not given.
+        address: Where this rank's server listens, `host:port`; without it, at a free port of the
+            address that routes to the rendezvous. A server that shall be started again, and be
+            found by the others, needs one.
+        directory: Where its shard is kept; nowhere if not given.
+        options: See `weft.config.Options`.
+
+    Raises:
+        weft.ConfigError: There is no process group.
+        weft.Error: The server cannot listen.
+    """
+    if process_group is None and not dist.is_initialized():
+        raise ConfigError("the layout localps needs a process group: call torch.distributed.init_process_group first")
+    service = Service(journal=None if directory is None else Journal(directory))
+    server = Server(address or f"{_own_host()}:{_free_port()}", service, **options)
+    addresses: list[Any] = [None] * dist.get_world_size(process_group)
+    dist.all_gather_object(addresses, server.address, group=process_group)
+    return server, addresses
+
+
+def _own_host() -> str:
+    """This host's address on the way to the rendezvous."""
+    master = config.rendezvous_host()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((master, 9))  # sends nothing
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as listener:
+        return int(listener.getsockname()[1])

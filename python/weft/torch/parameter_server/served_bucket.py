@@ -1,0 +1,106 @@
+"""A worker's side of a bucket: memory of its parameters and gradients, and what is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import torch
+from torch import nn
+
+from weft.torch.parameter_server.plan import Bucket
+
+__all__ = ["ServedBucket", "Slot"]
+
+
+class Slot:
+    """A parameter in its bucket."""
+
+    def __init__(self, bucket: ServedBucket, name: str, parameter: nn.Parameter, start: int) -> None:
+        self.bucket, self.name, self.parameter = bucket, name, parameter
+        self._range = slice(start, start + parameter.numel())
+        self.is_ready = False
+        """Whether its gradient is in the bucket."""
+        values = bucket.values[self._range].view(parameter.shape)
+        values.copy_(parameter.detach())
+        parameter.data = values
+
+    @property
+    def index(self) -> int:
+        """Tells parameters apart."""
+        return id(self.parameter)
+
+    def take_gradient(self) -> None:
+        """Moves the gradient into the bucket, once the bucket's last push has left."""
+        self.bucket.wait_for_pushes()
+        assert self.parameter.grad is not None  # autograd has just made it
+        self.bucket.gradient[self._range].copy_(self.parameter.grad.view(-1))
+        self.parameter.grad = None
+        self.is_ready = True
+
+    def clear(self) -> None:
+        """Brings a zero in place of a gradient that was not made."""
+        self.bucket.gradient[self._range].zero_()
+
+
+class ServedBucket:
+    """Neighbouring parameters that travel together."""
+
+    def __init__(self, number: int, bucket: Bucket, parameters: Mapping[str, nn.Parameter]) -> None:
+        self.number = number
+        self.pieces = bucket.pieces
+        self.values = torch.empty(bucket.elements)
+        self.gradient = torch.zeros(bucket.elements)
+        self.slots: list[Slot] = []
+        start = 0
+        for name, _ in bucket.parameters:
+            self.slots.append(Slot(self, name, parameters[name], start))
+            start += parameters[name].numel()
+        self.is_pushed = False
+        """Whether the gradient of the step under way has been pushed."""
+        self.versions: dict[int, int] = {}
+        """By server, the version of the values that are here."""
+        self.pulls: dict[int, Future[None]] = {}
+        self.pushes: dict[int, Future[Any]] = {}
+        self._numbers: dict[int, int] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all gradients are here."""
+        return all(slot.is_ready for slot in self.slots)
+
+    def finish_gradient(self) -> bool:
+        """Makes the gradient whole for its push; False if there is nothing in it."""
+        any_ready = any(slot.is_ready or slot.parameter.grad is not None for slot in self.slots)
+        for slot in self.slots:
+            if slot.is_ready:
+                slot.is_ready = False
+            elif slot.parameter.grad is not None:  # of a backward within no_sync
+                slot.take_gradient()
+                slot.is_ready = False
+            elif any_ready:
+                self.wait_for_pushes()
+                slot.clear()
+        return any_ready
+
+    def begin_push(self, server: int) -> int:
+        """The number of the next push to a server."""
+        self._numbers[server] = self._numbers.get(server, 0) + 1
+        return self._numbers[server]
+
+    def wait_for_pushes(self) -> None:
+        """Waits until the last pushes have been acknowledged."""
+        while self.pushes:
+            _, future = self.pushes.popitem()
+            future.result()
+
+    def wait(self) -> None:
+        """Waits for the parameters that have been asked for."""
+        while self.pulls:
+            server = next(iter(self.pulls))
+            self.pulls[server].result()
+            self.pulls.pop(server, None)
+        for future in self.pushes.values():
+            if future.done():
+                future.result()

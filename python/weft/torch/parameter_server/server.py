@@ -1,0 +1,173 @@
+"""The parameter server: accepts workers at an address, and answers each in threads of its own.
+
+[Note: Groups of two] A server outlives any worker, but a group breaks as a whole when a rank is
+lost. So each connection of a worker is a group of two ranks, of which the server is rank 0, met
+through the server's own store: the worker takes the next free number by setting `join/N`, a key
+that can be set once, to a name, under which both make the group. Authentication, encryption, the
+choice of transport and the detection of deaths are those of any group; its end is the end of one
+connection. All connections share one endpoint.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from weft import _weft, config, endpoints, stores
+from weft.config import Options
+from weft.errors import Aborted, Error
+from weft.logs import LOGGER
+from weft.torch.parameter_server.connection import FOLLOW, LANES, NO_FLIGHT_RECORD, call, connect, pair
+from weft.torch.parameter_server.errors import ServerError
+from weft.torch.parameter_server.messages import Channel, Limits, Message
+from weft.torch.parameter_server.service import Service, Session
+
+__all__ = ["Server"]
+
+_ACCEPT_SECONDS = 0.25
+_MEET_SECONDS = 30.0
+
+
+class Server:
+    """A parameter server at an address, in threads of this process, until `close`."""
+
+    def __init__(
+        self,
+        address: str,
+        service: Service | None = None,
+        *,
+        limits: Limits | None = None,
+        second: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        """Listens, and serves.
+
+        Args:
+            address: `host:port`. As for ranks, other addresses than loopback ones need a secret
+                (`WEFT_SECRET`) or certificates, unless WEFT_INSECURE is set.
+            service: What answers; an empty one without files, if not given.
+            limits: What is taken from a worker.
+            second: The address of a second server, which is given everything that this one
+                acknowledges.
+            options: See `weft.config.Options`: as the workers have them.
+
+        Raises:
+            weft.Error: The address cannot be used, or the second server does not answer.
+        """
+        self.address = address
+        self.service = service or Service()
+        self._limits = limits or Limits()
+        self._settings = config.load(options)
+        self._meeting = copy.copy(self._settings)
+        self._meeting.timeout = _MEET_SECONDS
+        self._cancel = _weft.Cancellation()
+        self._stopping = threading.Event()
+        self._store = stores.open_store(config.place(0, 2, address), self._settings, self._cancel)
+        # The end of a connection is nothing to write a flight record about.
+        self._endpoint = _weft.Endpoint(route_to=address, **endpoints.options_of(self._settings) | NO_FLIGHT_RECORD)
+        self._channels: set[Channel] = set()
+        self._lock = threading.Lock()
+        if second is not None:
+            self._follow(second)
+        self._threads = [self._start(self._accept), self._start(self._tend)]
+
+    def close(self) -> None:
+        """Ends all connections. The shard is written to its directory first."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        self._cancel.cancel()
+        for thread in self._threads:
+            thread.join()
+        self.service.stop()
+        with self._lock:
+            channels = list(self._channels)
+        for channel in channels:
+            channel.close()
+        self._endpoint.close()
+        del self._store  # stops listening
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, target: Any, *arguments: Any) -> threading.Thread:
+        thread = threading.Thread(target=target, args=arguments, daemon=True, name=f"weft {target.__name__}")
+        thread.start()
+        return thread
+
+    def _accept(self) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            try:
+                name = self._store.get(f"join/{number}", _ACCEPT_SECONDS)
+            except Aborted:
+                return
+            if name is not None:
+                number += 1
+                self._start(self._meet, bytes(name).decode(errors="replace"))
+
+    def _tend(self) -> None:
+        while not self._stopping.wait(_ACCEPT_SECONDS):
+            try:
+                self.service.tend()
+            except (Error, OSError):
+                LOGGER.exception("the parameter server's housekeeping failed")
+
+    def _meet(self, name: str) -> None:
+        try:
+            group = pair(0, self._store, name, self._endpoint, self._meeting, self._cancel)
+        except Error as error:
+            LOGGER.warning("a worker that called itself %r did not come: %s", name[:64], error)
+            return
+        channel = Channel(group, self._limits)
+        with self._lock:
+            self._channels.add(channel)
+        session = Session()
+        lanes = [self._start(self._serve, channel, session, lane) for lane in range(LANES)]
+        for lane in lanes:
+            lane.join()
+        with self._lock:
+            self._channels.discard(channel)
+        channel.close()
+
+    def _serve(self, channel: Channel, session: Session, lane: int) -> None:
+        """Answers a lane's requests, one after another, until the connection ends."""
+        try:
+            while True:
+                request = channel.receive(lane)
+                channel.send(lane, self._answer(session, request))
+        except ServerError as error:  # no message of this protocol, or too large
+            LOGGER.warning("the connection of worker %s is ended: %s", session.worker, error)
+            channel.abort(f"{type(error).__name__}: {error}")
+        except Error as error:
+            LOGGER.info("worker %s has gone: %s", session.worker, error)
+        finally:
+            try:
+                self.service.end(session)
+            except Error as error:
+                LOGGER.info("worker %s could not be let go: %s", session.worker, error)
+
+    def _answer(self, session: Session, request: Message) -> Message:
+        try:
+            fields, tensors = self.service.handle(session, request)
+        except Error as error:
+            LOGGER.info("refused %s of worker %s: %s", request[0].get("kind"), session.worker, error)
+            return {"refused": type(error).__name__, "why": str(error)}, []
+        except (KeyError, TypeError, ValueError) as error:
+            return {"refused": "ServerError", "why": f"a request that makes no sense: {error!r}"}, []
+        return {"done": True, **fields}, tensors
+
+    def _follow(self, second: str) -> None:
+        channel = connect(second, self._settings, self._endpoint, self._limits)
+
+        def follower(message: Message) -> None:
+            call(channel, FOLLOW, ({"kind": "follow", "input": message[0]}, message[1]))
+
+        self.service.copy_to(follower)

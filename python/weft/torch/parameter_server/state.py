@@ -1,0 +1,269 @@
+"""What a server keeps of one piece, or of one table: values, the optimizer's state, clocks.
+
+With staleness 0, pushes of one round are kept until all members' have come, and applied as one: the
+average, added in the order of the workers' names, so that the bits do not depend on who was first.
+Otherwise each push is applied when it comes.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.torch.parameter_server.clocks import Clocks
+from weft.torch.parameter_server.errors import WrongShape
+from weft.torch.parameter_server.messages import Message
+from weft.torch.parameter_server.optimizer import RowOptimizer, ServerOptimizer, VectorOptimizer
+from weft.torch.parameter_server.plan import Table
+
+__all__ = ["Kept", "KeptPiece", "KeptTable", "Policy"]
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_WHOLE = (torch.int32, torch.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """What all workers of a job have asked for."""
+
+    staleness: int | None = 0
+    """How many pushes a worker may be ahead of the slowest; None: any number."""
+    workers: int = 1
+    """So many must have joined before the first values are given out."""
+    correct: bool = False
+    """Whether the learning rate of a push is divided by its staleness, where that is more than 1
+    (Zhang et al., "Staleness-aware async-SGD for distributed deep learning", 2016).
+    """
+
+
+class Kept(abc.ABC):
+    """A piece or a table."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.clocks = Clocks()
+        self.version = 0
+        """How many updates the values have had."""
+        self._rounds: dict[int, dict[str, Message]] = {}
+        """Pushes that wait for those of others, by round and worker."""
+
+    def push(self, worker: str, fields: dict[str, Any], tensors: list[Tensor]) -> int:
+        """Takes in a push of a member, which was checked; returns its staleness in updates."""
+        clock = self.clocks.push(worker)
+        stale = max(0, self.version - int(fields.get("version", self.version)))
+        if self._policy.staleness == 0:
+            self._rounds.setdefault(clock, {})[worker] = (fields, tensors)
+            return stale
+        if tensors:
+            factor = 1 / max(1, stale) if self._policy.correct else 1.0
+            self._apply([(fields, tensors)], factor)
+            self.version += 1
+        return stale
+
+    def complete_rounds(self, *, last: bool = False) -> None:
+        """Applies the rounds for which all members' pushes have come; all if nobody is left."""
+        slowest = self.clocks.slowest()
+        for number in sorted(number for number in self._rounds if last or number <= slowest):
+            pushes = self._rounds.pop(number)
+            self._apply([pushes[worker] for worker in sorted(pushes)], 1.0)
+            self.version += 1
+
+    def to_messages(self) -> list[Message]:
+        """Everything, for a snapshot: the tensors are copies."""
+        numbers, tensors = self._state()
+        head = {
+            "clocks": self.clocks.to_value(),
+            "version": self.version,
+            "numbers": numbers,
+            "names": list(tensors),
+            "pending": sum(map(len, self._rounds.values())),
+        }
+        whole = [self.tensor().flatten(), *(tensor.flatten() for tensor in tensors.values())]
+        messages: list[Message] = [(head, [tensor.clone() for tensor in whole])]
+        for number, pushes in self._rounds.items():
+            for worker, (fields, parts) in pushes.items():
+                messages.append(({"round": number, "worker": worker, "push": fields}, parts))
+        return messages
+
+    def restore(self, messages: list[Message]) -> None:
+        """Takes over what `to_messages` gave."""
+        (head, tensors), *pending = messages
+        self.clocks = Clocks.from_value(head["clocks"])
+        self.version = head["version"]
+        self._take(tensors[0])
+        self._restore_state(head["numbers"], dict(zip(head["names"], tensors[1:], strict=True)))
+        for fields, parts in pending:
+            self._rounds.setdefault(fields["round"], {})[fields["worker"]] = (fields["push"], parts)
+
+    @abc.abstractmethod
+    def check(self, fields: dict[str, Any], tensors: list[Tensor]) -> list[Tensor]:
+        """The tensors of a push, as they are kept.
+
+        Raises:
+            WrongShape: They do not fit.
+        """
+
+    @abc.abstractmethod
+    def _apply(self, pushes: list[Message], factor: float) -> None:
+        """Updates by the average of some pushes, of which some may have no tensors."""
+
+    @abc.abstractmethod
+    def tensor(self) -> Tensor:
+        """The values themselves."""
+
+    @abc.abstractmethod
+    def _take(self, values: Tensor) -> None: ...
+    @abc.abstractmethod
+    def _state(self) -> tuple[dict[str, float], dict[str, Tensor]]: ...
+    @abc.abstractmethod
+    def _restore_state(self, numbers: dict[str, float], tensors: dict[str, Tensor]) -> None: ...
+
+
+class KeptPiece(Kept):
+    """A piece of a bucket: a vector."""
+
+    def __init__(self, policy: Policy, elements: int, how: ServerOptimizer) -> None:
+        super().__init__(policy)
+        self.values = torch.zeros(elements)
+        self.has_values = False
+        """Whether a worker has brought the first ones."""
+        self._optimizer = VectorOptimizer(how, self.values)
+
+    def put(self, tensors: list[Tensor]) -> None:
+        """Takes the first values."""
+        (values,) = self.floats(tensors, 1)
+        self._take(values)
+
+    def check(self, fields: dict[str, Any], tensors: list[Tensor]) -> list[Tensor]:
+        """A gradient as long as the piece; or, if `sparse`, places and as many values; or none."""
+        if not tensors:
+            return []
+        if not fields.get("sparse"):
+            return self.floats(tensors, 1)
+        if len(tensors) != 2 or tensors[0].dtype not in _WHOLE or tensors[0].numel() != tensors[1].numel():
+            raise WrongShape("a sparse push: expected places (int32) and as many values")
+        places = tensors[0].long()
+        if places.numel() and not 0 <= int(places.min()) <= int(places.max()) < self.values.numel():
+            raise WrongShape(
+                f"a sparse push with places up to {int(places.max())}: the piece has {self.values.numel()}"
+            )
+        return [torch.zeros_like(self.values).index_add_(0, places, tensors[1].float())]
+
+    def floats(self, tensors: list[Tensor], count: int) -> list[Tensor]:
+        """So many vectors as long as the piece, as float32.
+
+        Raises:
+            WrongShape: They are not.
+        """
+        shapes = [(str(tensor.dtype), tensor.numel()) for tensor in tensors]
+        if len(tensors) != count or any(
+            tensor.numel() != self.values.numel() or tensor.dtype not in _FLOATS for tensor in tensors
+        ):
+            raise WrongShape(f"tensors {shapes}: expected {count} of {self.values.numel()} floating-point numbers")
+        return [tensor.float() for tensor in tensors]
+
+    def _apply(self, pushes: list[Message], factor: float) -> None:
+        gradients = [tensors[0] for _, tensors in pushes if tensors]
+        if not gradients:
+            return
+        total = gradients[0].clone()
+        for gradient in gradients[1:]:
+            total += gradient
+        self._optimizer.step(total.div_(len(pushes)), pushes[-1][0].get("lr"), factor)
+
+    def tensor(self) -> Tensor:
+        """The values themselves."""
+        return self.values
+
+    def _take(self, values: Tensor) -> None:
+        self.values.copy_(values)
+        self.has_values = True
+
+    def _state(self) -> tuple[dict[str, float], dict[str, Tensor]]:
+        return self._optimizer.state()
+
+    def _restore_state(self, numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
+        self._optimizer.restore(numbers, tensors)
+
+
+class KeptTable(Kept):
+    """The rows of a table that one server has: row r of the table is its row r // servers."""
+
+    def __init__(self, policy: Policy, table: Table, server: int, servers: int, how: ServerOptimizer) -> None:
+        super().__init__(policy)
+        self._table, self._server, self._servers = table, server, servers
+        rows = table.rows_of(server, servers)
+        self.values = torch.zeros(rows, table.width)
+        if table.deviation:
+            generator = torch.Generator().manual_seed(table.seed * 65537 + server)
+            self.values.normal_(0.0, table.deviation, generator=generator)
+        self._optimizer = RowOptimizer(how, self.values)
+
+    def rows(self, tensors: list[Tensor]) -> Tensor:
+        """The values of the rows of which the numbers are given: for a pull.
+
+        Raises:
+            WrongShape: There are other tensors, or this server has not all of these rows.
+        """
+        if len(tensors) != 1:
+            raise WrongShape(f"{len(tensors)} tensors: expected one, the numbers of rows")
+        return self.values[self._own(tensors[0])]
+
+    def check(self, fields: dict[str, Any], tensors: list[Tensor]) -> list[Tensor]:  # noqa: ARG002  # as of pieces
+        """Numbers of rows, each once, and a gradient row for each; or nothing."""
+        if not tensors:
+            return []
+        if len(tensors) != 2 or tensors[1].dtype not in _FLOATS:
+            raise WrongShape("a push of rows: expected their numbers and floating-point gradients")
+        own = self._own(tensors[0])
+        if tensors[1].numel() != own.numel() * self._table.width:
+            raise WrongShape(
+                f"table {self._table.name!r}: {tensors[1].numel()} numbers for {own.numel()} rows of "
+                f"{self._table.width}"
+            )
+        if torch.unique(own).numel() != own.numel():
+            raise WrongShape(f"table {self._table.name!r}: a row more than once in one push")
+        return [own, tensors[1].float()]
+
+    def _own(self, rows: Tensor) -> Tensor:
+        """Where the rows lie here."""
+        if rows.dtype not in _WHOLE:
+            raise WrongShape(f"table {self._table.name!r}: numbers of rows of {rows.dtype}: expected int64")
+        rows = rows.long()
+        if rows.numel() and not bool(
+            ((rows >= 0) & (rows < self._table.rows) & (rows % self._servers == self._server)).all()
+        ):
+            raise WrongShape(
+                f"table {self._table.name!r}: rows that are not of server {self._server} of {self._servers}, or not "
+                f"below {self._table.rows}"
+            )
+        return rows // self._servers
+
+    def _apply(self, pushes: list[Message], factor: float) -> None:
+        parts = [tensors for _, tensors in pushes if tensors]
+        if not parts:
+            return
+        rows, gradient = parts[0][0], parts[0][1].view(-1, self._table.width)
+        if len(pushes) > 1:
+            rows, places = torch.unique(torch.cat([part[0] for part in parts]), return_inverse=True)
+            gradient = torch.zeros(rows.numel(), self._table.width)
+            whole = torch.cat([part[1] for part in parts]).view(-1, self._table.width)
+            gradient.index_add_(0, places, whole).div_(len(pushes))
+        self._optimizer.step(rows, gradient, pushes[-1][0].get("lr"), factor)
+
+    def tensor(self) -> Tensor:
+        """The values themselves."""
+        return self.values
+
+    def _take(self, values: Tensor) -> None:
+        self.values.copy_(values.view_as(self.values))
+
+    def _state(self) -> tuple[dict[str, float], dict[str, Tensor]]:
+        return self._optimizer.state()
+
+    def _restore_state(self, numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
+        self._optimizer.restore(numbers, tensors)
