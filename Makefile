@@ -130,15 +130,6 @@ $(AARCH64)/root/usr/bin/python3:
 check-wheels: $(RELEASE)/.dependencies $(AARCH64)/root/usr/bin/python3 ## build/dist: tags, symbols, installation into empty environments of every Python found, aarch64 emulated (root); FULL=1: the sdist and torch on all, too
 	$(if $(FULL),WEFT_CHECK_WHEELS=full) $(BIN)/pytest tests/packages
 
-FIRST_DAY := build/first-day/root
-$(FIRST_DAY)/usr/bin/python3:
-	command -v debootstrap >/dev/null || { apt-get update -qq && apt-get install -qq --no-install-recommends debootstrap; }
-	mkdir -p $(FIRST_DAY)
-	debootstrap --variant=minbase --include=python3-venv,ca-certificates bookworm $(FIRST_DAY) >/dev/null
-
-first-day: $(VENV)/.dependencies $(FIRST_DAY)/usr/bin/python3 ## a system with nothing but Python installs the wheel of build/dist and trains, timed without torch's download (root)
-	unshare --mount --pid --fork --kill-child $(BIN)/python tests/packages/first_day.py $(FIRST_DAY)
-
 test-torch-2.11: wheel ## the torch tests with the oldest torch that weft supports, in build/venv-torch-2.11
 	test -x $(VENV_OLDEST)/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python $(VENV_OLDEST)
 	$(BIN)/uv pip install --quiet --python $(VENV_OLDEST)/bin/python --reinstall-package weft \
@@ -214,6 +205,11 @@ bench-put-signal: ## latency of a put of 8 bytes with a signal in shared memory,
 experiment-overlap: setup iproute2 ## training steps by all ways of averaging gradients, on 4 emulated hosts: 25 minutes
 	$(BIN)/weft experiment overlap --hosts 4 --model alexnet --batch 8 --ratio 0.5,1,2 --steps 2 --out build/experiment/alexnet
 	$(BIN)/weft experiment overlap --hosts 4 --model resnet50 --batch 2 --ratio 1 --steps 2 --out build/experiment/resnet50
+
+experiment-parameter-server: setup iproute2 ## parameter servers in both layouts beside all-reduce, Gloo and RPC, on emulated hosts (root): an hour; QUICK=1: a look
+	$(BIN)/weft experiment parameter-server --model cnn,social-graph,dialogue --workers 1,2,4,8 --transport shm $(if $(QUICK),--quick) --out build/experiment/servers-shm
+	$(BIN)/weft experiment parameter-server --model cnn,social-graph,dialogue,alexnet --workers 2,4 --emulated --gbps 1 $(if $(QUICK),--quick) --out build/experiment/servers-1
+	$(BIN)/weft experiment parameter-server --model alexnet,vgg16 --workers 4 --batch 2 --emulated --gbps 10 $(if $(QUICK),--quick) --out build/experiment/servers-10
 
 simulate-large: ## simulates every algorithm on 10,000 and 100,000 ranks, tells time and memory: half an hour
 	$(CARGO) run --release --locked --quiet --package weft-simulate --example large

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from weft import config
 from weft.bench.processes import BenchError
-from weft.cli import values
+from weft.cli import experiment_servers, values
 from weft.cli.command import Command, UsageError
 from weft.emulation import EmulationError, require_root
 from weft.errors import ConfigError
+from weft.experiment.server_contenders import SERVER_CONTENDERS
 from weft.experiment.study import CONTENDERS, StudyResult
 
-MODELS = ("alexnet", "vgg16", "resnet50", "bert-base", "lenet", "mlp")
+MODELS = ("alexnet", "vgg16", "resnet50", "bert-base", "lenet", "mlp", "cnn", "social-graph", "dialogue")
 
 DESCRIPTION = f"""\
 overlap: how long a step of training takes by several ways of averaging gradients, in turn in one run:
@@ -29,6 +30,14 @@ measured, and a picture, into a directory. A run that is called again goes on wh
 
 Under torchrun, or another launcher, it measures the machines that the ranks are on: the same command on every rank,
 without --hosts and --ratio.
+
+parameter-server: samples per second of training with parameter servers, on every worker and apart, and of others in
+turn in one run:
+
+{chr(10).join(f"  {name:16} {what}" for name, what in SERVER_CONTENDERS.items())}
+
+By processes of this machine (--transport shm or tcp), or with --emulated on a host each, with lines of --gbps. Beside
+the table stand the published gain of RoCE over TCP, and what the simulator predicts.
 """
 
 EPILOG = """\
@@ -36,11 +45,13 @@ examples:
   sudo weft experiment overlap --model alexnet --hosts 4 --ratio 0.5,1,2
   sudo weft experiment overlap --model resnet50 --hosts 4 --gbps 1 --batch 8 --contenders compute,ddp-gloo,automatic
   torchrun --nnodes 4 --nproc-per-node 1 --rdzv-endpoint host0:29400 -m weft.cli experiment overlap --model alexnet
+  weft experiment parameter-server --model cnn,dialogue --workers 1,2 --transport tcp
+  sudo weft experiment parameter-server --model vgg16 --workers 4 --servers 2 --emulated --gbps 10
 """
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", choices=["overlap"], help="the experiment")
+    parser.add_argument("name", choices=["overlap", "parameter-server"], help="the experiment")
     parser.add_argument(
         "--model",
         type=values.choices(MODELS, everything="all"),
@@ -66,7 +77,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch", type=values.count, metavar="N", help="samples of a rank's batch (default: by model)")
     parser.add_argument(
-        "--contenders", type=values.choices(tuple(CONTENDERS)), metavar="NAME,...", help="only these (default: all)"
+        "--contenders",
+        type=values.choices(tuple({**CONTENDERS, **SERVER_CONTENDERS})),
+        metavar="NAME,...",
+        help="only these of the experiment's (default: all)",
     )
     parser.add_argument(
         "--rounds", type=values.count, default=3, metavar="N", help="blocks of each (default: %(default)s)"
@@ -74,6 +88,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", type=values.count, default=3, metavar="N", help="timed ones of a block (default: %(default)s)"
     )
+    parser.add_argument(
+        "--quick", action="store_true", help="one round of one step: whether it runs, not how long it takes"
+    )
+    experiment_servers.add_arguments(parser)
     parser.add_argument(
         "--out",
         type=values.directory,
@@ -85,6 +103,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    if arguments.name == "parameter-server":
+        experiment_servers.check(arguments)
+        return
+    experiment_servers.check_other(arguments)
+    experiment_servers.check_contenders(arguments, tuple(CONTENDERS))
     if _place() is not None:
         if arguments.hosts > 1 or arguments.ratio:
             raise UsageError("--hosts and --ratio are for emulated hosts: leave them out under a launcher")
@@ -102,7 +125,11 @@ def _ranks(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.quick:
+        arguments.rounds = arguments.steps = 1
     try:
+        if arguments.name == "parameter-server":
+            return experiment_servers.run(arguments)
         results = _results(arguments)
     except ModuleNotFoundError as error:
         print(f"weft experiment: the package {error.name} is missing: pip install 'weft[demo]'", file=sys.stderr)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from weft.experiment import generated
+
 __all__ = ["NETWORKS", "Batch", "Network", "images", "lenet"]
 
 _CLASSES = 1000
@@ -159,5 +161,8 @@ NETWORKS: dict[str, Network] = {
     "bert-base": Network(Bert, _texts, 4),
     "lenet": Network(lenet, images(1, 28, 10), 64),
     "mlp": Network(mlp, images(1, 28, 10), 64),
+    "cnn": Network(generated.cnn, images(3, 32, 10), 32),
+    "social-graph": Network(generated.SocialGraph, generated.people, 256),
+    "dialogue": Network(generated.Dialogue, generated.dialogue_batch, 16),
 }
 """By name."""

@@ -1,0 +1,95 @@
+"""Tests of the parameter-server experiment: arithmetic, files, table, networks, command line."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from weft import cli
+from weft.experiment.networks import NETWORKS
+from weft.experiment.parameter_server import Outcome, ServerStudy, draw, load, save, studies, table
+from weft.experiment.server_contenders import SERVER_CONTENDERS
+
+STUDY = ServerStudy("cnn", 32, 4, 1, True, 1.0, ("compute", "localps", "default"), rounds=2, steps=3)
+
+
+def outcome() -> Outcome:
+    rounds = [
+        {
+            "compute": {"step_ms": 100.0, "sent_bytes": 0.0},
+            "localps": {"step_ms": 200.0 + jitter, "sent_bytes": 8e6},
+            "default": {"step_ms": 400.0, "sent_bytes": 20e6},
+        }
+        for jitter in (-10.0, 10.0)
+    ]
+    return Outcome(STUDY, 1_200_000, rounds)
+
+
+def test_rates_follow_from_times():
+    found = outcome()
+    assert found.samples_per_s("localps") == 4 * 32 / 0.2
+    assert found.efficiency("localps") == 0.5
+    assert found.throughput_mb_per_s("default") == 50.0
+
+
+def test_a_shorter_latency_is_predicted_to_gain():
+    predicted = outcome().predictions(100.0)
+    assert set(predicted) == {"localps", "default"}
+    assert all(ratio > 1 for ratio in predicted.values())
+
+
+def test_a_result_survives_its_file_and_its_table_and_picture_are_made(tmp_path):
+    path = tmp_path / "found.json"
+    assert load(path) is None
+    save(path, outcome())
+    assert load(path) == outcome()
+    text = table(outcome())
+    for expected in (
+        "4 workers and 1 servers: a host each, 1 Gbit/s",
+        "640.0",
+        "0.50",
+        "1.93",
+        "3.07",
+        *STUDY.contenders,
+    ):
+        assert expected in text, (expected, text)
+    draw([outcome()], tmp_path / "found.png")
+    assert (tmp_path / "found.png").stat().st_size > 1000
+
+
+def test_every_combination_is_a_study_with_a_file_of_its_own():
+    found = studies(
+        models=["cnn", "vgg16"], workers=[1, 2], servers=1, emulated=False, gbps=None, transport="shm", samples=None,
+        contenders=None, rounds=1, steps=1,
+    )  # fmt: skip
+    assert len({study.key for study in found}) == 4
+    assert all(study.contenders == tuple(SERVER_CONTENDERS) for study in found)
+
+
+@pytest.mark.parametrize("name", ["cnn", "social-graph", "dialogue"])
+def test_generated_data_can_be_learned(name):
+    torch.manual_seed(0)
+    network = NETWORKS[name]
+    model, generator = network.make(), torch.Generator().manual_seed(1)
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+    inputs, labels = network.batch(4, generator)
+    losses = []
+    for _ in range(4):
+        loss = F.cross_entropy(model(inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--hosts", "2"], "are of overlap"),
+        (["--gbps", "1"], "give --emulated as well"),
+        (["--contenders", "ring"], "'ring' is not one of compute, all-reduce"),
+    ],
+)
+def test_what_cannot_be_measured_is_told(arguments, expected, capsys):
+    assert cli.main(["experiment", "parameter-server", *arguments]) == 2
+    assert expected in capsys.readouterr().err
