@@ -30,7 +30,6 @@ mod stream;
 #[cfg(test)]
 mod traffic_tests;
 mod transport;
-mod watch;
 
 pub use congestion::{CongestionChoice, CongestionControl};
 pub use encryption::{Cipher, Encryption};

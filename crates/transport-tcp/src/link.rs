@@ -16,7 +16,7 @@ use std::time::Duration;
 use weft_transport::{
     Capabilities, Doorbell, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut, Link,
     LinkError, Local, MESSAGE_BYTES_MAX, Presence, Redirection, RegionKey, Regions, Segment,
-    Signal, Stream, Submission, Ticket, TrafficCounts, TransportKind,
+    Signal, Stream, Submission, Ticket, TrafficCounts, TransportKind, WatchedDescriptors,
 };
 
 use crate::carrier::Carrier;
@@ -27,7 +27,6 @@ use crate::incoming::ReceiveProgress;
 use crate::outgoing::{self, CLASSES, Class, TcpOutgoing};
 use crate::socket::Socket;
 use crate::stream::NumberedStream;
-use crate::watch::WatchedSockets;
 
 /// What links over TCP can do.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
@@ -59,7 +58,7 @@ pub(crate) struct TcpLink {
     /// Where the search for the emptiest stream begins: of equal ones each has its turn.
     next_stream: AtomicUsize,
     /// Only of several connections.
-    watched: Option<WatchedSockets>,
+    watched: Option<WatchedDescriptors>,
     /// How many redirections there were.
     redirections: AtomicU64,
     /// Held by the thread that receives, so that messages are delivered in order.
@@ -79,7 +78,9 @@ impl TcpLink {
         let count = sockets.len();
         let watched = match count {
             1 => None,
-            _ => Some(WatchedSockets::new(sockets.iter().map(Socket::descriptor))?),
+            _ => Some(WatchedDescriptors::new(
+                sockets.iter().map(Socket::descriptor),
+            )?),
         };
         for socket in &sockets {
             socket.share_unsent(count)?;

@@ -59,6 +59,8 @@ mod segment;
 #[cfg(not(loom))]
 mod strict;
 mod sync;
+#[cfg(not(loom))]
+mod watch;
 
 #[cfg(not(loom))]
 pub use {
@@ -80,4 +82,5 @@ pub use {
     random::{random, random_endpoint_id},
     regions::{Grants, RegionKey, Regions},
     segment::Segment,
+    watch::WatchedDescriptors,
 };

@@ -1,0 +1,48 @@
+//! One descriptor for several.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+use crate::fork::Descriptor;
+
+/// Is readable when one of several can be read from, or, where that is asked for, written to.
+#[derive(Debug)]
+pub struct WatchedDescriptors {
+    epoll: Descriptor,
+}
+
+impl WatchedDescriptors {
+    /// Watches these, which are open until they are not watched any more.
+    pub fn new(watched: impl Iterator<Item = RawFd>) -> io::Result<Self> {
+        let this = Self {
+            epoll: Descriptor::epoll()?,
+        };
+        for descriptor in watched {
+            this.control(libc::EPOLL_CTL_ADD, descriptor, false)?;
+        }
+        Ok(this)
+    }
+
+    /// What to watch for readability.
+    pub fn descriptor(&self) -> RawFd {
+        self.epoll.as_raw_fd()
+    }
+
+    /// Whether to watch one of them for writability too.
+    pub fn set_writing(&self, watched: RawFd, writing: bool) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, watched, writing)
+    }
+
+    fn control(&self, operation: libc::c_int, watched: RawFd, writing: bool) -> io::Result<()> {
+        let out = if writing { libc::EPOLLOUT } else { 0 };
+        let mut event = libc::epoll_event {
+            events: (libc::EPOLLIN | out) as u32,
+            u64: 0,
+        };
+        // SAFETY: the event outlives the call.
+        match unsafe { libc::epoll_ctl(self.descriptor(), operation, watched, &mut event) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
