@@ -401,16 +401,12 @@ fn keep_alive(stream: &TcpStream, peer_timeout: Duration) -> io::Result<()> {
     set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, PROBES)
 }
 
-/// Marks the packets with the code point (RFC 4594, RFC 8622) that networks commonly know the class
-/// by.
+/// Marks the packets with the class's code point.
 fn classify(stream: &TcpStream, class: TrafficClass) -> io::Result<()> {
-    let code_point = match class {
-        TrafficClass::BestEffort => return Ok(()),
-        // LE, "lower effort".
-        TrafficClass::Bulk => 1,
-        // CS5, "signalling". Expedited forwarding is policed to the rates of telephones.
-        TrafficClass::LowLatency => 40,
-    };
+    if class == TrafficClass::BestEffort {
+        return Ok(());
+    }
+    let code_point = u64::from(class.code_point());
     match stream.local_addr()? {
         SocketAddr::V4(_) => set(stream, libc::IPPROTO_IP, libc::IP_TOS, code_point << 2),
         SocketAddr::V6(_) => set(

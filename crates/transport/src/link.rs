@@ -52,6 +52,8 @@ pub enum TransportKind {
     Shm,
     /// TCP.
     Tcp,
+    /// RDMA verbs.
+    Rdma,
 }
 
 impl fmt::Display for TransportKind {
@@ -61,6 +63,7 @@ impl fmt::Display for TransportKind {
             TransportKind::Strict => "strict",
             TransportKind::Shm => "shm",
             TransportKind::Tcp => "tcp",
+            TransportKind::Rdma => "rdma",
         })
     }
 }
@@ -95,6 +98,20 @@ pub enum TrafficClass {
     Bulk,
     /// Before other traffic.
     LowLatency,
+}
+
+impl TrafficClass {
+    /// The code point (RFC 4594, RFC 8622) that networks commonly know it by: six bits of the
+    /// header of IP.
+    pub fn code_point(self) -> u8 {
+        match self {
+            TrafficClass::BestEffort => 0,
+            // LE, "lower effort".
+            TrafficClass::Bulk => 1,
+            // CS5, "signalling". Expedited forwarding is policed to the rates of telephones.
+            TrafficClass::LowLatency => 40,
+        }
+    }
 }
 
 /// A 64-bit word in the peer's pool and what to store there. Signals are words of pools: whoever
