@@ -204,6 +204,17 @@ impl Segment {
         )
     }
 
+    /// Fills the range with zeros, as [`Segment::release`] does, and keeps the memory behind it.
+    pub fn clear(&self, range: Range<u64>) -> io::Result<()> {
+        let start = self.at(&range);
+        let start = start.ok_or_else(|| invalid("the range to clear is not in the segment"))?;
+        let len = (range.end - range.start) as usize;
+        // SAFETY: the range lies within our mapping, which lives as long as `self`. Whoever uses it
+        // meanwhile meets old bytes or zeros, as where memory is given back.
+        unsafe { start.as_ptr().write_bytes(0, len) };
+        Ok(())
+    }
+
     /// From now on this mapping is of no other process's making: it holds what the segment holds,
     /// and what is written here is seen here only. A page that nobody has written here since may
     /// still change; one that was written may not. Other mappings show the segment as before.

@@ -38,6 +38,8 @@ impl PoolRange {
 pub struct Pool {
     segment: Arc<Segment>,
     free: Mutex<BTreeMap<u64, u64>>,
+    /// Whether the system never gets memory back.
+    keeps_memory: bool,
     quarantined: AtomicU64,
     /// The process (counted in forks) that it belongs to.
     generation: u64,
@@ -54,8 +56,18 @@ impl Pool {
         Self {
             segment,
             free: Mutex::new(free),
+            keeps_memory: false,
             quarantined: AtomicU64::new(0),
             generation: fork::generation(),
+        }
+    }
+
+    /// As [`Pool::new`], for memory that adapters know by its place: what is freed stays where it
+    /// is, or they would go on with pages that the segment has lost.
+    pub fn keeping_memory(segment: Arc<Segment>) -> Self {
+        Self {
+            keeps_memory: true,
+            ..Self::new(segment)
         }
     }
 
@@ -102,15 +114,19 @@ impl Pool {
         Ok(range)
     }
 
-    /// Gives a range back to the pool, and its memory to the system. Not in a forked child: there,
-    /// the memory is the parent's.
+    /// Gives a range back to the pool, and its memory to the system unless that is kept. Not in a
+    /// forked child: there, the memory is the parent's.
     pub fn free(&self, range: PoolRange) {
         if self.generation != fork::generation() {
             return;
         }
+        let emptied = match self.keeps_memory {
+            true => self.segment.clear(range.range()),
+            false => self.segment.release(range.range()),
+        };
         // A range that the system does not take back now stays usable; the next owner would find
         // old bytes in it, so it is leaked rather than handed out again.
-        if self.segment.release(range.range()).is_ok() {
+        if emptied.is_ok() {
             self.put_back(range.offset, range.bytes);
         }
     }
@@ -166,6 +182,24 @@ mod tests {
     fn pool(pages: u64) -> Pool {
         let bytes = POOL_HEADER + pages * PAGE;
         Pool::new(Arc::new(Segment::create("pool-test", bytes).unwrap()))
+    }
+
+    /// The bytes that the system has given the segment.
+    fn resident(pool: &Pool) -> u64 {
+        let file = std::fs::File::from(pool.segment().descriptor().try_clone_to_owned().unwrap());
+        std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap()) * 512
+    }
+
+    #[test]
+    fn memory_that_is_kept_stays_and_is_cleared() {
+        let pool = Pool::keeping_memory(pool(4).segment().clone());
+        let range = pool.allocate(2 * PAGE, PAGE).unwrap();
+        let word = pool.segment().word(range.offset);
+        word.store(7, Ordering::Relaxed);
+        let before = resident(&pool);
+        pool.free(range);
+        assert_eq!((word.load(Ordering::Relaxed), resident(&pool)), (0, before));
+        assert_eq!(pool.available(), 4 * PAGE);
     }
 
     #[test]
