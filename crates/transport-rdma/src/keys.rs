@@ -1,0 +1,76 @@
+//! The keys that the peer has sent: what this end may reach.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use weft_transport::RegionKey;
+
+use crate::verbs::PeerMemory;
+
+/// Ranges of the peer's regions, with the memory behind each by rail. Ranges do not overlap: each
+/// was granted once.
+#[derive(Default, Debug)]
+pub(crate) struct Keys(BTreeMap<(RegionKey, u64), (u64, Vec<PeerMemory>)>);
+
+impl Keys {
+    pub(crate) fn insert(&mut self, region: RegionKey, range: Range<u64>, memory: Vec<PeerMemory>) {
+        self.0.insert((region, range.start), (range.end, memory));
+    }
+
+    pub(crate) fn remove(&mut self, region: RegionKey, range: &Range<u64>) {
+        self.0.remove(&(region, range.start));
+    }
+
+    /// What a rail reaches a range by: in order, with the length of each part. None if there are
+    /// not keys for all of it.
+    pub(crate) fn parts(
+        &self,
+        region: RegionKey,
+        range: Range<u64>,
+        rail: usize,
+    ) -> Option<Vec<(PeerMemory, u64)>> {
+        let mut parts = Vec::with_capacity(1);
+        let mut at = range.start;
+        while at < range.end {
+            let before = self.0.range(..=(region, at)).next_back();
+            let (&(found, start), (end, memory)) = before?;
+            if found != region || *end <= at {
+                return None;
+            }
+            let memory = memory.get(rail)?;
+            let until = range.end.min(*end);
+            let part = PeerMemory {
+                address: memory.address + (at - start),
+                key: memory.key,
+            };
+            parts.push((part, until - at));
+            at = until;
+        }
+        Some(parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_reached_by_the_keys_of_all_that_it_lies_in() {
+        let memory = |address, key| PeerMemory { address, key };
+        let region = RegionKey(1);
+        let mut keys = Keys::default();
+        keys.insert(region, 100..200, vec![memory(1000, 1), memory(5000, 2)]);
+        keys.insert(region, 200..300, vec![memory(9000, 3), memory(7000, 4)]);
+        keys.insert(RegionKey(2), 300..400, vec![memory(0, 5), memory(0, 6)]);
+        let parts = keys.parts(region, 150..250, 1);
+        let expected = [(memory(5050, 2), 50), (memory(7000, 4), 50)];
+        assert_eq!(parts.as_deref(), Some(&expected[..]));
+        for outside in [50..150, 250..310, 300..310] {
+            assert_eq!(keys.parts(region, outside.clone(), 0), None, "{outside:?}");
+        }
+        assert_eq!(keys.parts(region, 150..160, 2), None);
+        keys.remove(region, &(200..300));
+        assert_eq!(keys.parts(region, 150..250, 1), None);
+        assert!(keys.parts(region, 150..200, 1).is_some());
+    }
+}

@@ -1,0 +1,347 @@
+//! The transport: a listener for connections, and the ports that links use.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weft_transport::{
+    Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, RegionKey, Regions, Segment,
+    Transport, TransportKind,
+};
+use weft_transport_tcp::{TcpOptions, TcpTransport};
+
+use crate::closing::Goodbyes;
+use crate::link::{RdmaLink, capabilities, lock};
+use crate::meeting::{Makings, Role};
+use crate::registered::Registered;
+use crate::verbs::{OpenDevice, Port, ServiceLevel, ports};
+
+/// How long a caller may take to connect its queue pairs.
+const MEETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// The shortest and longest time to wait for an acknowledgement, as verbs number them: 67 ms, which
+/// a busy emulated device may need, and 1.07 s.
+const ACK_TIMEOUTS: std::ops::RangeInclusive<u8> = 14..=18;
+/// How often an adapter sends before it gives up.
+const ATTEMPTS: u32 = 8;
+
+/// How to set up an [`RdmaTransport`].
+#[derive(Clone, Debug)]
+pub struct RdmaOptions {
+    /// The connections by which links are made and their ends seen, and what packets are asked to
+    /// be treated as.
+    pub control: TcpOptions,
+    /// The ports to use, as `device` or `device:port`: each is a rail of every link. Without them,
+    /// the first that is active; `all` for all that are.
+    pub devices: Option<String>,
+    /// The number of the address (GID) to use, in place of the best.
+    pub gid_index: Option<u8>,
+    /// The byte that marks packets for the network, in place of that of the connections' class.
+    pub traffic_class: Option<u8>,
+}
+
+/// Makes links over RDMA verbs for one endpoint.
+pub struct RdmaTransport {
+    tcp: TcpTransport,
+    makings: Arc<Makings>,
+    links: Arc<Mutex<Vec<Weak<RdmaLink>>>>,
+}
+
+impl RdmaTransport {
+    /// Opens the devices and binds a port for connections. Fails where there is no library, no
+    /// device, or none that can be used.
+    pub fn new(local: Local, options: RdmaOptions) -> Result<RdmaTransport, LinkError> {
+        let known = ports().map_err(LinkError::Refused)?;
+        let mut chosen = chosen(&known, options.devices.as_deref()).map_err(LinkError::Refused)?;
+        if let Some(index) = options.gid_index {
+            for port in &mut chosen {
+                port.use_gid(index).map_err(LinkError::Refused)?;
+            }
+        }
+        let regions = Regions::new(local.pool.clone());
+        let mut devices: Vec<(String, Arc<Registered>)> = Vec::new();
+        let mut ports = Vec::with_capacity(chosen.len());
+        for port in chosen {
+            let open = devices.iter().find(|(name, _)| *name == port.device);
+            let registered = match open {
+                Some((_, registered)) => Arc::clone(registered),
+                None => {
+                    let device = OpenDevice::open(&port.device)?;
+                    let registered = Arc::new(Registered::new(&device, &local.pool));
+                    devices.push((port.device.clone(), Arc::clone(&registered)));
+                    registered
+                }
+            };
+            ports.push((port, registered));
+        }
+        check_limit(local.pool.len()).map_err(LinkError::Refused)?;
+        let class = options.control.traffic_class.code_point() << 2;
+        let service = service(
+            options.traffic_class.unwrap_or(class),
+            options.control.peer_timeout,
+        );
+        Ok(RdmaTransport {
+            tcp: TcpTransport::new(local.clone(), options.control)?,
+            makings: Arc::new(Makings {
+                local,
+                regions,
+                ports,
+                service,
+                goodbyes: Arc::new(Goodbyes::default()),
+            }),
+            links: Arc::default(),
+        })
+    }
+
+    fn remember(links: &Mutex<Vec<Weak<RdmaLink>>>, link: &Arc<RdmaLink>) {
+        let mut links = lock(links);
+        links.retain(|link| link.strong_count() > 0);
+        links.push(Arc::downgrade(link));
+    }
+}
+
+impl Transport for RdmaTransport {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Rdma
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let (_, first) = &self.makings.ports[0];
+        capabilities(first.device().has_atomics())
+    }
+
+    fn address(&self) -> Vec<u8> {
+        self.tcp.address()
+    }
+
+    fn expose(&self, segment: &Arc<Segment>) -> Result<RegionKey, LinkError> {
+        let key = self.makings.regions.expose(segment);
+        for (_, registered) in self.devices() {
+            registered.expose(key, segment);
+        }
+        Ok(key)
+    }
+
+    fn withdraw(&self, region: RegionKey) {
+        let links: Vec<_> = lock(&self.links).iter().filter_map(Weak::upgrade).collect();
+        for link in links {
+            link.forget_region(region);
+        }
+        self.makings.regions.withdraw(region);
+        for (_, registered) in self.devices() {
+            registered.withdraw(region);
+        }
+    }
+
+    fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
+        self.tcp.listen(Arc::new(Callers {
+            makings: Arc::clone(&self.makings),
+            links: Arc::clone(&self.links),
+            events,
+        }))
+    }
+
+    fn admit(&self, peer: EndpointId, address: &[u8]) -> Result<(), LinkError> {
+        self.tcp.admit(peer, address)
+    }
+
+    fn connect(
+        &self,
+        peer: EndpointId,
+        address: &[u8],
+        deadline: Instant,
+        cancel: &AtomicBool,
+    ) -> Result<Option<Arc<dyn Link>>, LinkError> {
+        let Some(control) = self.tcp.connect(peer, address, deadline, cancel)? else {
+            return Ok(None);
+        };
+        let link = self.makings.meet(control, Role::Caller, deadline, cancel)?;
+        Self::remember(&self.links, &link);
+        Ok(Some(link))
+    }
+
+    fn rest(&self) -> bool {
+        self.tcp.rest()
+    }
+
+    fn close(&self) {
+        self.tcp.close();
+    }
+
+    fn drain(&self, timeout: Duration) {
+        let until = Instant::now() + timeout;
+        self.makings.goodbyes.wait(timeout);
+        self.tcp
+            .drain(until.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl RdmaTransport {
+    /// Each device once.
+    fn devices(&self) -> impl Iterator<Item = &(Port, Arc<Registered>)> {
+        let ports = &self.makings.ports;
+        let first = |number: usize| {
+            let name = &ports[number].0.device;
+            !ports[..number].iter().any(|(port, _)| port.device == *name)
+        };
+        (0..ports.len())
+            .filter(move |number| first(*number))
+            .map(|number| &ports[number])
+    }
+}
+
+/// Makes links of the connections that come in.
+struct Callers {
+    makings: Arc<Makings>,
+    links: Arc<Mutex<Vec<Weak<RdmaLink>>>>,
+    events: Arc<dyn LinkEvents>,
+}
+
+impl LinkEvents for Callers {
+    fn accept(&self, peer: EndpointId) -> bool {
+        self.events.accept(peer)
+    }
+
+    /// On a thread of its own: the listener goes on with others. Members only get here.
+    fn connected(&self, control: Arc<dyn Link>) {
+        let (makings, links) = (Arc::clone(&self.makings), Arc::clone(&self.links));
+        let events = Arc::clone(&self.events);
+        let meeting = thread::Builder::new().name("weft-rdma-meet".into());
+        let meet = move || {
+            let deadline = Instant::now() + MEETING_TIMEOUT;
+            let never = AtomicBool::new(false);
+            // Where it fails, the caller has been told, or is gone.
+            if let Ok(link) = makings.meet(control, Role::Called, deadline, &never) {
+                RdmaTransport::remember(&links, &link);
+                events.connected(link);
+            }
+        };
+        // Without a thread the connection ends, and the caller sees that.
+        let _ = meeting.spawn(meet);
+    }
+}
+
+/// What an endpoint uses is registered, and so locked: fails where this process may not lock all of
+/// its pool.
+fn check_limit(pool_bytes: u64) -> Result<(), String> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the structure is written.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
+    if !known || limit.rlim_cur >= pool_bytes || may_lock() {
+        return Ok(());
+    }
+    Err(format!(
+        "this process may lock {} bytes of memory, and its pool has {pool_bytes}: raise the limit \
+         (ulimit -l unlimited), or set a smaller WEFT_POOL_BYTES (pool_bytes)",
+        limit.rlim_cur
+    ))
+}
+
+/// Whether limits of locked memory do not hold for this process (`CAP_IPC_LOCK`).
+fn may_lock() -> bool {
+    const IPC_LOCK: u64 = 1 << 14;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let held = line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    held.is_some_and(|held| held & IPC_LOCK != 0)
+}
+
+/// The ports that are to be used.
+fn chosen(known: &[Port], devices: Option<&str>) -> Result<Vec<Port>, String> {
+    let usable = || known.iter().filter(|port| port.is_usable());
+    let found: Vec<Port> = match devices {
+        None => usable().take(1).cloned().collect(),
+        Some("all") => usable().cloned().collect(),
+        Some(names) => {
+            let find = |name: &str| {
+                let is_it = |port: &&Port| port.name() == name || port.device == name;
+                let found = known.iter().find(is_it);
+                let found = found.filter(|port| port.is_usable()).cloned();
+                found.ok_or_else(|| {
+                    let all: Vec<_> = known.iter().map(in_words).collect();
+                    format!(
+                        "no usable RDMA port is {name}; there are: {}",
+                        all.join("; ")
+                    )
+                })
+            };
+            names
+                .split(',')
+                .map(|name| find(name.trim()))
+                .collect::<Result<_, _>>()?
+        }
+    };
+    match found.is_empty() {
+        false => Ok(found),
+        true => {
+            let all: Vec<_> = known.iter().map(in_words).collect();
+            Err(format!("no RDMA port is usable: {}", all.join("; ")))
+        }
+    }
+}
+
+fn in_words(port: &Port) -> String {
+    format!("{} ({})", port.name(), port.describe())
+}
+
+/// How packets are treated, and how long their acknowledgement may take: so that an adapter gives
+/// up about when a connection over TCP would.
+fn service(traffic_class: u8, peer_timeout: Duration) -> ServiceLevel {
+    let each = peer_timeout / ATTEMPTS;
+    let time = |number: u8| Duration::from_nanos(4096 << number);
+    let timeout = ACK_TIMEOUTS.clone().find(|number| time(*number) >= each);
+    ServiceLevel {
+        // The usual mapping of code points to the eight priorities.
+        level: traffic_class >> 5,
+        traffic_class,
+        timeout: timeout.unwrap_or(*ACK_TIMEOUTS.end()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(device: &str, number: u8, active: bool) -> Port {
+        Port {
+            device: device.into(),
+            number,
+            active,
+            ethernet: true,
+            gid_index: Some(1),
+            gid: [0; 16],
+            mtu: 3,
+            lid: 0,
+        }
+    }
+
+    #[test]
+    fn ports_are_chosen_by_name_or_because_they_are_active() {
+        let known = [port("a", 1, false), port("b", 1, true), port("b", 2, true)];
+        let names = |devices| {
+            let found = chosen(&known, devices)?;
+            Ok(found.iter().map(Port::name).collect::<Vec<_>>())
+        };
+        let of = |names: &[&str]| Ok::<_, String>(names.iter().map(|n| n.to_string()).collect());
+        assert_eq!(names(None), of(&["b:1"]));
+        assert_eq!(names(Some("all")), of(&["b:1", "b:2"]));
+        assert_eq!(names(Some("b:2, b")), of(&["b:2", "b:1"]));
+        for missing in ["a", "a:1", "c", ""] {
+            let error = names(Some(missing)).unwrap_err();
+            assert!(error.contains("a:1 (RoCE v2, no link"), "{error}");
+        }
+        assert!(chosen(&known[..1], None).is_err());
+    }
+
+    #[test]
+    fn acknowledgements_are_awaited_for_about_the_peer_timeout() {
+        let timeout = |seconds| {
+            let timeout = Duration::from_secs_f64(seconds);
+            service(160, timeout).timeout
+        };
+        assert_eq!([timeout(0.1), timeout(3.0), timeout(100.0)], [14, 17, 18]);
+    }
+}

@@ -1,0 +1,111 @@
+//! The library of RDMA verbs, libibverbs, loaded when it is first asked for: weft is built and runs
+//! without it. What its header has as inline functions goes through the table of a device's
+//! context.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+use super::structures::{
+    CompletionChannel, CompletionQueue, Context, Device, DeviceAttributes, MemoryRegion,
+    PortAttributes, ProtectionDomain, QueuePair, QueuePairAttributes, QueuePairInit,
+};
+
+/// Declares the table of functions, and how it is filled.
+macro_rules! functions {
+    ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        /// The functions of the library.
+        #[allow(non_snake_case)]
+        pub(crate) struct Verbs {
+            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+        }
+
+        impl Verbs {
+            fn of(library: *mut c_void) -> Result<Verbs, String> {
+                Ok(Verbs {
+                    $($name: {
+                        let symbol = concat!(stringify!($name), "\0");
+                        // SAFETY: the library is open, and the name ends with a NUL.
+                        let found = unsafe { libc::dlsym(library, symbol.as_ptr().cast()) };
+                        if found.is_null() {
+                            return Err(format!("libibverbs has no {}", stringify!($name)));
+                        }
+                        // SAFETY: the symbol is a function, of the type that the header declares.
+                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found) }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    ibv_fork_init() -> c_int;
+    ibv_get_device_list(*mut c_int) -> *mut *mut Device;
+    ibv_free_device_list(*mut *mut Device);
+    ibv_get_device_name(*mut Device) -> *const c_char;
+    ibv_open_device(*mut Device) -> *mut Context;
+    ibv_close_device(*mut Context) -> c_int;
+    ibv_query_device(*mut Context, *mut DeviceAttributes) -> c_int;
+    ibv_query_port(*mut Context, u8, *mut PortAttributes) -> c_int;
+    ibv_alloc_pd(*mut Context) -> *mut ProtectionDomain;
+    ibv_dealloc_pd(*mut ProtectionDomain) -> c_int;
+    ibv_reg_mr(*mut ProtectionDomain, *mut c_void, usize, c_int) -> *mut MemoryRegion;
+    ibv_dereg_mr(*mut MemoryRegion) -> c_int;
+    ibv_create_comp_channel(*mut Context) -> *mut CompletionChannel;
+    ibv_destroy_comp_channel(*mut CompletionChannel) -> c_int;
+    ibv_create_cq(*mut Context, c_int, *mut c_void, *mut CompletionChannel, c_int) -> *mut CompletionQueue;
+    ibv_destroy_cq(*mut CompletionQueue) -> c_int;
+    ibv_get_cq_event(*mut CompletionChannel, *mut *mut CompletionQueue, *mut *mut c_void) -> c_int;
+    ibv_ack_cq_events(*mut CompletionQueue, c_uint);
+    ibv_create_qp(*mut ProtectionDomain, *mut QueuePairInit) -> *mut QueuePair;
+    ibv_modify_qp(*mut QueuePair, *mut QueuePairAttributes, c_int) -> c_int;
+    ibv_destroy_qp(*mut QueuePair) -> c_int;
+    ibv_wc_status_str(c_int) -> *const c_char;
+}
+
+impl Verbs {
+    /// The library, or why there is none.
+    pub(crate) fn get() -> Result<&'static Verbs, &'static str> {
+        static LOADED: OnceLock<Result<Verbs, String>> = OnceLock::new();
+        LOADED
+            .get_or_init(Verbs::load)
+            .as_ref()
+            .map_err(String::as_str)
+    }
+
+    fn load() -> Result<Verbs, String> {
+        // SAFETY: the name ends with a NUL; what the library does when it is loaded is what any
+        // program that links to it gets.
+        let library = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW) };
+        if library.is_null() {
+            // SAFETY: it returns null or a NUL-terminated string that this thread may read.
+            let why = unsafe { libc::dlerror() };
+            let why = match why.is_null() {
+                true => "libibverbs.so.1 cannot be loaded".into(),
+                // SAFETY: as above.
+                false => text(unsafe { CStr::from_ptr(why) }),
+            };
+            return Err(format!(
+                "{why} (install libibverbs1 and ibverbs-providers, or rdma-core)"
+            ));
+        }
+        let verbs = Verbs::of(library)?;
+        // So that private memory that is registered stays where it is when the process forks. An
+        // error means that something is registered already; kernels since 5.12 do without.
+        // SAFETY: plain call.
+        unsafe { (verbs.ibv_fork_init)() };
+        Ok(verbs)
+    }
+
+    /// What a completion's status means.
+    pub(crate) fn status(&self, status: c_int) -> String {
+        // SAFETY: it returns a string for any number, which lives for ever.
+        let name = unsafe { (self.ibv_wc_status_str)(status) };
+        // SAFETY: as above.
+        text(unsafe { CStr::from_ptr(name) })
+    }
+}
+
+pub(crate) fn text(text: &CStr) -> String {
+    text.to_string_lossy().into_owned()
+}

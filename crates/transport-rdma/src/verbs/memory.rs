@@ -1,0 +1,115 @@
+//! Memory that a device may reach.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use weft_transport::Segment;
+
+use super::structures::MemoryRegion;
+use super::{OpenDevice, PeerMemory, made};
+
+/// Who may do what with registered memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    /// The own queues, read and write.
+    Own,
+    /// The peer that has the key too: writes, reads and atomics.
+    Peer,
+}
+
+impl Access {
+    const LOCAL_WRITE: i32 = 1;
+    const REMOTE_WRITE: i32 = 1 << 1;
+    const REMOTE_READ: i32 = 1 << 2;
+    const REMOTE_ATOMIC: i32 = 1 << 3;
+
+    fn flags(self) -> i32 {
+        match self {
+            Access::Own => Self::LOCAL_WRITE,
+            Access::Peer => {
+                Self::LOCAL_WRITE | Self::REMOTE_WRITE | Self::REMOTE_READ | Self::REMOTE_ATOMIC
+            }
+        }
+    }
+}
+
+/// A part of a segment that a device may reach, as long as this lives.
+pub(crate) struct RegisteredMemory {
+    region: NonNull<MemoryRegion>,
+    start: u64,
+    /// In this order: the region ends before its memory and its device.
+    _segment: Arc<Segment>,
+    device: Arc<OpenDevice>,
+}
+
+// SAFETY: the library's functions may be called from any thread; the keys do not change.
+unsafe impl Send for RegisteredMemory {}
+// SAFETY: as above.
+unsafe impl Sync for RegisteredMemory {}
+
+impl RegisteredMemory {
+    /// Registers bytes of a segment, which pins them. Fails where the process may not pin so much.
+    pub(crate) fn register(
+        device: &Arc<OpenDevice>,
+        segment: &Arc<Segment>,
+        range: &std::ops::Range<u64>,
+        access: Access,
+    ) -> io::Result<RegisteredMemory> {
+        let beyond = || io::Error::new(io::ErrorKind::InvalidInput, "a range beyond its segment");
+        let start = segment.at(range).ok_or_else(beyond)?;
+        let len = (range.end - range.start) as usize;
+        let register = device.verbs.ibv_reg_mr;
+        // SAFETY: the bytes lie in the segment, which lives as long as the registration.
+        let region =
+            unsafe { register(device.domain(), start.as_ptr().cast(), len, access.flags()) };
+        Ok(RegisteredMemory {
+            region: made(region).map_err(|error| explain(error, len))?,
+            start: start.as_ptr() as u64,
+            _segment: Arc::clone(segment),
+            device: Arc::clone(device),
+        })
+    }
+
+    /// The address of the first byte.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// What names it to the own queues.
+    pub(crate) fn local_key(&self) -> u32 {
+        // SAFETY: made by the library, and freed on drop only.
+        unsafe { self.region.as_ref() }.lkey
+    }
+
+    /// What the peer's queues know it by.
+    pub(crate) fn for_peer(&self) -> PeerMemory {
+        PeerMemory {
+            address: self.start,
+            // SAFETY: as above.
+            key: unsafe { self.region.as_ref() }.rkey,
+        }
+    }
+}
+
+impl Drop for RegisteredMemory {
+    fn drop(&mut self) {
+        if self.device.is_own() {
+            // SAFETY: made by the library, and not used afterwards.
+            unsafe { (self.device.verbs.ibv_dereg_mr)(self.region.as_ptr()) };
+        }
+    }
+}
+
+fn explain(error: io::Error, len: usize) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => io::Error::new(
+            error.kind(),
+            format!(
+                "{len} bytes cannot be registered with the RDMA device: {error}. \
+                 Raise the limit of locked memory (ulimit -l unlimited)"
+            ),
+        ),
+        _ => error,
+    }
+}

@@ -1,0 +1,35 @@
+//! Objects of RDMA verbs that free themselves.
+
+mod completion;
+mod device;
+mod library;
+mod memory;
+mod port;
+mod queue;
+mod structures;
+
+pub(crate) use completion::{Completed, CompletionQueue};
+pub(crate) use device::OpenDevice;
+pub(crate) use library::Verbs;
+pub(crate) use memory::{Access, RegisteredMemory};
+pub use port::{Port, ports};
+pub(crate) use queue::{
+    OwnMemory, PeerMemory, Posting, QueuePair, QueuePairAddress, ServiceLevel, Work,
+};
+
+use std::io;
+
+/// What a call that returns an error number says.
+fn check(result: std::ffi::c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        // Some calls return -1 and set `errno`, as old libraries did.
+        number if number < 0 => Err(io::Error::last_os_error()),
+        number => Err(io::Error::from_raw_os_error(number)),
+    }
+}
+
+/// What a call has made, unless it returned null.
+fn made<T>(object: *mut T) -> io::Result<std::ptr::NonNull<T>> {
+    std::ptr::NonNull::new(object).ok_or_else(io::Error::last_os_error)
+}
