@@ -33,6 +33,7 @@ __all__ = [
     "operations",
     "plan",
     "price",
+    "rdma_ports",
     "simulate",
     "verify",
     "wire_formats",
@@ -46,6 +47,12 @@ def element_types() -> list[tuple[str, int]]:
 
 def ciphers() -> list[str]:
     """The ciphers that links can have; the one that is faster on this machine comes first."""
+
+def rdma_ports() -> list[tuple[str, str, bool]]:
+    """The ports of RDMA devices: name, what it is like, whether it can be used.
+
+    Raises an error that says why there are none.
+    """
 
 def wire_formats() -> list[str]:
     """The names of the formats in which elements can travel."""
@@ -184,6 +191,9 @@ class Endpoint:
         interface: str | None = None,
         tcp_congestion: str = "auto",
         tcp_connections: int | None = None,
+        rdma_devices: str | None = None,
+        rdma_gid_index: int | None = None,
+        rdma_traffic_class: int | None = None,
         encrypt: str = "0",
         require_shared_memory: bool = False,
         route_to: str | None = None,

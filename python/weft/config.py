@@ -46,7 +46,7 @@ __all__ = [
     "with_secret",
 ]
 
-TRANSPORTS = ("auto", "shm", "tcp", "loopback")
+TRANSPORTS = ("auto", "shm", "rdma", "tcp", "loopback")
 CIPHERS = tuple(sorted(_weft.ciphers()))
 WIRE_FORMATS = tuple(_weft.wire_formats())
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -107,8 +107,9 @@ class EndpointOptions(TypedDict, total=False):
         Setting(
             default="auto",
             allowed="one of " + ", ".join(TRANSPORTS),
-            doc="How ranks are connected. `auto`: shared memory between ranks that can really share it, "
-            "TCP between the others. `shm`, `tcp`: nothing else. `loopback`: between threads of one "
+            doc="How ranks are connected. `auto`: shared memory between ranks that can really share it; between "
+            "the others RDMA where every rank has a device that it can use (docs/rdma.md), and else "
+            "TCP. `shm`, `rdma`, `tcp`: nothing else. `loopback`: between threads of one "
             "process, for tests. The same on every rank.",
             parse=str,
             check=lambda value: value in TRANSPORTS,
@@ -156,6 +157,43 @@ class EndpointOptions(TypedDict, total=False):
             "more than 2 ms",
         ),
     ]
+    rdma_devices: Annotated[
+        str | None,
+        Setting(
+            default=None,
+            allowed="names of RDMA devices or their ports such as mlx5_0 or mlx5_0:1,mlx5_1:1, all, or none",
+            doc="The ports of RDMA devices (RoCE v2, InfiniBand) that this process uses, as `weft doctor` lists them: "
+            "`mlx5_0` or `mlx5_0:1`. With several (`mlx5_0,mlx5_1`) each link has a queue pair over every one, and "
+            "large messages take whichever is free: the first, second ... port of a rank is connected with that of "
+            "another. `all`: every port that is active. `none`: no RDMA. See [rdma.md](../rdma.md).",
+            parse=str,
+            check=lambda value: value is None or (isinstance(value, str) and value != ""),
+            default_text="the first port that is active",
+        ),
+    ]
+    rdma_gid_index: Annotated[
+        int | None,
+        Setting(
+            default=None,
+            allowed="a whole number from 0 to 255",
+            doc="The number of the address (GID) of RDMA ports, as `weft doctor` shows it.",
+            parse=int,
+            check=lambda value: value is None or (type(value) is int and 0 <= value <= 255),
+            default_text="of RoCE the first of version 2, if possible of an IPv4 address; of InfiniBand the first",
+        ),
+    ]
+    rdma_traffic_class: Annotated[
+        int | None,
+        Setting(
+            default=None,
+            allowed="a whole number from 0 to 255",
+            doc="The traffic class of packets over RDMA: the byte in their header whose upper six bits are the DSCP. "
+            "Its upper three bits are the service level. Networks that run RoCE without loss tell which one is theirs.",
+            parse=int,
+            check=lambda value: value is None or (type(value) is int and 0 <= value <= 255),
+            default_text="0",
+        ),
+    ]
     encrypt: Annotated[
         bool | str | None,
         Setting(
@@ -166,7 +204,8 @@ class EndpointOptions(TypedDict, total=False):
             "link has the faster cipher of those that both machines have instructions for, `aes-gcm` (AES-256-GCM) "
             "or `chacha20-poly1305`; a name: all links have that one. The keys are those that the ranks exchange "
             "when they meet, so it protects from nobody who can write to the store: use `WEFT_SECRET` "
-            "or certificates (`WEFT_TLS_CERT`), or a store that strangers do not reach. Shared memory is not affected. "
+            "or certificates (`WEFT_TLS_CERT`), or a store that strangers do not reach. Shared memory is not affected; "
+            "RDMA, whose adapters encrypt nothing, is not used. "
             "The same on every rank.",
             parse=lambda text: parsing.parse_encryption(text, CIPHERS),
             check=lambda value: isinstance(value, bool) or value in CIPHERS,

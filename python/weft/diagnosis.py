@@ -16,7 +16,7 @@ from weft.host_checks import Finding
 
 __all__ = ["Finding", "emulated_hosts", "findings"]
 
-_PROBED_TRANSPORTS = ("shm", "tcp")
+_PROBED_TRANSPORTS = ("shm", "tcp", "rdma")
 _PROBE_DEADLINE_S = 30.0
 
 
@@ -34,6 +34,7 @@ def findings() -> Iterator[Finding]:
     yield _profiles()
     for transport in _PROBED_TRANSPORTS:
         yield _transport(transport)
+    yield from _rdma_ports()
     yield _congestion_control()
     yield _encryption()
     yield _torch()
@@ -70,6 +71,19 @@ def _transport(transport: str) -> Finding:
         return Finding(f"transport {transport}", False, f"no answer within {_PROBE_DEADLINE_S:g} s")
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
     return Finding(f"transport {transport}", done.returncode == 0, lines[-1] if lines else "no reason given")
+
+
+def _rdma_ports() -> Iterator[Finding]:
+    """The ports of RDMA devices, which `WEFT_RDMA_DEVICES` can name.
+
+    Why there are none, if so, the transport's test has said.
+    """
+    try:
+        ports = _weft.rdma_ports()
+    except weft.Error:
+        return
+    for name, text, usable in ports:
+        yield Finding(f"RDMA port {name}", usable, text)
 
 
 def _congestion_control() -> Finding:

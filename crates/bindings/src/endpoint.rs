@@ -18,7 +18,7 @@ pub(crate) struct Endpoint {
 #[pymethods]
 impl Endpoint {
     #[new]
-    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, tcp_congestion="auto", tcp_connections=None, encrypt="0", require_shared_memory=false, route_to=None, flight_dir=None, flight_signal=None))]
+    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, tcp_congestion="auto", tcp_connections=None, rdma_devices=None, rdma_gid_index=None, rdma_traffic_class=None, encrypt="0", require_shared_memory=false, route_to=None, flight_dir=None, flight_signal=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn new(
         py: Python<'_>,
@@ -28,6 +28,9 @@ impl Endpoint {
         interface: Option<String>,
         tcp_congestion: &str,
         tcp_connections: Option<usize>,
+        rdma_devices: Option<String>,
+        rdma_gid_index: Option<u8>,
+        rdma_traffic_class: Option<u8>,
         encrypt: &str,
         require_shared_memory: bool,
         route_to: Option<String>,
@@ -39,6 +42,9 @@ impl Endpoint {
             interface,
             tcp_congestion: tcp_congestion.into(),
             tcp_connections,
+            rdma_devices,
+            rdma_gid_index,
+            rdma_traffic_class,
             encryption: encryption(py, encrypt)?,
             require_shared_memory,
             route_to,
@@ -71,6 +77,18 @@ pub(crate) fn ciphers() -> Vec<&'static str> {
     Cipher::by_speed().map(Cipher::name).to_vec()
 }
 
+/// The ports of this machine's RDMA devices: for each its name, what it is like, and whether it can
+/// be used; or why there are none.
+#[pyfunction]
+pub(crate) fn rdma_ports(py: Python<'_>) -> PyResult<Vec<(String, String, bool)>> {
+    let ports = py.detach(weft_runtime::rdma_ports);
+    let told = |port: &weft_runtime::RdmaPort| (port.name(), port.describe(), port.is_usable());
+    match ports {
+        Ok(ports) => Ok(ports.iter().map(told).collect()),
+        Err(why) => Err(argument_error(py, why)),
+    }
+}
+
 /// The flight records of this process's endpoints, as JSON in the layout of the files.
 #[pyfunction]
 pub(crate) fn flight_records(py: Python<'_>) -> Vec<String> {
@@ -89,11 +107,13 @@ fn choice(py: Python<'_>, name: &str) -> PyResult<TransportChoice> {
     match name {
         "auto" => Ok(TransportChoice::Auto),
         "shm" => Ok(TransportChoice::Shm),
+        "rdma" => Ok(TransportChoice::Rdma),
         "tcp" => Ok(TransportChoice::Tcp),
         "loopback" => Ok(TransportChoice::Loopback),
         _ => {
-            let text =
-                format!("transport={name:?} is not allowed: expected auto, shm, tcp or loopback");
+            let text = format!(
+                "transport={name:?} is not allowed: expected auto, shm, rdma, tcp or loopback"
+            );
             Err(argument_error(py, text))
         }
     }

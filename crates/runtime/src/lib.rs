@@ -41,4 +41,5 @@ pub use memory::{Pool, PoolRange};
 pub use one_sided::Compare;
 pub use selection::{Choice, Explanation, Origin, UserScheduleText};
 pub use weft_algorithms::MemoryClass;
+pub use weft_transport_rdma::{Port as RdmaPort, ports as rdma_ports};
 pub use weft_transport_tcp::{Cipher, Encryption};

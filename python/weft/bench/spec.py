@@ -9,7 +9,7 @@ from pathlib import Path
 from weft.bench import collectives, elements
 
 MEMORIES = ("ordinary", "symmetric")
-TRANSPORTS = ("auto", "shm", "tcp")
+TRANSPORTS = ("auto", "shm", "rdma", "tcp")
 THROUGH = ("library", "torch")
 RING = "weft-ring"
 """The peer that is baidu's ring as one of weft's schedules: one tile after the other, nothing

@@ -69,7 +69,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="all-reduce up to 1M only, measured briefly")
     parser.add_argument("--force", action="store_true", help="store the profile also if the machine was busy")
     options.add_schedules(parser, "also try")
-    parser.add_argument("--transport", choices=config.TRANSPORTS[:3], help="how ranks are connected (default: auto)")
+    parser.add_argument("--transport", choices=config.TRANSPORTS[:4], help="how ranks are connected (default: auto)")
     parser.add_argument(
         "--output",
         type=values.output_file(values.DATA),

@@ -14,6 +14,7 @@ use weft_transport::{
     Doorbell, EndpointId, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Segment,
     TrafficClass, Transport, TransportKind, fork,
 };
+use weft_transport_rdma::{RdmaOptions, RdmaTransport};
 use weft_transport_shm::ShmTransport;
 use weft_transport_tcp::{CongestionChoice, Encryption, Interface, TcpOptions, TcpTransport};
 
@@ -33,11 +34,14 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Which transports an endpoint uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TransportChoice {
-    /// Shared memory where ranks share a host, TCP elsewhere.
+    /// Shared memory where ranks share a host; elsewhere RDMA where all ranks have a device for
+    /// it, and else TCP.
     #[default]
     Auto,
     /// Shared memory only.
     Shm,
+    /// RDMA verbs only.
+    Rdma,
     /// TCP only.
     Tcp,
     /// Within one process only: for tests.
@@ -59,6 +63,14 @@ pub struct EndpointOptions {
     /// TCP connections of a link that this endpoint makes. Without a number, by the networks and
     /// their length.
     pub tcp_connections: Option<usize>,
+    /// The ports of RDMA devices to use, as `device` or `device:port` with commas between: each is
+    /// a rail of every link. Without them, the first that is active; `all` for all that are; `none`
+    /// for no RDMA.
+    pub rdma_devices: Option<String>,
+    /// The number of the address (GID) of these ports to use, in place of the best.
+    pub rdma_gid_index: Option<u8>,
+    /// The byte that marks packets over RDMA for the network, in place of that of `traffic_class`.
+    pub rdma_traffic_class: Option<u8>,
     /// The bound of the pool. Memory is taken from the system only as it is used.
     pub pool_bytes: u64,
     /// After this long without a sign of life, a host counts as vanished.
@@ -88,6 +100,9 @@ impl Default for EndpointOptions {
             interface: None,
             route_to: None,
             tcp_connections: None,
+            rdma_devices: None,
+            rdma_gid_index: None,
+            rdma_traffic_class: None,
             pool_bytes: 1 << 30,
             peer_timeout: Duration::from_secs(10),
             traffic_class: TrafficClass::default(),
@@ -110,6 +125,7 @@ pub struct Endpoint {
     meetings: Mutex<Meetings>,
     encryption: Encryption,
     require_shared_memory: bool,
+    choice: TransportChoice,
     table: Arc<LinkTable>,
     flight: Arc<FlightRecorder>,
     peer_timeout: Duration,
@@ -150,7 +166,7 @@ impl Endpoint {
             host_name: system_text("/proc/sys/kernel/hostname")?,
             pid: std::process::id(),
             boot_id: boot_id(host_label)?,
-            transports: transports.iter().map(address_of).collect(),
+            transports: published(&transports, options.transport),
         };
         let process = ProcessInfo {
             host_name: address.host_name.clone(),
@@ -160,13 +176,17 @@ impl Endpoint {
         };
         let endpoint = Arc::new(Self {
             id: local.id,
-            pool: Arc::new(Pool::new(local.pool.clone())),
+            pool: Arc::new(match registers(&transports) {
+                true => Pool::keeping_memory(local.pool.clone()),
+                false => Pool::new(local.pool.clone()),
+            }),
             doorbell: local.doorbell,
             transports,
             address: Mutex::new(address),
             meetings: Mutex::default(),
             encryption: options.encryption,
             require_shared_memory: options.require_shared_memory,
+            choice: options.transport,
             table: Arc::new(LinkTable::new(local.id)),
             flight: FlightRecorder::new(process, options.flight_directory),
             peer_timeout: options.peer_timeout,
@@ -195,8 +215,7 @@ impl Endpoint {
             self.listen(transport)?;
             meetings.resting.pop();
         }
-        let published = self.transports.iter().map(address_of).collect();
-        lock(&self.address).transports = published;
+        lock(&self.address).transports = published(&self.transports, self.choice);
         Ok(())
     }
 
@@ -369,12 +388,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn address_of(transport: &Arc<dyn Transport>) -> TransportAddress {
-    TransportAddress {
+/// What others are told of an endpoint's transports. What it has by itself where the machine can,
+/// others need not have.
+fn published(transports: &[Arc<dyn Transport>], choice: TransportChoice) -> Vec<TransportAddress> {
+    let address = |transport: &Arc<dyn Transport>| TransportAddress {
         kind: transport.kind(),
         maps: transport.capabilities().maps,
+        optional: choice == TransportChoice::Auto && transport.kind() == TransportKind::Rdma,
         bytes: transport.address(),
-    }
+    };
+    transports.iter().map(address).collect()
+}
+
+/// Whether adapters know the pool's memory.
+fn registers(transports: &[Arc<dyn Transport>]) -> bool {
+    transports
+        .iter()
+        .any(|transport| transport.capabilities().needs_registration)
 }
 
 fn local(options: &EndpointOptions) -> Result<Local, Error> {
@@ -396,26 +426,73 @@ fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Tr
         })?))
     };
     let tcp = || -> Result<Arc<dyn Transport>, Error> {
-        let congestion = CongestionChoice::parse(&options.tcp_congestion);
-        let options = TcpOptions {
-            interface: interface(options),
-            connections: options.tcp_connections,
-            peer_timeout: options.peer_timeout,
-            traffic_class: options.traffic_class,
-            congestion: congestion.map_err(Error::Config)?,
-            encryption: options.encryption,
-        };
-        let made = TcpTransport::new(local.clone(), options);
+        let made = TcpTransport::new(local.clone(), tcp_options(options)?);
         Ok(Arc::new(
             made.map_err(|e| cannot_start(TransportKind::Tcp, &e))?,
         ))
     };
+    let rdma = || -> Result<Arc<dyn Transport>, Error> {
+        let made = RdmaTransport::new(local.clone(), rdma_options(options)?);
+        Ok(Arc::new(
+            made.map_err(|e| cannot_start(TransportKind::Rdma, &e))?,
+        ))
+    };
     match options.transport {
-        TransportChoice::Auto => Ok(vec![shm()?, tcp()?]),
+        // Without a device there is none; `weft doctor` says why.
+        TransportChoice::Auto => Ok([Some(shm()?), rdma_if_wanted(options, rdma)?, Some(tcp()?)]
+            .into_iter()
+            .flatten()
+            .collect()),
         TransportChoice::Shm => Ok(vec![shm()?]),
+        TransportChoice::Rdma => Ok(vec![rdma()?]),
         TransportChoice::Tcp => Ok(vec![tcp()?]),
         TransportChoice::Loopback => Ok(vec![Arc::new(LoopbackTransport::new(local.clone()))]),
         TransportChoice::Strict => Ok(vec![Arc::new(LoopbackTransport::strict(local.clone()))]),
+    }
+}
+
+fn tcp_options(options: &EndpointOptions) -> Result<TcpOptions, Error> {
+    let congestion = CongestionChoice::parse(&options.tcp_congestion);
+    Ok(TcpOptions {
+        interface: interface(options),
+        connections: options.tcp_connections,
+        peer_timeout: options.peer_timeout,
+        traffic_class: options.traffic_class,
+        congestion: congestion.map_err(Error::Config)?,
+        encryption: options.encryption,
+    })
+}
+
+fn rdma_options(options: &EndpointOptions) -> Result<RdmaOptions, Error> {
+    if options.encryption != Encryption::Off {
+        return Err(Error::Config(format!(
+            "transport=\"rdma\" with encrypt={}: adapters encrypt nothing. Choose transport \"tcp\" or \"auto\"",
+            options.encryption
+        )));
+    }
+    Ok(RdmaOptions {
+        control: TcpOptions {
+            // It carries little.
+            connections: Some(1),
+            ..tcp_options(options)?
+        },
+        devices: options.rdma_devices.clone(),
+        gid_index: options.rdma_gid_index,
+        traffic_class: options.rdma_traffic_class,
+    })
+}
+
+/// RDMA where nobody has asked for it: not over links that are to be encrypted, and an error only
+/// where devices are named.
+fn rdma_if_wanted(
+    options: &EndpointOptions,
+    make: impl FnOnce() -> Result<Arc<dyn Transport>, Error>,
+) -> Result<Option<Arc<dyn Transport>>, Error> {
+    match options.rdma_devices.as_deref() {
+        Some("none") => Ok(None),
+        _ if options.encryption != Encryption::Off => Ok(None),
+        Some(_) => make().map(Some),
+        None => Ok(make().ok()),
     }
 }
 

@@ -151,7 +151,8 @@ impl Visit<'_> {
     fn meet(&self, terms: Terms) -> Result<Meeting, Error> {
         let roster = self.exchange_addresses(terms)?;
         let (group_id, profiles) = (roster.group_id, roster.profiles.clone());
-        let (addresses, domains): (Vec<_>, Vec<_>) = roster.members().unzip();
+        let (mut addresses, domains): (Vec<_>, Vec<_>) = roster.members().unzip();
+        keep_common(&mut addresses);
         check_endpoints(&addresses)?;
         check_transports(&addresses)?;
         addresses
@@ -323,6 +324,17 @@ fn check_endpoints(addresses: &[EndpointAddress]) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Leaves out what some ranks have and others need not.
+fn keep_common(addresses: &mut [EndpointAddress]) {
+    let all: Vec<Vec<TransportKind>> = (addresses.iter())
+        .map(|address| address.kinds().collect())
+        .collect();
+    let common = |kind| all.iter().all(|kinds| kinds.contains(&kind));
+    for address in addresses {
+        (address.transports).retain(|transport| !transport.optional || common(transport.kind));
+    }
 }
 
 fn check_transports(addresses: &[EndpointAddress]) -> Result<(), Error> {

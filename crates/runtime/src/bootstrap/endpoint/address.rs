@@ -31,6 +31,8 @@ pub struct TransportAddress {
     pub kind: TransportKind,
     /// Whether it maps memory, and so joins only those who can share some.
     pub maps: bool,
+    /// Whether it is not used unless all ranks have it.
+    pub optional: bool,
     /// What it takes to connect.
     pub bytes: Vec<u8>,
 }
@@ -118,11 +120,12 @@ mod code {
     use serde::ser::{Serialize, Serializer};
     use weft_transport::TransportKind;
 
-    const KINDS: [TransportKind; 4] = [
+    const KINDS: [TransportKind; 5] = [
         TransportKind::Loopback,
         TransportKind::Shm,
         TransportKind::Tcp,
         TransportKind::Strict,
+        TransportKind::Rdma,
     ];
 
     pub(super) fn serialize<S: Serializer>(kind: &TransportKind, to: S) -> Result<S::Ok, S::Error> {
@@ -153,11 +156,13 @@ mod tests {
                 TransportAddress {
                     kind: TransportKind::Shm,
                     maps: true,
+                    optional: false,
                     bytes: vec![1, 2],
                 },
                 TransportAddress {
                     kind: TransportKind::Tcp,
                     maps: false,
+                    optional: false,
                     bytes: vec![3],
                 },
             ],

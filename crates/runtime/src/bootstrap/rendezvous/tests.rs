@@ -415,3 +415,34 @@ fn builds_that_lay_memory_out_differently_are_told_apart() {
         refused[0]
     );
 }
+
+/// What every machine has by itself or has not is used where all ranks have it; what was asked for
+/// must be the same everywhere.
+#[test]
+fn what_some_ranks_lack_is_left_out_if_nobody_asked_for_it() {
+    let address = |kinds: &[(TransportKind, bool)]| {
+        let mut address = endpoint(TransportChoice::Loopback).address();
+        let transport = |(kind, optional): &(TransportKind, bool)| TransportAddress {
+            kind: *kind,
+            maps: false,
+            optional: *optional,
+            bytes: vec![],
+        };
+        address.transports = kinds.iter().map(transport).collect();
+        address
+    };
+    let kept = |mut addresses: [EndpointAddress; 2]| {
+        keep_common(&mut addresses);
+        let kinds = addresses.each_ref().map(|a| a.kinds().collect::<Vec<_>>());
+        (kinds, check_transports(&addresses).is_ok())
+    };
+    let (rdma, tcp) = (TransportKind::Rdma, TransportKind::Tcp);
+    let has_device = || address(&[(rdma, true), (tcp, false)]);
+    let lacks_one = || address(&[(tcp, false)]);
+    let asks_for_it = || address(&[(rdma, false)]);
+    let both = [vec![rdma, tcp], vec![rdma, tcp]];
+    assert_eq!(kept([has_device(), has_device()]), (both, true));
+    let none = [vec![tcp], vec![tcp]];
+    assert_eq!(kept([lacks_one(), has_device()]), (none, true));
+    assert!(!kept([asks_for_it(), has_device()]).1);
+}
