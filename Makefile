@@ -143,6 +143,9 @@ else
 	@echo "test-network: left out, because emulated hosts need root"
 endif
 
+test-rdma: extension ## over RDMA, in a virtual machine with two Soft-RoCE devices (root; installs QEMU): 15 minutes
+	tests/rdma/run.sh $(BIN)/python
+
 # Frameworks, launchers and what makes releases have environments of their own, which see the packages of .venv behind
 # theirs.
 build/%/.dependencies: requirements-%.lock $(VENV)/.dependencies

@@ -27,6 +27,8 @@ pub(crate) struct Setup {
     pub(crate) transport: TransportChoice,
     /// TCP connections of every link, if not as many as usual.
     pub(crate) tcp_connections: Option<usize>,
+    /// The ports of RDMA devices, if not the first.
+    pub(crate) rdma_devices: Option<String>,
     /// Whether links over TCP are encrypted.
     pub(crate) encryption: Encryption,
     /// The host of every rank, where they are to count as being on several.
@@ -63,7 +65,7 @@ impl Setup {
     fn maps(&self) -> bool {
         !matches!(
             self.transport,
-            TransportChoice::Tcp | TransportChoice::Strict
+            TransportChoice::Rdma | TransportChoice::Tcp | TransportChoice::Strict
         )
     }
 
@@ -103,6 +105,7 @@ impl Setup {
             transport: self.transport,
             interface: Some("127.0.0.1".into()),
             tcp_connections: self.tcp_connections,
+            rdma_devices: self.rdma_devices.clone(),
             encryption: self.encryption,
             pool_bytes: self.pool_bytes,
             ..Default::default()
@@ -120,6 +123,7 @@ impl From<TransportChoice> for Setup {
         Setup {
             transport,
             tcp_connections: None,
+            rdma_devices: None,
             encryption: Encryption::Off,
             hosts: None,
             pool_bytes: 256 << 20,

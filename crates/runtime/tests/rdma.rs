@@ -1,0 +1,223 @@
+//! Groups over RDMA verbs: every algorithm over one device and over two, beside shared memory, and
+//! with the bits of TCP. They need devices: `make test-rdma`.
+
+mod ranks;
+
+use std::sync::Mutex;
+
+use ranks::arena::{Arena, perform};
+use ranks::case::{BlockCounts, Case};
+use ranks::choices::{ForcedChoice, choices};
+use ranks::judge::{judged, named};
+use ranks::{Ranks, Rng, Setup, all_reduce, fresh_seed};
+use weft_kernels::DType;
+use weft_runtime::{
+    Endpoint, EndpointOptions, Error, Group, Op, SplitOptions, Symmetric, TransportChoice,
+};
+use weft_schedule::Collective;
+use weft_transport::TransportKind;
+
+fn over(devices: &str) -> Setup {
+    Setup {
+        rdma_devices: Some(devices.into()),
+        ..TransportChoice::Rdma.into()
+    }
+}
+
+fn collective(choice: &ForcedChoice, root: u32) -> Collective {
+    match choice.collective {
+        "all-reduce" => Collective::AllReduce,
+        "reduce" => Collective::Reduce { root },
+        "broadcast" => Collective::Broadcast { root },
+        "all-gather" => Collective::AllGather,
+        "reduce-scatter" => Collective::ReduceScatter,
+        "all-to-all" => Collective::AllToAll,
+        "gather" => Collective::Gather { root },
+        "scatter" => Collective::Scatter { root },
+        "barrier" => Collective::Barrier,
+        other => panic!("the test does not know {other}"),
+    }
+}
+
+/// Every algorithm: short and long, and with different sizes where it can; in turn in place and
+/// not, on ordinary and symmetric memory, with every root. The emulated machine is slow.
+fn cases(setup: &Setup, ranks: u32, seed: u64) -> Vec<Case> {
+    let mut rng = Rng::new(seed);
+    let mut cases: Vec<Case> = Vec::new();
+    for choice in choices(setup, ranks) {
+        let variants = [1001, 50_021, 0];
+        for (variant, count) in variants.into_iter().enumerate() {
+            let uneven = variant == 2;
+            if uneven && !choice.requires.per_rank_sizes {
+                continue;
+            }
+            let root = cases.len() as u32 % ranks;
+            let collective = collective(&choice, root);
+            let (dtype, op) = [
+                (DType::F32, Op::Sum),
+                (DType::Bf16, Op::Average),
+                (DType::I64, Op::Max),
+            ][cases.len() % 3];
+            let mut sizes = || (0..ranks).map(|_| rng.below(300)).collect::<Vec<_>>();
+            let blocks = match (uneven, collective) {
+                (false, _) => BlockCounts::Equal(count),
+                (true, Collective::AllToAll) => {
+                    BlockCounts::PerPair((0..ranks).map(|_| sizes()).collect())
+                }
+                (true, _) => BlockCounts::PerRank(sizes()),
+            };
+            cases.push(Case {
+                algorithm: Some(choice.name.clone()),
+                dtype,
+                op,
+                blocks,
+                in_place: cases.len().is_multiple_of(2),
+                symmetric: !(cases.len() / 2).is_multiple_of(2),
+                seed: rng.next(),
+                ..Case::simple(collective, count)
+            });
+        }
+    }
+    cases
+}
+
+fn symmetric_memory(group: &Group, cases: &[Case]) -> Symmetric {
+    let needed = cases.iter().map(|case| Arena::needed(case, group.size()));
+    group.symmetric(needed.max().unwrap_or(1) as u64).unwrap()
+}
+
+fn check_group(setup: &Setup, ranks: u32) {
+    let seed = fresh_seed();
+    named(&format!("{setup:?}, seed {seed}"), || {
+        let cases = cases(setup, ranks, seed);
+        judged(setup, ranks, &cases, |group, hand_in| {
+            let memory = symmetric_memory(group, &cases);
+            for case in &cases {
+                hand_in(perform(case, group, Some(&memory)));
+            }
+        });
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make test-rdma"]
+fn every_algorithm_over_one_device() {
+    (2..=5).for_each(|ranks| check_group(&TransportChoice::Rdma.into(), ranks));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make test-rdma"]
+fn every_algorithm_over_two_devices() {
+    (2..=3).for_each(|ranks| check_group(&over("all"), ranks));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make test-rdma"]
+fn hosts_whose_ranks_share_memory() {
+    for hosts in [&[0, 0, 1][..], &[0, 0, 1, 1, 1]] {
+        check_group(&Setup::on_hosts(hosts), hosts.len() as u32);
+    }
+}
+
+/// Where all ranks have a device, nobody must ask for it.
+#[test]
+#[ignore = "needs an RDMA device: make test-rdma"]
+fn rdma_is_chosen_between_hosts_unless_it_is_unwanted() {
+    let kinds = |setup: Setup| {
+        Ranks::run(setup, 3, |group| {
+            all_reduce(group).unwrap();
+            [0, 1, 2].map(|rank| group.transport(rank))
+        })
+    };
+    let (shm, rdma) = (Some(TransportKind::Shm), Some(TransportKind::Rdma));
+    assert_eq!(kinds(Setup::on_hosts(&[0, 0, 1]))[0], [None, shm, rdma]);
+    let unwanted = Setup {
+        rdma_devices: Some("none".into()),
+        ..Setup::on_hosts(&[0, 0, 1])
+    };
+    assert_eq!(kinds(unwanted)[0], [None, shm, Some(TransportKind::Tcp)]);
+}
+
+/// What order elements are added in does not depend on how they travel.
+#[test]
+#[ignore = "needs an RDMA device: make test-rdma"]
+fn sums_have_the_bits_of_tcp() {
+    for ranks in 2..=5 {
+        let seed = fresh_seed();
+        let sums = |transport: TransportChoice| -> Vec<Vec<u8>> {
+            let setup = Setup::from(transport);
+            let mut found = choices(&setup, ranks);
+            found.retain(|c| ["all-reduce", "reduce-scatter"].contains(&c.collective));
+            let cases: Vec<Case> = (found.iter())
+                .map(|choice| Case {
+                    algorithm: Some(choice.name.clone()),
+                    dtype: DType::F32,
+                    op: Op::Average,
+                    seed,
+                    ..Case::simple(collective(choice, 0), 20_011)
+                })
+                .collect();
+            Ranks::run(setup, ranks, |group| {
+                let output = |case| perform(case, group, None);
+                cases.iter().map(output).collect::<Vec<_>>().concat()
+            })
+        };
+        let [tcp, rdma] = [TransportChoice::Tcp, TransportChoice::Rdma].map(sums);
+        assert!(
+            tcp == rdma,
+            "{ranks} ranks, seed {seed}: other bits than over TCP"
+        );
+    }
+}
+
+/// Memory of closed groups is used again by others, and adapters see what is there then.
+#[test]
+#[ignore = "needs an RDMA device: make test-rdma"]
+fn groups_use_the_memory_of_closed_ones() {
+    let sums = Mutex::new(0);
+    Ranks::run(TransportChoice::Rdma, 2, |group| {
+        for _ in 0..2 {
+            let part = group.split(&[0, 1], "part", SplitOptions::default());
+            let part = part.unwrap().expect("both are members");
+            all_reduce(&part).unwrap();
+            part.close();
+            *sums.lock().unwrap() += 1;
+        }
+        all_reduce(group).unwrap();
+    });
+    assert_eq!(sums.into_inner().unwrap(), 4);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make test-rdma"]
+fn a_device_that_there_is_not_is_told_with_those_there_are() {
+    let made = Endpoint::new(EndpointOptions {
+        transport: TransportChoice::Rdma,
+        rdma_devices: Some("mlx5_7".into()),
+        ..EndpointOptions::default()
+    });
+    let Err(Error::Config(text)) = made else {
+        panic!("there is no such device");
+    };
+    assert!(
+        text.contains("mlx5_7") && text.contains("rxe0:1 (RoCE v2, active"),
+        "{text}"
+    );
+}
+
+/// Without a library or a device, what is missing is told, and `auto` does without.
+#[test]
+fn what_rdma_lacks_is_told() {
+    let make = |transport| {
+        Endpoint::new(EndpointOptions {
+            transport,
+            interface: Some("127.0.0.1".into()),
+            ..EndpointOptions::default()
+        })
+    };
+    if let Err(error) = make(TransportChoice::Rdma) {
+        let text = error.to_string();
+        assert!(text.contains("the rdma transport cannot start"), "{text}");
+    }
+    make(TransportChoice::Auto).unwrap();
+}

@@ -1,0 +1,55 @@
+"""Groups of processes over RDMA, in the machine of `vm.sh`.
+
+NumPy, a rank that dies, the doctor, torch.
+"""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+MEMBER = Path(__file__).with_name("member.py")
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def check(task: str, size: int, deadline_s: float, meetings: int = 1, killed: int | None = None) -> None:
+    """Runs a task on so many ranks; all must end well, but for the one that kills itself."""
+    print(f"--- {task}, {size} ranks", flush=True)
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(meetings)]
+    command = [sys.executable, str(MEMBER), task]
+    ranks = [subprocess.Popen([*command, str(rank), str(size), *addresses]) for rank in range(size)]
+    try:
+        statuses = [rank.wait(deadline_s) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    expected = [-signal.SIGKILL if rank == killed else 0 for rank in range(size)]
+    if statuses != expected:
+        raise SystemExit(f"{task}: the ranks ended with {statuses} instead of {expected}")
+
+
+def check_doctor() -> None:
+    """The doctor tries the transport, and lists the ports."""
+    print("--- weft doctor", flush=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "weft.cli", "doctor"], capture_output=True, text=True, timeout=200, check=False
+    )
+    print(done.stdout, done.stderr, sep="", flush=True)
+    for expected in ("ok   transport rdma", "RDMA port rxe0:1", "RDMA port rxe1:1"):
+        if expected not in done.stdout:
+            raise SystemExit(f"weft doctor does not say {expected!r}")
+
+
+if __name__ == "__main__":
+    check("sums", 3, 120, meetings=3)
+    check("lost", 3, 120, killed=2)
+    check_doctor()
+    check("torch", 2, 400)
