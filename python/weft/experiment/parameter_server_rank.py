@@ -141,12 +141,14 @@ class _Contender:
             self._worker.wait()
 
     def _wrapped(self) -> nn.Module:
+        group = self._rank._weft
+        assert isinstance(group, dist.ProcessGroup)  # only workers train
         match self._name:
             case "all-reduce":
-                return DataParallel(self._model, self._rank._weft, init_sync=False)
+                return DataParallel(self._model, group, init_sync=False)
             case "localps":
                 algorithm = f"parameter-server({self._study.workers})"
-                return DataParallel(self._model, self._rank._weft, algorithm=algorithm, init_sync=False)
+                return DataParallel(self._model, group, algorithm=algorithm, init_sync=False)
             case "ddp-gloo":
                 return DistributedDataParallel(self._model, process_group=self._rank._gloo, init_sync=False)
         raise ValueError(self._name)

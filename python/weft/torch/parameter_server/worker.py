@@ -298,8 +298,8 @@ class Worker(nn.Module):
         for server in range(self.plan.servers):
             places = (owners == server).nonzero().view(-1)
             if places.numel():
-                fields = {"kind": "pull", "key": f"table {table}", "number": self.step_number, "dtype": self._dtype}
-                parts.append((server, places, self._submit(server, PULL, (fields, [rows[places]]))))
+                asked = {"kind": "pull", "key": f"table {table}", "number": self.step_number, "dtype": self._dtype}
+                parts.append((server, places, self._submit(server, PULL, (asked, [rows[places]]))))
         for server, places, future in parts:
             fields, (values,) = future.result()
             self._table_versions[table, server] = fields["version"]
