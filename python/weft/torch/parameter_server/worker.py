@@ -256,7 +256,9 @@ class Worker(nn.Module):
 
     def statistics(self) -> list[dict[str, Any]]:
         """For each server: its members, updates, and how stale pushes were; `repeated` pushes."""
-        return [link.request(PULL, ({"kind": "statistics"}, []))[0] for link in self._links]
+        question = ({"kind": "statistics"}, [])
+        futures = [lanes[PULL].submit(link.request, PULL, question) for link, lanes in self._ways()]
+        return [future.result()[0] for future in futures]
 
     def snapshot(self) -> None:
         """Lets all servers write their shards to their directories now."""
