@@ -61,7 +61,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr(demo, "NEEDED", {"json": "json", "no_such_module": "scikit-learn"})
     parsed = parser().parse_args(["demo"])
     assert parsed.run(parsed) == 1
-    assert capsys.readouterr().err == "weft demo: it needs scikit-learn: pip install 'weft[demo]'\n"
+    assert capsys.readouterr().err == "weft demo: it needs scikit-learn: install weft with the extra [demo]\n"
 
 
 @pytest.mark.parametrize(

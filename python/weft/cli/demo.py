@@ -24,8 +24,8 @@ ACCURACY_MIN = 0.97
 DESCRIPTION = """\
 Trains LeNet-5 on scikit-learn's handwritten digits, data-parallel under torchrun: with backend "weft", then
 with Gloo from the same seeds. weft says which ranks it joins by what. Prints a table and draws both runs' loss
-and throughput. Ends with status 1 if fewer than 97 % of the test images are recognized. Needs what
-`pip install 'weft[demo]'` installs.
+and throughput. Ends with status 1 if fewer than 97 % of the test images are recognized. Needs weft's extra
+[demo].
 
 With --hosts, the ranks are spread evenly over hosts that are emulated on this machine, as `weft hosts` makes
 them: shared memory joins the ranks of a host, TCP the hosts.
@@ -129,7 +129,7 @@ def _lacking(arguments: argparse.Namespace) -> str | None:
     """What this machine lacks."""
     missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
-        return f"it needs {', '.join(missing)}: pip install 'weft[demo]'"
+        return f"it needs {', '.join(missing)}: install weft with the extra [demo]"
     if arguments.hosts > 1:
         try:
             require_root()

@@ -132,7 +132,9 @@ def _run(arguments: argparse.Namespace) -> int:
             return experiment_servers.run(arguments)
         results = _results(arguments)
     except ModuleNotFoundError as error:
-        print(f"weft experiment: the package {error.name} is missing: pip install 'weft[demo]'", file=sys.stderr)
+        print(
+            f"weft experiment: the package {error.name} is missing: install weft with the extra [demo]", file=sys.stderr
+        )
         return 1
     except (BenchError, EmulationError) as error:
         print(f"weft experiment: {error}", file=sys.stderr)

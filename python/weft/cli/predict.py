@@ -121,7 +121,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         return _predict(arguments)
     except ModuleNotFoundError as error:
-        print(f"weft predict: the package {error.name} is missing: pip install 'weft[demo]'", file=sys.stderr)
+        print(f"weft predict: the package {error.name} is missing: install weft with the extra [demo]", file=sys.stderr)
         return 1
     except (ArgumentError, OSError) as error:
         print(f"weft predict: {error}", file=sys.stderr)
