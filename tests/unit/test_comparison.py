@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from weft import console
 from weft.cli import demo, main, parser
 from weft.demo import comparison
 
@@ -36,10 +37,10 @@ def pair(
 
 def test_table_and_picture(tmp_path: Path) -> None:
     runs = pair(tmp_path, [1.0, -2.0], [1.0, -2.5])
-    assert comparison.table(runs).splitlines() == [
+    assert console.rendered(comparison.table(runs)).splitlines() == [
         "backend  test accuracy  samples/s  communication  of training  max |difference|",
-        "   weft         98.00%     12,346         2.50 s          25%                  ",
-        "   gloo         98.00%     12,346         2.50 s          25%           5.0e-01",
+        "weft            98.00%     12,346         2.50 s          25%",
+        "gloo            98.00%     12,346         2.50 s          25%           5.0e-01",
     ]
     comparison.draw(tmp_path / "picture.png", runs)
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from weft import cli
+from weft import cli, console
 from weft.cli.experiment import MODELS
 from weft.experiment import gain, report
 from weft.experiment.networks import NETWORKS
@@ -51,7 +51,8 @@ def test_a_result_survives_its_file(tmp_path):
 
 
 def test_the_table_names_every_contender_and_the_published_gain():
-    text = report.table(result())
+    parts = report.table(result())
+    text = "\n".join(map(console.rendered, parts))
     for expected in (
         "alexnet, 62.4 M parameters, batch 8, 4 ranks: 4 emulated hosts, 1.5 Gbit/s",
         "bound of exact overlap 110 ms",
@@ -101,8 +102,8 @@ def test_bad_words_are_told(arguments, expected, capsys):
 
 def test_gain_is_told_against_gloo() -> None:
     blocks = {"ddp-gloo": Block(800, 1), "ddp-weft": Block(801, 1), "automatic": Block(600, 1)}
-    text = gain.table(StudyResult(gain._STUDY, 9_000_000, [blocks, blocks]))
-    where, _, gloo, weft, overlapped = text.splitlines()
+    where, table = gain.table(StudyResult(gain._STUDY, 9_000_000, [blocks, blocks]))
+    _, gloo, weft, overlapped = console.rendered(table).splitlines()
     assert where == "four wide layers, 9.0 million parameters, 4 ranks on 4 emulated hosts at 1 Gbit/s"
     assert gloo.split()[-3:] == ["1.25", "800", "ms"]
     assert weft.split()[-4:] == ["801", "ms", "+0", "%"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from weft import cli
+from weft import cli, console
 from weft.experiment.networks import NETWORKS
 from weft.experiment.parameter_server import Outcome, ServerStudy, draw, load, save, studies, table
 from weft.experiment.server_contenders import SERVER_CONTENDERS
@@ -42,7 +42,7 @@ def test_a_result_survives_its_file_and_its_table_and_picture_are_made(tmp_path)
     assert load(path) is None
     save(path, outcome())
     assert load(path) == outcome()
-    text = table(outcome())
+    text = "\n".join(map(console.rendered, table(outcome())))
     for expected in (
         "4 workers and 1 servers: a host each, 1 Gbit/s",
         "640.0",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from weft import cli
+from weft import cli, console
 from weft.errors import ArgumentError
 from weft.prediction import report
 from weft.prediction.cluster import Cluster, Exchange, Prices
@@ -212,7 +212,7 @@ def test_what_is_no_profile_is_told(tmp_path, text):
 
 def test_table_and_picture_name_every_way(tmp_path):
     predictions = predict_scaling(PROFILE, Cluster(8, 2, gbps=10.0))
-    text = report.table(PROFILE, predictions)
+    text = "\n".join(map(console.rendered, report.table(PROFILE, predictions)))
     for expected in (*WAYS, "16 ranks on 8 hosts, 10 Gbit/s and 20 us", "computation 360.0 ms"):
         assert expected in text, (expected, text)
     report.draw(PROFILE, predictions, tmp_path / "prediction.svg")

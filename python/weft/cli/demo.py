@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from weft import config, demo, diagnosis
+from weft import config, console, demo, diagnosis
 from weft.bench import launch, processes
 from weft.cli import values
 from weft.cli.command import Command, UsageError
@@ -96,7 +96,7 @@ def _run(arguments: argparse.Namespace) -> int:
         runs.append(TrainingRun.read(record))
     picture = arguments.out / "demo.png"
     draw(picture, runs)
-    print(f"\n{table(runs)}\n\n{notes(*runs)}\npicture: {picture}", flush=True)
+    console.show("", table(runs), f"\n{notes(*runs)}\npicture: {picture}")
     if arguments.gain:
         _show_gain()
     return _judged(runs)
@@ -113,7 +113,7 @@ def _show_gain() -> None:
 
     print("training on 4 emulated hosts in three ways, for half a minute", flush=True)
     try:
-        print(gain.table(gain.measure()), flush=True)
+        console.show(*gain.table(gain.measure()))
     except launch.BenchError as error:
         print(f"weft demo: {error}", file=sys.stderr)
 

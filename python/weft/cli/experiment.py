@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from weft import config
+from weft import config, console
 from weft.bench.processes import BenchError
 from weft.cli import experiment_servers, values
 from weft.cli.command import Command, UsageError
@@ -147,8 +147,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([result.to_value() for result in results]))
     else:
-        print("\n\n".join(report.table(result) for result in results))
-        print(f"\nmeasured: {arguments.out}/*.json; picture: {arguments.out / 'overlap.png'}")
+        for result in results:
+            console.show(*report.table(result), "")
+        print(f"measured: {arguments.out}/*.json; picture: {arguments.out / 'overlap.png'}")
     return 0
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from weft import console
 from weft.cli import values
 from weft.cli.command import UsageError
 from weft.emulation import require_root
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     for study in studies:
         found.append(parameter_server.measure(study, arguments.out))
         if not arguments.json:
-            print(parameter_server.table(found[-1]), end="\n\n", flush=True)
+            console.show(*parameter_server.table(found[-1]), "")
     picture = arguments.out / "parameter-server.png"
     parameter_server.draw(found, picture)
     if arguments.json:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft import config, console, selection
 from weft.bench.sizes import show_bytes
@@ -22,6 +23,9 @@ from weft.schedule import Algorithm, CallShape, Planned, Schedule, algorithms, p
 from weft.simulation import PricedCandidate, candidates, gantt, own_candidates
 from weft.tuning.profile import Profile, hardware
 from weft.tuning.profile import candidates as profiles
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 DESCRIPTION = """\
 Shows the schedule that an algorithm makes for a group, in text form, with what it costs: steps, bytes, order of
@@ -102,26 +106,25 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([*map(dataclasses.asdict, found), *own], indent=1))
     else:
-        print("\n".join([*table(found), *own_table(own)]))
+        console.show(*tables(found), *own_table(own))
         if any(algorithm.full_name != algorithm.name for algorithm in found):
             print("\nWhat stands in parentheses is what is taken if a name comes without.")
     return 0
 
 
-def table(found: tuple[Algorithm, ...]) -> list[str]:
-    """Algorithms, a line for each, under their collectives."""
-    name_width = max(len(algorithm.full_name) for algorithm in found)
-    lines: list[str] = []
-    former = None
-    for algorithm in found:
-        if algorithm.collective != former:
-            lines += [""] * (former is not None) + [algorithm.collective]
-            former = algorithm.collective
-        notes = [f"needs {algorithm.requirements}"] if algorithm.requirements else []
-        notes += ["reproducible"] * algorithm.reproducible
-        suffix = f" ({'; '.join(notes)})" if notes else ""
-        lines.append(f"  {algorithm.full_name:<{name_width}}  {algorithm.summary}{suffix}")
-    return lines
+def tables(found: Sequence[Algorithm]) -> list[Table | str]:
+    """Algorithms, a table for each collective under its name."""
+    name_width = max(len(algorithm.full_name) for algorithm in found) + 2
+    parts: list[Table | str] = []
+    for collective, own in itertools.groupby(found, lambda algorithm: algorithm.collective):
+        table = console.new_table(("", {"min_width": name_width}), ("", {"no_wrap": False}), header=False)
+        for algorithm in own:
+            notes = [f"needs {algorithm.requirements}"] if algorithm.requirements else []
+            notes += ["reproducible"] * algorithm.reproducible
+            suffix = f" ({'; '.join(notes)})" if notes else ""
+            table.add_row(f"  {algorithm.full_name}", f"{algorithm.summary}{suffix}")
+        parts += ["\n" * bool(parts) + collective, table]
+    return parts
 
 
 def own_rows(schedules: Mapping[str, Schedule], collective: str | None) -> list[dict[str, Any]]:
@@ -139,17 +142,16 @@ def own_rows(schedules: Mapping[str, Schedule], collective: str | None) -> list[
     return rows
 
 
-def own_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The same, a line for each."""
-    lines = ["", "user schedules"] if rows else []
-    width = max((len(row["name"]) for row in rows), default=0)
+def own_table(rows: Sequence[Mapping[str, Any]]) -> list[Table | str]:
+    """The same as a table under its title; nothing without rows."""
+    table = console.new_table("", ("", {"no_wrap": False}), header=False)
     for row in rows:
         about = f"not verified: {row['problem']}"
         if row["problem"] is None:
             root = "" if row["root"] is None else f" with root {row['root']}"
             about = f"{row['collective']}{root} of {row['ranks']} ranks{' (reproducible)' * row['reproducible']}"
-        lines.append(f"  {row['name']:<{width}}  {about}")
-    return lines
+        table.add_row(f"  {row['name']}", about)
+    return ["\nuser schedules", table] if rows else []
 
 
 def _own(arguments: argparse.Namespace) -> dict[str, Schedule]:

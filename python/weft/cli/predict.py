@@ -9,6 +9,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
+from weft import console
 from weft.cli import options, values
 from weft.cli.command import Command, UsageError
 from weft.cli.experiment import MODELS
@@ -144,7 +145,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"what": profile.what, "predictions": [one.to_value() for one in predictions]}, indent=1))
     else:
-        print(report.table(profile, predictions))
+        console.show(*report.table(profile, predictions))
     return 0
 
 

@@ -6,8 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from weft import console
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = ["TrainingRun", "draw", "largest_difference", "notes", "table"]
 
@@ -43,24 +49,21 @@ def largest_difference(one: TrainingRun, other: TrainingRun) -> float:
     return max(float(np.abs(one.parameters[name] - other.parameters[name]).max()) for name in one.parameters)
 
 
-def table(runs: Sequence[TrainingRun]) -> str:
+def table(runs: Sequence[TrainingRun]) -> Table:
     """The runs side by side. Differences are to the first one."""
-    heads = ["backend", "test accuracy", "samples/s", "communication", "of training", "max |difference|"]
-    lines = [heads]
+    heads = ("backend", ">test accuracy", ">samples/s", ">communication", ">of training", ">max |difference|")
+    found = console.new_table(*heads)
     for run in runs:
         share = run.communication_seconds / run.train_seconds
-        lines.append(
-            [
-                run.backend,
-                f"{run.test_accuracy:.2%}",
-                f"{run.samples_per_second:,.0f}",
-                f"{run.communication_seconds:.2f} s",
-                f"{share:.0%}",
-                "" if run is runs[0] else f"{largest_difference(runs[0], run):.1e}",
-            ]
+        found.add_row(
+            run.backend,
+            f"{run.test_accuracy:.2%}",
+            f"{run.samples_per_second:,.0f}",
+            f"{run.communication_seconds:.2f} s",
+            f"{share:.0%}",
+            "" if run is runs[0] else f"{largest_difference(runs[0], run):.1e}",
         )
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return found
 
 
 def notes(one: TrainingRun, other: TrainingRun) -> str:

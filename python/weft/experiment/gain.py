@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from weft import console
 from weft.bench import launch
 from weft.experiment import overlap
 from weft.experiment.study import Study, StudyResult
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = ["measure", "table"]
 
@@ -33,18 +38,17 @@ def measure() -> StudyResult:
         return overlap.measure(_STUDY, Path(directory), print)
 
 
-def table(result: StudyResult) -> str:
-    """A line for each way: steps per second, and by how much a step is shorter than Gloo's."""
+def table(result: StudyResult) -> tuple[str, Table]:
+    """A row for each way, under a title: steps per second, and how much shorter than Gloo's."""
     study = result.study
-    width = max(map(len, _NAMES.values()))
-    lines = [
+    title = (
         f"four wide layers, {result.parameters / 1e6:.1f} million parameters, {study.ranks} ranks on "
-        f"{study.hosts} emulated hosts at {study.gbps:g} Gbit/s",
-        f"{'':{width}}  steps/s  time of a step",
-    ]
+        f"{study.hosts} emulated hosts at {study.gbps:g} Gbit/s"
+    )
+    found = console.new_table("", ">steps/s", ">time of a step", ">against Gloo")
     for name in study.contenders:
         percent = round(100 * (statistics.median(result.ratios(name, "ddp-gloo")) - 1))
-        change = "" if name == "ddp-gloo" else f"  {percent:+d} %"
+        change = "" if name == "ddp-gloo" else f"{percent:+d} %"
         step_ms = result.step_ms(name)
-        lines.append(f"{_NAMES[name]:{width}}  {1e3 / step_ms:7.2f}  {step_ms:11.0f} ms{change}")
-    return "\n".join(lines)
+        found.add_row(_NAMES[name], f"{1e3 / step_ms:.2f}", f"{step_ms:.0f} ms", change)
+    return title, found

@@ -12,12 +12,16 @@ import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weft import console
 from weft.bench import launch, processes
 from weft.experiment.networks import NETWORKS
 from weft.experiment.server_contenders import SERVER_CONTENDERS
 from weft.simulation import Machine, simulate
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = ["Outcome", "ServerStudy", "draw", "load", "measure", "save", "studies", "table"]
 
@@ -186,36 +190,34 @@ def load(path: Path) -> Outcome | None:
     return Outcome(study, value["parameters"], value["rounds"])
 
 
-def table(outcome: Outcome) -> str:
-    """What one study found, in lines."""
+def table(outcome: Outcome) -> list[Table | str]:
+    """What one study found: a title, a row for each contender, and the prediction."""
     study = outcome.study
     line = "no line rate" if study.gbps is None else f"{study.gbps:g} Gbit/s"
     where = f"a host each, {line}" if study.emulated else f"one host, transport {study.transport}"
-    lines = [
+    title = (
         f"{study.model}, {outcome.parameters / 1e6:.1f} M parameters, batch {study.samples}, {study.workers} workers "
-        f"and {study.servers} servers: {where}",
-        f"{'':16}{'samples/s':>10}{'ms of a step':>14}{'efficiency':>12}{'MB/s sent':>11}",
-    ]
+        f"and {study.servers} servers: {where}"
+    )
+    about = ("", {"no_wrap": False})
+    found = console.new_table("", ">samples/s", ">ms of a step", ">efficiency", ">MB/s sent", about)
     for name in study.contenders:
         efficiency = outcome.efficiency(name)
         share = "" if efficiency is None else f"{efficiency:.2f}"
-        lines.append(
-            f"{name:16}{outcome.samples_per_s(name):10.1f}{outcome.step_ms(name):14.1f}{share:>12}"
-            f"{outcome.throughput_mb_per_s(name):11.1f}  {SERVER_CONTENDERS[name]}"
-        )
-    lines.append(_prediction(outcome))
-    return "\n".join(lines)
+        rate, sent = f"{outcome.samples_per_s(name):.1f}", f"{outcome.throughput_mb_per_s(name):.1f}"
+        found.add_row(name, rate, f"{outcome.step_ms(name):.1f}", share, sent, SERVER_CONTENDERS[name])
+    return [title, found, *_prediction(outcome)]
 
 
-def _prediction(outcome: Outcome) -> str:
+def _prediction(outcome: Outcome) -> list[str]:
     rate = outcome.study.gbps or 100.0
     if outcome.study.workers < 2:
-        return ""
+        return []
     told = ", ".join(
         f"{layout} {ratio:.2f} (published for whole steps: {PUBLISHED[layout]:.2f})"
         for layout, ratio in outcome.predictions(rate).items()
     )
-    return f"RoCE instead of TCP at {rate:g} Gbit/s, communication alone, by the simulator: {told}"
+    return [f"RoCE instead of TCP at {rate:g} Gbit/s, communication alone, by the simulator: {told}"]
 
 
 def draw(outcomes: Sequence[Outcome], path: Path) -> None:

@@ -5,47 +5,46 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from weft import console
 from weft.experiment.study import BASELINES, CONTENDERS, StudyResult
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = ["draw", "table"]
 
 _PUBLISHED = {"alexnet": "published for AlexNet (batch 128 and 512, CPUs): 7.6 % and 33 % less than a step of DDP"}
 
 
-def table(result: StudyResult) -> str:
-    """What one study found, in lines."""
+def table(result: StudyResult) -> list[Table | str]:
+    """What one study found: a title, a row for each contender, and what bounds them."""
     study = result.study
     line = "no line rate" if study.gbps is None else f"{study.gbps:g} Gbit/s"
     where = f"{study.hosts} emulated hosts, {line}" if study.hosts > 1 else "one host, or those it was started on"
     size = f"{result.parameters / 1e6:.1f} M parameters, batch {study.samples}"
-    lines = [f"{study.model}, {size}, {study.ranks} ranks: {where}"]
-    bound = result.bound_ms
-    lines.append(
-        f"{'':12}{'ms of a step':>13}{'least':>8}{'most':>8}{'cpu ms':>9}{'of bound':>9}  "
-        + "  ".join(f"by {name}" for name in _baselines(result))
-    )
-    lines += [_line(result, name, bound) for name in study.contenders]
-    lines += _bounds(result)
-    if study.model in _PUBLISHED:
-        lines.append(_PUBLISHED[study.model])
-    return "\n".join(lines)
+    baselines = (f">by {name}" for name in _baselines(result))
+    about = ("", {"no_wrap": False})
+    found = console.new_table("", ">ms of a step", ">least", ">most", ">cpu ms", ">of bound", *baselines, about)
+    for name in study.contenders:
+        found.add_row(*_cells(result, name, result.bound_ms))
+    published = [_PUBLISHED[study.model]] if study.model in _PUBLISHED else []
+    return [f"{study.model}, {size}, {study.ranks} ranks: {where}", found, *_bounds(result), *published]
 
 
 def _baselines(result: StudyResult) -> list[str]:
     return [name for name in BASELINES if name in result.study.contenders]
 
 
-def _line(result: StudyResult, name: str, bound: float | None) -> str:
+def _cells(result: StudyResult, name: str, bound: float | None) -> list[str]:
     blocks = [rounds[name] for rounds in result.rounds]
     steps = [block.step_ms for block in blocks]
     processor = statistics.median(block.processor_ms for block in blocks)
     share = "" if bound is None else f"{result.step_ms(name) / bound:.2f}"
-    changes = [
-        f"{statistics.median(result.ratios(name, base)) - 1:+.1%}".rjust(len(base) + 3) for base in _baselines(result)
-    ]
-    numbers = f"{result.step_ms(name):13.1f}{min(steps):8.0f}{max(steps):8.0f}{processor:9.0f}{share:>9}  "
-    return f"{name:12}{numbers}{'  '.join(changes)}  {CONTENDERS[name]}"
+    changes = [f"{statistics.median(result.ratios(name, base)) - 1:+.1%}" for base in _baselines(result)]
+    numbers = [f"{result.step_ms(name):.1f}", f"{min(steps):.0f}", f"{max(steps):.0f}", f"{processor:.0f}"]
+    return [name, *numbers, share, *changes, CONTENDERS[name]]
 
 
 def _bounds(result: StudyResult) -> list[str]:

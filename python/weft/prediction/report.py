@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from weft import console
 from weft.prediction.compression import COMPRESSIONS
 from weft.prediction.prediction import Prediction
 from weft.prediction.profile import TrainingProfile
 from weft.prediction.ways import WAYS
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = ["draw", "table"]
 
@@ -16,46 +21,45 @@ _SHOWN = ("after", "ddp-gloo", "ddp-weft", "automatic")
 """The ways of the table by hosts."""
 
 
-def table(profile: TrainingProfile, predictions: Sequence[Prediction]) -> str:
-    """What was predicted, in lines: the last cluster by way, then all of them."""
+def table(profile: TrainingProfile, predictions: Sequence[Prediction]) -> list[Table | str]:
+    """What was predicted: the last cluster by way, then all of them."""
     last = predictions[-1]
     cluster = last.cluster
     network = cluster.parameters["network"]
     gbps = cluster.gbps or network["bytes_per_s"] * 8e-9
     latency_us = network["latency_s"] * 1e6 if cluster.latency_us is None else cluster.latency_us
-    width = max(map(len, WAYS))
-    lines = [
+    lines: list[Table | str] = [
         f"{profile.what}: {len(profile.parameters)} parameters, {profile.nbytes / 1e6:.1f} MB of gradients, "
         f"{profile.steps} steps profiled with {profile.threads} threads",
         f"{cluster.ranks} ranks on {cluster.hosts} hosts, {gbps:g} Gbit/s and {latency_us:g} us between them, "
         f"{cluster.cores:g} cores per rank",
-        f"computation {1e3 * last.compute_s:.1f} ms of a step; {last.buckets} buckets in weft's plan",
-        "",
-        f"{'':{width}} {'step ms':>10} {'exposed ms':>11} {'slowed ms':>10} {'alone ms':>10} {'efficiency':>11}",
+        f"computation {1e3 * last.compute_s:.1f} ms of a step; {last.buckets} buckets in weft's plan\n",
+        _by_way(last),
+        "\nexposed: only waiting; slowed: computation beside communication, copies; alone: communication",
     ]
-    for step in last.steps:
-        numbers = " ".join(
-            f"{1e3 * seconds:>{columns}.1f}"
-            for seconds, columns in ((step.step_s, 10), (step.exposed_s, 11), (step.slowed_s, 10))
-        )
-        about = WAYS[step.way].about
-        lines.append(
-            f"{step.way:{width}} {numbers} {1e3 * step.communication_s:>10.1f} {step.efficiency:>11.1%}  {about}"
-        )
-    lines += ["", "exposed: only waiting; slowed: computation beside communication, copies; alone: communication"]
     if any(step.way in COMPRESSIONS for step in last.steps):
         lines.append("compressions: by the bytes that they send, without the time that compressing takes")
-    return "\n".join([*lines, "", *_scaling(predictions)])
+    return [*lines, "", _scaling(predictions)]
 
 
-def _scaling(predictions: Sequence[Prediction]) -> list[str]:
+def _by_way(prediction: Prediction) -> Table:
+    numbers = (">step ms", ">exposed ms", ">slowed ms", ">alone ms", ">efficiency")
+    found = console.new_table("", *numbers, ("", {"no_wrap": False}))
+    for step in prediction.steps:
+        seconds = (step.step_s, step.exposed_s, step.slowed_s, step.communication_s)
+        cells = (f"{1e3 * one:.1f}" for one in seconds)
+        found.add_row(step.way, *cells, f"{step.efficiency:.1%}", WAYS[step.way].about)
+    return found
+
+
+def _scaling(predictions: Sequence[Prediction]) -> Table:
     names = [step.way for step in predictions[-1].steps if step.way in _SHOWN]
-    lines = [f"{'hosts':>7} {'ranks':>7}" + "".join(f" {name + ' ms':>18}" for name in names)]
+    found = console.new_table(">hosts", ">ranks", *(f">{name} ms" for name in names))
     for prediction in predictions:
-        found = [prediction.step(name) for name in names]
-        cells = "".join(f" {1e3 * step.step_s:>10.1f} ({step.efficiency:>4.0%}) " for step in found)
-        lines.append(f"{prediction.cluster.hosts:>7} {prediction.cluster.ranks:>7}{cells}".rstrip())
-    return lines
+        steps = (prediction.step(name) for name in names)
+        cells = (f"{1e3 * step.step_s:.1f} ({step.efficiency:4.0%})" for step in steps)
+        found.add_row(str(prediction.cluster.hosts), str(prediction.cluster.ranks), *cells)
+    return found
 
 
 def draw(profile: TrainingProfile, predictions: Sequence[Prediction], path: Path) -> None:
