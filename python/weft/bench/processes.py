@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft import config
@@ -36,13 +36,14 @@ class RankProcesses:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def run(what: RankProcesses) -> None:
-    """Runs the processes to their end."""
+def run(what: RankProcesses, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Runs the processes to their end, and calls `meanwhile` every tenth of a second."""
     processes = [subprocess.Popen(command, env=env) for command, env in commands(what)]
     try:
         while any(process.poll() is None for process in processes):
             if any(process.poll() for process in processes):
                 break
+            meanwhile()
             time.sleep(_POLL_S)
     finally:
         end(processes)

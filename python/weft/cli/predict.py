@@ -131,14 +131,16 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _predict(arguments: argparse.Namespace) -> int:
     from weft.prediction import report
-    from weft.prediction.prediction import predict_scaling
+    from weft.prediction.prediction import predict_scaling, smaller
 
     profile = _profile(arguments)
     if arguments.save_profile:
         profile.save(arguments.save_profile)
     if arguments.compute_ms is not None:
         profile = profile.scaled(arguments.compute_ms * 1e-3)
-    predictions = predict_scaling(profile, _cluster(arguments, profile), tell=_tell)
+    numbers = smaller(arguments.hosts)
+    with console.progress(f"pricing up to {arguments.hosts} hosts", len(numbers)) as progress:
+        predictions = predict_scaling(profile, _cluster(arguments, profile), priced=lambda _: progress.advance())
     if arguments.plot:
         report.draw(profile, predictions, arguments.plot)
         _tell(f"picture: {arguments.plot}")

@@ -23,6 +23,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 TEST_SAMPLES = 360
 SHIFT_PIXELS_MAX = 2
 BACKGROUND = -1.0
+ERASE = "\x1b[K"
+"""What is left of a longer line, on terminals."""
 
 
 class LeNet5(nn.Sequential):
@@ -83,7 +85,7 @@ def show_progress(backend: str, epoch: int, epochs: int, text: str) -> None:
     """One line on a terminal, written over after every epoch; elsewhere one after every fifth."""
     if sys.stdout.isatty():
         bar = "#" * (20 * epoch // epochs)
-        print(f"\r{backend:>6} [{bar:-<20}] epoch {epoch:>2}/{epochs}  {text} ", end="", flush=True)
+        print(f"\r{backend:>6} [{bar:-<20}] epoch {epoch:>2}/{epochs}  {text} {ERASE}", end="", flush=True)
     elif epoch % 5 == 0 or epoch == epochs:
         print(f"{backend:>6} epoch {epoch}/{epochs}  {text}", flush=True)
 
@@ -119,7 +121,9 @@ def train(options: argparse.Namespace) -> dict[str, object]:
         seconds = time.perf_counter() - started
         samples_per_second = len(losses) * options.batch * ranks / seconds
         if rank == 0:
+            left_s = seconds / (epoch + 1) * (options.epochs - epoch - 1)
             text = f"loss {sum(losses[-len(loader) :]) / len(loader):.4f}  {samples_per_second:,.0f} samples/s"
+            text += f", about {left_s:.0f} s left" if left_s >= 1 else ""
             show_progress(options.backend, epoch + 1, options.epochs, text)
 
     with torch.no_grad():

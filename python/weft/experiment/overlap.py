@@ -13,6 +13,7 @@ from pathlib import Path
 
 from weft.bench import launch, processes
 from weft.experiment.networks import NETWORKS
+from weft.experiment.stages import Stages, shown
 from weft.experiment.study import CONTENDERS, Study, StudyResult, load, save
 
 __all__ = ["measure", "studies", "take_part"]
@@ -83,7 +84,9 @@ def take_part(whole: list[Study], directory: Path) -> list[StudyResult] | None:
         result = found[0]
         if result is None or result.study != study:
             result = StudyResult(study, 0, [])
-        rank.run(result, directory / f"{study.key}.json")
+        first = dist.get_rank() == 0
+        stages = Stages.into_log(study.model, rank.parts(result)) if first else Stages.untold()
+        rank.run(result, directory / f"{study.key}.json", stages)
         results.append(result)
     first = dist.get_rank() == 0
     dist.destroy_process_group()
@@ -114,14 +117,14 @@ def _line_for(study: Study, ratio: float, tell: Callable[[str], None]) -> float:
 def _run(study: Study, path: Path) -> None:
     """Starts the ranks, and waits for their end."""
     ports = launch.emulated_ports(1) if study.hosts > 1 else launch.free_ports(1)
-    processes.run(
-        processes.RankProcesses(
-            program=["-m", "weft.experiment.rank", str(path.resolve())],
-            ranks=study.ranks,
-            port=ports[0],
-            hosts=study.hosts,
-            gbps=study.gbps,
-            shared=[str(path.resolve().parent)],
-            environment=launch.QUIET_TORCH,
-        )
+    ranks = processes.RankProcesses(
+        program=["-m", "weft.experiment.rank", str(path.resolve())],
+        ranks=study.ranks,
+        port=ports[0],
+        hosts=study.hosts,
+        gbps=study.gbps,
+        shared=[str(path.resolve().parent)],
+        environment=launch.QUIET_TORCH,
     )
+    with shown(path.resolve(), study.model) as look:
+        processes.run(ranks, look)

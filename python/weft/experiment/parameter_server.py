@@ -18,6 +18,7 @@ from weft import console
 from weft.bench import launch, processes
 from weft.experiment.networks import NETWORKS
 from weft.experiment.server_contenders import SERVER_CONTENDERS
+from weft.experiment.stages import shown
 from weft.simulation import Machine, simulate
 
 if TYPE_CHECKING:
@@ -157,18 +158,18 @@ def measure(study: ServerStudy, directory: Path) -> Outcome:
         save(path, Outcome(study))
     elif len(found.rounds) >= study.rounds:
         return found
-    ranks = study.workers + study.servers
-    processes.run(
-        processes.RankProcesses(
-            program=["-m", "weft.experiment.parameter_server_rank", str(path.resolve())],
-            ranks=ranks,
-            port=(launch.emulated_ports(1) if study.emulated else launch.free_ports(1))[0],
-            hosts=ranks if study.emulated else 1,
-            gbps=study.gbps,
-            shared=[str(path.resolve().parent)],
-            environment={**launch.QUIET_TORCH, "WEFT_TRANSPORT": study.transport},
-        )
+    count = study.workers + study.servers
+    ranks = processes.RankProcesses(
+        program=["-m", "weft.experiment.parameter_server_rank", str(path.resolve())],
+        ranks=count,
+        port=(launch.emulated_ports(1) if study.emulated else launch.free_ports(1))[0],
+        hosts=count if study.emulated else 1,
+        gbps=study.gbps,
+        shared=[str(path.resolve().parent)],
+        environment={**launch.QUIET_TORCH, "WEFT_TRANSPORT": study.transport},
     )
+    with shown(path.resolve(), f"{study.model}, {study.workers} workers") as look:
+        processes.run(ranks, look)
     found = load(path)
     assert found is not None  # it was written before
     return found

@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from weft.experiment.networks import NETWORKS
 from weft.experiment.parameter_server import Outcome, ServerStudy, load, save
+from weft.experiment.stages import Stages
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parameter_server import ServerOptimizer, Worker, local_server
 
@@ -63,8 +64,16 @@ class _Rank:
     def run(self) -> None:
         """Measures the rounds that are missing."""
         self._outcome.parameters = sum(parameter.numel() for parameter in self._network.parameters())
+        missing = self._study.rounds - len(self._outcome.rounds)
+        parts = missing * len(self._study.contenders)
+        stages = Stages.into_file(self._path, parts) if self._rank == 0 else Stages.untold()
         while len(self._outcome.rounds) < self._study.rounds:
-            self._outcome.rounds.append({name: self._measured(name) for name in self._study.contenders})
+            number = len(self._outcome.rounds) + 1
+            measured = {}
+            for name in self._study.contenders:
+                stages.begin(f"round {number} of {self._study.rounds}, {name}")
+                measured[name] = self._measured(name)
+            self._outcome.rounds.append(measured)
             if self._rank == 0:
                 save(self._path, self._outcome)
 

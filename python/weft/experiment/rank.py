@@ -18,12 +18,13 @@ import torch.distributed as dist
 from weft import machine
 from weft.experiment import trainings
 from weft.experiment.networks import NETWORKS
+from weft.experiment.stages import Stages
 from weft.experiment.study import Block, StudyResult, load, save
 from weft.torch.parallel.communication import Communication
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.plan import BucketPlan
 
-__all__ = ["run"]
+__all__ = ["parts", "run"]
 
 _UNTIMED_STEPS = 2
 """At the beginning of a block: DDP arranges its buckets anew after the first."""
@@ -38,19 +39,27 @@ def main() -> None:
     if result is None:
         sys.exit(f"weft.experiment.rank: there is no file {path}")
     dist.init_process_group("weft")
-    run(result, path)
+    first = dist.get_rank() == 0
+    run(result, path, Stages.into_file(path, parts(result)) if first else Stages.untold())
     dist.destroy_process_group()
 
 
-def run(result: StudyResult, path: Path) -> None:
+def run(result: StudyResult, path: Path, stages: Stages) -> None:
     """Measures what is missing. All ranks of the default process group call it."""
-    _RankStudy(result, path).run()
+    _RankStudy(result, path, stages).run()
+
+
+def parts(result: StudyResult) -> int:
+    """How many parts what is missing has, at least 1: plans to learn, and blocks."""
+    study, rounds = result.study, result.study.rounds - len(result.rounds)
+    learned = sum(name in study.contenders for name in trainings.PLANNED)
+    return max(1, learned + rounds * len(study.contenders) if rounds > 0 else 0)
 
 
 class _RankStudy:
-    def __init__(self, result: StudyResult, path: Path) -> None:
+    def __init__(self, result: StudyResult, path: Path, stages: Stages) -> None:
         study = result.study
-        self._result, self._path, self._study = result, path, study
+        self._result, self._path, self._study, self._stages = result, path, study, stages
         self._rank = dist.get_rank()
         gloo = dist.new_group(backend="gloo")
         assert isinstance(gloo, dist.ProcessGroup)  # every rank is a member
@@ -66,21 +75,20 @@ class _RankStudy:
         result.parameters = sum(parameter.numel() for parameter in self._network.parameters())
         for contender in trainings.PLANNED:
             if contender in study.contenders and len(result.rounds) < study.rounds:
+                self._stages.begin(f"learning the plan of {contender}")
                 self._learn(contender)
         while len(result.rounds) < study.rounds:
             number = len(result.rounds)
             order = study.contenders if number % 2 == 0 else study.contenders[::-1]
-            blocks = {contender: self._block(contender) for contender in order}
+            blocks = {}
+            for contender in order:
+                self._stages.begin(f"round {number + 1} of {study.rounds}, {contender}")
+                blocks[contender] = self._block(contender)
             result.rounds.append(blocks)
             if result.communication_ms is None and "automatic" in self._plans:
                 self._measure_communication(self._plans["automatic"])
             if self._rank == 0:
                 save(self._path, result)
-                self._tell(number + 1, blocks)
-
-    def _tell(self, number: int, blocks: dict[str, Block]) -> None:
-        steps = ", ".join(f"{name} {blocks[name].step_ms:.0f}" for name in self._study.contenders)
-        print(f"round {number} of {self._study.rounds}, ms of a step: {steps}", file=sys.stderr, flush=True)
 
     def _learn(self, contender: str) -> None:
         """Trains until a contender has its plan."""

@@ -62,9 +62,9 @@ class _StepEvents:
 class Observation:
     """Watches this process from `begin` on, until enough steps were measured."""
 
-    def __init__(self, untimed: int, steps: int, tell: Callable[[str], None]) -> None:
-        """Measures `steps` steps after so many untimed ones, and tells of each."""
-        self._untimed, self._steps, self._tell = untimed, steps, tell
+    def __init__(self, untimed: int, steps: int, on_step: Callable[[], object]) -> None:
+        """Measures `steps` steps after so many untimed ones; calls `on_step` after each."""
+        self._untimed, self._steps, self._on_step = untimed, steps, on_step
         self._seen = 0
         self._durations: list[tuple[float, ...]] = []
         self._ready: dict[int, list[float]] = {}
@@ -175,9 +175,9 @@ class Observation:
         durations = events.durations(end)
         if durations is not None or events.begin is None:
             self._seen += 1
+            self._on_step()
         if durations is not None and self._seen > self._untimed:
             self._keep(events, durations)
-            self._tell(f"step {len(self._durations)} of {self._steps}: {1e3 * sum(durations):.1f} ms")
         if len(self._durations) >= self._steps:
             raise TrainingMeasured
 

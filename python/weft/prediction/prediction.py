@@ -76,13 +76,16 @@ def predict_scaling(
     profile: TrainingProfile,
     cluster: Cluster,
     ways: Sequence[str] = tuple(WAYS),
-    tell: Callable[[str], None] = lambda _: None,
+    priced: Callable[[int], object] = lambda _: None,
 ) -> list[Prediction]:
-    """Predictions for one host, two, four and so on up to the cluster's, which come last."""
+    """Predictions for one host, two, four and so on up to the cluster's, which come last.
+
+    `priced` is called with each of these numbers when that one is done.
+    """
     found = []
     for hosts in smaller(cluster.hosts):
-        tell(f"pricing {hosts} of {cluster.hosts} hosts")
         found.append(predict(profile, dataclasses.replace(cluster, hosts=hosts), ways))
+        priced(hosts)
     return found
 
 

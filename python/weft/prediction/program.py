@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from weft import console
 from weft.prediction.observation import Observation, TrainingMeasured
 
 __all__ = ["ProfiledProgram"]
@@ -47,9 +48,10 @@ class ProfiledProgram:
 def main() -> None:
     """Profiles; ends the process as soon as that is done."""
     program = ProfiledProgram(**json.loads(Path(sys.argv[1]).read_text()))
-    observation = Observation(
-        UNTIMED_STEPS, program.steps, lambda text: print(f"{program.name}: {text}", file=sys.stderr, flush=True)
-    )
+    # Lines, also on a terminal: a bar would take processor time from what is measured, and the
+    # script prints there too.
+    progress = console.Progress(f"profiling {program.name}", UNTIMED_STEPS + program.steps)
+    observation = Observation(UNTIMED_STEPS, program.steps, progress.advance)
     observation.begin()
     try:
         if program.script is None:
