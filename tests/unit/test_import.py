@@ -1,8 +1,11 @@
 """Tests of the modules loaded by `import weft`, in a separate interpreter."""
 
+import ast
+import importlib
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +23,7 @@ def loaded(program):
         check=True,
         timeout=60,
     )
-    return json.loads(ran.stdout)
+    return json.loads(ran.stdout.splitlines()[-1])
 
 
 def heavy(modules):
@@ -28,8 +31,33 @@ def heavy(modules):
     return [module for module in modules if module.startswith(tuple(f"{name}." for name in names)) or module in names]
 
 
-def test_import_loads_what_communication_needs():
-    assert heavy(loaded("import weft")) == []
+def test_import_alone_loads_nothing():
+    added = set(loaded("import weft")) - set(loaded("import importlib, typing"))
+    assert {module for module in added if module.partition(".")[0] in ("weft", "numpy")} == {"weft"}
+
+
+def test_names_load_what_communication_needs():
+    assert heavy(loaded("from weft import *")) == []
+
+
+def test_every_name_comes_from_the_module_that_type_checkers_see():
+    (checked,) = [node for node in ast.parse(Path(weft.__file__).read_text()).body if isinstance(node, ast.If)]
+    seen = {name.name: node.module for node in checked.body for name in node.names}
+    assert sorted(seen) == weft.__all__
+    for name, module in seen.items():
+        assert getattr(weft, name) is getattr(importlib.import_module(module), name)
+        assert name in dir(weft)
+
+
+@pytest.mark.parametrize(("option", "core"), [("--help", False), ("--version", True), ("--nothing", False)])
+def test_what_needs_no_command_loads_no_more(option, core):
+    """A tenth of a second of a core: counted in modules, which no busy machine changes."""
+    modules = loaded(f"from weft import cli\ntry: cli.main([{option!r}])\nexcept SystemExit: pass")
+    assert not [module for module in modules if module.partition(".")[0] == "numpy"]
+    assert ("weft._weft" in modules) == core  # which knows the version
+    own = {module for module in modules if module.partition(".")[0] == "weft"} - {"weft._weft"}
+    assert own == {"weft", "weft.cli", "weft.cli.command"}
+    assert len(modules) <= 110, sorted(modules)
 
 
 def test_a_group_of_one_rank_loads_no_more():
@@ -47,9 +75,9 @@ def test_what_is_not_there_is_told():
         weft.nothing  # noqa: B018
 
 
-def test_import_stays_fast():
+def test_loading_a_group_stays_fast():
     """150 ms of a core, most of them NumPy's: counted in modules, which no busy machine changes."""
-    added = set(loaded("import weft")) - set(loaded("import numpy"))
+    added = set(loaded("import weft; weft.init")) - set(loaded("import numpy"))
     own = {module for module in added if module.partition(".")[0] == "weft"}
     assert len(own) <= 26, sorted(own)
     assert len(added - own) <= 45, sorted(added - own)

@@ -46,7 +46,7 @@ def test_nothing_is_written_by_default():
 
 
 def test_nothing_is_written_without_the_library_either():
-    assert written("import weft, logging; logging.getLogger('weft').error('nobody asked')") == ""
+    assert written("import weft, logging; weft.init; logging.getLogger('weft').error('nobody asked')") == ""
 
 
 def test_lines_have_time_level_and_rank():

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-import weft
 from weft.cli.command import Command, UsageError
 
 __all__ = ["COMMANDS", "EXIT_OF_MISUSE", "EXIT_OF_PIPE", "fill_parser", "load", "main", "parser"]
@@ -57,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser(loaded: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
     """The parser of all commands; only those `loaded` know their options."""
     top = argparse.ArgumentParser(prog="weft", description="Collective communication for data-parallel training.")
-    top.add_argument("--version", action="version", version=f"weft {weft.__version__}")
+    top.add_argument("--version", action=_PrintVersion, nargs=0, help="show program's version number and exit")
     top.add_argument(
         "--print-completion",
         action=_PrintCompletion,
@@ -85,6 +84,16 @@ def fill_parser(command: Command, parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_arguments(parser)
     parser.set_defaults(run=command.run, check=command.check, name_of_command=command.name)
+
+
+class _PrintVersion(argparse.Action):
+    """Prints the version of the core, which alone knows it: it is loaded for that."""
+
+    def __call__(self, parser_: argparse.ArgumentParser, *_: object) -> None:
+        from weft import __version__
+
+        print(f"weft {__version__}")
+        parser_.exit()
 
 
 class _PrintCompletion(argparse.Action):
