@@ -15,51 +15,49 @@ from weft.cli import bench_options
 from weft.cli.command import Command
 
 DESCRIPTION = """\
-Starts its own ranks and measures a collective on them, or a message to and fro: weft, other libraries
-and floors, in turn.
+Starts its own ranks and measures a collective on them, or a round trip of a message: weft, other libraries and
+floors, in turn.
 
 A sample is the slowest rank's time of one call after a start barrier; before it, every rank rewrites its
 whole input. One loop in Rust times all of them; weft is called through its Rust API, MPI through its C API.
-At each size the contenders take turns in rounds, all others asleep; what is shown is the median of
-the rounds' medians, and by how much the round farthest from it differs. Every size is verified once,
-element by element: "#wrong" is how many elements were wrong, of all ranks' results together.
-Compare libraries within one run, not across runs: machines change their
-speed from one second to the next.
+At each size the libraries take turns in rounds, while all others sleep. The table shows the median of the rounds'
+medians, and how far the most distant round differs from it. Every size is verified once, element by element: "#wrong"
+is the number of wrong elements in the results of all ranks. Compare libraries within one run, not across runs: the
+speed of a machine changes from one second to the next.
 
-Processor time is measured after a turn's samples, in a window of some 0.1 s or more of calls made one behind
-another, with no barrier and no rewriting between them: what a user pays, background threads included. "cpu ms" is user
-and system time of all threads of all ranks' processes, per call. "busy ms" is what the machine's cores were
-busy, per call: cores x window - idle, whoever the kernel bills it to. The kernel tells it in steps of 10 ms, and
-it includes whatever else runs on the machine: for figures to rely on, leave the machine alone and let windows take
-2 s in all (--processor-seconds). --busy N runs N processes of arithmetic beside every turn, pinned to no core;
-nothing is idle then, and "busy ms" stays empty.
+Processor time is measured after the samples of a turn, over 0.1 s or more of back-to-back calls, without barriers and
+without rewriting of inputs: the cost to a user, background threads included. "cpu ms" is the user and system time of
+all threads of all ranks, per call. "busy ms" is how long the machine's cores were busy, per call: cores x window -
+idle, whichever process the kernel charges it to. The kernel counts it in steps of 10 ms, and it includes everything
+else that runs on the machine: for reliable figures, leave the machine idle and give the windows 2 s in total
+(--processor-seconds). --busy N runs N processes of arithmetic during every turn, pinned to no core; then nothing is
+idle, and "busy ms" stays empty.
 
-ping-pong is a message from rank 0 to rank 1 and one back, by blocking calls: its time is the round trip's.
-Ranks 2 and 3 play at the same time, and so on. A barrier moves no message, whatever the size.
+ping-pong is a message from rank 0 to rank 1 and one back, by blocking calls; its time is that of the round trip.
+Ranks 2 and 3 do the same at the same time, and so on. A barrier moves no message, whatever the size.
 
-Floors (--floors), on one host: the time that no library can go below. `prototype` (2 ranks) is a bare all-reduce: two
-flags, each rank adds its half of both buffers and writes the sum to both. `add`: as many vectors as ranks,
-added by all cores, the sum written to each. `flags`: a round trip between two cores. `memcpy`: a copy of the
-message. With --floors they are measured too, and "of floor" is the floor's
-part of a library's time: the prototype's, for other numbers of ranks
-add's and flags' together.
+Floors (--floors), on one host: times that no library can go below. `prototype` (2 ranks) is a minimal all-reduce: two
+flags, and each rank adds its half of both buffers and writes the sum to both. `add`: as many vectors as ranks, added
+by all cores, the sum written to each. `flags`: a round trip between two cores. `memcpy`: a copy of the message. With
+--floors they are measured too, and "of floor" is the floor divided by the library's time. The floor is the prototype;
+for other numbers of ranks, the sum of add and flags.
 
-On emulated hosts, peers are started on them by their own launchers, with their settings for TCP, and every
-library has its own line. Floors there: `tcp streams` (one rank a host) is a bare all-reduce, one stream to every
-other rank, all at once, what arrives added; `tcp stream` the rate B of one stream of the line, in buffers large
-enough for its delay; `tcp poll` and `tcp block` a byte to another host and one back, by sockets that are polled,
-or that block. "of bound" is what part of an all-reduce's time H hosts' lines need for its bytes:
-2 (H - 1) / H x message / B, and with --delay-ms the delay besides.
+On emulated hosts, peers are started by their own launchers, with their settings for TCP, and every library has a line
+of its own. Floors there: `tcp streams` (one rank per host) is a minimal all-reduce, one stream to every other rank, all
+at the same time, adding what arrives; `tcp stream` is the rate B of one stream on the line, with buffers large enough
+for its delay; `tcp poll` and `tcp block` are a byte to another host and one back, by sockets that are polled, or that
+block. "of bound" is the time that the lines of H hosts need for the bytes of an all-reduce, divided by its time:
+2 (H - 1) / H x message / B, plus the delay with --delay-ms.
 
---delay-ms makes a process for every library's hosts, which takes processor time of its own, told at the end; see
-`weft hosts --help`.
+--delay-ms starts a process for the hosts of every library, which takes processor time of its own; it is shown at the
+end. See `weft hosts --help`.
 
---wire measures weft in these wire formats too, beside full precision. Such a result is right if its error lies
-within the format's stated bound (docs/how-to/wire.md). Its rates, and what is "of bound", count the message in full.
+--wire also measures weft with these wire formats, besides full precision. Such a result is right if its error is within
+the stated bound of the format (docs/how-to/wire.md). Its rates, and "of bound", count the message at full precision.
 
-What nccl-tests and the OSU benchmarks call their options is understood: -b, -e and -f for the smallest and the largest
-message and the factor between sizes, -m for MIN:MAX, -i and -x for the calls that are measured and those before them,
--d for the element type by its usual names.
+The options of nccl-tests and the OSU benchmarks are understood: -b, -e and -f for the smallest and the largest message
+and the factor between sizes, -m for MIN:MAX, -i and -x for the number of measured calls and of warm-up calls, -d for
+the element type by its usual names.
 
 --encrypt measures weft with these ciphers too (WEFT_ENCRYPT), as peers: their time as a multiple of weft's is what
 encryption costs.

@@ -74,7 +74,11 @@ def _add_messages(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-b", "--minbytes", type=values.size, metavar="BYTES", help="the smallest message (default: 4)")
     parser.add_argument("-e", "--maxbytes", type=values.size, metavar="BYTES", help="the largest one (default: 64M)")
     parser.add_argument(
-        "-f", "--stepfactor", type=values.at_least(2), metavar="F", help=f"between sizes (default: {FACTOR}; with -m 2)"
+        "-f",
+        "--stepfactor",
+        type=values.at_least(2),
+        metavar="F",
+        help=f"factor between sizes (default: {FACTOR}; with -m 2)",
     )
     parser.add_argument(
         "-m", "--message-size", metavar="[MIN:]MAX", type=_range, help="the smallest and the largest message"
@@ -92,8 +96,8 @@ def _add_messages(parser: argparse.ArgumentParser) -> None:
         "--place",
         choices=tuple(PLACES),
         default="in",
-        help=f"where weft's results of {' and '.join(OUT_OF_PLACE)} stand: in the input's memory, out of it, or both "
-        "in turn (default: %(default)s)",
+        help=f"where weft writes the results of {' and '.join(OUT_OF_PLACE)}: into the input's memory, into other "
+        "memory, or both in turn (default: %(default)s)",
     )
 
 
@@ -149,7 +153,7 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
         "--delay-ms",
         type=values.delay_ms,
         metavar="D",
-        help="how much later what an emulated host sends reaches another: a round trip takes 2 D longer",
+        help="delay of every frame between emulated hosts: a round trip takes 2 D longer",
     )
 
 
@@ -159,8 +163,7 @@ def _add_effort(parser: argparse.ArgumentParser) -> None:
         type=values.seconds,
         default=0.5,
         metavar="S",
-        help="how long to measure each library at each size, if that is more than the fewest calls "
-        "(default: %(default)s)",
+        help="how long to measure each library at each size, with at least a few calls (default: %(default)s)",
     )
     parser.add_argument(
         "-i",
@@ -168,7 +171,7 @@ def _add_effort(parser: argparse.ArgumentParser) -> None:
         "--iterations",
         type=values.within(1, _weft.ControlBlock.SAMPLES_MAX),
         metavar="N",
-        help="measure so many calls of each library at each size, in place of --seconds",
+        help="number of measured calls of each library at each size, in place of --seconds",
     )
     parser.add_argument(
         "-x",
@@ -177,7 +180,7 @@ def _add_effort(parser: argparse.ArgumentParser) -> None:
         type=values.within(0, _weft.ControlBlock.SAMPLES_MAX),
         default=0,
         metavar="N",
-        help="calls that go before at each size, and are not counted (default: the one that is verified, and few more)",
+        help="warm-up calls at each size, which are not counted (default: the one that is verified, and a few more)",
     )
     parser.add_argument(
         "--processor-seconds",

@@ -23,8 +23,8 @@ ACCURACY_MIN = 0.97
 
 DESCRIPTION = """\
 Trains LeNet-5 on scikit-learn's handwritten digits, data-parallel under torchrun: with backend "weft", then
-with Gloo from the same seeds. weft says which ranks it joins by what. Prints a table and draws both runs' loss
-and throughput. Ends with status 1 if fewer than 97 % of the test images are recognized. Needs weft's extra
+with Gloo from the same seeds. weft logs which transport connects which ranks. Prints a table and draws both runs'
+loss and throughput. Ends with status 1 if fewer than 97 % of the test images are recognized. Needs weft's extra
 [demo].
 
 With --hosts, the ranks are spread evenly over hosts that are emulated on this machine, as `weft hosts` makes

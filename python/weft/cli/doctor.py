@@ -12,15 +12,15 @@ from weft.cli.command import Command, UsageError
 from weft.diagnosis import Finding, findings
 
 DESCRIPTION = """\
-Says what weft finds on this machine: cores, caches, NUMA nodes and memory as limits allow, container, clocks, which
-transports really work (each is tried by an all-reduce of two processes) and why not, the torch that is installed, and
-whether hosts can be emulated. Below what should be changed, it prints how. Ends with status 1 if two processes cannot
-communicate at all.
+Reports what weft finds on this machine: cores, caches, NUMA nodes and memory as limits allow, container, clocks, which
+transports work (each is tried by an all-reduce of two processes) and why others do not, the torch that is installed,
+and whether hosts can be emulated. Below each thing that should be changed, it prints how. Ends with status 1 if two
+processes cannot communicate at all.
 
-With --hosts, it looks instead whether these hosts can be reached from here: by name, and by TCP to the port of the
-rendezvous and to some of those that ranks listen at. A firewall that drops what comes is told from a port at which
-nobody listens; whether one refuses shows only with `weft doctor --listen` running on the other host. Run it on each
-host: firewalls may differ by direction.
+With --hosts, it checks instead whether these hosts can be reached from here: by name, and by TCP to the port of the
+rendezvous and to some of the ports that ranks listen on. It distinguishes a firewall that drops packets from a port on
+which nothing listens; a firewall that refuses connections is recognized only while `weft doctor --listen` runs on the
+other host. Run it on each host: firewalls may differ by direction.
 """
 
 EPILOG = """\
@@ -37,7 +37,10 @@ _LISTEN_S = 60.0
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--hosts", type=values.listed(values.host_name), metavar="NAME,...", help="look whether these can be reached"
+        "--hosts",
+        type=values.listed(values.host_name),
+        metavar="NAME,...",
+        help="check whether these hosts can be reached",
     )
     parser.add_argument(
         "--listen",
@@ -45,14 +48,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.positive,
         const=_LISTEN_S,
         metavar="SECONDS",
-        help=f"answer `weft doctor --hosts` of other hosts for so long (default: {_LISTEN_S:g})",
+        help=f"answer `weft doctor --hosts` of other hosts for this long (default: {_LISTEN_S:g})",
     )
     parser.add_argument(
         "--port",
         type=values.port,
         default=reachability.RENDEZVOUS_PORT,
         metavar="PORT",
-        help="of the rendezvous, MASTER_PORT (default: %(default)s)",
+        help="port of the rendezvous, MASTER_PORT (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -24,20 +24,20 @@ overlap: how long a step of training takes by several ways of averaging gradient
 {chr(10).join(f"  {name:10} {what}" for name, what in CONTENDERS.items())}
 
 The networks have their published sizes, backward is real, the data are random. On emulated hosts, which share this
-machine's cores, --ratio chooses the line rate such that communication alone takes so many times as long as computation
-does: that is what decides how much can be hidden. Prints a table with the bound of exact overlap, and writes what it
-measured, and a picture, into a directory. A run that is called again goes on where it ended. Needs torch.
+machine's cores, --ratio chooses the line rate such that communication alone takes this many times as long as
+computation: that decides how much can be hidden. Prints a table with the bound of exact overlap, and writes the
+measurements and a picture into a directory. The same command continues a run that was interrupted. Needs torch.
 
 Under torchrun, or another launcher, it measures the machines that the ranks are on: the same command on every rank,
 without --hosts and --ratio.
 
-parameter-server: samples per second of training with parameter servers, on every worker and apart, and of others in
-turn in one run:
+parameter-server: samples per second of training with parameter servers, on every worker or apart from them, and
+of other ways, in turn in one run:
 
 {chr(10).join(f"  {name:16} {what}" for name, what in SERVER_CONTENDERS.items())}
 
-By processes of this machine (--transport shm or tcp), or with --emulated on a host each, with lines of --gbps. Beside
-the table stand the published gain of RoCE over TCP, and what the simulator predicts.
+Ranks are processes of this machine (--transport shm or tcp), or with --emulated each has a host, with lines of --gbps.
+Below the table are the published gain of RoCE over TCP, and the gain that the simulator predicts.
 """
 
 EPILOG = """\
@@ -73,9 +73,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ratio",
         type=values.listed(values.within(0.01, 100.0)),
         metavar="R,...",
-        help="communication alone, by computation",
+        help="time of communication alone, divided by that of computation",
     )
-    parser.add_argument("--batch", type=values.count, metavar="N", help="samples of a rank's batch (default: by model)")
+    parser.add_argument(
+        "--batch", type=values.count, metavar="N", help="batch size of a rank, in samples (default: by model)"
+    )
     parser.add_argument(
         "--contenders",
         type=values.choices(tuple({**CONTENDERS, **SERVER_CONTENDERS})),
@@ -83,13 +85,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only these of the experiment's (default: all)",
     )
     parser.add_argument(
-        "--rounds", type=values.count, default=3, metavar="N", help="blocks of each (default: %(default)s)"
+        "--rounds",
+        type=values.count,
+        default=3,
+        metavar="N",
+        help="blocks of steps of each contender (default: %(default)s)",
     )
     parser.add_argument(
-        "--steps", type=values.count, default=3, metavar="N", help="timed ones of a block (default: %(default)s)"
+        "--steps", type=values.count, default=3, metavar="N", help="timed steps of a block (default: %(default)s)"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="one round of one step: whether it runs, not how long it takes"
+        "--quick", action="store_true", help="one round of one step: checks that it runs, not how long it takes"
     )
     experiment_servers.add_arguments(parser)
     parser.add_argument(

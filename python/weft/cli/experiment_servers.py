@@ -24,8 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--workers", type=values.listed(values.count), metavar="N,...", help="numbers of workers (default: 2)"
     )
-    group.add_argument("--servers", type=values.count, metavar="N", help="servers apart (default: 1)")
-    group.add_argument("--transport", choices=["auto", "shm", "tcp"], help="between processes (default: auto)")
+    group.add_argument(
+        "--servers", type=values.count, metavar="N", help="servers in processes of their own (default: 1)"
+    )
+    group.add_argument(
+        "--transport", choices=["auto", "shm", "tcp"], help="transport between processes (default: auto)"
+    )
     group.add_argument(
         "--emulated", action="store_true", default=None, help="each process on an emulated host (needs root)"
     )

@@ -13,15 +13,14 @@ network interface, /dev/shm, /tmp, processes, IPC and host name, and a line of t
 common switch. Every rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR
 and MASTER_PORT set, as under torchrun.
 
-With --delay-ms, a process keeps what the hosts send for so long: nothing overtakes anything, and what is
-under way is bounded by what the lines send during the delay and 20 ms more (without --gbps: at 10
-Gbit/s), beyond which frames are dropped. At 1 Gbit/s the process takes a fifth of a core, which the ranks
-do not have; more than 7 to 9 Gbit/s of all hosts together do not pass. At the end it tells its processor
-time, and how punctual it was. A single TCP stream fills a long line only if its socket buffers hold what
-is under way.
+With --delay-ms, a process delays every frame that the hosts send by this time, in order. It holds at most what the
+lines send during the delay and 20 ms more (without --gbps: at 10 Gbit/s), and drops frames beyond that. At 1 Gbit/s the
+process takes a fifth of a core from the ranks; it passes at most 7 to 9 Gbit/s for all hosts together. At the end it
+prints its processor time, and how exact the delays were. A single TCP stream fills a long line only if its socket
+buffers hold the bytes in flight.
 
-Needs root, and the programs ip, tc and bridge (package iproute2). When the launcher ends, however it ends,
-nothing is left behind.
+Needs root, and the programs ip, tc and bridge (package iproute2). However the launcher ends, it leaves nothing
+behind.
 """
 
 EPILOG = """\
@@ -40,8 +39,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--delay-ms",
         type=values.delay_ms,
         metavar="D",
-        help="how much later what a host sends reaches another, as on a long line: a round trip takes 2 D longer "
-        "(default: no delay; with 0 frames pass through the process that would delay them)",
+        help="delay of every frame between hosts, as on a long line: a round trip takes 2 D longer (default: no delay; "
+        "with 0, frames pass through the process that would delay them)",
     )
     parser.add_argument(
         "--interfaces",
@@ -71,7 +70,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="a directory below /tmp or /dev/shm that all hosts shall see, as they see the working directory "
+        help="a directory below /tmp or /dev/shm that all hosts see, as they see the working directory "
         "(may be given several times)",
     )
     parser.add_argument(

@@ -28,11 +28,11 @@ __all__ = [
     "user_schedules",
 ]
 
-HOSTS_HELP = "so many hosts, ranks spread evenly, or the number of ranks on each: 4, or 3,5 (default: one host)"
+HOSTS_HELP = "number of hosts, with ranks spread evenly, or the number of ranks on each: 4, or 3,5 (default: one host)"
 
 
 DOMAINS_HELP = (
-    "so many domains (shared caches, NUMA nodes) in each host, or the number of ranks in each (default: none)"
+    "number of domains (shared caches, NUMA nodes) in each host, or the number of ranks in each (default: none)"
 )
 
 
@@ -50,7 +50,7 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     """What is said of the network, or of a machine that was measured."""
     parser.add_argument("--gbps", type=values.positive, metavar="G", help="line rate of a host (default: 100)")
     parser.add_argument(
-        "--latency-us", type=values.at_least(0.0), metavar="US", help="of a message between hosts (default: 5)"
+        "--latency-us", type=values.at_least(0.0), metavar="US", help="latency of a message between hosts (default: 5)"
     )
     parser.add_argument(
         "--machine",

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 DESCRIPTION = """\
-Shows the schedule that an algorithm makes for a group, in text form, with what it costs: steps, bytes, order of
-reduction, and whether the verifier accepts it. `weft verify` reads what this prints. With --draw, a picture of it as it
-would run on a machine; with --explain, what every algorithm would take there, and why some cannot be taken. User
-schedules (--schedule, WEFT_SCHEDULES, those of the profile) are listed and explained with them.
+Shows the schedule that an algorithm makes for a group, in text form, with its costs: steps, bytes, order of reduction,
+and whether the verifier accepts it. `weft verify` reads this output. With --draw, draws it as it would run on a
+machine; with --explain, shows how long every algorithm would take there, and why some cannot be used. User schedules
+(--schedule, WEFT_SCHEDULES, those of the profile) are listed and explained with them.
 """
 
 EPILOG = """\
@@ -50,15 +50,20 @@ examples:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help="its name, as --list shows it")
     parser.add_argument("--list", action="store_true", help="list the algorithms, of --collective or of all")
-    parser.add_argument("--collective", type=usual, metavar="NAME", help="what is carried out (default: all-reduce)")
-    parser.add_argument("--ranks", type=values.count, default=4, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--collective", type=usual, metavar="NAME", help="the collective (default: all-reduce)")
+    parser.add_argument(
+        "--ranks", type=values.count, default=4, metavar="N", help="ranks of the group (default: %(default)s)"
+    )
     options.add_hosts(parser)
     options.add_domains(parser)
     parser.add_argument(
         "--root", type=values.at_least(0), metavar="R", help="the root, where there is one (default: 0)"
     )
     parser.add_argument(
-        "--memory", choices=("ordinary", "symmetric"), default="ordinary", help="of the caller (default: %(default)s)"
+        "--memory",
+        choices=("ordinary", "symmetric"),
+        default="ordinary",
+        help="memory of the caller's data (default: %(default)s)",
     )
     parser.add_argument(
         "--sizes",
@@ -75,9 +80,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="draw the schedule as a Gantt picture (.svg)",
     )
-    parser.add_argument("--explain", action="store_true", help="compare what all algorithms would take")
+    parser.add_argument("--explain", action="store_true", help="compare how long all algorithms would take")
     parser.add_argument(
-        "--size", type=values.size, default="64K", metavar="BYTES", help="of the message (default: %(default)s)"
+        "--size", type=values.size, default="64K", metavar="BYTES", help="size of the message (default: %(default)s)"
     )
     options.add_machine(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")

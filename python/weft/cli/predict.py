@@ -1,4 +1,4 @@
-"""The command `weft predict`: training steps on machines that one does not have."""
+"""The command `weft predict`: training steps on machines that the user does not have."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ The script is not changed: it runs as the only rank of its group until enough st
 wrapper, DDP or none. Communication is priced by the simulator of `weft simulate`, by closed form, with the fastest of
 the algorithms that weft chooses from.
 
-Modelled: when gradients come and parameters are used, buckets and priorities, updates, copies into buckets, latency,
-line rate, and the processor time that communication takes from computation. Not modelled: the processor time of
-compressing, Python's per bucket, embeddings sent as rows, BatchNorm's buffers, stragglers, other traffic, and of Gloo
-anything but its ring.
+Modelled: when gradients are ready and parameters are used, buckets and priorities, updates, copies into buckets,
+latency, line rate, and the processor time that communication takes from computation. Not modelled: the processor time
+of compression, Python's time per bucket, embeddings sent as rows, BatchNorm's buffers, stragglers, other traffic, and
+any algorithm of Gloo except its ring.
 """
 
 EPILOG = """\
@@ -54,7 +54,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=shlex.split,
         default=[],
         metavar="TEXT",
-        help="the script's, divided as by a shell: --arguments='--batch-size 32'",
+        help="arguments of the script, split as by a shell: --arguments='--batch-size 32'",
     )
     parser.add_argument("--model", choices=MODELS, help="a network of `weft experiment` in place of a script")
     parser.add_argument(
@@ -64,24 +64,26 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--save-profile", type=values.output_file(values.DATA), metavar="FILE", help="write the profile there (.json)"
     )
     parser.add_argument(
-        "--batch", type=values.count, metavar="N", help="samples of --model's batch (default: by model)"
+        "--batch", type=values.count, metavar="N", help="batch size of --model, in samples (default: by model)"
     )
     parser.add_argument(
         "--steps",
         type=values.count,
         default=STEPS,
         metavar="N",
-        help="to measure, after two that are not (default: %(default)s)",
+        help="steps to measure, after two warm-up steps (default: %(default)s)",
     )
     parser.add_argument(
         "--timeout",
         type=values.positive,
         default=TIMEOUT_S,
         metavar="SECONDS",
-        help="for the profile (default: %(default)g)",
+        help="longest time that profiling may take (default: %(default)g)",
     )
-    parser.add_argument("--hosts", type=values.count, required=True, metavar="N", help="of the cluster")
-    parser.add_argument("--ranks-per-host", type=values.count, default=1, metavar="K", help="(default: %(default)s)")
+    parser.add_argument("--hosts", type=values.count, required=True, metavar="N", help="number of hosts of the cluster")
+    parser.add_argument(
+        "--ranks-per-host", type=values.count, default=1, metavar="K", help="ranks on each host (default: %(default)s)"
+    )
     parser.add_argument(
         "--gbps", type=values.positive, metavar="G", help="line rate of a host (default: --machine's, or 8)"
     )
@@ -89,7 +91,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--latency-us",
         type=values.at_least(0.0),
         metavar="US",
-        help="of a message between hosts (default: --machine's, or 20)",
+        help="latency of a message between hosts (default: --machine's, or 20)",
     )
     parser.add_argument(
         "--machine",
@@ -101,13 +103,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cores",
         type=values.positive,
         metavar="C",
-        help="of a rank, or the share of one that it has (default: the threads of the profile)",
+        help="cores of each rank, or its share of one (default: the threads of the profile)",
     )
     parser.add_argument(
         "--compute-ms",
         type=values.positive,
         metavar="MS",
-        help="what a step without communication takes there (default: as profiled here)",
+        help="time of a step without communication on the cluster (default: as profiled here)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(

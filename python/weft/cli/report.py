@@ -1,4 +1,4 @@
-"""The command `weft report`: one web page of one's own measurements, traces and training."""
+"""The command `weft report`: one web page of the user's measurements, traces and training."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from weft.cli.command import Command
 from weft.errors import ArgumentError
 
 DESCRIPTION = """\
-Makes one HTML file of rows that `weft bench --json` has written, of flight records (files, or directories of them; see
-`weft trace`), and of training reports: json.dumps(model.report().to_dict()). What a file is, it tells by what it
-contains. The page holds its pictures and style itself, runs no script, and works without a network.
+Makes one HTML file of the rows that `weft bench --json` wrote, of flight records (files, or directories of them; see
+`weft trace`), and of training reports: json.dumps(model.report().to_dict()). The kind of each file is recognized by its
+content. The page contains its pictures and style, runs no script, and works without a network.
 """
 
 EPILOG = """\

@@ -20,7 +20,7 @@ With --directory, everything that was acknowledged is written there first: a ser
 by the same command, and training goes on where it was. With --second, it is also sent to another server, started
 before, which takes over when this one is lost; give workers both as host1:port1+host2:port2.
 
-As for ranks, an address that is not a loopback one needs WEFT_SECRET (or certificates), and WEFT_ENCRYPT encrypts.
+As with ranks, an address other than loopback needs WEFT_SECRET (or certificates), and WEFT_ENCRYPT encrypts.
 Ends at SIGTERM or Ctrl-C, after writing its shard. Needs torch.
 """
 
@@ -44,19 +44,19 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.seconds,
         default=30.0,
         metavar="S",
-        help="after so long the shard is written anew, and the journal of pushes begun anew (default: %(default)s)",
+        help="how often the shard is written, and a new journal of pushes begun (default: %(default)s)",
     )
     parser.add_argument(
         "--journal-bytes",
         type=values.size,
         default=1 << 30,
         metavar="N",
-        help="or when it has so many bytes (default: 1G)",
+        help="or when the journal has this many bytes (default: 1G)",
     )
     parser.add_argument(
         "--sync",
         action="store_true",
-        help="acknowledge a push when it is on the disk, not only with the kernel: for a loss of power",
+        help="acknowledge a push only when it is on disk, so that it survives a loss of power",
     )
     parser.add_argument(
         "--second", type=values.address, metavar="HOST:PORT", help="a server that is sent everything, and may take over"
@@ -68,14 +68,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--message-bytes", type=values.size, default=1 << 30, metavar="N", help="refuse larger messages (default: 1G)"
     )
     parser.add_argument(
-        "--workers", type=values.count, default=256, metavar="N", help="refuse more of them (default: %(default)s)"
+        "--workers", type=values.count, default=256, metavar="N", help="refuse more workers (default: %(default)s)"
     )
     parser.add_argument(
         "--rejoin",
         type=values.at_least(0.0),
         default=10.0,
         metavar="S",
-        help="after a start from --directory, wait so long for the workers that were there (default: %(default)s)",
+        help="after a start from --directory, wait this long for the workers that were there (default: %(default)s)",
     )
 
 

@@ -20,13 +20,13 @@ from weft.simulation import Machine, SimulatedRow, Straggler, Switch, crossovers
 from weft.simulation.curves import scaling_ranks
 
 DESCRIPTION = """\
-Says what a collective takes on a machine of hosts and a network between them: by algorithm and size, from which size on
-which algorithm is the fastest, and how that grows with the number of ranks, up to 100,000. By closed form, which is
-instant, or with --event-driven by simulating every step of every rank, flows sharing links fairly.
+Predicts how long a collective takes on a machine of hosts and a network between them: by algorithm and size, which
+algorithm is the fastest from which size on, and how that grows with the number of ranks, up to 100,000. It uses closed
+forms, which are instant, or with --event-driven simulates every step of every rank, with flows sharing links fairly.
 
-What needs more temporary memory than the executor of such a group has is told for ranks with as many doublings of it as
-one tile needs, and said to be. Among other numbers of ranks it is left out ("-"): real groups of so many ranks cannot
-take it, and with more memory per rank it would seem faster there than on fewer.
+An algorithm that needs more temporary memory than the executor of such a group has is priced as if that memory were
+doubled until one tile fits, and marked. In the table by number of ranks it is left out ("-"): real groups of that size
+cannot use it, and with more memory per rank it would seem faster there than on fewer ranks.
 """
 
 EPILOG = """\
@@ -43,7 +43,9 @@ MAX_STEPS = 50_000_000
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--collective", type=usual, default="all-reduce", metavar="NAME", help="(default: %(default)s)")
+    parser.add_argument(
+        "--collective", type=usual, default="all-reduce", metavar="NAME", help="the collective (default: %(default)s)"
+    )
     parser.add_argument("--ranks", type=values.count, required=True, metavar="N", help="how many ranks")
     options.add_hosts(parser)
     options.add_domains(parser)
@@ -54,8 +56,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="HOSTS:OVERSUBSCRIPTION[:US]",
-        help="a level of switches, innermost first: how many hosts hang on one, what they can send divided by what it "
-        "carries upwards, and its latency (may be given several times)",
+        help="a level of switches, innermost first: how many hosts are connected to one, their bandwidth divided by "
+        "that of its uplinks, and its latency (may be given several times)",
     )
     parser.add_argument(
         "--straggler",
@@ -63,14 +65,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="RANK:SLOWDOWN[:LATE_US]",
-        help="a rank that is so many times slower, and begins late (may be given several times)",
+        help="a rank that is slower by this factor, and begins late (may be given several times)",
     )
     parser.add_argument(
         "--variation",
         type=values.at_least(0.0),
         default=0.0,
         metavar="SHARE",
-        help="every rank is slower by a share drawn between 0 and this",
+        help="every rank is slower by a random share between 0 and this",
     )
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
@@ -95,7 +97,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--root", type=values.at_least(0), metavar="R", help="the root, where there is one (default: 0)"
     )
     parser.add_argument(
-        "--memory", choices=("ordinary", "symmetric"), default="ordinary", help="of the caller (default: %(default)s)"
+        "--memory",
+        choices=("ordinary", "symmetric"),
+        default="ordinary",
+        help="memory of the caller's data (default: %(default)s)",
     )
     options.add_wire(parser)
     parser.add_argument(
@@ -106,7 +111,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.count,
         default=MAX_STEPS,
         metavar="N",
-        help="simulate only what has so many steps at most, on all ranks that are simulated and in all tiles (default: "
+        help="simulate only algorithms with at most N steps, of all simulated ranks and tiles together (default: "
         "%(default)s, about a minute of a core)",
     )
     parser.add_argument("--no-scaling", action="store_true", help="leave out other numbers of ranks")

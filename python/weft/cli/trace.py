@@ -21,10 +21,10 @@ from weft.tracing.perfetto import trace
 from weft.tracing.record import record_files
 
 DESCRIPTION = """\
-Reads the flight records that the processes of a job have written (at a failure of a group, or at WEFT_FLIGHT_SIGNAL),
-puts them on one clock, and says who waited for whom and why: ranks that called something else, that are missing, that
-came late, and collectives that took longer than their like. With --output, writes a trace that ui.perfetto.dev shows.
-Of the records of several jobs, those of the job that wrote last are taken.
+Reads the flight records that the processes of a job wrote (at a failure of a group, or at WEFT_FLIGHT_SIGNAL), puts
+them on one clock, and says which ranks waited for which others, and why: ranks that called something else, that are
+missing or that came late, and collectives that took longer than others of the same kind. With --output, writes a trace
+that ui.perfetto.dev shows. If there are records of several jobs, the job that wrote last is taken.
 """
 
 EPILOG = """\
@@ -46,7 +46,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.at_least(0),
         default=10,
         metavar="N",
-        help="tell of so many late ranks and of so many slow collectives at most (default: %(default)s)",
+        help="show at most N late ranks and N slow collectives (default: %(default)s)",
     )
     parser.add_argument(
         "-o",

@@ -24,13 +24,13 @@ from weft.tuning.tuner import Tuned, TuningPlan
 
 DESCRIPTION = """\
 Measures the parameters of the simulator's model on a running group, prices every algorithm of the family at every
-size, checks by measurement where prices are close or the choice changes, and stores the choice as a profile. Groups
+size, measures where prices are close or the choice changes, and stores the choice as a profile. Groups
 of the same shape on the same machines load it from then on: see WEFT_PROFILE in docs/reference/configuration.md.
 Schedules of your own take part with --schedule; where they win, the profile keeps them.
 
-What is measured on a busy machine is not stored, unless forced: before it begins, all ranks sleep for a second while it
-looks whether anybody else uses the processor, and then how far times of equal calls lie apart. A profile says when and
-where it was measured.
+Measurements on a busy machine are not stored, unless forced: at first all ranks sleep for a second while it checks
+whether other processes use the processor; later it checks how far the times of equal calls differ. A profile says when
+and where it was measured.
 
 Under a launcher (torchrun, srun, mpirun, weft hosts) every rank runs it; without one it starts its own ranks on
 this host.

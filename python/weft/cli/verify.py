@@ -15,8 +15,8 @@ from weft.schedule import Report, Schedule
 
 DESCRIPTION = """\
 Reads the schedules of all ranks from a file in text form and executes them together, symbolically: every
-contribution exactly once, no race, no deadlock, every signal waited for, the same result everywhere. Says what they
-cost, or at which rank, step and chunk they are wrong, and ends with status 1 then.
+contribution exactly once, no race, no deadlock, every signal waited for, the same result everywhere. Prints
+their costs, or at which rank, step and chunk they are wrong; then it ends with status 1.
 """
 
 EPILOG = """\
@@ -36,7 +36,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mapped",
         choices=MAPPED,
         default="none",
-        help="which memory of their peers ranks of one host reach: none, temporary memory, or also the user's "
+        help="which memory of their peers the ranks of one host can reach: none, temporary memory, or also the user's "
         "(symmetric memory) (default: %(default)s)",
     )
     options.add_hosts(parser)
