@@ -256,7 +256,7 @@ class Worker(nn.Module):
 
     def statistics(self) -> list[dict[str, Any]]:
         """For each server: its members, updates, and how stale pushes were; `repeated` pushes."""
-        question = ({"kind": "statistics"}, [])
+        question: Message = ({"kind": "statistics"}, [])
         futures = [lanes[PULL].submit(link.request, PULL, question) for link, lanes in self._ways()]
         return [future.result()[0] for future in futures]
 
