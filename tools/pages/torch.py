@@ -13,7 +13,7 @@ _HEAD = """\
 
 <!-- Generated from torch.py, torch_features.py and torch_suites.json in tools/pages by `make docs`. Do not edit. -->
 
-weft is a backend of torch.distributed for CPU tensors. It loads itself when its name is first used:
+weft is a backend of torch.distributed for CPU tensors. It is loaded when its name is first used:
 
 ```python
 import torch
@@ -31,17 +31,18 @@ environment: see [Configuration](configuration.md).
 
 ## What works
 
-Every row is tested; a row that torch refuses has a test that torch still does. "tests" are the functions of
-`tests/torch`: `ddp:same_as_gloo` is `test_same_as_gloo` in `test_ddp.py`. weft works with torch 2.11 and newer; the
-rows from DDP to Tools have been run with torch 2.11, 2.13 and 2.15 and come out the same, except for what a row says.
-The frameworks are tested with the versions in `requirements-ecosystem.lock`.
+Every row is tested; where torch refuses a feature, a test checks that it still does. The column "tests" names functions
+in `tests/torch`: `ddp:same_as_gloo` is `test_same_as_gloo` in `test_ddp.py`. weft works with torch 2.11 and newer. The
+rows from DDP to Tools have been run with torch 2.11, 2.13 and 2.15 with the same results, except where a row says
+otherwise. The frameworks are tested with the versions in `requirements-ecosystem.lock`.
 
 """
 
 _AFTER_TABLE = """
 ## Symmetric memory
 
-Ranks on one host work in shared memory. Tensors that lie elsewhere are copied there and back. This saves the copies:
+Ranks on one host communicate through shared memory. Other tensors are copied into it and back. Tensors in symmetric
+memory need no copies:
 
 ```python
 import torch
@@ -65,39 +66,37 @@ assert weft.torch.symmetric_operations() > 1
 dist.destroy_process_group()
 ```
 
-`weft.torch.describe(group)` returns, in lines to read, how this rank reaches each other one (`shm`, `tcp`), on which
-host that is, and the algorithms of each collective by size.
+`weft.torch.describe(group)` returns readable lines: how this rank reaches each other rank (`shm`, `tcp`), on which host
+that rank is, and the algorithms of each collective by size.
 
-An operation makes no copies if all ranks pass the same part of tensors that came of the same call, for its input and
-its output, and all ranks of the group are on one host. In other cases, and for a few KiB, it runs as on any other
-tensor, with the same result. A tensor's memory is given back when no rank has the tensor any more.
+An operation makes no copies if all ranks of the group are on one host, and all pass the same part of tensors from the
+same call of `empty_symmetric`, as input and as output. Otherwise, and for messages of a few KiB, it runs as on any other
+tensor, with the same result. A tensor's memory is freed when no rank has the tensor any more.
 
-FSDP2's buffers are used again from step to step, and given back with the process group. Gradients lie there too.
+FSDP2's buffers are reused from step to step, and freed with the process group. They hold gradients too.
 
-The gradient buckets of `DistributedDataParallel` move into symmetric memory by themselves
-where the group's ranks are on one host: those of 512 KiB and more, when they are first reduced
-after DDP has laid them out anew, which it does before its second forward. Nothing is to be done for
-it, and views into buckets stay valid. `weft.torch.symmetric_operations()` counts the averages that
-ran so; on more than two ranks their sums may be rounded in another order than on ordinary memory. A
-rank that has no room keeps ordinary buckets, and then all ranks' averages run as on any other
-memory. The move needs room in `/dev/shm` for one bucket of each rank, for a moment; containers
-often have 64 MiB there.
+If the group's ranks are on one host, the gradient buckets of `DistributedDataParallel` move into symmetric memory
+automatically: those of 512 KiB and more, when they are first reduced after DDP has rebuilt its buckets, which it does
+before its second forward. Views into buckets stay valid. `weft.torch.symmetric_operations()` counts the averages that
+ran in symmetric memory; on more than two ranks their sums may be rounded in another order than in ordinary memory. If a
+rank has no room, it keeps ordinary buckets, and the averages of all ranks run as on ordinary memory. The move
+temporarily needs room in `/dev/shm` for one bucket of each rank; containers often have 64 MiB there.
 
-Buckets stay where they are with `find_unused_parameters=True` without `static_graph`, with
-`lazy_bucket_allocation`, with a communication hook written in Python, and, with
-`gradient_as_bucket_view=True`, where several forwards come before the first synchronized backward:
-an array of NumPy that shows such a gradient would not follow. As with all shared memory, a forked
-child that writes there writes its parent's. `WEFT_SYMMETRIC_BUCKETS=0`, on every rank, leaves all
-buckets in ordinary memory.
+Buckets do not move with `find_unused_parameters=True` without `static_graph`, with `lazy_bucket_allocation`, and with a
+communication hook written in Python. With `gradient_as_bucket_view=True` they do not move if several forwards come
+before the first synchronized backward, because a NumPy array that shares such a gradient's memory would not follow. As
+with all shared memory, a forked child that writes to a bucket writes to its parent's. `WEFT_SYMMETRIC_BUCKETS=0`, on
+every rank, keeps all buckets in ordinary memory.
 
 ## Communication hooks and modes
 
-A hook of DDP may start operations, and chain callbacks that start more. They run beside the backward pass: callbacks
-on one thread per process group, in the order in which the hooks were called, and what they start in a group of their
-own, so that the order is the same on all ranks. A callback runs when its hook has returned and DDP has called the next
-one, or at the end of the backward pass. A hook that waits for a future itself ends the overlap up to there.
+A communication hook of DDP may start operations, and chain callbacks that start more. They run beside the backward
+pass: callbacks run on one thread per process group, in the order in which the hooks were called, and operations that
+they start run in a separate group, so that the order is the same on all ranks. A callback runs when its hook has
+returned and DDP has called the next hook, or at the end of the backward pass. A hook that waits for a future itself
+stops the overlap until then.
 
-Modes, such as PowerSGD, double buffering or deep gradient compression, are hooks of weft's own:
+Communication modes, such as PowerSGD, double buffering or deep gradient compression, are hooks that weft provides:
 [Communication modes](../how-to/compression.md).
 
 ## Batch normalization over all ranks
@@ -117,16 +116,16 @@ model(torch.randn(3, 4)).sum().backward()
 dist.destroy_process_group()
 ```
 
-Ranks may have batches of different sizes. Leave out what puts torch's layers into a model, such as Lightning's
-`sync_batchnorm=True`, and convert the model yourself.
+Ranks may have batches of different sizes. Do not use options that put torch's own layers into a model, such as
+Lightning's `sync_batchnorm=True`; convert the model yourself.
 
-Lightning, Accelerate, Transformers' Trainer and torchft: see [Frameworks](../how-to/frameworks.md). Coming from another
-library: [Gloo](../migration/gloo.md), [Horovod](../migration/horovod.md), [MPI](../migration/mpi.md),
+For Lightning, Accelerate, Transformers' Trainer and torchft, see [Frameworks](../how-to/frameworks.md). To move from
+another library, see [Gloo](../migration/gloo.md), [Horovod](../migration/horovod.md), [MPI](../migration/mpi.md) and
 [NCCL](../migration/nccl.md).
 
 ## Speed
 
-`weft bench --through torch` times torch.distributed's calls of weft and of Gloo in turn, as a torch user makes them:
+`weft bench --through torch` times calls of torch.distributed, over weft and over Gloo in turn:
 
 ```console
 $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo --seconds 0.05
@@ -134,8 +133,8 @@ $ weft bench all-reduce --through torch --ranks 2 --sizes 4:64K:128 --peers gloo
 
 ## Known limits
 
-- CPU tensors only. From torch 2.14 on, another backend of the same group can take the GPUs' tensors.
-- `pg_options=` is refused: weft is set up by the environment.
+- CPU tensors only. From torch 2.14 on, another backend of the same group can handle GPU tensors.
+- `pg_options=` is refused: configure weft by environment variables.
 - `torch.compile` is tested with the compilers "eager" and "aot_eager".
 """
 

@@ -166,7 +166,7 @@ FEATURES = (
         "Tools",
         "`TORCH_DISTRIBUTED_DEBUG=DETAIL`",
         ("ecosystem_compile:detailed_debugging", "ecosystem_compile:detailed_debugging_finds_mismatches"),
-        note="before torch 2.14 weft's own check of calls takes the place of torch's",
+        note="before torch 2.14 weft's own check of calls replaces torch's",
     ),
     Feature(
         "Tools",
@@ -177,7 +177,7 @@ FEATURES = (
         "Tools",
         "survivors of a killed rank go on in a smaller group",
         ("shrink:training_goes_on_with_the_ranks_that_are_left", "shrink:a_group_of_some_ranks"),
-        note="`weft.torch.shrink(group)`, which finds out who is left; `torch.distributed.shrink_group`, "
+        note="`weft.torch.shrink(group)`, which finds out which ranks are left; `torch.distributed.shrink_group`, "
         "which has to be told and asks the store, is refused",
     ),
     Feature("Tools", "torchrun restarts a job of which a rank was killed", ("ecosystem_elastic:elastic_restart",)),

@@ -14,32 +14,32 @@ _RECORDED = Path(__file__).with_name("torch_suites.json")
 _HEAD = """
 ## Public suites
 
-`make test-public-suites` runs tests that others wrote, with weft in Gloo's place and then with Gloo itself, in one
-environment, each with a time limit. Only tests that make a process group and are not skipped count. What is changed
-for it, the same for both except for the first and the last:
+`make test-public-suites` runs test suites of other projects, with weft in place of Gloo and then with Gloo itself, in
+one environment, each with a time limit. Only tests that make a process group and are not skipped count. These changes
+are made to the suites (the first and the last for weft only):
 
 - The name "gloo" makes weft's backend: `tests/public/substitute`.
-- Ranks are forked, not spawned, which saves importing torch for each.
+- Ranks are forked, not spawned, which saves importing torch in each.
 - distributed_test does not look for profiler events named "gloo:...", as with any backend that it does not know.
 
-With `TORCH_TESTS` (the directory `test` of torch's repository) or `IGNITE` (ignite's repository) in the environment it
-runs their tests too. Most of what fails with both, in torch's tests of an older version, uses what torch no longer has.
-Of Accelerate's scripts, one wants a GPU and one a configuration for FSDP; in the third, ranks call different
-operations, on which Gloo hangs and weft raises `weft.Desync`.
+If `TORCH_TESTS` (the directory `test` of torch's repository) or `IGNITE` (ignite's repository) is set in the
+environment, their tests run too. Most tests that fail with both are torch's tests of an older version, which use
+features that torch no longer has. Of Accelerate's scripts, one needs a GPU and one a configuration for FSDP; in the
+third, ranks call different operations, on which Gloo hangs and weft raises `weft.Desync`.
 
 | suite | tests | pass with weft | pass with Gloo | fail with both |
 |---|---|---|---|---|
 """
 
 _ONLY_WEFT = """
-What fails only with weft:
+Tests that fail only with weft:
 
 | suite | test | reason |
 |---|---|---|
 """
 
 _ONLY_GLOO = """
-What fails only with Gloo: """
+Tests that fail only with Gloo: """
 
 
 def section() -> str:
