@@ -70,8 +70,8 @@ dist.destroy_process_group()
 that rank is, and the algorithms of each collective by size.
 
 An operation makes no copies if all ranks of the group are on one host, and all pass the same part of tensors from the
-same call of `empty_symmetric`, as input and as output. Otherwise, and for messages of a few KiB, it runs as on any other
-tensor, with the same result. A tensor's memory is freed when no rank has the tensor any more.
+same call of `empty_symmetric`, as input and as output. Otherwise, and for messages of a few KiB, it runs as on any
+other tensor, with the same result. A tensor's memory is freed when no rank has the tensor any more.
 
 FSDP2's buffers are reused from step to step, and freed with the process group. They hold gradients too.
 
