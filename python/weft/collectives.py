@@ -84,7 +84,7 @@ class Collectives:
             x: The contribution; the same shape and element type on every rank.
             op: `sum`, `avg`, `product`, `min`, `max`, `band`, `bor`, `bxor` or
                 `weft.PremulSum(factor)`.
-            out: Where the result goes, if `x` shall stay as it is.
+            out: Where the result goes, if `x` must not change.
             how: See `CallKeywords`.
         """
         source, target = (None, x) if out is None else (x, out)

@@ -14,7 +14,8 @@ def flight_record() -> list[dict[str, Any]]:
     """The last 1,024 operations of this process, with the groups that they are of.
 
     In the layout of PyTorch's flight recorder, as the files that `weft trace` reads: `entries` has
-    a dict for each operation, from the oldest. docs/how-to/tracing.md tells what is in it.
+    a dict for each operation, from the oldest. The documentation's page "Tracing" says
+    what is in it.
 
     Returns:
         One record for each endpoint that has had a group: usually one.

@@ -71,7 +71,7 @@ class Group(Collectives, Messages):
 
         For every rank, the lowest rank of its domain.
 
-        Empty where hosts are not divided. See WEFT_DOMAINS in docs/reference/configuration.md.
+        Empty where hosts are not divided. See the setting WEFT_DOMAINS.
         """
         return self._native.domains()
 
@@ -193,7 +193,7 @@ class Group(Collectives, Messages):
 
         Every rank calls it with the same arguments. Operations on such arrays make no staging
         copies. All ranks of the group, on other hosts too, reach it by the array's one-sided
-        operations: docs/one-sided.md. The elements and signals are zero at first. The memory is
+        operations (see `SymmetricArray`). The elements and signals are zero at first. The memory is
         given back when the group is closed and no array uses it any more.
 
         Args:

@@ -1,6 +1,6 @@
 """One-sided operations on symmetric memory: put, get, signals and atomics.
 
-docs/one-sided.md says what they promise.
+The documentation's page "One-sided operations" says what they guarantee.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class OneSided:
     def wait_signal(
         self, signal: int = 0, compare: Compare = ">=", value: int = 1, *, timeout: float | None = None
     ) -> None:
-        """Waits until a signal of this rank's compares with `value` as it shall.
+        """Waits until a signal of this rank compares with `value` as asked.
 
         The signal keeps its value. Both are numbers without a sign. What the change that ends the
         wait was put behind is there then.

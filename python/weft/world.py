@@ -36,7 +36,7 @@ def init(
 
     Every rank calls this, and as often as the others. Without `rank`, `world_size`, `address` and
     `store`, the place in the job is what the launcher has set (torchrun, mpirun, srun ...); without
-    a launcher, the group has one rank. See docs/reference/configuration.md for the options,
+    a launcher, the group has one rank. The documentation's page "Configuration" has the options,
     their environment variables and defaults.
 
     Args:
@@ -49,7 +49,7 @@ def init(
         name: What errors call the group.
         global_ranks: The ranks' numbers in the world, where the group is of some of its ranks;
             errors give them.
-        endpoint: An endpoint of one's own, in place of the one that the process's groups share.
+        endpoint: A separate endpoint, in place of the one that the process's groups share.
         cancel: Ends the meeting from another thread.
         options: See `weft.config.Options`.
     """

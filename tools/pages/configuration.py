@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from tools.pages.filling import filled
 from weft.config import SETTINGS, Setting
 from weft.launchers import LAUNCHERS
 
 __all__ = ["page"]
+
+_DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 _HEAD = """\
 # Configuration
@@ -52,5 +57,16 @@ def _section(setting: Setting) -> str:
     default = setting.default_text or f"`{setting.default}`"
     return (
         f"## `{setting.environment}`, `weft.init({setting.name}=...)`\n\n"
-        f"{setting.doc}\n\nAllowed: {setting.allowed}. Default: {default}.\n\n"
+        f"{_linked(setting.doc)}\n\nAllowed: {setting.allowed}. Default: {default}.\n\n"
     )
+
+
+def _linked(text: str) -> str:
+    """Text in which the names of pages, such as docs/rdma.md, are links with the pages' titles."""
+    return re.sub(r"docs/([\w/-]+\.md)", lambda name: _link(name[1]), text)
+
+
+def _link(path: str) -> str:
+    heading = (_DOCS / path).read_text(encoding="utf-8").partition("\n")[0]
+    target = path.removeprefix("reference/") if path.startswith("reference/") else f"../{path}"
+    return f"[{heading.removeprefix('# ')}]({target})"

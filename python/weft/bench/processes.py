@@ -32,7 +32,7 @@ class RankProcesses:
     gbps: float | None = None
     delay_ms: float | None = None
     shared: Sequence[str] = ()
-    """The directories that emulated hosts shall see besides the working directory."""
+    """The directories that emulated hosts must see besides the working directory."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 

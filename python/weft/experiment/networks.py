@@ -1,6 +1,6 @@
 """Networks of published sizes, and batches of random data for them.
 
-Dropout is left out: steps shall repeat. Images are random; a step's duration does not depend on
+Dropout is left out: steps must repeat. Images are random; a step's duration does not depend on
 what they show.
 """
 

@@ -44,7 +44,7 @@ class Study:
     steps: int
     """That are timed in a block; two before are not."""
     ratio: float | None = None
-    """What communication alone shall take, by computation; the line rate was chosen for it."""
+    """What communication alone should take, by computation; the line rate was chosen for it."""
 
     @property
     def key(self) -> str:

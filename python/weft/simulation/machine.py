@@ -83,7 +83,7 @@ class Machine:
     def scaled(self, ranks: int) -> Machine:
         """The same with another number of ranks, and as many of them on a host as before.
 
-        All ranks are alike.
+        All ranks are equal.
         """
         per_host = self.ranks_per_host
         return dataclasses.replace(self, ranks=ranks, hosts=-(-ranks // per_host), stragglers=())

@@ -7,7 +7,7 @@ tensor on one rank only. So no rank chooses alone. All ranks ask for blocks in t
 they keep anyway, since they use them in operations of the same group. When no block is left of
 those that all ranks knew to be unused, they agree by a small all-reduce on which are unused
 everywhere by now, and lend these in turn. Only if there are none, all make new ones. So all ranks
-decide alike, no rank waits for memory, and a block in use is never lent twice.
+decide the same, no rank waits for memory, and a block in use is never lent twice.
 """
 
 from __future__ import annotations

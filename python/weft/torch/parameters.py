@@ -28,9 +28,9 @@ def broadcast_parameters(
 
     Args:
         model: Where they are read and written.
-        root: The rank, in the group, whose they shall be; or `lowest-loss`, the rank that passes
-            the lowest loss, the lower rank of equal ones; or `average`, the mean over ranks of what
-            is floating point or complex, and rank 0's of everything else.
+        root: The rank, in the group, whose values all get; or `lowest-loss`, the rank that
+            passes the lowest loss, the lower rank of equal ones; or `average`, the mean over ranks
+            of what is floating point or complex, and rank 0's of everything else.
         loss: With `lowest-loss`, this rank's: a number, or a tensor of one element. NaN is higher
             than any number.
         group: The process group; the default group if not given.

@@ -26,7 +26,7 @@ _CPU = torch.device("cpu")
 class ProcessGroupWeft(ProcessGroupWrapper):  # type: ignore[misc]  # torchft tells no types
     """A process group of CPU tensors, which is made anew with each quorum.
 
-    Replicas meet at torchft's store: who reaches that can join (docs/how-to/operations.md).
+    Replicas meet at torchft's store: whoever reaches it can join.
     """
 
     def getBackendName(self) -> str:  # noqa: N802

@@ -31,7 +31,7 @@ def wire_format(name: str) -> Iterator[None]:
 
     For all_reduce, reduce and reduce_scatter (sum, avg), all_gather and broadcast, with elements of
     `float32`; others are refused. Every rank does so around the same operations. See
-    docs/how-to/wire.md.
+    the documentation's page "Wire formats".
 
     Args:
         name: `full`, `fp16`, `bf16`, `fp8_e4m3` or `fp8_e5m2`.

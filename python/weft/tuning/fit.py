@@ -36,7 +36,7 @@ def fit(
 
     Least squares of the relative deviations.
 
-    `trust`: how much each measurement counts; all alike by default.
+    `trust`: how much each measurement counts; by default all count equally.
     """
     names = list(start)
     measured = np.log(np.asarray(measured_s))

@@ -1,7 +1,7 @@
 """Profiles: files of the selected algorithms by topology and message size.
 
 A profile is keyed by the topology that it was measured on. Rank 0 reads it when a group is made,
-and every rank is given what rank 0 has read, so that all choose alike.
+and every rank is given what rank 0 has read, so that all make the same choice.
 """
 
 from __future__ import annotations

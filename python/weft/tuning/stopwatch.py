@@ -102,7 +102,7 @@ class Stopwatch:
     def runs(self, probe: Probe) -> bool:
         """Whether the group can run it.
 
-        The same on every rank, because the choice depends on what all know alike.
+        The same on every rank, because the choice depends on what all ranks know.
         """
         try:
             self._call(probe)[0]()

@@ -1,4 +1,4 @@
-"""One self-contained web page of one's own runs: benchmarks, flight records, training reports."""
+"""One self-contained web page of your runs: benchmarks, flight records, training reports."""
 
 from weft.web_report.inputs import ReportInputs, gather
 from weft.web_report.page import page

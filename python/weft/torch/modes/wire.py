@@ -16,7 +16,7 @@ __all__ = ["Wire"]
 
 
 class Wire(Mode):
-    """The average in a wire format of weft's core: see docs/how-to/wire.md. `sum(g / P)` otherwise.
+    """The average in a wire format of weft's core (`weft.torch.wire_format`), else `sum(g / P)`.
 
     Buckets of other types than float32 travel as they are. The group's backend is weft.
     """

@@ -83,13 +83,13 @@ class DataParallel(nn.Module, Joinable):
                 was measured). The last two learn: see `replan_after`.
             algorithm: How buckets are averaged: `automatic` (what the group chooses for the size),
                 `hybrid` (small ones by halving-doubling, large ones by ring), or the name of an
-                all-reduce of docs/explanation/algorithms.md.
+                all-reduce that `weft plan --list` prints.
             gradients: `copy`: autograd's gradients are copied into buckets; `view`: they are made
                 there, which needs zeros first. In both cases `grad` is a part of a bucket.
             buffers: Before each forward that trains: `broadcast` rank 0's, `average`, or `leave`.
             plan: The buckets, for the bits of an earlier run; then nothing is learned.
             mode: How buckets are averaged, such as `weft.torch.modes.PowerSGD(rank=4)`: see
-                docs/how-to/compression.md. Exactly, if not given.
+                `weft.torch.modes`. Exactly, if not given.
             embeddings: How gradients of `Embedding` and `EmbeddingBag` are averaged, whose weights
                 nothing else uses: by the `rows` that inputs have touched, where that is less, all
                 `dense`, or, `automatic`, those from 1 MiB on by rows.

@@ -52,7 +52,7 @@ class PartialStep:
         self._settings = settings
 
     def __call__(self) -> None:
-        """Steps, and gives the gradients back to those parameters that shall keep them."""
+        """Steps, and gives the gradients back to those parameters that must keep them."""
         since = [raw_gradient(slot.parameter) for _, slot in self._members]
         for _, slot in self._members:
             set_raw_gradient(slot.parameter, slot.gradient_after)

@@ -35,7 +35,7 @@ def local_server(
     Args:
         process_group: The workers; the default group if not given.
         address: Where this rank's server listens, `host:port`; without it, at a free port of the
-            address that routes to the rendezvous. A server that shall be started again, and be
+            address that routes to the rendezvous. A server that will be started again, and be
             found by the others, needs one.
         directory: Where its shard is kept; nowhere if not given.
         options: See `weft.config.Options`.
