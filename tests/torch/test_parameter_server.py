@@ -479,6 +479,16 @@ def test_a_worker_joins_later_and_leaves_earlier():
         first.close()
 
 
+def test_statistics_are_not_the_answer_of_a_pull_in_flight():
+    net = model()
+    with servers(2) as addresses, Worker(net, SGD, addresses, name="a") as worker:
+        for step in range(20):
+            inputs, labels = batch(0, step)
+            F.cross_entropy(worker(inputs), labels).backward()
+            worker.step()
+            assert all("staleness" in statistics for statistics in worker.statistics())
+
+
 def test_the_others_go_on_when_a_connection_ends_without_goodbye():
     nets = [model() for _ in range(2)]
     with servers(2) as addresses:
