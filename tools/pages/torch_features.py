@@ -118,7 +118,7 @@ FEATURES = (
         "DDP",
         "`weft.torch.DataParallel` and `weft.torch.Overlapped` in place of DDP",
         ("overlap:features", "overlap:optimizers", "overlap_compile:compiled_blocks", "overlap_failures:dead_rank"),
-        note="communication goes on into the next forward: docs/how-to/training.md",
+        note="communication continues into the next forward: [Training](../how-to/training.md)",
     ),
     Feature("DDP", "ZeroRedundancyOptimizer", ("ecosystem_ddp:zero_redundancy_optimizer",)),
     Feature("DDP", "DistributedSampler", ("ecosystem_ddp:distributed_sampler",)),
