@@ -23,7 +23,7 @@ def _bench(tmp_path: Path, *options: str) -> list[BenchRow]:
 
 
 def test_floors_between_hosts(tmp_path: Path) -> None:
-    found = _bench(tmp_path, "all-reduce", "--hosts", "2", "--gbps", "0.2", "--sizes", "12,100K")
+    found = _bench(tmp_path, "all-reduce", "--hosts", "2", "--gbps", "0.2", "--sizes", "12,100K", "--floors")
     for size in (12, 100 << 10):
         by_name = {row.name: row for row in found if row.bytes == size}
         assert list(by_name) == ["weft ordinary", "tcp streams", "tcp poll", "tcp block", "tcp stream"]
@@ -38,7 +38,7 @@ def test_floors_between_hosts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("collective", "ranks"), [("broadcast", 2), ("all-reduce", 4)])
 def test_the_bare_program_is_an_all_reduce_of_one_rank_a_host(collective: str, ranks: int, tmp_path: Path) -> None:
-    found = _bench(tmp_path, collective, "--hosts", "2", "--ranks", str(ranks), "--sizes", "64")
+    found = _bench(tmp_path, collective, "--hosts", "2", "--ranks", str(ranks), "--sizes", "64", "--floors")
     assert [row.name for row in found] == ["weft ordinary", "tcp poll", "tcp block", "tcp stream"]
     assert (found[0].floor == "bound") == (collective == "all-reduce")
 
@@ -55,7 +55,7 @@ def test_peers_that_are_installed(peer: peers.PeerLibrary, tmp_path: Path) -> No
 
 
 def test_a_delay_of_the_lines_is_in_every_time(tmp_path: Path) -> None:
-    line = ("--hosts", "2", "--gbps", "1", "--delay-ms", "20")
+    line = ("--hosts", "2", "--gbps", "1", "--delay-ms", "20", "--floors")
     found = {row.name: row for row in _bench(tmp_path, "all-reduce", *line, "--sizes", "64K", "--peers", "gloo")}
     assert all(row.delay_ms == 20 and row.verified for row in found.values())
     assert all(found[name].min_us > 20e3 for name in ("weft ordinary", "gloo", "tcp streams"))
