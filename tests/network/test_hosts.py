@@ -123,15 +123,24 @@ def test_command_that_is_missing_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--hosts", "0"), "--hosts is 0; it must be between 1 and 250"),
-        (("--hosts", "2", "--gbps", "-1"), "--gbps is -1.0; it must be between 0.001 and 1000"),
-        (("--hosts", "2", "--delay-ms", "-1"), "--delay-ms is -1.0; it must be between 0 and 10000"),
-        (("--hosts", "2", "--ranks-per-host", "0"), "--ranks-per-host is 0"),
+        (("--hosts", "0"), "argument --hosts: 0 is not allowed; expected a whole number, between 1 and 250"),
+        (
+            ("--hosts", "2", "--gbps", "-1"),
+            "argument --gbps: -1 is not allowed; expected a number, between 0.001 and 1000",
+        ),
+        (
+            ("--hosts", "2", "--delay-ms", "-1"),
+            "argument --delay-ms: -1 is not allowed; expected a number, between 0 and 10000",
+        ),
+        (
+            ("--hosts", "2", "--ranks-per-host", "0"),
+            "argument --ranks-per-host: 0 is not allowed; expected a whole number, 1 or more",
+        ),
     ],
 )
 def test_values_out_of_range_are_refused(options: tuple[str, ...], message: str) -> None:
     done = run_hosts(*options, command=["true"])
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert message in done.stderr
 
 
