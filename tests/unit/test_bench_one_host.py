@@ -9,6 +9,7 @@ import pytest
 from benches import plot, report
 from benches.one_host import settings, targets
 from benches.targets import Band, K, M, TargetVerdict, target
+from weft import console
 from weft.bench import launch, pipeline
 from weft.bench.rows import BenchRow
 
@@ -133,7 +134,7 @@ def test_the_pipeline_experiment_in_small(tmp_path: Path) -> None:
         rows = pipeline.measure(pipeline.spec(directory, size=1 << 20, ranks=2, runs=3, peers=[]))
     assert [row.name for row in rows] == ["weft ordinary", "weft symmetric", "weft-ring"]
     assert all(row.verified and len(row.rounds_us) == 3 and row.samples == 3 for row in rows)
-    text = pipeline.table(rows)
-    assert "all-reduce of 1M, 2 ranks, 3 runs each" in text and "weft-ring" in text
+    title, table = pipeline.table(rows)
+    assert "all-reduce of 1M, 2 ranks, 3 runs each" in title and "weft-ring" in console.rendered(table)
     pipeline.draw(tmp_path / "bars.png", rows)
     assert (tmp_path / "bars.png").stat().st_size > 0
