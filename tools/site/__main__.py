@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tools.site.navigation import navigation, title
-from tools.site.staging import stage
+from tools.site.staging import loaded_from_elsewhere, stage
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "site"
@@ -28,7 +28,11 @@ def main(generator: Path) -> int:
     configuration.write_text((ROOT / "mkdocs.yml").read_text(encoding="utf-8") + "".join(lines), encoding="utf-8")
     command = [str(generator), "build", "--strict", "--config-file", str(configuration)]
     environment = {"PYTHONPATH": str(ROOT / "python"), "PATH": os.defpath}
-    return subprocess.run(command, cwd=WORK, env=environment, check=False).returncode
+    built = subprocess.run(command, cwd=WORK, env=environment, check=False).returncode
+    foreign = list(loaded_from_elsewhere(WORK / "html"))
+    for place in foreign:
+        print(f"{place}: the site must work without a network", file=sys.stderr)
+    return built or (1 if foreign else 0)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,23 @@ SECTIONS = (
             "rdma.md",
         ),
         "how-to",
-        (Section("Launchers", ("launchers/index.md", "launchers/README.md"), "launchers"),),
+        (
+            Section(
+                "Launchers",
+                (
+                    "launchers/README.md",
+                    "launchers/torchrun.md",
+                    "launchers/mpirun.md",
+                    "launchers/slurm.md",
+                    "launchers/ray.md",
+                    "launchers/ssh.md",
+                    "launchers/kubernetes.md",
+                    "launchers/containers.md",
+                    "launchers/jupyter.md",
+                ),
+                "launchers",
+            ),
+        ),
     ),
     Section(
         "Reference",

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["stage"]
+__all__ = ["loaded_from_elsewhere", "stage"]
 
 _LINK = re.compile(r"(?P<text>!?\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<target>[^)#\s]*)(?P<anchor>#[^)]*)?\)")
+_LOADED = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=["']?(https?://[^"'\s>]+)""")
 _OUTSIDE = "repository"
 _IMAGES = (".png", ".svg")
 
@@ -36,6 +37,13 @@ def stage(root: Path, destination: Path) -> dict[str, str]:
     for source in sorted(outside):
         _copy_outside(source, root, destination)
     return texts
+
+
+def loaded_from_elsewhere(site: Path) -> Iterator[str]:
+    """What pages of a built site load from other hosts: page and address. There should be none."""
+    for page in sorted(site.rglob("*.html")):
+        for address in _LOADED.findall(page.read_text(encoding="utf-8")):
+            yield f"{page.relative_to(site)}: {address}"
 
 
 def _relinked(text: str, page: Path, root: Path, wanted: Callable[[Path], object]) -> str:

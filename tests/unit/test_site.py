@@ -1,0 +1,73 @@
+"""Tests of the documentation site's navigation and sources. `make site` builds it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.site.navigation import SECTIONS, navigation, title
+from tools.site.staging import loaded_from_elsewhere, stage
+
+
+def paths(entries: list[dict[str, Any]]) -> list[str]:
+    found = []
+    for entry in entries:
+        for value in entry.values():
+            found += [value] if isinstance(value, str) else paths(value)
+    return found
+
+
+def test_navigation_has_every_page_once_and_nothing_else() -> None:
+    pages = {path: path for path in ("index.md", "how-to/wire.md", "how-to/new.md", "launchers/slurm.md", "stray.md")}
+    assert sorted(paths(navigation(pages))) == sorted(pages)
+
+
+def test_pages_without_a_line_come_behind_those_in_order() -> None:
+    pages = {path: path for path in ("how-to/a.md", "how-to/wire.md", "how-to/training.md")}
+    assert paths(navigation(pages)) == ["how-to/training.md", "how-to/wire.md", "how-to/a.md"]
+
+
+def test_sections_without_pages_are_left_out() -> None:
+    sections = [name for entry in navigation({"migration/mpi.md": "From MPI"}) for name in entry]
+    assert sections == ["Migration"]
+    assert len({section.title for section in SECTIONS}) == len(SECTIONS)
+
+
+def test_title_is_the_first_heading() -> None:
+    assert title("<!-- -->\n# What `weft` does\n\n## More\n", "x.md") == "What weft does"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "docs/how-to").mkdir(parents=True)
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples/train.py").write_text("print(1)\n")
+    (tmp_path / "NOTES.md").write_text("[a page](docs/how-to/a.md) and [code](examples/train.py)\n")
+    page = (
+        "[code](../../examples/train.py) [notes](../../NOTES.md#top) [here](b.md)\n```\n[code](../../NOTES.md)\n```\n"
+    )
+    (tmp_path / "docs/how-to/a.md").write_text(page)
+    return tmp_path
+
+
+def test_links_out_of_docs_lead_to_copies(root: Path) -> None:
+    staged = root / "staged"
+    stage(root, staged)
+    text = (staged / "how-to/a.md").read_text()
+    assert "[code](../repository/examples/train.py.md)" in text
+    assert "[notes](../repository/NOTES.md#top) [here](b.md)" in text
+    assert "```\n[code](../../NOTES.md)\n```" in text
+    assert "print(1)" in (staged / "repository/examples/train.py.md").read_text()
+
+
+def test_copies_lead_back_into_docs_or_nowhere(root: Path) -> None:
+    staged = root / "staged"
+    stage(root, staged)
+    assert (staged / "repository/NOTES.md").read_text() == "[a page](../how-to/a.md) and code\n"
+
+
+def test_what_a_page_loads_from_elsewhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<a href="https://example.org">x</a><script src="https://example.org/x.js"></script>'
+    )
+    assert list(loaded_from_elsewhere(tmp_path)) == ["a.html: https://example.org/x.js"]
