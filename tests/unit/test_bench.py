@@ -130,6 +130,19 @@ def test_names_and_title_tell_wire_format_and_delay(tmp_path: Path) -> None:
         assert line.rindex(value) + len(value) == head.index(name) + len(name)
 
 
+def test_peers_are_compared_where_their_results_stand() -> None:
+    ours = dataclasses.replace(ROW, kind="weft")
+    out = dataclasses.replace(ours, out_of_place=True)
+    mpi, mpi_out, gloo = (
+        dataclasses.replace(ROW, library=library, out_of_place=elsewhere)
+        for library, elsewhere in (("openmpi", False), ("openmpi", True), ("gloo", False))
+    )
+    assert (mpi.name, mpi_out.name) == ("openmpi", "openmpi out-of-place")
+    assert ours.peers([ours, out, mpi, mpi_out, gloo]) == [mpi, gloo]
+    assert out.peers([ours, out, mpi, mpi_out, gloo]) == [mpi_out, gloo]
+    assert ours.peers([ours, mpi_out]) == [mpi_out]
+
+
 def test_wrong_elements_are_counted_and_told(tmp_path: Path) -> None:
     what = pipeline.spec(str(tmp_path))
     wrong = dataclasses.replace(ROW, kind="weft", verified=False, wrong=17)

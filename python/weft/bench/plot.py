@@ -29,6 +29,8 @@ COLOURS = {
 as far as their number allows."""
 _FLOOR = "#999999"
 _OTHERS = "#444444"
+_RATE = "tcp stream"
+"""A floor that is a rate: how long its bytes take says nothing beside messages of other sizes."""
 _WEFT_STYLES = ("-", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 """Of weft's memories, wire formats and places, which share its colour."""
 _FLOOR_STYLES = ((0, (1, 2)), (0, (4, 3)), (0, (6, 2, 1, 2)), (0, (2, 1)))
@@ -95,11 +97,11 @@ def _styles(rows: Sequence[BenchRow]) -> dict[str, Any]:
     """The style of every contender's line, by name: the same in all panels."""
     weft = dict.fromkeys(row.name for row in rows if row.kind == "weft")
     floors = dict.fromkeys(row.name for row in rows if row.kind == "floor")
-    peers = dict.fromkeys(row.name for row in rows if row.kind == "peer")
+    peers = {row.name: "--" if row.out_of_place else "-" for row in rows if row.kind == "peer"}
     return {
         **{name: _WEFT_STYLES[place % len(_WEFT_STYLES)] for place, name in enumerate(weft)},
         **{name: _FLOOR_STYLES[place % len(_FLOOR_STYLES)] for place, name in enumerate(floors)},
-        **dict.fromkeys(peers, "-"),
+        **peers,
     }
 
 
@@ -111,7 +113,7 @@ def _lines(rows: Sequence[BenchRow]) -> list[list[BenchRow]]:
 
 
 def _times(panel: Any, rows: Sequence[BenchRow], styles: dict[str, Any]) -> None:
-    for line in _lines(rows):
+    for line in _lines([row for row in rows if row.name != _RATE]):
         sizes, name = [row.bytes for row in line], line[0].name
         look = {
             "color": colour(line[0]),

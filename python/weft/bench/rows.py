@@ -75,10 +75,10 @@ class BenchRow:
     @property
     def name(self) -> str:
         """How the contender is called in tables and pictures."""
-        if self.kind == "peer":
-            return self.library
-        wire = "" if self.wire == "full" else f" {self.wire}"
         place = " out-of-place" if self.out_of_place else ""
+        if self.kind == "peer":
+            return f"{self.library}{place}"
+        wire = "" if self.wire == "full" else f" {self.wire}"
         return f"{self.library} {self.memory}{wire}{place}"
 
     @property
@@ -87,6 +87,16 @@ class BenchRow:
         if not self.median_us:
             return 0.0
         return max((abs(median / self.median_us - 1) for median in self.rounds_us), default=0.0)
+
+    def peers(self, same_size: Sequence[BenchRow]) -> list[BenchRow]:
+        """The peers' rows that this one is compared with, of those of its size.
+
+        They have their results in the same place; a library that was measured in another place only
+        has that row.
+        """
+        rows = [row for row in same_size if row.kind == "peer"]
+        both = {row.library for row in rows if row.out_of_place == self.out_of_place}
+        return [row for row in rows if row.out_of_place == self.out_of_place or row.library not in both]
 
     def times(self, other: BenchRow) -> float:
         """How many times as long the other contender takes: the median over the rounds of both.

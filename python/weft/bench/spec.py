@@ -11,6 +11,7 @@ from weft.bench import collectives, elements
 MEMORIES = ("ordinary", "symmetric")
 TRANSPORTS = ("auto", "shm", "rdma", "tcp")
 THROUGH = ("library", "torch")
+GLOO = "gloo"
 RING = "weft-ring"
 """The peer that is baidu's ring as one of weft's schedules: one tile after the other, nothing
 overlapped.
@@ -55,7 +56,7 @@ class Spec:
     ciphers: list[str] = dataclasses.field(default_factory=list)
     """The ciphers with which weft is measured besides without encryption."""
     places: list[str] = dataclasses.field(default_factory=lambda: ["in"])
-    """Where weft's results stand: `in` the input's memory, `out` of it."""
+    """Where results stand: `in` the input's memory or `out` of it; Gloo and the ring know `in`."""
     iterations: int | None = None
     """How many calls to measure of each contender at each size, in place of `seconds`."""
     warmup: int = 0

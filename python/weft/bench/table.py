@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weft import console
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import show_bytes
-from weft.bench.spec import Spec
+from weft.bench.spec import GLOO, RING, Spec
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,16 +59,16 @@ def row_table(spec: Spec, same_size: Sequence[BenchRow] = ()) -> Table:
 
 def _names(spec: Spec) -> Iterator[str]:
     """How the contenders will be called."""
-    yield from spec.peers
+    place = " out-of-place" if "out" in spec.places else ""
+    yield from (name if name in (GLOO, RING) else f"{name}{place}" for name in spec.peers)
     yield from (f"weft-{cipher}" for cipher in spec.ciphers)
     for memory in spec.memories:
         for wire in ("full", *spec.wires):
-            place = " out-of-place" if "out" in spec.places else ""
             yield f"weft {memory}{'' if wire == 'full' else f' {wire}'}{place}"
 
 
 def _cells(row: BenchRow, same_size: Sequence[BenchRow], *, floors: bool) -> list[str]:
-    peers = [peer for peer in same_size if peer.kind == "peer"] if row.kind == "weft" else []
+    peers = row.peers(same_size) if row.kind == "weft" else []
     ratios = "  ".join(f"{peer.library} {row.times(peer):.2f}x" for peer in peers)
     digits = 3 if row.median_us < 10 else 1
     wrong = ("0" if row.verified else "some") if row.wrong is None else str(row.wrong)

@@ -19,7 +19,7 @@ from weft.bench.libraries import (
     Contender,
     EncryptedWeft,
     Gloo,
-    Shim,
+    ShimLibrary,
     ThroughTorch,
     TimedOperation,
     Weft,
@@ -28,7 +28,7 @@ from weft.bench.libraries import (
     tcp_floors,
 )
 from weft.bench.message_socket import MessageSocket
-from weft.bench.spec import RING, Spec
+from weft.bench.spec import GLOO, RING, Spec
 from weft.emulation import kernel
 
 ROUND_TRIPS = 2000
@@ -62,14 +62,15 @@ def _joined(spec: Spec, group: str) -> Iterator[tuple[int, list[Contender]]]:
     elif group == "weft":
         with _weft_itself(spec) as joined:
             yield joined
-    elif group == "gloo":
+    elif group == GLOO:
         place = config.place()
         address = f"{place.host or '127.0.0.1'}:{spec.ports[1]}"
         yield place.rank, [Gloo(place.rank, spec.ranks, address)]
     else:
         transport = "tcp" if spec.hosts > 1 else "shm"
-        shim = Shim(group, peers.find(group).shim_path, spec.ranks, transport)
-        yield shim.rank, [shim]
+        library = ShimLibrary(group, peers.find(group).shim_path, spec.ranks, transport)
+        yield library.rank, [*library.contenders(spec.places)]
+        library.finish()
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from weft.bench.libraries import floors, tcp_floors
 from weft.bench.libraries.contender import Contender, Description, TimedOperation
 from weft.bench.libraries.gloo import Gloo
-from weft.bench.libraries.shim import Shim
+from weft.bench.libraries.shim import ShimLibrary
 from weft.bench.libraries.through_torch import ThroughTorch
 from weft.bench.libraries.weft import EncryptedWeft, Weft, WeftRing
 
@@ -13,7 +13,7 @@ __all__ = [
     "EncryptedWeft",
     "Gloo",
     "TimedOperation",
-    "Shim",
+    "ShimLibrary",
     "ThroughTorch",
     "Weft",
     "WeftRing",

@@ -7,6 +7,7 @@ from weft.bench.collectives import BenchCollective
 from weft.bench.elements import ElementType
 from weft.bench.libraries.contender import Contender, Description, TimedOperation, ordinary
 from weft.bench.libraries.torch_calls import tensor, torch_call
+from weft.bench.spec import GLOO
 
 
 class Gloo(Contender):
@@ -17,9 +18,9 @@ class Gloo(Contender):
         import torch.distributed as dist
 
         torch.set_num_threads(1)
-        dist.init_process_group("gloo", init_method=f"tcp://{address}", rank=rank, world_size=ranks)
+        dist.init_process_group(GLOO, init_method=f"tcp://{address}", rank=rank, world_size=ranks)
         self._ranks = ranks
-        self.description = Description("gloo", f"torch {torch.__version__}", "ordinary", "tcp", "peer", ranks)
+        self.description = Description(GLOO, f"torch {torch.__version__}", "ordinary", "tcp", "peer", ranks)
 
     def operation(self, collective: BenchCollective, dtype: ElementType, elements: int) -> TimedOperation:
         """See `Contender`."""
