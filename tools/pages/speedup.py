@@ -14,13 +14,16 @@ from xml.sax.saxutils import escape
 __all__ = ["GATE", "OVERLAP", "Speedup", "drawing", "recorded"]
 
 GATE = "2026-11-23-gate-symmetric-buckets"
-OVERLAP = "2026-11-23-overlap-grid"
+OVERLAP = ("2026-11-23-overlap-grid",)
 """The runs that are drawn: directories of benches/runs."""
 
 _RUNS = Path(__file__).resolve().parents[2] / "benches" / "runs"
 _DDP = "DistributedDataParallel over weft"
 _OVERLAPPED = "weft.torch.DataParallel and Overlapped"
-_COLORS = {_DDP: "#1f77b4", _OVERLAPPED: "#d95f02"}
+_ROUNDED = "the same, bf16 between hosts"
+_COLORS = {_DDP: "#1f77b4", _OVERLAPPED: "#d95f02", _ROUNDED: "#1b9e77"}
+_CONTENDERS = {_DDP: "ddp-weft", _OVERLAPPED: "automatic", _ROUNDED: "automatic-bf16"}
+"""Of the overlap experiment; runs need not have all."""
 _NAMES = {"alexnet": "AlexNet", "resnet50": "ResNet-50"}
 
 _WIDTH, _TOP, _ROW, _HEADING = 760, 74, 22, 30
@@ -54,11 +57,17 @@ def recorded() -> list[Speedup]:
     return [*_gate(), *_overlap()]
 
 
+def _ways(rows: Sequence[Speedup]) -> list[str]:
+    """Those that occur, as the legend has them."""
+    found = {row.way for row in rows}
+    return [way for way in _COLORS if way in found]
+
+
 def drawing(rows: Sequence[Speedup]) -> str:
     """The chart as SVG."""
     blocks = [(setting, list(members)) for setting, members in groupby(rows, lambda row: row.setting)]
     height = _TOP + sum(_HEADING + _ROW * len(members) for _, members in blocks) + 78
-    parts = [*_head(height), *_axis(height)]
+    parts = [*_head(height, _ways(rows)), *_axis(height)]
     y = _TOP
     for setting, members in blocks:
         parts.append(_text(16, y + 18, setting, weight="bold"))
@@ -78,12 +87,14 @@ def _gate() -> Iterator[Speedup]:
 
 
 def _overlap() -> Iterator[Speedup]:
-    for path in sorted((_RUNS / OVERLAP).glob("*.json"), key=lambda path: path.name):
+    for path in (path for run in OVERLAP for path in sorted((_RUNS / run).glob("*.json"))):
         run = json.loads(path.read_text())
         study = run["study"]
         setting = f"{study['ranks']} ranks on {study['hosts']} hosts, {study['gbps']:.1f} Gbit/s"
         network = f"{_NAMES[study['model']]}, {_size(run['parameters'])}"
-        for way, contender in ((_DDP, "ddp-weft"), (_OVERLAPPED, "automatic")):
+        for way, contender in _CONTENDERS.items():
+            if contender not in study["contenders"]:
+                continue
             times = [_times(measured, contender) for measured in run["rounds"]]
             yield Speedup(setting, network, way, median(times), min(times), max(times))
 
@@ -98,7 +109,7 @@ def _size(parameters: int) -> str:
     return f"{parameters / 1e6:.2g} million parameters"
 
 
-def _head(height: float) -> Iterable[str]:
+def _head(height: float, ways: Sequence[str]) -> Iterable[str]:
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:g}" width="{_WIDTH}" '
         f'height="{height:g}" font-family="sans-serif" font-size="13" role="img">'
@@ -107,10 +118,10 @@ def _head(height: float) -> Iterable[str]:
     yield f'<rect width="{_WIDTH}" height="{height:g}" fill="#ffffff"/>'
     yield _text(16, 26, "Steps per second against DistributedDataParallel over Gloo", weight="bold", size=15)
     x = 16.0
-    for way, color in _COLORS.items():
-        yield f'<circle cx="{x + 5:g}" cy="46" r="5" fill="{color}"/>'
+    for way in ways:
+        yield f'<circle cx="{x + 5:g}" cy="46" r="5" fill="{_COLORS[way]}"/>'
         yield _text(x + 16, 50, way)
-        x += 270
+        x += 250 if way == _DDP else 290
 
 
 def _axis(height: float) -> Iterable[str]:
@@ -139,7 +150,7 @@ def _row(row: Speedup, y: float) -> Iterable[str]:
 def _notes(height: float) -> Iterable[str]:
     notes = (
         f"1 host, and 4 hosts with 1 Gbit/s: {GATE}, medians and their 95 % intervals.",
-        f"Others: {OVERLAP}, medians, least and most of 3 rounds.",
+        f"Others: {', '.join(OVERLAP)}, medians, least and most of 3 rounds.",
         "All ranks share the 2 cores of one machine; hosts are emulated. benches/runs has the raw numbers.",
     )
     for line, note in enumerate(notes):

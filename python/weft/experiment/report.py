@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft import console
-from weft.experiment.study import BASELINES, CONTENDERS, StudyResult
+from weft.experiment.study import BASELINES, CONTENDERS, ROUNDED, StudyResult
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = ["draw", "table"]
 
+_COLORS = {"compute": "0.6", "automatic": "tab:orange", "automatic-bf16": "tab:green"}
 _PUBLISHED = {"alexnet": "published for AlexNet (batch 128 and 512, CPUs): 7.6 % and 33 % less than a step of DDP"}
 
 
@@ -41,7 +42,7 @@ def _cells(result: StudyResult, name: str, bound: float | None) -> list[str]:
     blocks = [rounds[name] for rounds in result.rounds]
     steps = [block.step_ms for block in blocks]
     processor = statistics.median(block.processor_ms for block in blocks)
-    share = "" if bound is None else f"{result.step_ms(name) / bound:.2f}"
+    share = "" if bound is None or name in ROUNDED else f"{result.step_ms(name) / bound:.2f}"
     changes = [f"{statistics.median(result.ratios(name, base)) - 1:+.1%}" for base in _baselines(result)]
     numbers = [f"{result.step_ms(name):.1f}", f"{min(steps):.0f}", f"{max(steps):.0f}", f"{processor:.0f}"]
     return [name, *numbers, share, *changes, CONTENDERS[name]]
@@ -73,7 +74,7 @@ def draw(results: Sequence[StudyResult], path: Path) -> None:
     for panel, result in zip(panels.flat, results, strict=True):
         names = result.study.contenders
         steps = [result.step_ms(name) for name in names]
-        colors = ["tab:orange" if name == "automatic" else "0.6" if name == "compute" else "tab:blue" for name in names]
+        colors = [_COLORS.get(name, "tab:blue") for name in names]
         panel.bar(range(len(names)), steps, color=colors)
         if result.bound_ms is not None:
             panel.axhline(result.bound_ms, color="k", linestyle="--", linewidth=1, label="bound of exact overlap")

@@ -12,8 +12,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from weft.torch.modes import Wire
 from weft.torch.parallel.data_parallel import DataParallel
 from weft.torch.parallel.overlapped import Overlapped
+from weft.torch.wire import wire_hook
 
 __all__ = ["PLANNED", "Training", "begin", "fused"]
 
@@ -21,7 +23,7 @@ _LEARNING_RATE = 1e-4
 _FUSED_BYTES = 25 << 20
 """What DDP averages at once, too."""
 
-PLANNED = ("backward", "automatic")
+PLANNED = ("backward", "automatic", "automatic-bf16")
 """Contenders that learn their plan from steps, and keep it."""
 
 
@@ -81,6 +83,10 @@ def begin(contender: str, network: nn.Module, gloo: dist.ProcessGroup, plan: Any
             return Training(DistributedDataParallel(model, process_group=gloo, **options), _as_it_is)
         case "ddp-weft":
             return Training(DistributedDataParallel(model, **options), _as_it_is)
+        case "ddp-bf16":
+            rounded = DistributedDataParallel(model, **options)
+            rounded.register_comm_hook("bf16", wire_hook)
+            return Training(rounded, _as_it_is)
         case "backward":
             return Training(DataParallel(model, plan=plan, replan_after=2, **options), _as_it_is)
         case "ring" | "hybrid":
@@ -89,6 +95,8 @@ def begin(contender: str, network: nn.Module, gloo: dist.ProcessGroup, plan: Any
             parallel = DataParallel(model, fusion="none", algorithm="halving-doubling", **options)
         case "automatic":
             parallel = DataParallel(model, plan=plan, replan_after=2, **options)
+        case "automatic-bf16":
+            parallel = DataParallel(model, plan=plan, replan_after=2, mode=Wire("bf16"), **options)
         case _:
             raise ValueError(contender)
     return Training(parallel, lambda optimizer: Overlapped(optimizer, parallel))
