@@ -1,5 +1,7 @@
 """Tests of options: which values commands take, which they refuse and how, before work begins."""
 
+import dataclasses
+import importlib.util
 import subprocess
 import sys
 import time
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from weft import cli
 from weft.cli import COMMANDS, load, main, parser
 from weft.cli.bench_options import sizes
 
@@ -92,6 +95,33 @@ def test_bad_values_are_refused_with_status_2_before_work_begins(
     error = capsys.readouterr().err
     assert status == 2
     assert f"weft {words.split()[0]}: error: " in error and told in error
+
+
+@pytest.mark.parametrize("words", ["bench allreduce", "simulate --ranks 4", "predict --model lenet --hosts 2"])
+def test_pictures_are_refused_before_work_where_nothing_can_draw_them(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(SystemExit) as ended:
+        main([*words.split(), "--plot", "x.png"])
+    assert ended.value.code == 2
+    assert "x.png is drawn by matplotlib, which is missing: pip install matplotlib" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["torch", "no_package_of_weft_s"])
+def test_missing_packages_are_told_and_defects_are_not_hidden(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load_it(_: object) -> int:
+        raise ModuleNotFoundError(name=module)
+
+    monkeypatch.setattr(cli, "load", lambda name: dataclasses.replace(load(name), run=load_it))
+    if module == "torch":
+        assert main(["doctor"]) == 1
+        assert capsys.readouterr().err == "weft doctor: packages are missing: pip install torch\n"
+    else:
+        with pytest.raises(ModuleNotFoundError):
+            main(["doctor"])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft import console
-from weft.cli import demo, main, parser
+from weft.cli import command, demo, main
 from weft.demo import comparison
 
 
@@ -59,10 +59,11 @@ def test_differences_are_explained(tmp_path: Path, other: float, verdict: str) -
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(demo, "NEEDED", {"json": "json", "no_such_module": "scikit-learn"})
-    parsed = parser().parse_args(["demo"])
-    assert parsed.run(parsed) == 1
-    assert capsys.readouterr().err == "weft demo: it needs scikit-learn: install weft with the extra [demo]\n"
+    packages = {"json": "json", "no_such_module": "scikit-learn", "nor_this": "matplotlib"}
+    monkeypatch.setattr(demo, "OPTIONAL_PACKAGES", packages)
+    monkeypatch.setattr(command, "OPTIONAL_PACKAGES", packages)
+    assert main(["demo"]) == 1
+    assert capsys.readouterr().err == "weft demo: packages are missing: pip install scikit-learn matplotlib\n"
 
 
 @pytest.mark.parametrize(

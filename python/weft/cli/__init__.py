@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from weft.cli.command import Command, UsageError
+from weft.cli.command import OPTIONAL_PACKAGES, Command, UsageError, missing
 
 __all__ = ["COMMANDS", "EXIT_OF_MISUSE", "EXIT_OF_PIPE", "fill_parser", "load", "main", "parser"]
 
@@ -46,6 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"weft {parsed.name_of_command}: error: {error}", file=sys.stderr)
         return EXIT_OF_MISUSE
+    except ModuleNotFoundError as error:
+        if error.name not in OPTIONAL_PACKAGES:
+            raise
+        print(f"weft {parsed.name_of_command}: {missing([error.name])}", file=sys.stderr)
+        return 1
     except BrokenPipeError:
         # Whoever reads the output has had enough, as `head` has; what is buffered has nowhere to
         # go.

@@ -57,7 +57,8 @@ the stated bound of the format (docs/how-to/wire.md). Its rates, and "of bound",
 
 The options of nccl-tests and the OSU benchmarks are understood: -b, -e and -f for the smallest and the largest message
 and the factor between sizes, -m for MIN:MAX, -i and -x for the number of measured calls and of warm-up calls, -d for
-the element type by its usual names.
+the element type by its usual names. --place both measures all-reduce and reduce in place and out of place, as
+nccl-tests do; peers are compared with weft in the same place.
 
 --encrypt measures weft with these ciphers too (WEFT_ENCRYPT), as peers: their time as a multiple of weft's is what
 encryption costs.
@@ -68,6 +69,7 @@ examples:
   weft bench all-reduce --ranks 2,4 --sizes 4:256M --memory ordinary,symmetric --peers gloo
   weft bench ping-pong --ranks 2 --sizes 4:1M --peers openmpi,intel-mpi
   weft bench allreduce -b 8 -e 1G -f 2 -d bfloat16 --place both
+  weft bench allreduce -b 8 -e 64M --place both --peers openmpi,mpich
   weft bench allgather -m 1K:1M -i 200 -x 20 --csv
   weft bench all-reduce --ranks 2 --floors
   weft bench --install-peers

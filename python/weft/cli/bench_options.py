@@ -8,8 +8,8 @@ from weft import _weft, config
 from weft.bench import accuracy, elements, peers, pipeline
 from weft.bench.collectives import BARRIER, COLLECTIVES, OUT_OF_PLACE
 from weft.bench.sizes import FACTOR, parse_sizes, steps
-from weft.bench.spec import MEMORIES, RING, THROUGH, TRANSPORTS
-from weft.cli import values
+from weft.bench.spec import GLOO, MEMORIES, RING, THROUGH, TRANSPORTS
+from weft.cli import emulated_options, options, values
 from weft.cli.collective_names import usual
 from weft.cli.command import UsageError
 
@@ -19,7 +19,7 @@ ROUNDS = 5
 PLACES = {"in": ["in"], "out": ["out"], "both": ["in", "out"]}
 _LARGEST = 64 << 20
 
-PEERS = ("gloo", *(peer.name for peer in peers.PEERS), RING)
+PEERS = (GLOO, *(peer.name for peer in peers.PEERS), RING)
 """Gloo comes with torch, and weft-ring is weft's; the others are installed by `--install-peers`."""
 
 
@@ -56,12 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", type=values.output_file(values.DATA), metavar="FILE", help="write the rows as JSON (.json)"
     )
-    parser.add_argument(
-        "--plot",
-        type=values.output_file(values.PICTURES),
-        metavar="FILE",
-        help="draw a picture: .png, .svg or .pdf (needs matplotlib)",
-    )
+    options.add_plot(parser)
 
 
 def _add_messages(parser: argparse.ArgumentParser) -> None:
@@ -96,8 +91,8 @@ def _add_messages(parser: argparse.ArgumentParser) -> None:
         "--place",
         choices=tuple(PLACES),
         default="in",
-        help=f"where weft writes the results of {' and '.join(OUT_OF_PLACE)}: into the input's memory, into other "
-        "memory, or both in turn (default: %(default)s)",
+        help=f"where the results of {' and '.join(OUT_OF_PLACE)} are written: into the input's memory, into other "
+        f"memory, or both in turn; {GLOO} and {RING} know the first only (default: %(default)s)",
     )
 
 
@@ -145,10 +140,8 @@ def _add_contenders(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_hosts(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--hosts", type=values.emulated_hosts, default=1, metavar="N", help="on N emulated hosts (needs root)"
-    )
-    parser.add_argument("--gbps", type=values.line_gbps, metavar="G", help="line rate of emulated hosts")
+    emulated_options.add_hosts(parser)
+    emulated_options.add_rate(parser)
     parser.add_argument(
         "--delay-ms",
         type=values.delay_ms,

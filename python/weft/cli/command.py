@@ -5,15 +5,34 @@ from __future__ import annotations
 import argparse
 import contextlib
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["Command", "UsageError", "ended_by_interrupt"]
+__all__ = ["OPTIONAL_PACKAGES", "Command", "UsageError", "ended_by_interrupt", "missing", "tell"]
+
+OPTIONAL_PACKAGES = {"torch": "torch", "sklearn": "scikit-learn", "matplotlib": "matplotlib"}
+"""Modules that some commands need, and the packages that they come in."""
 
 
 class UsageError(Exception):
     """Options that do not fit together; its text names them, and says what is allowed."""
+
+
+def missing(modules: Iterable[str]) -> str:
+    """What to say when such modules are not installed.
+
+    It names no extra of weft: `pip install "weft[...]"` would install what has the name on the
+    index.
+    """
+    packages = " ".join(OPTIONAL_PACKAGES[module] for module in modules)
+    return f"packages are missing: pip install {packages}"
+
+
+def tell(text: str) -> None:
+    """Says how far a command is, beside its output."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _everything_fits(_arguments: argparse.Namespace) -> None:

@@ -10,22 +10,20 @@ from pathlib import Path
 
 from weft import config, console, demo, diagnosis
 from weft.bench import launch, processes
-from weft.cli import values
-from weft.cli.command import Command, UsageError
+from weft.cli import emulated_options, values
+from weft.cli.command import OPTIONAL_PACKAGES, Command, UsageError, missing
 from weft.demo.comparison import TrainingRun, draw, notes, table
 from weft.emulation import EmulationError, require_root
 
 BACKENDS = ("weft", "gloo")
 SCRIPT = Path(demo.__file__).with_name("train_digits.py")
-NEEDED = {"torch": "torch", "sklearn": "scikit-learn", "matplotlib": "matplotlib"}
-"""Modules, and the packages that they come in."""
 ACCURACY_MIN = 0.97
 
 DESCRIPTION = """\
 Trains LeNet-5 on scikit-learn's handwritten digits, data-parallel under torchrun: with backend "weft", then
 with Gloo from the same seeds. weft logs which transport connects which ranks. Prints a table and draws both runs'
-loss and throughput. Ends with status 1 if fewer than 97 % of the test images are recognized. Needs weft's extra
-[demo].
+loss and throughput. Ends with status 1 if fewer than 97 % of the test images are recognized. Needs
+torch, scikit-learn and matplotlib.
 
 With --hosts, the ranks are spread evenly over hosts that are emulated on this machine, as `weft hosts` makes
 them: shared memory joins the ranks of a host, TCP the hosts.
@@ -51,12 +49,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="processes on all hosts together (default: %(default)s)",
     )
     parser.add_argument("--epochs", type=values.count, metavar="N", help="passes over the data (default: the script's)")
-    parser.add_argument(
-        "--hosts", type=values.emulated_hosts, default=1, metavar="N", help="on N emulated hosts (needs root)"
-    )
-    parser.add_argument(
-        "--gbps", type=values.line_gbps, metavar="G", help="line rate of emulated hosts (default: no limit)"
-    )
+    emulated_options.add_hosts(parser)
+    emulated_options.add_rate(parser)
     parser.add_argument("--gain", action="store_true", help="then compare steps on 4 emulated hosts (needs root)")
     parser.add_argument(
         "--script",
@@ -127,9 +121,9 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _lacking(arguments: argparse.Namespace) -> str | None:
     """What this machine lacks."""
-    missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
-    if missing:
-        return f"it needs {', '.join(missing)}: install weft with the extra [demo]"
+    lacking = [module for module in OPTIONAL_PACKAGES if importlib.util.find_spec(module) is None]
+    if lacking:
+        return missing(lacking)
     if arguments.hosts > 1:
         try:
             require_root()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from weft import config, console
 from weft.bench.processes import BenchError
-from weft.cli import experiment_servers, values
-from weft.cli.command import Command, UsageError
+from weft.cli import emulated_options, experiment_servers, values
+from weft.cli.command import Command, UsageError, tell
 from weft.emulation import EmulationError, require_root
 from weft.errors import ConfigError
 from weft.experiment.server_contenders import SERVER_CONTENDERS
@@ -21,7 +21,7 @@ MODELS = ("alexnet", "vgg16", "resnet50", "bert-base", "lenet", "mlp", "cnn", "s
 DESCRIPTION = f"""\
 overlap: how long a step of training takes by several ways of averaging gradients, in turn in one run:
 
-{chr(10).join(f"  {name:10} {what}" for name, what in CONTENDERS.items())}
+{chr(10).join(f"  {name:14} {what}" for name, what in CONTENDERS.items())}
 
 The networks have their published sizes, backward is real, the data are random. On emulated hosts, which share this
 machine's cores, --ratio chooses the line rate such that communication alone takes this many times as long as
@@ -59,16 +59,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help=f"of {', '.join(MODELS)}, or all (default: alexnet)",
     )
-    parser.add_argument(
-        "--hosts", type=values.emulated_hosts, default=1, metavar="N", help="emulated hosts (needs root; default: none)"
-    )
+    emulated_options.add_hosts(parser)
     parser.add_argument(
         "--ranks", type=values.count, metavar="N", help="processes (default: one per host; 2 on one host)"
     )
     line = parser.add_mutually_exclusive_group()
-    line.add_argument(
-        "--gbps", type=values.line_gbps, metavar="G", help="line rate of emulated hosts (default: no limit)"
-    )
+    emulated_options.add_rate(line)
     line.add_argument(
         "--ratio",
         type=values.listed(values.within(0.01, 100.0)),
@@ -137,11 +133,6 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.name == "parameter-server":
             return experiment_servers.run(arguments)
         results = _results(arguments)
-    except ModuleNotFoundError as error:
-        print(
-            f"weft experiment: the package {error.name} is missing: install weft with the extra [demo]", file=sys.stderr
-        )
-        return 1
     except (BenchError, EmulationError) as error:
         print(f"weft experiment: {error}", file=sys.stderr)
         return 1
@@ -179,7 +170,7 @@ def _results(arguments: argparse.Namespace) -> list[StudyResult] | None:
         return overlap.take_part(list(studies), arguments.out)
     if arguments.hosts > 1:
         require_root()
-    return [overlap.measure(study, arguments.out, _tell) for study in studies]
+    return [overlap.measure(study, arguments.out, tell) for study in studies]
 
 
 def _place() -> int | None:
@@ -189,10 +180,6 @@ def _place() -> int | None:
     except ConfigError:
         return None
     return place.world_size if place.world_size > 1 else None
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 COMMAND = Command(

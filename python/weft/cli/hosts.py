@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from weft.cli import values
+from weft.cli import emulated_options, values
 from weft.cli.command import Command, UsageError
 from weft.emulation import EmulatedNetwork, EmulationError, HostLaunch, launch
 
@@ -32,9 +32,7 @@ examples:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", type=values.emulated_hosts, required=True, metavar="N", help="how many hosts")
-    parser.add_argument(
-        "--gbps", type=values.line_gbps, metavar="G", help="line rate of every host (default: no limit)"
-    )
+    emulated_options.add_rate(parser)
     parser.add_argument(
         "--delay-ms",
         type=values.delay_ms,

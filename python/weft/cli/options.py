@@ -1,4 +1,4 @@
-"""Options shared by several commands."""
+"""Options shared by several commands: groups, simulated machines, schedules, pictures."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ __all__ = [
     "add_domains",
     "add_hosts",
     "add_machine",
+    "add_plot",
+    "add_root_and_memory",
     "add_schedules",
     "add_wire",
     "hosts",
@@ -48,7 +50,7 @@ def add_domains(parser: argparse.ArgumentParser) -> None:
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """What is said of the network, or of a machine that was measured."""
-    parser.add_argument("--gbps", type=values.positive, metavar="G", help="line rate of a host (default: 100)")
+    parser.add_argument("--gbps", type=values.positive, metavar="G", help="line rate of simulated hosts (default: 100)")
     parser.add_argument(
         "--latency-us", type=values.at_least(0.0), metavar="US", help="latency of a message between hosts (default: 5)"
     )
@@ -57,6 +59,29 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
         type=values.input_file,
         metavar="FILE",
         help="JSON with a measured machine's `host` and `network`, as in profiles",
+    )
+
+
+def add_root_and_memory(parser: argparse.ArgumentParser) -> None:
+    """`--root R` and `--memory KIND`, of schedules."""
+    parser.add_argument(
+        "--root", type=values.at_least(0), metavar="R", help="the root, where there is one (default: 0)"
+    )
+    parser.add_argument(
+        "--memory",
+        choices=("ordinary", "symmetric"),
+        default="ordinary",
+        help="memory of the caller's data (default: %(default)s)",
+    )
+
+
+def add_plot(parser: argparse.ArgumentParser) -> None:
+    """`--plot FILE`: a picture of the results."""
+    parser.add_argument(
+        "--plot",
+        type=values.picture,
+        metavar="FILE",
+        help="draw a picture: .png, .svg or .pdf (needs matplotlib)",
     )
 
 

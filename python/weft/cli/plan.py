@@ -56,15 +56,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.add_hosts(parser)
     options.add_domains(parser)
-    parser.add_argument(
-        "--root", type=values.at_least(0), metavar="R", help="the root, where there is one (default: 0)"
-    )
-    parser.add_argument(
-        "--memory",
-        choices=("ordinary", "symmetric"),
-        default="ordinary",
-        help="memory of the caller's data (default: %(default)s)",
-    )
+    options.add_root_and_memory(parser)
     parser.add_argument(
         "--sizes",
         choices=("equal", "per-rank"),

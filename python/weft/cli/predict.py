@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from weft import console
 from weft.cli import options, values
-from weft.cli.command import Command, UsageError
+from weft.cli.command import Command, UsageError, tell
 from weft.cli.experiment import MODELS
 from weft.errors import ArgumentError
 
@@ -112,20 +112,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time of a step without communication on the cluster (default: as profiled here)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--plot",
-        type=values.output_file(values.PICTURES),
-        metavar="FILE",
-        help="draw a picture: .png, .svg or .pdf (needs matplotlib)",
-    )
+    options.add_plot(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
         return _predict(arguments)
-    except ModuleNotFoundError as error:
-        print(f"weft predict: the package {error.name} is missing: install weft with the extra [demo]", file=sys.stderr)
-        return 1
     except (ArgumentError, OSError) as error:
         print(f"weft predict: {error}", file=sys.stderr)
         return 2
@@ -145,7 +137,7 @@ def _predict(arguments: argparse.Namespace) -> int:
         predictions = predict_scaling(profile, _cluster(arguments, profile), priced=lambda _: progress.advance())
     if arguments.plot:
         report.draw(profile, predictions, arguments.plot)
-        _tell(f"picture: {arguments.plot}")
+        tell(f"picture: {arguments.plot}")
     if arguments.json:
         print(json.dumps({"what": profile.what, "predictions": [one.to_value() for one in predictions]}, indent=1))
     else:
@@ -169,7 +161,7 @@ def _profile(arguments: argparse.Namespace) -> TrainingProfile:
 
     if arguments.profile is not None:
         return TrainingProfile.load(arguments.profile)
-    _tell(f"profiling {arguments.script or arguments.model}, with what it prints:")
+    tell(f"profiling {arguments.script or arguments.model}, with what it prints:")
     if arguments.model is not None:
         return profile_model(arguments.model, arguments.batch, arguments.steps, arguments.timeout)
     return profile_script(arguments.script, arguments.arguments, arguments.steps, arguments.timeout)
@@ -183,10 +175,6 @@ def _cluster(arguments: argparse.Namespace, profile: TrainingProfile) -> Cluster
         cores=arguments.cores or float(profile.threads),
         measured=options.machine_parameters(arguments.machine),
     )
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 COMMAND = Command(

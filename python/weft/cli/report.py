@@ -45,9 +45,6 @@ def _run(arguments: argparse.Namespace) -> int:
         text = page(arguments.title, gather(arguments.paths))
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, encoding="utf-8")
-    except ModuleNotFoundError as error:
-        print(f"weft report: the package {error.name} is missing: install weft with the extra [plot]", file=sys.stderr)
-        return 1
     except (ArgumentError, OSError) as error:
         print(f"weft report: {error}", file=sys.stderr)
         return 2

@@ -82,9 +82,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         _serve(arguments)
-    except ModuleNotFoundError as error:
-        print(f"weft server: the package {error.name} is missing: install weft with the extra [torch]", file=sys.stderr)
-        return 1
     except Error as error:
         print(f"weft server: {error}", file=sys.stderr)
         return 1

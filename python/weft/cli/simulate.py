@@ -93,15 +93,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also a schedule in text form",
     )
-    parser.add_argument(
-        "--root", type=values.at_least(0), metavar="R", help="the root, where there is one (default: 0)"
-    )
-    parser.add_argument(
-        "--memory",
-        choices=("ordinary", "symmetric"),
-        default="ordinary",
-        help="memory of the caller's data (default: %(default)s)",
-    )
+    options.add_root_and_memory(parser)
     options.add_wire(parser)
     parser.add_argument(
         "--event-driven", action="store_true", help="simulate every step, and compare with the closed form"
@@ -116,12 +108,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-scaling", action="store_true", help="leave out other numbers of ranks")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--plot",
-        type=values.output_file(values.PICTURES),
-        metavar="FILE",
-        help="draw a picture: .png, .svg or .pdf (needs matplotlib)",
-    )
+    options.add_plot(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:

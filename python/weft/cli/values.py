@@ -8,6 +8,7 @@ command with status 2.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ __all__ = [
     "line_gbps",
     "listed",
     "output_file",
+    "picture",
     "port",
     "positive",
     "seconds",
@@ -150,6 +152,14 @@ def output_file(suffixes: Sequence[str]) -> Parser[Path]:
         return path
 
     return parse
+
+
+def picture(text: str) -> Path:
+    """A picture that can be written, and drawn: what draws it is an optional package."""
+    path = output_file(PICTURES)(text)
+    if importlib.util.find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError(f"{text} is drawn by matplotlib, which is missing: pip install matplotlib")
+    return path
 
 
 def directory(text: str) -> Path:
