@@ -11,6 +11,8 @@ VERSION_mpich := 5.0.2
 VERSION_impi-rt := 2021.18.1
 RELEASE := build/release
 AARCH64 := build/aarch64
+NEWEST := build/python-newest
+NEWEST_VERSION := 3.14
 VENV_OLDEST := build/venv-torch-2.11
 UV_VERSION := 0.13.8
 PYTHON_SOURCES := python tests examples tools benches
@@ -59,7 +61,7 @@ wheels: $(RELEASE)/.dependencies ## wheels for x86-64 and aarch64 (manylinux 2.2
 		rustup target add $$target && PATH=$(CURDIR)/$(RELEASE)/bin:$$PATH PYO3_PYTHON=$(CURDIR)/$(RELEASE)/bin/python \
 		maturin build --quiet --release --locked --target $$target --zig --compatibility manylinux_2_28 --out build/dist || exit 1; \
 	done
-	PATH=$(CURDIR)/$(RELEASE)/bin:$$PATH maturin sdist --quiet --out build/dist
+	PATH=$(CURDIR)/$(RELEASE)/bin:$$PATH maturin sdist --out build/dist
 
 iproute2:
 ifneq ($(IS_ROOT),)
@@ -127,8 +129,26 @@ $(AARCH64)/root/usr/bin/python3:
 	debootstrap --arch=arm64 --variant=minbase --download-only --include=python3 bookworm $(AARCH64)/packages >/dev/null
 	for package in $(AARCH64)/packages/var/cache/apt/archives/*.deb; do dpkg-deb -x $$package $(AARCH64)/root; done
 
-check-wheels: $(RELEASE)/.dependencies $(AARCH64)/root/usr/bin/python3 ## build/dist: tags, symbols, installation into empty environments of every Python found, aarch64 emulated (root); FULL=1: the sdist and torch on all, too
+# The newest Python that Debian has, taken apart too. It brings its own C library, which may be newer than this machine's.
+$(NEWEST)/root/usr/bin/python$(NEWEST_VERSION):
+	command -v debootstrap >/dev/null && command -v patchelf >/dev/null || { apt-get update -qq && apt-get install -qq --no-install-recommends debootstrap patchelf; }
+	mkdir -p $(NEWEST)/packages $(NEWEST)/root
+	debootstrap --variant=minbase --download-only --include=python$(NEWEST_VERSION)-venv sid $(NEWEST)/packages >/dev/null
+	for package in $(NEWEST)/packages/var/cache/apt/archives/*.deb; do dpkg-deb -x $$package $(NEWEST)/root; done
+	patchelf --set-interpreter $$(ls $(CURDIR)/$(NEWEST)/root/usr/lib*/ld-linux-*.so.*) \
+		--force-rpath --set-rpath $(CURDIR)/$(NEWEST)/root/usr/lib/$$(uname -m)-linux-gnu $@
+
+check-wheels: $(RELEASE)/.dependencies $(AARCH64)/root/usr/bin/python3 $(NEWEST)/root/usr/bin/python$(NEWEST_VERSION) ## build/dist: tags, symbols, installation into empty environments of every Python found and of 3.14, aarch64 emulated (root); FULL=1: the sdist and torch on all, too
 	$(if $(FULL),WEFT_CHECK_WHEELS=full) $(BIN)/pytest tests/packages
+
+FIRST_DAY := build/first-day/root
+$(FIRST_DAY)/usr/bin/python3:
+	command -v debootstrap >/dev/null || { apt-get update -qq && apt-get install -qq --no-install-recommends debootstrap; }
+	mkdir -p $(FIRST_DAY)
+	debootstrap --variant=minbase --include=python3-venv,ca-certificates bookworm $(FIRST_DAY) >/dev/null
+
+first-day: $(VENV)/.dependencies $(FIRST_DAY)/usr/bin/python3 ## a system with nothing but Python does what the site's first page prints, with the wheel of build/dist: under two minutes without torch's download (root)
+	unshare --mount --pid --fork --kill-child $(BIN)/python tests/packages/first_day.py $(FIRST_DAY)
 
 test-torch-2.11: wheel ## the torch tests with the oldest torch that weft supports, in build/venv-torch-2.11
 	test -x $(VENV_OLDEST)/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python $(VENV_OLDEST)

@@ -17,6 +17,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import first_day
 import pytest
 
 from tools.pages import algorithms, commands, speedup
@@ -152,6 +153,12 @@ def test_promises_are_shown_by_tests_that_exist() -> None:
 
 def test_page_of_commands_is_current() -> None:
     assert (ROOT / "docs/reference/commands.md").read_text() == commands.page(), "run `make docs`"
+
+
+def test_first_day_finds_the_first_page_s_commands() -> None:
+    commands, files = first_day.first_job((ROOT / "docs/index.md").read_text())
+    assert [command.split()[0] for command in commands] == ["python3", ".", "pip", "torchrun"]
+    assert list(files) == ["train.py"]
 
 
 def test_chart_of_training_is_current() -> None:

@@ -34,9 +34,10 @@ def sdist() -> Path:
 
 
 def interpreters() -> dict[str, str]:
-    """Python 3.11 and newer on this machine: in PATH, and pyenv's. One of each version."""
+    """Python 3.11 and newer: in PATH, pyenv's, Debian's newest. One of each version."""
     candidates = [shutil.which(f"python3.{minor}") for minor in range(11, 20)]
     candidates += sorted(str(path) for path in Path.home().glob(".pyenv/versions/3.*/bin/python"))
+    candidates += map(str, ROOT.glob("build/python-newest/root/usr/bin/python3.*"))
     found: dict[str, str] = {f"3.{sys.version_info.minor}": sys.executable}
     for candidate in filter(None, candidates):
         asked = [candidate, "-c", "import sys, venv; print(*sys.version_info[:2])"]

@@ -1,0 +1,108 @@
+"""A user's first day in a system with nothing but Python: `first_day.py ROOT` (`make first-day`).
+
+It changes into the system at ROOT and runs what the site's first page prints, with pip and the
+package index. Of torch only the download is spared: it comes out of uv's cache, beside the clock,
+since its gigabytes say nothing of weft.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from distributions import ROOT, UV, run, wheel
+
+LIMIT_S = 120
+DEADLINE_S = 900
+PAGE = ROOT / "docs" / "index.md"
+OF_THIS_MACHINE = ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
+"""How this machine reaches the package index."""
+
+_BLOCK = re.compile(
+    r"(?:<!-- (?:not run: (?P<skip>[^>]+)|saved as: (?P<file>[\w.]+)) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)```",
+    re.DOTALL,
+)
+_PASSED_ON = re.compile(r"PIP_|SSL_CERT_|UV_|\w+_proxy$", re.IGNORECASE)
+_TOLD = """python3 -c 'import sys; print(f"{(int(sys.argv[2]) - int(sys.argv[1])) / 1e9:.1f} s: {sys.argv[3]}")'"""
+_TORCH = "/uv/uv pip install --quiet --link-mode symlink --python env/bin/python -c /uv/requirements.lock torch"
+
+
+def main(root: Path) -> int:
+    commands, files = first_job(PAGE.read_text(encoding="utf-8"))
+    _furnish(root, files)
+    inherited = {name: value for name, value in os.environ.items() if _PASSED_ON.match(name)}
+    os.chroot(root)
+    os.chdir("/job")
+    done = subprocess.run(
+        ["/bin/bash", "-e", "-c", timed(commands)],
+        env={"PATH": "/usr/bin:/bin", "HOME": "/job", **inherited, "UV_CACHE_DIR": "/uv/cache"},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    print(done.stdout, end="")
+    if done.returncode != 0:
+        return done.returncode
+    ranks = set(re.findall(r"^rank (\d) of 2: loss", done.stdout, re.MULTILINE))
+    total = sum(float(found) for found in re.findall(r"^([\d.]+) s: ", done.stdout, re.MULTILINE))
+    print(f"first day: {total:.1f} s of at most {LIMIT_S}, without the download of torch; ranks {sorted(ranks)}")
+    return 0 if ranks == {"0", "1"} and total <= LIMIT_S else 1
+
+
+def first_job(page: str) -> tuple[list[str], dict[str, str]]:
+    """The commands and the files of the page's first job, in order.
+
+    Commands that other tests must not run count if their comment names `make first-day`.
+    """
+    section = page.split("## Your first job\n")[1].split("\n## ")[0]
+    commands, files = [], {}
+    for block in _BLOCK.finditer(section):
+        if block["file"]:
+            files[block["file"]] = block["text"]
+        elif block["kind"] == "console" and (block["skip"] is None or "make first-day" in block["skip"]):
+            commands += [line[2:] for line in block["text"].splitlines() if line.startswith("$ ")]
+    assert any(command.startswith("pip install") for command in commands), commands
+    assert any(name in command for command in commands for name in files), commands
+    return commands, files
+
+
+def timed(commands: list[str]) -> str:
+    """A script that runs them and says what each took; torch comes before weft, unclocked."""
+    lines = []
+    for command in commands:
+        if command.startswith("pip install"):
+            lines.append(_TORCH)
+        lines += ["began=$(date +%s%N)", command, f"{_TOLD} $began $(date +%s%N) {shlex.quote(command)}"]
+    return "\n".join(lines)
+
+
+def _furnish(root: Path, files: dict[str, str]) -> None:
+    """Mounts what a container has, and copies what the user brings: the wheel and the script."""
+    job = root / "job"
+    shutil.rmtree(job, ignore_errors=True)
+    job.mkdir()
+    shutil.copy(wheel(), job)
+    for name, text in files.items():
+        (job / name).write_text(text, encoding="utf-8")
+    for file in filter(os.path.exists, OF_THIS_MACHINE):
+        shutil.copy(file, f"{root}{file}")
+    tools = root / "uv"
+    (tools / "cache").mkdir(parents=True, exist_ok=True)
+    shutil.copy(UV, tools)
+    shutil.copy(ROOT / "requirements.lock", tools)
+    for source, target, *options in (
+        ("proc", "proc", "-t", "proc"),
+        ("/dev", "dev", "--rbind"),
+        (run(UV, "cache", "dir").strip(), "uv/cache", "--bind"),
+    ):
+        subprocess.run(["mount", *options, source, str(root / target)], check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]).resolve()))
