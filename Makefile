@@ -188,7 +188,7 @@ daemons:
 		munge openssh-client openssh-server slurm-client slurmctld slurmd util-linux; }
 
 test-launchers: extension iproute2 daemons $(LAUNCHERS)/.dependencies $(MPI) ## torchrun, ssh, three MPIs, Slurm, Ray, manifests, notebook: the real ones on emulated hosts (root; installs Debian's): 10 minutes
-	$(LAUNCHERS)/bin/python -m pytest tests/launchers
+	$(LAUNCHERS)/bin/python -m pytest tests/launchers $(if $(RECORD),--record)
 
 test-public-suites: extension $(ECOSYSTEM)/.dependencies ## suites of torch and Accelerate over weft and over Gloo (TORCH_TESTS, IGNITE: more)
 	$(ECOSYSTEM)/bin/python tests/public/run.py

@@ -20,7 +20,7 @@ from pathlib import Path
 import first_day
 import pytest
 
-from tools.pages import algorithms, commands, speedup
+from tools.pages import algorithms, commands, launchers, speedup
 from weft import errors
 from weft.bench.launch import free_ports
 
@@ -159,6 +159,13 @@ def test_first_day_finds_the_first_page_s_commands() -> None:
     commands, files = first_day.first_job((ROOT / "docs/index.md").read_text())
     assert [command.split()[0] for command in commands] == ["python3", ".", "pip", "torchrun"]
     assert list(files) == ["train.py"]
+
+
+def test_table_of_launchers_is_current() -> None:
+    page = (ROOT / "docs/launchers/README.md").read_text()
+    assert page == launchers.page(page), "run `make docs`"
+    files = {path.stem for path in (ROOT / "tests/launchers").glob("test_*.py")}
+    assert files == {"test_pages", *launchers.LAUNCHERS}
 
 
 def test_chart_of_training_is_current() -> None:
