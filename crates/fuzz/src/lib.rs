@@ -6,6 +6,7 @@
 
 use weft_runtime::fuzzing as runtime;
 use weft_transport::fuzzing as transport;
+use weft_transport_rdma::fuzzing as rdma;
 use weft_transport_shm::fuzzing as shm;
 use weft_transport_tcp::fuzzing as tcp;
 
@@ -13,11 +14,13 @@ use weft_transport_tcp::fuzzing as tcp;
 pub type Target = fn(&[u8]);
 
 /// The targets, by the names of their corpora.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("control-message", runtime::control_message),
     ("endpoint-address", runtime::address),
     ("messages-of-a-peer", runtime::messages_of_a_peer),
     ("rank-hello", runtime::rank_hello),
+    ("rdma-frame", rdma::frame),
+    ("rdma-news", rdma::news),
     ("ring", transport::ring),
     ("roster", runtime::roster),
     ("schedule-text", schedule_text),

@@ -90,6 +90,10 @@ impl<'a> Frame<'a> {
                 let (mut region, mut offset) = (0, 0);
                 if !rest.is_empty() {
                     (region, offset) = (word(&mut rest)?, word(&mut rest)?);
+                    // A place is told for bytes only.
+                    if rest.is_empty() {
+                        return None;
+                    }
                 }
                 Some(Frame::Inject {
                     region: RegionKey(region),
@@ -160,6 +164,7 @@ mod tests {
         assert_eq!(Frame::decode(&[]), None);
         assert_eq!(Frame::decode(&bytes[..9]), None);
         assert_eq!(Frame::decode(&[INJECT, 2]), None);
+        assert_eq!(Frame::decode(&[&[INJECT, 0][..], &[0; 16]].concat()), None);
         assert_eq!(Frame::decode(&[MESSAGE, 1, 0, 0, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(Frame::decode(&[77, 0]), None);
     }

@@ -7,6 +7,8 @@
 
 mod closing;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod keys;
 mod link;
 mod meeting;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use weft_transport::RegionKey;
 
 use crate::frame::word;
+use crate::ring::{HEADER_BYTES, RING_BYTES};
 use crate::verbs::{PeerMemory, QueuePairAddress};
 
 /// One end's side of a rail.
@@ -103,7 +104,7 @@ impl News {
         out
     }
 
-    /// None if it makes no sense.
+    /// None if it makes no sense. No memory in it goes beyond the last address.
     pub(crate) fn decode(mut bytes: &[u8]) -> Option<News> {
         let kind = word(&mut bytes)?;
         if kind == REFUSED {
@@ -113,45 +114,31 @@ impl News {
         while !bytes.is_empty() {
             words.push(word(&mut bytes)?);
         }
-        let memory = |address: u64, key: u64| {
-            let key = key.try_into().ok()?;
-            Some(PeerMemory { address, key })
-        };
         match (kind, words.as_slice()) {
             (OFFER, words) => {
                 let (rails, rest) = words.as_chunks::<6>();
-                let rail = |[numbers, port, high, low, address, key]: &[u64; 6]| {
-                    Some(RailOffer {
-                        pair: QueuePairAddress {
-                            number: (numbers >> 32) as u32,
-                            psn: *numbers as u32,
-                            lid: (port >> 16) as u16,
-                            mtu: *port as u8,
-                            reads: (port >> 8) as u8,
-                            gid: joined([*high, *low]),
-                        },
-                        ring: memory(*address, *key)?,
-                    })
-                };
-                let rails = rails.iter().map(rail).collect::<Option<_>>()?;
+                let rails = rails.iter().map(offered).collect::<Option<_>>()?;
                 rest.is_empty().then_some(News::Offer(rails))
             }
             (READY, []) => Some(News::Ready),
             (KEYS, [region, start, end, keys @ ..]) => {
                 let (keys, rest) = keys.as_chunks::<2>();
-                let keys = keys.iter().map(|[address, key]| memory(*address, *key));
+                let len = end.checked_sub(*start)?;
+                let keys = keys
+                    .iter()
+                    .map(|[address, key]| memory(*address, *key, len));
                 let news = News::Keys {
                     region: RegionKey(*region),
                     range: *start..*end,
                     memory: keys.collect::<Option<_>>()?,
                 };
-                (rest.is_empty() && start <= end).then_some(news)
+                rest.is_empty().then_some(news)
             }
-            (VOID, [region, start, end]) => Some(News::Void {
+            (VOID, [region, start, end]) if start <= end => Some(News::Void {
                 region: RegionKey(*region),
                 range: *start..*end,
             }),
-            (ASK, [region, start, end]) => Some(News::Ask {
+            (ASK, [region, start, end]) if start <= end => Some(News::Ask {
                 region: RegionKey(*region),
                 range: *start..*end,
             }),
@@ -159,6 +146,29 @@ impl News {
             _ => None,
         }
     }
+}
+
+/// A rail, from the words of an offer.
+fn offered([numbers, port, high, low, address, key]: &[u64; 6]) -> Option<RailOffer> {
+    let port: u32 = (*port).try_into().ok()?;
+    Some(RailOffer {
+        pair: QueuePairAddress {
+            number: (numbers >> 32) as u32,
+            psn: *numbers as u32,
+            lid: (port >> 16) as u16,
+            mtu: port as u8,
+            reads: (port >> 8) as u8,
+            gid: joined([*high, *low]),
+        },
+        ring: memory(*address, *key, HEADER_BYTES + RING_BYTES)?,
+    })
+}
+
+/// Memory of so many bytes, unless it would go beyond the last address.
+fn memory(address: u64, key: u64, len: u64) -> Option<PeerMemory> {
+    address.checked_add(len)?;
+    let key = key.try_into().ok()?;
+    Some(PeerMemory { address, key })
 }
 
 fn halves(gid: [u8; 16]) -> [u64; 2] {
@@ -214,5 +224,25 @@ mod tests {
         }
         let refused = News::Refused("no device".into());
         assert_eq!(News::decode(&refused.encode()), Some(refused));
+    }
+
+    #[test]
+    fn ranges_run_forwards_and_memory_ends_before_the_last_address() {
+        let keys = |range, address| News::Keys {
+            region: RegionKey(3),
+            range,
+            memory: vec![PeerMemory { address, key: 1 }],
+        };
+        let known = |news: &News| News::decode(&news.encode()).is_some();
+        assert!(known(&keys(64..128, u64::MAX - 64)));
+        assert!(!known(&keys(64..128, u64::MAX - 63)));
+        let (start, end) = (128, 64);
+        assert!(!known(&keys(start..end, 0)));
+        let (region, range) = (RegionKey(3), start..end);
+        let void = News::Void {
+            region,
+            range: range.clone(),
+        };
+        assert!(!known(&void) && !known(&News::Ask { region, range }));
     }
 }
