@@ -568,7 +568,7 @@ class DlpackTensor:
         """In elements."""
     @property
     def read_only(self) -> bool:
-        """Whether the memory must not be written."""
+        """Whether the memory must not be written, or the producer does not say that it may be."""
     @property
     def device_type(self) -> int:
         """DLPack's number for the device; 1 is the CPU."""

@@ -124,11 +124,20 @@ def writable(x: Any, name: str, *, keep: bool = False) -> Staged:
     """`x` as contiguous memory to write; with `keep`, holding the elements of `x` at the start."""
     array = describe(x, name)
     if not array.writable:
-        raise ArgumentError(f"{name} is read-only: expected an array that can be written")
+        raise ArgumentError(_read_only(x, name))
     if array.strides is None:
         return Staged(array)
     staging = _contiguous_copy(array) if keep else _contiguous_empty(array)
     return Staged(staging, lambda: np.copyto(_view(array), _view(staging)))
+
+
+def _read_only(x: Any, name: str) -> str:
+    if isinstance(x, np.ndarray):
+        return f"{name} is read-only: expected an array that can be written"
+    return (
+        f"{name} ({type(x).__name__}) is read-only, as JAX's arrays and all are that speak only DLPack before 1.0: "
+        f"expected an array that can be written, such as the copy numpy.array({name})"
+    )
 
 
 def overlap(a: Array, b: Array) -> bool:

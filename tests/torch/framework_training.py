@@ -179,6 +179,12 @@ def train_with_jax() -> None:
         mine = slice(group.rank, None, group.size)
         gradient = jax.value_and_grad(lambda w: jnp.mean((inputs[mine] @ w - labels[mine]) ** 2))
         weights = jnp.zeros((FEATURES, 1))
+        try:
+            group.all_reduce(weights)
+        except weft.ArgumentError as error:
+            assert "read-only" in str(error), error
+        else:
+            raise AssertionError("an array of JAX's was written to")
         losses = []
         for _ in range(40):
             loss, slope = gradient(weights)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import weft
 from weft import _weft, staging
 from weft.dtypes import DTYPES
 from weft.errors import ArgumentError, UnsupportedError
@@ -82,7 +83,9 @@ def test_torch_types(dtype, wrap):
     array = staging.describe(wrap(tensor), "x")
     assert array.pointer == tensor.data_ptr()
     assert array.dtype.name == str(dtype).removeprefix("torch.")
-    assert (array.shape, array.strides, array.writable) == ((2, 3), None, True)
+    assert (array.shape, array.strides) == ((2, 3), None)
+    # The first version of DLPack cannot say that memory may be written.
+    assert array.writable == (wrap is not Wrapped)
 
 
 def test_bfloat16_tensor_that_is_not_contiguous():
@@ -129,6 +132,32 @@ def test_read_only_memory_is_not_written():
     assert staging.readable(x, "x").pointer == x.ctypes.data
     check_refused(ArgumentError, "gradient is read-only", x, staging.writable)
     check_refused(ArgumentError, "gradient is read-only", np.broadcast_to(1.0, 4), staging.writable)
+
+
+class Unchanging:
+    """Memory that never changes; what is not `versioned` cannot say so, as JAX's arrays."""
+
+    def __init__(self, values, versioned):
+        self.values = np.array(values)
+        self.values.flags.writeable = not versioned
+        self.versioned = versioned
+
+    def __dlpack__(self, stream=None, max_version=None):
+        return self.values.__dlpack__(max_version=max_version if self.versioned else None)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_arrays_that_never_change_are_read_and_not_written(versioned):
+    x, out = Unchanging([1.0, 2.0], versioned), np.zeros(2)
+    with weft.init(0, 1, transport="loopback", name="unchanging") as group:
+        for call in (group.all_reduce, group.reduce):
+            with pytest.raises(ArgumentError, match=r"x \(Unchanging\) is read-only.*numpy\.array\(x\)"):
+                call(x)
+        group.all_reduce(x, out=out)
+    assert x.values.tolist() == out.tolist() == [1.0, 2.0]
 
 
 def test_overlap():

@@ -109,7 +109,8 @@ impl DlpackTensor {
         PyTuple::new(py, &self.strides)
     }
 
-    /// Whether the memory must not be written.
+    /// Whether the memory must not be written, or the producer does not say that it may be: the
+    /// first version of DLPack cannot, and arrays that never change are given away by it (JAX).
     #[getter]
     fn read_only(&self) -> bool {
         self.read_only
@@ -122,7 +123,8 @@ impl DlpackTensor {
     }
 }
 
-/// The tensor in a capsule, and whether it is read-only.
+/// The tensor in a capsule, and whether it is read-only, as it is for NumPy too unless the capsule
+/// says otherwise.
 fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<(Tensor, bool)> {
     if capsule.is_valid_checked(Some(VERSIONED)) {
         let pointer: NonNull<VersionedTensor> = capsule.pointer_checked(Some(VERSIONED))?.cast();
@@ -143,7 +145,7 @@ fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<(Tensor, bool)> {
     // SAFETY: a capsule of this name, not consumed yet, holds a `DLManagedTensor`, which begins
     // with the tensor.
     let tensor = unsafe { pointer.read() };
-    Ok((tensor, false))
+    Ok((tensor, true))
 }
 
 /// The lengths and strides of a tensor's dimensions.
