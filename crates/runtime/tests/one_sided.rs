@@ -78,6 +78,23 @@ fn rank_of(buffer: &Symmetric) -> u32 {
     (0..64).find(is_own).expect("the own part is mapped")
 }
 
+/// Also where the parts of all ranks are equally long.
+#[test]
+fn ranks_that_ask_for_different_data_and_signals_are_told() {
+    for setup in setups() {
+        Ranks::run(setup, 4, |group| {
+            let (bytes, signals) = if group.rank() == 1 { (64, 8) } else { (128, 0) };
+            let made = group.symmetric_with_signals(bytes, signals, "");
+            let Err(Error::Config(text)) = made.map(drop) else {
+                panic!("ranks have different memory");
+            };
+            let [one, others] = ["64 bytes and 8 signals", "128 bytes and 0 signals"];
+            assert!(text.contains(one) && text.contains(others), "{text}");
+            ranks::all_reduce(group).unwrap();
+        });
+    }
+}
+
 #[test]
 fn what_is_put_is_there_once_its_signal_is() {
     let sizes = [0_usize, 1, 8, 8192, 8193, 100_001, 1_500_000];

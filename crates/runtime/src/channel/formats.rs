@@ -106,12 +106,14 @@ fn samples() -> Vec<ControlMessage> {
             group,
             id,
             bytes,
+            signals: 22,
             region: Some(14),
         },
         ControlMessage::SymmetricFailed {
             group,
             id,
             bytes,
+            signals: 22,
             error,
         },
     ];

@@ -85,6 +85,7 @@ pub(crate) enum ControlMessage {
         group: u64,
         id: u64,
         bytes: u64,
+        signals: u32,
         region: Option<u64>,
     },
     /// The sender could not make a piece of symmetric memory. Nobody else's call for it ends well.
@@ -92,6 +93,7 @@ pub(crate) enum ControlMessage {
         group: u64,
         id: u64,
         bytes: u64,
+        signals: u32,
         error: Error,
     },
     /// What the sender says in the agreement on who of the group is left.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use weft_transport::{Presence, Segment, Signal};
 
 use super::symmetric::Symmetric;
-use super::window::{Mapped, RankPart, Window, signals_at};
+use super::window::{Mapped, RankPart, Window};
 use super::{Work, closed};
 use crate::Error;
 use crate::call::{Completion, Due};
@@ -309,7 +309,7 @@ impl Symmetric {
     /// The number of signals, and where they begin in each part, in bytes.
     pub fn signals(&self) -> (u32, u64) {
         let signals = self.window.as_ref().map_or(0, Window::signals);
-        (signals, signals_at(self.bytes()))
+        (signals, self.size.signals_at())
     }
 
     /// What errors call it.

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use weft_transport::Segment;
 
 use super::interruption::Interruption;
-use super::window::{Window, total_bytes};
+use super::window::Window;
 use super::{Group, closed};
 use crate::Error;
 use crate::channel::{Connections, ControlMessage};
-use crate::memory::{PieceProgress, Region};
+use crate::memory::{PieceProgress, PieceSize, Region};
 use crate::progress::{Engine, GroupState};
 
 /// Memory that the group's ranks on this host reach directly. Dropping it lets go of it; it is
@@ -20,8 +20,7 @@ use crate::progress::{Engine, GroupState};
 /// Operations on it must be over before it is dropped.
 pub struct Symmetric {
     pub(super) segment: Arc<Segment>,
-    /// Of the data; signals lie behind them.
-    bytes: u64,
+    pub(super) size: PieceSize,
     pub(super) piece: u64,
     pub(super) group: u64,
     pub(super) engine: Arc<Engine>,
@@ -45,7 +44,7 @@ impl Symmetric {
 
     /// The size of each rank's part, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.size.bytes
     }
 
     /// Lets go of it, while the memory stays readable here: one-sided operations on it are refused
@@ -89,12 +88,11 @@ impl Group {
         name: &str,
     ) -> Result<Symmetric, Error> {
         let deadline = Instant::now() + self.options.timeout;
-        let total = total_bytes(bytes, signals).ok_or_else(|| too_long(bytes))?;
-        let made = self.announce_symmetric(total, deadline, true)?;
+        let size = PieceSize { bytes, signals };
+        let made = self.announce_symmetric(size, deadline, true)?;
         let mut made = made.expect("there is a segment");
-        self.await_symmetric(made.piece, total, deadline)?;
-        made.window = Some(Window::open(self, made.piece, (bytes, signals), name)?);
-        made.bytes = bytes;
+        self.await_symmetric(made.piece, size, deadline)?;
+        made.window = Some(Window::open(self, made.piece, size, name)?);
         Ok(made)
     }
 
@@ -105,17 +103,18 @@ impl Group {
     /// for good if a rank has none, or has dropped its own.
     pub fn offer_symmetric(&self, bytes: u64) -> Result<Option<Symmetric>, Error> {
         let deadline = Instant::now() + self.options.timeout;
-        self.announce_symmetric(bytes, deadline, false)
+        self.announce_symmetric(PieceSize::of_data(bytes), deadline, false)
     }
 
     /// Makes this rank's part of a piece, and tells the other ranks. If not `all` ranks are needed,
     /// there may be no part, and those are told that are still there.
     fn announce_symmetric(
         &self,
-        bytes: u64,
+        size: PieceSize,
         deadline: Instant,
         all: bool,
     ) -> Result<Option<Symmetric>, Error> {
+        let bytes = size.total().ok_or_else(|| too_long(size.bytes))?;
         self.check_usable()?;
         let _order = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
         let segment = symmetric_segment(bytes);
@@ -140,16 +139,16 @@ impl Group {
                 Ok((segment, Arc::new(region)))
             });
             let pieces = &group.executor.symmetric;
-            let piece = pieces.announce(rank, ranks, part.as_ref().ok(), bytes);
+            let piece = pieces.announce(rank, ranks, part.as_ref().ok(), size);
             if let (Err(error), true) = (&part, all) {
-                call_off(group, piece, bytes, error);
+                call_off(group, piece, size, error);
                 let_go(&group.connections, piece);
                 pieces.released(rank, piece);
                 return Err(error.clone());
             }
             let part = part.ok();
             let region = part.as_ref().map(|(_, region)| &**region);
-            let told = announce(&group.connections, piece, bytes, region);
+            let told = announce(&group.connections, piece, (size, bytes), region);
             told.or_else(|error| if all { Err(error) } else { Ok(()) })?;
             if part.is_none() {
                 let_go(&group.connections, piece);
@@ -159,7 +158,7 @@ impl Group {
         })?;
         Ok(exposed.map(|(segment, _)| Symmetric {
             segment,
-            bytes,
+            size,
             piece,
             group: self.id,
             engine: self.engine.clone(),
@@ -178,7 +177,7 @@ impl Group {
     }
 
     /// Waits until all ranks have announced their parts.
-    fn await_symmetric(&self, piece: u64, bytes: u64, deadline: Instant) -> Result<(), Error> {
+    fn await_symmetric(&self, piece: u64, size: PieceSize, deadline: Instant) -> Result<(), Error> {
         let mut interruption = Interruption::of_this_call();
         loop {
             let progress = self.engine.with(|state, finished| {
@@ -192,8 +191,7 @@ impl Group {
                 PieceProgress::Failed(error) => return Err(error),
                 PieceProgress::OtherSize(other) => {
                     return Err(Error::Config(format!(
-                        "symmetric memory: this rank asks for {bytes} bytes, signals included, another \
-                         for {other}"
+                        "symmetric memory: this rank asks for {size}, another for {other}"
                     )));
                 }
                 PieceProgress::Waiting => {}
@@ -206,7 +204,7 @@ impl Group {
             if let Err(error) = waited {
                 self.engine.with(|state, _| {
                     if let Some(group) = state.groups.get(&self.id) {
-                        call_off(group, piece, bytes, &error);
+                        call_off(group, piece, size, &error);
                     }
                 });
                 return Err(error);
@@ -226,7 +224,7 @@ impl Group {
 
 /// Tells the other ranks why this one has no part of a piece, or gives it up: their calls for it
 /// fail.
-fn call_off(group: &GroupState, piece: u64, bytes: u64, error: &Error) {
+fn call_off(group: &GroupState, piece: u64, size: PieceSize, error: &Error) {
     let rank = group.name.rank(group.connections.rank);
     let told = match error {
         Error::Timeout { .. } | Error::PeerLost { .. } => error.told_by(rank),
@@ -241,7 +239,8 @@ fn call_off(group: &GroupState, piece: u64, bytes: u64, error: &Error) {
         .tell_all(&ControlMessage::SymmetricFailed {
             group: group.id,
             id: piece,
-            bytes,
+            bytes: size.bytes,
+            signals: size.signals,
             error: told,
         });
 }
@@ -251,7 +250,7 @@ fn call_off(group: &GroupState, piece: u64, bytes: u64, error: &Error) {
 fn announce(
     connections: &Connections,
     piece: u64,
-    bytes: u64,
+    (size, total): (PieceSize, u64),
     region: Option<&Region>,
 ) -> Result<(), Error> {
     let mut outcome = Ok(());
@@ -261,10 +260,11 @@ fn announce(
         let message = ControlMessage::Symmetric {
             group: connections.group,
             id: piece,
-            bytes,
+            bytes: size.bytes,
+            signals: size.signals,
             region: key.map(|key| key.0),
         };
-        let granted = key.map_or(Ok(()), |key| link.grant(key, 0..bytes));
+        let granted = key.map_or(Ok(()), |key| link.grant(key, 0..total));
         let told = granted.and_then(|()| link.message(&message.encode()));
         let told = told.map_err(|e| Error::from_link(e, Some(rank), connections.host_name(rank)));
         outcome = outcome.and(told);

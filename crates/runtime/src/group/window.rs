@@ -1,8 +1,8 @@
 //! The way to every rank's part of a piece of symmetric memory, and checks of what lies there.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_transport::{Link, Segment};
@@ -10,10 +10,7 @@ use weft_transport::{Link, Segment};
 use super::{Group, closed};
 use crate::Error;
 use crate::call::Completion;
-
-/// Signals begin at a multiple of so many bytes behind the data.
-const SIGNALS_ALIGN: u64 = 64;
-const CELL_BYTES: u64 = 8;
+use crate::memory::{CELL_BYTES, PieceSize};
 
 /// What one-sided operations need of a piece that all ranks have a part of.
 pub(super) struct Window {
@@ -21,8 +18,7 @@ pub(super) struct Window {
     /// What an operation may take, unless it says otherwise.
     pub(super) timeout: Duration,
     pub(super) parts: Vec<RankPart>,
-    bytes: u64,
-    signals: u32,
+    size: PieceSize,
     /// The ranks that have let go.
     released: Arc<[AtomicBool]>,
     /// Set once the group is broken or closed.
@@ -58,7 +54,7 @@ impl Window {
     pub(super) fn open(
         group: &Group,
         piece: u64,
-        (bytes, signals): (u64, u32),
+        size: PieceSize,
         name: &str,
     ) -> Result<Window, Error> {
         group.engine.with(|state, _| {
@@ -89,8 +85,7 @@ impl Window {
                 timeout: group.options.timeout,
                 all_mapped: !parts.iter().any(|part| matches!(part, RankPart::Remote)),
                 parts,
-                bytes,
-                signals,
+                size,
                 released: reached.released,
                 over: state.one_sided.over(),
                 done: Completion::done(),
@@ -99,16 +94,18 @@ impl Window {
     }
 
     pub(super) fn signals(&self) -> u32 {
-        self.signals
+        self.size.signals
     }
 
     /// The bytes of a range of the data, if it lies there.
     pub(super) fn range(&self, what: &str, offset: u64, bytes: u64) -> Result<Range<u64>, Error> {
-        let end = offset.checked_add(bytes).filter(|end| *end <= self.bytes);
+        let end = offset
+            .checked_add(bytes)
+            .filter(|end| *end <= self.size.bytes);
         let outside = || {
             Error::Config(format!(
                 "{what}: {bytes} bytes at byte {offset} are out of range: {} has {} bytes",
-                self.name, self.bytes
+                self.name, self.size.bytes
             ))
         };
         end.map(|end| offset..end).ok_or_else(outside)
@@ -128,12 +125,12 @@ impl Window {
 
     /// Where a signal lies.
     pub(super) fn signal(&self, what: &str, signal: u32) -> Result<u64, Error> {
-        if signal < self.signals {
-            return Ok(signals_at(self.bytes) + CELL_BYTES * u64::from(signal));
+        if signal < self.size.signals {
+            return Ok(self.size.signals_at() + CELL_BYTES * u64::from(signal));
         }
         Err(Error::Config(format!(
             "{what}: signal {signal} is out of range: {} has {} signals",
-            self.name, self.signals
+            self.name, self.size.signals
         )))
     }
 
@@ -155,42 +152,5 @@ impl Window {
 
     pub(super) fn freed(&self, what: &str, how: &str) -> Error {
         Error::Config(format!("{what}: {} is gone: {how}", self.name))
-    }
-}
-
-/// Where signals begin.
-pub(super) fn signals_at(bytes: u64) -> u64 {
-    bytes.next_multiple_of(SIGNALS_ALIGN)
-}
-
-/// The size of a piece with so many bytes of data, and signals. It differs where the data do, so
-/// that ranks that ask for different ones are told.
-pub(super) fn total_bytes(bytes: u64, signals: u32) -> Option<u64> {
-    match signals {
-        0 => Some(bytes),
-        _ => {
-            let start = bytes.checked_next_multiple_of(SIGNALS_ALIGN)?;
-            let cells = CELL_BYTES * u64::from(signals);
-            start.checked_add(cells + bytes % SIGNALS_ALIGN)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_of_different_data_have_different_sizes() {
-        for signals in [0, 1, 64] {
-            let total = |bytes| total_bytes(bytes, signals).unwrap();
-            let mut totals: Vec<u64> = (0..1000).map(total).collect();
-            totals.sort_unstable();
-            totals.dedup();
-            assert_eq!(totals.len(), 1000);
-            let end = |bytes| signals_at(bytes) + CELL_BYTES * u64::from(signals);
-            assert!((0..1000).all(|bytes| signals == 0 || end(bytes) <= total(bytes)));
-        }
-        assert_eq!(total_bytes(u64::MAX, 1), None);
     }
 }

@@ -11,4 +11,4 @@ pub use pool::{Pool, PoolRange};
 
 pub(crate) use bases::Bases;
 pub(crate) use region::Region;
-pub(crate) use symmetric::{OwnPart, PieceProgress, Pieces};
+pub(crate) use symmetric::{CELL_BYTES, OwnPart, PieceProgress, PieceSize, Pieces};

@@ -2,6 +2,7 @@
 //! memory in them.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,9 +13,53 @@ use super::{Bases, Region};
 use crate::Error;
 use crate::call::{Call, mix};
 
+/// Signals begin at a multiple of so many bytes behind the data.
+const SIGNALS_ALIGN: u64 = 64;
+/// The size of a cell, and so of a signal, in bytes.
+pub(crate) const CELL_BYTES: u64 = 8;
+
+/// What every rank has a part of in a piece: data, and signals behind them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PieceSize {
+    /// The bytes of data.
+    pub(crate) bytes: u64,
+    /// How many signals there are.
+    pub(crate) signals: u32,
+}
+
+impl PieceSize {
+    /// Data only.
+    pub(crate) fn of_data(bytes: u64) -> PieceSize {
+        PieceSize { bytes, signals: 0 }
+    }
+
+    /// Where signals begin, in bytes.
+    pub(crate) fn signals_at(self) -> u64 {
+        self.bytes.next_multiple_of(SIGNALS_ALIGN)
+    }
+
+    /// The bytes of a part; nothing if that is more than there can be.
+    pub(crate) fn total(self) -> Option<u64> {
+        match self.signals {
+            0 => Some(self.bytes),
+            signals => {
+                let start = self.bytes.checked_next_multiple_of(SIGNALS_ALIGN)?;
+                start.checked_add(CELL_BYTES * u64::from(signals))
+            }
+        }
+    }
+}
+
+impl fmt::Display for PieceSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes and {} signals", self.bytes, self.signals)
+    }
+}
+
 /// One piece of symmetric memory, as this rank sees it.
 pub(crate) struct SymmetricPiece {
-    bytes: u64,
+    /// What this rank asks for; another rank, until it does.
+    size: PieceSize,
     /// Every rank's part, as mapped here; nothing for ranks on other hosts.
     parts: Vec<Option<Arc<Segment>>>,
     /// What names every other rank's part over the link to it.
@@ -26,7 +71,7 @@ pub(crate) struct SymmetricPiece {
     /// The ranks that have let go.
     released: Arc<[AtomicBool]>,
     /// Another size that some rank asks for.
-    other_size: Option<u64>,
+    other_size: Option<PieceSize>,
     /// Why some rank could not make its part.
     failure: Option<Error>,
 }
@@ -56,15 +101,15 @@ pub(crate) enum PieceProgress {
     /// All ranks have announced their parts.
     Complete,
     /// Some rank asks for this size instead.
-    OtherSize(u64),
+    OtherSize(PieceSize),
     /// Some rank could not make its part.
     Failed(Error),
 }
 
 impl SymmetricPiece {
-    fn new(bytes: u64, ranks: u32) -> Self {
+    fn new(size: PieceSize, ranks: u32) -> Self {
         SymmetricPiece {
-            bytes,
+            size,
             parts: vec![None; ranks as usize],
             regions: vec![None; ranks as usize],
             announced: vec![false; ranks as usize],
@@ -92,7 +137,7 @@ impl SymmetricPiece {
     fn offset(&self, rank: u32, address: *const u8, bytes: u64) -> Option<u64> {
         let part = self.parts[rank as usize].as_ref()?;
         let offset = (address as u64).checked_sub(part.base().as_ptr() as u64)?;
-        (offset.checked_add(bytes)? <= self.bytes).then_some(offset)
+        (offset.checked_add(bytes)? <= self.size.total()?).then_some(offset)
     }
 }
 
@@ -129,15 +174,16 @@ impl Pieces {
         rank: u32,
         ranks: u32,
         part: Option<&(Arc<Segment>, Arc<Region>)>,
-        bytes: u64,
+        size: PieceSize,
     ) -> u64 {
         let piece = self.made.fetch_add(1, Ordering::AcqRel);
         let mut pieces = self.lock();
         let shared = pieces
             .entry(piece)
-            .or_insert_with(|| SymmetricPiece::new(bytes, ranks));
-        if shared.bytes != bytes {
-            shared.other_size = Some(shared.bytes);
+            .or_insert_with(|| SymmetricPiece::new(size, ranks));
+        if shared.size != size {
+            shared.other_size = Some(shared.size);
+            shared.size = size;
         }
         shared.announced[rank as usize] = true;
         shared.parts[rank as usize] = part.map(|(segment, _)| segment.clone());
@@ -151,18 +197,19 @@ impl Pieces {
         rank: u32,
         ranks: u32,
         piece: u64,
-        bytes: u64,
+        size: PieceSize,
         (region, part): (Option<RegionKey>, Option<Arc<Segment>>),
     ) {
         let mut pieces = self.lock();
         let shared = pieces
             .entry(piece)
-            .or_insert_with(|| SymmetricPiece::new(bytes, ranks));
+            .or_insert_with(|| SymmetricPiece::new(size, ranks));
         shared.announced[rank as usize] = true;
-        if shared.bytes != bytes {
-            shared.other_size = Some(bytes);
+        if shared.size != size {
+            shared.other_size = Some(size);
         }
-        shared.parts[rank as usize] = part.filter(|part| part.len() >= bytes);
+        let whole = |part: &Arc<Segment>| size.total().is_some_and(|total| part.len() >= total);
+        shared.parts[rank as usize] = part.filter(whole);
         shared.regions[rank as usize] = region;
     }
 
@@ -203,11 +250,11 @@ impl Pieces {
     }
 
     /// Takes note of why a peer could not make its part of a piece.
-    pub(crate) fn failed(&self, ranks: u32, piece: u64, bytes: u64, error: Error) {
+    pub(crate) fn failed(&self, ranks: u32, piece: u64, size: PieceSize, error: Error) {
         let mut pieces = self.lock();
         let shared = pieces
             .entry(piece)
-            .or_insert_with(|| SymmetricPiece::new(bytes, ranks));
+            .or_insert_with(|| SymmetricPiece::new(size, ranks));
         shared.failure.get_or_insert(error);
     }
 
@@ -348,5 +395,23 @@ fn buffer_bytes(call: &Call, ranks: u32) -> (u64, u64) {
         AllGather | Gather { .. } => (block, message),
         ReduceScatter | Scatter { .. } => (message, block),
         _ => (message, message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_lie_behind_the_data() {
+        let size = |bytes, signals| PieceSize { bytes, signals };
+        assert_eq!(size(100, 0).total(), Some(100));
+        assert_eq!(
+            (size(100, 3).signals_at(), size(100, 3).total()),
+            (128, Some(152))
+        );
+        assert_eq!(size(u64::MAX, 0).total(), Some(u64::MAX));
+        assert_eq!(size(u64::MAX, 1).total(), None);
+        assert_eq!(size(u64::MAX - 100, u32::MAX).total(), None);
     }
 }

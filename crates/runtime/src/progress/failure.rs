@@ -17,6 +17,7 @@ use crate::Error;
 use crate::call::Finished;
 use crate::channel::{ControlMessage, ENVELOPE_BYTES};
 use crate::execution::GroupFailure;
+use crate::memory::PieceSize;
 
 impl ProgressState {
     /// Acts on a message.
@@ -52,9 +53,11 @@ impl ProgressState {
             ControlMessage::Symmetric {
                 id: piece,
                 bytes,
+                signals,
                 region,
                 ..
             } => {
+                let size = PieceSize { bytes, signals };
                 let (ranks, link) = (group.size(), &group.connections.links[rank as usize]);
                 let region = region.map(RegionKey);
                 let part = link
@@ -62,17 +65,19 @@ impl ProgressState {
                     .zip(region)
                     .and_then(|(link, region)| link.memory(region));
                 let part = (region, part);
-                (group.executor.symmetric).arrived(rank, ranks, piece, bytes, part);
+                (group.executor.symmetric).arrived(rank, ranks, piece, size, part);
                 Ok(())
             }
             ControlMessage::SymmetricFailed {
                 id: piece,
                 bytes,
+                signals,
                 error,
                 ..
             } => {
+                let size = PieceSize { bytes, signals };
                 let ranks = group.size();
-                (group.executor.symmetric).failed(ranks, piece, bytes, error);
+                (group.executor.symmetric).failed(ranks, piece, size, error);
                 Ok(())
             }
             ControlMessage::Released { id: piece, .. } => {
