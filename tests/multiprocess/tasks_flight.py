@@ -31,6 +31,23 @@ def operations(group):
     return record
 
 
+def one_sided_operations(group):
+    """Each kind, on the next rank's part; what is recorded then."""
+    following = (group.rank + 1) % group.size
+    cells = group.symmetric(4000, np.int64, signals=1)
+    cells.put(following, np.ones(4000, np.int64))
+    assert cells.fetch_add(following, 0) == 1
+    cells.quiet()
+    waiting = cells.wait_signal_async()
+    group.barrier()
+    cells.signal(following)
+    waiting.wait()
+    assert cells.get(following, count=1000).sum() == 1000
+    group.barrier()
+    (record,) = weft.flight_record()
+    return record
+
+
 def many_operations(group, count):
     """So many small ones; what is recorded then."""
     x = np.ones(3)

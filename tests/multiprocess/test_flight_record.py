@@ -49,6 +49,16 @@ def told(directory: Path) -> dict[str, list]:
     return by_kind
 
 
+@pytest.mark.parametrize(("transport", "ranks"), [("tcp", 2)])
+def test_one_sided_operations_over_links_are_recorded(own_team):
+    for rank, record in enumerate(own_team.run(tasks.one_sided_operations)):
+        entries = {entry["profiling_name"]: entry for entry in record["entries"] if entry["weft"]["buffer"] is not None}
+        names = ["put {0}->{1}", "atomic {0}->{1}", "quiet", "wait_signal {0}<-?", "signal {0}->{1}", "get {0}<-{1}"]
+        assert list(entries) == ["weft:" + name.format(rank, 1 - rank) for name in names]
+        assert all(entry["state"] == "completed" and entry["is_p2p"] for entry in entries.values())
+        assert [entry["weft"]["count"] for entry in entries.values()] == [32_000, 8, 0, 0, 8, 8000]
+
+
 @on_every_transport
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_process_tells_its_last_operations(own_team):

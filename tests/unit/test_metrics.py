@@ -84,6 +84,36 @@ def test_messages_are_counted():
     assert value(samples, "weft_operations_in_flight", rank="0", group="one") == 0
 
 
+def test_one_sided_operations_are_counted():
+    collector = Collector(0)
+    with weft.init(0, 1, transport="loopback", name="one") as group:
+        collector.watch(group.native)
+        cells = group.symmetric(10, np.int64, signals=1)
+        cells.put(0, np.arange(10))
+        cells.put_signal(0, 5, at=1)
+        waiting = cells.wait_signal_async(value=2)
+        assert value(collected(collector), "weft_operations_in_flight", rank="0", group="one") == 1
+        cells.signal(0)
+        waiting.wait()
+        assert cells.get(0, count=2).tolist() == [0, 5]
+        assert cells.fetch_add(0, 1) == 0
+        cells.quiet()
+        samples = collected(collector)
+    labels = {"rank": "0", "group": "one"}
+    expected = {
+        "put": (2, 88),
+        "signal": (1, 8),
+        "wait-signal": (1, 0),
+        "get": (1, 16),
+        "atomic": (1, 8),
+        "quiet": (1, 0),
+    }
+    for operation, (calls, nbytes) in expected.items():
+        assert value(samples, "weft_calls_total", operation=operation, **labels) == calls
+        assert value(samples, "weft_call_bytes_total", operation=operation, **labels) == nbytes
+    assert value(samples, "weft_operations_in_flight", **labels) == 0
+
+
 def test_counters_of_groups_with_one_name_are_added_up_and_stay():
     collector = Collector(0)
     for _ in range(3):

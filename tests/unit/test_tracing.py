@@ -38,6 +38,7 @@ def collective(sequence, issued, ended, name="all_reduce", count=10, group=WORLD
             "root": None,
             "peer": None,
             "tag": None,
+            "buffer": None,
             "algorithm": "ring",
             "priority": 0,
             "internal": False,
@@ -49,6 +50,11 @@ def collective(sequence, issued, ended, name="all_reduce", count=10, group=WORLD
 
 def message(name, issued, ended, peer, tag=7, group=WORLD):
     entry = collective(0, issued, ended, f"{name} 0->1", 64, group, peer=peer, tag=tag, op=None)
+    return {**entry, "is_p2p": True}
+
+
+def one_sided(name, issued, ended, peer, buffer=2, group=WORLD):
+    entry = collective(0, issued, ended, name, 64, group, peer=peer, buffer=buffer, op=None)
     return {**entry, "is_p2p": True}
 
 
@@ -180,6 +186,19 @@ def test_counts_that_ranks_have_of_their_own_may_differ():
 def test_a_message_that_nobody_sends_is_told():
     (found,) = told(record(0, [], 2), record(1, [message("recv", 990, None, peer=0)], 2))
     assert found.text == "rank 1 waits since 10 ms in receive(64 bytes, tag 7) of group world for rank 0 to send one."
+
+
+def test_one_sided_operations_that_others_must_act_on_are_told():
+    entries = [
+        one_sided("put 1->0", 10, 11, peer=0),
+        one_sided("get 1<-0", 950, None, peer=0),
+        one_sided("wait_signal 1<-?", 990, None, peer=None),
+    ]
+    entries[2]["weft"]["count"] = 0
+    found = told(record(0, [], 2), record(1, entries, 2))
+    assert [(one.kind, one.ranks) for one in found] == [("one-sided", (0,)), ("one-sided", ())]
+    assert found[0].text == "rank 1 waits since 50 ms in get(64 bytes, buffer 2) of group world for rank 0 to answer."
+    assert found[1].text == "rank 1 waits since 10 ms in wait-signal(buffer 2) of group world for any rank to signal."
 
 
 def test_a_collective_that_is_slower_than_its_like_is_told():

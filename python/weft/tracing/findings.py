@@ -18,6 +18,17 @@ SLOW = 4.0
 """A collective that takes so many times what its like does is told of."""
 ALIKE_MIN = 5
 """So many calls of a kind are needed to know what is usual."""
+_AWAITED = {
+    "send": "to receive it",
+    "receive": "to send one",
+    "put": "to take it in",
+    "get": "to answer",
+    "signal": "to take it in",
+    "atomic": "to answer",
+    "wait-signal": "to signal",
+    "quiet": "to take in what was put",
+}
+"""What the other rank has to do for an operation to end."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +36,7 @@ class TraceFinding:
     """One thing that was found."""
 
     kind: str
-    """`desync`, `missing`, `waiting`, `message`, `late` or `slow`."""
+    """`desync`, `missing`, `waiting`, `message`, `one-sided`, `late` or `slow`."""
     text: str
     group: str | None = None
     sequence: int | None = None
@@ -124,17 +135,18 @@ def _whereabouts(job: Job, rank: int, collective: Collective) -> str:
 
 
 def _unanswered(job: Job) -> Iterator[TraceFinding]:
-    """Messages for which somebody waits."""
+    """Messages and one-sided operations that somebody waits for."""
     for rank, record in job.records.items():
         for operation in record.operations:
-            if not operation.is_message or operation.ended is not None or operation.failed:
+            if operation.kind == "collective" or operation.ended is not None or operation.failed:
                 continue
             peer = None if operation.peer is None else job.groups[operation.group][operation.peer]
             whom = "any rank" if peer is None else f"rank {peer}"
-            verb = "to receive it" if operation.name == "send" else "to send one"
             since = record.written - operation.issued
-            text = f"rank {rank} waits since {show_ns(since)} in {_named(job, operation)} for {whom} {verb}."
-            yield TraceFinding("message", text, operation.group, None, () if peer is None else (peer,), since)
+            text = f"rank {rank} waits since {show_ns(since)} in {_named(job, operation)} for {whom} "
+            text += f"{_AWAITED[operation.name]}."
+            ranks = () if peer is None else (peer,)
+            yield TraceFinding(operation.kind, text, operation.group, None, ranks, since)
 
 
 def _late(job: Job, most: int) -> Iterator[TraceFinding]:

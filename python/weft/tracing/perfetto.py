@@ -83,7 +83,7 @@ def _slice(job: Job, rank: int, track: int, operation: Operation) -> Event:
     }
     return {
         "name": operation.name,
-        "cat": "message" if operation.is_message else "collective",
+        "cat": operation.kind,
         "ph": "X",
         "ts": _us(job, operation.issued),
         "dur": max(end - operation.issued, 0) / 1000,

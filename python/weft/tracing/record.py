@@ -7,16 +7,34 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from weft.errors import ArgumentError
 
 __all__ = ["Failure", "Operation", "RankRecord", "read", "record_files"]
 
 
+OperationKind = Literal["collective", "message", "one-sided"]
+
+_DETAILS = (
+    "count",
+    "per_rank",
+    "dtype",
+    "op",
+    "root",
+    "peer",
+    "tag",
+    "buffer",
+    "algorithm",
+    "priority",
+    "internal",
+)
+"""What is called the same in the file and in `Operation`."""
+
+
 @dataclass(frozen=True)
 class Operation:
-    """A collective or a message, as one rank has recorded it.
+    """A collective, a message or a one-sided operation, as one rank has recorded it.
 
     Times are in ns, on one clock per host.
     """
@@ -24,32 +42,40 @@ class Operation:
     group: str
     """Tells groups apart; `RankRecord.groups` has its name."""
     name: str
-    """Of the collective, as in `weft plan --list`; `send` or `receive`."""
+    """Of the collective, as in `weft plan --list`; `send` or `receive`; `put`, `get`, `signal`,
+    `atomic`, `wait-signal` or `quiet`.
+    """
     sequence: int | None
-    """The number among the collectives of the group; None for messages."""
+    """The number among the collectives of the group; None for all else."""
     issued: int
     begun: int | None
     ended: int | None
     failed: bool
     count: int
-    """Elements as the call counts them, or bytes of a message."""
+    """Elements as the call counts them; bytes of a message or a one-sided operation."""
     per_rank: bool
     """Whether ranks have counts of their own; then `count` is what this rank knows of all."""
     dtype: str
     op: str | None
     root: int | None
     peer: int | None
-    """The other rank of a message, by its number in the group; None if it is not known."""
+    """The other rank of a message or a one-sided operation, by its number in the group; None if it
+    is not known.
+    """
     tag: int | None
+    buffer: int | None
+    """The number of the symmetric buffer of a one-sided operation."""
     algorithm: str | None
     priority: int
     internal: bool
     """Called by weft itself, before an operation whose ranks must agree on something."""
 
     @property
-    def is_message(self) -> bool:
-        """Whether it is a message, not a collective."""
-        return self.sequence is None
+    def kind(self) -> OperationKind:
+        """What it is."""
+        if self.sequence is not None:
+            return "collective"
+        return "message" if self.buffer is None else "one-sided"
 
     @property
     def call(self) -> tuple[object, ...]:
@@ -59,8 +85,10 @@ class Operation:
     @property
     def text(self) -> str:
         """`all-reduce(1024 x float32, sum)`."""
-        if self.is_message:
+        if self.kind == "message":
             return f"{self.name}({self.count} bytes, tag {self.tag})"
+        if self.kind == "one-sided":
+            return f"{self.name}({f'{self.count} bytes, ' if self.count else ''}buffer {self.buffer})"
         if self.name == "barrier":
             return self.name
         with_op = f", {self.op}" if self.op else ""
@@ -178,8 +206,5 @@ def _operation(entry: dict[str, Any], ahead: int) -> Operation:
         begun=local(entry["time_discovered_started_ns"]),
         ended=local(entry["time_discovered_completed_ns"]),
         failed=details["failed"],
-        **{
-            key: details[key]
-            for key in ("count", "per_rank", "dtype", "op", "root", "peer", "tag", "algorithm", "priority", "internal")
-        },
+        **{key: details[key] for key in _DETAILS},
     )

@@ -12,7 +12,7 @@ use weft_schedule::Collective;
 use weft_transport::Timeline;
 
 use super::recorder::{KnownGroup, ProcessInfo, RecorderState};
-use super::ring::{Kind, NOBODY, Record};
+use super::ring::{Kind, NOBODY, OneSidedKind, Record};
 
 /// The version of the layout that PyTorch's recorder writes.
 const VERSION: &str = "2.10";
@@ -77,6 +77,8 @@ struct Details {
     root: Option<u32>,
     peer: Option<u32>,
     tag: Option<u64>,
+    /// The number of the symmetric buffer of a one-sided operation.
+    buffer: Option<u64>,
     algorithm: Option<String>,
     /// The hash that fingerprints carry of the plan.
     plan: Option<String>,
@@ -123,7 +125,7 @@ pub(super) fn json(
     let entries = records.iter().filter_map(|record| {
         let group = of_job.get(&record.group)?;
         let message = messages.entry(record.group).or_insert(0);
-        *message += u64::from(record.entry.kind.is_message());
+        *message += u64::from(!record.entry.kind.is_collective());
         Some(entry(record, group, process, timeline, *message))
     });
     let entries = entries.collect();
@@ -182,7 +184,7 @@ fn status(number: u32, records: &[Record]) -> GroupStatus {
     let last = |such: fn(&Record) -> bool| {
         let collectives = records
             .iter()
-            .filter(|record| record.group == number && !record.entry.kind.is_message());
+            .filter(|record| record.group == number && record.entry.kind.is_collective());
         let sequences = collectives.filter(|record| such(record));
         let last = sequences.map(|record| record.entry.sequence as i64).max();
         last.unwrap_or(-1)
@@ -202,7 +204,7 @@ fn entry(
     message: u64,
 ) -> WrittenEntry {
     let what = &record.entry;
-    let is_p2p = what.kind.is_message();
+    let is_p2p = !what.kind.is_collective();
     let completed = record.ended != 0 && !record.failed;
     let at = |ticks: u64| (ticks != 0).then(|| timeline.realtime_ns(ticks));
     let [input, output] = sizes(record, group);
@@ -240,7 +242,7 @@ fn entry(
 
 fn details(record: &Record, group: &KnownGroup, process: &ProcessInfo, dtype: DType) -> Details {
     let what = &record.entry;
-    let is_p2p = what.kind.is_message();
+    let is_p2p = !what.kind.is_collective();
     let rank = Some(what.rank).filter(|rank| *rank != NOBODY);
     let collective = collective(what.kind);
     let plan = || group.plans.get(&(collective?, what.plan)).cloned();
@@ -253,7 +255,8 @@ fn details(record: &Record, group: &KnownGroup, process: &ProcessInfo, dtype: DT
         op: (process.op_names.get(usize::from(what.op)).copied()).filter(|_| reduces),
         root: rank.filter(|_| !is_p2p),
         peer: rank.filter(|_| is_p2p),
-        tag: is_p2p.then_some(what.sequence),
+        tag: what.kind.is_message().then_some(what.sequence),
+        buffer: what.kind.as_one_sided().map(|_| what.sequence),
         algorithm: plan(),
         plan: (what.plan != 0).then(|| format!("{:04x}", what.plan)),
         priority: what.priority,
@@ -267,9 +270,18 @@ fn collective(kind: Kind) -> Option<&'static str> {
     Collective::NAMES.get(usize::from(kind.base().0)).copied()
 }
 
-/// "all_reduce", "send 0->1": as PyTorch names it.
+/// "all_reduce", "send 0->1": as PyTorch names it, and one-sided operations in the same way.
 fn operation(record: &Record, group: &KnownGroup) -> String {
     let (me, peer) = (group.info.rank, record.entry.rank);
+    if let Some(kind) = record.entry.kind.as_one_sided() {
+        let name = kind.name().replace('-', "_");
+        return match kind {
+            OneSidedKind::Get => format!("{name} {me}<-{peer}"),
+            OneSidedKind::WaitSignal => format!("{name} {me}<-?"),
+            OneSidedKind::Quiet => name,
+            _ => format!("{name} {me}->{peer}"),
+        };
+    }
     match record.entry.kind.base() {
         Kind::SEND => format!("send {me}->{peer}"),
         Kind::RECEIVE if peer == NOBODY => format!("recv {me}<-?"),

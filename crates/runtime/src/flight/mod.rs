@@ -17,4 +17,4 @@ pub use recorder::records;
 
 pub(crate) use group::{GroupFlight, GroupInfo, Recorded};
 pub(crate) use recorder::{FlightRecorder, ProcessInfo, write_on_signal};
-pub(crate) use ring::{Entry, Kind, NOBODY, short_plan};
+pub(crate) use ring::{Entry, Kind, NOBODY, OneSidedKind, short_plan};

@@ -18,14 +18,50 @@ const RANK_SHIFT: u32 = 32;
 /// Stands for a root or peer that there is not, or that is not known.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
-/// What an operation is: the place of a collective in [`weft_schedule::Collective::NAMES`], or a
-/// message.
+/// A one-sided operation on symmetric memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OneSidedKind {
+    Put,
+    Get,
+    Signal,
+    Atomic,
+    WaitSignal,
+    Quiet,
+}
+
+impl OneSidedKind {
+    pub(crate) const ALL: [OneSidedKind; 6] = [
+        OneSidedKind::Put,
+        OneSidedKind::Get,
+        OneSidedKind::Signal,
+        OneSidedKind::Atomic,
+        OneSidedKind::WaitSignal,
+        OneSidedKind::Quiet,
+    ];
+
+    /// What records and counters call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            OneSidedKind::Put => "put",
+            OneSidedKind::Get => "get",
+            OneSidedKind::Signal => "signal",
+            OneSidedKind::Atomic => "atomic",
+            OneSidedKind::WaitSignal => "wait-signal",
+            OneSidedKind::Quiet => "quiet",
+        }
+    }
+}
+
+/// What an operation is: the place of a collective in [`weft_schedule::Collective::NAMES`], a
+/// message, or a one-sided operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Kind(pub(super) u8);
 
 impl Kind {
     pub(crate) const SEND: Kind = Kind(0x10);
     pub(crate) const RECEIVE: Kind = Kind(0x11);
+    /// The first of the one-sided operations.
+    const ONE_SIDED: u8 = 0x18;
     /// Set for counts that differ between ranks.
     const PER_RANK: u8 = 0x40;
     /// Set for what weft calls by itself, before an operation.
@@ -33,6 +69,10 @@ impl Kind {
 
     pub(crate) fn collective(index: u8) -> Kind {
         Kind(index)
+    }
+
+    pub(crate) fn one_sided(kind: OneSidedKind) -> Kind {
+        Kind(Self::ONE_SIDED + kind as u8)
     }
 
     pub(crate) fn per_rank(self, per_rank: bool) -> Kind {
@@ -45,6 +85,15 @@ impl Kind {
 
     pub(super) fn is_message(self) -> bool {
         matches!(self.base(), Kind::SEND | Kind::RECEIVE)
+    }
+
+    pub(super) fn as_one_sided(self) -> Option<OneSidedKind> {
+        let index = self.base().0.checked_sub(Self::ONE_SIDED)?;
+        OneSidedKind::ALL.get(usize::from(index)).copied()
+    }
+
+    pub(super) fn is_collective(self) -> bool {
+        !self.is_message() && self.as_one_sided().is_none()
     }
 
     pub(super) fn is_per_rank(self) -> bool {
@@ -71,16 +120,22 @@ pub(crate) struct Entry {
     /// The plan, by [`short_plan`]; 0 while it is not settled.
     pub(crate) plan: u16,
     pub(crate) priority: i32,
-    /// The root of a collective, or the peer of a message; or [`NOBODY`].
+    /// The root of a collective, or the peer of anything else; or [`NOBODY`].
     pub(crate) rank: u32,
-    /// The number among the collectives of the group, or the tag of a message.
+    /// The number among the collectives of the group, the tag of a message, or the number of the
+    /// symmetric buffer.
     pub(crate) sequence: u64,
     /// Elements as the call counts them; of the whole message, as far as this rank knows it, where
-    /// ranks have counts of their own; bytes of a message.
+    /// ranks have counts of their own; bytes of a message or of a one-sided operation.
     pub(crate) count: u64,
 }
 
 impl Entry {
+    /// A one-sided operation of so many bytes on a symmetric buffer, in a rank's part of it.
+    pub(crate) fn one_sided(kind: OneSidedKind, peer: u32, buffer: u64, bytes: u64) -> Entry {
+        Entry::message(Kind::one_sided(kind), peer, buffer, bytes)
+    }
+
     /// A message of so many bytes to or from a rank.
     pub(crate) fn message(kind: Kind, peer: u32, tag: u64, bytes: u64) -> Entry {
         Entry {

@@ -82,6 +82,11 @@ fn a_record_has_the_layout_of_pytorchs() {
     group.end(number);
     group.issue(&collective(3, 1, 10), false);
     group.at_once(&Entry::message(Kind::SEND, 2, 99, 64));
+    group.at_once(&Entry::one_sided(OneSidedKind::Put, 0, 5, 4096));
+    group.issue(
+        &Entry::one_sided(OneSidedKind::WaitSignal, NOBODY, 5, 0),
+        true,
+    );
     let found = read(&recorder);
     let unique = "world@0000000000000012";
     assert_eq!(found["version"], "2.10");
@@ -90,8 +95,8 @@ fn a_record_has_the_layout_of_pytorchs() {
     let status = &found["pg_status"][unique];
     assert_eq!(status["last_enqueued_collective"], 1);
     assert_eq!(status["last_completed_collective"], 0);
-    let [reduced, gathered, sent] = &found["entries"].as_array().unwrap()[..] else {
-        panic!("three entries: {found}");
+    let [reduced, gathered, sent, put, waits] = &found["entries"].as_array().unwrap()[..] else {
+        panic!("five entries: {found}");
     };
     assert_eq!(reduced["profiling_name"], "weft:all_reduce");
     assert_eq!(reduced["process_group"][0], unique);
@@ -112,6 +117,26 @@ fn a_record_has_the_layout_of_pytorchs() {
         (&true.into(), &1.into())
     );
     assert_eq!(sent["weft"]["tag"], 99);
+    assert_eq!(sent["weft"]["buffer"], Value::Null);
+    assert_eq!(put["profiling_name"], "weft:put 1->0");
+    let details = &put["weft"];
+    assert_eq!(
+        (&details["buffer"], &details["peer"]),
+        (&5.into(), &0.into())
+    );
+    assert_eq!(
+        (&details["count"], &details["tag"]),
+        (&4096.into(), &Value::Null)
+    );
+    assert_eq!(
+        (&put["is_p2p"], &put["p2p_seq_id"]),
+        (&true.into(), &2.into())
+    );
+    assert_eq!(waits["profiling_name"], "weft:wait_signal 1<-?");
+    assert_eq!(
+        (&waits["state"], &waits["weft"]["peer"]),
+        (&"started".into(), &Value::Null)
+    );
     assert_eq!(found["weft"]["rank"], 6);
 }
 

@@ -10,11 +10,13 @@ use weft_transport::{EndpointId, TrafficCounts, TransportKind};
 use super::{Group, Work, closed};
 use crate::Error;
 use crate::call::Call;
+use crate::flight::OneSidedKind;
 
-/// The kinds of operation: the collectives, and messages.
-const KINDS: usize = Collective::NAMES.len() + 2;
-const SEND: usize = KINDS - 2;
-const RECEIVE: usize = KINDS - 1;
+/// The kinds of operation: the collectives, messages, and one-sided operations.
+const KINDS: usize = ONE_SIDED + OneSidedKind::ALL.len();
+const SEND: usize = Collective::NAMES.len();
+const RECEIVE: usize = SEND + 1;
+const ONE_SIDED: usize = RECEIVE + 1;
 
 /// What a group counts, once it has been asked for: see [`Group::counters`].
 #[derive(Default, Debug)]
@@ -33,7 +35,8 @@ struct KindCounters {
 /// The operations of one kind that have ended, well or badly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OperationTotals {
-    /// The collective's name, `send` or `receive`.
+    /// The collective's name, `send`, `receive`, `put`, `get`, `signal`, `atomic`, `wait-signal` or
+    /// `quiet`.
     pub operation: &'static str,
     /// How many.
     pub calls: u64,
@@ -59,7 +62,9 @@ pub struct LinkTraffic {
 impl Counters {
     /// The totals of the kinds that there were any of.
     pub fn totals(&self) -> impl Iterator<Item = OperationTotals> {
+        let one_sided = OneSidedKind::ALL.map(OneSidedKind::name);
         let names = Collective::NAMES.into_iter().chain(["send", "receive"]);
+        let names = names.chain(one_sided);
         let totals = names.zip(&self.kinds).map(|(operation, counters)| {
             let [calls, bytes, nanoseconds] =
                 [&counters.calls, &counters.bytes, &counters.nanoseconds]
@@ -91,6 +96,10 @@ impl Counters {
 
     pub(super) fn receive(self: &Arc<Self>, bytes: u64) -> Timer<'_> {
         self.timer(RECEIVE, bytes)
+    }
+
+    pub(super) fn one_sided(self: &Arc<Self>, kind: OneSidedKind, bytes: u64) -> Timer<'_> {
+        self.timer(ONE_SIDED + kind as usize, bytes)
     }
 
     fn timer(self: &Arc<Self>, kind: usize, bytes: u64) -> Timer<'_> {

@@ -85,7 +85,7 @@ pub struct Group {
     /// Stands for all operations that were done at once.
     pub(crate) done: Arc<Completion>,
     /// Once they have been asked for.
-    pub(super) counters: OnceLock<Arc<Counters>>,
+    pub(super) counters: Arc<OnceLock<Arc<Counters>>>,
 }
 
 impl Group {
@@ -167,7 +167,7 @@ impl Group {
             cancel: AtomicBool::new(false),
             calling_thread,
             done: Completion::done(),
-            counters: OnceLock::new(),
+            counters: Arc::default(),
         }))
     }
 

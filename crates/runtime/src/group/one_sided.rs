@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use weft_transport::{Presence, Segment, Signal};
+use weft_transport::{Iovec, Presence, Segment, Signal};
 
 use super::symmetric::Symmetric;
 use super::window::{Mapped, RankPart, Window};
@@ -15,7 +15,8 @@ use super::{Work, closed};
 use crate::Error;
 use crate::call::{Completion, Due};
 use crate::channel::{CellOp, CellUpdate};
-use crate::memory::access;
+use crate::flight::{Entry, NOBODY, OneSidedKind};
+use crate::memory::{CELL_BYTES, access};
 use crate::one_sided::{Compare, Described, RemotePut, Wait, apply, cell_of};
 use crate::progress::GroupState;
 
@@ -84,40 +85,55 @@ impl Symmetric {
         signal: Option<SignalUpdate>,
         how: HowLong,
     ) -> Result<Work, Error> {
-        let window = self.window("put")?;
-        let range = window.range("put", offset, bytes)?;
-        let update = |SignalUpdate { signal, op }| {
-            let offset = window.signal("put", signal)?;
-            Ok(CellUpdate { offset, op })
-        };
-        let update = signal.map(update).transpose()?;
-        match window.part("put to", peer)? {
-            RankPart::Own(segment) => {
-                self.write(segment, range.start, memory, bytes, update)?;
-                self.engine.endpoint().doorbell().ring();
-            }
-            RankPart::Mapped(mapped) => {
-                self.write(&mapped.segment, range.start, memory, bytes, update)?;
-                if update.is_some() {
-                    self.wake(peer, mapped)?;
+        self.counted(OneSidedKind::Put, bytes, |window| {
+            let range = window.range("put", offset, bytes)?;
+            let update = |SignalUpdate { signal, op }| {
+                let offset = window.signal("put", signal)?;
+                Ok(CellUpdate { offset, op })
+            };
+            let update = signal.map(update).transpose()?;
+            match window.part("put to", peer)? {
+                RankPart::Own(segment) => {
+                    self.write(segment, range.start, memory, bytes, update)?;
+                    self.engine.endpoint().doorbell().ring();
+                }
+                RankPart::Mapped(mapped) => {
+                    self.write(&mapped.segment, range.start, memory, bytes, update)?;
+                    if update.is_some() {
+                        self.wake(peer, mapped)?;
+                    }
+                }
+                RankPart::Remote => {
+                    let source = access::source(memory, bytes);
+                    return self.put_remotely(window, peer, (offset, source), update, how);
                 }
             }
-            RankPart::Remote => {
-                let put = RemotePut {
-                    piece: self.piece,
-                    offset,
-                    source: access::source(memory, bytes),
-                    update,
-                };
-                let what = || format!("put of {bytes} bytes to {}", window.name);
-                let described = window.described(what(), Some(peer), how);
-                return self.begin(how, |group| {
-                    let (connections, pieces) = (&group.connections, &group.executor.symmetric);
-                    (group.one_sided).put((connections, pieces), peer, put, described)
-                });
-            }
-        }
-        Ok(self.over(window))
+            Ok(self.over(window))
+        })
+    }
+
+    fn put_remotely(
+        &self,
+        window: &Window,
+        peer: u32,
+        (offset, source): (u64, Iovec),
+        update: Option<CellUpdate>,
+        how: HowLong,
+    ) -> Result<Work, Error> {
+        let bytes = source.len() as u64;
+        let put = RemotePut {
+            piece: self.piece,
+            offset,
+            source,
+            update,
+        };
+        let what = format!("put of {bytes} bytes to {}", window.name);
+        let described = window.described(what, Some(peer), how);
+        let entry = Entry::one_sided(OneSidedKind::Put, peer, self.piece, bytes);
+        self.begin(how, &entry, |group| {
+            let (connections, pieces) = (&group.connections, &group.executor.symmetric);
+            (group.one_sided).put((connections, pieces), peer, put, described)
+        })
     }
 
     /// Reads bytes from a place in a rank's part.
@@ -133,23 +149,25 @@ impl Symmetric {
         bytes: u64,
         how: HowLong,
     ) -> Result<Work, Error> {
-        let window = self.window("get")?;
-        let range = window.range("get", offset, bytes)?;
-        match window.part("get from", peer)? {
-            RankPart::Own(segment) | RankPart::Mapped(Mapped { segment, .. }) => {
-                let start = segment.base().as_ptr().wrapping_add(range.start as usize);
-                access::copy(&[memory], start, bytes);
-                Ok(self.over(window))
+        self.counted(OneSidedKind::Get, bytes, |window| {
+            let range = window.range("get", offset, bytes)?;
+            match window.part("get from", peer)? {
+                RankPart::Own(segment) | RankPart::Mapped(Mapped { segment, .. }) => {
+                    let start = segment.base().as_ptr().wrapping_add(range.start as usize);
+                    access::copy(&[memory], start, bytes);
+                    Ok(self.over(window))
+                }
+                RankPart::Remote => {
+                    let what = format!("get of {bytes} bytes from {}", window.name);
+                    let described = window.described(what, Some(peer), how);
+                    let (place, target) = ((self.piece, offset), access::target(memory, bytes));
+                    let entry = Entry::one_sided(OneSidedKind::Get, peer, self.piece, bytes);
+                    self.begin(how, &entry, |group| {
+                        Ok(group.one_sided.get(peer, place, target, described))
+                    })
+                }
             }
-            RankPart::Remote => {
-                let what = format!("get of {bytes} bytes from {}", window.name);
-                let described = window.described(what, Some(peer), how);
-                let (place, target) = ((self.piece, offset), access::target(memory, bytes));
-                self.begin(how, |group| {
-                    Ok(group.one_sided.get(peer, place, target, described))
-                })
-            }
-        }
+        })
     }
 
     /// Changes a 64-bit cell of the data in a rank's part atomically; brings what it held before.
@@ -193,6 +211,12 @@ impl Symmetric {
         how: HowLong,
     ) -> Result<Fetched, Error> {
         let window = self.window("atomic")?;
+        let kind = match fetches {
+            true => OneSidedKind::Atomic,
+            false => OneSidedKind::Signal,
+        };
+        let counters = window.counters.get();
+        let timer = counters.map(|counters| counters.one_sided(kind, CELL_BYTES));
         let changed = |segment: &Segment| {
             let cell = cell_of(segment, update.offset).ok_or_else(|| self.missing())?;
             Ok(apply(cell, update.op))
@@ -201,28 +225,33 @@ impl Symmetric {
             work: self.over(window),
             value: Arc::new(AtomicU64::new(before)),
         };
-        match window.part("atomic on", peer)? {
+        let fetched = match window.part("atomic on", peer)? {
             RankPart::Own(segment) => {
                 let before = changed(segment)?;
                 self.engine.endpoint().doorbell().ring();
-                Ok(at_once(before))
+                at_once(before)
             }
             RankPart::Mapped(mapped) => {
                 let before = changed(&mapped.segment)?;
                 self.wake(peer, mapped)?;
-                Ok(at_once(before))
+                at_once(before)
             }
             RankPart::Remote => {
                 let value = Arc::new(AtomicU64::new(0));
                 let what = format!("atomic operation on {}", window.name);
                 let described = window.described(what, Some(peer), how);
                 let (place, into) = ((self.piece, update), fetches.then(|| value.clone()));
-                let work = self.begin(how, |group| {
+                let entry = Entry::one_sided(kind, peer, self.piece, CELL_BYTES);
+                let work = self.begin(how, &entry, |group| {
                     Ok(group.one_sided.update(peer, place, into, described))
                 })?;
-                Ok(Fetched { work, value })
+                Fetched { work, value }
             }
+        };
+        if let Some(timer) = timer {
+            timer.follow(&fetched.work);
         }
+        Ok(fetched)
     }
 
     /// Waits until a signal of this rank's compares with a value as it shall. What was put before
@@ -234,22 +263,27 @@ impl Symmetric {
         value: u64,
         how: HowLong,
     ) -> Result<Work, Error> {
-        let window = self.window("wait")?;
-        let wait = Wait {
-            part: self.segment.clone(),
-            offset: window.signal("wait", signal)?,
-            compare,
-            value,
-        };
-        if wait.is_over() || (!how.background && window.all_mapped && self.spin(window, &wait)) {
-            return Ok(self.over(window));
-        }
-        let what = format!(
-            "wait for signal {signal} of {} to be {compare} {value}",
-            window.name
-        );
-        let described = window.described(what, None, how);
-        self.begin(how, |group| Ok(group.one_sided.wait(wait, described)))
+        self.counted(OneSidedKind::WaitSignal, 0, |window| {
+            let wait = Wait {
+                part: self.segment.clone(),
+                offset: window.signal("wait", signal)?,
+                compare,
+                value,
+            };
+            let may_spin = !how.background && window.all_mapped;
+            if wait.is_over() || (may_spin && self.spin(window, &wait)) {
+                return Ok(self.over(window));
+            }
+            let what = format!(
+                "wait for signal {signal} of {} to be {compare} {value}",
+                window.name
+            );
+            let described = window.described(what, None, how);
+            let entry = Entry::one_sided(OneSidedKind::WaitSignal, NOBODY, self.piece, 0);
+            self.begin(how, &entry, |group| {
+                Ok(group.one_sided.wait(wait, described))
+            })
+        })
     }
 
     /// Polls for a signal, for as long as that promises to be quick. True if it came.
@@ -286,13 +320,15 @@ impl Symmetric {
     /// Over once everything that this rank has written to any symmetric memory of the group is
     /// there, for all to see.
     pub fn quiet(&self, how: HowLong) -> Result<Work, Error> {
-        let window = self.window("quiet")?;
-        fence(Ordering::SeqCst);
-        if window.all_mapped {
-            return Ok(self.over(window));
-        }
-        let described = window.described(format!("quiet on {}", window.name), None, how);
-        self.begin(how, |group| Ok(group.one_sided.quiet(described)))
+        self.counted(OneSidedKind::Quiet, 0, |window| {
+            fence(Ordering::SeqCst);
+            if window.all_mapped {
+                return Ok(self.over(window));
+            }
+            let described = window.described(format!("quiet on {}", window.name), None, how);
+            let entry = Entry::one_sided(OneSidedKind::Quiet, NOBODY, self.piece, 0);
+            self.begin(how, &entry, |group| Ok(group.one_sided.quiet(described)))
+        })
     }
 
     /// A rank's part, where it is mapped here: data, and behind them its signals.
@@ -379,16 +415,43 @@ impl Symmetric {
         woken.map_err(|error| Error::from_link(error, Some(peer), &mapped.host))
     }
 
-    /// Begins an operation of the engine's.
+    /// Carries out an operation, which is counted if the group's are.
+    #[inline]
+    fn counted(
+        &self,
+        kind: OneSidedKind,
+        bytes: u64,
+        carry_out: impl FnOnce(&Window) -> Result<Work, Error>,
+    ) -> Result<Work, Error> {
+        let window = self.window(kind.name())?;
+        let counters = window.counters.get();
+        let timer = counters.map(|counters| counters.one_sided(kind, bytes));
+        let work = carry_out(window)?;
+        if let Some(timer) = timer {
+            timer.follow(&work);
+        }
+        Ok(work)
+    }
+
+    /// Begins an operation of the engine's. The flight recorder keeps it: it may wait for somebody,
+    /// unlike what is carried out in mapped memory by the call itself.
     fn begin(
         &self,
         how: HowLong,
+        entry: &Entry,
         begin: impl FnOnce(&mut GroupState) -> Result<Arc<Completion>, Error>,
     ) -> Result<Work, Error> {
         let completion = self.engine.with(|state, finished| {
             let group = state.groups.get_mut(&self.group).ok_or_else(closed)?;
             group.check()?;
             let completion = begin(group)?;
+            match completion.is_over() {
+                true => group.flight.at_once(entry),
+                false => {
+                    let record = group.flight.issue(entry, true);
+                    completion.set_record(group.flight.recorded(record));
+                }
+            }
             if let Err(failure) = group.advance_one_sided(finished) {
                 state.fail(self.group, u64::MAX, failure, finished);
             }

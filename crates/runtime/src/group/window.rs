@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use weft_transport::{Link, Segment};
 
+use super::counters::Counters;
 use super::{Group, closed};
 use crate::Error;
 use crate::call::Completion;
@@ -27,6 +28,8 @@ pub(super) struct Window {
     pub(super) done: Arc<Completion>,
     /// All other ranks' memory is mapped.
     pub(super) all_mapped: bool,
+    /// The group's, once they are asked for.
+    pub(super) counters: Arc<OnceLock<Arc<Counters>>>,
 }
 
 /// How a rank's part is reached.
@@ -89,6 +92,7 @@ impl Window {
                 released: reached.released,
                 over: state.one_sided.over(),
                 done: Completion::done(),
+                counters: group.counters.clone(),
             })
         })
     }
