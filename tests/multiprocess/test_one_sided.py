@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import tasks_one_sided as tasks
 
+from weft import cli
+from weft.bench import one_sided, rows
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/all_reduce_by_hand.py"
 
 on_every_transport = pytest.mark.parametrize("transport", ["shm", "tcp"])
@@ -34,6 +37,21 @@ def test_order(team):
 def test_atomics_under_contention(team):
     met = [value for values in team.run(tasks.contention, 50) for value in values]
     assert len(set(met)) == len(met) == 8 * 50
+
+
+@on_every_transport
+def test_the_benchmark_verifies_what_it_times(transport, tmp_path, capsys):
+    path = tmp_path / "put.json"
+    effort = ["--sizes", "8,100000", "--iterations", "20", "--rounds", "2"]
+    assert cli.main(["bench", "put", "--transport", transport, *effort, "--json", str(path)]) == 0
+    found = rows.read(path)
+    assert [(row.bytes, row.collective) for row in found] == [
+        (size, operation) for size in (8, 100_000) for operation in one_sided.OPERATIONS
+    ]
+    for row in found:
+        assert (row.wrong, row.verified, row.transport, row.samples) == (0, True, transport, 20)
+        assert 0 < row.min_us <= row.median_us
+    assert "put-signal" in capsys.readouterr().out
 
 
 @on_every_transport

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from weft import console
-from weft.bench import collectives, elements, launch, peers, pipeline, rows, table
+from weft.bench import collectives, elements, launch, one_sided, peers, pipeline, rows, table
 from weft.bench.peers.install import install
 from weft.bench.rows import BenchRow
 from weft.bench.spec import Spec
@@ -60,6 +60,10 @@ and the factor between sizes, -m for MIN:MAX, -i and -x for the number of measur
 the element type by its usual names. --place both measures all-reduce and reduce in place and out of place, as
 nccl-tests do; peers are compared with weft in the same place.
 
+put measures one-sided operations between two ranks, through the Python API: `put` with `quiet`, so until the data are
+there; `put-signal`, half of a round trip of put_signal and wait_signal; and `get`. What has arrived is verified after
+every turn. A row's time is the mean of a turn's calls on rank 0, its median that of the turns.
+
 --encrypt measures weft with these ciphers too (WEFT_ENCRYPT), as peers: their time as a multiple of weft's is what
 encryption costs.
 """
@@ -76,6 +80,7 @@ examples:
   weft bench all-reduce --ranks 2 --memory ordinary,symmetric --peers openmpi,intel-mpi
   weft bench all-reduce --through torch --ranks 2,4 --sizes 4:64M --peers gloo
   weft bench pipeline-experiment --json out.json --plot out.png
+  weft bench put --sizes 8,1K:1M --transport shm --json put.json
   weft bench all-reduce --ranks 2 --busy 1 --sizes 4:1M --peers openmpi,intel-mpi
   sudo weft bench all-reduce --hosts 4 --gbps 1 --sizes 1K:16M --json out.json --plot out.png
   sudo weft bench all-reduce --hosts 4 --gbps 1 --peers openmpi,mpich,intel-mpi,gloo --processor-seconds 2
@@ -92,8 +97,8 @@ def _run(arguments: argparse.Namespace) -> int:
             install(asked, lambda line: print(line, flush=True))
         if arguments.collective is None:
             return 0
-        run = _experiment if arguments.collective == pipeline.NAME else _measure
-        found = run(arguments)
+        runs = {pipeline.NAME: _experiment, one_sided.NAME: _one_sided}
+        found = runs.get(arguments.collective, _measure)(arguments)
     except launch.BenchError as error:
         print(f"weft bench: {error}", file=sys.stderr)
         return 1
@@ -146,6 +151,26 @@ def _experiment(arguments: argparse.Namespace) -> list[BenchRow]:
             else:
                 console.show(*pipeline.table(rows_of_size))
             found += rows_of_size
+    return found
+
+
+def _one_sided(arguments: argparse.Namespace) -> list[BenchRow]:
+    spec = one_sided.OneSidedSpec(
+        sizes=bench_options.sizes(arguments),
+        transport=arguments.transport,
+        hosts=arguments.hosts,
+        gbps=arguments.gbps,
+        delay_ms=arguments.delay_ms,
+        seconds=arguments.seconds,
+        iterations=arguments.iterations,
+        warmup=arguments.warmup,
+        rounds=_rounds(arguments),
+    )
+    found = one_sided.measure(spec)
+    if arguments.csv:
+        print(rows.csv_lines(found, header=True), end="", flush=True)
+    else:
+        console.show(*one_sided.table(found))
     return found
 
 

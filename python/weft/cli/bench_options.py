@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from weft import _weft, config
-from weft.bench import accuracy, elements, peers, pipeline
+from weft.bench import accuracy, elements, one_sided, peers, pipeline
 from weft.bench.collectives import BARRIER, COLLECTIVES, OUT_OF_PLACE
 from weft.bench.sizes import FACTOR, parse_sizes, steps
 from weft.bench.spec import GLOO, MEMORIES, RING, THROUGH, TRANSPORTS
@@ -30,9 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "collective",
         nargs="?",
         type=usual,
-        choices=[*names, pipeline.NAME],
+        choices=[*names, one_sided.NAME, pipeline.NAME],
         metavar="COLLECTIVE",
-        help=f"{', '.join(names)}, also as others spell them (allreduce, all_gather, bcast ...); {pipeline.NAME}: "
+        help=f"{', '.join(names)}, also as others spell them (allreduce, all_gather, bcast ...); {one_sided.NAME}: "
+        f"{', '.join(one_sided.OPERATIONS)} between {one_sided.RANKS} ranks; {pipeline.NAME}: "
         f"all-reduce of 256M by 8 ranks, 10 runs each, against "
         f"{', '.join(pipeline.PEERS)} and {RING}; medians with 95 %% intervals, no rehearsal",
     )
@@ -233,7 +234,7 @@ def check(arguments: argparse.Namespace) -> None:
     """Raises `UsageError` if something does not fit together."""
     if arguments.collective is None and not arguments.install_peers:
         raise UsageError(f"which collective? One of {', '.join(collective.name for collective in COLLECTIVES)}")
-    for check_part in (_check_experiment, _check_sizes, _check_hosts, _check_place, _check_wire):
+    for check_part in (_check_experiment, _check_one_sided, _check_sizes, _check_hosts, _check_place, _check_wire):
         check_part(arguments)
     _check_encryption(arguments)
     _check_peers(arguments)
@@ -244,6 +245,23 @@ def _check_experiment(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"{pipeline.NAME} is measured on one host, library by library: leave --hosts and --through out"
         )
+
+
+def _check_one_sided(arguments: argparse.Namespace) -> None:
+    if arguments.collective != one_sided.NAME:
+        return
+    if arguments.ranks not in (None, [one_sided.RANKS]) or arguments.hosts > one_sided.RANKS:
+        raise UsageError(f"{one_sided.NAME} is measured between {one_sided.RANKS} ranks: leave --ranks out")
+    unfit = {
+        "--through torch": arguments.through == "torch",
+        "--memory": arguments.memory,
+        "--peers": arguments.peers and not arguments.install_peers,
+        "--busy": arguments.busy,
+        "--floors": arguments.floors,
+    }
+    for option, given in unfit.items():
+        if given:
+            raise UsageError(f"{option} is for collectives: {one_sided.NAME} is measured without")
 
 
 def _check_sizes(arguments: argparse.Namespace) -> None:
@@ -289,7 +307,7 @@ def _check_place(arguments: argparse.Namespace) -> None:
 def _check_wire(arguments: argparse.Namespace) -> None:
     if arguments.wire is None:
         return
-    if arguments.collective in (None, pipeline.NAME):
+    if arguments.collective in (None, one_sided.NAME, pipeline.NAME):
         raise UsageError("--wire is for collectives that are measured in turn: name one")
     if arguments.hosts == 1 and arguments.transport != "tcp":
         raise UsageError(
@@ -304,7 +322,7 @@ def _check_wire(arguments: argparse.Namespace) -> None:
 def _check_encryption(arguments: argparse.Namespace) -> None:
     if arguments.encrypt is None:
         return
-    if arguments.collective in (None, pipeline.NAME) or arguments.through == "torch":
+    if arguments.collective in (None, one_sided.NAME, pipeline.NAME) or arguments.through == "torch":
         raise UsageError(
             "--encrypt is for collectives of the library that are measured in turn: name one, without --through"
         )
@@ -320,7 +338,7 @@ def _check_peers(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--through torch: {others[0]} is no backend of torch; gloo is")
     if others and arguments.dtype not in peers.DTYPES:
         raise UsageError(f"--peers {others[0]} adds {', '.join(peers.DTYPES)}: not {arguments.dtype}")
-    collective = "all-reduce" if arguments.collective in (None, pipeline.NAME) else arguments.collective
+    collective = "all-reduce" if arguments.collective in (None, one_sided.NAME, pipeline.NAME) else arguments.collective
     for name in others:
         known = ("all-reduce",) if name == RING else peers.find(name).collectives
         if collective not in known:
