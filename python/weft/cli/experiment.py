@@ -38,6 +38,10 @@ of other ways, in turn in one run:
 
 Ranks are processes of this machine (--transport shm or tcp), or with --emulated each has a host, with lines of --gbps.
 Below the table are the published gain of RoCE over TCP, and the gain that the simulator predicts.
+
+rdma: what the published set-ups with RDMA take by the simulator, beside the published figures: a pipelined ring
+all-reduce over InfiniBand FDR, and parameter servers over RoCE and TCP at 10 to 100 Gbit/s. Nothing is measured; what
+the simulator was given, and was not published, is printed too.
 """
 
 EPILOG = """\
@@ -47,11 +51,12 @@ examples:
   torchrun --nnodes 4 --nproc-per-node 1 --rdzv-endpoint host0:29400 -m weft.cli experiment overlap --model alexnet
   weft experiment parameter-server --model cnn,dialogue --workers 1,2 --transport tcp
   sudo weft experiment parameter-server --model vgg16 --workers 4 --servers 2 --emulated --gbps 10
+  weft experiment rdma
 """
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", choices=["overlap", "parameter-server"], help="the experiment")
+    parser.add_argument("name", choices=["overlap", "parameter-server", "rdma"], help="the experiment")
     parser.add_argument(
         "--model",
         type=values.choices(MODELS, everything="all"),
@@ -109,6 +114,9 @@ def _check(arguments: argparse.Namespace) -> None:
         experiment_servers.check(arguments)
         return
     experiment_servers.check_other(arguments)
+    if arguments.name == "rdma":
+        _check_simulated(arguments)
+        return
     experiment_servers.check_contenders(arguments, tuple(CONTENDERS))
     if _place() is not None:
         if arguments.hosts > 1 or arguments.ratio:
@@ -121,12 +129,23 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--ranks is {ranks}; it must be a multiple of --hosts, {arguments.hosts}")
 
 
+def _check_simulated(arguments: argparse.Namespace) -> None:
+    """Sees that nothing is asked for that would be measured."""
+    for name in ("ranks", "gbps", "ratio", "batch", "contenders"):
+        if getattr(arguments, name) is not None:
+            raise UsageError(f"--{name} is for what is measured: the experiment rdma is simulated, as published")
+    if arguments.hosts > 1:
+        raise UsageError("--hosts is for what is measured: the experiment rdma is simulated, as published")
+
+
 def _ranks(arguments: argparse.Namespace) -> int:
     """How many processes to start."""
     return arguments.ranks or (arguments.hosts if arguments.hosts > 1 else 2)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.name == "rdma":
+        return _simulate(arguments)
     if arguments.quick:
         arguments.rounds = arguments.steps = 1
     try:
@@ -147,6 +166,17 @@ def _run(arguments: argparse.Namespace) -> int:
         for result in results:
             console.show(*report.table(result), "")
         print(f"measured: {arguments.out}/*.json; picture: {arguments.out / 'overlap.png'}")
+    return 0
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    from weft.experiment import rdma
+
+    rings, gains = rdma.pipelined_ring(), rdma.roce()
+    if arguments.json:
+        print(json.dumps(rdma.to_value(rings, gains)))
+    else:
+        console.show(*rdma.tables(rings, gains))
     return 0
 
 
