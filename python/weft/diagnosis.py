@@ -14,10 +14,10 @@ import weft
 from weft import _weft, config, host_checks, machine
 from weft.host_checks import Finding
 
-__all__ = ["Finding", "emulated_hosts", "findings"]
+__all__ = ["Finding", "emulated_hosts", "findings", "rdma"]
 
-_PROBED_TRANSPORTS = ("shm", "tcp", "rdma")
-_PROBE_DEADLINE_S = 30.0
+_PROBED_TRANSPORTS = ("shm", "tcp")
+_PROBE_DEADLINE_S = 60.0
 
 
 def findings() -> Iterator[Finding]:
@@ -34,7 +34,7 @@ def findings() -> Iterator[Finding]:
     yield _profiles()
     for transport in _PROBED_TRANSPORTS:
         yield _transport(transport)
-    yield from _rdma_ports()
+    yield from rdma()
     yield _congestion_control()
     yield _encryption()
     yield _torch()
@@ -73,11 +73,12 @@ def _transport(transport: str) -> Finding:
     return Finding(f"transport {transport}", done.returncode == 0, lines[-1] if lines else "no reason given")
 
 
-def _rdma_ports() -> Iterator[Finding]:
-    """The ports of RDMA devices, which `WEFT_RDMA_DEVICES` can name.
+def rdma() -> Iterator[Finding]:
+    """Whether RDMA works, and the ports of its devices, which `WEFT_RDMA_DEVICES` can name.
 
     Why there are none, if so, the transport's test has said.
     """
+    yield _transport("rdma")
     try:
         ports = _weft.rdma_ports()
     except weft.Error:

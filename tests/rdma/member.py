@@ -19,7 +19,7 @@ def sums(rank: int, size: int, *addresses: str) -> None:
     ways = ({"transport": "tcp"}, {"transport": "rdma"}, {"transport": "rdma", "rdma_devices": "all"})
     for address, settings in zip(addresses, ways, strict=True):
         with weft.init(rank, size, address=address, timeout=TIMEOUT_S, **settings) as group:
-            outputs = [group.all_reduce(values.copy(), op="average") for values in inputs]
+            outputs = [group.all_reduce(values.copy(), op="avg") for values in inputs]
             found.append([bytes(output.tobytes()) for output in outputs])
     if not found[0] == found[1] == found[2]:
         raise RuntimeError("sums over RDMA have other bits than over TCP")

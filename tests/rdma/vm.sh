@@ -10,15 +10,17 @@
 #   rxe0  10.9.0.1      rxe1  10.9.1.1      each reaches itself
 #
 # VM_TIMEOUT: seconds until the guest is given up (900). VM_MEMORY: its memory in MiB (4096).
+# VM_ACCELERATOR: tcg, which is the emulation, or kvm, where the host has that.
 # What is missing (QEMU, a kernel, rdma-core) is installed as root from Debian's packages; the kernel
 # is kept in build/rdma-vm.
 set -euo pipefail
 [ $# -gt 0 ] || { sed -n '2,15p' "$0" >&2; exit 2; }
 
+script=$(realpath "$0")
 work=$PWD
 cache=$work/build/rdma-vm
 memory=${VM_MEMORY:-4096} limit=${VM_TIMEOUT:-900}
-modules="crc32_generic crc32_pclmul virtio_pci 9pnet_virtio 9p overlay veth ib_uverbs rdma_ucm rdma_rxe"
+modules="crc32_generic virtio_pci 9pnet_virtio 9p overlay veth ib_uverbs rdma_ucm rdma_rxe"
 export PATH=$PATH:/usr/sbin:/sbin
 
 install_packages() {
@@ -34,13 +36,13 @@ install_packages() {
 
 # The kernel, and what it starts: a busybox that loads the modules and mounts the host's files.
 make_kernel() {
-  [ -s "$cache/initrd" ] && return
+  [ "$cache/initrd" -nt "$script" ] && return
   local parts package version
   mkdir -p "$cache"
   parts=$(mktemp -d)
   package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-/ {print $2; exit}')
   [ -n "$package" ] || { apt-get update -qq; package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-/ {print $2; exit}'); }
-  (cd "$parts" && apt-get download -qq "$package" && dpkg -x ./*.deb kernel)
+  (cd "$parts" && apt-get download -qq -o APT::Sandbox::User=root "$package" && dpkg -x ./*.deb kernel)
   version=$(ls "$parts/kernel/lib/modules")
   depmod -b "$parts/kernel" "$version"
   mkdir -p "$parts"/root/{bin,dev,proc,sys,modules,lower,upper,root}
@@ -56,8 +58,8 @@ make_kernel() {
 b=/bin/busybox
 $b mount -t proc proc /proc; $b mount -t sysfs sys /sys; $b mount -t devtmpfs dev /dev
 while read module; do $b insmod /modules/$module || echo "vm: $module does not load"; done </modules/order
-options=trans=virtio,version=9p2000.L,msize=524288,cache=loose
-$b mount -t 9p -o ro,$options host /lower
+options=trans=virtio,version=9p2000.L,msize=524288
+$b mount -t 9p -o ro,$options,cache=loose host /lower
 $b mount -t tmpfs -o size=80% tmpfs /upper; $b mkdir -p /upper/files /upper/work
 $b mount -t overlay -o lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work overlay /root
 $b mount -t proc proc /root/proc; $b mount -t sysfs sys /root/sys; $b mount -t devtmpfs dev /root/dev
@@ -77,12 +79,14 @@ install_packages
 make_kernel
 
 job=$(mktemp -d)
-trap 'rm -rf "$job"' EXIT
+tailer=
+trap 'kill $tailer 2>/dev/null; rm -rf "$job"' EXIT
 printf '%q ' "$@" >"$job/command"
 cat >"$job/guest.sh" <<GUEST
 export PATH=$(printf %q "$PATH") HOME=$(printf %q "$HOME") TERM=dumb
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288,cache=loose work $(printf %q "$work")
 ulimit -l unlimited
+echo rdma-vm >/proc/sys/kernel/hostname
 ip link set lo up
 ip link add v0 type veth peer name v1
 ip address add 10.9.0.1/24 dev v0; ip address add 10.9.1.1/24 dev v1
@@ -95,14 +99,23 @@ GUEST
 : >"$job/output"
 tail -f "$job/output" & tailer=$!
 share=security_model=none,multidevs=remap
-timeout "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m "$memory" \
+accelerator=${VM_ACCELERATOR:-tcg}
+# The emulation carries out "rep movsb" byte by byte, and multiplies without carry bit by bit: a
+# processor without the former, and a kernel without crc32_pclmul, copy and check sums faster. With
+# the time-stamp counter, reading the clock is not a system call.
+processor=max,-erms,-fsrm,-la57
+clock="tsc=reliable clocksource=tsc"
+timeout --foreground "$limit" qemu-system-x86_64 -accel "${accelerator/tcg/tcg,thread=multi}" \
+  -cpu "$processor" -smp 2 -m "$memory" \
   -kernel "$cache/vmlinuz" -initrd "$cache/initrd" -no-reboot \
-  -append "console=ttyS0 quiet panic=-1 mitigations=off" -display none -serial "file:$job/console" \
+  -append "console=ttyS0 quiet panic=-1 mitigations=off $clock rcupdate.rcu_expedited=1" -display none -serial "file:$job/console" \
   -virtfs local,path=/,mount_tag=host,readonly=on,$share \
   -virtfs local,path="$job",mount_tag=job,$share \
   -virtfs local,path="$work",mount_tag=work,$share || true
 sleep 0.3
-kill "$tailer" 2>/dev/null; wait "$tailer" 2>/dev/null || true
+kill "$tailer"
+wait "$tailer" 2>/dev/null || true
+tailer=
 [ -s "$job/status" ] && exit "$(cat "$job/status")"
 echo "vm: the guest has ended without a result (after ${limit} s at most); its console:" >&2
 tail -20 "$job/console" >&2
