@@ -90,7 +90,7 @@ class _Pair:
     def free(self) -> None:
         """Lets go of the memory."""
         self._group.barrier()
-        self._buffer.window.native.free()
+        self._buffer.free()
 
     def turn(self, operation: str, calls: int) -> tuple[float, int]:
         """Seconds per call on rank 0, and the number of wrong bytes on both ranks."""
