@@ -8,14 +8,18 @@ shift 2
 stages=${*:-failures conformance groups processes}
 
 program() { # the program of this test
-  awk -v name="$1" '$1 == name {print $2}' "$programs" | grep .
+  awk -v name="$1" '$1 == name {print $2}' "$programs" | grep . || { echo "guest.sh: $programs has no program $1" >&2; return 1; }
+}
+
+stamped() { # what comes in, each line with the seconds since the start
+  while IFS= read -r line; do printf '%4d  %s\n' "$SECONDS" "$line"; done
 }
 
 step() { # step SECONDS NAME COMMAND...: runs it, and says how long it took
   local limit=$1 name=$2 begin=$SECONDS
   shift 2
   echo "=== $name"
-  timeout "$limit" "$@" || { echo "=== $name: failed with status $? after $((SECONDS - begin)) s"; exit 1; }
+  timeout "$limit" "$@" 2>&1 | stamped || { echo "=== $name: failed with status $? after $((SECONDS - begin)) s"; exit 1; }
   echo "=== $name: $((SECONDS - begin)) s"
 }
 

@@ -108,7 +108,7 @@ fn every_algorithm_over_one_device() {
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn every_algorithm_over_two_devices() {
-    (2..=3).for_each(|ranks| check_group(&over("all"), ranks));
+    (2..=5).for_each(|ranks| check_group(&over("all"), ranks));
 }
 
 #[test]
