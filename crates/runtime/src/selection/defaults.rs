@@ -5,7 +5,8 @@ use weft_algorithms::{MemoryClass, Reach};
 
 use super::traits::GroupTraits;
 
-/// Up to this size one step is best on a network, however many messages it takes, in bytes.
+/// Up to this size one step is best on a network whose hosts have cores of their own, however many
+/// messages it takes, in bytes.
 const TINY_BYTES: u64 = 1 << 10;
 /// Below this size a call is bound by latency, in bytes.
 pub(crate) const SMALL_BYTES: u64 = 8 << 10;
@@ -212,13 +213,15 @@ fn all_reduce(traits: GroupTraits, few: bool) -> Vec<Preference> {
             ),
         ];
     }
-    let small: &[Preference] = match (few, traits.ranks.is_power_of_two()) {
+    let pairs = few && traits.ranks.is_power_of_two();
+    let small: &[Preference] = match (pairs, traits.crowded) {
         // Messages cost processor time as well, and their bytes must pass the line.
-        (true, true) => &[
+        (true, false) => &[
             (TINY_BYTES, &["direct", "ring"]),
             (PAIRWISE_BYTES, &["recursive-doubling", "ring"]),
         ],
-        (true, false) => &[(SMALL_BYTES, &["direct", "ring"])],
+        (true, true) => &[(PAIRWISE_BYTES, &["recursive-doubling", "ring"])],
+        (false, _) if few => &[(SMALL_BYTES, &["direct", "ring"])],
         (false, _) => &[(SMALL_BYTES, &["recursive-doubling", "ring"])],
     };
     let medium: &[&str] = match few {
@@ -288,7 +291,7 @@ mod tests {
 
     fn settings() -> Vec<GroupTraits> {
         let mut settings = Vec::new();
-        for ranks in [1, 2, 9, 40, 100] {
+        for ranks in [1, 2, 4, 9, 40, 100] {
             for reach in [Reach::None, Reach::Unit, Reach::All] {
                 for (uneven, reproducible) in
                     [(false, false), (true, false), (false, true), (true, true)]
@@ -300,6 +303,7 @@ mod tests {
                             uneven,
                             reproducible,
                             delayed: delayed && reach != Reach::All,
+                            crowded: ranks == 4,
                         });
                     }
                 }
@@ -350,6 +354,7 @@ mod tests {
                 uneven: false,
                 reproducible: false,
                 delayed,
+                crowded: false,
             };
             let preferences = preferences(collective, traits, MemoryClass::Ordinary);
             let line = preferences.iter().find(|(up_to, _)| bytes <= *up_to);
@@ -371,6 +376,29 @@ mod tests {
     }
 
     #[test]
+    fn hosts_that_share_a_machine_send_few_messages() {
+        let first = |ranks, crowded| {
+            let traits = GroupTraits {
+                ranks,
+                reach: Reach::None,
+                uneven: false,
+                reproducible: false,
+                delayed: false,
+                crowded,
+            };
+            preferences("all-reduce", traits, MemoryClass::Ordinary)[0].1[0]
+        };
+        for (ranks, crowded) in [
+            (2, "recursive-doubling"),
+            (3, "direct"),
+            (4, "recursive-doubling"),
+        ] {
+            assert_eq!(first(ranks, true), crowded);
+            assert_eq!(first(ranks, false), "direct");
+        }
+    }
+
+    #[test]
     fn very_many_ranks_have_few_peers_each_though_they_map_all_memory() {
         let traits = |ranks, reproducible| GroupTraits {
             ranks,
@@ -378,6 +406,7 @@ mod tests {
             uneven: false,
             reproducible,
             delayed: false,
+            crowded: false,
         };
         let names = |collective, traits| -> Vec<&str> {
             let all = preferences(collective, traits, MemoryClass::Ordinary);

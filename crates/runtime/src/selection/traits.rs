@@ -1,5 +1,7 @@
 //! Group traits: the properties of a group on which choices depend.
 
+use std::collections::HashMap;
+
 use weft_algorithms::{Reach, Topology};
 use weft_schedule::Rank;
 
@@ -28,6 +30,9 @@ pub(crate) struct GroupTraits {
     pub(crate) reproducible: bool,
     /// Whether links take so long that the number of steps between ranks counts for every size.
     pub(crate) delayed: bool,
+    /// Whether hosts share a machine, as emulated ones and containers do: what messages take of its
+    /// cores is missing elsewhere.
+    pub(crate) crowded: bool,
 }
 
 impl Site {
@@ -54,6 +59,7 @@ impl GroupTraits {
             uneven: uneven(&outside),
             reproducible: policy.reproducible,
             delayed: is_delayed(meeting.round_trip),
+            crowded: crowded(meeting),
         };
         drop(outside);
         Ok((topology, traits))
@@ -125,6 +131,17 @@ fn reach(meeting: &Meeting, topology: &Topology) -> Reach {
         true => Reach::Unit,
         false => Reach::None,
     }
+}
+
+/// Whether several hosts are on one machine.
+fn crowded(meeting: &Meeting) -> bool {
+    let mut hosts_of = HashMap::new();
+    (meeting.members.iter()).any(|member| {
+        *hosts_of
+            .entry(member.address.machine())
+            .or_insert(member.host)
+            != member.host
+    })
 }
 
 /// Whether there are several innermost units, and several ranks in one of them.
