@@ -236,6 +236,11 @@ class DataParallel(nn.Module, Joinable):
         return self
 
     @property
+    def is_alone(self) -> bool:
+        """Whether gradients are averages as they are: of one rank, and in no mode."""
+        return self._mode is None and self._communication.size == 1
+
+    @property
     def plan(self) -> BucketPlan:
         """The buckets as they are now."""
         return self._reducer.plan
@@ -337,7 +342,7 @@ class DataParallel(nn.Module, Joinable):
 
     def _before_forward(self) -> None:
         self._reducer.check()
-        synchronizes = torch.is_grad_enabled() and self.require_backward_grad_sync
+        synchronizes = torch.is_grad_enabled() and self.require_backward_grad_sync and not self.is_alone
         if torch.is_grad_enabled():
             self._reducer.synchronizes = synchronizes
         if not synchronizes:

@@ -120,7 +120,7 @@ class Overlapped(Optimizer):
             self.flush()
             return self._inner.step(closure)
         self.flush()
-        if self._first or not self._defer or self._step_hooks():
+        if self._first or not self._defer or self._model.is_alone or self._step_hooks():
             return self._step_as_a_whole()
         call_step_pre_hooks(self._inner)
         settings = StepSettings(self._inner, StepSettings.handed_to(self))
