@@ -178,6 +178,10 @@ class Cancellation:
     def cancel(self) -> None:
         """The meetings that were given this fail with `weft.Aborted`."""
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+
 @final
 class Endpoint:
     """A participant: a pool of memory and the connections to other participants."""

@@ -70,8 +70,6 @@ class JobPosition:
     port: int = 0
     agent_store: bool = False
     """Whether the launcher itself serves a torch store at this address."""
-    attempt: str = "0"
-    """How often the launcher has restarted the job, so that keys of different attempts differ."""
 
 
 def place(
@@ -103,8 +101,7 @@ def place(
         return JobPosition(rank, world_size, local, name)
     host, port = _split(address) if address else _meeting_point(variables, launcher, world_size)
     agent = not address and variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    attempt = variables.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return JobPosition(rank, world_size, local, name, host, port, agent, attempt)
+    return JobPosition(rank, world_size, local, name, host, port, agent)
 
 
 def first_host(nodelist: str) -> str:

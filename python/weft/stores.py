@@ -12,6 +12,7 @@ from weft.config import Settings, job_secret, tls_files
 from weft.errors import ConfigError
 from weft.launchers import JobPosition
 from weft.logs import LOGGER
+from weft.meetings import agree_on_number
 
 __all__ = ["Store", "TorchStore", "adapt", "of_place", "open_store"]
 
@@ -43,6 +44,10 @@ class TorchStore:
     def set(self, key: str, value: bytes) -> None:
         """Sets a key."""
         self._store.set(f"{self._prefix}/{key}", value)
+
+    def count(self, key: str) -> int:
+        """Adds 1 to a counter; the new value, which nobody else gets."""
+        return int(self._store.add(f"{self._prefix}/{key}", 1))
 
     def get(self, key: str, timeout: float) -> bytes | None:
         """The value of a key; None if it is not set within `timeout` seconds."""
@@ -92,7 +97,7 @@ def of_place(place: JobPosition, settings: Settings, cancel: _weft.Cancellation)
     key = (place.host, place.port)
     if key in _opened:
         return _opened[key]
-    store = _agent_store(place, settings.timeout) if place.agent_store else open_store(place, settings, cancel)
+    store = _agent_store(place, settings.timeout, cancel) if place.agent_store else open_store(place, settings, cancel)
     # A thread that is another rank may have opened it meanwhile: the one that serves is kept.
     if place.rank == 0 or key not in _opened:
         _opened[key] = store
@@ -120,8 +125,11 @@ def open_store(place: JobPosition, settings: Settings, cancel: _weft.Cancellatio
     return store
 
 
-def _agent_store(place: JobPosition, timeout: float) -> TorchStore:
+def _agent_store(place: JobPosition, timeout: float, cancel: _weft.Cancellation) -> TorchStore:
+    """The store of torchrun's agent, under keys that no earlier attempt of the job has used."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, though not declared so
 
     store = TCPStore(place.host, place.port, is_master=False, timeout=datetime.timedelta(seconds=timeout))
-    return TorchStore(store, f"weft/attempt_{place.attempt}")
+    numbers = TorchStore(store, "weft/attempts")
+    number = agree_on_number(numbers, place.rank, place.world_size, timeout, cancel)
+    return TorchStore(store, f"weft/attempt {number}")

@@ -22,3 +22,10 @@ def test_elastic_restart(tmp_path: Path) -> None:
     told = on_every_host(tmp_path, command)
     # The other host counts none: its agent takes part in a restart that it did not begin.
     assert re.search(r"complete after [01] restarts, from step 4, 4 ranks", told), told
+
+
+def test_elastic_restart_of_ranks_that_meet_by_init(tmp_path: Path) -> None:
+    """As above, without torch.distributed: the agents of the two hosts count differently."""
+    meeting = ROOT / "tests" / "torch" / "elastic_meeting.py"
+    command = command_of(PAGE, "--rdzv-id").replace("train.py", f"{meeting} {tmp_path / 'killed'}")
+    assert "complete with 4 ranks" in on_every_host(tmp_path, command)

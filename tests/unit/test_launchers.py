@@ -55,8 +55,7 @@ def test_torchrun():
 
 
 def test_torchrun_with_its_agents_store():
-    agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "2"}
-    check(TORCHRUN | agent, agent_store=True, attempt="2")
+    check(TORCHRUN | {"TORCHELASTIC_USE_AGENT_STORE": "True"}, agent_store=True)
 
 
 def test_open_mpi_on_one_host():

@@ -34,6 +34,12 @@ impl Cancellation {
     fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
+
+    /// Whether it was cancelled.
+    #[getter]
+    fn cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Runs `blocking` on a thread of its own without the interpreter lock. A signal whose Python

@@ -11,6 +11,8 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 import weft
 from weft import config, endpoints, selection
+from weft.meetings import agree_on_number
+from weft.stores import TorchStore
 
 if TYPE_CHECKING:
     from weft import _weft
@@ -46,7 +48,7 @@ def open_group(options: Any) -> _weft.Group:
         options.group_size,
         store=options.store,
         timeout=options.timeout.total_seconds(),
-        name=f"torch {options.group_id}.{_generation(options)}",  # unlike any other's
+        name=f"torch {options.group_id}.{_number(options)}",  # unlike any other's
         global_ranks=options.global_ranks_in_group or None,
         endpoint=endpoints.shared(settings, options.group_rank, rendezvous(options.store)),
         **some,
@@ -54,15 +56,16 @@ def open_group(options: Any) -> _weft.Group:
     return group.native
 
 
-def _generation(options: Any) -> int:
-    """How often these members have made a group of this name before.
+def _number(options: Any) -> int:
+    """How many meetings of these members came before, under the name that torch gave the group.
 
     torch reuses names after `destroy_process_group`, and torchrun's store keeps every key for as
     long as the job runs, so the keys of an earlier group would be taken for those of the new one.
     """
     ranks = ",".join(map(str, options.global_ranks_in_group)) or "all"
-    ticket = options.store.add(f"weft tickets of {ranks}", 1)
-    return int(ticket - 1) // int(options.group_size)
+    numbers = TorchStore(options.store, f"weft meetings of {ranks}")
+    timeout = options.timeout.total_seconds()
+    return agree_on_number(numbers, options.group_rank, options.group_size, timeout) - 1
 
 
 def rendezvous(store: Store) -> str | None:
