@@ -5,20 +5,20 @@ pub(crate) mod messages;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crate::strict::StrictLink;
 use crate::{
-    Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, MappedPeer, RegionKey, Regions,
-    Segment, Transport, TransportKind,
+    Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, MappedPeer, PerProcess,
+    RegionKey, Regions, Segment, Transport, TransportKind,
 };
 use link::LoopbackLink;
 use messages::{MessageQueue, locked};
 
 type Listeners = HashMap<(EndpointId, TransportKind), LoopbackListener>;
 
-static LISTENERS: LazyLock<Mutex<Listeners>> = LazyLock::new(Mutex::default);
+static LISTENERS: PerProcess<Mutex<Listeners>> = PerProcess::new(Mutex::default);
 
 /// One endpoint of this process, and what it exposes.
 #[derive(Clone)]
@@ -82,7 +82,7 @@ impl Transport for LoopbackTransport {
             participant: self.participant.clone(),
             events,
         };
-        locked(&LISTENERS).insert((self.participant.local.id, self.kind), listener);
+        locked(LISTENERS.get()).insert((self.participant.local.id, self.kind), listener);
         Ok(())
     }
 
@@ -93,7 +93,7 @@ impl Transport for LoopbackTransport {
         _: Instant,
         _: &AtomicBool,
     ) -> Result<Option<Arc<dyn Link>>, LinkError> {
-        let listener = locked(&LISTENERS).get(&(peer, self.kind)).cloned();
+        let listener = locked(LISTENERS.get()).get(&(peer, self.kind)).cloned();
         let LoopbackListener {
             participant: there,
             events,
@@ -116,7 +116,7 @@ impl Transport for LoopbackTransport {
     }
 
     fn close(&self) {
-        locked(&LISTENERS).remove(&(self.participant.local.id, self.kind));
+        locked(LISTENERS.get()).remove(&(self.participant.local.id, self.kind));
     }
 }
 

@@ -7,19 +7,20 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crate::PerProcess;
 use crate::fork::Descriptor;
 
 /// What the handler writes to; a forked child's copy leads nowhere.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 /// What was done at the signal before.
 static FORMER: OnceLock<libc::sigaction> = OnceLock::new();
-/// The signal that is handled.
-static HANDLED: Mutex<Option<i32>> = Mutex::new(None);
+/// The signal that is handled. A forked child has no thread that waits for it, until it asks.
+static HANDLED: PerProcess<Mutex<Option<i32>>> = PerProcess::new(Mutex::default);
 
 /// Runs an action whenever this process gets a signal. A handler that was there before is called
 /// first. Only one signal can be handled, by one action: the same signal again changes nothing.
 pub fn on_posix_signal(signal: i32, action: Box<dyn Fn() + Send>) -> io::Result<()> {
-    let mut handled = HANDLED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut handled = HANDLED.get().lock().unwrap_or_else(PoisonError::into_inner);
     match *handled {
         Some(known) if known == signal => return Ok(()),
         Some(known) => {

@@ -5,10 +5,11 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
-use weft_transport::PerProcess;
 use weft_transport::fork::{self, Descriptor};
+use weft_transport::{PerProcess, on_posix_signal};
 
 /// Forks, runs this in the child, and returns the child's exit status.
 fn in_child(child: impl FnOnce() -> i32) -> i32 {
@@ -70,6 +71,7 @@ fn children_hold_nothing_of_their_parents() {
 
     forks_wait_for_those_who_make_descriptors();
     locks_of_the_parent_are_not_the_childs();
+    a_child_can_handle_the_signal_that_its_parent_handles();
 
     // A child that lives on does not keep the connection open.
     // SAFETY: the child only waits for its signal.
@@ -84,7 +86,7 @@ fn children_hold_nothing_of_their_parents() {
     }
     drop(kept);
     other_end
-        .set_read_timeout(Some(std::time::Duration::from_secs(10)))
+        .set_read_timeout(Some(Duration::from_secs(10)))
         .unwrap();
     assert_eq!(
         other_end.read(&mut [0]).unwrap(),
@@ -133,6 +135,32 @@ fn locks_of_the_parent_are_not_the_childs() {
     assert_eq!(found, 0, "the child's value is new, and not locked");
     drop(count);
     assert_eq!(*COUNT.get().lock().unwrap(), 7);
+}
+
+fn a_child_can_handle_the_signal_that_its_parent_handles() {
+    let handled = |counted: &'static AtomicU32| {
+        let count = move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        };
+        on_posix_signal(libc::SIGUSR1, Box::new(count)).unwrap();
+        // SAFETY: the signal is handled.
+        unsafe { libc::raise(libc::SIGUSR1) };
+        let since = Instant::now();
+        while counted.load(Ordering::SeqCst) == 0 && since.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+        counted.load(Ordering::SeqCst)
+    };
+    static PARENTS: AtomicU32 = AtomicU32::new(0);
+    static CHILDS: AtomicU32 = AtomicU32::new(0);
+    assert_eq!(handled(&PARENTS), 1);
+    let status = in_child(|| i32::from(handled(&CHILDS) != 1));
+    assert_eq!(status, 0, "nothing is done at the child's signal");
+    assert_eq!(
+        PARENTS.load(Ordering::SeqCst),
+        1,
+        "done at the child's signal"
+    );
 }
 
 fn is_socket(descriptor: RawFd) -> bool {

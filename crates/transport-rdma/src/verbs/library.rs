@@ -5,6 +5,8 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
+use weft_transport::PerProcess;
+
 use super::structures::{
     CompletionChannel, CompletionQueue, Context, Device, DeviceAttributes, MemoryRegion,
     PortAttributes, ProtectionDomain, QueuePair, QueuePairAttributes, QueuePairInit,
@@ -66,8 +68,10 @@ functions! {
 impl Verbs {
     /// The library, or why there is none.
     pub(crate) fn get() -> Result<&'static Verbs, &'static str> {
-        static LOADED: OnceLock<Result<Verbs, String>> = OnceLock::new();
+        // A child that is forked while a thread loads it would wait for that thread.
+        static LOADED: PerProcess<OnceLock<Result<Verbs, String>>> = PerProcess::new(OnceLock::new);
         LOADED
+            .get()
             .get_or_init(Verbs::load)
             .as_ref()
             .map_err(String::as_str)
