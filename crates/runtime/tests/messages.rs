@@ -158,6 +158,44 @@ fn streams_between_all_ranks_keep_their_order() {
     }
 }
 
+/// Ten times as much as may lie at the receiver, which asks for something else first.
+#[test]
+fn messages_that_wait_for_their_receive_do_not_keep_others_back() {
+    const COUNT: usize = 1000;
+    const BYTES: usize = 10 << 10;
+    for setup in [TransportChoice::Shm, TransportChoice::Tcp].map(Setup::from) {
+        Ranks::run(setup, 2, |group| {
+            let numbers: Vec<u8> = (0..=u8::MAX).cycle().take(COUNT).collect();
+            let mut buffers: Vec<Vec<u8>> = numbers.iter().map(|n| vec![*n; BYTES]).collect();
+            if group.rank() == 0 {
+                let mut works = Vec::new();
+                for (tag, buffer) in buffers.iter().flat_map(|buffer| [(1, buffer), (2, buffer)]) {
+                    // SAFETY: the buffers live until all waits are over.
+                    let work =
+                        unsafe { group.send(1, tag, buffer.as_ptr(), BYTES as u64, None, true) };
+                    works.push(work.unwrap());
+                }
+                for work in works {
+                    work.wait(None, &mut || false).unwrap();
+                }
+                return;
+            }
+            for tag in [2, 1] {
+                for (number, buffer) in numbers.iter().zip(&mut buffers) {
+                    buffer.fill(!number);
+                    // SAFETY: the buffer lives until the wait is over.
+                    let work = unsafe {
+                        let memory = buffer.as_mut_ptr();
+                        group.receive(Some(0), tag, memory, BYTES as u64, None, false)
+                    };
+                    work.unwrap().wait(None, &mut || false).unwrap();
+                    assert!(buffer.iter().all(|byte| byte == number), "tag {tag}");
+                }
+            }
+        });
+    }
+}
+
 /// A group of all ranks that this rank makes.
 fn everybody(group: &Group, name: &str) -> Result<Arc<Group>, Error> {
     let ranks: Vec<u32> = (0..group.size()).collect();

@@ -89,7 +89,11 @@ fn samples() -> Vec<ControlMessage> {
             id,
             bytes,
         },
-        ControlMessage::Ready { group, id },
+        ControlMessage::Ready {
+            group,
+            id,
+            taken: 24,
+        },
         ControlMessage::Refused {
             group,
             id,

@@ -66,8 +66,9 @@ pub(crate) enum ControlMessage {
         id: u64,
         bytes: u64,
     },
-    /// The receiver of an offer has memory for it.
-    Ready { group: u64, id: u64 },
+    /// The receiver of an offer has memory for it. `taken`: what it has received so far of short
+    /// messages, envelopes included, in bytes.
+    Ready { group: u64, id: u64, taken: u64 },
     /// The receiver of an offer expects another length.
     Refused { group: u64, id: u64, expected: u64 },
     /// The receiver of a short message, which has come to its end at the sender, expects another

@@ -88,13 +88,9 @@ impl Group {
                 completion: completion.clone(),
                 due: Due::within(allowed),
             };
-            let offer = ControlMessage::Offer {
-                group: id,
-                tag,
-                id: group.matching.offer(to, source),
-                bytes,
-            };
-            polled_message(group, to, &offer, &[])?;
+            if let Some(offer) = group.matching.offer((id, to), tag, source) {
+                polled_message(group, to, &offer, &[])?;
+            }
             Ok(Some(completion))
         })
     }

@@ -2,16 +2,22 @@
 //! memory in them.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_schedule::Collective;
-use weft_transport::{RegionKey, Segment};
+use weft_transport::{LinkError, RegionKey, Segment};
 
 use super::{Bases, Region};
 use crate::Error;
 use crate::call::{Call, mix};
+
+/// Peers may have announced so many parts of pieces that this rank has not made yet, together.
+const AHEAD_PARTS_MAX: u64 = 1 << 20;
+/// So many pieces at least, however many ranks there are.
+const AHEAD_MIN: u64 = 1024;
 
 /// Signals begin at a multiple of so many bytes behind the data.
 const SIGNALS_ALIGN: u64 = 64;
@@ -176,8 +182,8 @@ impl Pieces {
         part: Option<&(Arc<Segment>, Arc<Region>)>,
         size: PieceSize,
     ) -> u64 {
-        let piece = self.made.fetch_add(1, Ordering::AcqRel);
         let mut pieces = self.lock();
+        let piece = self.made.fetch_add(1, Ordering::AcqRel);
         let shared = pieces
             .entry(piece)
             .or_insert_with(|| SymmetricPiece::new(size, ranks));
@@ -199,11 +205,9 @@ impl Pieces {
         piece: u64,
         size: PieceSize,
         (region, part): (Option<RegionKey>, Option<Arc<Segment>>),
-    ) {
+    ) -> Result<(), LinkError> {
         let mut pieces = self.lock();
-        let shared = pieces
-            .entry(piece)
-            .or_insert_with(|| SymmetricPiece::new(size, ranks));
+        let shared = self.told_of(&mut pieces, ranks, piece, size)?;
         shared.announced[rank as usize] = true;
         if shared.size != size {
             shared.other_size = Some(size);
@@ -211,6 +215,29 @@ impl Pieces {
         let whole = |part: &Arc<Segment>| size.total().is_some_and(|total| part.len() >= total);
         shared.parts[rank as usize] = part.filter(whole);
         shared.regions[rank as usize] = region;
+        Ok(())
+    }
+
+    /// A piece that a peer speaks of. It may be ahead of this rank, but not by any number, and not
+    /// speak of one that all have let go of.
+    fn told_of<'a>(
+        &self,
+        pieces: &'a mut HashMap<u64, SymmetricPiece>,
+        ranks: u32,
+        piece: u64,
+        size: PieceSize,
+    ) -> Result<&'a mut SymmetricPiece, LinkError> {
+        let made = self.made.load(Ordering::Acquire);
+        let ahead = (AHEAD_PARTS_MAX / u64::from(ranks)).max(AHEAD_MIN);
+        match pieces.entry(piece) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) if (made..made.saturating_add(ahead)).contains(&piece) => {
+                Ok(new.insert(SymmetricPiece::new(size, ranks)))
+            }
+            Entry::Vacant(_) => Err(LinkError::Protocol(format!(
+                "symmetric memory number {piece}, while this rank has made {made}"
+            ))),
+        }
     }
 
     /// How the parts of a piece are reached, unless all have let go of it.
@@ -250,12 +277,17 @@ impl Pieces {
     }
 
     /// Takes note of why a peer could not make its part of a piece.
-    pub(crate) fn failed(&self, ranks: u32, piece: u64, size: PieceSize, error: Error) {
+    pub(crate) fn failed(
+        &self,
+        ranks: u32,
+        piece: u64,
+        size: PieceSize,
+        error: Error,
+    ) -> Result<(), LinkError> {
         let mut pieces = self.lock();
-        let shared = pieces
-            .entry(piece)
-            .or_insert_with(|| SymmetricPiece::new(size, ranks));
+        let shared = self.told_of(&mut pieces, ranks, piece, size)?;
         shared.failure.get_or_insert(error);
+        Ok(())
     }
 
     /// A rank has let go of a piece. Once all have, nobody can call anything on it any more, and it
@@ -413,5 +445,35 @@ mod tests {
         assert_eq!(size(u64::MAX, 0).total(), Some(u64::MAX));
         assert_eq!(size(u64::MAX, 1).total(), None);
         assert_eq!(size(u64::MAX - 100, u32::MAX).total(), None);
+    }
+
+    #[test]
+    fn a_peer_may_be_ahead_by_so_many_pieces_and_no_more() {
+        let size = PieceSize::of_data(64);
+        for (ranks, most) in [(2, 1 << 19), (512, 2048), (10_000, 1024)] {
+            let pieces = Pieces::default();
+            let told = |piece| pieces.arrived(1, ranks, piece, size, (None, None));
+            told(most - 1).unwrap();
+            let error = told(most).unwrap_err().to_string();
+            assert!(error.contains("while this rank has made 0"), "{error}");
+            assert!(told(u64::MAX).is_err());
+            assert_eq!(pieces.announce(0, ranks, None, size), 0);
+            told(most).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_piece_that_all_have_let_go_of_does_not_come_back() {
+        let size = PieceSize::of_data(64);
+        let pieces = Pieces::default();
+        assert_eq!(pieces.announce(0, 2, None, size), 0);
+        pieces.arrived(1, 2, 0, size, (None, None)).unwrap();
+        pieces.released(0, 0);
+        pieces.arrived(1, 2, 0, size, (None, None)).unwrap();
+        pieces.released(1, 0);
+        assert!(pieces.arrived(1, 2, 0, size, (None, None)).is_err());
+        let failure = Error::Config("no memory".into());
+        assert!(pieces.failed(2, 0, size, failure).is_err());
+        assert!(pieces.parts(0).is_none());
     }
 }

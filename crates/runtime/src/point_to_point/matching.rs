@@ -12,18 +12,11 @@ use std::time::{Duration, Instant};
 
 use weft_transport::{Link, LinkError, RegionKey, Segment, Signal, Submission, Ticket};
 
+use super::flow::{Allowance, OfferedMessage, Unclaimed};
 use crate::Error;
 use crate::call::{Completion, Due, Finished};
 use crate::channel::{Channel, ChannelLayout, ControlMessage, FRAGMENT_BYTES, FRAGMENTS};
 use crate::memory::access;
-
-/// Messages up to this size travel with their envelope, in bytes.
-const EAGER_BYTES: u64 = 16 << 10;
-/// So many bytes may travel so to one peer before it has shown that it receives; then even short
-/// messages are offered.
-const EAGER_BUDGET: u64 = 1 << 20;
-/// What an envelope counts for.
-const ENVELOPE_BYTES: u64 = 64;
 
 /// A receive that waits for its message.
 pub(crate) struct Posted {
@@ -64,13 +57,15 @@ enum Arrived {
 struct PeerMessages {
     /// Messages that nobody has asked for yet, with their tags, in order.
     arrived: VecDeque<(u64, Arrived)>,
+    /// How much that is.
+    unclaimed: Unclaimed,
+    /// What may be sent to the peer.
+    allowance: Allowance,
     /// Long messages that the peer has not got memory for yet.
     offered: HashMap<u64, SendSource>,
     next_offer: u64,
     /// What is wrong with the last short message to the peer that it did not expect like this.
     unfit: Option<Error>,
-    /// Bytes of short messages sent since the peer was last ready for an offer.
-    eager: u64,
     /// Long messages under way to the peer, in order, and how much of the first is sent.
     sending: VecDeque<SendSource>,
     sent: u64,
@@ -203,19 +198,22 @@ impl MessageMatching {
     /// Whether a message may travel with its envelope.
     pub(crate) fn may_be_eager(&mut self, to: u32, bytes: u64) -> bool {
         let peer = self.peers.entry(to).or_default();
-        let eager = bytes <= EAGER_BYTES && peer.eager + bytes <= EAGER_BUDGET;
-        if eager {
-            peer.eager += bytes + ENVELOPE_BYTES;
-        }
-        eager
+        peer.allowance.send_eagerly(bytes)
     }
 
-    /// Makes a long message known; returns its number.
-    pub(crate) fn offer(&mut self, to: u32, source: SendSource) -> u64 {
+    /// Makes a long message known: returns what to tell the peer now, if anything yet.
+    pub(crate) fn offer(
+        &mut self,
+        (group, to): (u64, u32),
+        tag: u64,
+        source: SendSource,
+    ) -> Option<ControlMessage> {
         let peer = self.peers.entry(to).or_default();
         peer.next_offer += 1;
-        peer.offered.insert(peer.next_offer, source);
-        peer.next_offer
+        let (id, bytes) = (peer.next_offer, source.bytes);
+        peer.offered.insert(id, source);
+        let offer = peer.allowance.offer(OfferedMessage { tag, id, bytes });
+        offer.map(|offer| offer_of(group, offer))
     }
 
     /// Takes in a short message, or one that this rank sends to itself; returns what to answer, if
@@ -227,8 +225,13 @@ impl MessageMatching {
         bytes: &[u8],
         finished: &mut Finished,
     ) -> Option<ControlMessage> {
+        let unclaimed = &mut self.peers.entry(from).or_default().unclaimed;
+        unclaimed.add_eager(bytes.len());
         match self.claim(from, tag) {
-            Some(target) => deliver((group, from), tag, bytes, target, finished),
+            Some(target) => {
+                (self.peers.entry(from).or_default().unclaimed).take_eager(bytes.len());
+                deliver((group, from), tag, bytes, target, finished)
+            }
             None => {
                 self.arrive(from, tag, Arrived::Whole(bytes.to_vec()));
                 None
@@ -247,10 +250,17 @@ impl MessageMatching {
         match self.claim(from, tag) {
             Some(target) => Some(self.accept((group, from), (id, bytes), target, finished)),
             None => {
+                self.peers.entry(from).or_default().unclaimed.add_offer();
                 self.arrive(from, tag, Arrived::Offered { id, bytes });
                 None
             }
         }
+    }
+
+    /// An error if a peer has sent more than it may, of what nobody has asked for.
+    pub(crate) fn check(&self, from: u32) -> Result<(), LinkError> {
+        let peer = self.peers.get(&from);
+        peer.map_or(Ok(()), |peer| peer.unclaimed.check())
     }
 
     /// Posts a receive; returns an answer to send to a rank, if any.
@@ -286,27 +296,38 @@ impl MessageMatching {
         }
     }
 
-    /// The receiver of a long message has memory for it.
-    pub(crate) fn ready(&mut self, from: u32, id: u64) {
-        if let Some(peer) = self.peers.get_mut(&from)
-            && let Some(source) = peer.offered.remove(&id)
-        {
-            source.completion.begins(0);
-            peer.sending.push_back(source);
-            peer.eager = 0;
-        }
+    /// The receiver of a long message has memory for it, and has taken so much of all short ones.
+    /// Returns what to tell it next, if anything.
+    pub(crate) fn ready(
+        &mut self,
+        (group, from): (u64, u32),
+        id: u64,
+        taken: u64,
+    ) -> Option<ControlMessage> {
+        let peer = self.peers.get_mut(&from)?;
+        let source = peer.offered.remove(&id)?;
+        source.completion.begins(0);
+        peer.sending.push_back(source);
+        peer.allowance.taken(taken);
+        let next = peer.allowance.answered();
+        next.map(|offer| offer_of(group, offer))
     }
 
-    /// The receiver of a long message expects another length.
-    pub(crate) fn refused(&mut self, from: u32, id: u64, expected: u64, finished: &mut Finished) {
-        let offered = self
-            .peers
-            .get_mut(&from)
-            .and_then(|peer| peer.offered.remove(&id));
-        if let Some(source) = offered {
-            let error = wrong_length(from, expected, source.bytes);
-            finished.push((source.completion, Err(error)));
-        }
+    /// The receiver of a long message expects another length. Returns what to tell it next, if
+    /// anything.
+    pub(crate) fn refused(
+        &mut self,
+        (group, from): (u64, u32),
+        id: u64,
+        expected: u64,
+        finished: &mut Finished,
+    ) -> Option<ControlMessage> {
+        let peer = self.peers.get_mut(&from)?;
+        let source = peer.offered.remove(&id)?;
+        let error = wrong_length(from, expected, source.bytes);
+        finished.push((source.completion, Err(error)));
+        let next = peer.allowance.answered();
+        next.map(|offer| offer_of(group, offer))
     }
 
     /// The receiver of a short message, which has come to its end here, expects another length.
@@ -375,12 +396,10 @@ impl MessageMatching {
             };
         }
         target.completion.set_source(from);
-        self.peers
-            .entry(from)
-            .or_default()
-            .receiving
-            .push_back(target);
-        ControlMessage::Ready { group, id }
+        let peer = self.peers.entry(from).or_default();
+        peer.receiving.push_back(target);
+        let taken = peer.unclaimed.taken();
+        ControlMessage::Ready { group, id, taken }
     }
 }
 
@@ -394,7 +413,12 @@ impl PeerMessages {
     /// The first message with this tag that nobody has asked for yet.
     fn take_arrived(&mut self, tag: u64) -> Option<Arrived> {
         let position = self.arrived.iter().position(|(other, _)| *other == tag)?;
-        self.arrived.remove(position).map(|(_, arrived)| arrived)
+        let (_, arrived) = self.arrived.remove(position)?;
+        match &arrived {
+            Arrived::Whole(bytes) => self.unclaimed.take_eager(bytes.len()),
+            Arrived::Offered { .. } => self.unclaimed.take_offer(),
+        }
+        Some(arrived)
     }
 
     fn receive(
@@ -503,6 +527,16 @@ impl PeerMessages {
             }
         }
         Ok(self.under_way.len() < before)
+    }
+}
+
+fn offer_of(group: u64, offer: OfferedMessage) -> ControlMessage {
+    let OfferedMessage { tag, id, bytes } = offer;
+    ControlMessage::Offer {
+        group,
+        tag,
+        id,
+        bytes,
     }
 }
 

@@ -65,8 +65,9 @@ impl ProgressState {
                     .zip(region)
                     .and_then(|(link, region)| link.memory(region));
                 let part = (region, part);
-                (group.executor.symmetric).arrived(rank, ranks, piece, size, part);
-                Ok(())
+                (group.executor.symmetric)
+                    .arrived(rank, ranks, piece, size, part)
+                    .map_err(|error| GroupFailure::Link(rank, error))
             }
             ControlMessage::SymmetricFailed {
                 id: piece,
@@ -77,8 +78,9 @@ impl ProgressState {
             } => {
                 let size = PieceSize { bytes, signals };
                 let ranks = group.size();
-                (group.executor.symmetric).failed(ranks, piece, size, error);
-                Ok(())
+                (group.executor.symmetric)
+                    .failed(ranks, piece, size, error)
+                    .map_err(|error| GroupFailure::Link(rank, error))
             }
             ControlMessage::Released { id: piece, .. } => {
                 group.executor.symmetric.released(rank, piece);
@@ -191,24 +193,23 @@ impl ProgressState {
             } => group
                 .matching
                 .offered((id, rank), tag, (offer, bytes), finished),
-            ControlMessage::Ready { id: offer, .. } => {
-                group.matching.ready(rank, offer);
-                None
-            }
+            ControlMessage::Ready {
+                id: offer, taken, ..
+            } => group.matching.ready((id, rank), offer, taken),
             ControlMessage::Refused {
                 id: offer,
                 expected,
                 ..
-            } => {
-                group.matching.refused(rank, offer, expected, finished);
-                None
-            }
+            } => group
+                .matching
+                .refused((id, rank), offer, expected, finished),
             ControlMessage::Unfit { sent, expected, .. } => {
                 group.matching.unfit(rank, sent, expected);
                 None
             }
             _ => None,
         };
+        (group.matching.check(rank)).map_err(|error| GroupFailure::Link(rank, error))?;
         match (answer, &group.connections.links[rank as usize]) {
             (Some(answer), Some(link)) => {
                 let sent = link.polled_message(&[answer.envelope(&mut [0; ENVELOPE_BYTES])]);
