@@ -219,6 +219,10 @@ impl LinkEvents for Callers {
         // Without a thread the connection ends, and the caller sees that.
         let _ = meeting.spawn(meet);
     }
+
+    fn exhausted(&self) {
+        self.events.exhausted();
+    }
 }
 
 /// What an endpoint uses is registered, and so locked: fails where this process may not lock all of

@@ -36,6 +36,8 @@ const MEMBERS_POLL: Duration = Duration::from_millis(10);
 /// How long to leave the queue alone when the process has no descriptor left for another
 /// connection.
 const EXHAUSTION_PAUSE: Duration = Duration::from_millis(100);
+/// Who calls has waited so long when it is told of.
+const EXHAUSTION_TOLD: Duration = Duration::from_millis(500);
 
 /// The listening sockets of one endpoint, all with the same port.
 pub(crate) struct Listener {
@@ -122,6 +124,7 @@ impl Listener {
     /// Serves until told to stop.
     pub(crate) fn run(mut self) {
         let mut paused_until = Instant::now();
+        let mut exhausted_since = None;
         loop {
             let mut watched = vec![poll_entry(self.stop.as_raw_fd(), libc::POLLIN)];
             watched.extend(
@@ -142,8 +145,17 @@ impl Listener {
             self.hear_callers(&ready);
             let now = Instant::now();
             self.heard.retain(|caller| now < caller.give_up);
-            if Instant::now() >= paused_until && !self.take_in_callers() {
-                paused_until = Instant::now() + EXHAUSTION_PAUSE;
+            if Instant::now() < paused_until {
+                continue;
+            }
+            if self.take_in_callers() {
+                exhausted_since = None;
+                continue;
+            }
+            let now = Instant::now();
+            paused_until = now + EXHAUSTION_PAUSE;
+            if now - *exhausted_since.get_or_insert(now) >= EXHAUSTION_TOLD {
+                self.events.exhausted();
             }
         }
     }
@@ -164,7 +176,8 @@ impl Listener {
         })
     }
 
-    /// False if the process cannot take more connections now.
+    /// False if somebody waits and the process cannot take more connections now. Where it can
+    /// take none, who has not said who it is makes room.
     fn take_in_callers(&mut self) -> bool {
         if self.reserve.is_none() {
             self.reserve = Descriptor::event().ok();
@@ -175,8 +188,11 @@ impl Listener {
                 match Descriptor::make(|| socket.accept().map(|(stream, _)| stream)) {
                     Ok(stream) => self.take_in(stream),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // The kernel says so even where nobody waits.
+                    Err(error) if is_own_limit(&error) && !is_called(socket) => break,
                     Err(error) if is_own_limit(&error) => match self.reserve.take() {
                         Some(reserve) => drop(reserve),
+                        None if self.push_out_unproven() => {}
                         None => return false,
                     },
                     // This connection broke before it was taken in; the next may be good.
@@ -185,6 +201,13 @@ impl Listener {
             }
         }
         true
+    }
+
+    /// Drops the oldest caller of which no whole hello has come. False if there is none.
+    fn push_out_unproven(&mut self) -> bool {
+        let unproven = |caller: &Caller| matches!(caller.stage, Stage::Hello(..));
+        let oldest = self.callers.iter().position(unproven);
+        oldest.map(|place| self.callers.remove(place)).is_some()
     }
 
     fn take_in(&mut self, stream: Descriptor<TcpStream>) {
@@ -393,9 +416,11 @@ impl Listener {
         if verdict == HandshakeVerdict::Accept && matches!(sent, Ok(bytes) if bytes == reply.len())
         {
             let timeout = self.options.peer_timeout;
-            // Without a descriptor for it there is no link; the caller sees the end.
-            if let Ok(link) = TcpLink::new(&self.local, &self.regions, peer, sockets, timeout) {
-                self.events.connected(link);
+            match TcpLink::new(&self.local, &self.regions, peer, sockets, timeout) {
+                Ok(link) => self.events.connected(link),
+                // The caller sees the end and calls again, as it would for ever.
+                Err(error) if is_own_limit(&error) => self.events.exhausted(),
+                Err(_) => {}
             }
         }
     }
@@ -446,6 +471,12 @@ fn read_on(socket: &Socket, buffer: &mut [u8], filled: usize) -> Option<usize> {
             _ => None,
         },
     }
+}
+
+/// Whether somebody waits to be taken in.
+fn is_called(socket: &TcpListener) -> bool {
+    let mut watched = [poll_entry(socket.as_raw_fd(), libc::POLLIN)];
+    poll(&mut watched, Duration::ZERO).is_ok() && watched[0].revents != 0
 }
 
 /// Tells the listener behind the other end to stop.

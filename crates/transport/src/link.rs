@@ -452,6 +452,10 @@ pub trait LinkEvents: Send + Sync {
 
     /// A connection that was accepted is ready.
     fn connected(&self, link: Arc<dyn Link>);
+
+    /// Peers that call wait in vain, as this process has no descriptor left for another connection.
+    /// Told again and again while that lasts.
+    fn exhausted(&self) {}
 }
 
 /// Makes links of one kind for one endpoint.

@@ -19,7 +19,7 @@ use weft_transport_shm::ShmTransport;
 use weft_transport_tcp::{CongestionChoice, Encryption, Interface, TcpOptions, TcpTransport};
 
 pub use address::{EndpointAddress, TransportAddress};
-use table::{IncomingLinks, LinkTable};
+use table::{IncomingLinks, LinkTable, Shortage};
 
 use crate::Error;
 use crate::call::OP_NAMES;
@@ -127,6 +127,7 @@ pub struct Endpoint {
     require_shared_memory: bool,
     choice: TransportChoice,
     table: Arc<LinkTable>,
+    shortage: Arc<Shortage>,
     flight: Arc<FlightRecorder>,
     peer_timeout: Duration,
     /// The process (counted in forks) that it belongs to.
@@ -180,6 +181,7 @@ impl Endpoint {
                 true => Pool::keeping_memory(local.pool.clone()),
                 false => Pool::new(local.pool.clone()),
             }),
+            shortage: Arc::new(Shortage::new(local.doorbell.clone())),
             doorbell: local.doorbell,
             transports,
             address: Mutex::new(address),
@@ -200,6 +202,7 @@ impl Endpoint {
         let incoming = IncomingLinks {
             table: self.table.clone(),
             kind: transport.kind(),
+            shortage: self.shortage.clone(),
         };
         let listening = transport.listen(Arc::new(incoming));
         listening.map_err(|error| cannot_start(transport.kind(), &error))
@@ -245,6 +248,12 @@ impl Endpoint {
     /// What wakes this endpoint's progress.
     pub fn doorbell(&self) -> &Arc<Doorbell> {
         &self.doorbell
+    }
+
+    /// Whether peers that call have waited in vain, for want of a descriptor, since this was last
+    /// asked.
+    pub(crate) fn take_shortage(&self) -> bool {
+        self.shortage.take()
     }
 
     /// The last operations of its groups.

@@ -382,9 +382,27 @@ impl ProgressState {
         group.fail_and_tell(&error, finished);
     }
 
+    /// Ends groups with members that there are no links to: whoever of them calls waits in vain,
+    /// and would name this process instead of its limit.
+    fn fail_where_ranks_call_in_vain(&mut self, finished: &mut Finished) {
+        let error = Error::Config(
+            "other ranks cannot connect to this process: it has no descriptor left. Raise the limit \
+             (ulimit -n)"
+                .into(),
+        );
+        for group in self.groups.values_mut() {
+            if group.broken.is_none() && !group.closed && group.connections.may_be_called() {
+                group.fail_and_tell(&error, finished);
+            }
+        }
+    }
+
     /// Looks at deadlines and at operations that make no progress.
     pub(crate) fn housekeep(&mut self, now: Instant, finished: &mut Finished) {
         self.look_for_ends(finished);
+        if self.endpoint.take_shortage() {
+            self.fail_where_ranks_call_in_vain(finished);
+        }
         for group in self.groups.values_mut() {
             if let Some(error) = group.verdict(now) {
                 group.fail_and_tell(&error, finished);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_transport::{EndpointId, Link, LinkError, LinkEvents, Transport, TransportKind};
+use weft_transport::{Doorbell, EndpointId, Link, LinkError, LinkEvents, Transport, TransportKind};
 
 use super::places::{Closing, DialTurn, LinkPlaces, OnLink};
 
@@ -112,6 +112,27 @@ impl LinkTable {
 pub(super) struct IncomingLinks {
     pub(super) table: Arc<LinkTable>,
     pub(super) kind: TransportKind,
+    pub(super) shortage: Arc<Shortage>,
+}
+
+/// A want of descriptors for peers that call, until the engine asks for it.
+pub(super) struct Shortage {
+    told: AtomicBool,
+    doorbell: Arc<Doorbell>,
+}
+
+impl Shortage {
+    pub(super) fn new(doorbell: Arc<Doorbell>) -> Self {
+        Shortage {
+            told: AtomicBool::new(false),
+            doorbell,
+        }
+    }
+
+    /// Whether there was one since this was last asked.
+    pub(super) fn take(&self) -> bool {
+        self.told.load(Ordering::Relaxed) && self.told.swap(false, Ordering::Relaxed)
+    }
 }
 
 impl LinkEvents for IncomingLinks {
@@ -124,5 +145,10 @@ impl LinkEvents for IncomingLinks {
     fn connected(&self, link: Arc<dyn Link>) {
         // Refused only when the endpoint closes, and then the link is closed as well.
         let _ = self.table.places.install((link.peer(), self.kind), link);
+    }
+
+    fn exhausted(&self) {
+        self.shortage.told.store(true, Ordering::Relaxed);
+        self.shortage.doorbell.ring();
     }
 }

@@ -1,0 +1,106 @@
+//! Test of an endpoint whose process has no descriptor left when somebody calls.
+
+use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::TcpStream;
+use std::os::fd::FromRawFd;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use weft_transport::{EndpointId, Link, LinkEvents, Local, Transport};
+use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Counts how often it was told that callers wait in vain.
+#[derive(Default)]
+struct Told {
+    times: Mutex<u32>,
+    changed: Condvar,
+}
+
+impl LinkEvents for Told {
+    fn accept(&self, _: EndpointId) -> bool {
+        false
+    }
+
+    fn connected(&self, _: Arc<dyn Link>) {}
+
+    fn exhausted(&self) {
+        *self.times.lock().unwrap() += 1;
+        self.changed.notify_all();
+    }
+}
+
+impl Told {
+    fn wait_for(&self, times: u32) {
+        let told = self.times.lock().unwrap();
+        let enough = |told: &mut u32| *told < times;
+        let waited = (self.changed).wait_timeout_while(told, PATIENCE, enough);
+        let (_told, late) = waited.unwrap();
+        assert!(!late.timed_out(), "nobody was told");
+    }
+}
+
+/// Sets how many descriptors this process may have; how many that were before.
+fn limit_descriptors(most: libc::rlim_t) -> libc::rlim_t {
+    let mut limit = MaybeUninit::<libc::rlimit>::uninit();
+    // SAFETY: the place is writable and of the right type.
+    let found = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr()) };
+    assert_eq!(found, 0);
+    // SAFETY: it was written.
+    let mut limit = unsafe { limit.assume_init() };
+    let before = std::mem::replace(&mut limit.rlim_cur, most);
+    // SAFETY: the limit is readable.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    before
+}
+
+/// A socket that is not connected yet.
+fn socket() -> i32 {
+    // SAFETY: plain system call.
+    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    assert!(socket >= 0);
+    socket
+}
+
+fn call(socket: i32, port: u16) -> TcpStream {
+    // SAFETY: zeros are a valid address.
+    let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+    address.sin_family = libc::AF_INET as libc::sa_family_t;
+    address.sin_port = port.to_be();
+    address.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
+    let len = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    // SAFETY: the address is readable, and `len` says how long it is.
+    let connected = unsafe { libc::connect(socket, (&raw const address).cast(), len) };
+    assert_eq!(connected, 0);
+    // SAFETY: this test has made it, and nobody else owns it.
+    unsafe { TcpStream::from_raw_fd(socket) }
+}
+
+#[test]
+fn callers_that_wait_for_want_of_descriptors_are_told_of_and_taken_in_later() {
+    let options = TcpOptions {
+        interface: Interface::Named("127.0.0.1".into()),
+        ..TcpOptions::default()
+    };
+    let transport = TcpTransport::new(Local::create(1 << 20).unwrap(), options).unwrap();
+    let told = Arc::new(Told::default());
+    transport.listen(told.clone()).unwrap();
+    let address = transport.address();
+    let port = u16::from_le_bytes([address[0], address[1]]);
+    let socket = socket();
+
+    let before = limit_descriptors(3);
+    let mut caller = call(socket, port);
+    told.wait_for(3);
+    limit_descriptors(before);
+    // Once there is room it is taken in: a stranger, as it turns out, which is dropped.
+    caller.set_read_timeout(Some(PATIENCE)).unwrap();
+    caller.write_all(&[0; 64]).unwrap();
+    let ended = match caller.read(&mut [0]) {
+        Ok(bytes) => bytes == 0,
+        Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+    };
+    assert!(ended, "the caller still waits");
+}
