@@ -291,8 +291,9 @@ class Trial:
         for process in ranks:
             process.order("close")
         if not gather(ranks, lambda p: p.ended, PATIENCE_S):
-            running = [process.number for process in ranks if not process.ended]
-            self.complain(f"ranks {running} hang at their end")
+            for process in ranks:
+                if not process.ended:
+                    self.complain(f"rank {process.number} at its end: {self.state_of(process)}")
 
     def complain(self, text: str) -> None:
         """Takes note of what must not be."""
