@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import torch
 from test_ecosystem_elastic import DEADLINE_SECONDS, finished, torchrun
+
+from weft.bench.launch import free_ports
 
 SURVIVING = Path(__file__).parents[2] / "examples" / "surviving_training.py"
 SCRIPT = Path(__file__).parents[2] / "examples" / "language_model.py"
@@ -35,9 +36,7 @@ def test_surviving_training_goes_on_by_itself() -> None:
 
 def test_surviving_training_goes_on_under_agents_of_their_own() -> None:
     """Rank 0 is killed; with it ends its agent, which serves the store."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     agents = [subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", "--nnodes=3", f"--node-rank={node}", "--nproc-per-node=1",
          "--master-addr=127.0.0.1", f"--master-port={port}", str(SURVIVING),

@@ -4,7 +4,6 @@ Those that kill processes are in `test_parameter_server_failures.py`.
 """
 
 import contextlib
-import socket
 import threading
 import time
 
@@ -15,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 import weft
+from weft.bench.launch import free_ports
 from weft.torch.parameter_server import (
     Largest,
     Limits,
@@ -40,8 +40,7 @@ SGD = ServerOptimizer("sgd", lr=0.1)
 
 
 def address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 @contextlib.contextmanager

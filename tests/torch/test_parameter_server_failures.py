@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from weft.bench.launch import free_ports
 from weft.torch.parameter_server import Server, ServerOptimizer, Worker
 
 DEADLINE_SECONDS = 90.0
@@ -23,8 +23,7 @@ SCRIPT = Path(__file__).with_name("parameter_server_process.py")
 
 
 def address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 @contextlib.contextmanager

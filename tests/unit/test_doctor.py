@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from weft import host_checks, machine, reachability
+from weft.bench.launch import free_ports
 from weft.cli import main
 
 
@@ -113,9 +114,7 @@ def test_a_name_that_leads_to_this_host_only(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_other_end_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     monkeypatch.setattr(reachability, "checked_ports", lambda first: [first])
     found: list[object] = []
 

@@ -1,6 +1,5 @@
 """Tests of the ranks' meeting place: the job's secret, and strangers."""
 
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ import pytest
 
 import weft
 from weft import config
+from weft.bench.launch import free_ports
 
 SECRET = "the secret of this job, and no other"
 IDLE_CONNECTIONS = """
@@ -23,8 +23,7 @@ sys.stdin.read()
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def meet(rank: int, address: str, **options):

@@ -1,12 +1,12 @@
 """Tests of groups within one process: threads as ranks, and calls rejected before communication."""
 
-import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import weft
+from weft.bench.launch import free_ports
 
 
 def in_threads(**options):
@@ -25,8 +25,7 @@ def in_threads(**options):
 
 
 def free_address():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 def test_threads_meet_at_an_address():
