@@ -12,13 +12,15 @@ from team import free_port
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
 
+IN_VAIN_S = 6.0
+"""How long ranks wait for one that never comes; every one of them has started long before."""
 NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 MEMBER = """
 import sys
 import numpy as np
 import weft
 
-with weft.init(timeout=20) as group:
+with weft.init(timeout=float(sys.argv[1])) as group:
     numbers = np.full(1000, group.rank + 1.0)
     group.all_reduce(numbers)
     print(numbers[0], numbers[-1])
@@ -60,13 +62,13 @@ def ca(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "ca")
 
 
-def meet(*settings: dict[str, str]) -> list[tuple[int, str]]:
-    """The exit status and the output of ranks with these settings."""
+def meet(*settings: dict[str, str], timeout_s: float = 20) -> list[tuple[int, str]]:
+    """The exit status and the output of ranks with these settings. They wait for each other."""
     place = {"WORLD_SIZE": str(len(settings)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", MEMBER],
+            [sys.executable, "-c", MEMBER, str(timeout_s)],
             env=inherited | place | {"RANK": str(rank)} | own,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -90,14 +92,15 @@ def test_ranks_with_certificates_of_one_ca_meet(ca: Authority) -> None:
 def test_a_rank_with_a_certificate_of_another_ca_is_told_so(ca: Authority, tmp_path: Path) -> None:
     trusted = {"WEFT_TLS_CA": ca.settings("rank0", "IP:127.0.0.1")["WEFT_TLS_CA"]}
     stranger = Authority(tmp_path / "other").settings("rank1") | trusted
-    (_, rank0), (status, rank1) = meet(ca.settings("rank0", "IP:127.0.0.1"), stranger)
+    (_, rank0), (status, rank1) = meet(ca.settings("rank0", "IP:127.0.0.1"), stranger, timeout_s=IN_VAIN_S)
     assert status == 1
     assert f"ConfigError: tls_cert: {stranger['WEFT_TLS_CERT']} is not signed by a CA of tls_ca" in rank1
     assert "waiting for rank 1" in rank0
 
 
 def test_a_certificate_for_another_name_than_master_addr_is_told(ca: Authority) -> None:
-    (first, rank0), (second, _) = meet(ca.settings("rank0", "DNS:node0,IP:10.0.0.1"), ca.settings("rank1"))
+    own = (ca.settings("rank0", "DNS:node0,IP:10.0.0.1"), ca.settings("rank1"))
+    (first, rank0), (second, _) = meet(*own, timeout_s=IN_VAIN_S)
     assert (first, second) == (1, 1)
     assert "AuthError: whoever listens at 127.0.0.1:" in rank0
     assert "is for node0, 10.0.0.1 (subjectAltName), not for 127.0.0.1" in rank0
