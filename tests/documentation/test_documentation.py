@@ -19,10 +19,10 @@ from pathlib import Path
 
 import first_day
 import pytest
+from example_ranks import run_example
 
 from tools.pages import algorithms, commands, launchers, speedup
 from weft import errors
-from weft.bench.launch import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -92,33 +92,8 @@ def test_commands_succeed(block: FencedBlock, tmp_path: Path) -> None:
 def test_examples_run_on_two_ranks(block: FencedBlock, tmp_path: Path) -> None:
     program = tmp_path / "example.py"
     program.write_text(block.text)
-    port = str(free_ports(1)[0])
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(program)],
-            env=environment(
-                RANK=str(rank),
-                WORLD_SIZE="2",
-                LOCAL_RANK=str(rank),
-                LOCAL_WORLD_SIZE="2",
-                MASTER_ADDR="127.0.0.1",
-                MASTER_PORT=port,
-                OMP_NUM_THREADS="1",  # as torchrun sets it
-            ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        for rank in ranks:
-            output, _ = rank.communicate(timeout=DEADLINE_S)
-            assert rank.returncode == 0, output
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+    for status, output in run_example(program, 2, DEADLINE_S):
+        assert status == 0, output
 
 
 @pytest.mark.parametrize("block", [b for b in blocks() if b.name], ids=str)
