@@ -113,7 +113,7 @@ verify-overlap: extension ## overlapped training of AlexNet, VGG-16, ResNet-50, 
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 4 tests/torch/overlap_full_size.py
 
 test-loom: ## models of protocols: flags, sleep, claims, rings, forks, who drives, turns, links
-	RUSTFLAGS="--cfg loom" $(CARGO) test --package weft-transport --package weft-models --release --lib --locked --quiet \
+	RUSTFLAGS="--cfg loom" $(CARGO) test --package weft-transport --package weft-models --profile models --lib --locked --quiet \
 		--target-dir target/loom loom_
 
 test-python: extension ## unit, multi-process and torch tests, short forms of chaos, soak and attack
