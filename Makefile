@@ -17,6 +17,7 @@ VENV_OLDEST := build/venv-torch-2.11
 UV_VERSION := 0.13.8
 PYTHON_SOURCES := python tests examples tools benches
 CARGO ?= cargo
+SIDE_BY_SIDE := $(BIN)/python -m tools.side_by_side
 
 # cargo fmt does not see modules that a macro declares.
 ALGORITHM_SOURCES := $(wildcard crates/algorithms/src/*/*.rs)
@@ -91,19 +92,28 @@ fmt-check: $(VENV)/.dependencies
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
 
 lint: extension ## clippy, ruff, mypy, the stubs, the messages of commits, the width and the words of prose
-	$(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
+	nice $(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
 	$(BIN)/ruff check $(PYTHON_SOURCES)
-	$(BIN)/mypy
-	$(BIN)/stubtest weft._weft
+	nice $(BIN)/mypy
+	nice $(BIN)/stubtest weft._weft
 	$(BIN)/python -m tools.check_commits
 	$(BIN)/python -m tools.check_prose
 	$(BIN)/python -m tools.check_words
 
-test: setup fmt-check lint test-rust test-loom test-python test-wheel test-network test-documentation site ## everything that CI checks
+# Tests that are about time run beside what only computes and gives way to them (`nice`); the others wait for processes
+# most of the time, and run side by side.
+test: setup iproute2 ## everything that CI checks, some of it side by side
+	$(SIDE_BY_SIDE) "fmt-check lint build-tests test-loom site" "test-chaos test-multiprocess test-network"
+	$(SIDE_BY_SIDE) "test-rust" "test-torch" "test-unit test-documentation test-wheel"
 
 # The extension has no Rust tests of its own: Python tests it.
+TEST_RUST = $(CARGO) test --workspace --exclude weft-bindings --locked --quiet
+
+build-tests:
+	nice $(TEST_RUST) --no-run
+
 test-rust: ## unit, property, snapshot, mutation and conformance tests of the crates
-	$(CARGO) test --workspace --exclude weft-bindings --locked --quiet
+	$(TEST_RUST)
 
 verify-large: ## every algorithm verified for up to 1024 ranks, and run on every group of the matrix: half an hour, 6 GiB
 	$(CARGO) test --package weft-algorithms --test verified --test composed --release --locked --quiet -- --ignored
@@ -113,11 +123,22 @@ verify-overlap: extension ## overlapped training of AlexNet, VGG-16, ResNet-50, 
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 4 tests/torch/overlap_full_size.py
 
 test-loom: ## models of protocols: flags, sleep, claims, rings, forks, who drives, turns, links
-	RUSTFLAGS="--cfg loom" $(CARGO) test --package weft-transport --package weft-models --profile models --lib --locked --quiet \
+	RUSTFLAGS="--cfg loom" nice $(CARGO) test --package weft-transport --package weft-models --profile models --lib --locked --quiet \
 		--target-dir target/loom loom_
 
-test-python: extension ## unit, multi-process and torch tests, short forms of chaos, soak and attack
-	$(BIN)/pytest tests/unit tests/multiprocess tests/torch tests/chaos tests/attack
+test-python: test-unit test-multiprocess test-torch test-chaos ## these four
+
+test-unit: extension ## Python without peers
+	$(BIN)/pytest tests/unit
+
+test-multiprocess: extension ## real ranks
+	$(BIN)/pytest tests/multiprocess
+
+test-torch: extension ## the torch backend and the data-parallel wrapper
+	$(BIN)/pytest tests/torch
+
+test-chaos: extension ## short forms of chaos, soak and attack
+	$(BIN)/pytest tests/chaos tests/attack
 
 test-wheel: wheel ## what the wheel holds, and the demo from it in an empty directory
 	$(BIN)/pytest tests/wheel
