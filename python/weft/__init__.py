@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; the table below says t
         AuthError,
         ConfigError,
         Desync,
+        DeviceError,
         Error,
         InternalError,
         PeerLost,
@@ -45,6 +46,7 @@ __all__ = [
     "Cancellation",
     "ConfigError",
     "Desync",
+    "DeviceError",
     "Endpoint",
     "Error",
     "Group",
@@ -68,8 +70,8 @@ __all__ = [
 _HOMES = {
     "_weft": ("Cancellation", "Endpoint", "MemoryStore", "TcpStore", "__version__"),
     "errors": (
-        *("Aborted", "ArgumentError", "AuthError", "ConfigError", "Desync", "Error", "InternalError", "PeerLost"),
-        *("ScheduleError", "StillRunning", "Timeout", "UnsupportedError"),
+        *("Aborted", "ArgumentError", "AuthError", "ConfigError", "Desync", "DeviceError", "Error", "InternalError"),
+        *("PeerLost", "ScheduleError", "StillRunning", "Timeout", "UnsupportedError"),
     ),
     "flight": ("flight_record",),
     "group": ("Group",),

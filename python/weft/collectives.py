@@ -1,7 +1,8 @@
 """The collective operations of a group.
 
 Every operation has a blocking form and an `_async` form, which returns a handle at once. Arrays are
-NumPy arrays or CPU tensors that speak DLPack (torch tensors, for one), contiguous or not. See
+NumPy arrays or CPU tensors that speak DLPack (torch tensors, for one), contiguous or not;
+`all_reduce` takes contiguous arrays of CUDA devices, too (docs/how-to/cuda.md). See
 `CallKeywords` for the keywords that all of them take.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
@@ -17,7 +18,11 @@ from weft import calls
 from weft.calls import RankInGroup
 from weft.ops import Op, PremulSum
 from weft.request import PreparedCall
+from weft.staging import is_on_device
 from weft.work import Work
+
+if TYPE_CHECKING:
+    from weft.device.arrays import DeviceArrays
 
 __all__ = ["Collectives", "CallKeywords"]
 
@@ -68,6 +73,10 @@ class Collectives:
     """
 
     @abstractmethod
+    def _on_devices(self) -> DeviceArrays:
+        """What carries out calls on arrays of devices, made at the first of them."""
+
+    @abstractmethod
     def _run(self, call: PreparedCall, **how: Unpack[CallKeywords]) -> Any:
         """Carries out a call."""
 
@@ -90,12 +99,18 @@ class Collectives:
         source, target = (None, x) if out is None else (x, out)
         if not how and self._run_plain("all-reduce", 0, op, source, target):
             return target
+        if is_on_device(target):
+            self._on_devices().all_reduce(x, op, out, how).wait()
+            return x
         return self._run(calls.all_reduce(x, op, out), **how)  # type: ignore[no-any-return]
 
     def all_reduce_async(
         self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[CallKeywords]
     ) -> Work[A]:
         """As `all_reduce`, returning at once; it is the returned handle that waits."""
+        if is_on_device(x if out is None else out):
+            operation = self._on_devices().all_reduce(x, op, out, how)
+            return Work(operation, lambda _: x)
         return self._issue(calls.all_reduce(x, op, out), **how)
 
     def reduce(

@@ -419,6 +419,29 @@ class Options(EndpointOptions, GroupOptions, total=False):
             default_text="1",
         ),
     ]
+    cuda_driver: Annotated[
+        str | os.PathLike[str] | None,
+        Setting(
+            default="libcuda.so.1",
+            allowed="the name or path of a shared library",
+            doc="The library of the CUDA driver, loaded when an operation on a tensor of a GPU is first called: see "
+            "docs/how-to/cuda.md.",
+            parse=str,
+            check=lambda value: bool(os.fspath(value)),
+        ),
+    ]
+    device_tile: Annotated[
+        int | str | None,
+        Setting(
+            default=4 << 20,
+            allowed="a number of bytes from 64K to 1G, such as 4M",
+            doc="The part of a tensor of a GPU that one copy to the host moves. Each group that reduces such tensors "
+            "has host memory for 8 of them in each process. The same on every rank.",
+            parse=parsing.parse_bytes,
+            check=lambda value: isinstance(value, int) and 64 << 10 <= value <= 1 << 30,
+            default_text="4M",
+        ),
+    ]
     secret: Annotated[
         str | parsing.Secret | None,
         Setting(

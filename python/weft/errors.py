@@ -8,6 +8,7 @@ __all__ = [
     "AuthError",
     "ConfigError",
     "Desync",
+    "DeviceError",
     "Error",
     "InternalError",
     "PeerLost",
@@ -68,6 +69,20 @@ class ConfigError(Error):
 
 class AuthError(Error):
     """A peer could not prove that it belongs to this job."""
+
+
+class DeviceError(Error):
+    """A call of the CUDA driver failed: this rank's device cannot be used as it should.
+
+    Attributes:
+        code: The driver's `CUresult`.
+    """
+
+    code: int
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class UnsupportedError(Error):

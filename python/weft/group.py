@@ -19,6 +19,7 @@ from weft.symmetric import SymmetricArray
 from weft.work import Work
 
 if TYPE_CHECKING:
+    from weft.device.arrays import DeviceArrays
     from weft.planning import Plan
     from weft.schedule.schedule import Schedule
 
@@ -41,6 +42,7 @@ class Group(Collectives, Messages):
         self._run_plain = native.run_plain
         self._member = RankInGroup(native.rank, native.size)
         self._children = 0
+        self._device_arrays: DeviceArrays | None = None
 
     @property
     def rank(self) -> int:
@@ -267,6 +269,8 @@ class Group(Collectives, Messages):
 
         From any thread.
         """
+        if self._device_arrays is not None:
+            self._device_arrays.abort(reason)
         self._native.abort(reason)
 
     def close(self) -> None:
@@ -274,6 +278,8 @@ class Group(Collectives, Messages):
 
         Operations that are still under way are waited for first, by their handles.
         """
+        if self._device_arrays is not None:
+            self._device_arrays.close()
         self._native.close()
 
     def __enter__(self) -> Self:
@@ -298,6 +304,15 @@ class Group(Collectives, Messages):
             return None
         reports.made(native)
         return Group(native)
+
+    def _on_devices(self) -> DeviceArrays:
+        from weft.device.arrays import DeviceArrays
+
+        if self._device_arrays is None:
+            child = self._split(list(range(self.size)), self._child_name(f"{self.name}, arrays of devices"))
+            assert child is not None, "this rank is in the list"
+            self._device_arrays = DeviceArrays(child)
+        return self._device_arrays
 
     def _issue(self, call: PreparedCall, **how: Unpack[CallKeywords]) -> Work[Any]:
         native = self._native.issue(call.request, call, True, **how)

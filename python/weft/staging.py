@@ -28,6 +28,7 @@ __all__ = [
     "check_same_type",
     "describe",
     "empty_like",
+    "is_on_device",
     "overlap",
     "readable",
     "writable",
@@ -39,6 +40,8 @@ _CPU = (
     11,
     13,
 )  # DLPack devices whose memory the processor reaches: CPU, CUDA host, ROCm host, CUDA managed
+_CUDA = 2
+"""DLPack's number for the own memory of CUDA devices."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -114,6 +117,14 @@ def describe(x: Any, name: str) -> Array:
     )
 
 
+def is_on_device(x: Any) -> bool:
+    """Whether the memory of an array is that of a CUDA device, as it says by DLPack."""
+    try:
+        return bool(x.__dlpack_device__()[0] == _CUDA)
+    except (AttributeError, BufferError, RuntimeError, ValueError):
+        return False
+
+
 def readable(x: Any, name: str) -> Array:
     """`x` as contiguous memory to read: itself, or a copy."""
     array = describe(x, name)
@@ -177,7 +188,10 @@ def _describe_numpy(x: np.ndarray, name: str) -> Array:
 def _describe_dlpack(x: Any, name: str) -> Array:
     tensor = _import(x, name)
     if tensor.device_type not in _CPU:
-        raise UnsupportedError(f"{name} lies on DLPack device {tensor.device_type}: expected memory of the CPU")
+        raise UnsupportedError(
+            f"{name} lies on DLPack device {tensor.device_type}: expected memory of the CPU "
+            "(of arrays on CUDA devices there is all_reduce)"
+        )
     dtype = of_dlpack(*tensor.dtype)
     strides = tuple(stride * dtype.itemsize for stride in tensor.strides)
     contiguous = _is_contiguous(tensor.shape, strides, dtype.itemsize)

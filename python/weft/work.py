@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from weft import _weft
 from weft.errors import StillRunning
+
+if TYPE_CHECKING:
+    from weft.device.operation import DeviceOperation
 
 __all__ = ["Work"]
 
@@ -23,9 +26,9 @@ class Work(Generic[T]):
 
     __slots__ = ("_finish", "_native", "_result")
 
-    def __init__(self, native: _weft.Work, finish: Callable[[_weft.Work], T]) -> None:
+    def __init__(self, native: _weft.Work | DeviceOperation, finish: Callable[[Any], T]) -> None:
         self._native = native
-        self._finish: Callable[[_weft.Work], T] | None = finish
+        self._finish: Callable[[Any], T] | None = finish
         self._result: T | None = None
 
     def wait(self, timeout: float | None = None) -> T:

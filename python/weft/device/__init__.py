@@ -1,0 +1,1 @@
+"""Device tensors: operations on the memory of GPUs, by way of host memory, without kernels."""

@@ -1,0 +1,253 @@
+"""The CUDA driver: its library, loaded when it is first needed, and the calls that weft makes.
+
+A machine without it is an answer (`UnsupportedError`), not a crash. ctypes releases the interpreter
+lock during each call, so a thread that waits for an event holds up nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import threading
+from collections.abc import Iterator, Sequence
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from typing import Any
+
+from weft import config
+from weft.errors import DeviceError, UnsupportedError
+
+__all__ = ["Driver", "driver"]
+
+_NOT_READY = 600
+_REGISTER_PORTABLE_MAPPED = 1 | 2
+_EVENT_BLOCKING_SYNC_NO_TIMING = 1 | 2
+_STREAM_NON_BLOCKING = 1
+_WAIT_VALUE_AT_LEAST = 0
+_DEVICE_ORDINAL = 9
+_NAME_BYTES = 256
+
+_FUNCTIONS: dict[str, Sequence[Any]] = {
+    "cuInit": [c_uint],
+    "cuDriverGetVersion": [POINTER(c_int)],
+    "cuDeviceGetCount": [POINTER(c_int)],
+    "cuDeviceGet": [POINTER(c_int), c_int],
+    "cuDeviceGetName": [c_char_p, c_int, c_int],
+    "cuDeviceCanAccessPeer": [POINTER(c_int), c_int, c_int],
+    "cuDevicePrimaryCtxRetain": [POINTER(c_void_p), c_int],
+    "cuCtxPushCurrent_v2": [c_void_p],
+    "cuCtxPopCurrent_v2": [POINTER(c_void_p)],
+    "cuMemHostRegister_v2": [c_void_p, c_size_t, c_uint],
+    "cuMemHostUnregister": [c_void_p],
+    "cuMemHostGetDevicePointer_v2": [POINTER(c_uint64), c_void_p, c_uint],
+    "cuMemAlloc_v2": [POINTER(c_uint64), c_size_t],
+    "cuMemFree_v2": [c_uint64],
+    "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
+    "cuMemcpyHtoDAsync_v2": [c_uint64, c_void_p, c_size_t, c_void_p],
+    "cuPointerGetAttribute": [c_void_p, c_int, c_uint64],
+    "cuStreamCreate": [POINTER(c_void_p), c_uint],
+    "cuStreamDestroy_v2": [c_void_p],
+    "cuStreamSynchronize": [c_void_p],
+    "cuStreamIsCapturing": [c_void_p, POINTER(c_int)],
+    "cuStreamWaitEvent": [c_void_p, c_void_p, c_uint],
+    "cuStreamWaitValue32_v2": [c_void_p, c_uint64, c_uint32, c_uint],
+    "cuEventCreate": [POINTER(c_void_p), c_uint],
+    "cuEventDestroy_v2": [c_void_p],
+    "cuEventRecord": [c_void_p, c_void_p],
+    "cuEventQuery": [c_void_p],
+    "cuEventSynchronize": [c_void_p],
+    "cuGetErrorName": [c_int, POINTER(c_char_p)],
+}
+"""What is used of the library, by name, and the types of its arguments. All return a CUresult."""
+
+
+class Driver:
+    """The calls of a loaded driver. Streams, events and contexts are the driver's handles."""
+
+    def __init__(self, path: str) -> None:
+        """Loads the library at `path`.
+
+        Raises:
+            weft.UnsupportedError: There is none, it is too old, or it finds no device.
+        """
+        self.path = path
+        try:
+            self.library = ctypes.CDLL(path)
+            self._functions = {name: self._function(name, types) for name, types in _FUNCTIONS.items()}
+        except OSError as error:
+            raise UnsupportedError(f"there is no CUDA driver here: {error}") from error
+        except AttributeError as error:
+            raise UnsupportedError(f"the CUDA driver {path} is too old: {error}; expected CUDA 12 or newer") from error
+        self._contexts: dict[int, int] = {}
+        self._lock = threading.Lock()
+        try:
+            self._call("cuInit", 0)
+            self.devices = self._number("cuDeviceGetCount")
+        except DeviceError as error:
+            raise UnsupportedError(f"the CUDA driver {path} finds no device: {error}") from error
+        version = self._number("cuDriverGetVersion")
+        self.version = f"{version // 1000}.{version % 1000 // 10}"
+
+    # Devices and contexts.
+
+    def name(self, device: int) -> str:
+        """What a device is called."""
+        name = ctypes.create_string_buffer(_NAME_BYTES)
+        self._call("cuDeviceGetName", name, _NAME_BYTES, self._number("cuDeviceGet", device))
+        return name.value.decode(errors="replace")
+
+    def reach_each_other(self, device: int, peer: int) -> bool:
+        """Whether a device can copy from another one's memory without the host's."""
+        handles = [self._number("cuDeviceGet", ordinal) for ordinal in (device, peer)]
+        return bool(self._number("cuDeviceCanAccessPeer", *handles))
+
+    @contextlib.contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """Lets this thread's calls in the block be of a device, in the context that torch uses."""
+        self._call("cuCtxPushCurrent_v2", self._context(device))
+        try:
+            yield
+        finally:
+            self._call("cuCtxPopCurrent_v2", byref(c_void_p()))
+
+    def device_of(self, address: int) -> int:
+        """The device on which memory lies."""
+        ordinal = c_int()
+        self._call("cuPointerGetAttribute", byref(ordinal), _DEVICE_ORDINAL, address)
+        return ordinal.value
+
+    # Memory.
+
+    def register(self, address: int, nbytes: int) -> None:
+        """Lets copy engines of all devices reach host memory, which must be unregistered again."""
+        self._call("cuMemHostRegister_v2", address, nbytes, _REGISTER_PORTABLE_MAPPED)
+
+    def unregister(self, address: int) -> None:
+        """Takes that back. No copy of this memory may be under way."""
+        self._call("cuMemHostUnregister", address)
+
+    def device_address(self, address: int) -> int:
+        """Where the current device sees registered host memory."""
+        seen = c_uint64()
+        self._call("cuMemHostGetDevicePointer_v2", byref(seen), address, 0)
+        return seen.value
+
+    def allocate(self, nbytes: int) -> int:
+        """New memory of the current device."""
+        address = c_uint64()
+        self._call("cuMemAlloc_v2", byref(address), nbytes)
+        return address.value
+
+    def free(self, address: int) -> None:
+        """Gives back what `allocate` returned."""
+        self._call("cuMemFree_v2", address)
+
+    def copy_to_host(self, to: int, device_address: int, nbytes: int, stream: int) -> None:
+        """Starts a copy from device memory to registered host memory."""
+        self._call("cuMemcpyDtoHAsync_v2", to, device_address, nbytes, stream)
+
+    def copy_to_device(self, device_address: int, source: int, nbytes: int, stream: int) -> None:
+        """Starts a copy from registered host memory to device memory."""
+        self._call("cuMemcpyHtoDAsync_v2", device_address, source, nbytes, stream)
+
+    # Streams and events.
+
+    def new_stream(self) -> int:
+        """A new stream of the current device, which does not wait for the default stream."""
+        return self._handle("cuStreamCreate", _STREAM_NON_BLOCKING)
+
+    def destroy_stream(self, stream: int) -> None:
+        """Ends a stream, when what was put into it is done."""
+        self._call("cuStreamDestroy_v2", stream)
+
+    def synchronize_stream(self, stream: int) -> None:
+        """Returns when all that was put into a stream is done."""
+        self._call("cuStreamSynchronize", stream)
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether what is put into the stream is recorded for a CUDA graph, and not carried out."""
+        return bool(self._number("cuStreamIsCapturing", stream, last=True))
+
+    def wait_for_event(self, stream: int, event: int) -> None:
+        """Lets what is put into a stream from now on begin after the event's last record."""
+        self._call("cuStreamWaitEvent", stream, event, 0)
+
+    def wait_for_value(self, stream: int, device_address: int, value: int) -> None:
+        """The same, after a word of memory has reached a value, counted modulo 2**32."""
+        self._call("cuStreamWaitValue32_v2", stream, device_address, value, _WAIT_VALUE_AT_LEAST)
+
+    def new_event(self) -> int:
+        """A new event; a thread that waits for it sleeps."""
+        return self._handle("cuEventCreate", _EVENT_BLOCKING_SYNC_NO_TIMING)
+
+    def destroy_event(self, event: int) -> None:
+        """Ends an event."""
+        self._call("cuEventDestroy_v2", event)
+
+    def record(self, event: int, stream: int) -> None:
+        """Lets the event happen when all that was put into the stream is done."""
+        self._call("cuEventRecord", event, stream)
+
+    def has_happened(self, event: int) -> bool:
+        """Whether an event's last record is complete."""
+        code = self._functions["cuEventQuery"](event)
+        if code == _NOT_READY:
+            return False
+        self._check("cuEventQuery", code)
+        return True
+
+    def synchronize_event(self, event: int) -> None:
+        """Returns when an event's last record is complete; sleeps until then."""
+        self._call("cuEventSynchronize", event)
+
+    # How calls are made.
+
+    def _function(self, name: str, types: Sequence[Any]) -> Any:
+        function = getattr(self.library, name)
+        function.argtypes, function.restype = types, c_int
+        return function
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        code = self._functions[name](*arguments)
+        if code:
+            self._check(name, code)
+
+    def _check(self, name: str, code: int) -> None:
+        if not code:
+            return
+        text = c_char_p()
+        self._functions["cuGetErrorName"](code, byref(text))
+        what = (text.value or b"unknown error").decode()
+        raise DeviceError(f"{name} of the CUDA driver failed: {what} ({code})", code)
+
+    def _number(self, name: str, *arguments: Any, last: bool = False) -> int:
+        """What a function writes into its first argument (or its last)."""
+        number = c_int()
+        self._call(name, *(*arguments, byref(number)) if last else (byref(number), *arguments))
+        return number.value
+
+    def _handle(self, name: str, *arguments: Any) -> int:
+        handle = c_void_p()
+        self._call(name, byref(handle), *arguments)
+        assert handle.value is not None, "a call that succeeded has made one"
+        return handle.value
+
+    def _context(self, device: int) -> int:
+        with self._lock:
+            if device not in self._contexts:
+                self._contexts[device] = self._handle("cuDevicePrimaryCtxRetain", self._number("cuDeviceGet", device))
+            return self._contexts[device]
+
+
+def driver() -> Driver:
+    """The driver of this process: the library that WEFT_CUDA_DRIVER names, loaded once.
+
+    Raises:
+        weft.UnsupportedError: See `Driver`.
+    """
+    return _loaded(str(config.load().cuda_driver))
+
+
+@functools.cache
+def _loaded(path: str) -> Driver:
+    return Driver(path)

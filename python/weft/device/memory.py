@@ -1,0 +1,107 @@
+"""Host memory that copy engines reach: tiles that ranks share, blocks of any size, flags."""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.device.driver import Driver
+
+if TYPE_CHECKING:
+    from weft.device.queues import Event
+
+__all__ = ["Block", "Blocks", "Flags", "Registered"]
+
+_BLOCK_BYTES_MIN = 64 << 10
+_FLAGS = 256
+
+
+class Registered:
+    """Host memory that is registered with the driver until it is closed."""
+
+    def __init__(self, driver: Driver, device: int, memory: np.ndarray) -> None:
+        """Registers `memory` from a context of `device`, for all devices."""
+        self.memory = memory
+        self.address: int = memory.__array_interface__["data"][0]
+        self._driver = driver
+        self._device = device
+        with driver.on(device):
+            driver.register(self.address, memory.nbytes)
+            self.device_address = driver.device_address(self.address)
+            """Where devices see it: all at one address, as virtual addresses are unified."""
+
+    def close(self) -> None:
+        """Takes the registration back. No copy of this memory may be under way."""
+        with self._driver.on(self._device):
+            self._driver.unregister(self.address)
+
+
+class Flags:
+    """Words by which the host lets streams go on, one for each step that is under way.
+
+    Steps are numbered; the word of a step is set to its number. The driver compares modulo 2**32,
+    so a word serves again when the step before is over.
+    """
+
+    count = _FLAGS
+    """The most steps that may be under way."""
+
+    def __init__(self, driver: Driver, device: int) -> None:
+        self._registered = Registered(driver, device, _pages(_FLAGS * 4))
+        self._words = self._registered.memory.view(np.uint32)
+
+    def device_address(self, number: int) -> int:
+        """Where devices see the word of a step."""
+        return self._registered.device_address + number % _FLAGS * 4
+
+    def raise_(self, number: int) -> None:
+        """Lets the streams that wait for this step go on."""
+        self._words[number % _FLAGS] = number % 2**32
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self._registered.close()
+
+
+class Block:
+    """A piece of registered memory of this process."""
+
+    def __init__(self, registered: Registered) -> None:
+        self.registered = registered
+        self.memory = registered.memory
+        self.free_after: Event | None = None
+        """When it may be used again; None: never, as its user has not said."""
+
+
+class Blocks:
+    """Blocks by size, used again when the copies of their last use are done."""
+
+    def __init__(self, driver: Driver, device: int) -> None:
+        self._driver = driver
+        self._device = device
+        self._blocks: dict[int, list[Block]] = {}
+
+    def take(self, nbytes: int) -> Block:
+        """A block of at least so many bytes."""
+        size = max(_BLOCK_BYTES_MIN, 1 << (nbytes - 1).bit_length())
+        blocks = self._blocks.setdefault(size, [])
+        for block in blocks:
+            if block.free_after is not None and self._driver.has_happened(block.free_after.handle):
+                block.free_after = None
+                return block
+        blocks.append(Block(Registered(self._driver, self._device, _pages(size))))
+        return blocks[-1]
+
+    def close(self) -> None:
+        """Gives all blocks back."""
+        for blocks in self._blocks.values():
+            for block in blocks:
+                block.registered.close()
+        self._blocks.clear()
+
+
+def _pages(nbytes: int) -> np.ndarray:
+    """Zeros that begin at the start of a page, and share none with other memory."""
+    return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)

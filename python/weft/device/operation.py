@@ -1,0 +1,73 @@
+"""The handle of an operation on device memory."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weft.device.pipeline import Pipeline
+    from weft.device.queues import CopyQueues, Event
+
+__all__ = ["DeviceOperation"]
+
+
+class DeviceOperation:
+    """An operation of which everything that the device does has been put into streams.
+
+    `steps` counts what the host still has to do for it.
+    """
+
+    done: Event
+    """Happens when the result is in the device's memory."""
+
+    def __init__(self, pipeline: Pipeline, queues: CopyQueues, steps: int) -> None:
+        self.queues = queues
+        self.steps = steps
+        self.error: BaseException | None = None
+        self.host_part = threading.Event()
+        """Set when the host has done its part, well or badly."""
+        self._pipeline = pipeline
+        if not steps:
+            self.host_part.set()
+
+    def end_step(self, error: BaseException | None) -> None:
+        """Tells that the host has done a step; called by one thread."""
+        self.error = self.error or error
+        self.steps -= 1
+        if not self.steps:
+            self.host_part.set()
+
+    def wait_on(self, stream: int) -> None:
+        """Lets what is put into a stream of this device from now on see the result.
+
+        Does not wait itself. If the operation fails later, the stream goes on with an undefined
+        result, and the error is raised by `wait` and by the next operation.
+
+        Raises:
+            weft.Error: The operation has failed.
+        """
+        self._check()
+        self._pipeline.let_wait(stream, self)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the result is in the device's memory.
+
+        False if it is not there after `timeout` seconds. Raises what went wrong.
+        """
+        if not self.host_part.wait(timeout):
+            return False
+        self._check()
+        self._pipeline.wait_for(self)
+        return True
+
+    def is_done(self) -> bool:
+        """Whether it has ended, well or badly: `wait` will not block."""
+        return self.host_part.is_set() and (self.error is not None or self._pipeline.has_ended(self))
+
+    def _check(self) -> None:
+        error = self.error
+        if error is None and not self.host_part.is_set():
+            error = self._pipeline.failure
+        if error is not None:
+            raise error

@@ -1,0 +1,444 @@
+"""The pipeline of a group: copies to the host, collectives there, copies back, of different tiles.
+
+[Note: Everything is put into streams at the call] The copies of all tiles, to the host and back,
+are put into the two streams of the device when the operation is called. What the device cannot
+know, that the ranks' processors have reduced a tile, it learns from a word of registered memory:
+the stream of the copies back waits for it, by a stream memory operation, not by a kernel. So an
+operation has an ordinary event at its end, as soon as it is called. Whoever uses the result lets
+its own stream wait for that event, and all order that CUDA must know of is visible to it: no stream
+waits for something that is put into another one later. Were the device to carry out everything in
+the order in which it was put there, nothing would be waited for in vain.
+
+[Note: Two threads] One thread sleeps until a tile has arrived, and starts its collective; the other
+sleeps until a collective has ended, and sets the tile's word. Neither ever polls. All tiles go
+through both in one order, which is the same on all ranks, in a group that nobody else uses.
+
+[Note: Failures drain] When a collective fails, the words of all tiles under way are set as if it
+had not: streams must never hang, since nothing could end them. What is copied back is undefined.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from weft import _weft
+from weft.device.driver import Driver
+from weft.device.memory import Block, Blocks, Flags, Registered
+from weft.device.operation import DeviceOperation
+from weft.device.queues import CopyQueues, Event, StreamMaker
+from weft.dtypes import DType
+from weft.errors import Aborted, Desync, DeviceError, PeerLost, Timeout, UnsupportedError
+from weft.group import Group
+from weft.ops import Op, PremulSum
+
+__all__ = ["SLOTS", "DeviceMemory", "Pipeline"]
+
+SLOTS = 8
+"""Tiles for which there is memory: as many may be between device and device."""
+_STEPS_MAX = 64
+"""Steps that may be under way. The driver's own queues hold about a thousand entries; a caller
+that filled them would wait inside the driver."""
+_ELEMENTS = 128
+"""Tiles are multiples of so many elements: blocks of the wire formats have this many."""
+
+_PAGE_BYTES = 4096
+
+_TOLD_TO_ALL = (Aborted, Desync, PeerLost, Timeout)
+"""What breaks a group on all its ranks."""
+
+_log = logging.getLogger("weft")
+
+
+class DeviceMemory(NamedTuple):
+    """Contiguous memory of a device."""
+
+    address: int
+    nbytes: int
+
+
+class _Waitable(Protocol):
+    def wait(self, timeout: None) -> object: ...
+
+
+@dataclasses.dataclass(slots=True)
+class _Step:
+    """What the host has to do between a copy to it and one back."""
+
+    number: int
+    arrived: Event
+    begin: Callable[[], _Waitable]
+    operation: DeviceOperation
+    work: _Waitable | None = None
+
+
+class Pipeline:
+    """All operations of one group on device memory, of any device of this process."""
+
+    def __init__(
+        self,
+        group: _weft.Group,
+        driver: Driver,
+        device: int,
+        tile_bytes: int,
+        new_stream: StreamMaker | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Makes the memory that ranks share, of `SLOTS` tiles. Every rank of the group calls it.
+
+        Args:
+            group: A group that nobody else uses. It is closed with the pipeline.
+            driver: The driver.
+            device: This rank's first device.
+            tile_bytes: The size of a tile, of at least a page, the same on all ranks.
+            new_stream: How streams for copies are made; by the driver if not given.
+            timeout: Seconds that each collective may take; the group's if not given.
+
+        Raises:
+            weft.UnsupportedError: A rank's driver refuses to register host memory, or stream memory
+                operations.
+        """
+        self.failure: BaseException | None = None
+        """Why nothing works any more."""
+        self.group = group
+        self._driver = driver
+        self._tile_bytes = tile_bytes // _PAGE_BYTES * _PAGE_BYTES
+        self._new_stream = new_stream
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._closed = False
+        self._queues: dict[int, CopyQueues] = {}
+        self._steps = 0
+        self._tiles_put = 0
+        """The same number on all ranks, so that a tile has the same slot on all of them."""
+        self._emptied: list[Event | None] = [None] * SLOTS
+        self._held: collections.deque[tuple[DeviceOperation, object]] = collections.deque()
+        self._room = threading.Semaphore(_STEPS_MAX)
+        self._arriving: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
+        self._reducing: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
+        shared = Group(group).symmetric(SLOTS * self._tile_bytes, np.uint8, signals=0, name="device tiles")
+        self._agree(self._register(device, np.asarray(shared)))
+        self._threads = [
+            threading.Thread(target=target, name=f"weft-device-{name}", daemon=True)
+            for name, target in (("arrivals", self._begin_steps), ("results", self._end_steps))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # Operations.
+
+    def all_reduce(
+        self,
+        memory: DeviceMemory,
+        dtype: DType,
+        op: Op | PremulSum,
+        *,
+        device: int,
+        stream: int | None,
+        timeout: float | None = None,
+        how: Mapping[str, Any] | None = None,
+        hold: object = None,
+    ) -> DeviceOperation:
+        """Every rank's memory becomes the reduction of all ranks'.
+
+        Args:
+            memory: Elements of `dtype`.
+            dtype: Their type.
+            op: See `weft.Group.all_reduce`.
+            device: Where the memory lies.
+            stream: The operation begins after what was put into this one; None: now.
+            timeout: Seconds that each tile's collective may take.
+            how: Further keywords of `weft.collectives.CallKeywords`.
+            hold: What owns the memory, kept until the operation has ended.
+
+        Raises:
+            weft.Error: An operation before has failed, or this one is not possible.
+        """
+        tile = max(self._tile_bytes // dtype.itemsize // _ELEMENTS, 1) * _ELEMENTS * dtype.itemsize
+        parts = [
+            DeviceMemory(memory.address + start, min(tile, memory.nbytes - start))
+            for start in range(0, memory.nbytes, tile)
+        ]
+        keywords = dict(how or {})
+        limit = self._timeout if timeout is None else timeout
+
+        def begin(slot: int, nbytes: int) -> Callable[[], _weft.Work]:
+            elements, address = nbytes // dtype.itemsize, self._slot(slot)
+            request = _weft.Request("all-reduce", dtype.name, dtype.itemsize, elements, None, address, op)
+            return lambda: self.group.issue(request, self._tiles, True, limit, **keywords)
+
+        begin(0, 0)  # raises what is wrong with type and operation before anything is under way
+        operation = self._put(device, stream, len(parts), lambda operation: self._put_tiles(operation, parts, begin))
+        self._keep(operation, hold)
+        return operation
+
+    def on_host(
+        self,
+        reads: Sequence[DeviceMemory],
+        writes: Sequence[DeviceMemory],
+        begin: Callable[[list[np.ndarray], list[np.ndarray]], _Waitable],
+        *,
+        device: int,
+        stream: int | None,
+    ) -> DeviceOperation:
+        """Copies memory to the host, does something there, and copies memory back.
+
+        Args:
+            reads: What is copied to the host.
+            writes: What is copied back; memory that is in `reads`, too, is one piece there.
+            begin: Starts it, on bytes of the host for each of `reads` and `writes`.
+            device: Where the memory lies.
+            stream: The operation begins after what was put into this one; None: now.
+        """
+        both = list(dict.fromkeys([*reads, *writes]))
+
+        def put(operation: DeviceOperation) -> list[Block]:
+            block = self._blocks.take(max(sum(_padded(one.nbytes) for one in both), 1))
+            places, start = {}, 0
+            for one in both:
+                places[one] = block.memory[start : start + one.nbytes]
+                start += _padded(one.nbytes)
+            self._put_step(operation, reads, writes, places, begin)
+            return [block]
+
+        return self._put(device, stream, 1, put)
+
+    def queues_of(self, device: int) -> CopyQueues:
+        """The copy queues of a device."""
+        if device not in self._queues:
+            self._queues[device] = CopyQueues(self._driver, device, self._new_stream)
+        return self._queues[device]
+
+    # What handles ask.
+
+    def let_wait(self, stream: int, operation: DeviceOperation) -> None:
+        """Lets a stream wait for the result of an operation."""
+        with self._lock:
+            if not self._closed:
+                with self._driver.on(operation.queues.device):
+                    self._driver.wait_for_event(stream, operation.done.handle)
+
+    def wait_for(self, operation: DeviceOperation) -> None:
+        """Waits for the copies of an operation, of which the host's part is done."""
+        if not self._closed:
+            with self._driver.on(operation.queues.device):
+                self._driver.synchronize_event(operation.done.handle)
+
+    def has_ended(self, operation: DeviceOperation) -> bool:
+        """Whether all copies of an operation are done."""
+        if self._closed:
+            return True
+        with self._driver.on(operation.queues.device):
+            return self._driver.has_happened(operation.done.handle)
+
+    def abort(self, reason: str) -> None:
+        """Ends every operation under way, on all ranks."""
+        self.group.abort(reason)
+
+    def close(self) -> None:
+        """Ends what is under way, gives all memory back, and leaves the group."""
+        with self._lock:
+            if self._closed:
+                return
+            self._arriving.put(None)
+            for thread in self._threads:
+                thread.join()
+            for queues in self._queues.values():
+                with contextlib.suppress(DeviceError):  # a device that is broken copies nothing
+                    queues.synchronize()
+            self._closed = True
+            self._release()
+        self.group.close()
+
+    def _keep(self, operation: DeviceOperation, hold: object) -> None:
+        while self._held and self._held[0][0].is_done():
+            self._held.popleft()
+        if hold is not None:
+            self._held.append((operation, hold))
+
+    # How operations are put into the streams.
+
+    def _put(
+        self, device: int, stream: int | None, steps: int, put: Callable[[DeviceOperation], list[Block]]
+    ) -> DeviceOperation:
+        with self._lock, self._driver.on(device):
+            self._check(stream)
+            queues = self.queues_of(device)
+            operation = DeviceOperation(self, queues, steps)
+            try:
+                if stream is not None:
+                    queues.begin_after(stream)
+                blocks = put(operation)
+                operation.done = queues.record(queues.to_device)
+            except BaseException as error:  # an interrupt, too, leaves tiles without their copies back
+                self._fail(error)
+                raise
+            for block in blocks:
+                block.free_after = operation.done
+        return operation
+
+    def _put_tiles(
+        self,
+        operation: DeviceOperation,
+        parts: list[DeviceMemory],
+        begin: Callable[[int, int], Callable[[], _Waitable]],
+    ) -> list[Block]:
+        """See [Note: Everything is put into streams at the call]."""
+        queues, driver = operation.queues, self._driver
+        for first in range(0, len(parts), SLOTS):
+            batch = []
+            for part in parts[first : first + SLOTS]:
+                number = self._take_number()
+                slot = self._tiles_put % SLOTS
+                self._tiles_put += 1
+                emptied = self._emptied[slot]
+                if emptied is not None:
+                    driver.wait_for_event(queues.to_host, emptied.handle)
+                driver.copy_to_host(self._slot(slot), part.address, part.nbytes, queues.to_host)
+                arrived = queues.record(queues.to_host)
+                self._arriving.put(_Step(number, arrived, begin(slot, part.nbytes), operation))
+                batch.append((number, slot, part))
+            for number, slot, part in batch:
+                driver.wait_for_value(queues.to_device, self._flags.device_address(number), number % 2**32)
+                driver.copy_to_device(part.address, self._slot(slot), part.nbytes, queues.to_device)
+                self._emptied[slot] = queues.record(queues.to_device)
+        return []
+
+    def _put_step(
+        self,
+        operation: DeviceOperation,
+        reads: Sequence[DeviceMemory],
+        writes: Sequence[DeviceMemory],
+        places: Mapping[DeviceMemory, np.ndarray],
+        begin: Callable[[list[np.ndarray], list[np.ndarray]], _Waitable],
+    ) -> None:
+        queues, driver = operation.queues, self._driver
+        number = self._take_number()
+        for memory in reads:
+            if memory.nbytes:
+                driver.copy_to_host(_address(places[memory]), memory.address, memory.nbytes, queues.to_host)
+        arrived = queues.record(queues.to_host)
+        sources, targets = ([places[memory] for memory in some] for some in (reads, writes))
+        self._arriving.put(_Step(number, arrived, lambda: begin(sources, targets), operation))
+        driver.wait_for_value(queues.to_device, self._flags.device_address(number), number % 2**32)
+        for memory in writes:
+            if memory.nbytes:
+                driver.copy_to_device(memory.address, _address(places[memory]), memory.nbytes, queues.to_device)
+
+    def _take_number(self) -> int:
+        """The number of the next step, once there is room for it."""
+        self._room.acquire()
+        self._steps += 1
+        return self._steps
+
+    def _slot(self, slot: int) -> int:
+        return self._tiles.address + slot * self._tile_bytes
+
+    def _check(self, stream: int | None) -> None:
+        if self._closed:
+            raise Aborted("the group was closed: no operation can be started")
+        if self.failure is not None:
+            raise self.failure
+        if stream is not None and self._driver.is_capturing(stream):
+            raise UnsupportedError(
+                "the current stream is being captured into a CUDA graph: weft's operations need the host in each "
+                "run and cannot be part of one; capture the computation alone, and communicate between two replays"
+            )
+
+    # What the threads do.
+
+    def _begin_steps(self) -> None:
+        while (step := self._arriving.get()) is not None:
+            if self.failure is None:
+                try:
+                    with self._driver.on(step.operation.queues.device):
+                        self._driver.synchronize_event(step.arrived.handle)
+                    step.work = step.begin()
+                except BaseException as error:
+                    self._fail(error)
+            self._reducing.put(step)
+        self._reducing.put(None)
+
+    def _end_steps(self) -> None:
+        while (step := self._reducing.get()) is not None:
+            error = self.failure
+            if step.work is not None:
+                error = self._ended(step.work)
+            self._flags.raise_(step.number)
+            self._room.release()
+            step.operation.end_step(error)
+            del step  # what it knows would otherwise live on until the next one
+
+    def _ended(self, work: _Waitable) -> BaseException | None:
+        try:
+            work.wait(None)
+        except BaseException as error:
+            self._fail(error)
+            return error
+        return None
+
+    def _fail(self, error: BaseException) -> None:
+        """Breaks the pipeline, and tells the other ranks what they could not see themselves."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        _log.error("operations on device memory of group %s failed: %s", self.group.name, error)
+        if not isinstance(error, _TOLD_TO_ALL):
+            self.group.abort(f"rank {self.group.rank} cannot go on with its device: {error}")
+
+    # Making and giving back.
+
+    def _register(self, device: int, shared: np.ndarray) -> str:
+        """Registers all memory, tries what may be refused, and says what was, if anything."""
+        self._registered: list[Registered | Flags | Blocks] = []
+        try:
+            self._tiles = Registered(self._driver, device, shared)
+            self._registered.append(self._tiles)
+            self._flags = Flags(self._driver, device)
+            self._registered.append(self._flags)
+            self._blocks = Blocks(self._driver, device)
+            self._registered.append(self._blocks)
+            queues = self.queues_of(device)
+            with self._driver.on(device):
+                number = self._take_number()
+                self._driver.wait_for_value(queues.to_device, self._flags.device_address(number), number)
+                self._flags.raise_(number)
+                self._driver.synchronize_stream(queues.to_device)
+            self._room.release()
+        except DeviceError as error:
+            return str(error)
+        return ""
+
+    def _agree(self, own: str) -> None:
+        """Raises on all ranks if one of them cannot take part."""
+        refused = Group(self.group).all_gather(np.array([bool(own)]))[:, 0].nonzero()[0].tolist()
+        if not refused:
+            return
+        self._release()
+        self.group.close()
+        if own:
+            raise UnsupportedError(f"the driver refuses what operations on device memory need: {own}")
+        raise UnsupportedError(f"ranks {refused} cannot take part in operations on device memory: see their errors")
+
+    def _release(self) -> None:
+        for one in (*self._registered, *self._queues.values()):
+            with contextlib.suppress(DeviceError):
+                one.close()
+        self._queues.clear()
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // 128) * 128
+
+
+def _address(memory: np.ndarray) -> int:
+    address: int = memory.__array_interface__["data"][0]
+    return address

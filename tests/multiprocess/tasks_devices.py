@@ -1,0 +1,301 @@
+"""Tasks of the tests on emulated devices."""
+
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tools.emulated_cuda import Emulated, EmulatedArray
+from weft.device.driver import driver
+from weft.device.pipeline import SLOTS, DeviceMemory, Pipeline
+from weft.dtypes import of_numpy
+
+TILE = 64 << 10
+INT32 = of_numpy(np.dtype(np.int32))
+_NAMES = iter(range(1_000_000))
+
+
+def emulated():
+    return Emulated(driver())
+
+
+def pipeline_of(group, device=0, tile=TILE, timeout=None):
+    """A pipeline over a child of the group."""
+    child = group.native.split(list(range(group.size)), f"pipeline {next(_NAMES)}", timeout=timeout)
+    return Pipeline(child, driver(), device, tile, timeout=timeout)
+
+
+def memory_of(array):
+    return DeviceMemory(array.address, array.view.nbytes)
+
+
+def streams_of(device, count):
+    with driver().on(device):
+        return [driver().new_stream() for _ in range(count)]
+
+
+def all_types(group, types, operations, elements):
+    """Every type and operation, some tiles long; the host's result is the oracle."""
+    pipeline = pipeline_of(group)
+    device = group.rank % 2
+    for name in types:
+        for op in operations:
+            array = EmulatedArray(driver(), elements, name, device=device)
+            array.view[:] = np.arange(elements) % 5 + group.rank
+            expected = array.view.copy()
+            group.all_reduce(expected, op)
+            operation = pipeline.all_reduce(
+                memory_of(array), of_numpy(array.view.dtype), op, device=device, stream=0, timeout=10
+            )
+            assert operation.wait(10)
+            assert operation.is_done()
+            np.testing.assert_array_equal(array.view, expected, f"{name} {op}")
+            array.free()
+    pipeline.close()
+    return emulated().registered_bytes, emulated().live[0]
+
+
+def random_programs(group, first, count):
+    """Programs of kernels and all-reduces on several streams, against a sequential oracle."""
+    pipeline = pipeline_of(group)
+    emulation = emulated()
+    streams = [streams_of(device, 2) for device in (0, 1)]
+    sizes = (7, TILE // 4, TILE // 2 + 33, SLOTS * TILE // 4 + 1)
+    arrays = [EmulatedArray(driver(), size, device=place % 2) for place, size in enumerate(sizes)]
+    for seed in range(first, first + count):
+        _random_program(group, pipeline, emulation, streams, arrays, seed)
+    pipeline.close()
+    for device in (0, 1):
+        with driver().on(device):
+            for stream in streams[device]:
+                driver().destroy_stream(stream)
+
+
+def _random_program(group, pipeline, emulation, streams, arrays, seed):
+    """One program. What touches an array is put behind what touched it last, by an event or a wait.
+
+    The oracle keeps all ranks' arrays, and carries out the program step by step.
+    """
+    choice = random.Random(seed)
+    own = random.Random(f"{seed} {group.rank}")
+    oracle = [[np.zeros(len(array.view), np.int32) for array in arrays] for _ in range(group.size)]
+    touched = [None] * len(arrays)  # the stream of the last kernel, or the operation under way
+    for array in arrays:
+        array.view[:] = 0
+    with driver().on(0):
+        for _ in range(choice.randint(3, 9)):
+            place = choice.randrange(len(arrays))
+            stream = choice.choice(streams[arrays[place].device])
+            if own.random() < 0.4:
+                emulation.delay(stream, own.random() * 1e-3)
+            _order(stream, touched[place])
+            kind = choice.choice(("fill", "add", "reduce", "reduce"))
+            if kind == "fill":
+                value = choice.randrange(1000)
+                emulation.fill(stream, arrays[place], value + group.rank)
+                for rank, theirs in enumerate(oracle):
+                    theirs[place][:] = value + rank
+                touched[place] = stream
+            elif kind == "add":
+                emulation.add(stream, arrays[place], arrays[place])
+                for theirs in oracle:
+                    theirs[place] += theirs[place]
+                touched[place] = stream
+            else:
+                operation = pipeline.all_reduce(
+                    memory_of(arrays[place]), INT32, "sum", device=arrays[place].device, stream=stream
+                )
+                total = np.sum([theirs[place] for theirs in oracle], axis=0, dtype=np.int32)
+                for theirs in oracle:
+                    theirs[place] = total.copy()
+                touched[place] = operation
+        for before in touched:
+            _order(streams[0][0], before)
+        driver().synchronize_stream(streams[0][0])
+    for place, array in enumerate(arrays):
+        np.testing.assert_array_equal(array.view, oracle[group.rank][place], f"program {seed}, array {place}")
+
+
+def _order(stream, before):
+    """Lets a stream wait for what touched an array last."""
+    if before is None:
+        return
+    if isinstance(before, int):
+        event = driver().new_event()
+        driver().record(event, before)
+        driver().wait_for_event(stream, event)
+        driver().destroy_event(event)
+    else:
+        before.wait_on(stream)
+
+
+def never_waits(group):
+    """The caller returns while the device is busy, and the result comes in the stream's order."""
+    pipeline = pipeline_of(group)
+    (stream,) = streams_of(0, 1)
+    array = EmulatedArray(driver(), 1000)
+    with driver().on(0):
+        emulated().delay(stream, 0.3)
+        emulated().fill(stream, array, group.rank + 1)
+        began = time.monotonic()
+        operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream)
+        operation.wait_on(stream)
+        emulated().add(stream, array, array)
+        took = time.monotonic() - began
+        assert not operation.wait(0.0)
+        driver().synchronize_stream(stream)
+    expected = 2 * sum(range(1, group.size + 1))
+    assert (array.view == expected).all()
+    pipeline.close()
+    return took
+
+
+def refuses_capture(group):
+    """What a graph is made of cannot be communicated; other streams go on."""
+    pipeline = pipeline_of(group)
+    array = EmulatedArray(driver(), 10)
+    capturing, other = streams_of(0, 2)
+    emulated().capture(capturing, True)
+    try:
+        pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=capturing)
+    except Exception as error:
+        refused = f"{type(error).__name__}: {error}"
+    else:
+        refused = ""
+    pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=other).wait()
+    pipeline.close()
+    return refused
+
+
+def refusing_driver(group, name, code):
+    """A driver of rank 1 that refuses something; what both ranks are told."""
+    if group.rank == 1:
+        emulated().refuse(name, code)
+    try:
+        pipeline_of(group).close()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}", emulated().registered_bytes
+    finally:
+        emulated().allow_everything()
+    return "", emulated().registered_bytes
+
+
+def device_breaks(group):
+    """Rank 1's device fails in the middle; all ranks are told, streams end, memory comes back."""
+    pipeline = pipeline_of(group)
+    array = EmulatedArray(driver(), 100_000)
+    (stream,) = streams_of(0, 1)
+    if group.rank == 1:
+        emulated().refuse("cuEventSynchronize", 700)
+    told = _until_failure(pipeline, array, stream)
+    emulated().allow_everything()
+    pipeline.close()
+    pipeline.close()  # the second time does nothing
+    return told, emulated().registered_bytes
+
+
+def peer_dies(group):
+    """The last rank's process ends; the others are told, streams end, memory comes back."""
+    pipeline = pipeline_of(group)
+    array = EmulatedArray(driver(), 1_000_000)
+    (stream,) = streams_of(0, 1)
+    if group.rank == group.size - 1:
+        for _ in range(3):
+            pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream)
+        os._exit(0)
+    began = time.monotonic()
+    told = _until_failure(pipeline, array, stream)
+    took = time.monotonic() - began
+    pipeline.close()
+    return told, took, emulated().registered_bytes
+
+
+def _until_failure(pipeline, array, stream):
+    try:
+        for _ in range(1000):
+            operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream)
+            with driver().on(0):
+                operation.wait_on(stream)
+            operation.wait(20)
+    except Exception as error:
+        with driver().on(0):
+            driver().synchronize_stream(stream)  # must not hang
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def dlpack(group):
+    """Arrays that speak DLPack, through the group's own calls."""
+    array = EmulatedArray(driver(), 200_000, np.float32, stream=streams_of(0, 1)[0])
+    with driver().on(0):
+        emulated().delay(array.stream, 0.05)
+        emulated().fill(array.stream, array, int(np.float32(group.rank + 1).view(np.uint32)))
+    assert group.all_reduce(array) is array
+    expected = sum(range(1, group.size + 1))
+    assert (array.view == expected).all()
+    work = group.all_reduce_async(array, "avg")
+    assert work.wait() is array
+    assert work.done
+    assert (array.view == expected).all()
+    told = []
+    for call in (
+        lambda: group.all_reduce(array, out=array),
+        lambda: group.broadcast(array),
+        lambda: group.all_reduce(EmulatedArray(driver(), 3, np.float32), "most"),
+    ):
+        try:
+            call()
+        except Exception as error:
+            told.append(f"{type(error).__name__}: {error}")
+    group._device_arrays.close()
+    group._device_arrays = None
+    return told, emulated().registered_bytes
+
+
+def other_collectives(group):
+    """What the host does between copies: another piece is read than is written."""
+    pipeline = pipeline_of(group)
+    source, target = EmulatedArray(driver(), 1000), EmulatedArray(driver(), 1000 * group.size)
+    source.view[:] = group.rank
+
+    class Waited:
+        def __init__(self, work):
+            self.work = work
+
+        def wait(self, _):
+            self.work.wait()
+
+    def begin(sources, targets):
+        work = group.all_gather_into_async(targets[0].view(np.int32), sources[0].view(np.int32))
+        return Waited(work)
+
+    for _ in range(70):  # more than may be under way
+        operation = pipeline.on_host([memory_of(source)], [memory_of(target)], begin, device=0, stream=0)
+    operation.wait()
+    pipeline.close()
+    np.testing.assert_array_equal(target.view, np.repeat(np.arange(group.size), 1000))
+    return emulated().registered_bytes
+
+
+def waits_cheaply(group, seconds):
+    """Ranks wait for rank 0's device: the share of a core that it takes, less the emulation's."""
+    pipeline = pipeline_of(group)
+    (stream,) = streams_of(0, 1)
+    array = EmulatedArray(driver(), 1000)
+    group.barrier()
+    used, theirs = time.process_time(), emulated().processor_seconds
+    began = time.monotonic()
+    if group.rank == 0:
+        with driver().on(0):
+            emulated().delay(stream, seconds)
+    operation = pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream)
+    assert operation.wait(seconds + 10)
+    took = time.monotonic() - began
+    own = time.process_time() - used - (emulated().processor_seconds - theirs)
+    pipeline.close()
+    return own / took

@@ -1,0 +1,118 @@
+"""Tests of operations on device memory, with the driver emulated by threads."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import tasks_devices
+from team import Team
+
+from tools.emulated_cuda import library
+
+EVERY_TYPE = ["int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64"]
+EVERY_OPERATION = ["sum", "avg", "product", "min", "max"]
+PROGRAMS = int(os.environ.get("STRESS_PROGRAMS", "60"))
+"""How many random ones; `make stress-device` runs 1,000."""
+
+
+@pytest.fixture(scope="module")
+def devices() -> Iterator[list[Team]]:
+    """Makes teams whose ranks have emulated devices."""
+    teams: list[Team] = []
+    yield teams
+    for team in teams:
+        if team.alive:
+            team.stop()
+        else:
+            team.kill()
+
+
+def team_of(devices: list[Team], size: int, transport: str = "auto") -> Team:
+    """A team of this size that works; others end, so that they do not compete for cores."""
+    for team in devices:
+        if team.alive and (team.size, team.transport) == (size, transport):
+            return team
+    for team in devices:
+        if team.alive:
+            team.stop()
+    devices.clear()
+    devices.append(Team(size, transport, {"WEFT_CUDA_DRIVER": str(library())}))
+    return devices[0]
+
+
+def test_every_type_and_operation(devices: list[Team]) -> None:
+    team = team_of(devices, 3)
+    elements = 3 * tasks_devices.TILE // 4 + 5
+    left = team.run(tasks_devices.all_types, EVERY_TYPE, ["sum", "max"], elements)
+    left += team.run(tasks_devices.all_types, ["float32"], EVERY_OPERATION, 1000)
+    left += team.run(tasks_devices.all_types, ["float32"], ["sum"], 0)
+    assert left == [(0, 0)] * 9, "registered memory and streams are given back"
+
+
+def test_random_programs(devices: list[Team]) -> None:
+    team_of(devices, 3).run(tasks_devices.random_programs, 0, PROGRAMS, deadline=60 + PROGRAMS)
+
+
+def test_other_collectives(devices: list[Team]) -> None:
+    assert team_of(devices, 3).run(tasks_devices.other_collectives) == [0, 0, 0]
+
+
+def test_the_caller_does_not_wait(devices: list[Team]) -> None:
+    assert max(team_of(devices, 3).run(tasks_devices.never_waits)) < 0.2
+
+
+def test_graph_capture_is_refused(devices: list[Team]) -> None:
+    for told in team_of(devices, 3).run(tasks_devices.refuses_capture):
+        assert told.startswith("UnsupportedError: the current stream is being captured into a CUDA graph")
+
+
+def test_dlpack(devices: list[Team]) -> None:
+    for told, registered in team_of(devices, 3).run(tasks_devices.dlpack):
+        assert [text.partition(":")[0] for text in told] == ["UnsupportedError", "UnsupportedError", "ArgumentError"]
+        assert "out= is not supported for arrays on a device" in told[0]
+        assert "of arrays on CUDA devices there is all_reduce" in told[1]
+        assert registered == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("cuStreamWaitValue32_v2", 801), ("cuMemHostRegister_v2", 801), ("cuMemHostRegister_v2", 1)]
+)
+def test_a_driver_that_refuses(devices: list[Team], name: str, code: int) -> None:
+    told = team_of(devices, 3).run(tasks_devices.refusing_driver, name, code)
+    assert told[1][0].startswith(f"UnsupportedError: the driver refuses what operations on device memory need: {name}")
+    for rank in (0, 2):
+        assert told[rank][0].startswith("UnsupportedError: ranks [1] cannot take part")
+    assert [registered for _, registered in told] == [0, 0, 0]
+
+
+def test_a_device_that_breaks(devices: list[Team]) -> None:
+    told = team_of(devices, 3).run(tasks_devices.device_breaks)
+    assert told[1][0].startswith(
+        "DeviceError: cuEventSynchronize of the CUDA driver failed: CUDA_ERROR_ILLEGAL_ADDRESS"
+    )
+    for rank in (0, 2):
+        assert told[rank][0].startswith("Aborted: "), told[rank]
+        assert "rank 1 cannot go on with its device" in told[rank][0]
+    assert [registered for _, registered in told] == [0, 0, 0]
+
+
+def test_waiting_takes_little_of_the_processor(devices: list[Team]) -> None:
+    shares = team_of(devices, 3).run(tasks_devices.waits_cheaply, 1.0)
+    assert max(shares) < 0.05, shares
+
+
+def test_ranks_that_share_no_memory(devices: list[Team]) -> None:
+    team = team_of(devices, 2, "tcp")
+    team.run(tasks_devices.random_programs, 0, 10)
+    assert team.run(tasks_devices.all_types, ["float32"], ["sum"], 300_000) == [(0, 0)] * 2
+
+
+def test_a_process_that_dies(devices: list[Team]) -> None:
+    team = team_of(devices, 3)
+    team.start(tasks_devices.peer_dies)
+    told = team.collect([0, 1])
+    team.kill()
+    for text, took, registered in told:
+        assert text.startswith("PeerLost: ") and "2" in text, text
+        assert took < 5
+        assert registered == 0

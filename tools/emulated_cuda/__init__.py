@@ -1,0 +1,170 @@
+"""The emulated CUDA driver: its library, what tests tell it, and arrays in its devices' memory."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import subprocess
+import tempfile
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.device.driver import Driver
+
+__all__ = ["Emulated", "EmulatedArray", "library"]
+
+TO_HOST, TO_DEVICE = 0, 1
+_SOURCE = Path(__file__).with_name("driver.c")
+_BUILD = Path(__file__).parents[2] / "build" / "emulated_cuda"
+_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
+    "emulated_configure": ([c_double, c_double, c_double], None),
+    "emulated_refuse": ([c_char_p, c_int], None),
+    "emulated_allow_everything": ([], None),
+    "emulated_capture": ([c_void_p, c_int], None),
+    "emulated_registered_bytes": ([], c_uint64),
+    "emulated_live_events": ([], c_int),
+    "emulated_live_streams": ([], c_int),
+    "emulated_processor_seconds": ([], c_double),
+    "emulated_engine_seconds": ([c_int, c_int], c_double),
+    "emulated_delay": ([c_void_p, c_double], c_int),
+    "emulated_fill": ([c_void_p, c_uint64, c_uint32, c_uint64], c_int),
+    "emulated_add": ([c_void_p, c_uint64, c_uint64, c_uint64], c_int),
+}
+
+
+def library() -> Path:
+    """The shared library, built by the C compiler when its source has changed."""
+    source = _SOURCE.read_bytes()
+    path = _BUILD / f"libcuda-{hashlib.sha256(source).hexdigest()[:16]}.so"
+    if not path.exists():
+        _BUILD.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_BUILD) as directory:
+            built = Path(directory) / "libcuda.so"
+            command = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread"]
+            subprocess.run([*command, "-o", built, _SOURCE], check=True)
+            built.replace(path)
+    return path
+
+
+class Emulated:
+    """What only the emulated driver can be told and asked."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self._functions = {}
+        for name, (types, result) in _FUNCTIONS.items():
+            function = getattr(driver.library, name)
+            function.argtypes, function.restype = types, result
+            self._functions[name.removeprefix("emulated_")] = function
+
+    def configure(self, to_host: float, to_device: float, latency: float) -> None:
+        """Sets the rates of both copy engines, in bytes a second (0: no limit), and latency."""
+        self._functions["configure"](to_host, to_device, latency)
+
+    def refuse(self, name: str, code: int) -> None:
+        """Lets a function of the driver fail from now on."""
+        self._functions["refuse"](name.encode(), code)
+
+    def allow_everything(self) -> None:
+        """Takes that back."""
+        self._functions["allow_everything"]()
+
+    def capture(self, stream: int, capturing: bool) -> None:
+        """Says that a stream is being captured for a graph."""
+        self._functions["capture"](stream, capturing)
+
+    @property
+    def registered_bytes(self) -> int:
+        """Host memory that is registered now."""
+        return int(self._functions["registered_bytes"]())
+
+    @property
+    def live(self) -> tuple[int, int]:
+        """The streams and events that are not destroyed."""
+        return int(self._functions["live_streams"]()), int(self._functions["live_events"]())
+
+    @property
+    def processor_seconds(self) -> float:
+        """What the emulation's own threads have used."""
+        return float(self._functions["processor_seconds"]())
+
+    def engine_seconds(self, device: int, direction: int) -> float:
+        """How long a copy engine was busy, since `configure`."""
+        return float(self._functions["engine_seconds"](device, direction))
+
+    def delay(self, stream: int, seconds: float) -> None:
+        """Puts a kernel into a stream that takes so long."""
+        assert not self._functions["delay"](stream, seconds)
+
+    def fill(self, stream: int, array: EmulatedArray, value: int) -> None:
+        """Puts a kernel into a stream that sets all words of an array."""
+        assert not self._functions["fill"](stream, array.address, value, array.view.nbytes // 4)
+
+    def add(self, stream: int, to: EmulatedArray, source: EmulatedArray) -> None:
+        """Puts a kernel into a stream that adds an array of 32-bit integers to another."""
+        assert not self._functions["add"](stream, to.address, source.address, to.view.nbytes // 4)
+
+
+class _Tensor(ctypes.Structure):
+    """`DLManagedTensor` of DLPack."""
+
+    _fields_ = (
+        ("data", c_uint64),
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+        ("dimensions", c_int32),
+        ("code", c_uint8),
+        ("bits", c_uint8),
+        ("lanes", c_uint16),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+        ("manager_context", c_void_p),
+        ("deleter", c_void_p),
+    )
+
+
+_CODES = {"i": 0, "u": 1, "f": 2}
+_CUDA = 2
+
+
+class EmulatedArray:
+    """A vector in a device's memory, which speaks DLPack; what writes it is put into `stream`."""
+
+    def __init__(
+        self, driver: Driver, elements: int, dtype: Any = np.int32, *, device: int = 0, stream: int = 0
+    ) -> None:
+        dtype = np.dtype(dtype)
+        self.stream = stream
+        self.device = device
+        self._driver = driver
+        with driver.on(device):
+            self.address = driver.allocate(max(elements * dtype.itemsize, 1))
+        memory = (c_uint8 * (elements * dtype.itemsize)).from_address(self.address)
+        self.view = np.frombuffer(memory, dtype)
+        """Its memory, as only the emulation's host can see it."""
+        self._shape = (c_int64 * 1)(elements)
+        self._tensor = _Tensor(
+            self.address, _CUDA, device, 1, _CODES[dtype.kind], 8 * dtype.itemsize, 1, self._shape, None, 0, None, None
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CUDA, self.device
+
+    def __dlpack__(self, *, stream: int | None = None) -> object:
+        with self._driver.on(self.device):
+            event = self._driver.new_event()
+            self._driver.record(event, self.stream)
+            self._driver.wait_for_event(0 if stream is None else stream, event)  # 0: the default stream
+            self._driver.destroy_event(event)
+        new = ctypes.pythonapi.PyCapsule_New
+        new.argtypes, new.restype = [c_void_p, c_char_p, c_void_p], ctypes.py_object
+        capsule: object = new(ctypes.addressof(self._tensor), b"dltensor", None)
+        return capsule
+
+    def free(self) -> None:
+        """Gives the memory back."""
+        self._driver.free(self.address)
