@@ -52,8 +52,8 @@ def devices_job(_rank: int, _size: int) -> None:
 
 def other_backend_job(_rank: int, _size: int) -> None:
     with pytest.raises(RuntimeError, match=r"torch 2\.14 or newer"):
-        dist.group.WORLD._get_backend(torch.device("cuda"))
-    assert dist.group.WORLD._device_types == [torch.device("cpu")]
+        dist.group.WORLD._get_backend(torch.device("xpu"))
+    assert dist.group.WORLD._device_types == [torch.device("cpu"), torch.device("cuda")]
 
 
 def split_job(rank: int, size: int) -> None:

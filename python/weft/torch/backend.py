@@ -112,5 +112,5 @@ class WeftBackend(TorchCollectives, Backend):
 
     def abort(self) -> None:
         """Ends every operation under way, on this rank and on the others, with `weft.Aborted`."""
-        self._groups.abort("the process group was aborted")
+        self.abort_operations("the process group was aborted")
         _open_backends.discard(self)

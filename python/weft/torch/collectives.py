@@ -5,10 +5,11 @@ Methods have the names and arguments by which torch's C++ side calls them.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from weft.torch.child_groups import ChildGroups
 from weft.torch.communication_thread import CommunicationThread, communication_thread, note_failure, wait_in_callback
 from weft.torch.counts import check_blocks, check_own_block, counts_of, equal, split
 from weft.torch.ddp_buckets import DDPBuckets
+from weft.torch.device.operations import DeviceOperations, tensors_in
 from weft.torch.memory import (
     is_plain,
     joined_readable,
@@ -40,8 +42,32 @@ from weft.torch.work import WeftWork
 if TYPE_CHECKING:
     from weft.ops import Op, PremulSum
     from weft.staging import Array
+    from weft.torch.device.work import DeviceWork
 
 __all__ = ["TorchCollectives"]
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _on_any_device(*, reads: Sequence[int] = (), writes: Sequence[int] = ()) -> Callable[[_Method], _Method]:
+    """Lets a method take tensors of devices, too, which are copied to the host and back.
+
+    `reads` and `writes` are the places of the arguments with tensors that it reads and writes.
+    """
+    places = sorted({*reads, *writes})
+
+    def decorate(method: _Method) -> _Method:
+        @functools.wraps(method)
+        def wrapper(self: TorchCollectives, *arguments: Any) -> Any:
+            for place in places:
+                for tensor in tensors_in(arguments[place]):
+                    if not tensor.is_cpu:
+                        return self._on_device(method, arguments, reads, writes)
+            return method(self, *arguments)
+
+        return cast(_Method, wrapper)
+
+    return decorate
 
 
 class TorchCollectives:
@@ -62,6 +88,8 @@ class TorchCollectives:
     communication_thread: CommunicationThread
     """Of the group's communication hooks."""
     ddp_buckets: DDPBuckets
+    device_operations: DeviceOperations
+    """Of tensors that are not the CPU's."""
 
     def _begin(self, group: _weft.Group, rank: int, size: int, timeout: timedelta) -> None:
         self._group = group
@@ -74,6 +102,7 @@ class TorchCollectives:
         self.communication_thread = CommunicationThread(group.name)
         self._groups = ChildGroups(group)
         self.ddp_buckets = DDPBuckets(group)
+        self.device_operations = DeviceOperations(group, lambda child: _HostOperations(child, timeout))
 
     def call_before_shutdown(self, method: Callable[[], None]) -> None:
         """Lets a bound method end what it has under way before the group is left.
@@ -95,12 +124,14 @@ class TorchCollectives:
 
     # Operations on whole vectors, in place.
 
-    def allreduce(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
+    def allreduce(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | DeviceWork | None:
         """Every rank's tensor becomes the reduction of all ranks' tensors, which may be sparse."""
         tensor = single(tensors, "tensors")
         if tensor.layout is not torch.strided:
             return self.allreduce_sparse(tensors, options)
         op = reduction(options.reduceOp)
+        if not tensor.is_cpu:
+            return self._all_reduce_on_device(tensor, op, options)
         if options.asyncOp or tensor.is_complex() or profiler._is_profiler_enabled or not is_plain(tensor):
             return self._carry_out([self._all_reduce(tensor, op)], tensors, options)
         # The most frequent call, with little overhead, which matters for small tensors.
@@ -111,11 +142,13 @@ class TorchCollectives:
         """`allreduce` of a sparse COO tensor."""
         return all_reduce_sparse(single(tensors, "tensors"), self._size, options, self.allgather)
 
+    @_on_any_device(reads=(0,), writes=(0,))
     def allreduce_coalesced(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """`allreduce` of several tensors."""
         op = reduction(options.reduceOp)
         return self._carry_out([self._all_reduce(tensor, op) for tensor in tensors], tensors, options)
 
+    @_on_any_device(reads=(0,), writes=(0,))
     def reduce(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """The root's tensor becomes the reduction of all ranks' tensors.
 
@@ -126,6 +159,7 @@ class TorchCollectives:
         place = writable(numbers, keep=True) if self._rank == root else Staged(readable(numbers))
         return self._carry_out([call("reduce", numbers.numel(), None, place, op=op, root=root)], [tensor], options)
 
+    @_on_any_device(reads=(0,), writes=(0,))
     def broadcast(self, tensors: Sequence[Tensor], options: Any) -> WeftWork | None:
         """Every rank's tensor becomes the root's."""
         tensor, root = single(tensors, "tensors"), options.rootRank
@@ -134,10 +168,12 @@ class TorchCollectives:
 
     # Operations on one block per rank.
 
+    @_on_any_device(reads=(1,), writes=(0,))
     def all_gather_single(self, output: Tensor, input: Tensor, options: Any) -> WeftWork | None:  # noqa: A002
         """The output becomes all ranks' inputs, one behind the other."""
         return self.all_gather_single_coalesced([output], [input], options)
 
+    @_on_any_device(reads=(1,), writes=(0,))
     def all_gather_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], options: Any
     ) -> WeftWork | None:
@@ -148,12 +184,14 @@ class TorchCollectives:
             calls.append(self._all_gather(writable(output), block, block.numel()))
         return self._carry_out(calls, list(outputs), options)
 
+    @_on_any_device(reads=(1,), writes=(0,))
     def allgather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], options: Any) -> WeftWork | None:
         """Output i becomes rank i's input. Ranks may bring inputs of different sizes."""
         blocks = single(outputs, "output_tensors")
         gathered = self._all_gather_list(blocks, single(inputs, "input_tensors"), "output_tensors")
         return self._carry_out([gathered], list(blocks), options)
 
+    @_on_any_device(reads=(1,), writes=(0,))
     def allgather_coalesced(
         self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], options: Any
     ) -> WeftWork | None:
@@ -165,6 +203,7 @@ class TorchCollectives:
         ]
         return self._carry_out(calls, [list(tensors) for tensors in outputs], options)
 
+    @_on_any_device(reads=(1,), writes=(0,))
     def gather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], options: Any) -> WeftWork | None:
         """At the root, output i becomes rank i's input."""
         block, root = single(inputs, "input_tensors"), options.rootRank
@@ -177,6 +216,7 @@ class TorchCollectives:
             reads = pair(reads, place, root)
         return self._carry_out([call("gather", block.numel(), reads, place, root=root)], list(blocks), options)
 
+    @_on_any_device(reads=(1,), writes=(0,))
     def scatter(self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], options: Any) -> WeftWork | None:
         """The output becomes the root's input for this rank."""
         block, root = single(outputs, "output_tensors"), options.rootRank
@@ -188,10 +228,12 @@ class TorchCollectives:
             check_same_type(reads, place.array)
         return self._carry_out([call("scatter", block.numel(), reads, place, root=root)], [block], options)
 
+    @_on_any_device(reads=(1,), writes=(0,))
     def reduce_scatter_single(self, output: Tensor, input: Tensor, options: Any) -> WeftWork | None:  # noqa: A002
         """The output becomes the reduction of all ranks' block for this rank."""
         return self.reduce_scatter_single_coalesced([output], [input], options)
 
+    @_on_any_device(reads=(1,), writes=(0,))
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], options: Any
     ) -> WeftWork | None:
@@ -204,6 +246,7 @@ class TorchCollectives:
             calls.append(_reduce_scatter(writable(block), readable(real(whole, op)), block.numel(), op))
         return self._carry_out(calls, list(outputs), options)
 
+    @_on_any_device(reads=(1,), writes=(0,))
     def reduce_scatter(
         self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], options: Any
     ) -> WeftWork | None:
@@ -219,6 +262,7 @@ class TorchCollectives:
         scattered = _reduce_scatter(writable(block), joined_readable(blocks), equal(counts), op)
         return self._carry_out([scattered], [output], options)
 
+    @_on_any_device(reads=(1,), writes=(0,))
     def all_to_all_single(
         self,
         output: Tensor,
@@ -235,6 +279,7 @@ class TorchCollectives:
         send = split(input, input_splits, "input", self._size)
         return self._carry_out([self._all_to_all(writable(output), readable(input), send, receive)], [output], options)
 
+    @_on_any_device(reads=(1,), writes=(0,))
     def alltoall(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], options: Any) -> WeftWork | None:
         """Sends input i to rank i; output i becomes what rank i sent."""
         receive = counts_of(outputs, "output_tensor_list", self._size)
@@ -248,6 +293,7 @@ class TorchCollectives:
 
     # Messages between two ranks.
 
+    @_on_any_device(reads=(0,))
     def send(self, tensors: Sequence[Tensor], to: int, tag: int) -> WeftWork:
         """Sends a tensor to the rank `to`, which receives it with the same tag."""
         tensor = single(tensors, "tensors")
@@ -256,15 +302,44 @@ class TorchCollectives:
             native = self._groups.here(self._timeout).send(to, tag, reads.pointer, reads.nbytes, self._timeout, reads)
         return self._follow([native], [], list(tensors), self._timeout)
 
+    @_on_any_device(writes=(0,))
     def recv(self, tensors: Sequence[Tensor], sender: int, tag: int) -> WeftWork:
         """Receives a tensor of the same size from one rank."""
         return self._receive(tensors, sender, tag)
 
+    @_on_any_device(writes=(0,))
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int) -> WeftWork:
         """Receives a tensor of the same size from whichever rank sends one."""
         return self._receive(tensors, None, tag)
 
     # How the above is done.
+
+    def _all_reduce_on_device(self, tensor: Tensor, op: Op | PremulSum, options: Any) -> DeviceWork | None:
+        self._issued += 1
+        work = self.device_operations.all_reduce(
+            tensor,
+            op,
+            timeout=seconds(options.timeout) or self._timeout,
+            how={**priorities.keywords(self.priority), **wire.keywords()},
+            sequence=self._issued,
+        )
+        return self._seen_by_stream(work, options)
+
+    def _on_device(
+        self, method: Callable[..., Any], arguments: Sequence[Any], reads: Sequence[int], writes: Sequence[int]
+    ) -> DeviceWork | None:
+        self._issued += 1
+        work = self.device_operations.carry_out(
+            method, arguments, reads, writes, timeout=self._timeout, sequence=self._issued
+        )
+        return self._seen_by_stream(work, arguments[-1])
+
+    def _seen_by_stream(self, work: DeviceWork, options: Any) -> DeviceWork | None:
+        """The handle, or, where torch waits at once, None with the current stream waiting."""
+        if getattr(options, "asyncOp", True):
+            return work
+        work.wait()
+        return None
 
     def _receive(self, tensors: Sequence[Tensor], sender: int | None, tag: int) -> WeftWork:
         tensor = single(tensors, "tensors")
@@ -350,10 +425,23 @@ class TorchCollectives:
         offer(work)
         return work
 
+    def abort_operations(self, reason: str) -> None:
+        """Ends every operation under way, on all ranks."""
+        self._groups.abort(reason)
+        self.device_operations.abort(reason)
+
     def _end_hooks(self) -> None:
-        """Ends the communication thread and its group."""
+        """Ends the communication thread and its group, and what serves tensors of devices."""
+        self.device_operations.close()
         self.communication_thread.close()
         self._groups.close()
+
+
+class _HostOperations(TorchCollectives):
+    """What carries out, on the host, operations on tensors of devices."""
+
+    def __init__(self, group: _weft.Group, timeout: timedelta) -> None:
+        self._begin(group, group.rank, group.size, timeout)
 
 
 def _plain_all_reduce(tensor: Tensor, op: Op | PremulSum, address: int) -> _weft.Request:

@@ -22,6 +22,7 @@ from torch.distributed import ProcessGroup
 
 from weft.errors import UnsupportedError
 from weft.torch.collectives import TorchCollectives
+from weft.torch.device.work import DeviceWork
 from weft.torch.groups import open_group
 from weft.torch.monitoring import MonitoredBarrier
 from weft.torch.patches import extend_for_process_groups
@@ -35,15 +36,17 @@ if TYPE_CHECKING:
 __all__ = ["WeftProcessGroup"]
 
 _CPU = torch.device("cpu")
+_CUDA = torch.device("cuda")
 _DONE = WeftWork([], [], [])
-_Method = Callable[..., WeftWork | None]
+_Handle = WeftWork | DeviceWork
+_Method = Callable[..., _Handle | None]
 
 
 class _NoBackend(UnsupportedError, RuntimeError):
     """The error that torch expects for the backend of a device that the group does not serve."""
 
 
-def _operation(name: str, body: _Method, default: Callable[[], Any] | None = None) -> Callable[..., WeftWork]:
+def _operation(name: str, body: _Method, default: Callable[[], Any] | None = None) -> Callable[..., _Handle]:
     """A method as this torch calls it.
 
     The options may be missing, and there is always a handle to wait for.
@@ -54,7 +57,7 @@ def _operation(name: str, body: _Method, default: Callable[[], Any] | None = Non
     number = len(inspect.signature(body).parameters) - 1
 
     @functools.wraps(body)
-    def method(self: WeftProcessGroup, *arguments: Any, opts: Any = None) -> WeftWork:
+    def method(self: WeftProcessGroup, *arguments: Any, opts: Any = None) -> _Handle:
         if default is not None and len(arguments) < number:
             arguments += (default() if opts is None else opts,)
         if profiler._is_profiler_enabled:
@@ -166,14 +169,14 @@ class WeftProcessGroup(ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [_CPU]
+        return [_CPU, _CUDA]
 
     def _get_backend(self, device: torch.device) -> Any:
         """The group, which is its own backend."""
-        if torch.device(device).type != _CPU.type:
+        if torch.device(device).type not in (_CPU.type, _CUDA.type):
             raise _NoBackend(
-                f"this group has no backend for {device}: with torch {torch.__version__} a group of weft's is for CPU "
-                'tensors only; torch 2.14 or newer can join backends, as in "cpu:weft,cuda:nccl"'
+                f"this group has no backend for {device}: with torch {torch.__version__} a group of weft's is for "
+                'tensors of the CPU and of CUDA; torch 2.14 or newer can join backends, as in "cpu:weft,xpu:xccl"'
             )
         return self
 
@@ -216,4 +219,4 @@ class WeftProcessGroup(ProcessGroup):
 
     def abort(self) -> None:
         """Ends every operation under way, on this rank and on the others, with `weft.Aborted`."""
-        self.weft_operations._groups.abort("the process group was aborted")
+        self.weft_operations.abort_operations("the process group was aborted")

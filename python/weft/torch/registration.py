@@ -24,7 +24,7 @@ def autoload() -> None:
 
     if not dist.is_available() or BACKEND_NAME in dist.Backend.backend_list:
         return
-    dist.Backend.register_backend(BACKEND_NAME, create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend(BACKEND_NAME, create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def create(options: Any, backend_options: object | None) -> WeftBackend | WeftProcessGroup:

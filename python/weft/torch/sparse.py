@@ -24,6 +24,8 @@ def all_reduce_sparse(tensor: Tensor, size: int, options: Any, all_gather: _AllG
 
     Waits for the other ranks' indices, even if the operation is asynchronous.
     """
+    if not tensor.is_cpu:
+        raise UnsupportedError(f"sparse tensors on {tensor.device} are not supported: expected a tensor of the CPU")
     op = reduction(options.reduceOp)
     if op not in _OPERATIONS:
         raise UnsupportedError(f"cannot reduce sparse tensors by {op}: expected one of {', '.join(_OPERATIONS)}")

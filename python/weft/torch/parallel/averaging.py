@@ -43,6 +43,8 @@ class ExactAveraging:
             return ReadyHandle()
         bucket.sent_bytes = bucket.memory.nbytes
         planned = bucket.planned
+        if not bucket.memory.is_cpu:
+            return self._communication.all_reduce(bucket.memory, algorithm=planned.algorithm)
         return self._communication.issue(bucket.prepared, priority=planned.priority, algorithm=planned.algorithm)
 
     def operation(self, bucket: Bucket) -> tuple[Op, int]:

@@ -16,6 +16,7 @@ from weft.torch.parallel.plan import BucketPlan, ParameterInfo, PlannedBucket
 from weft.torch.patches.tensors import copy_all
 
 if TYPE_CHECKING:
+    from weft.request import PreparedCall
     from weft.torch.parallel.reducer import Update
 
 __all__ = ["Bucket", "Handle", "Slot", "make_buckets", "parameter_info"]
@@ -128,6 +129,10 @@ class Bucket:
     operation of its own.
     """
 
+    prepared: PreparedCall
+    """The average of `memory`, where that is on the CPU."""
+    prepared_flags: PreparedCall
+
     def __init__(
         self, number: int, planned: PlannedBucket, slots: Sequence[Slot], memory: Tensor, *, is_last: bool
     ) -> None:
@@ -141,8 +146,9 @@ class Bucket:
         self.buffer = memory[: memory.numel() - len(slots)]
         """The gradients, flat."""
         self.flags = memory[memory.numel() - len(slots) :]
-        self.prepared = prepared_all_reduce(memory, "avg")
-        self.prepared_flags = prepared_all_reduce(self.flags, "avg")
+        if memory.is_cpu:
+            self.prepared = prepared_all_reduce(memory, "avg")
+            self.prepared_flags = prepared_all_reduce(self.flags, "avg")
         self.sent_bytes = 0
         """What this rank has handed over for the last average (in a mode: that has ended)."""
         self.missing = len(slots)
@@ -241,10 +247,13 @@ def make_buckets(plan: BucketPlan, slots: Sequence[Slot], communication: Communi
     Every rank calls it with the same plan.
     """
     lengths = [_padded(plan, bucket) for bucket in plan.buckets]
-    dtypes = [slots[bucket.parameters[0]].parameter.dtype for bucket in plan.buckets]
+    firsts = [slots[bucket.parameters[0]].parameter for bucket in plan.buckets]
+    dtypes = [parameter.dtype for parameter in firsts]
     pieces = {
-        dtype: communication.memory(sum(n for n, of in zip(lengths, dtypes, strict=True) if of == dtype), dtype)
-        for dtype in dict.fromkeys(dtypes)
+        first.dtype: communication.memory(
+            sum(n for n, of in zip(lengths, dtypes, strict=True) if of == first.dtype), first.detach()
+        )
+        for first in {parameter.dtype: parameter for parameter in firsts}.values()
     }
     used = dict.fromkeys(pieces, 0)
     buckets = []

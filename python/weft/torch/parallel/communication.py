@@ -18,6 +18,8 @@ from weft.request import PreparedCall, call
 from weft.staging import Array, Staged
 from weft.torch.arguments import element_type, real
 from weft.torch.communication_thread import CommunicationThread
+from weft.torch.device.accelerator import accelerator_of
+from weft.torch.device.work import DeviceWork
 from weft.torch.lookup import backend_of
 
 __all__ = ["Communication", "prepared_all_reduce"]
@@ -85,8 +87,15 @@ class Communication:
         priority: int = 0,
         algorithm: str | None = None,
         wire: str | None = None,
-    ) -> _weft.Work:
-        """Starts an all-reduce of a contiguous tensor in place."""
+    ) -> _weft.Work | DeviceWork:
+        """Starts an all-reduce of a contiguous tensor in place.
+
+        On a device, it begins after what is in the current stream, operations keep their order
+        (`priority` means nothing), and the handle's `wait` lets the current stream wait.
+        """
+        if not tensor.is_cpu:
+            how = {"algorithm": algorithm, "wire": wire}
+            return self._on_device(tensor, op, {name: value for name, value in how.items() if value is not None})
         return self.issue(prepared_all_reduce(tensor, op), priority=priority, algorithm=algorithm, wire=wire)
 
     def broadcast(self, tensors: Iterable[Tensor], root: int = 0) -> None:
@@ -104,18 +113,32 @@ class Communication:
 
     def abort(self, reason: str) -> None:
         """Ends every operation under way, on all ranks."""
-        self._operations._groups.abort(reason)
+        self._operations.abort_operations(reason)
 
     def call_before_shutdown(self, method: Callable[[], None]) -> None:
         """Lets a bound method end what it has under way before the group is left."""
         self._operations.call_before_shutdown(method)
 
-    def memory(self, elements: int, dtype: torch.dtype) -> Tensor:
-        """A vector of zeros: in symmetric memory where the ranks are on one host, else ordinary."""
+    def memory(self, elements: int, like: Tensor) -> Tensor:
+        """A vector of zeros of another tensor's type.
+
+        On its device; on the CPU in symmetric memory where the ranks are on one host.
+        """
+        if not like.is_cpu:
+            return accelerator_of(like).zeros(elements, like)
+        dtype = like.dtype
         if elements and self._symmetric.serves(_CPU):
             tensor: Tensor = self._symmetric.tensor((elements,), dtype)
             return tensor
         return torch.zeros(elements, dtype=dtype)
+
+    def _on_device(self, tensor: Tensor, op: Op, how: dict[str, Any]) -> DeviceWork:
+        operations = self._operations
+        operations._issued += 1
+        work: DeviceWork = operations.device_operations.all_reduce(
+            tensor, op, timeout=operations._timeout, how=how, sequence=operations._issued
+        )
+        return work
 
     def gather_objects(self, value: object) -> list[Any]:
         """What every rank passed, by rank."""

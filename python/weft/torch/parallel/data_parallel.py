@@ -25,7 +25,7 @@ from weft.torch.parallel.first_use import FirstUse
 from weft.torch.parallel.fusion import PlanOptions
 from weft.torch.parallel.joining import ShadowTraining
 from weft.torch.parallel.mode_averaging import ModeAveraging, check_algorithms_of_mode, check_mode
-from weft.torch.parallel.models import tensors_in, trained_parameters
+from weft.torch.parallel.models import for_device, tensors_in, trained_parameters
 from weft.torch.parallel.module_buffers import BufferPolicy, ModuleBuffers
 from weft.torch.parallel.observer import Observer
 from weft.torch.parallel.plan import BucketPlan
@@ -76,11 +76,13 @@ class DataParallel(nn.Module, Joinable):
         """Wraps a model. Every rank calls it with the same model and options.
 
         Args:
-            module: The model, on the CPU. Compile it, or its blocks, before.
+            module: The model, on the CPU or on one GPU (docs/how-to/cuda.md). Compile it, or its
+                blocks, before.
             process_group: The ranks, over weft; the default group if not given.
             fusion: Which gradients share a bucket: `none`, a number of bytes, `lazy` (by bytes, in
                 the order in which they come), or `automatic` (what makes a step wait least, by what
-                was measured). The last two learn: see `replan_after`.
+                was measured). The last two learn: see `replan_after`. On a GPU, `automatic` is
+                10 MiB.
             algorithm: How buckets are averaged: `automatic` (what the group chooses for the size),
                 `hybrid` (small ones by halving-doubling, large ones by ring), or the name of an
                 all-reduce that `weft plan --list` prints.
@@ -101,13 +103,17 @@ class DataParallel(nn.Module, Joinable):
         Raises:
             weft.ConfigError: There is no process group, or ranks differ in their models or options.
             weft.ArgumentError: An option is not allowed, or the group's backend is not weft.
-            weft.UnsupportedError: A parameter is not an initialized one on the CPU.
+            weft.UnsupportedError: A parameter is not initialized, or the model is not on the CPU or
+                on one GPU; or, on a GPU, `mode` or embeddings by rows are asked for.
         """
         super().__init__()
-        options = PlanOptions(fusion, algorithm)
         if gradients not in ("copy", "view"):
             raise ArgumentError(f"gradients={gradients!r}: expected 'copy' or 'view'")
         trained = trained_parameters(module)
+        self._on_device = not trained[0][1].is_cpu
+        if self._on_device:
+            fusion, embeddings = for_device(fusion, mode, embeddings)
+        options = PlanOptions(fusion, algorithm)
         check_mode(mode, trained)
         rows = exchanged_by_rows(module, trained, embeddings, mode)
         infos = [parameter_info(name, parameter) for name, parameter in trained]
@@ -249,7 +255,12 @@ class DataParallel(nn.Module, Joinable):
         """What communication has taken since the last plan, and what of it was waited for.
 
         Print it, or take its `to_dict()`.
+
+        Raises:
+            weft.UnsupportedError: The model is on a GPU, where only a profiler sees who waits.
         """
+        if self._on_device:
+            raise UnsupportedError("report() tells of models on the CPU: for one on a GPU, use torch.profiler")
         from weft.torch.parallel.report import report_of
 
         return report_of(self._reducer, self._mode, self._planner.profile)

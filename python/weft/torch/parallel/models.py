@@ -10,9 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import ArgumentError, UnsupportedError
+from weft.torch.device.accelerator import accelerator_of
+from weft.torch.modes import Mode
 from weft.torch.parallel.first_use import is_watched
+from weft.torch.parallel.rows import EmbeddingPolicy
 
-__all__ = ["tensors_in", "trained_parameters"]
+__all__ = ["for_device", "tensors_in", "trained_parameters"]
+
+_DEVICE_BUCKET_BYTES = 10 << 20
+"""On a device, where clocks of the host do not tell what automatic fusion needs to know."""
 
 
 def trained_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -20,7 +26,7 @@ def trained_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
     Raises:
         weft.ArgumentError: There are none, or the model is in a `DataParallel` already.
-        weft.UnsupportedError: One is not an initialized one on the CPU.
+        weft.UnsupportedError: One is not initialized, or they are not all on the CPU or on one GPU.
     """
     if is_watched(module):
         raise ArgumentError("the model is in a DataParallel already: call unwrap() of that one first")
@@ -30,9 +36,36 @@ def trained_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     for name, parameter in trained:
         if nn.parameter.is_lazy(parameter):
             raise UnsupportedError(f"{name} is not initialized: run the model once before DataParallel")
-        if not parameter.is_cpu or parameter.layout is not torch.strided:
-            raise UnsupportedError(f"{name} is on {parameter.device} ({parameter.layout}): expected a CPU tensor")
+        if parameter.layout is not torch.strided:
+            raise UnsupportedError(f"{name} has layout {parameter.layout}: expected a strided tensor")
+    _check_place(trained)
     return trained
+
+
+def for_device(fusion: str | int, mode: Mode | None, embeddings: EmbeddingPolicy) -> tuple[str | int, EmbeddingPolicy]:
+    """The options `fusion` and `embeddings` as they are for a model on a device.
+
+    Raises:
+        weft.UnsupportedError: There is a mode, or embeddings are to be exchanged by rows.
+    """
+    if mode is not None:
+        raise UnsupportedError(f"mode={mode!r} is not supported for a model on a GPU: expected None")
+    if embeddings == "rows":
+        raise UnsupportedError("embeddings='rows' is not supported for a model on a GPU: expected 'dense'")
+    return (_DEVICE_BUCKET_BYTES if fusion == "automatic" else fusion), "dense"
+
+
+def _check_place(trained: list[tuple[str, nn.Parameter]]) -> None:
+    """Raises unless all parameters are on the CPU, or on one device that weft can reach."""
+    first, example = trained[0]
+    device = None if example.is_cpu else accelerator_of(example).device(example)
+    for name, parameter in trained:
+        place = None if parameter.is_cpu else accelerator_of(parameter).device(parameter)
+        if place != device:
+            raise UnsupportedError(
+                f"{name} is on {parameter.device} and {first} on {example.device}: "
+                "expected all on the CPU or on one GPU"
+            )
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

@@ -435,6 +435,8 @@ def _trained(module: nn.Module, has_tables: bool) -> list[tuple[str, nn.Paramete
     for name, parameter in trained:
         if parameter.dtype != torch.float32:
             raise UnsupportedError(f"{name} is of {parameter.dtype}: servers keep float32")
+        if not parameter.is_cpu:
+            raise UnsupportedError(f"{name} is on {parameter.device}: servers take parameters of the CPU")
     return trained
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from torch.distributed import ProcessGroup
 
 if TYPE_CHECKING:
+    from weft.torch.device.work import DeviceWork
     from weft.torch.work import WeftWork
 
 __all__ = ["offer", "reveal_handles"]
@@ -55,14 +56,14 @@ class _Caller(threading.local):
     """What a thread that is within a method of a process group waits for."""
 
     wants = False
-    handle: WeftWork | None = None
+    handle: WeftWork | DeviceWork | None = None
 
 
 _caller = _Caller()
 _revealed = False
 
 
-def offer(work: WeftWork) -> None:
+def offer(work: WeftWork | DeviceWork) -> None:
     """Says that a backend returns `work` to torch."""
     if _caller.wants:
         work.in_python = True

@@ -1,0 +1,1 @@
+"""torch's operations on tensors of GPUs."""

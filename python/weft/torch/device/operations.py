@@ -1,0 +1,232 @@
+"""Operations of a process group on tensors of a device.
+
+An all-reduce goes through the pipeline of `weft.device` tile by tile. All others are copied to the
+host as a whole, carried out there by what carries out operations on CPU tensors, and copied back.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft import config, reports
+from weft.device.driver import driver
+from weft.device.pipeline import DeviceMemory, Pipeline
+from weft.errors import ArgumentError, Error, UnsupportedError
+from weft.torch.arguments import element_type, real
+from weft.torch.device.accelerator import Accelerator, accelerator_of
+from weft.torch.device.work import DeviceWork
+from weft.torch.patches.handles import offer
+
+if TYPE_CHECKING:
+    from weft import _weft
+    from weft.ops import Op, PremulSum
+    from weft.torch.work import WeftWork
+
+__all__ = ["DeviceOperations", "tensors_in"]
+
+
+class DeviceOperations:
+    """What a process group does with tensors of devices, in a child of its group."""
+
+    def __init__(self, group: _weft.Group, on_host: Callable[[_weft.Group], Any]) -> None:
+        """`on_host` makes of a group what carries out operations on CPU tensors."""
+        self._group = group
+        self._make_on_host = on_host
+        self._pipeline: Pipeline | None = None
+        self._refusal: Error | None = None
+        self._on_host: Any = None
+
+    def all_reduce(
+        self, tensor: Tensor, op: Op | PremulSum, *, timeout: float | None, how: dict[str, Any], sequence: int
+    ) -> DeviceWork:
+        """Starts an all-reduce in place."""
+        accelerator, device = _place([tensor])
+        numbers = real(tensor, op)
+        memory, finishers = _contiguous(numbers, accelerator)
+        pipeline = self._pipeline_for(accelerator, device, timeout)
+        operation = pipeline.all_reduce(
+            _memory(memory),
+            element_type(numbers.dtype),
+            op,
+            device=device,
+            stream=accelerator.current_stream(device),
+            timeout=timeout,
+            how=how,
+        )
+        accelerator.keep(memory, operation.queues)
+        work = DeviceWork(operation, accelerator, [tensor], finishers=finishers, sequence=sequence)
+        offer(work)
+        return work
+
+    def carry_out(
+        self,
+        method: Callable[..., WeftWork | None],
+        arguments: Sequence[Any],
+        reads: Sequence[int],
+        writes: Sequence[int],
+        *,
+        timeout: float | None,
+        sequence: int,
+    ) -> DeviceWork:
+        """Starts a method of `TorchCollectives`, of which some arguments are tensors of a device.
+
+        Args:
+            method: The method, without its object.
+            arguments: Its arguments.
+            reads: The places of arguments whose tensors are read.
+            writes: The places of those whose tensors are written; they may be in both.
+            timeout: Seconds that the group's making may take.
+            sequence: The number of the operation in its group.
+        """
+        every = [tensor for place in sorted({*reads, *writes}) for tensor in tensors_in(arguments[place])]
+        accelerator, device = _place(every)
+        result = [tensor for place in writes for tensor in tensors_in(arguments[place])]
+        results = set(map(id, result))
+        memories, finishers = {}, []
+        for tensor in every:
+            memories[id(tensor)], finish = _contiguous(tensor, accelerator)
+            finishers += finish if id(tensor) in results else []
+        read, written = (
+            [memories[id(tensor)] for place in places for tensor in tensors_in(arguments[place])]
+            for places in (reads, writes)
+        )
+        started: list[WeftWork] = []
+        context = contextvars.copy_context()
+        pipeline = self._pipeline_for(accelerator, device, timeout)
+
+        def begin(sources: list[np.ndarray], targets: list[np.ndarray]) -> Any:
+            there = dict(zip(map(id, [*read, *written]), [*sources, *targets], strict=True))
+            copies = {id(tensor): _as_tensor(there[id(memories[id(tensor)])], tensor) for tensor in every}
+            host = [_replaced(argument, copies) for argument in arguments]
+            work = context.run(method, self._on_host, *host)
+            if work is not None:
+                started.append(work)
+            return _OnHost(work)
+
+        operation = pipeline.on_host(
+            [_memory(memory) for memory in read],
+            [_memory(memory) for memory in written],
+            begin,
+            device=device,
+            stream=accelerator.current_stream(device),
+        )
+        for memory in memories.values():
+            accelerator.keep(memory, operation.queues)
+        work = DeviceWork(operation, accelerator, result, finishers=finishers, on_host=started, sequence=sequence)
+        offer(work)
+        return work
+
+    def abort(self, reason: str) -> None:
+        """Ends every operation under way, on all ranks."""
+        if self._pipeline is not None:
+            self._pipeline.abort(reason)
+
+    def close(self) -> None:
+        """Ends what is under way, and gives all memory back."""
+        if self._pipeline is not None:
+            self._pipeline.close()
+            self._on_host._end_hooks()
+
+    def _pipeline_for(self, accelerator: Accelerator, device: int, timeout: float | None) -> Pipeline:
+        """The pipeline, which all ranks make at their first such operation."""
+        if self._refusal is not None:
+            raise self._refusal
+        if self._pipeline is None:
+            loaded = driver()
+            everybody = list(range(self._group.size))
+            child = self._group.split(everybody, f"{self._group.name}, tensors of devices", timeout=timeout)
+            assert child is not None, "this rank is in the list"
+            reports.made(child)
+            tile = config.load().device_tile
+            try:
+                self._pipeline = Pipeline(child, loaded, device, tile, accelerator.new_stream, timeout)
+            except Error as error:
+                self._refusal = error
+                raise
+            self._on_host = self._make_on_host(child)
+        return self._pipeline
+
+
+class _OnHost:
+    """An operation between the ranks' hosts; None: it was over when it had begun."""
+
+    def __init__(self, work: WeftWork | None) -> None:
+        self._work = work
+
+    def wait(self, _: None) -> None:
+        """Waits until it has ended, and raises what went wrong."""
+        if self._work is not None:
+            self._work.wait()
+
+
+class _Asynchronous:
+    """Options of a call whose caller does not wait."""
+
+    asyncOp = True  # noqa: N815  # torch's name
+
+    def __init__(self, options: Any) -> None:
+        self._options = options
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._options, name)
+
+
+def tensors_in(argument: Any) -> Iterator[Tensor]:
+    """The tensors of an argument: itself, or those in lists of it."""
+    if isinstance(argument, Tensor):
+        yield argument
+    elif isinstance(argument, (list, tuple)):
+        for one in argument:
+            yield from tensors_in(one)
+
+
+def _place(tensors: Sequence[Tensor]) -> tuple[Accelerator, int]:
+    """The kind and the number of the device on which all tensors lie."""
+    for tensor in tensors:
+        if tensor.layout is not torch.strided:
+            raise UnsupportedError(
+                f"tensors with layout {tensor.layout} on {tensor.device} are not supported: expected strided tensors"
+            )
+    if any(tensor.is_cpu for tensor in tensors):
+        raise ArgumentError("some tensors of the call lie on the CPU and some on a device: expected all on one device")
+    accelerator = accelerator_of(tensors[0])
+    devices = {accelerator.device(tensor) for tensor in tensors}
+    if len(devices) > 1:
+        raise ArgumentError(f"the tensors of the call lie on devices {sorted(devices)}: expected all on one")
+    return accelerator, devices.pop()
+
+
+def _contiguous(tensor: Tensor, accelerator: Accelerator) -> tuple[Tensor, list[Callable[[], object]]]:
+    """The tensor, or a contiguous copy of it and how that becomes the tensor's elements again."""
+    plain = tensor.detach()
+    if plain.is_contiguous() and not plain.is_neg() and not plain.is_conj():
+        return plain, []
+    copy = accelerator.zeros(plain.numel(), plain).view(plain.shape)
+    copy.copy_(plain)
+    return copy, [lambda: plain.copy_(copy)]
+
+
+def _memory(tensor: Tensor) -> DeviceMemory:
+    return DeviceMemory(tensor.data_ptr(), tensor.nbytes)
+
+
+def _as_tensor(memory: np.ndarray, tensor: Tensor) -> Tensor:
+    """Bytes of the host as a tensor of the type and shape of another."""
+    if not memory.nbytes:
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+    return torch.from_numpy(memory).view(tensor.dtype).view(tensor.shape)
+
+
+def _replaced(argument: Any, copies: dict[int, Tensor]) -> Any:
+    """An argument with copies for its tensors, or options for a caller who does not wait."""
+    if isinstance(argument, Tensor):
+        return copies[id(argument)]
+    if isinstance(argument, (list, tuple)) and any(True for _ in tensors_in(argument)):
+        return [_replaced(one, copies) for one in argument]
+    return _Asynchronous(argument) if hasattr(argument, "asyncOp") else argument

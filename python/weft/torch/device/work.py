@@ -1,0 +1,106 @@
+"""torch's handle of an operation on tensors of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed import Work
+
+from weft.device.operation import DeviceOperation
+from weft.errors import StillRunning
+from weft.torch.arguments import seconds
+from weft.torch.device.accelerator import Accelerator
+from weft.torch.work import WeftWork
+
+__all__ = ["DeviceWork"]
+
+_NO_TIMEOUT = timedelta(0)
+
+
+class DeviceWork(Work):
+    """An operation whose result later work on the current stream sees, as that of NCCL."""
+
+    in_python = False
+    """Whether the caller is written in Python, not torch's C++."""
+
+    def __init__(
+        self,
+        operation: DeviceOperation,
+        accelerator: Accelerator,
+        result: Any,
+        *,
+        finishers: Sequence[Callable[[], object]] = (),
+        on_host: Sequence[WeftWork] = (),
+        sequence: int = 0,
+    ) -> None:
+        """`finishers` copy, on the current stream, what is not contiguous, at the first `wait`.
+
+        `on_host` gets the handle of the operation between the ranks' hosts once that has begun.
+        """
+        super().__init__()
+        self._operation = operation
+        self._accelerator = accelerator
+        self._result = result
+        self._finishers = finishers
+        self._on_host = on_host
+        self._sequence = sequence
+
+    def wait(self, timeout: timedelta | None = _NO_TIMEOUT) -> bool:
+        """Lets the current stream wait for the result. Raises what has gone wrong by now.
+
+        With a timeout, the caller itself waits, too: `weft.StillRunning` is raised when it is over;
+        the operation goes on.
+        """
+        limit = None if timeout is None else seconds(timeout)
+        if limit is not None and not self._operation.wait(limit):
+            raise StillRunning(
+                f"the wait timed out: the operation has not ended within its timeout of {limit} s; it goes on"
+            )
+        self._operation.wait_on(self._accelerator.current_stream(self._operation.queues.device))
+        finishers, self._finishers = self._finishers, ()
+        for finish in finishers:
+            finish()
+        return True
+
+    def synchronize(self) -> None:
+        """As `wait`."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether the operation has ended, well or badly."""
+        return self._operation.is_done()
+
+    def is_success(self) -> bool:
+        """Whether the operation has ended well."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """What went wrong; None if nothing has yet."""
+        return self._operation.error
+
+    def source_rank(self) -> int:
+        """The rank whose message was received; waits for it."""
+        self._operation.wait()
+        return self._on_host[0].source_rank()
+
+    _source_rank = source_rank
+
+    def _get_sequence_number(self) -> int:
+        """How many collective operations the group had started, this one included."""
+        return self._sequence
+
+    def result(self) -> Any:
+        """The tensors that the operation writes."""
+        return self._result
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """A future of the result, which is complete: the streams of who takes its value wait.
+
+        An error of later is not told by it, but by `wait` and the next operation.
+        """
+        if self._finishers:
+            self.wait()
+        return self._accelerator.future(self._result, self._operation.queues)

@@ -1,0 +1,110 @@
+"""Tensors in the memory of an emulated device, and their accelerator as weft's backend asks for it.
+
+torch itself takes them for tensors of the CPU and computes with them at once; weft copies them as
+it would a GPU's. So a test that computes with a result first synchronizes the stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tools.emulated_cuda import Emulated, library
+from weft.device.driver import driver
+from weft.device.operation import DeviceOperation
+from weft.torch.device.accelerator import ACCELERATORS
+
+
+class EmulatedTensor(torch.Tensor):
+    """A tensor of an emulated device, or one that was computed from such tensors."""
+
+    @property
+    def is_cpu(self):
+        return False
+
+
+class EmulatedAccelerator:
+    """Device 0, with one stream in which all that is computed is taken to be."""
+
+    def __init__(self):
+        self.emulated = Emulated(driver())
+        with driver().on(0):
+            self.stream = driver().new_stream()
+        self.kept = []
+
+    def serves(self, tensor):
+        return isinstance(tensor, EmulatedTensor)
+
+    def device(self, tensor):
+        return driver().device_of(tensor.data_ptr()) if tensor.numel() else 0
+
+    def current_stream(self, device):  # noqa: ARG002
+        return self.stream
+
+    def new_stream(self, device):
+        with driver().on(device):
+            return driver().new_stream()
+
+    def keep(self, tensor, queues):  # noqa: ARG002
+        self.kept.append(tensor)
+
+    def future(self, result, queues):  # noqa: ARG002
+        future = torch.futures.Future()
+        future.set_result(result)
+        return future
+
+    def zeros(self, elements, like):
+        return self.empty((elements,), like.dtype)
+
+    def empty(self, shape, dtype):
+        """A new tensor of zeros; its memory is never given back."""
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        with driver().on(0):
+            address = driver().allocate(max(nbytes, 1))
+        memory = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+        plain = torch.from_numpy(memory).view(dtype) if nbytes else torch.empty(0, dtype=dtype)
+        return plain.view(shape).as_subclass(EmulatedTensor)
+
+    def put(self, tensor):
+        """A copy of a tensor on the device."""
+        copy = self.empty(tuple(tensor.shape), tensor.dtype)
+        copy.copy_(tensor)
+        return copy
+
+    def synchronize(self):
+        with driver().on(0):
+            driver().synchronize_stream(self.stream)
+
+
+@contextlib.contextmanager
+def emulated_accelerator(*, waits_for_results: bool = False) -> Iterator[EmulatedAccelerator]:
+    """Lets weft's backend serve emulated tensors in the block.
+
+    With `waits_for_results`, each wait of a stream for a result is one of the host, too, for who
+    computes with results then.
+    """
+    os.environ["WEFT_CUDA_DRIVER"] = str(library())
+    accelerator = EmulatedAccelerator()
+    ACCELERATORS.append(accelerator)
+    wait_on = DeviceOperation.wait_on
+
+    def waits(self, stream):
+        wait_on(self, stream)
+        accelerator.synchronize()
+
+    if waits_for_results:
+        DeviceOperation.wait_on = waits
+    try:
+        yield accelerator
+    finally:
+        DeviceOperation.wait_on = wait_on
+        ACCELERATORS.remove(accelerator)

@@ -1,0 +1,230 @@
+"""Tests of the backend and of data parallelism on tensors of an emulated device."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from emulated_accelerator import EmulatedTensor, emulated_accelerator
+from torch import nn
+
+import weft
+from weft.torch import DataParallel, Overlapped
+from weft.torch.lookup import backend_of
+
+
+def close_devices():
+    """Gives back what operations on devices hold, as `destroy_process_group` does."""
+    backend_of(None).weft_operations.device_operations.close()
+
+
+def collectives(rank, size):
+    """Every collective against itself on the CPU."""
+    with emulated_accelerator(waits_for_results=True) as accelerator:
+        put = accelerator.put
+
+        def check(operation, *tensors):
+            host = copy.deepcopy(tensors)
+            there = [[put(t) for t in one] if isinstance(one, list) else put(one) for one in tensors]
+            operation(*host)
+            operation(*there)
+            for expected, found in zip(host, there, strict=True):
+                one, other = (x if isinstance(x, list) else [x] for x in (expected, found))
+                for a, b in zip(one, other, strict=True):
+                    assert torch.equal(a, torch.Tensor(b).as_subclass(torch.Tensor)), operation
+                    assert isinstance(b, EmulatedTensor)
+
+        vector = torch.arange(1000.0) + rank
+        blocks = [torch.zeros(7) for _ in range(size)]
+        filled = [torch.full((7,), float(10 * rank + i)) for i in range(size)]
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX):
+            check(lambda t, op=op: dist.all_reduce(t, op), vector)
+        check(dist.all_reduce, torch.full((3, 5), rank + 1j))
+        check(dist.all_reduce, torch.zeros(0))
+        check(lambda t: dist.all_reduce(t.t()[1:3]), torch.arange(35.0).view(5, 7) * (rank + 1))
+        check(lambda t: dist.broadcast(t, 1), vector)
+        check(lambda t: dist.broadcast(t, 0), torch.full((3,), rank, dtype=torch.int64))
+        check(lambda o, i: dist.all_gather(o, i), blocks, filled[0])
+        check(lambda o, i: dist.all_gather_into_tensor(o, i), torch.zeros(7 * size), filled[1])
+        check(lambda o, i: dist.reduce_scatter(o, i), torch.zeros(7), filled)
+        check(lambda o, i: dist.reduce_scatter_tensor(o, i), torch.zeros(7), torch.cat(filled))
+        check(lambda o, i: dist.all_to_all_single(o, i), torch.zeros(7 * size), torch.cat(filled))
+        check(lambda o, i: dist.all_to_all(o, i), blocks, filled)
+        check(lambda o, i: dist.gather(i, o if rank == 1 else None, 1), blocks, filled[0])
+        check(lambda o, i: dist.scatter(o, i if rank == 0 else None, 0), torch.zeros(7), filled)
+        check(lambda t: dist.reduce(t, 0, dist.ReduceOp.MAX) or t, torch.full((9,), 5.0))
+        messages(rank, size, accelerator)
+        assert accelerator.kept, "memory is kept until copies are done"
+        close_devices()
+        assert accelerator.emulated.registered_bytes == 0
+
+
+def messages(rank, size, accelerator):
+    """Messages around a ring, and from anybody."""
+    out, into = accelerator.put(torch.full((200_000,), float(rank))), accelerator.put(torch.zeros(200_000))
+    sending = dist.isend(out, (rank + 1) % size, tag=3)
+    dist.irecv(into, (rank - 1) % size, tag=3).wait()
+    sending.wait()
+    assert (into == (rank - 1) % size).all()
+    sending = dist.isend(out[:5], (rank + 1) % size, tag=4)
+    assert dist.recv(into[:5], tag=4) == (rank - 1) % size
+    sending.wait()
+
+
+def handles(_, size):
+    """Handles do not wait for the device, and tell its state."""
+    with emulated_accelerator() as accelerator:
+        tensor = accelerator.put(torch.ones(300_000))
+        dist.all_reduce(tensor)  # makes what is needed, with the other ranks
+        accelerator.emulated.delay(accelerator.stream, 0.3)
+        work = dist.all_reduce(tensor, async_op=True)
+        assert not work.is_completed()
+        with pytest.raises(weft.StillRunning):
+            work.wait(timedelta(milliseconds=1))
+        assert work.wait()
+        assert work.get_future().done()
+        accelerator.synchronize()
+        assert work.is_completed() and work.is_success() and work.exception() is None
+        assert work.result() == [tensor]
+        assert (tensor == size**2).all()
+        close_devices()
+
+
+def refusals(_, size):
+    """What cannot be done is told before anything is under way."""
+    with emulated_accelerator() as accelerator:
+        tensor = accelerator.put(torch.ones(6))
+        told = []
+        accelerator.emulated.capture(accelerator.stream, True)
+        for call in (
+            lambda: dist.all_reduce(tensor),
+            lambda: dist.all_gather([torch.zeros(6) for _ in range(size)], tensor),
+        ):
+            try:
+                call()
+            except Exception as error:
+                told.append(str(error))
+        accelerator.emulated.capture(accelerator.stream, False)
+        dist.all_reduce(tensor)
+        accelerator.synchronize()
+        assert (tensor == size).all()
+        close_devices()
+        return told
+
+
+def wrong_arguments(rank, size):
+    """A mistake that the host finds is told to all ranks, and breaks what is for devices."""
+    with emulated_accelerator() as accelerator:
+        dist.all_reduce(accelerator.put(torch.ones(3)))
+        told = ""
+        try:
+            outputs = [accelerator.put(torch.ones(3 + (rank == 0))) for _ in range(size)]
+            dist.all_gather(outputs, accelerator.put(torch.ones(3)), async_op=True).wait(timedelta(seconds=20))
+            dist.all_reduce(accelerator.put(torch.ones(3)), async_op=True).wait(timedelta(seconds=20))
+        except weft.Error as error:
+            told = f"{type(error).__name__}: {error}"
+        close_devices()
+        assert accelerator.emulated.registered_bytes == 0
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        assert (tensor == size).all()
+        return told
+
+
+def dies(rank, size):
+    """The last rank's process ends: the others are told by the next call, and streams end."""
+    with emulated_accelerator() as accelerator:
+        tensor = accelerator.put(torch.ones(500_000))
+        dist.all_reduce(tensor)
+        accelerator.synchronize()
+        if rank == size - 1:
+            os._exit(0)
+        began = time.monotonic()
+        with pytest.raises(weft.PeerLost):
+            while time.monotonic() - began < 20:
+                dist.all_reduce(tensor)
+                accelerator.synchronize()
+        assert time.monotonic() - began < 5
+        close_devices()
+        assert accelerator.emulated.registered_bytes == 0
+
+
+def network():
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(20, 300), nn.Tanh(), nn.Linear(300, 300), nn.Tanh(), nn.Linear(300, 4))
+
+
+def on_device(accelerator, module):
+    """A module with its parameters on the device."""
+    for one in module.modules():
+        for name, parameter in list(one._parameters.items()):
+            if parameter is not None:
+                one._parameters[name] = nn.Parameter(accelerator.put(parameter.detach()))
+    return module
+
+
+def trains(rank, _, overlapped, gradients):
+    """Training on the device has the parameters of training on the CPU."""
+    with emulated_accelerator(waits_for_results=True) as accelerator:
+        plain, there = DataParallel(network(), fusion=100_000), on_device(accelerator, network())
+        if rank:
+            for parameter in there.parameters():
+                parameter.data.zero_()  # rank 0's are sent
+        model = DataParallel(there, fusion=100_000, gradients=gradients)
+        for one, other in zip(plain.parameters(), model.parameters(), strict=True):
+            assert torch.equal(one.data, other.data.as_subclass(torch.Tensor))
+        made = []
+        for net in (plain, model):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+            if overlapped:
+                optimizer = Overlapped(optimizer, net)
+            generator = torch.Generator().manual_seed(rank)
+            for _ in range(4):
+                optimizer.zero_grad()
+                net(torch.randn(8, 20, generator=generator)).square().mean().backward()
+                optimizer.step()
+            net.flush()
+            made.append([torch.Tensor(p.data).as_subclass(torch.Tensor).clone() for p in net.parameters()])
+        for one, other in zip(*made, strict=True):
+            torch.testing.assert_close(one, other)
+        with pytest.raises(weft.UnsupportedError, match=r"torch\.profiler"):
+            model.report()
+        with pytest.raises(weft.UnsupportedError, match="is not supported for a model on a GPU"):
+            DataParallel(on_device(accelerator, network()), embeddings="rows")
+        assert len(DataParallel(on_device(accelerator, network())).plan.buckets) == 1
+        close_devices()
+
+
+def test_every_collective(workers):
+    workers.run(3, collectives)
+
+
+def test_handles(workers):
+    workers.run(2, handles)
+
+
+def test_a_dead_rank(workers):
+    workers.run(3, dies, dying=[2])
+
+
+def test_wrong_arguments(workers):
+    own, other = workers.run(2, wrong_arguments)
+    assert own.startswith("ArgumentError: ")
+    assert other.startswith("Aborted: ") and "rank 0 cannot go on" in other
+
+
+def test_what_is_refused(workers):
+    for told in workers.run(2, refusals):
+        assert len(told) == 2
+        assert "is being captured into a CUDA graph" in told[0]
+        assert "some tensors of the call lie on the CPU and some on a device" in told[1]
+
+
+@pytest.mark.parametrize(("overlapped", "gradients"), [(False, "copy"), (False, "view"), (True, "copy")])
+def test_data_parallel(workers, overlapped, gradients):
+    workers.run(2, trains, overlapped, gradients)
