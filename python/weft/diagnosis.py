@@ -14,7 +14,7 @@ import weft
 from weft import _weft, config, host_checks, machine
 from weft.host_checks import Finding
 
-__all__ = ["Finding", "emulated_hosts", "findings", "rdma"]
+__all__ = ["Finding", "emulated_hosts", "findings", "graphics_processors", "rdma"]
 
 _PROBED_TRANSPORTS = ("shm", "tcp")
 _PROBE_DEADLINE_S = 60.0
@@ -38,6 +38,7 @@ def findings() -> Iterator[Finding]:
     yield _congestion_control()
     yield _encryption()
     yield _torch()
+    yield graphics_processors()
     yield emulated_hosts()
 
 
@@ -111,6 +112,22 @@ def _torch() -> Finding:
     except importlib.metadata.PackageNotFoundError:
         return Finding("torch", None, 'not installed (backend "weft" needs it, NumPy arrays do not)')
     return Finding("torch", None, version)
+
+
+def graphics_processors() -> Finding:
+    """The GPUs of this host, and the backend that suits them: see docs/how-to/cuda.md."""
+    from weft.device.advice import backend_for
+    from weft.device.driver import driver
+
+    try:
+        found = driver()
+    except weft.UnsupportedError as error:
+        return Finding("GPUs", None, str(error))
+    devices = range(found.devices)
+    together = all(found.reach_each_other(one, other) for one in devices for other in devices if one != other)
+    backend, why = backend_for(found.devices, together, machine.usable_cores())
+    names = ", ".join(found.name(device) for device in devices)
+    return Finding("GPUs", None, f"{names} (CUDA {found.version}); backend {backend!r}: {why}")
 
 
 def _profiles() -> Finding:
