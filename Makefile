@@ -214,6 +214,13 @@ test-launchers: extension iproute2 daemons $(LAUNCHERS)/.dependencies $(MPI) ## 
 test-public-suites: extension $(ECOSYSTEM)/.dependencies ## suites of torch and Accelerate over weft and over Gloo (TORCH_TESTS, IGNITE: more)
 	$(ECOSYSTEM)/bin/python tests/public/run.py
 
+stress-device: extension ## 1,000 random programs of streams, kernels and all-reduces on emulated devices: 2 minutes
+	STRESS_PROGRAMS=1000 $(BIN)/pytest tests/multiprocess/test_devices.py -k random_programs
+
+# On a machine with a GPU nothing is built: the wheel comes from elsewhere, torch is the system's.
+test-gpu: ## CUDA tensors on this machine's GPUs, from the wheel in build/wheels or build/dist; needs python3 with torch
+	python3 tests/gpu/run.py
+
 test-documentation: extension ## runs the commands and examples of README.md and docs/
 	$(BIN)/pytest tests/documentation
 
@@ -236,6 +243,12 @@ bench-hosts: setup iproute2 ## targets between hosts and beside neighbours (root
 
 bench-gate: setup iproute2 ## DDP steps over weft and Gloo, before and after a change: 8 minutes; QUICK=1: a look
 	$(BIN)/python -m benches.gate $(if $(QUICK),--quick) --output build/gate
+
+bench-device: extension ## the pipeline of CUDA tensors on emulated devices, against the model's bound (C compiler): 3 minutes; QUICK=1: a look
+	$(BIN)/python -m benches.device $(if $(QUICK),--quick) --output build/device
+
+bench-gpu: ## copies, all-reduces, a product beside them, training on this machine's GPUs, from the wheel; needs python3 with torch
+	python3 -m benches.gpu
 
 bench-compression: setup iproute2 ## each compression of gradients: time to a fixed loss at 0.1 and 1 Gbit/s (root): an hour; QUICK=1: a look
 	$(BIN)/python -m benches.compression $(if $(QUICK),--quick) --output build/compression

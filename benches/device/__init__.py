@@ -1,0 +1,1 @@
+"""The pipeline of device tensors on emulated devices, against the model's bound."""

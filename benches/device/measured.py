@@ -1,0 +1,77 @@
+"""One rank of the measurement: times of all-reduces on an emulated device."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+
+import numpy as np
+
+import weft
+from tools.emulated_cuda import TO_DEVICE, TO_HOST, Emulated, EmulatedArray
+from weft.device.driver import driver
+from weft.device.pipeline import SLOTS, DeviceMemory, Pipeline
+from weft.dtypes import of_numpy
+
+__all__ = ["main"]
+
+_FLOAT = of_numpy(np.dtype(np.float32))
+_LATENCY_S = 10e-6
+_SMALLEST = 1024
+
+
+def main() -> None:
+    """Measures what the JSON in the first argument asks for; rank 0 prints what was found."""
+    asked = json.loads(sys.argv[1])
+    assert _FLOAT is not None, "float32 is known"
+    with weft.init(timeout=60) as group:
+        emulated = Emulated(driver())
+        child = group.native.split(list(range(group.size)), "measured")
+        assert child is not None, "all ranks are in it"
+        pipeline = Pipeline(child, driver(), 0, asked["tile"])
+        with driver().on(0):
+            stream = driver().new_stream()
+        rows = []
+        for nbytes in asked["sizes"]:
+            array = EmulatedArray(driver(), nbytes // 4, np.float32)
+            memory = DeviceMemory(array.address, array.view.nbytes)
+
+            def call(memory: DeviceMemory = memory) -> float:
+                group.barrier()
+                began = time.perf_counter()
+                operation = pipeline.all_reduce(memory, _FLOAT, "sum", device=0, stream=stream)
+                operation.wait(60)
+                return time.perf_counter() - began
+
+            array.view[:] = 1.0
+            emulated.configure(0, 0, 0)
+            without_copies = statistics.median(call() for _ in range(asked["repeats"]))
+            emulated.configure(asked["rate"], asked["rate"], _LATENCY_S)
+            call()
+            emulated.configure(asked["rate"], asked["rate"], _LATENCY_S)  # counts from zero
+            used, theirs = time.process_time(), emulated.processor_seconds
+            times = [call() for _ in range(asked["repeats"])]
+            own = time.process_time() - used - (emulated.processor_seconds - theirs)
+            busy = [emulated.engine_seconds(0, direction) for direction in (TO_HOST, TO_DEVICE)]
+            rows.append(
+                {
+                    "ranks": group.size,
+                    "bytes": nbytes,
+                    "seconds": statistics.median(times),
+                    "host_seconds": without_copies,
+                    "engines_busy": sum(busy) / sum(times),
+                    "cores": own / sum(times),
+                }
+            )
+            array.free()
+        pipeline.close()
+        slots = SLOTS
+        if group.rank == 0:
+            print(json.dumps({"rows": rows, "slots": slots, "latency": _LATENCY_S, "pid": os.getpid()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

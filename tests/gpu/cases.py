@@ -1,0 +1,199 @@
+"""What ranks do in the tests on a GPU; each function is one case, run by every rank."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import weft
+from weft.torch import DataParallel
+
+_TYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+)
+_OPERATIONS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX)
+_SIZES = (0, 1, 1000, 3_000_001)
+_PROGRAMS = 1000
+
+
+def types_and_operations(rank: int, size: int) -> None:
+    """Every type and operation has the result that it has on the CPU."""
+    del size
+    for dtype in _TYPES:
+        for op in _OPERATIONS:
+            if op == dist.ReduceOp.AVG and not dtype.is_floating_point:
+                continue
+            for elements in _SIZES:
+                # Powers of two, whose products and averages no order of operations rounds.
+                host = ((torch.arange(elements) + rank) % 2 + 1).to(dtype)
+                there = host.cuda()
+                dist.all_reduce(host, op)
+                dist.all_reduce(there, op)
+                torch.testing.assert_close(there.cpu(), host, rtol=0, atol=0)
+
+
+def collectives(rank: int, size: int) -> None:
+    """Every other collective, and messages."""
+    blocks = [torch.full((70_001,), float(10 * rank + i)) for i in range(size)]
+    there = [block.cuda() for block in blocks]
+    zeros = [torch.zeros(70_001) for _ in range(size)]
+    for call in (
+        lambda _, i: dist.broadcast(i[0], 0),
+        lambda o, i: dist.all_gather(o, i[0]),
+        lambda o, i: dist.reduce_scatter(o[0], i),
+        lambda o, i: dist.all_to_all(o, i),
+        lambda o, i: dist.gather(i[1], o if rank == 0 else None, 0),
+        lambda o, i: dist.scatter(o[0], i if rank == 0 else None, 0),
+        lambda _, i: dist.reduce(i[1], 0),
+        lambda _, i: dist.all_reduce(i[0][::7]),
+        lambda o, i: exchange(rank, size, o[0], i[0]),
+    ):
+        host, device = copy.deepcopy((zeros, blocks)), ([one.cuda() for one in zeros], [one.clone() for one in there])
+        call(*host)
+        call(*device)
+        for expected, found in zip([*host[0], *host[1]], [*device[0], *device[1]], strict=True):
+            assert torch.equal(expected, found.cpu())
+
+
+def exchange(rank: int, size: int, into: torch.Tensor, out: torch.Tensor) -> None:
+    """A message around the ring."""
+    sending = dist.isend(out, (rank + 1) % size)
+    dist.recv(into, (rank - 1) % size)
+    sending.wait()
+
+
+def stream_order(rank: int, size: int) -> None:
+    """Random programs on several streams against a sequential oracle."""
+    del size
+    choice, own = random.Random(7), random.Random(rank)
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    for number in range(_PROGRAMS):
+        tensors = [torch.full((length,), float(rank + 1), device="cuda") for length in (5, 40_000, 2_000_000)]
+        oracle = [tensor.cpu() for tensor in tensors]
+        torch.cuda.synchronize()
+        last: list[torch.cuda.Stream | None] = [None] * len(tensors)
+        for _ in range(choice.randint(3, 9)):
+            stream, place, reduces = choice.choice(streams), choice.randrange(len(tensors)), choice.random() < 0.6
+            with torch.cuda.stream(stream):
+                if last[place] is not None:
+                    stream.wait_stream(last[place])
+                if own.random() < 0.3:
+                    torch.cuda._sleep(int(own.random() * 1_000_000))
+                if reduces:
+                    dist.all_reduce(tensors[place], dist.ReduceOp.AVG)
+                    dist.all_reduce(oracle[place], dist.ReduceOp.AVG)
+                else:
+                    tensors[place].mul_(1.5)
+                    oracle[place].mul_(1.5)
+            last[place] = stream
+        torch.cuda.synchronize()
+        for tensor, expected in zip(tensors, oracle, strict=True):
+            torch.testing.assert_close(tensor.cpu(), expected, rtol=0, atol=0, msg=f"program {number}")
+
+
+def dropped_tensors(rank: int, size: int) -> None:
+    """Memory of tensors that are dropped is not handed out while it is copied."""
+    del rank
+    for _ in range(50):
+        work = dist.all_reduce(torch.ones(1_000_000, device="cuda"), async_op=True)
+        torch.zeros(1_000_000, device="cuda").fill_(7.0)
+        kept = work.result()[0]
+        work.wait()
+        del work
+        assert (kept == size).all()
+        dist.all_reduce(torch.ones(1_000_000, device="cuda"), async_op=True)  # nobody waits
+        assert (torch.full((1_000_000,), 3.0, device="cuda") == 3.0).all()
+
+
+def caller_does_not_wait(rank: int, size: int) -> None:
+    """A call returns while the device is busy."""
+    del rank
+    tensor = torch.ones(1_000_000, device="cuda")
+    dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2_000_000_000)  # about a second
+    began = time.monotonic()
+    dist.all_reduce(tensor)
+    tensor.mul_(2)
+    took = time.monotonic() - began
+    assert took < 0.3, took
+    assert (tensor == 2 * size * size).all()
+
+
+def refusals(rank: int, size: int) -> None:
+    """Graph capture and sparse tensors are refused, and the group works on."""
+    del rank
+    tensor = torch.ones(10, device="cuda")
+    dist.all_reduce(tensor)
+    graph = torch.cuda.CUDAGraph()
+    told = ""
+    with torch.cuda.graph(graph, capture_error_mode="relaxed"):
+        try:
+            dist.all_reduce(tensor)
+        except weft.UnsupportedError as error:
+            told = str(error)
+    assert "CUDA graph" in told
+    try:
+        dist.all_reduce(torch.ones(3, device="cuda").to_sparse())
+    except RuntimeError as error:
+        told = str(error)
+    assert "sparse" in told
+    dist.all_reduce(tensor)
+    assert (tensor == size**2).all()
+
+
+def training(rank: int, size: int) -> None:
+    """Both wrappers have the parameters of training on all inputs at once."""
+
+    def network() -> nn.Module:
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Linear(64, 512), nn.Tanh(), nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 8)).cuda()
+
+    alone = network()
+    models = [DataParallel(network(), fusion=200_000), DistributedDataParallel(network())]
+    generator = torch.Generator().manual_seed(3)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (alone, *models)]
+    for _ in range(5):
+        inputs = torch.randn(8 * size, 64, generator=generator).cuda()
+        for model, optimizer in zip((alone, *models), optimizers, strict=True):
+            part = inputs if model is alone else inputs[8 * rank : 8 * (rank + 1)]
+            optimizer.zero_grad()
+            model(part).square().mean().backward()
+            optimizer.step()
+    for model in models:
+        for one, other in zip(alone.parameters(), model.parameters(), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def death(rank: int, size: int) -> None:
+    """A rank dies: the others are told soon, and their streams end."""
+    tensor = torch.ones(4_000_000, device="cuda")
+    dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    if rank == size - 1:
+        os._exit(0)
+    began = time.monotonic()
+    told = None
+    while told is None and time.monotonic() - began < 20:
+        try:
+            dist.all_reduce(tensor)
+            torch.cuda.synchronize()
+        except weft.Error as error:
+            told = error
+    assert isinstance(told, weft.PeerLost), told
+    assert time.monotonic() - began < 5
+    torch.cuda.synchronize()

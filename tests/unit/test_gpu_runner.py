@@ -1,0 +1,38 @@
+"""Tests of what runs the tests on a GPU, without one."""
+
+import ast
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.gpu import package, run
+
+HERE = Path(__file__).parents[1] / "gpu"
+
+
+def test_every_case_is_a_function() -> None:
+    functions = {
+        node.name for node in ast.parse((HERE / "cases.py").read_text()).body if isinstance(node, ast.FunctionDef)
+    }
+    assert set(run.CASES) == functions - {"exchange"}
+
+
+def test_the_wheel_is_taken_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package, "ROOT", tmp_path)
+    monkeypatch.setattr(package, "_PACKAGE", tmp_path / "package")
+    with pytest.raises(SystemExit, match="run `make wheel` where there is a compiler"):
+        package.environment()
+    (tmp_path / "build/wheels").mkdir(parents=True)
+    with zipfile.ZipFile(tmp_path / "build/wheels/weft-1.0-cp311-abi3-linux_x86_64.whl", "w") as wheel:
+        wheel.writestr("weft/__init__.py", "")
+    variables = package.environment(RANK=3)
+    assert variables["RANK"] == "3"
+    assert variables["PYTHONPATH"].startswith(str(tmp_path / "package"))
+    assert (tmp_path / "package/weft/__init__.py").exists()
+
+
+@pytest.mark.parametrize(("program", "outcome"), [("/bin/true", "passed"), ("/bin/false", "failed: exit codes [1, 1]")])
+def test_outcomes(monkeypatch: pytest.MonkeyPatch, program: str, outcome: str) -> None:
+    monkeypatch.setattr("sys.executable", program)
+    assert run.run("refusals", 2, {})["outcome"] == outcome
