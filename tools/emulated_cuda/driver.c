@@ -123,20 +123,35 @@ static Result refusal(const char *name) {
         if (answer_ != SUCCESS) return answer_;   \
     } while (0)
 
-/* Events. A record is complete when its number is. */
+/* Events. Who waits for one waits for its last record; a later one changes nothing for him. */
 
 typedef struct {
     pthread_cond_t changed;
-    uint64_t recorded, completed;
-    double completed_at;
+    int done;
+    double done_at;
     int references;
+} Record;
+
+typedef struct {
+    Record *latest; /* NULL: there was none yet */
 } Event;
 
-static void release_event(Event *event) {
-    if (--event->references == 0) {
-        pthread_cond_destroy(&event->changed);
-        free(event);
+static Record *new_record(void) {
+    Record *record = calloc(1, sizeof *record);
+    pthread_cond_init(&record->changed, NULL);
+    record->references = 1;
+    return record;
+}
+
+static void release_record(Record *record) {
+    if (record != NULL && --record->references == 0) {
+        pthread_cond_destroy(&record->changed);
+        free(record);
     }
+}
+
+static void wait_for_record(Record *record) {
+    while (!record->done) pthread_cond_wait(&record->changed, &everything);
 }
 
 /* Streams. */
@@ -151,8 +166,7 @@ typedef struct Operation {
     void *to;
     const void *from;
     uint64_t bytes;
-    Event *event;
-    uint64_t number;
+    Record *record;
     volatile uint32_t *word;
     uint32_t value;
     double seconds;
@@ -200,19 +214,17 @@ static void carry_out(Stream *stream, Operation *op) {
         break;
     case RECORD:
         pthread_mutex_lock(&everything);
-        if (op->number > op->event->completed) {
-            op->event->completed = op->number;
-            op->event->completed_at = stream->ready_at;
-        }
-        pthread_cond_broadcast(&op->event->changed);
-        release_event(op->event);
+        op->record->done = 1;
+        op->record->done_at = stream->ready_at;
+        pthread_cond_broadcast(&op->record->changed);
+        release_record(op->record);
         pthread_mutex_unlock(&everything);
         break;
     case WAIT_EVENT:
         pthread_mutex_lock(&everything);
-        while (op->event->completed < op->number) pthread_cond_wait(&op->event->changed, &everything);
-        stream->ready_at = later(stream->ready_at, op->event->completed_at);
-        release_event(op->event);
+        wait_for_record(op->record);
+        stream->ready_at = later(stream->ready_at, op->record->done_at);
+        release_record(op->record);
         pthread_mutex_unlock(&everything);
         break;
     case WAIT_VALUE:
@@ -296,10 +308,7 @@ static Result put(Stream *handle, Operation what) {
     op->next = NULL;
     op->issued_at = now();
     pthread_mutex_lock(&everything);
-    if (op->event != NULL) {
-        op->event->references++;
-        op->number = op->kind == RECORD ? ++op->event->recorded : op->event->recorded;
-    }
+    if (op->record != NULL) op->record->references++;
     if (stream->last != NULL) {
         stream->last->next = op;
     } else {
@@ -485,9 +494,28 @@ Result cuStreamIsCapturing(Stream *handle, int *status) {
     return SUCCESS;
 }
 
+/* The last record of an event, which stays until it is released. */
+static Record *latest(Event *event) {
+    pthread_mutex_lock(&everything);
+    Record *record = event->latest;
+    if (record != NULL) record->references++;
+    pthread_mutex_unlock(&everything);
+    return record;
+}
+
+static void release_latest(Record *record) {
+    pthread_mutex_lock(&everything);
+    release_record(record);
+    pthread_mutex_unlock(&everything);
+}
+
 Result cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) {
     if (event == NULL || flags != 0) return INVALID_HANDLE;
-    return put(stream, (Operation){.kind = WAIT_EVENT, .event = event});
+    Record *record = latest(event);
+    if (record == NULL) return SUCCESS;
+    Result result = put(stream, (Operation){.kind = WAIT_EVENT, .record = record});
+    release_latest(record);
+    return result;
 }
 
 Result cuStreamWaitValue32_v2(Stream *stream, Address word, uint32_t value, unsigned flags) {
@@ -502,8 +530,6 @@ Result cuStreamWaitValue32_v2(Stream *stream, Address word, uint32_t value, unsi
 Result cuEventCreate(Event **event, unsigned flags) {
     if (!(flags & EVENT_BLOCKING_SYNC)) return INVALID_VALUE; /* a wait for it would spin */
     *event = calloc(1, sizeof **event);
-    pthread_cond_init(&(*event)->changed, NULL);
-    (*event)->references = 1;
     pthread_mutex_lock(&everything);
     live_events++;
     pthread_mutex_unlock(&everything);
@@ -514,29 +540,41 @@ Result cuEventDestroy_v2(Event *event) {
     if (event == NULL) return INVALID_HANDLE;
     pthread_mutex_lock(&everything);
     live_events--;
-    release_event(event);
+    release_record(event->latest);
     pthread_mutex_unlock(&everything);
+    free(event);
     return SUCCESS;
 }
 
 Result cuEventRecord(Event *event, Stream *stream) {
     MAY_BE_REFUSED();
     if (event == NULL) return INVALID_HANDLE;
-    return put(stream, (Operation){.kind = RECORD, .event = event});
+    Record *record = new_record();
+    Result result = put(stream, (Operation){.kind = RECORD, .record = record});
+    pthread_mutex_lock(&everything);
+    release_record(event->latest);
+    event->latest = record;
+    pthread_mutex_unlock(&everything);
+    return result;
 }
 
 Result cuEventQuery(Event *event) {
+    Record *record = latest(event);
+    if (record == NULL) return SUCCESS;
     pthread_mutex_lock(&everything);
-    Result result = event->completed >= event->recorded ? SUCCESS : NOT_READY;
+    Result result = record->done ? SUCCESS : NOT_READY;
+    release_record(record);
     pthread_mutex_unlock(&everything);
     return result;
 }
 
 Result cuEventSynchronize(Event *event) {
     MAY_BE_REFUSED();
+    Record *record = latest(event);
+    if (record == NULL) return SUCCESS;
     pthread_mutex_lock(&everything);
-    uint64_t number = event->recorded;
-    while (event->completed < number) pthread_cond_wait(&event->changed, &everything);
+    wait_for_record(record);
+    release_record(record);
     pthread_mutex_unlock(&everything);
     return SUCCESS;
 }
