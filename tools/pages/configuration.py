@@ -42,7 +42,8 @@ The ranks meet at `MASTER_ADDR` and `MASTER_PORT`. Where a launcher does not set
 - the port is derived from the job's identity where the launcher tells it, else it is 29500.
 
 Under torchrun, whose agent serves a store at that address itself (`TORCHELASTIC_USE_AGENT_STORE=True`), weft
-uses the agent's store.
+uses the agent's store. That store keeps the keys of earlier attempts of the job; ranks agree on new ones, and do
+not rely on `TORCHELASTIC_RESTART_COUNT`, which hosts may count differently.
 """
 
 
