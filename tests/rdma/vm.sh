@@ -10,7 +10,6 @@
 #   rxe0  10.9.0.1      rxe1  10.9.1.1      each reaches itself
 #
 # VM_TIMEOUT: seconds until the guest is given up (900). VM_MEMORY: its memory in MiB (4096).
-# VM_ACCELERATOR: tcg, which is the emulation, or kvm, where the host has that.
 # What is missing (QEMU, a kernel, rdma-core) is installed as root from Debian's packages; the kernel
 # is kept in build/rdma-vm.
 set -euo pipefail
@@ -99,13 +98,12 @@ GUEST
 : >"$job/output"
 tail -f "$job/output" & tailer=$!
 share=security_model=none,multidevs=remap
-accelerator=${VM_ACCELERATOR:-tcg}
 # The emulation carries out "rep movsb" byte by byte, and multiplies without carry bit by bit: a
 # processor without the former, and a kernel without crc32_pclmul, copy and check sums faster. With
 # the time-stamp counter, reading the clock is not a system call.
 processor=max,-erms,-fsrm,-la57
 clock="tsc=reliable clocksource=tsc"
-timeout --foreground "$limit" qemu-system-x86_64 -accel "${accelerator/tcg/tcg,thread=multi}" \
+timeout --foreground "$limit" qemu-system-x86_64 -accel tcg,thread=multi \
   -cpu "$processor" -smp 2 -m "$memory" \
   -kernel "$cache/vmlinuz" -initrd "$cache/initrd" -no-reboot \
   -append "console=ttyS0 quiet panic=-1 mitigations=off $clock rcupdate.rcu_expedited=1" -display none -serial "file:$job/console" \
