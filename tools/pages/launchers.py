@@ -23,7 +23,7 @@ LAUNCHERS = {
 RECORD = Path(__file__).with_name("launchers.json")
 """What `make test-launchers RECORD=1` has written: by file, how many tests passed and with what."""
 
-_TABLE = re.compile(r"(?<=<!-- table: make test-launchers RECORD=1 -->\n)(?:\|.*\n)*")
+_TABLE = re.compile(r"(?<=<!-- table: make test-launchers RECORD=1 -->\n\n)(?:\|.*\n)+")
 
 
 def page(text: str) -> str:
