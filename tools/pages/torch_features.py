@@ -41,7 +41,14 @@ FEATURES = (
     ),
     Feature(
         "Operations",
-        "GPU tensors to another backend of the group: `cpu:weft,cuda:nccl`",
+        "all collectives and messages of CUDA tensors, by way of the host",
+        ("device_tensors:every_collective", "device_tensors:handles", "device_tensors:what_is_refused"),
+        "tested on emulated devices, not run on a GPU",
+        "see [CUDA tensors](../how-to/cuda.md)",
+    ),
+    Feature(
+        "Operations",
+        "tensors of other devices to another backend of the group: `cpu:weft,cuda:nccl`",
         ("versions:other_devices", "versions:no_backend_for_other_devices"),
         "from torch 2.14 on",
         "older ones raise an error that says so; with GPUs it is not tested",
