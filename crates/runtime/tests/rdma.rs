@@ -17,10 +17,21 @@ use weft_runtime::{
 use weft_schedule::Collective;
 use weft_transport::TransportKind;
 
-fn over(devices: &str) -> Setup {
+/// On an emulated machine messages take so long that a group has as many slots as for links with
+/// delay: up to 270 MB of each pool.
+const POOL_BYTES: u64 = 512 << 20;
+
+fn over(transport: TransportChoice) -> Setup {
     Setup {
-        rdma_devices: Some(devices.into()),
-        ..TransportChoice::Rdma.into()
+        pool_bytes: POOL_BYTES,
+        ..transport.into()
+    }
+}
+
+fn on_hosts(hosts: &[u32]) -> Setup {
+    Setup {
+        pool_bytes: POOL_BYTES,
+        ..Setup::on_hosts(hosts)
     }
 }
 
@@ -102,20 +113,24 @@ fn check_group(setup: &Setup, ranks: u32) {
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn every_algorithm_over_one_device() {
-    (2..=5).for_each(|ranks| check_group(&TransportChoice::Rdma.into(), ranks));
+    (2..=5).for_each(|ranks| check_group(&over(TransportChoice::Rdma), ranks));
 }
 
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn every_algorithm_over_two_devices() {
-    (2..=5).for_each(|ranks| check_group(&over("all"), ranks));
+    let setup = Setup {
+        rdma_devices: Some("all".into()),
+        ..over(TransportChoice::Rdma)
+    };
+    (2..=5).for_each(|ranks| check_group(&setup, ranks));
 }
 
 #[test]
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn hosts_whose_ranks_share_memory() {
     for hosts in [&[0, 0, 1][..], &[0, 0, 1, 1, 1]] {
-        check_group(&Setup::on_hosts(hosts), hosts.len() as u32);
+        check_group(&on_hosts(hosts), hosts.len() as u32);
     }
 }
 
@@ -130,10 +145,10 @@ fn rdma_is_chosen_between_hosts_unless_it_is_unwanted() {
         })
     };
     let (shm, rdma) = (Some(TransportKind::Shm), Some(TransportKind::Rdma));
-    assert_eq!(kinds(Setup::on_hosts(&[0, 0, 1]))[0], [None, shm, rdma]);
+    assert_eq!(kinds(on_hosts(&[0, 0, 1]))[0], [None, shm, rdma]);
     let unwanted = Setup {
         rdma_devices: Some("none".into()),
-        ..Setup::on_hosts(&[0, 0, 1])
+        ..on_hosts(&[0, 0, 1])
     };
     assert_eq!(kinds(unwanted)[0], [None, shm, Some(TransportKind::Tcp)]);
 }
@@ -145,7 +160,7 @@ fn sums_have_the_bits_of_tcp() {
     for ranks in 2..=5 {
         let seed = fresh_seed();
         let sums = |transport: TransportChoice| -> Vec<Vec<u8>> {
-            let setup = Setup::from(transport);
+            let setup = over(transport);
             let mut found = choices(&setup, ranks);
             found.retain(|c| ["all-reduce", "reduce-scatter"].contains(&c.collective));
             let cases: Vec<Case> = (found.iter())
@@ -175,11 +190,10 @@ fn sums_have_the_bits_of_tcp() {
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn groups_use_the_memory_of_closed_ones() {
     let sums = Mutex::new(0);
-    // A group of two takes 88 MB of each pool. That of a closed group is not free before the other
-    // rank has left it too.
+    // That of a closed group is not free before the other rank has left it too.
     let setup = Setup {
-        pool_bytes: 512 << 20,
-        ..TransportChoice::Rdma.into()
+        pool_bytes: 4 * POOL_BYTES,
+        ..over(TransportChoice::Rdma)
     };
     Ranks::run(setup, 2, |group| {
         for _ in 0..2 {
