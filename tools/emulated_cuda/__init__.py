@@ -109,9 +109,14 @@ class Emulated:
 
 
 class _Tensor(ctypes.Structure):
-    """`DLManagedTensor` of DLPack."""
+    """`DLManagedTensorVersioned` of DLPack."""
 
     _fields_ = (
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("manager_context", c_void_p),
+        ("deleter", c_void_p),
+        ("flags", c_uint64),
         ("data", c_uint64),
         ("device_type", c_int32),
         ("device_id", c_int32),
@@ -122,8 +127,6 @@ class _Tensor(ctypes.Structure):
         ("shape", POINTER(c_int64)),
         ("strides", POINTER(c_int64)),
         ("byte_offset", c_uint64),
-        ("manager_context", c_void_p),
-        ("deleter", c_void_p),
     )
 
 
@@ -148,13 +151,22 @@ class EmulatedArray:
         """Its memory, as only the emulation's host can see it."""
         self._shape = (c_int64 * 1)(elements)
         self._tensor = _Tensor(
-            self.address, _CUDA, device, 1, _CODES[dtype.kind], 8 * dtype.itemsize, 1, self._shape, None, 0, None, None
+            major=1,
+            data=self.address,
+            device_type=_CUDA,
+            device_id=device,
+            dimensions=1,
+            code=_CODES[dtype.kind],
+            bits=8 * dtype.itemsize,
+            lanes=1,
+            shape=self._shape,
         )
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _CUDA, self.device
 
-    def __dlpack__(self, *, stream: int | None = None) -> object:
+    def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None) -> object:
+        assert max_version is not None, "before version 1, nothing says whether memory may be written"
         with self._driver.on(self.device):
             event = self._driver.new_event()
             self._driver.record(event, self.stream)
@@ -162,7 +174,7 @@ class EmulatedArray:
             self._driver.destroy_event(event)
         new = ctypes.pythonapi.PyCapsule_New
         new.argtypes, new.restype = [c_void_p, c_char_p, c_void_p], ctypes.py_object
-        capsule: object = new(ctypes.addressof(self._tensor), b"dltensor", None)
+        capsule: object = new(ctypes.addressof(self._tensor), b"dltensor_versioned", None)
         return capsule
 
     def free(self) -> None:
