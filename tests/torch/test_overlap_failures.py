@@ -32,11 +32,11 @@ def test_exception_in_backward(workers) -> None:
 
 
 def test_sparse_gradients(workers) -> None:
-    workers.run(1, sparse_job)
+    workers.run(2, sparse_job)
 
 
 def test_gradient_after_its_bucket(workers) -> None:
-    workers.run(1, again_job)
+    workers.run(2, again_job)
 
 
 def test_unwrapped(workers) -> None:
