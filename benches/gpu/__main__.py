@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from tests.gpu.package import ROOT, environment
+from tests.gpu.package import ROOT, environment, started
 
 _DEADLINE_S = 600.0
 _SLOWED_MAX = 1.03
@@ -56,31 +56,13 @@ def main() -> int:
 
 def _measured(backend: str, measurement: str, ranks: int, variables: dict[str, str]) -> Rows:
     """The rows of rank 0; none, with a line on the reason, if it failed."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     command = [sys.executable, "-m", "benches.gpu.rank", backend, measurement]
-    processes = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**variables, **place, "RANK": str(rank)},
-            stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        text, _ = processes[0].communicate(timeout=_DEADLINE_S)
-        if any(process.wait(30) for process in processes):
-            text = ""
-    except subprocess.TimeoutExpired:
-        text = ""
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    outputs = [subprocess.PIPE, *[subprocess.DEVNULL] * (ranks - 1)]
+    text = b""
+    with contextlib.suppress(subprocess.TimeoutExpired), started(command, variables, outputs) as processes:
+        printed, _ = processes[0].communicate(timeout=_DEADLINE_S)
+        if not any(process.wait(30) for process in processes):
+            text = printed
     if not text:
         print(f"{ranks} ranks, {backend} {measurement}: failed", file=sys.stderr)
         return []

@@ -1,10 +1,14 @@
-"""The wheel of weft on a machine with a GPU, which has torch but no compiler."""
+"""The wheel of weft on a machine with a GPU, which has no compiler, and ranks that use it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import socket
+import subprocess
 import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -23,3 +27,27 @@ def environment(**settings: object) -> dict[str, str]:
     paths = [str(_PACKAGE), str(ROOT), os.environ.get("PYTHONPATH", "")]
     variables = {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
     return {**os.environ, **variables, **{name: str(value) for name, value in settings.items()}}
+
+
+@contextlib.contextmanager
+def started(
+    command: Sequence[str], variables: Mapping[str, str], outputs: Sequence[int], errors: int | None = None
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that meet as ranks of this machine, one for each of `outputs`. None is left behind.
+
+    `outputs` and `errors` are where they write, as `subprocess` takes it.
+    """
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    place = {"WORLD_SIZE": str(len(outputs)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [
+        subprocess.Popen(command, cwd=ROOT, env={**variables, **place, "RANK": str(rank)}, stdout=output, stderr=errors)
+        for rank, output in enumerate(outputs)
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()

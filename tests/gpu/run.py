@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.gpu.package import ROOT, environment
+from tests.gpu.package import ROOT, environment, started
 
 CASES = (
     "types_and_operations",
@@ -48,33 +47,16 @@ def main() -> int:
 
 def run(case: str, ranks: int, variables: dict[str, str], prefix: tuple[str, ...] = ()) -> dict[str, object]:
     """Runs a case on so many ranks, and prints its row."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     command = [*prefix, sys.executable, "-m", "tests.gpu.member", case]
     began = time.monotonic()
-    processes = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**variables, **place, "RANK": str(rank)},
-            stderr=subprocess.STDOUT,
-            stdout=subprocess.PIPE,
-        )
-        for rank in range(ranks)
-    ]
     texts: list[str] = []
     outcome = "passed"
-    try:
-        ends = began + _DEADLINE_S
-        texts += [one.communicate(timeout=max(1.0, ends - time.monotonic()))[0].decode() for one in processes]
-    except subprocess.TimeoutExpired:
-        outcome = "not done before the deadline"
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    with started(command, variables, [subprocess.PIPE] * ranks, subprocess.STDOUT) as processes:
+        try:
+            ends = began + _DEADLINE_S
+            texts += [one.communicate(timeout=max(1.0, ends - time.monotonic()))[0].decode() for one in processes]
+        except subprocess.TimeoutExpired:
+            outcome = "not done before the deadline"
     if outcome == "passed" and any(process.returncode for process in processes):
         outcome = f"failed: exit codes {[process.returncode for process in processes]}"
         print("\n".join(texts))
