@@ -119,6 +119,8 @@ def describe(x: Any, name: str) -> Array:
 
 def is_on_device(x: Any) -> bool:
     """Whether the memory of an array is that of a CUDA device, as it says by DLPack."""
+    if isinstance(x, np.ndarray):
+        return False
     try:
         return bool(x.__dlpack_device__()[0] == _CUDA)
     except (AttributeError, BufferError, RuntimeError, ValueError):
