@@ -6,6 +6,7 @@ The documentation's page "One-sided operations" says what they guarantee.
 from __future__ import annotations
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Literal
@@ -140,9 +141,9 @@ class OneSided:
     """
 
     @property
+    @abstractmethod
     def window(self) -> Window:
         """The symmetric buffer behind the array."""
-        raise NotImplementedError
 
     def put(self, peer: int, data: Any, at: At = 0, *, timeout: float | None = None) -> None:
         """Writes `data` to a rank's part, from element `at` on.

@@ -21,6 +21,8 @@ _LARGEST = 64 << 20
 
 PEERS = (GLOO, *(peer.name for peer in peers.PEERS), RING)
 """Gloo comes with torch, and weft-ring is weft's; the others are installed by `--install-peers`."""
+_OTHERS = (None, one_sided.NAME, pipeline.NAME)
+"""What may stand in the place of a collective that is measured in turn with others."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -307,7 +309,7 @@ def _check_place(arguments: argparse.Namespace) -> None:
 def _check_wire(arguments: argparse.Namespace) -> None:
     if arguments.wire is None:
         return
-    if arguments.collective in (None, one_sided.NAME, pipeline.NAME):
+    if arguments.collective in _OTHERS:
         raise UsageError("--wire is for collectives that are measured in turn: name one")
     if arguments.hosts == 1 and arguments.transport != "tcp":
         raise UsageError(
@@ -322,7 +324,7 @@ def _check_wire(arguments: argparse.Namespace) -> None:
 def _check_encryption(arguments: argparse.Namespace) -> None:
     if arguments.encrypt is None:
         return
-    if arguments.collective in (None, one_sided.NAME, pipeline.NAME) or arguments.through == "torch":
+    if arguments.collective in _OTHERS or arguments.through == "torch":
         raise UsageError(
             "--encrypt is for collectives of the library that are measured in turn: name one, without --through"
         )
@@ -338,7 +340,7 @@ def _check_peers(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--through torch: {others[0]} is no backend of torch; gloo is")
     if others and arguments.dtype not in peers.DTYPES:
         raise UsageError(f"--peers {others[0]} adds {', '.join(peers.DTYPES)}: not {arguments.dtype}")
-    collective = "all-reduce" if arguments.collective in (None, one_sided.NAME, pipeline.NAME) else arguments.collective
+    collective = "all-reduce" if arguments.collective in _OTHERS else arguments.collective
     for name in others:
         known = ("all-reduce",) if name == RING else peers.find(name).collectives
         if collective not in known:
