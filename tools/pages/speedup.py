@@ -13,8 +13,8 @@ from xml.sax.saxutils import escape
 
 __all__ = ["GATE", "OVERLAP", "Speedup", "drawing", "recorded"]
 
-GATE = "2026-11-23-gate-symmetric-buckets"
-OVERLAP = ("2026-11-23-overlap-grid",)
+GATE = "2026-11-25-gate"
+OVERLAP = ("2026-11-25-overlap-wire", "2026-11-23-overlap-grid")
 """The runs that are drawn: directories of benches/runs."""
 
 _RUNS = Path(__file__).resolve().parents[2] / "benches" / "runs"
@@ -90,7 +90,7 @@ def _overlap() -> Iterator[Speedup]:
     for path in (path for run in OVERLAP for path in sorted((_RUNS / run).glob("*.json"))):
         run = json.loads(path.read_text())
         study = run["study"]
-        setting = f"{study['ranks']} ranks on {study['hosts']} hosts, {study['gbps']:.1f} Gbit/s"
+        setting = f"{study['ranks']} ranks on {study['hosts']} hosts, {study['gbps']:.2g} Gbit/s"
         network = f"{_NAMES[study['model']]}, {_size(run['parameters'])}"
         for way, contender in _CONTENDERS.items():
             if contender not in study["contenders"]:

@@ -21,12 +21,13 @@ CONTENDERS: dict[str, str] = {
     "butterfly": "Overlapped, a bucket per tensor, halving-doubling everywhere",
     "hybrid": "Overlapped, a bucket per tensor, by hand as published: small ones halving-doubling, large ones ring",
     "automatic": "Overlapped, as it comes",
+    "ddp-gloo-bf16": "DistributedDataParallel over Gloo, with torch's hook that sends bf16",
     "ddp-bf16": "DistributedDataParallel over weft, gradients as bf16 between hosts",
     "automatic-bf16": "Overlapped, gradients as bf16 between hosts",
 }
 """By name, what each is."""
 
-ROUNDED = ("ddp-bf16", "automatic-bf16")
+ROUNDED = ("ddp-gloo-bf16", "ddp-bf16", "automatic-bf16")
 """Those that send half of the bytes, to which the bound of exact overlap does not apply."""
 
 BASELINES = ("after", "ddp-gloo", "ddp-weft")

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from weft.torch.modes import Wire
@@ -83,6 +84,10 @@ def begin(contender: str, network: nn.Module, gloo: dist.ProcessGroup, plan: Any
             return Training(DistributedDataParallel(model, process_group=gloo, **options), _as_it_is)
         case "ddp-weft":
             return Training(DistributedDataParallel(model, **options), _as_it_is)
+        case "ddp-gloo-bf16":
+            rounded = DistributedDataParallel(model, process_group=gloo, **options)
+            rounded.register_comm_hook(gloo, bf16_compress_hook)
+            return Training(rounded, _as_it_is)
         case "ddp-bf16":
             rounded = DistributedDataParallel(model, **options)
             rounded.register_comm_hook("bf16", wire_hook)
