@@ -10,7 +10,7 @@ use weft_transport::{
     Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, MappedPeer, RegionKey, Regions,
     Segment, Transport, TransportKind,
     fork::{self, Descriptor},
-    random,
+    is_own_limit, random,
 };
 
 use crate::address::{self, ShmAddress};
@@ -20,7 +20,7 @@ use crate::handshake::{self, HandshakeDeadline};
 use crate::link::ShmLink;
 use crate::rings::Rings;
 use crate::socket;
-use crate::watch::ConnectionWatcher;
+use crate::watch::{ConnectionWatcher, Reception};
 
 /// How long somebody who has connected to the listener may keep it waiting.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -96,12 +96,13 @@ impl Transport for ShmTransport {
     }
 
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {
-        let shared = Arc::clone(&self.shared);
-        let answers = AnswerQueue::default();
-        let answer = Arc::new(move |socket| shared.answer(socket, &*events));
-        let taken_in = self.shared.watch.take_in(Arc::new(move |socket| {
-            answers.add(socket, &(answer.clone() as Arc<Answer>));
-        }))?;
+        let (shared, told) = (Arc::clone(&self.shared), Arc::clone(&events));
+        let reception = ShmReception {
+            events,
+            answers: AnswerQueue::default(),
+            answer: Arc::new(move |socket| shared.answer(socket, &*told)),
+        };
+        let taken_in = self.shared.watch.take_in(Arc::new(reception))?;
         if taken_in { Ok(()) } else { Err(closed()) }
     }
 
@@ -149,6 +150,23 @@ impl Drop for ShmTransport {
     }
 }
 
+/// Has callers answered on other threads.
+struct ShmReception {
+    events: Arc<dyn LinkEvents>,
+    answers: AnswerQueue,
+    answer: Arc<Answer>,
+}
+
+impl Reception for ShmReception {
+    fn take(&self, caller: Descriptor) {
+        self.answers.add(caller, &self.answer);
+    }
+
+    fn exhausted(&self) {
+        self.events.exhausted();
+    }
+}
+
 impl ShmShared {
     /// Talks to somebody who has connected. Whatever goes wrong, the dialler is told by the end of
     /// the socket.
@@ -157,20 +175,22 @@ impl ShmShared {
             deadline: Instant::now() + ANSWER_TIMEOUT,
             cancel: &self.closed,
         };
-        let answer = handshake::answer(
-            socket.as_fd(),
-            &self.local,
-            |peer| events.accept(peer),
-            &deadline,
-        );
-        let Ok(Some((peer, mapped, rings))) = answer else {
-            return;
-        };
-        if let Ok(link) = self.link(peer, mapped, rings, socket) {
-            events.connected(link);
-            // What the peer has sent since then notified this endpoint when nobody knew of the
-            // link.
-            self.local.doorbell.notify();
+        let accept = |peer| events.accept(peer);
+        let answered = handshake::answer(socket.as_fd(), &self.local, accept, &deadline);
+        let link = answered.and_then(|answer| {
+            let link = answer.map(|(peer, mapped, rings)| self.link(peer, mapped, rings, socket));
+            link.transpose()
+        });
+        match link {
+            Ok(Some(link)) => {
+                events.connected(link);
+                // What the peer has sent since then notified this endpoint when nobody knew of the
+                // link.
+                self.local.doorbell.notify();
+            }
+            // The caller sees the end and calls again, as it would for ever.
+            Err(LinkError::Io(error)) if is_own_limit(&error) => events.exhausted(),
+            Ok(None) | Err(_) => {}
         }
     }
 

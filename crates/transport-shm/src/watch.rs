@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_transport::fork::{self, Descriptor};
-use weft_transport::{Doorbell, FlushState};
+use weft_transport::{Doorbell, FlushState, is_own_limit};
 
 use crate::connection::ShmConnection;
 use crate::socket;
@@ -27,10 +27,17 @@ const EVENTS_MAX: usize = 16;
 /// Those who have connected and said nothing yet. Beyond, the oldest makes room.
 const CALLERS_MAX: usize = 256;
 const ACCEPT_RETRY: Duration = Duration::from_millis(10);
+/// Who calls has waited so long for want of a descriptor when it is told of.
+const EXHAUSTION_TOLD: Duration = Duration::from_millis(500);
 
-/// Takes a connection that has come in and said something. Called on the watching thread, so it
-/// must not wait.
-pub(crate) type OnDescriptor = dyn Fn(Descriptor) + Send + Sync;
+/// Hears of those who connect. Called on the watching thread, so it must not wait.
+pub(crate) trait Reception: Send + Sync {
+    /// Takes a connection that has come in and said something.
+    fn take(&self, caller: Descriptor);
+
+    /// Somebody waits to be taken in, and this process has no descriptor left.
+    fn exhausted(&self);
+}
 
 /// The watching thread's side and everybody else's.
 ///
@@ -47,10 +54,20 @@ pub(crate) struct ConnectionWatcher {
 #[derive(Default)]
 struct WatchedConnection {
     connections: HashMap<u64, Watching>,
-    listener: Option<(Descriptor, Option<Arc<OnDescriptor>>)>,
+    listener: Option<(Descriptor, Option<Arc<dyn Reception>>)>,
+    /// Since when nobody can be taken in.
+    exhausted_since: Option<Instant>,
     /// Those who have said nothing yet; the oldest has the smallest key.
     callers: BTreeMap<u64, Descriptor>,
     stopped: bool,
+}
+
+impl WatchedConnection {
+    /// Whether nobody could be taken in for a while, this time included.
+    fn has_long_been_exhausted(&mut self) -> bool {
+        let now = Instant::now();
+        now - *self.exhausted_since.get_or_insert(now) >= EXHAUSTION_TOLD
+    }
 }
 
 enum Watching {
@@ -87,13 +104,13 @@ impl ConnectionWatcher {
     }
 
     /// From now on, connections that come in are taken. False if the transport is closed.
-    pub(crate) fn take_in(&self, incoming: Arc<OnDescriptor>) -> io::Result<bool> {
+    pub(crate) fn take_in(&self, incoming: Arc<dyn Reception>) -> io::Result<bool> {
         let mut watched = self.locked();
-        let Some((listener, taker)) = &mut watched.listener else {
+        let Some((listener, reception)) = &mut watched.listener else {
             return Ok(false);
         };
         let raw = listener.as_raw_fd();
-        if taker.replace(incoming).is_none() {
+        if reception.replace(incoming).is_none() {
             self.control(libc::EPOLL_CTL_ADD, raw, KEY_LISTENER, libc::EPOLLIN as u32)?;
         }
         Ok(true)
@@ -104,7 +121,7 @@ impl ConnectionWatcher {
         if fork::generation() != self.born {
             return;
         }
-        // Dropped outside of the lock: the taker may hold the last reference to something that
+        // Dropped outside of the lock: the reception may hold the last reference to something that
         // locks.
         let mut watched = self.locked();
         let (listener, callers) = (
@@ -233,17 +250,26 @@ impl ConnectionWatcher {
     fn accept(&self) {
         loop {
             let mut watched = self.locked();
-            let Some((listener, Some(_))) = &watched.listener else {
+            let Some((listener, Some(reception))) = &watched.listener else {
                 return;
             };
             match socket::accept(listener.as_fd()) {
-                Ok(socket) => self.wait_for(&mut watched, socket),
+                Ok(socket) => {
+                    watched.exhausted_since = None;
+                    self.wait_for(&mut watched, socket);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Out of descriptors, say. Those who wait are still waiting: try again, but not in
-                // a hot loop.
-                Err(_) => {
+                // The kernel says so even where nobody waits.
+                Err(error) if is_own_limit(&error) && !is_called(listener.as_fd()) => return,
+                // Those who wait are still waiting: try again, but not in a hot loop.
+                Err(error) => {
+                    let reception = Arc::clone(reception);
+                    let told = is_own_limit(&error) && watched.has_long_been_exhausted();
                     drop(watched);
+                    if told {
+                        reception.exhausted();
+                    }
                     return std::thread::sleep(ACCEPT_RETRY);
                 }
             }
@@ -275,8 +301,8 @@ impl ConnectionWatcher {
         let Some(caller) = watched.callers.remove(&key) else {
             return false;
         };
-        let taker = match &watched.listener {
-            Some((_, Some(taker))) => Arc::clone(taker),
+        let reception = match &watched.listener {
+            Some((_, Some(reception))) => Arc::clone(reception),
             _ => return true,
         };
         drop(watched);
@@ -284,7 +310,7 @@ impl ConnectionWatcher {
             .control(libc::EPOLL_CTL_DEL, caller.as_raw_fd(), key, 0)
             .is_ok()
         {
-            taker(caller);
+            reception.take(caller);
         }
         true
     }
@@ -369,4 +395,9 @@ fn same_user(socket: &Descriptor) -> bool {
     let own = unsafe { libc::geteuid() };
     socket::peer_credentials(socket.as_fd())
         .is_ok_and(|credentials| credentials.uid == own || credentials.uid == 0)
+}
+
+/// Whether somebody waits to be taken in.
+fn is_called(listener: BorrowedFd<'_>) -> bool {
+    socket::wait(listener, Duration::ZERO).is_ok_and(|called| called)
 }

@@ -19,7 +19,7 @@ use weft_transport_shm::ShmTransport;
 use weft_transport_tcp::{CongestionChoice, Encryption, Interface, TcpOptions, TcpTransport};
 
 pub use address::{EndpointAddress, TransportAddress};
-use table::{IncomingLinks, LinkTable, Shortage};
+use table::{IncomingLinks, LinkTable};
 
 use crate::Error;
 use crate::call::OP_NAMES;
@@ -127,7 +127,6 @@ pub struct Endpoint {
     require_shared_memory: bool,
     choice: TransportChoice,
     table: Arc<LinkTable>,
-    shortage: Arc<Shortage>,
     flight: Arc<FlightRecorder>,
     peer_timeout: Duration,
     /// The process (counted in forks) that it belongs to.
@@ -181,7 +180,7 @@ impl Endpoint {
                 true => Pool::keeping_memory(local.pool.clone()),
                 false => Pool::new(local.pool.clone()),
             }),
-            shortage: Arc::new(Shortage::new(local.doorbell.clone())),
+            table: Arc::new(LinkTable::new(local.id, local.doorbell.clone())),
             doorbell: local.doorbell,
             transports,
             address: Mutex::new(address),
@@ -189,7 +188,6 @@ impl Endpoint {
             encryption: options.encryption,
             require_shared_memory: options.require_shared_memory,
             choice: options.transport,
-            table: Arc::new(LinkTable::new(local.id)),
             flight: FlightRecorder::new(process, options.flight_directory),
             peer_timeout: options.peer_timeout,
             generation: fork::generation(),
@@ -202,7 +200,6 @@ impl Endpoint {
         let incoming = IncomingLinks {
             table: self.table.clone(),
             kind: transport.kind(),
-            shortage: self.shortage.clone(),
         };
         let listening = transport.listen(Arc::new(incoming));
         listening.map_err(|error| cannot_start(transport.kind(), &error))
@@ -253,7 +250,7 @@ impl Endpoint {
     /// Whether peers that call have waited in vain, for want of a descriptor, since this was last
     /// asked.
     pub(crate) fn take_shortage(&self) -> bool {
-        self.shortage.take()
+        self.table.take_shortage()
     }
 
     /// The last operations of its groups.

@@ -97,11 +97,11 @@ impl Connections {
         found.map(|rank| rank as u32)
     }
 
-    /// Whether there are ranks that may call over a network, as there is no link to them yet.
+    /// Whether there are ranks that may call, as there is no link to them yet.
     pub(crate) fn may_be_called(&self) -> bool {
         let unlinked = |rank: &u32| self.links[*rank as usize].is_none();
         let mut others = (0..self.size()).filter(|rank| *rank != self.rank && unlinked(rank));
-        others.any(|rank| !self.left[rank as usize] && !self.meeting.maps(self.rank, rank))
+        others.any(|rank| !self.left[rank as usize])
     }
 
     /// Whether this rank reaches another over this link.

@@ -1,8 +1,9 @@
 //! The link table of an endpoint: at most one link per peer and transport kind, from either side's
 //! dial.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_transport::{Doorbell, EndpointId, Link, LinkError, LinkEvents, Transport, TransportKind};
@@ -30,14 +31,22 @@ impl Closing for Arc<dyn Link> {
 pub(super) struct LinkTable {
     me: EndpointId,
     places: LinkPlaces<Key, Arc<dyn Link>>,
+    shortage: Shortage,
 }
 
 impl LinkTable {
-    pub(super) fn new(me: EndpointId) -> Self {
+    pub(super) fn new(me: EndpointId, doorbell: Arc<Doorbell>) -> Self {
         Self {
             me,
             places: LinkPlaces::new(),
+            shortage: Shortage::new(doorbell),
         }
+    }
+
+    /// Whether peers that call have waited in vain, for want of a descriptor, since this was last
+    /// asked.
+    pub(super) fn take_shortage(&self) -> bool {
+        self.shortage.take()
     }
 
     /// See [`LinkPlaces::on_link`].
@@ -61,12 +70,18 @@ impl LinkTable {
     ) -> Result<Arc<dyn Link>, LinkError> {
         let key = (peer, transport.kind());
         let grace = self.accept_grace(peer);
+        let shortages = self.shortage.times();
         loop {
             if cancel.load(Ordering::Relaxed) || self.places.is_closed() {
                 return Err(LinkError::Cancelled);
             }
             if Instant::now() >= deadline {
                 return Err(LinkError::TimedOut("connecting".into()));
+            }
+            // The peer that is waited for may be one of those that call in vain.
+            if self.shortage.times() != shortages {
+                let limit = io::Error::from_raw_os_error(libc::EMFILE);
+                return Err(LinkError::Io(limit));
             }
             match self.places.turn(key, |since| since.elapsed() >= grace) {
                 DialTurn::Take(link) => return Ok(link),
@@ -112,26 +127,38 @@ impl LinkTable {
 pub(super) struct IncomingLinks {
     pub(super) table: Arc<LinkTable>,
     pub(super) kind: TransportKind,
-    pub(super) shortage: Arc<Shortage>,
 }
 
-/// A want of descriptors for peers that call, until the engine asks for it.
-pub(super) struct Shortage {
-    told: AtomicBool,
+/// Wants of descriptors for peers that call.
+struct Shortage {
+    times: AtomicU64,
+    /// As many as the engine has asked for.
+    taken: AtomicU64,
     doorbell: Arc<Doorbell>,
 }
 
 impl Shortage {
-    pub(super) fn new(doorbell: Arc<Doorbell>) -> Self {
+    fn new(doorbell: Arc<Doorbell>) -> Self {
         Shortage {
-            told: AtomicBool::new(false),
+            times: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             doorbell,
         }
     }
 
-    /// Whether there was one since this was last asked.
-    pub(super) fn take(&self) -> bool {
-        self.told.load(Ordering::Relaxed) && self.told.swap(false, Ordering::Relaxed)
+    fn tell(&self) {
+        self.times.fetch_add(1, Ordering::Relaxed);
+        self.doorbell.ring();
+    }
+
+    fn times(&self) -> u64 {
+        self.times.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> bool {
+        let times = self.times();
+        self.taken.load(Ordering::Relaxed) != times
+            && self.taken.swap(times, Ordering::Relaxed) != times
     }
 }
 
@@ -148,7 +175,6 @@ impl LinkEvents for IncomingLinks {
     }
 
     fn exhausted(&self) {
-        self.shortage.told.store(true, Ordering::Relaxed);
-        self.shortage.doorbell.ring();
+        self.table.shortage.tell();
     }
 }
