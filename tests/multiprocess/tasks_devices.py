@@ -190,6 +190,7 @@ def device_breaks(group):
     pipeline = pipeline_of(group)
     array = EmulatedArray(driver(), 100_000)
     (stream,) = streams_of(0, 1)
+    _let_others_come(group, 1)
     if group.rank == 1:
         emulated().refuse("cuEventSynchronize", 700)
     told = _until_failure(pipeline, array, stream)
@@ -204,6 +205,7 @@ def peer_dies(group):
     pipeline = pipeline_of(group)
     array = EmulatedArray(driver(), 1_000_000)
     (stream,) = streams_of(0, 1)
+    _let_others_come(group, group.size - 1)
     if group.rank == group.size - 1:
         for _ in range(3):
             pipeline.all_reduce(memory_of(array), INT32, "sum", device=0, stream=stream)
@@ -213,6 +215,18 @@ def peer_dies(group):
     took = time.monotonic() - began
     pipeline.close()
     return told, took, emulated().registered_bytes
+
+
+def _let_others_come(group, rank):
+    """Holds up the rank that is to fail until the others have come so far.
+
+    A barrier would not do: it might fail in those that leave it last.
+    """
+    if group.rank == rank:
+        for _ in range(group.size - 1):
+            group.recv(np.zeros(1))
+    else:
+        group.send(np.zeros(1), rank)
 
 
 def _until_failure(pipeline, array, stream):
