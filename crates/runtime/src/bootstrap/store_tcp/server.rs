@@ -23,6 +23,8 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 const ACCEPTED_PER_TURN: usize = 64;
 /// How long nobody is let in when this process has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(40);
+/// Who calls has waited so long for want of a descriptor when the others are told.
+const EXHAUSTION_TOLD: Duration = Duration::from_millis(500);
 
 /// What clients and strangers can make the server do.
 #[derive(Clone, Debug)]
@@ -109,6 +111,7 @@ impl TcpStoreServer {
             held: 0,
             due: Instant::now(),
             paused: None,
+            exhausted_since: None,
         };
         let builder = thread::Builder::new().name("weft-store".into());
         let thread = builder.spawn(move || serving.run()).map_err(cannot)?;
@@ -188,6 +191,8 @@ struct Serving {
     due: Instant,
     /// Until when nobody is let in.
     paused: Option<Instant>,
+    /// Since when nobody could be let in, for want of a descriptor.
+    exhausted_since: Option<Instant>,
 }
 
 impl Serving {
@@ -244,14 +249,23 @@ impl Serving {
                 Err(error) => {
                     use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
                     match error.kind() {
-                        WouldBlock => return,
                         ConnectionAborted | Interrupted => continue,
+                        // The kernel speaks of a limit even where nobody waits.
+                        WouldBlock => self.exhausted_since = None,
+                        _ if !self.is_called() => self.exhausted_since = None,
                         // Out of descriptors, most likely.
-                        _ => return self.make_room(),
+                        _ => self.make_room(),
                     }
+                    return;
                 }
             }
         }
+    }
+
+    /// Whether somebody waits to be let in.
+    fn is_called(&self) -> bool {
+        let mut entry = [poll_entry(self.listener.as_raw_fd(), libc::POLLIN)];
+        poll(&mut entry, Duration::ZERO).is_ok() && entry[0].revents != 0
     }
 
     /// Gives a descriptor back, and lets nobody in for a moment: others need some, too.
@@ -259,7 +273,24 @@ impl Serving {
         if !self.close_oldest_stranger() {
             self.close_idlest();
         }
-        self.paused = Some(Instant::now() + PAUSE);
+        let now = Instant::now();
+        self.paused = Some(now + PAUSE);
+        if now - *self.exhausted_since.get_or_insert(now) >= EXHAUSTION_TOLD {
+            self.refuse_waits();
+        }
+    }
+
+    /// Ends the waits of all clients: what they wait for would have to be set by who cannot come in.
+    fn refuse_waits(&mut self) {
+        let why = "the process of rank 0, where the ranks meet, has no descriptor left for other ranks: \
+                   raise its limit (ulimit -n)";
+        self.waiters.clear();
+        for client in self.clients.values_mut() {
+            if client.wait.take().is_some() {
+                client.say(&StoreReply::Refused(why.into()));
+            }
+        }
+        self.due = Instant::now(); // to send the replies
     }
 
     /// Whether there was a stranger to close.
