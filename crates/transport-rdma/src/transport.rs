@@ -205,19 +205,28 @@ impl LinkEvents for Callers {
     /// On a thread of its own: the listener goes on with others. Members only get here.
     fn connected(&self, control: Arc<dyn Link>) {
         let (makings, links) = (Arc::clone(&self.makings), Arc::clone(&self.links));
-        let events = Arc::clone(&self.events);
+        let (events, peer) = (Arc::clone(&self.events), control.peer());
         let meeting = thread::Builder::new().name("weft-rdma-meet".into());
         let meet = move || {
             let deadline = Instant::now() + MEETING_TIMEOUT;
             let never = AtomicBool::new(false);
-            // Where it fails, the caller has been told, or is gone.
-            if let Ok(link) = makings.meet(control, Role::Called, deadline, &never) {
-                RdmaTransport::remember(&links, &link);
-                events.connected(link);
+            match makings.meet(control, Role::Called, deadline, &never) {
+                Ok(link) => {
+                    RdmaTransport::remember(&links, &link);
+                    events.connected(link);
+                }
+                // The caller has been told, or is gone.
+                Err(_) => events.failed(peer),
             }
         };
         // Without a thread the connection ends, and the caller sees that.
-        let _ = meeting.spawn(meet);
+        if meeting.spawn(meet).is_err() {
+            self.events.failed(peer);
+        }
+    }
+
+    fn failed(&self, peer: EndpointId) {
+        self.events.failed(peer);
     }
 
     fn exhausted(&self) {

@@ -151,6 +151,14 @@ impl ShmHello {
     }
 }
 
+/// What a caller says first, as a packet.
+#[cfg(test)]
+pub(crate) fn hello(token: &[u8; 32], from: EndpointId, to: EndpointId) -> Vec<u8> {
+    let token = *token;
+    let hello = ShmHello { token, from, to };
+    [&[TAG_HELLO][..], &hello.to_bytes()].concat()
+}
+
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing {
     use super::ShmHello;

@@ -1,5 +1,6 @@
 //! The shared-memory transport: listening, dialling, and creation of links.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -175,22 +176,34 @@ impl ShmShared {
             deadline: Instant::now() + ANSWER_TIMEOUT,
             cancel: &self.closed,
         };
-        let accept = |peer| events.accept(peer);
+        let accepted = Cell::new(None);
+        let accept = |peer| {
+            let accepts = events.accept(peer);
+            accepted.set(accepts.then_some(peer));
+            accepts
+        };
         let answered = handshake::answer(socket.as_fd(), &self.local, accept, &deadline);
-        let link = answered.and_then(|answer| {
-            let link = answer.map(|(peer, mapped, rings)| self.link(peer, mapped, rings, socket));
-            link.transpose()
-        });
+        let link = match answered {
+            Ok(Some((peer, mapped, rings))) => self.link(peer, mapped, rings, socket),
+            Ok(None) => return,
+            Err(error) => Err(error),
+        };
         match link {
-            Ok(Some(link)) => {
+            Ok(link) => {
                 events.connected(link);
                 // What the peer has sent since then notified this endpoint when nobody knew of the
                 // link.
                 self.local.doorbell.notify();
             }
-            // The caller sees the end and calls again, as it would for ever.
-            Err(LinkError::Io(error)) if is_own_limit(&error) => events.exhausted(),
-            Ok(None) | Err(_) => {}
+            Err(error) => {
+                if let Some(peer) = accepted.get() {
+                    events.failed(peer);
+                }
+                // The caller sees the end and calls again, as it would for ever.
+                if matches!(&error, LinkError::Io(error) if is_own_limit(error)) {
+                    events.exhausted();
+                }
+            }
         }
     }
 
@@ -238,6 +251,8 @@ fn closed() -> LinkError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use weft_transport::conformance::{Subject, connect, listening};
 
     use super::*;
@@ -284,5 +299,42 @@ mod tests {
         assert_eq!(events.next_link().peer(), a.0.id);
         // Other tests of this program may have some too.
         assert!(threads_max <= 40, "{threads_max} threads");
+    }
+
+    /// Accepts everybody, and passes on whose attempt has failed.
+    struct Failures(mpsc::Sender<EndpointId>);
+
+    impl LinkEvents for Failures {
+        fn accept(&self, _: EndpointId) -> bool {
+            true
+        }
+
+        fn connected(&self, _: Arc<dyn Link>) {}
+
+        fn failed(&self, peer: EndpointId) {
+            self.0.send(peer).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_accepted_caller_that_hangs_up_is_told_of() {
+        let called = Local::create(1 << 20).unwrap();
+        let id = called.id;
+        let transport = ShmTransport::new(called).unwrap();
+        let (failed, failures) = mpsc::channel();
+        transport.listen(Arc::new(Failures(failed))).unwrap();
+        let address = ShmAddress::from_bytes(&transport.address()).unwrap();
+        let never = AtomicBool::new(false);
+        let deadline = HandshakeDeadline {
+            deadline: Instant::now() + Duration::from_secs(20),
+            cancel: &never,
+        };
+        let caller = reach(&address.name, &deadline).unwrap();
+        let from = EndpointId(7);
+        let hello = handshake::hello(&address.token, from, id);
+        socket::send(caller.as_fd(), [&hello, &[]], &[]).unwrap();
+        drop(caller);
+        let told = failures.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(told, from);
     }
 }

@@ -413,14 +413,21 @@ impl Listener {
         let sent = parts[0].socket.send(&[io::IoSlice::new(&reply)]);
         let sealed = |part: HeardCaller| part.socket.seal(part.session.records());
         let sockets: Vec<Socket> = parts.into_iter().map(sealed).collect();
-        if verdict == HandshakeVerdict::Accept && matches!(sent, Ok(bytes) if bytes == reply.len())
-        {
-            let timeout = self.options.peer_timeout;
-            match TcpLink::new(&self.local, &self.regions, peer, sockets, timeout) {
-                Ok(link) => self.events.connected(link),
+        if verdict == HandshakeVerdict::Yield {
+            return;
+        }
+        if !matches!(sent, Ok(bytes) if bytes == reply.len()) {
+            return self.events.failed(peer);
+        }
+        let timeout = self.options.peer_timeout;
+        match TcpLink::new(&self.local, &self.regions, peer, sockets, timeout) {
+            Ok(link) => self.events.connected(link),
+            Err(error) => {
+                self.events.failed(peer);
                 // The caller sees the end and calls again, as it would for ever.
-                Err(error) if is_own_limit(&error) => self.events.exhausted(),
-                Err(_) => {}
+                if is_own_limit(&error) {
+                    self.events.exhausted();
+                }
             }
         }
     }

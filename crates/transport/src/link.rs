@@ -453,6 +453,9 @@ pub trait LinkEvents: Send + Sync {
     /// A connection that was accepted is ready.
     fn connected(&self, link: Arc<dyn Link>);
 
+    /// A connection that was accepted has come to nothing. Told once for each.
+    fn failed(&self, _peer: EndpointId) {}
+
     /// Peers that call wait in vain, as this process has no descriptor left for another connection.
     /// Told again and again while that lasts.
     fn exhausted(&self) {}

@@ -25,8 +25,9 @@ pub(crate) type OnLink<L> = Box<dyn Fn(L) + Send + Sync>;
 enum LinkPlace<L> {
     /// A thread of this endpoint is connecting to the peer.
     Dialling,
-    /// The peer's attempt was accepted at this time and is about to become a link.
-    Accepting(Instant),
+    /// Attempts of the peer's were accepted, the last at this time, and one is about to become a
+    /// link: so many have not failed.
+    Accepting(Instant, u32),
     Ready(L),
 }
 
@@ -71,7 +72,7 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
         let places = self.lock();
         let ready = places.values().filter_map(|place| match place {
             LinkPlace::Ready(link) => Some(link.clone()),
-            LinkPlace::Dialling | LinkPlace::Accepting(_) => None,
+            LinkPlace::Dialling | LinkPlace::Accepting(..) => None,
         });
         ready.collect()
     }
@@ -112,8 +113,8 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
         match places.get(&key) {
             Some(LinkPlace::Ready(link)) => return DialTurn::Take(link.clone()),
             Some(LinkPlace::Dialling) => {}
-            Some(LinkPlace::Accepting(since)) if !is_late(*since) => {}
-            Some(LinkPlace::Accepting(_)) | None => {
+            Some(LinkPlace::Accepting(since, _)) if !is_late(*since) => {}
+            Some(LinkPlace::Accepting(..)) | None => {
                 places.insert(key, LinkPlace::Dialling);
                 return DialTurn::Dial;
             }
@@ -146,16 +147,29 @@ impl<K: Copy + Eq + Hash, L: Closing> LinkPlaces<K, L> {
             return false;
         }
         let mut places = self.lock();
-        let accepted = match places.get(&key) {
-            Some(LinkPlace::Ready(_)) => false,
-            Some(LinkPlace::Dialling) => precedes,
-            Some(LinkPlace::Accepting(_)) | None => true,
+        let accepted_before = match places.get(&key) {
+            Some(LinkPlace::Ready(_)) => return false,
+            Some(LinkPlace::Dialling) if !precedes => return false,
+            Some(LinkPlace::Accepting(_, attempts)) => *attempts,
+            Some(LinkPlace::Dialling) | None => 0,
         };
-        if accepted {
-            places.insert(key, LinkPlace::Accepting(now));
-            self.changed.notify_all();
+        places.insert(key, LinkPlace::Accepting(now, accepted_before + 1));
+        self.changed.notify_all();
+        true
+    }
+
+    /// An attempt of the peer's that was accepted has come to nothing. Nobody waits for it any
+    /// longer: the peer may wait for this endpoint's, or never call again.
+    pub(crate) fn end_accept(&self, key: K) {
+        let mut places = self.lock();
+        match places.get_mut(&key) {
+            Some(LinkPlace::Accepting(_, attempts)) if *attempts > 1 => *attempts -= 1,
+            Some(LinkPlace::Accepting(..)) => {
+                places.remove(&key);
+                self.changed.notify_all();
+            }
+            Some(LinkPlace::Dialling | LinkPlace::Ready(_)) | None => {}
         }
-        accepted
     }
 
     /// Announces a new link, then lets others find it. A second link to the same peer is closed,

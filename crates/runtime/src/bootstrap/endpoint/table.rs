@@ -174,7 +174,56 @@ impl LinkEvents for IncomingLinks {
         let _ = self.table.places.install((link.peer(), self.kind), link);
     }
 
+    fn failed(&self, peer: EndpointId) {
+        self.table.places.end_accept((peer, self.kind));
+    }
+
     fn exhausted(&self) {
         self.table.shortage.tell();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_transport::Local;
+
+    use super::*;
+
+    /// A table at which so many attempts of a peer have been accepted.
+    fn with_accepted(attempts: usize) -> (Arc<LinkTable>, IncomingLinks, Local) {
+        let called = Local::create(1 << 20).unwrap();
+        let table = Arc::new(LinkTable::new(EndpointId(0), called.doorbell.clone()));
+        let incoming = IncomingLinks {
+            table: table.clone(),
+            kind: TransportKind::Loopback,
+        };
+        (0..attempts).for_each(|_| assert!(incoming.accept(called.id)));
+        (table, incoming, called)
+    }
+
+    fn turn(table: &LinkTable, peer: EndpointId) -> DialTurn<Arc<dyn Link>> {
+        table
+            .places
+            .turn((peer, TransportKind::Loopback), |_| false)
+    }
+
+    #[test]
+    fn an_attempt_that_has_failed_is_not_waited_for() {
+        let (table, incoming, called) = with_accepted(1);
+        assert!(matches!(turn(&table, called.id), DialTurn::Wait));
+        incoming.failed(called.id);
+        assert!(matches!(turn(&table, called.id), DialTurn::Dial));
+        // It is this endpoint's own now.
+        incoming.failed(called.id);
+        assert!(matches!(turn(&table, called.id), DialTurn::Wait));
+    }
+
+    #[test]
+    fn an_attempt_is_waited_for_though_an_earlier_one_fails_meanwhile() {
+        let (table, incoming, called) = with_accepted(2);
+        incoming.failed(called.id);
+        assert!(matches!(turn(&table, called.id), DialTurn::Wait));
+        incoming.failed(called.id);
+        assert!(matches!(turn(&table, called.id), DialTurn::Dial));
     }
 }
