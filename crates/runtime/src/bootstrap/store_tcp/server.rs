@@ -280,7 +280,7 @@ impl Serving {
         }
     }
 
-    /// Ends the waits of all clients: what they wait for would have to be set by who cannot come in.
+    /// Ends the waits of all clients: what they wait for is to be set by who cannot come in.
     fn refuse_waits(&mut self) {
         let why = "the process of rank 0, where the ranks meet, has no descriptor left for other ranks: \
                    raise its limit (ulimit -n)";
