@@ -1,11 +1,10 @@
 //! Tests of a store whose process runs out of descriptors.
 
-use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use weft_runtime::{Error, Store, StoreAccess, TcpStore, TcpStoreServer};
+use weft_transport::conformance::limits::{limit_descriptors, next_descriptor};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
@@ -16,26 +15,6 @@ fn within(seconds: u64) -> Instant {
 fn client(server: &TcpStoreServer, deadline: Instant) -> Result<TcpStore, Error> {
     let address = server.address().to_string();
     TcpStore::connect(&address, StoreAccess::ThisHost, deadline, &NEVER)
-}
-
-/// Sets how many descriptors this process may have; how many that were before.
-fn limit_descriptors(most: libc::rlim_t) -> libc::rlim_t {
-    let mut limit = MaybeUninit::<libc::rlimit>::uninit();
-    // SAFETY: the place is writable and of the right type.
-    let found = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr()) };
-    assert_eq!(found, 0);
-    // SAFETY: it was written.
-    let mut limit = unsafe { limit.assume_init() };
-    let before = std::mem::replace(&mut limit.rlim_cur, most);
-    // SAFETY: the limit is readable.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
-    before
-}
-
-/// The number that the next descriptor of this process gets.
-fn next_descriptor() -> libc::rlim_t {
-    let next = std::fs::File::open("/dev/null").unwrap();
-    next.as_raw_fd() as libc::rlim_t
 }
 
 /// One test: the limit is the process's.

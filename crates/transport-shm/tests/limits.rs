@@ -1,11 +1,10 @@
 //! Test of endpoints whose process runs out of descriptors while one calls the other.
 
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use weft_transport::conformance::limits::{limit_descriptors, next_descriptor};
 use weft_transport::{EndpointId, Link, LinkError, LinkEvents, Local, Transport, is_own_limit};
 use weft_transport_shm::ShmTransport;
 
@@ -46,26 +45,6 @@ impl Told {
         let waited = (self.changed).wait_timeout_while(told, PATIENCE, enough);
         !waited.unwrap().1.timed_out()
     }
-}
-
-/// Sets how many descriptors this process may have; how many that were before.
-fn limit_descriptors(most: libc::rlim_t) -> libc::rlim_t {
-    let mut limit = MaybeUninit::<libc::rlimit>::uninit();
-    // SAFETY: the place is writable and of the right type.
-    let found = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr()) };
-    assert_eq!(found, 0);
-    // SAFETY: it was written.
-    let mut limit = unsafe { limit.assume_init() };
-    let before = std::mem::replace(&mut limit.rlim_cur, most);
-    // SAFETY: the limit is readable.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
-    before
-}
-
-/// The number that the next descriptor of this process gets.
-fn next_descriptor() -> libc::rlim_t {
-    let next = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-    next.as_raw_fd() as libc::rlim_t
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::handshake::{
     PublicKey, Session, others,
 };
 use crate::link::TcpLink;
-use crate::socket::{Socket, SocketOptions, poll, poll_entry};
+use crate::socket::{Socket, SocketOptions, is_called, poll, poll_entry};
 
 /// Whoever has not taken the next step of its handshake by then is dropped.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -478,12 +478,6 @@ fn read_on(socket: &Socket, buffer: &mut [u8], filled: usize) -> Option<usize> {
             _ => None,
         },
     }
-}
-
-/// Whether somebody waits to be taken in.
-fn is_called(socket: &TcpListener) -> bool {
-    let mut watched = [poll_entry(socket.as_raw_fd(), libc::POLLIN)];
-    poll(&mut watched, Duration::ZERO).is_ok() && watched[0].revents != 0
 }
 
 /// Tells the listener behind the other end to stop.

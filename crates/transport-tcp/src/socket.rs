@@ -388,6 +388,12 @@ pub fn poll(entries: &mut [libc::pollfd], timeout: Duration) -> io::Result<usize
     }
 }
 
+/// Whether somebody waits to be taken in.
+pub fn is_called(socket: &TcpListener) -> bool {
+    let mut watched = [poll_entry(socket.as_raw_fd(), libc::POLLIN)];
+    poll(&mut watched, Duration::ZERO).is_ok() && watched[0].revents != 0
+}
+
 /// Makes the kernel probe an idle peer, so that one whose host vanished is known within
 /// `peer_timeout`.
 fn keep_alive(stream: &TcpStream, peer_timeout: Duration) -> io::Result<()> {

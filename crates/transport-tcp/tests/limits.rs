@@ -1,12 +1,12 @@
 //! Test of an endpoint whose process has no descriptor left when somebody calls.
 
 use std::io::{self, Read, Write};
-use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::FromRawFd;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use weft_transport::conformance::limits::limit_descriptors;
 use weft_transport::{EndpointId, Link, LinkEvents, Local, Transport};
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
 
@@ -40,20 +40,6 @@ impl Told {
         let (_told, late) = waited.unwrap();
         assert!(!late.timed_out(), "nobody was told");
     }
-}
-
-/// Sets how many descriptors this process may have; how many that were before.
-fn limit_descriptors(most: libc::rlim_t) -> libc::rlim_t {
-    let mut limit = MaybeUninit::<libc::rlimit>::uninit();
-    // SAFETY: the place is writable and of the right type.
-    let found = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr()) };
-    assert_eq!(found, 0);
-    // SAFETY: it was written.
-    let mut limit = unsafe { limit.assume_init() };
-    let before = std::mem::replace(&mut limit.rlim_cur, most);
-    // SAFETY: the limit is readable.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
-    before
 }
 
 /// A socket that is not connected yet.

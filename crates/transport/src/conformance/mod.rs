@@ -6,6 +6,7 @@
 
 pub mod connecting;
 pub mod ending;
+pub mod limits;
 pub mod memory;
 pub mod messages;
 pub mod operations;

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::{self, Descriptor};
-use weft_transport_tcp::{poll, poll_entry};
+use weft_transport_tcp::{is_called, poll, poll_entry};
 
 use super::protocol::{REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest};
 use super::served::{ServedConnection, Wait};
@@ -252,7 +252,7 @@ impl Serving {
                         ConnectionAborted | Interrupted => continue,
                         // The kernel speaks of a limit even where nobody waits.
                         WouldBlock => self.exhausted_since = None,
-                        _ if !self.is_called() => self.exhausted_since = None,
+                        _ if !is_called(&self.listener) => self.exhausted_since = None,
                         // Out of descriptors, most likely.
                         _ => self.make_room(),
                     }
@@ -260,12 +260,6 @@ impl Serving {
                 }
             }
         }
-    }
-
-    /// Whether somebody waits to be let in.
-    fn is_called(&self) -> bool {
-        let mut entry = [poll_entry(self.listener.as_raw_fd(), libc::POLLIN)];
-        poll(&mut entry, Duration::ZERO).is_ok() && entry[0].revents != 0
     }
 
     /// Gives a descriptor back, and lets nobody in for a moment: others need some, too.
