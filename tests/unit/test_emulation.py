@@ -67,6 +67,10 @@ def test_headers_take_part_of_what_an_idle_line_lets_pass() -> None:
     assert EmulatedNetwork(hosts=2).burst_payload_bytes == 0
 
 
+def test_what_offloading_puts_together_passes_a_slow_line_whole() -> None:
+    assert EmulatedNetwork(hosts=2, gbps=0.1).burst_payload_bytes >= 65536
+
+
 @pytest.mark.parametrize(("gbps", "bytes_max"), [(1.0, 2 * (131_072 + 5_000_000)), (None, 2 * 50_000_000)])
 def test_delayed_lines_keep_what_they_send_meanwhile(gbps: float | None, bytes_max: int) -> None:
     assert EmulatedNetwork(hosts=2, gbps=gbps, delay_ms=20).delayed_bytes_max == bytes_max

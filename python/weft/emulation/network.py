@@ -33,6 +33,10 @@ as many frames.
 """
 _PAYLOAD_BYTES = 1448
 """What of it is TCP's payload, behind the headers of IP and TCP with timestamps."""
+_OFFLOADED_BYTES = 65536
+"""What offloading puts together at most. A line whose burst is less than that with the headers of
+all its frames takes it apart, at many times the processor time.
+"""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ class EmulatedNetwork:
     def burst_bytes(self) -> int:
         """What passes a line at once that has been idle; 0 without a line rate."""
         # One millisecond of line rate, but no less than the largest packet that offloading makes.
-        return 0 if self.gbps is None else max(65536, round(131072 * self.gbps))
+        largest = (_OFFLOADED_BYTES // _PAYLOAD_BYTES + 1) * _FRAME_BYTES
+        return 0 if self.gbps is None else max(largest, round(131072 * self.gbps))
 
     @property
     def burst_payload_bytes(self) -> float:
