@@ -36,8 +36,8 @@ of other ways, in turn in one run:
 
 {chr(10).join(f"  {name:16} {what}" for name, what in SERVER_CONTENDERS.items())}
 
-Ranks are processes of this machine (--transport shm or tcp), or with --emulated each has a host, with lines of --gbps.
-Below the table are the published gain of RoCE over TCP, and the gain that the simulator predicts.
+Ranks are processes of this machine (--transport shm, tcp or rdma), or with --emulated each has a host, with lines of
+--gbps. Below the table are the published gain of RoCE over TCP, and the gain that the simulator predicts.
 
 rdma: what the published set-ups with RDMA take by the simulator, beside the published figures: a pipelined ring
 all-reduce over InfiniBand FDR, and parameter servers over RoCE and TCP at 10 to 100 Gbit/s. Nothing is measured; what

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from weft import console
+from weft import config, console
 from weft.cli import values
 from weft.cli.command import UsageError
 from weft.emulation import require_root
@@ -27,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--servers", type=values.count, metavar="N", help="servers in processes of their own (default: 1)"
     )
-    group.add_argument(
-        "--transport", choices=["auto", "shm", "tcp"], help="transport between processes (default: auto)"
-    )
+    group.add_argument("--transport", choices=config.TRANSPORTS[:4], help="transport between processes (default: auto)")
     group.add_argument(
         "--emulated", action="store_true", default=None, help="each process on an emulated host (needs root)"
     )
