@@ -20,8 +20,14 @@ pub use hosts::Unshared;
 use hosts::{Found, Placed, Refused};
 use roster::{Common, RankHello, Roster};
 
-/// A failing link between two ranks that share a boot must not eat the whole deadline.
+/// How long a link is tried at most.
 const PROBE: Duration = Duration::from_secs(5);
+
+/// Until when a link is tried, at `now`. One that fails must not eat the whole deadline: others
+/// wait to hear of it, and the ranks tell only later why there is no link.
+fn end_of_probe(now: Instant, deadline: Instant) -> Instant {
+    now + PROBE.min(deadline.saturating_duration_since(now) / 2)
+}
 
 /// A rank of the group, as every rank knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -233,7 +239,7 @@ impl Visit<'_> {
             return Ok(found);
         };
         for other in hosts::candidates(addresses, rank) {
-            let until = self.talk.deadline.min(Instant::now() + PROBE);
+            let until = end_of_probe(Instant::now(), self.talk.deadline);
             let address = &addresses[other as usize];
             match self.endpoint.try_link(address, *kind, until, cancel)? {
                 Ok(_) => {
@@ -276,7 +282,7 @@ impl Visit<'_> {
         let Some(TransportAddress { kind, .. }) = address.best(false) else {
             return Ok(None);
         };
-        let until = self.talk.deadline.min(Instant::now() + PROBE);
+        let until = end_of_probe(Instant::now(), self.talk.deadline);
         match (self.endpoint).try_link(address, *kind, until, self.talk.cancel)? {
             Ok(link) => Ok(match link.presence() {
                 Presence::Unknown { round_trip } => round_trip.as_micros().try_into().ok(),

@@ -196,6 +196,15 @@ fn missing_ranks_are_named() {
 }
 
 #[test]
+fn a_link_that_fails_leaves_time_for_the_rest_of_the_meeting() {
+    let now = Instant::now();
+    let seconds = Duration::from_secs;
+    assert_eq!(end_of_probe(now, now + seconds(300)), now + PROBE);
+    assert_eq!(end_of_probe(now, now + seconds(4)), now + seconds(2));
+    assert_eq!(end_of_probe(now + seconds(4), now), now + seconds(4));
+}
+
+#[test]
 fn cancel_ends_the_meeting() {
     let store = MemoryStore::new();
     let lonely = endpoint(TransportChoice::Loopback);
