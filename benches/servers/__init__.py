@@ -1,0 +1,1 @@
+"""Parameter servers with workers of unequal speed, and with a server that is killed."""

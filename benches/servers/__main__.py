@@ -1,0 +1,106 @@
+"""The command `python -m benches.servers`: a slow worker at each staleness, and a killed server."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benches import record
+from benches.servers import quota, report
+from benches.servers.cluster import Job, Process, free_address, server, trained
+from benches.servers.rows import KilledRow, TrainedWorker, UnequalRow
+from benches.servers.settings import FULL, QUICK, RATE, SHARES, STALENESSES, ServerEffort
+from weft.bench import launch
+
+
+def main() -> int:
+    """Runs it."""
+    arguments = _arguments()
+    effort = QUICK if arguments.quick else FULL
+    missing = quota.missing()
+    try:
+        unequal = [] if missing else list(_unequal(effort))
+        killed = list(_killed(effort))
+    except launch.BenchError as error:
+        print(f"benches.servers: {error}", file=sys.stderr)
+        return 1
+    text = report.table(unequal, killed, missing)
+    print(text)
+    if arguments.output:
+        title = f"Parameter servers: a slow worker, a killed server, {datetime.now(UTC).date()}"
+        rows = [*map(dataclasses.asdict, unequal), *map(dataclasses.asdict, killed)]
+        record.write(arguments.output, title, rows, text)
+        report.draw(arguments.output / "unequal.png", unequal)
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benches.servers", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one short block of each: a look, not a record")
+    parser.add_argument("--output", type=Path, metavar="DIRECTORY", help="write rows, table, picture and README.md")
+    return parser.parse_args()
+
+
+def _unequal(effort: ServerEffort) -> Iterator[UnequalRow]:
+    """Trains at each staleness in turn, with one worker whose share of a processor is smaller."""
+    for number in range(effort.rounds):
+        for staleness in STALENESSES:
+            # Without rounds there are as many more updates as there are workers.
+            rate = RATE if staleness == 0 else RATE / len(SHARES)
+            job = Job(workers=len(SHARES), staleness=staleness, rate=rate, seconds=effort.seconds)
+            address = free_address()
+            with contextlib.ExitStack() as stack, server(address):
+
+                def limit(workers: Sequence[Process], stack: contextlib.ExitStack = stack) -> None:
+                    for one, (worker, share) in enumerate(zip(workers, SHARES, strict=True)):
+                        stack.enter_context(quota.limited(f"worker{one}", worker.pid, share))
+
+                row = UnequalRow(staleness, effort.seconds, trained(address, job, limit))
+            print(f"round {number + 1}, staleness {staleness}: {row.rate:.0f} samples/s", flush=True)
+            yield row
+
+
+def _killed(effort: ServerEffort) -> Iterator[KilledRow]:
+    """Trains with a server that is killed at a random moment and started again."""
+    job = Job(workers=2, staleness=0, rate=RATE, steps=effort.steps)
+    address = free_address()
+    with server(address):
+        undisturbed = trained(address, job, lambda _: None)
+    length = min(worker.steps[-1][0] for worker in undisturbed)
+    for _ in range(effort.kills):
+        after = random.SystemRandom().uniform(0.2, 0.8) * length
+        row = _with_kill(job, after, undisturbed)
+        print(f"killed after {row.killed_s:.1f} s: resumed {row.resumed_s:.2f} s later", flush=True)
+        yield row
+
+
+def _with_kill(job: Job, after: float, undisturbed: Sequence[TrainedWorker]) -> KilledRow:
+    address = free_address()
+    killed_s = 0.0
+    with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as directory:
+        shard = Path(directory, "shard")
+        first = stack.enter_context(server(address, shard))
+
+        def strike(_: Sequence[Process]) -> None:
+            nonlocal killed_s
+            began = time.monotonic()
+            time.sleep(after)
+            first.kill()
+            killed_s = time.monotonic() - began
+            first.wait()
+            stack.enter_context(server(address, shard))
+
+        workers = trained(address, job, strike)
+    return KilledRow.of(killed_s, workers, undisturbed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

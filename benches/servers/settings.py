@@ -1,0 +1,30 @@
+"""What the benchmark of parameter servers does, and how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FULL", "QUICK", "RATE", "SHARES", "SLOWER", "STALENESSES", "ServerEffort"]
+
+SLOWER = 3
+SHARES = (0.42, 0.42, 0.42, 0.42 / SLOWER)
+"""Of a processor, of each worker: all of them and the server fit into two."""
+STALENESSES = (0, 4, None)
+RATE = 0.05
+"""The learning rate with staleness 0."""
+
+
+@dataclass(frozen=True)
+class ServerEffort:
+    """How much is measured."""
+
+    rounds: int
+    seconds: float
+    """Of a training with a slow worker."""
+    kills: int
+    steps: int
+    """Of a training whose server is killed."""
+
+
+FULL = ServerEffort(rounds=5, seconds=20.0, kills=5, steps=400)
+QUICK = ServerEffort(rounds=1, seconds=4.0, kills=1, steps=60)

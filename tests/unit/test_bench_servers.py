@@ -1,0 +1,54 @@
+"""Tests of the benchmark of parameter servers: rates, losses, verdicts."""
+
+import math
+
+from benches.servers import report
+from benches.servers.rows import KilledRow, TrainedWorker, UnequalRow
+from benches.servers.settings import STALENESSES
+
+
+def _worker(period: float, seconds: float = 4.0) -> TrainedWorker:
+    """One step of ten samples each period; the loss is the number of the second."""
+    count = round(seconds / period)
+    return TrainedWorker(10, [((number + 1) * period, math.ceil((number + 1) * period)) for number in range(count)], [])
+
+
+def _row(staleness: int | None, periods: list[float]) -> UnequalRow:
+    return UnequalRow(staleness, 4.0, [_worker(period) for period in periods])
+
+
+def test_rates_and_losses_by_the_second() -> None:
+    row = _row(4, [0.25, 0.5])
+    assert row.rate == 60
+    assert row.rates() == [60.0] * 4
+    assert row.losses() == [1.0, 2.0, 3.0, 4.0]
+    assert math.isnan(_row(4, [2.0]).losses()[0])
+
+
+def test_the_verdict_on_a_slow_worker() -> None:
+    assert report.bound(4) == 2.5
+    quick = [_row(staleness, [0.5] * 4 if staleness == 0 else [0.125, 0.125, 0.125, 0.5]) for staleness in STALENESSES]
+    assert "unbounded: 3.25 times staleness 0; at least 0.9 of 2.5: met" in report.table(quick, [_killed(1.0)], None)
+    slow = [_row(staleness, [0.5] * 4) for staleness in STALENESSES]
+    assert "unbounded: 1.00 times staleness 0; at least 0.9 of 2.5: missed" in report.table(slow, [_killed(1.0)], None)
+
+
+def test_without_quotas_the_reason_is_told() -> None:
+    text = report.table([], [_killed(12.0)], "quotas need root")
+    assert "left out, quotas need root" in text
+    assert "at most 10: missed" in text
+
+
+def _killed(resumed: float) -> KilledRow:
+    return KilledRow(1.0, resumed, 0.5, 0.4, same=True)
+
+
+def test_a_kill_is_over_when_every_worker_has_done_three_steps() -> None:
+    losses = [2.0, 1.0, 0.5, 0.4, 0.3, 0.2]
+    times = [1.0, 2.0, 3.5, 6.0, 7.0, 8.0]
+    first = TrainedWorker(1, list(zip(times, losses, strict=True)), [])
+    second = TrainedWorker(1, [(at + 0.25, loss) for at, loss in first.steps], [])
+    row = KilledRow.of(3.0, [first, second], [second, first])
+    assert row.resumed_s == 4.25
+    assert (row.loss_before, row.same) == (1.5, True)
+    assert not KilledRow.of(3.0, [first, second], [first, TrainedWorker(1, [(9.0, 2.0)], [])]).same
