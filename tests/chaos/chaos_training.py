@@ -23,6 +23,7 @@ from torch.nn.functional import mse_loss
 
 import weft
 import weft.torch
+from weft.torch.lookup import backend_of
 
 STEPS = 40
 STEPS_AFTERWARDS = 3
@@ -45,12 +46,13 @@ def live(member: ChaosMember, report: int, orders: int) -> None:
     if member.interface is not None:
         os.environ["WEFT_INTERFACE"] = member.interface
     _meet(member.store, member.rank, member.ranks)
-    group = dist.new_group(timeout=timedelta(seconds=member.timeout_s))
+    group = dist.new_group(timeout=timedelta(seconds=MEETING_S))
     recipe = Recipe.draw(member.seed)
     training = OverlappedTraining(recipe, member.rank, group)
     if member.forks:
         say(report, event="forked", child=fork_sleeper())
     dist.barrier(group)
+    backend_of(group).set_timeout(timedelta(seconds=member.timeout_s))
     say(report, event="ready")
     try:
         training.train_for_ever()

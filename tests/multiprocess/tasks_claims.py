@@ -6,6 +6,7 @@ import numpy as np
 
 import weft
 from weft.schedule import Builder, Schedule
+from weft.symmetric import SymmetricArray
 
 ELEMENTS = 1_000_003
 CHUNKS = 4
@@ -36,12 +37,18 @@ def shared_slices(ranks: int) -> Schedule:
     return builder.build()
 
 
+def make_arena(group):
+    """Makes what the tasks below need, and keeps it."""
+    group.use_schedule("shared", shared_slices(group.size))
+    kept[:] = [group.symmetric(ELEMENTS, np.float32)]
+    group.all_reduce(kept[0], algorithm="shared")
+
+
 def sum_for(group, seconds):
     """Adds by helped and by plain schedules, which must agree; how often, and how many steps were
     taken over.
     """
-    group.use_schedule("shared", shared_slices(group.size))
-    arena = group.symmetric(ELEMENTS, np.float32)
+    (arena,) = kept
     parts = np.random.default_rng(7).random((group.size, ELEMENTS), np.float32)
     arena[:] = parts[group.rank]
     group.all_reduce(arena, algorithm="slice-reduce")
@@ -61,9 +68,10 @@ def sum_for(group, seconds):
 def sum_until_it_fails(group):
     """Goes on until an error; returns it, and when it came."""
     try:
-        group.use_schedule("shared", shared_slices(group.size))
-        arena = group.symmetric(ELEMENTS, np.float32)
         while True:
-            group.all_reduce(arena, algorithm="shared")
+            group.all_reduce(kept[0], algorithm="shared")
     except weft.PeerLost as error:
         return type(error).__name__, error.rank, time.monotonic()
+
+
+kept: list[SymmetricArray] = []

@@ -113,7 +113,8 @@ def leave_after_a_message_that_does_not_fit(group):
 def contact(group, call):
     """Rank 1 has no link to rank 4, which is stopped, and is interrupted while it waits for one.
 
-    Returns what it raised, and seconds since the signal; what rank 0 is told of the group.
+    Returns what it raised, when the signal was sent, and when it raised; what rank 0 is told of the
+    group, and when.
     """
     everybody = group.new_group(range(group.size), name="everybody")
     if group.rank != 1:
@@ -135,7 +136,7 @@ def wait_for_symmetric_memory(group):
     else:
         if group.rank == 1:
             group.recv(np.ones(1), 0)
-        outcome = _told(lambda _: group.symmetric(100))
+        outcome = _told(lambda _: group.symmetric(100))[0]
     memory = group.symmetric(7)
     memory[:] = 1
     group.all_reduce(memory)
@@ -144,7 +145,9 @@ def wait_for_symmetric_memory(group):
 
 
 def make_symmetric_memory_without_room(group, room):
-    """Rank 1's system refuses it; all are told, and the group goes on."""
+    """Rank 1's system refuses it; all are told, and the group goes on. Returns what, when, and when
+    this rank has called.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE), resource.getrlimit(resource.RLIMIT_NOFILE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     if group.rank == 1:
@@ -152,15 +155,16 @@ def make_symmetric_memory_without_room(group, room):
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[0][1]))
         else:
             _allow_no_descriptor()
+    called = time.monotonic()
     try:
-        outcome = _told(lambda _: group.symmetric(100_000))
+        text, told = _told(lambda _: group.symmetric(100_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before[0])
         resource.setrlimit(resource.RLIMIT_NOFILE, before[1])
     x = np.ones(7)
     group.all_reduce(x)
     assert np.all(x == group.size)
-    return outcome
+    return text, told, called
 
 
 def contact_without_descriptors(group):
@@ -170,7 +174,7 @@ def contact_without_descriptors(group):
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         _allow_no_descriptor()
         try:
-            outcome = _told(lambda x: group.send(x, 4))
+            outcome = _told(lambda x: group.send(x, 4))[0]
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
         group.send(np.ones(3), 4)
@@ -198,14 +202,13 @@ def _interrupted(call):
     try:
         call()
     except KeyboardInterrupt:
-        return "KeyboardInterrupt", time.monotonic() - sent[0]
-    return "nothing", 0.0
+        return "KeyboardInterrupt", sent[0], time.monotonic()
+    return "nothing", 0.0, 0.0
 
 
 def _told(call):
-    began = time.monotonic()
     try:
         call(np.ones(3))
     except weft.Error as error:
-        return str(error), time.monotonic() - began
+        return str(error), time.monotonic()
     return "nothing", 0.0

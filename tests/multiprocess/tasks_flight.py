@@ -79,9 +79,14 @@ def call_something_else(group, odd):
 
 
 def come_when_told(group, path, late):
-    """An all-reduce, which one rank calls only once a file is there."""
+    """An all-reduce, which one rank calls only once a file is there. The others make a file each
+    when they have called it.
+    """
     while group.rank == late and not Path(path).exists():
         time.sleep(0.01)
     x = np.ones(5)
-    group.all_reduce(x)
+    work = group.all_reduce_async(x)
+    if group.rank != late:
+        Path(f"{path}.{group.rank}").touch()
+    work.wait()
     return float(x[0])

@@ -10,23 +10,32 @@ from weft import endpoints
 MARK = 17.0
 
 
-def sum_symmetric_until_it_fails(group, elements, timeout):
-    """Sums in symmetric memory until a rank is missing; then marks that memory, and keeps it."""
-    arena = group.symmetric(elements, np.float32)
+def make_arena(group, elements):
+    """Makes the memory of the tasks below."""
+    keep.append(group.symmetric(elements, np.float32))
+    group.all_reduce(keep[-1])
+
+
+def sum_symmetric_until_it_fails(group, timeout):
+    """Sums in symmetric memory until a rank is missing; then marks that memory."""
+    arena = keep[-1]
     try:
         while True:
             arena[:] = 1
             group.all_reduce(arena, timeout=timeout)
     except weft.Error as error:
         arena[:] = MARK
-        failed = type(error).__name__, str(error)
-    keep.append(arena)
-    return failed
+        return type(error).__name__, str(error)
 
 
 def look_at_symmetric(_group):
     """What lies in the symmetric memory that was written after the failure."""
     return [float(value) for value in np.unique(keep[-1])]
+
+
+def reduce_once(group):
+    """An operation that works while the group does."""
+    group.all_reduce(np.ones(3))
 
 
 def reduce_until_it_fails_and_leave(group):

@@ -27,6 +27,11 @@ def _check(group):
     assert x[0] == sum(range(1, group.size + 1))
 
 
+def work_once(group):
+    """An operation that works while the group does."""
+    _check(group)
+
+
 def go_on_after_a_loss(group):
     """Works until a rank is lost, then with those that are left: who that is, and how long it took
     to have their group."""
@@ -76,15 +81,22 @@ def stop_and_come_late(group, timeout):
 
 
 def wait_in_shrink(group):
-    """Waits for a rank that never comes, until it is interrupted."""
+    """Waits for a rank that never comes, until it is interrupted; how long after that it ended."""
     if group.rank != 1:
         return None
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    since = time.monotonic()
+    # Whoever is started in the background inherits that it is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sent = []
+
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
     try:
+        threading.Timer(0.5, interrupt).start()
         group.shrink(timeout=20)
     except KeyboardInterrupt:
-        return time.monotonic() - since - 0.5
+        return time.monotonic() - sent[0]
     return None
 
 

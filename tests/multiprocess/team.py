@@ -52,7 +52,7 @@ class Team:
         for _ in range(size):
             self._spawn(environment or {})
         self._address = f"127.0.0.1:{free_port()}"
-        self.command_each("join", [(rank, size, transport, self._address) for rank in range(size)])
+        self._join()
 
     @property
     def alive(self) -> bool:
@@ -137,6 +137,14 @@ class Team:
         for pipe in self._pipes:
             pipe.close()
         self._workers, self._pipes = [], []
+
+    def _join(self) -> None:
+        """Makes the group of all workers."""
+        joins = [(rank, self.size, self.transport, self._address) for rank in range(self.size)]
+        failures = [answer for answer in self.command_each("join", joins) if isinstance(answer, TaskFailure)]
+        if failures:
+            self.kill()
+            raise TeamFailure("\n".join(failure.trace for failure in failures))
 
     def _spawn(self, environment: dict[str, str]) -> None:
         ours, theirs = socket.socketpair()

@@ -15,6 +15,7 @@ on_shared_memory = pytest.mark.parametrize("transport", ["shm"])
 @on_shared_memory
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_ranks_that_stop_at_random_change_no_bit(team, ranks):
+    team.run(tasks.make_arena)
     team.start(tasks.sum_for, RUNNING_S)
     draw, until = random.Random(), time.monotonic() + RUNNING_S / 2
     while time.monotonic() < until:
@@ -36,6 +37,7 @@ def test_the_death_of_one_who_helps_is_told_to_all(teams, transport, ranks):
         team = teams.get(ranks, transport)
         try:
             victim = ranks - 1
+            team.run(tasks.make_arena)
             team.start(tasks.sum_until_it_fails)
             time.sleep(0.1 + random.random() * 0.1)  # somewhere in the middle of it
             killed = time.monotonic()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import tasks_flight as tasks
-from team import Team
+from team import DEADLINE_SECONDS, Team
 
 import weft
 from weft import cli
@@ -31,7 +31,7 @@ def own_team(ranks, transport, tmp_path):
 
 def awaited(directory: Path, files: int) -> list[Path]:
     """That many records, once they are there."""
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < ends:
         found = record_files([directory])
         if len(found) == files:
@@ -134,7 +134,10 @@ def test_different_calls_are_found_in_the_records(own_team, tmp_path):
 def test_records_are_written_at_a_signal_and_tell_who_is_missing(own_team, tmp_path):
     own_team.run(tasks.many_operations, 10)
     own_team.start(tasks.come_when_told, str(tmp_path / "go"), 1)
-    time.sleep(0.3)  # so that the others wait; when exactly does not matter
+    ends = time.monotonic() + DEADLINE_SECONDS
+    while len(list(tmp_path.glob("go.*"))) < 2:
+        assert time.monotonic() < ends, "the others have not called it"
+        time.sleep(0.01)
     for rank in range(3):
         own_team.signal(rank, signal.SIGUSR2)
     awaited(tmp_path, 3)

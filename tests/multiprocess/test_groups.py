@@ -71,8 +71,8 @@ def test_threads_with_groups(team):
 
 @pytest.mark.parametrize("transport", ["shm"])
 @with_ranks
-def test_other_threads_run_during_a_wait(team):
-    assert team.run(tasks.release_the_interpreter)[0] > 20
+def test_other_threads_run_during_a_wait(team, tmp_path):
+    team.run(tasks.release_the_interpreter, str(tmp_path / "has run"))
 
 
 @pytest.mark.parametrize("transport", ["shm"])

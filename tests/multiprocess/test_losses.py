@@ -17,7 +17,8 @@ def test_a_stopped_rank_does_not_write_into_symmetric_memory_of_a_broken_group(t
     for _ in range(3):
         team = teams.get(ranks, transport)
         try:
-            team.start(tasks.sum_symmetric_until_it_fails, elements, 0.3)
+            team.run(tasks.make_arena, elements)
+            team.start(tasks.sum_symmetric_until_it_fails, 0.3)
             time.sleep(0.1 + random.random() * 0.1)  # somewhere in the middle of it
             team.signal(2, signal.SIGSTOP)
             told = team.collect([0, 1], deadline=10)
@@ -34,6 +35,7 @@ def test_a_stopped_rank_does_not_write_into_symmetric_memory_of_a_broken_group(t
 def test_the_end_of_a_process_gives_memory_back_and_nothing_less(teams, ranks, transport):
     team = teams.get(ranks, transport)
     try:
+        team.run(tasks.reduce_once)
         team.start(tasks.reduce_until_it_fails_and_leave)
         time.sleep(0.1)
         team.signal(2, signal.SIGKILL)

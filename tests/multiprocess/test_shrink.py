@@ -20,6 +20,7 @@ transports = pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_survivors_of_a_kill_have_a_group_within_a_second(teams, transport, victim):
     team = teams.get(4, transport)
     try:
+        team.run(tasks.work_once)
         team.start(tasks.go_on_after_a_loss)
         time.sleep(0.1)
         team.signal(victim, signal.SIGKILL)
@@ -35,6 +36,7 @@ def test_survivors_of_a_kill_have_a_group_within_a_second(teams, transport, vict
 def test_the_last_survivor_goes_on_alone(teams, transport):
     team = teams.get(2, transport)
     try:
+        team.run(tasks.work_once)
         team.start(tasks.go_on_after_a_loss)
         time.sleep(0.1)
         team.signal(0, signal.SIGKILL)  # at which the ranks have met
@@ -52,6 +54,7 @@ def test_survivors_of_kills_in_the_middle_of_it_go_on_together(teams, transport)
         team = teams.get(5, transport)
         try:
             victims = random.Random(seed).sample(range(5), 2)
+            team.run(tasks.work_once)
             team.start(tasks.end_in_the_middle, victims, seed)
             survivors = [rank for rank in range(5) if rank not in victims]
             for world in team.collect(survivors, deadline=30):
@@ -64,6 +67,7 @@ def test_survivors_of_kills_in_the_middle_of_it_go_on_together(teams, transport)
 def test_a_stopped_rank_is_left_out_and_told(teams, transport):
     team = teams.get(3, transport)
     try:
+        team.run(tasks.work_once)
         team.start(tasks.stop_and_come_late, 4)
         time.sleep(0.1)
         team.signal(1, signal.SIGSTOP)
@@ -108,6 +112,7 @@ def test_a_new_process_takes_the_place_of_a_lost_one(teams, transport):
     team = teams.get(3, transport)
     address = f"127.0.0.1:{free_port()}"
     try:
+        team.run(tasks.work_once)
         team.start(tasks.let_a_new_rank_in, address, transport)
         time.sleep(0.1)
         team.signal(0, signal.SIGKILL)  # at which the ranks have met

@@ -23,7 +23,7 @@ class Worker:
         self.group = None
 
     def join(self, rank, size, transport, address):
-        self.group = weft.init(rank, size, address=address, transport=transport, timeout=10)
+        self.group = weft.init(rank, size, address=address, transport=transport, timeout=30)
 
     def run(self, module, name, arguments):
         task = getattr(importlib.import_module(module), name)

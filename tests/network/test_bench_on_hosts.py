@@ -67,7 +67,7 @@ def test_a_delay_of_the_lines_is_in_every_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("through", ["library", "torch"])
 def test_wire_formats_beside_full_precision(through: str, tmp_path: Path) -> None:
-    line = ("--hosts", "2", "--gbps", "0.1", "--no-floors", "--through", through)
+    line = ("--hosts", "2", "--gbps", "0.02", "--no-floors", "--through", through)
     found = _bench(tmp_path, "all-reduce", *line, "--sizes", "1M", "--wire", "fp16,fp8_e5m2")
     names = ["weft ordinary", "weft ordinary fp16", "weft ordinary fp8_e5m2"]
     assert [(row.name, row.wire) for row in found] == list(zip(names, ("full", "fp16", "fp8_e5m2"), strict=True))

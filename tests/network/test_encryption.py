@@ -11,18 +11,19 @@ import torch.distributed as dist
 import weft.torch
 
 packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-packets.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+SO_RCVBUFFORCE = 33  # beyond what the system allows: nothing is lost while the observer does not run
+packets.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
 seen = bytearray()
 over = threading.Event()
 
 def observe():
     packets.settimeout(0.1)
-    while not over.is_set():
+    while True:
         try:
             seen.extend(packets.recv(1 << 16))
-        except TimeoutError:
-            pass
-
+        except TimeoutError:  # nothing is left to read
+            if over.is_set():
+                return
 observer = threading.Thread(target=observe)
 observer.start()
 dist.init_process_group("weft")

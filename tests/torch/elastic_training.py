@@ -26,8 +26,10 @@ def main(checkpoint: Path) -> None:
         model.module.load_state_dict(state["model"])
         first = state["step"]
     for step in range(first, STEPS):
-        if restart == 0 and step == KILLED_AT and rank == dist.get_world_size() - 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if restart == 0 and step == KILLED_AT:
+            dist.barrier()  # behind which rank 0 has written its checkpoint
+            if rank == dist.get_world_size() - 1:
+                os.kill(os.getpid(), signal.SIGKILL)
         inputs = torch.randn(4, 6, generator=torch.Generator().manual_seed(100 * rank + step))
         optimizer.zero_grad()
         model(inputs).square().mean().backward()

@@ -38,6 +38,7 @@ def limited(address: str) -> None:
     except RuntimeError as error:
         print("whole:", str(error).splitlines()[0])
     net = nn.Sequential(ServedEmbedding(ROWS, WIDTH), nn.Linear(WIDTH, 2))
+    torch.manual_seed(0)
     labels = torch.randint(0, 2, (64,))
     with Worker(net, ServerOptimizer("adam", lr=0.05), [address]) as worker:
         numbers = torch.randint(0, ROWS, (64,))

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from deaths import let_others_come
 from emulated_accelerator import EmulatedTensor, emulated_accelerator
 from torch import nn
 
@@ -81,14 +82,15 @@ def handles(_, size):
     with emulated_accelerator() as accelerator:
         tensor = accelerator.put(torch.ones(300_000))
         dist.all_reduce(tensor)  # makes what is needed, with the other ranks
-        accelerator.emulated.delay(accelerator.stream, 0.3)
-        work = dist.all_reduce(tensor, async_op=True)
-        assert not work.is_completed()
-        with pytest.raises(weft.StillRunning):
-            work.wait(timedelta(milliseconds=1))
-        assert work.wait()
-        assert work.get_future().done()
-        accelerator.synchronize()
+        with accelerator.emulated.held_up(accelerator.stream) as let_go_on:
+            work = dist.all_reduce(tensor, async_op=True)
+            assert not work.is_completed()
+            with pytest.raises(weft.StillRunning):
+                work.wait(timedelta(milliseconds=1))
+            assert work.wait()
+            assert work.get_future().done()
+            let_go_on()
+            accelerator.synchronize()
         assert work.is_completed() and work.is_success() and work.exception() is None
         assert work.result() == [tensor]
         assert (tensor == size**2).all()
@@ -142,6 +144,7 @@ def dies(rank, size):
         tensor = accelerator.put(torch.ones(500_000))
         dist.all_reduce(tensor)
         accelerator.synchronize()
+        let_others_come(rank, size - 1, range(size))
         if rank == size - 1:
             os._exit(0)
         began = time.monotonic()

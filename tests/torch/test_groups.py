@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from deaths import let_others_come
 
 import weft
 from weft.schedule import CallShape, plan
@@ -200,8 +201,9 @@ def names_job(_rank: int, size: int) -> None:
     assert tensor.tolist() == [size] * 2
 
 
-def death_job(rank: int, _size: int) -> str:
+def death_job(rank: int, size: int) -> str:
     dist.all_reduce(torch.ones(10))
+    let_others_come(rank, 2, range(size))
     if rank == 2:
         os._exit(1)
     with pytest.raises(Exception) as failure:
@@ -211,10 +213,11 @@ def death_job(rank: int, _size: int) -> str:
     return str(failure.value)
 
 
-def death_of_some_job(rank: int, _size: int) -> str:
+def death_of_some_job(rank: int, size: int) -> str:
     """Rank 1 of a group of two dies, rank 3 of the world: the other is told both numbers."""
     some = dist.new_group([1, 3])
     dist.all_reduce(torch.ones(10))
+    let_others_come(rank, 3, range(size))
     if rank == 3:
         dist.all_reduce(torch.ones(10), group=some)
         os._exit(1)
@@ -226,9 +229,10 @@ def death_of_some_job(rank: int, _size: int) -> str:
     return str(failure.value)
 
 
-def death_in_backward_job(rank: int, _size: int) -> str:
+def death_in_backward_job(rank: int, size: int) -> str:
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
     model(torch.ones(2, 4)).sum().backward()
+    let_others_come(rank, 2, range(size))
     if rank == 2:
         os._exit(1)
     with pytest.raises(Exception) as failure:

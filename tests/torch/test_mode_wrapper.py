@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from deaths import let_others_come
 from overlap_features import FEATURES
 from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Setup, mlp, result, step_after_rank_0, train
 from test_modes import CASES, SHAPES, Gradients, gradients, steps
@@ -23,6 +24,7 @@ from training import check_same, check_same_on_all_ranks
 import weft
 import weft.torch
 from weft.torch import modes
+from weft.torch.lookup import backend_of
 
 STEPS = 8
 NEW_PLAN, RESUMED = 3, 5
@@ -348,10 +350,11 @@ def fault_job(rank: int, size: int, later: bool) -> None:
     store.wait([f"told {other}" for other in range(size)])
 
 
-def death_job(rank: int, _size: int) -> str:
+def death_job(rank: int, size: int) -> str:
     model, optimizer = Setup(overlapped=True, mode=CASES["power"].make)(mlp(rank))
     train(model, optimizer, rank, 3)
     loss = mse_loss(model(torch.ones(SAMPLES, INPUTS)), torch.ones(SAMPLES, OUTPUTS))
+    let_others_come(rank, 2, range(size))
     if rank == 2:
         os._exit(1)
     with pytest.raises(weft.Error) as first:
@@ -365,11 +368,12 @@ def death_job(rank: int, _size: int) -> str:
 
 
 def timeout_job(rank: int, size: int) -> None:
-    group = dist.new_group(list(range(size)), timeout=timedelta(seconds=1))
+    group = dist.new_group(list(range(size)))
     model = weft.torch.DataParallel(mlp(rank), process_group=group, fusion="none", mode=CASES["power"].make())
     optimizer = weft.torch.Overlapped(torch.optim.SGD(model.parameters(), lr=0.01), model)
     train(model, optimizer, rank, 3)
     model.flush()
+    backend_of(group).set_timeout(timedelta(seconds=1))  # until here, ranks may be late
     store = dist.distributed_c10d._get_default_store()
     loss = mse_loss(model(torch.ones(SAMPLES, INPUTS)), torch.ones(SAMPLES, OUTPUTS))
     if rank == 0:

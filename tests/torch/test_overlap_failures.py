@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from deaths import let_others_come
 from overlap_setup import INPUTS, OUTPUTS, SAMPLES, Setup, mlp, step_after_rank_0, train
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
@@ -16,6 +17,7 @@ from training import check_same, check_same_on_all_ranks
 
 import weft
 import weft.torch
+from weft.torch.lookup import backend_of
 
 
 def test_dead_rank(workers) -> None:
@@ -67,12 +69,13 @@ def test_refused_optimizers(workers) -> None:
     workers.run(1, optimizers_job)
 
 
-def death_job(rank: int, _size: int) -> str:
+def death_job(rank: int, size: int) -> str:
     model, optimizer = Setup(overlapped=True)(mlp(rank))
     train(model, optimizer, rank, 3)
     saved = {key: value.clone() for key, value in model.state_dict().items()}
     state = optimizer.state_dict()
     loss = mse_loss(model(torch.ones(SAMPLES, INPUTS)), torch.ones(SAMPLES, OUTPUTS))
+    let_others_come(rank, 2, range(size))
     if rank == 2:
         os._exit(1)
     with pytest.raises(weft.Error) as first:  # in backward, or where somebody waits first
@@ -100,11 +103,12 @@ def death_job(rank: int, _size: int) -> str:
 
 def timeout_job(rank: int, size: int) -> None:
     """A step's averages time out; whoever needs one is told, the next forward for one."""
-    group = dist.new_group(list(range(size)), timeout=timedelta(seconds=1))
+    group = dist.new_group(list(range(size)))
     model = weft.torch.DataParallel(mlp(rank), process_group=group, fusion="none")
     optimizer = weft.torch.Overlapped(torch.optim.SGD(model.parameters(), lr=0.01), model)
     train(model, optimizer, rank, 3)
     model.flush()
+    backend_of(group).set_timeout(timedelta(seconds=1))  # until here, ranks may be late
     store = dist.distributed_c10d._get_default_store()
     loss = mse_loss(model(torch.ones(SAMPLES, INPUTS)), torch.ones(SAMPLES, OUTPUTS))
     if rank == 0:

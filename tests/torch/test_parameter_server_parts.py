@@ -20,6 +20,7 @@ from weft.torch.parameter_server.turns import Turns
 
 RATES = {"sgd": {"lr": 0.1, "momentum": 0.9}, "adam": {"lr": 0.01}, "adamw": {"lr": 0.01}, "adagrad": {"lr": 0.1}}
 MIB = 1 << 20
+DEADLINE_SECONDS = 60.0
 
 
 # The plan.
@@ -172,12 +173,13 @@ def test_turns_are_given_in_the_order_of_arrival():
 
         waiting.append(threading.Thread(target=take))
         waiting[-1].start()
-        deadline = time.monotonic() + 5
-        while len(turns._waiting) == before and time.monotonic() < deadline:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while len(turns._waiting) == before:
+            assert time.monotonic() < deadline, "a thread does not ask for its turn"
             time.sleep(0.001)
     turns.release()
     for thread in waiting:
-        thread.join(5)
+        thread.join(DEADLINE_SECONDS)
     assert order == list(range(8))
 
 

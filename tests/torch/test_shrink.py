@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
+from deaths import let_others_come
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -27,8 +29,9 @@ def test_other_backend(workers) -> None:
     workers.run(1, other_backend_job, backend="gloo")
 
 
-def lose(group: dist.ProcessGroup | None, rank: int, lost: int) -> None:
+def lose(group: dist.ProcessGroup | None, rank: int, lost: int, others: Iterable[int]) -> None:
     """Works until a rank is lost."""
+    let_others_come(rank, lost, others, f"before the loss of {lost}")
     if rank == lost:
         os._exit(1)
     with pytest.raises(weft.PeerLost):
@@ -51,7 +54,7 @@ def check_training(group: dist.ProcessGroup) -> None:
 def going_on_job(rank: int, _size: int) -> None:
     group = None
     for lost in (3, 2):
-        lose(group, rank, lost)
+        lose(group, rank, lost, range(lost))
         group = weft.torch.shrink(group, timeout=timedelta(seconds=20))
         assert dist.get_process_group_ranks(group) == list(range(lost))
         assert dist.get_rank() == rank
@@ -73,7 +76,7 @@ def part_job(rank: int, _size: int) -> None:
     if hasattr(dist, "shrink_group"):
         with pytest.raises(TypeError, match="does not support shrinking"):
             dist.shrink_group([1 - dist.get_rank(part)], part)
-    lose(part, rank, 2)
+    lose(part, rank, 2, [1])
     left = weft.torch.shrink(part)
     assert dist.get_process_group_ranks(left) == [1]
     x = torch.ones(3)

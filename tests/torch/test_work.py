@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 import weft
+from weft.torch.lookup import backend_of
 
 
 @pytest.mark.parametrize("size", (1, 2, 4))
@@ -201,7 +202,8 @@ def failure_job(rank: int, size: int) -> None:
     """What went wrong is told by every way to ask, with weft's type; a future's own wait has
     torch's, and the text.
     """
-    group = dist.new_group(list(range(size)), timeout=timedelta(seconds=0.3))
+    group = dist.new_group(list(range(size)))
+    backend_of(group).set_timeout(timedelta(seconds=0.3))
     if rank == 0:
         work = dist.all_reduce(torch.ones(3), group=group, async_op=True)
         future = work.get_future().then(lambda done: done.value())

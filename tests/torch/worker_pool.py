@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 DEADLINE_SECONDS = 60.0
-DYING_SECONDS = 2.0
-"""Ranks that are to die have, long before the others end."""
+DYING_SECONDS = 20.0
+"""Ranks that are to die have, long before the others end; the kernel may still be at it."""
 
 # Workers are forked from a server that has imported torch, which takes seconds each time; DDP
 # imports torch._dynamo.

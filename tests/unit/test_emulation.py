@@ -79,11 +79,11 @@ def test_delayed_lines_keep_what_they_send_meanwhile(gbps: float | None, bytes_m
 def test_frames_are_delayed_in_order_and_dropped_where_they_do_not_fit() -> None:
     ours, device = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(10)
-    delay = LineDelay.start(device.detach(), delay_s=0.3, bytes_max=100)
     frames = [bytes([index]) * 30 for index in range(5)]
-    began = time.monotonic()
-    for frame in frames:
+    for frame in frames:  # all are there before the first is due
         ours.send(frame)
+    began = time.monotonic()
+    delay = LineDelay.start(device.detach(), delay_s=0.3, bytes_max=100)
     assert [ours.recv(1000) for _ in range(3)] == frames[:3]
     assert time.monotonic() - began >= 0.3
     ours.send(frames[4])

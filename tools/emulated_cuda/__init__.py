@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft.device.driver import Driver
+from weft.device.memory import Flags
 
 __all__ = ["Emulated", "EmulatedArray", "library"]
 
@@ -98,6 +101,20 @@ class Emulated:
     def delay(self, stream: int, seconds: float) -> None:
         """Puts a kernel into a stream that takes so long."""
         assert not self._functions["delay"](stream, seconds)
+
+    @contextlib.contextmanager
+    def held_up(self, stream: int, device: int = 0) -> Iterator[Callable[[], None]]:
+        """Lets a stream of a device wait from here on, until what the block is given is called."""
+        flags = Flags(self.driver, device)
+        with self.driver.on(device):
+            self.driver.wait_for_value(stream, flags.device_address(1), 1)
+        try:
+            yield lambda: flags.raise_(1)
+        finally:
+            flags.raise_(1)
+            with self.driver.on(device):
+                self.driver.synchronize_stream(stream)
+            flags.close()
 
     def fill(self, stream: int, array: EmulatedArray, value: int) -> None:
         """Puts a kernel into a stream that sets all words of an array."""
