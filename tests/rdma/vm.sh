@@ -28,6 +28,8 @@ install_packages() {
       rdma-core:rdma-ndd ibverbs-utils:ibv_devinfo iproute2:rdma; do
     command -v "${entry#*:}" >/dev/null || missing+=("${entry%%:*}")
   done
+  # The drivers of devices have no command of their own, and are only recommended by the library.
+  [ -d /etc/libibverbs.d ] || missing+=(ibverbs-providers)
   [ ${#missing[@]} -eq 0 ] && return
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
