@@ -13,6 +13,7 @@ use crate::flight::Recorded;
 pub(crate) type Finished = Vec<(Arc<Completion>, Result<(), Error>)>;
 
 type Callback = Box<dyn FnOnce(Result<(), Error>) + Send>;
+type Count = Box<dyn FnOnce() + Send>;
 
 /// What the engine and the handles of an operation share.
 pub(crate) struct Completion {
@@ -27,6 +28,7 @@ pub(crate) struct Completion {
 #[derive(Default)]
 struct EndNotice {
     error: Option<Error>,
+    count: Option<Count>,
     callbacks: Vec<Callback>,
 }
 
@@ -79,6 +81,9 @@ impl Completion {
         let state = if result.is_ok() { DONE } else { FAILED };
         let callbacks = self.ending.end(state, |notice| {
             notice.error = result.clone().err();
+            if let Some(count) = notice.count.take() {
+                count();
+            }
             if let Some(record) = self.record.get() {
                 record.end(result.is_err());
             }
@@ -112,6 +117,15 @@ impl Completion {
         (rank != u32::MAX).then_some(rank)
     }
 
+    /// Has the operation counted when it ends, before anybody can see that it has; now if it has
+    /// ended. `count` changes counters, and nothing of this operation.
+    pub(crate) fn counted_by(&self, count: Count) {
+        self.ending.with(|notice| match self.is_over() {
+            true => count(),
+            false => notice.count = Some(count),
+        });
+    }
+
     /// Calls back when the operation is over; immediately if it is already.
     pub(crate) fn on_done(&self, callback: Callback) {
         let over = self.ending.with(|notice| match self.is_over() {
@@ -132,5 +146,42 @@ impl fmt::Debug for Completion {
         f.debug_struct("Completion")
             .field("over", &self.is_over())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    fn counted(completion: &Arc<Completion>) -> Arc<AtomicBool> {
+        let (counted, ended) = (Arc::new(AtomicBool::new(false)), completion.clone());
+        let seen = counted.clone();
+        completion.counted_by(Box::new(move || {
+            seen.store(!ended.is_over(), Ordering::Relaxed);
+        }));
+        counted
+    }
+
+    #[test]
+    fn an_operation_is_counted_before_its_end_can_be_seen() {
+        let completion = Completion::new();
+        let counted_before_the_end = counted(&completion);
+        assert!(!counted_before_the_end.load(Ordering::Relaxed));
+        completion.finish(Ok(()));
+        assert!(counted_before_the_end.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn an_operation_that_has_ended_is_counted_at_once() {
+        let completion = Completion::done();
+        let count = Arc::new(AtomicU32::new(0));
+        let counter = count.clone();
+        completion.counted_by(Box::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }));
+        completion.finish(Ok(()));
+        assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 }

@@ -143,7 +143,7 @@ impl Timer<'_> {
         }
         let counters = self.counters.clone();
         counters.in_flight.fetch_add(1, Ordering::Relaxed);
-        work.on_done(Box::new(move |_| {
+        work.completion.counted_by(Box::new(move || {
             counters.in_flight.fetch_sub(1, Ordering::Relaxed);
             counters.ended(kind, bytes, started);
         }));
