@@ -22,6 +22,7 @@ from chaos_work import CheckedWork
 
 import weft
 from weft import _weft, config, endpoints
+from weft.world import init  # now: without descriptors Python cannot load modules
 
 _ADDRESS_SPACE = resource.RLIMIT_AS
 _DESCRIPTORS = resource.RLIMIT_NOFILE
@@ -102,7 +103,7 @@ class RankLife:
             options = endpoints.options_of(settings) | {"flight_dir": config.flight_directory(settings)}
             self._endpoint = endpoints.Endpoint(route_to=order["address"], **options)
         name = f"phase{order['phase']}"
-        return weft.init(order["rank"], order["ranks"], store=store, name=name, endpoint=self._endpoint, **given)
+        return init(order["rank"], order["ranks"], store=store, name=name, endpoint=self._endpoint, **given)
 
     def _cut(self, order: dict) -> None:
         """Shuts down one of this process's connections to other ranks, or all to one of them."""

@@ -265,7 +265,12 @@ class Trial:
             self._count(process, phase)
         return good
 
-    def end_by_failure_or_finish(self, ranks: Collection[RankProcess], due: float) -> bool:
+    def end_by_failure_or_finish(
+        self,
+        ranks: Collection[RankProcess],
+        due: float,
+        lost: Callable[[RankProcess], Collection[int]] | None = None,
+    ) -> bool:
         """All ranks are told of an error in time, or none, and they finish; whether none is.
 
         Where only some are told, the others hang, or go on with what has no result.
@@ -273,7 +278,7 @@ class Trial:
         phase = self._phase
         gather(ranks, lambda p: p.message("failed", phase) is not None, max(0.0, due + NOTICE_S - time.monotonic()))
         if any(process.message("failed", phase) for process in ranks):
-            self.expect_errors(ranks, _ANY_ERROR, due)
+            self.expect_errors(ranks, _ANY_ERROR, due, lost)
             return False
         return self.finish(ranks)
 

@@ -1,6 +1,7 @@
 """A host that vanishes: its line is cut, for good or for longer than the peer timeout."""
 
 import random
+import re
 import time
 from typing import Any
 
@@ -27,32 +28,42 @@ class Vanish(Fault):
         """Cuts, awaits `PeerLost` everywhere, mends, and lets all meet again."""
         if not trial.begin():
             return
-        host, how = draw_line(trial)
+        line = draw_line(trial)
         struck = time.monotonic()
-        trial.stage.cut(host, how)
+        trial.stage.cut(*line)
         try:
-            self.wait(trial, host, how)
-            due = struck + trial.plan.peer_timeout_s
-            trial.expect_errors(trial.processes, ("PeerLost",), due, lambda p: beyond(trial, p, host))
+            self.expect(trial, line, struck + trial.plan.peer_timeout_s)
         finally:
-            trial.stage.mend(host, how)
+            trial.stage.mend(*line)
         trial.afterwards(trial.processes)
 
-    def wait(self, trial: Trial, host: int, how: str) -> None:
-        """What happens before the ranks are asked."""
+    def expect(self, trial: Trial, line: tuple[int, str], due: float) -> None:
+        """Nobody can speak across the line: all name ranks on its other side."""
+        trial.expect_errors(trial.processes, ("PeerLost",), due, lambda p: beyond(trial, p, line[0]))
 
 
 class LongCut(Vanish):
     """The line comes back after the peer timeout, whoever has been told."""
 
     name = "long-cut"
-    about = "a line is cut for longer than peer_timeout, and comes back: all are told by peer_timeout + 1 s"
+    about = "a line is cut for longer than peer_timeout, and comes back: all are told by peer_timeout + 1 s, or none"
     share = 5
 
-    def wait(self, trial: Trial, host: int, how: str) -> None:
-        """Mends after the peer timeout."""
+    def expect(self, trial: Trial, line: tuple[int, str], due: float) -> None:
+        """Mends after the peer timeout, and before all must have been told."""
         time.sleep(trial.plan.peer_timeout_s + trial.draw.uniform(0.3, 1.0))
-        trial.stage.mend(host, how)
+        trial.stage.mend(*line)
+        if trial.end_by_failure_or_finish(trial.processes, due, lambda p: self.lost(trial, p, line[0])):
+            trial.outcome.notes.append("nobody was told")
+
+    def lost(self, trial: Trial, process: RankProcess, host: int) -> list[int]:
+        """Whom a rank may name. The other side, if that has told it, may have lost any here."""
+        failed = process.failed()
+        teller = re.search(r"told by rank (\d+)", failed["text"]) if failed else None
+        others = beyond(trial, process, host)
+        if teller is None or int(teller[1]) not in others:
+            return others
+        return [number for number in numbers(trial.processes) if number != process.number]
 
 
 def draw_line(trial: Trial) -> tuple[int, str]:

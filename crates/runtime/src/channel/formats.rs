@@ -66,6 +66,7 @@ fn samples() -> Vec<ControlMessage> {
         ControlMessage::Broken {
             group,
             error: error.clone(),
+            origin: Some(6),
         },
         ControlMessage::Query {
             group,

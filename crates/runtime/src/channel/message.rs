@@ -35,8 +35,13 @@ pub(crate) enum ControlMessage {
     /// The sender has left the group and does not touch the receiver's pool on its behalf any more.
     /// `asks`: it waits to be told the same, which may have been lost with a link.
     Detach { group: u64, asks: bool },
-    /// A group is broken. Passed on by every member that did not know.
-    Broken { group: u64, error: Error },
+    /// A group is broken. Passed on by every member that did not know. `origin`: who saw why,
+    /// where a member did.
+    Broken {
+        group: u64,
+        error: Error,
+        origin: Option<u32>,
+    },
     /// The sender has waited for the receiver for long in this operation. Did the receiver call the
     /// same?
     Query {

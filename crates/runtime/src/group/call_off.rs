@@ -37,6 +37,7 @@ impl Making<'_> {
         let message = ControlMessage::Broken {
             group: self.id,
             error,
+            origin: None,
         };
         let (endpoint, never) = (self.engine.endpoint(), AtomicBool::new(false));
         let until = Instant::now() + TELLING;

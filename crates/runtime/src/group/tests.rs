@@ -144,6 +144,7 @@ fn strangers_are_not_believed() {
                         host: "somewhere".into(),
                         detail: "as a stranger says".into(),
                     },
+                    origin: None,
                 };
                 link.message(&claim.encode()).unwrap();
                 group.engine.with(|state, finished| {
@@ -154,6 +155,36 @@ fn strangers_are_not_believed() {
                 call(&group, Collective::Barrier, None);
             });
         }
+    });
+}
+
+/// A line was cut for a while, and the other side was quicker to give this rank up.
+#[test]
+fn who_hears_that_it_is_lost_has_lost_the_one_who_says_so() {
+    ranks(3, |group| {
+        let heard = |lost: u32| {
+            let error = Error::PeerLost {
+                rank: Some(lost),
+                host: "there".into(),
+                detail: "it was silent".into(),
+            };
+            group.engine.with(|state, _| {
+                let group = state.groups.get(&group.id).unwrap();
+                group.as_heard_here(error, Some((group.connections.rank + 1) % 3))
+            })
+        };
+        let (own, teller) = (group.rank(), (group.rank() + 1) % 3);
+        let Error::PeerLost { rank, detail, .. } = heard(own) else {
+            panic!("not about a lost peer");
+        };
+        assert_eq!(rank, Some(teller));
+        assert_eq!(detail, "it has given up this rank: it was silent");
+        let third = (own + 2) % 3;
+        assert!(
+            heard(third)
+                .to_string()
+                .starts_with(&format!("lost rank {third} on there: it was"))
+        );
     });
 }
 

@@ -200,7 +200,11 @@ impl ProgressState {
         );
         let failure = self.early.failure(group).cloned();
         let answer = match failure {
-            Some(error) => Some(ControlMessage::Broken { group, error }),
+            Some(error) => Some(ControlMessage::Broken {
+                group,
+                error,
+                origin: None,
+            }),
             None if self.closed.contains(&group) => {
                 Some(ControlMessage::Detach { group, asks: false })
             }
@@ -227,18 +231,19 @@ impl ProgressState {
                 &ControlMessage::Broken {
                     group: id,
                     error: error.clone(),
+                    origin: None,
                 },
             );
         }
         if let Some(group) = self.groups.get_mut(&id) {
-            group.told_broken(error.clone(), finished);
+            group.told_broken(error.clone(), None, finished);
         }
     }
 
     /// Hands a group that has just been made what came for it before.
     pub(super) fn hand_over_early(&mut self, id: u64, finished: &mut Finished) {
         if let (Some(error), Some(group)) = (self.early.failure(id), self.groups.get_mut(&id)) {
-            group.told_broken(error.clone(), finished);
+            group.told_broken(error.clone(), None, finished);
         }
         for received in self.early.take(id).messages {
             self.handle(received, finished);

@@ -86,8 +86,8 @@ impl ProgressState {
                 group.executor.symmetric.released(rank, piece);
                 Ok(())
             }
-            ControlMessage::Broken { error, .. } => {
-                group.told_broken(error, finished);
+            ControlMessage::Broken { error, origin, .. } => {
+                group.told_broken(error, origin, finished);
                 Ok(())
             }
             ControlMessage::Query {
@@ -226,10 +226,10 @@ impl ProgressState {
         let knows = groups.any(|group| {
             group.splits.has_made(id) && group.connections.rank_of(received.from).is_some()
         });
-        if let (true, ControlMessage::Broken { error, .. }) = (knows, received.message)
+        if let (true, ControlMessage::Broken { error, origin, .. }) = (knows, received.message)
             && let Some(group) = self.groups.get_mut(&id)
         {
-            group.told_broken(error, finished);
+            group.told_broken(error, origin, finished);
         }
     }
 

@@ -276,24 +276,47 @@ impl GroupState {
         if self.broken.is_some() {
             return;
         }
+        let own = self.connections.rank;
         self.connections.tell_all(&ControlMessage::Broken {
             group: self.id,
-            error: error.told_by(self.name.rank(self.connections.rank)),
+            error: error.told_by(self.name.rank(own)),
+            origin: Some(own),
         });
         self.fail(error, finished);
     }
 
     /// Another rank says that the group is broken: passes it on as it is.
-    pub(crate) fn told_broken(&mut self, error: Error, finished: &mut Finished) {
+    pub(crate) fn told_broken(
+        &mut self,
+        error: Error,
+        origin: Option<u32>,
+        finished: &mut Finished,
+    ) {
         if self.broken.is_some() {
             return;
         }
-        let (group, error) = (self.id, &error);
         self.connections.tell_all(&ControlMessage::Broken {
-            group,
+            group: self.id,
             error: error.clone(),
+            origin,
         });
-        self.fail(error, finished);
+        self.fail(&self.as_heard_here(error, origin), finished);
+    }
+
+    /// Who hears that it is lost itself has lost the one who says so.
+    pub(crate) fn as_heard_here(&self, error: Error, origin: Option<u32>) -> Error {
+        match (error, origin) {
+            (Error::PeerLost { rank, detail, .. }, Some(teller))
+                if rank == Some(self.connections.rank) && teller < self.size() =>
+            {
+                Error::PeerLost {
+                    rank: origin,
+                    host: self.connections.host_name(teller).into(),
+                    detail: format!("it has given up this rank: {detail}"),
+                }
+            }
+            (error, _) => error,
+        }
     }
 
     /// The earliest deadline of anything under way.

@@ -17,6 +17,9 @@ use crate::Error;
 /// In larger groups only rank 0 looks for the ranks that are missing: each rank would ask for each.
 const LOOKS_MAX: u32 = 1024;
 
+/// How long rank 0 stays, when the meeting has failed, for ranks that have not heard of it.
+const FAREWELL: Duration = Duration::from_millis(500);
+
 /// What ranks tell, in this order. Not every meeting has all of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Topic {
@@ -128,11 +131,38 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Publishes why this rank fails, in place of what the others wait for.
+    /// Ends a meeting that has failed: no rank waits for this one. Rank 0, whose process may serve
+    /// the store and end for this error, stays until those who came have heard.
     pub(super) fn call_off(&self, error: &Error) {
+        // A store that fails has failed for everybody.
+        if self.publish_failure(error).is_err() {
+            return;
+        }
+        match self.rank {
+            0 => self.wait_for_leavers(),
+            rank => {
+                // Rank 0 does not wait for long.
+                let _ = self.store.set(&left_key(rank), b"");
+            }
+        }
+    }
+
+    fn wait_for_leavers(&self) {
+        let until = Instant::now() + FAREWELL;
+        let came = |rank: &u32| self.store.has(&Topic::Address.key(*rank)).unwrap_or(false);
+        let others = (1..self.size).filter(|rank| self.size > LOOKS_MAX || came(rank));
+        // Some stores take long to say that a rank has not come.
+        let others = others.take_while(|_| Instant::now() < until);
+        let keys: Vec<String> = others.map(left_key).collect();
+        // Who does not leave in time may have died.
+        let _ = self.store.multi_get(&keys, until, self.cancel);
+    }
+
+    /// Publishes why this rank fails, in place of what the others wait for.
+    fn publish_failure(&self, error: &Error) -> Result<(), Error> {
         let why = error.to_string();
         for topic in Topic::ALL.into_iter().skip(self.open.get()) {
-            let said = match self.rank {
+            match self.rank {
                 0 => self.answer(
                     topic,
                     &Answer::Failed {
@@ -141,12 +171,9 @@ impl<'a> Exchange<'a> {
                     },
                 ),
                 rank => self.say(&topic.key(rank), &Told::Failed(why.clone())),
-            };
-            // A store that fails has failed for everybody.
-            if said.is_err() {
-                return;
-            }
+            }?;
         }
+        Ok(())
     }
 
     pub(super) fn tell(&self, topic: Topic, mine: Vec<u8>) -> Result<(), Error> {
@@ -263,6 +290,11 @@ impl<'a> Exchange<'a> {
             after,
         }
     }
+}
+
+/// The key that a rank sets when it leaves a meeting that has failed.
+fn left_key(rank: u32) -> String {
+    format!("left/{rank}")
 }
 
 fn failed_on(rank: u32, why: &str) -> Error {

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use super::exchange::name_ranks;
@@ -281,7 +282,7 @@ fn who_differs_from_rank_0_is_told_at_once_while_others_are_missing() {
                 .contains("rank 0 expects 3 ranks, this rank 4"),
             "{error}"
         );
-        cancel.store(true, std::sync::atomic::Ordering::SeqCst);
+        cancel.store(true, Ordering::SeqCst);
         waits.join().unwrap();
     });
 }
@@ -374,6 +375,27 @@ fn all_are_told_how_two_ranks_differ() {
         2,
         "rank 1 was given the option reproducible=true, rank 0 reproducible=false",
     );
+}
+
+/// The process of rank 0 may end with its error, and the store with it.
+#[test]
+fn rank_0_stays_until_the_others_have_heard_why_it_fails() {
+    let (store, never) = (MemoryStore::new(), AtomicBool::new(false));
+    let talk = |rank| Exchange::new(&store, (rank, 3), soon(60_000), &never);
+    // Rank 2 has not come.
+    talk(1).tell(Topic::Address, vec![]).unwrap();
+    let heard = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let other = talk(1);
+            let error = other.hear(Topic::Address).unwrap_err();
+            assert!(error.to_string().contains("failed on rank 0: no memory"));
+            heard.store(true, Ordering::SeqCst);
+            other.call_off(&error);
+        });
+        talk(0).call_off(&Error::Config("no memory".into()));
+        assert!(heard.load(Ordering::SeqCst));
+    });
 }
 
 #[test]
