@@ -23,6 +23,7 @@ use crate::frame::Frame;
 use crate::keys::Keys;
 use crate::news::News;
 use crate::rail::{Action, Rail};
+use crate::verbs::OwnMemory;
 use fate::Fate;
 use granted::Granted;
 use sending::{RailStream, check_put};
@@ -119,6 +120,14 @@ impl RdmaLink {
         match &*lock(&self.fate) {
             None => Ok(()),
             Some(fate) => Err(fate.error()),
+        }
+    }
+
+    /// What a get or an atomic writes, as the first rail's device knows it.
+    fn target(&self, into: IovecMut) -> Result<Vec<OwnMemory>, LinkError> {
+        match into.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.rails[0].registered.parts(into.start(), into.len()),
         }
     }
 
@@ -253,7 +262,7 @@ impl Link for RdmaLink {
     }
 
     fn get(&self, region: RegionKey, offset: u64, into: IovecMut) -> Result<Submission, LinkError> {
-        let own = self.own(0, [(into.start().cast_const(), into.len())].into_iter())?;
+        let own = self.target(into)?;
         let end = check_put(offset, into.len() as u64, None)?;
         match own.is_empty() {
             true => self.check().map(|()| Submission::Done),
@@ -271,7 +280,7 @@ impl Link for RdmaLink {
         if !self.rails[0].has_atomics() {
             return Err(LinkError::Unsupported("atomics"));
         }
-        let own = self.own(0, [(into.start().cast_const(), into.len())].into_iter())?;
+        let own = self.target(into)?;
         let end = check_put(offset, 8, None)?;
         if !offset.is_multiple_of(8) || into.len() != 8 {
             return Err(invalid("an atomic is of 8 bytes, at a multiple of 8"));

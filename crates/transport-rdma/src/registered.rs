@@ -1,24 +1,34 @@
-//! The own memory that operations read and write, registered piece by piece as it is used.
+//! The own memory that operations read and write: regions, registered piece by piece as they are
+//! used, and what is registered by itself.
 //!
 //! A piece is registered the first time that something in it is, and stays so until its region is
 //! withdrawn. Whoever exposes memory must not give its pages back to the system meanwhile: the
 //! device would go on using those that it knows.
 
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use weft_transport::{LinkError, RegionKey, Segment};
+use weft_transport::{Iovec, LinkError, RegionKey, RegistrationKey, Segment};
 
 use crate::verbs::{Access, OpenDevice, OwnMemory, RegisteredMemory};
 
-/// The size of a piece, but for the last of a segment.
+/// The size of a piece, but for the last of a segment; and the most bytes of one request: devices
+/// have bounds, of which 8 MiB is the lowest.
 const PIECE_BYTES: u64 = 4 << 20;
 
 /// The regions of an endpoint, as one device knows them.
 pub(crate) struct Registered {
     device: Arc<OpenDevice>,
     regions: RwLock<Vec<(RegionKey, Arc<Pieces>)>>,
+    sources: RwLock<HashMap<RegistrationKey, Source>>,
+}
+
+/// Memory that is registered by itself.
+struct Source {
+    range: Range<u64>,
+    memory: RegisteredMemory,
 }
 
 /// A region in pieces.
@@ -33,6 +43,7 @@ impl Registered {
         let registered = Registered {
             device: Arc::clone(device),
             regions: RwLock::default(),
+            sources: RwLock::default(),
         };
         registered.expose(RegionKey::POOL, pool);
         registered
@@ -59,6 +70,49 @@ impl Registered {
         regions.retain(|(other, _)| *other != key);
     }
 
+    /// Registers memory by itself, under a key that was not used before.
+    pub(crate) fn register(&self, key: RegistrationKey, memory: Iovec) -> io::Result<()> {
+        let source = Source {
+            range: range_of(memory),
+            memory: RegisteredMemory::source(&self.device, memory)?,
+        };
+        let mut sources = self.sources.write().unwrap_or_else(PoisonError::into_inner);
+        sources.insert(key, source);
+        Ok(())
+    }
+
+    /// Ends that.
+    pub(crate) fn deregister(&self, key: RegistrationKey) {
+        let mut sources = self.sources.write().unwrap_or_else(PoisonError::into_inner);
+        let ended = sources.remove(&key);
+        drop(sources);
+        // It takes a while, and puts of other memory need the lock.
+        drop(ended);
+    }
+
+    /// What a put reads, as the device knows it: in order, in parts of at most a piece.
+    pub(crate) fn source(&self, memory: Iovec) -> Result<Vec<OwnMemory>, LinkError> {
+        let Some(key) = memory.registration() else {
+            return self.parts(memory.start(), memory.len());
+        };
+        let range = range_of(memory);
+        let sources = self.sources.read().unwrap_or_else(PoisonError::into_inner);
+        let source = sources
+            .get(&key)
+            .filter(|source| source.range.start <= range.start && range.end <= source.range.end);
+        let key = source.ok_or(LinkError::Unregistered)?.memory.local_key();
+        let part = |address: u64| OwnMemory {
+            address,
+            bytes: PIECE_BYTES.min(range.end - address) as u32,
+            key,
+        };
+        Ok(range
+            .clone()
+            .step_by(PIECE_BYTES as usize)
+            .map(part)
+            .collect())
+    }
+
     /// Memory of this process as its device knows it: in order, in as many parts as there are
     /// pieces.
     pub(crate) fn parts(&self, start: *const u8, len: usize) -> Result<Vec<OwnMemory>, LinkError> {
@@ -70,6 +124,11 @@ impl Registered {
         let pieces = pieces.ok_or(LinkError::Unregistered)?;
         Ok(pieces.parts(&self.device, range)?)
     }
+}
+
+fn range_of(memory: Iovec) -> Range<u64> {
+    let start = memory.start() as u64;
+    start..start.saturating_add(memory.len() as u64)
 }
 
 impl Pieces {

@@ -1,13 +1,13 @@
 //! The transport: a listener for connections, and the ports that links use.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_transport::{
-    Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, RegionKey, Regions, Segment,
-    Transport, TransportKind,
+    Capabilities, EndpointId, Iovec, Link, LinkError, LinkEvents, Local, RegionKey, Regions,
+    RegistrationKey, Segment, Transport, TransportKind,
 };
 use weft_transport_tcp::{TcpOptions, TcpTransport};
 
@@ -45,6 +45,7 @@ pub struct RdmaTransport {
     tcp: TcpTransport,
     makings: Arc<Makings>,
     links: Arc<Mutex<Vec<Weak<RdmaLink>>>>,
+    registrations: AtomicU64,
 }
 
 impl RdmaTransport {
@@ -90,6 +91,7 @@ impl RdmaTransport {
                 goodbyes: Arc::new(Goodbyes::default()),
             }),
             links: Arc::default(),
+            registrations: AtomicU64::new(0),
         })
     }
 
@@ -130,6 +132,22 @@ impl Transport for RdmaTransport {
         self.makings.regions.withdraw(region);
         for (_, registered) in self.devices() {
             registered.withdraw(region);
+        }
+    }
+
+    fn register(&self, memory: Iovec) -> Result<Option<RegistrationKey>, LinkError> {
+        let key = RegistrationKey(self.registrations.fetch_add(1, Ordering::Relaxed));
+        for (_, registered) in self.devices() {
+            let done = registered.register(key, memory);
+            done.inspect_err(|_| self.deregister(key))?;
+        }
+        Ok(Some(key))
+    }
+
+    fn deregister(&self, key: RegistrationKey) {
+        // In a forked child, a lock may be held by a thread that there is not.
+        for (_, registered) in self.devices().filter(|(_, known)| known.device().is_own()) {
+            registered.deregister(key);
         }
     }
 

@@ -22,8 +22,8 @@ pub enum LinkError {
     Cancelled,
     /// The peer sent something that the protocol does not allow.
     Protocol(String),
-    /// What a put was to read, or a get to write, lies in no region of this endpoint's, and the
-    /// transport needs that.
+    /// What a put was to read, or a get to write, lies in no region of this endpoint's and is not
+    /// registered, and the transport needs that.
     Unregistered,
     /// The transport cannot do this: see [`crate::Capabilities`].
     Unsupported(&'static str),
@@ -51,7 +51,12 @@ impl fmt::Display for LinkError {
             LinkError::TimedOut(what) => write!(f, "timed out: {what}"),
             LinkError::Cancelled => write!(f, "cancelled"),
             LinkError::Protocol(what) => write!(f, "protocol violation by the peer: {what}"),
-            LinkError::Unregistered => write!(f, "the memory lies in no region of this endpoint's"),
+            LinkError::Unregistered => {
+                write!(
+                    f,
+                    "the memory lies in no region of this endpoint's and is not registered"
+                )
+            }
             LinkError::Unsupported(what) => write!(f, "the transport has no {what}"),
             LinkError::Io(error) => write!(f, "{error}"),
         }

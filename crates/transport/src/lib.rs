@@ -80,7 +80,7 @@ pub use {
     presence::{Presence, PresenceGuard, current_core},
     protocol::Woken,
     random::{random, random_endpoint_id},
-    regions::{Grants, RegionKey, Regions},
+    regions::{Grants, RegionKey, Regions, RegistrationKey},
     segment::Segment,
     watch::WatchedDescriptors,
 };

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::{LinkError, Presence, RegionKey, Segment};
+use crate::{LinkError, Presence, RegionKey, RegistrationKey, Segment};
 
 /// The longest control message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
@@ -79,7 +79,7 @@ pub struct Capabilities {
     /// [`Link::atomic`].
     pub atomics: bool,
     /// What puts read, and gets and atomics write, must lie in a region that this endpoint has
-    /// exposed.
+    /// exposed; what puts read may also be [registered](Transport::register) by itself.
     pub needs_registration: bool,
     /// Nothing moves but by calls: arrivals by [`Link::receive`], what is queued by
     /// [`Link::flush`]. Whoever sleeps watches the [descriptor](Link::descriptor). Otherwise
@@ -129,6 +129,7 @@ pub struct Signal {
 pub struct Iovec {
     start: *const u8,
     len: usize,
+    registration: Option<RegistrationKey>,
 }
 
 // SAFETY: a plain address; whoever made it has promised what `Iovec::new` asks for, to all threads.
@@ -142,14 +143,32 @@ impl Iovec {
     /// # Safety
     /// Until each put that it is given to is complete or cancelled, or its link has ended, `len`
     /// bytes from `start` on stay readable. Nobody writes to them, unless ordered behind the put by
-    /// a signal of the peer's.
+    /// a signal of the peer's. Of a [registration](Transport::register): while it is made, and as
+    /// long as puts name it, they stay mapped where they are.
     pub unsafe fn new(start: *const u8, len: usize) -> Iovec {
         // A slice of no bytes, as links make of it, must not begin at null.
         let start = match len {
             0 => NonNull::dangling().as_ptr(),
             _ => start,
         };
-        Iovec { start, len }
+        Iovec {
+            start,
+            len,
+            registration: None,
+        }
+    }
+
+    /// The same memory, which lies in what was [registered](Transport::register) under this key.
+    pub fn registered(self, key: RegistrationKey) -> Iovec {
+        Iovec {
+            registration: Some(key),
+            ..self
+        }
+    }
+
+    /// What it was registered under, if by itself and not with a region.
+    pub fn registration(self) -> Option<RegistrationKey> {
+        self.registration
     }
 
     /// The first byte.
@@ -480,6 +499,15 @@ pub trait Transport: Send + Sync {
     /// Ends that. Peers do not reach the region any more by operations on links, and forget their
     /// mapping of it; whoever has [asked for it](Link::memory) keeps it until dropped.
     fn withdraw(&self, region: RegionKey);
+
+    /// Registers memory of this process for what puts read that [name it](Iovec::registered), until
+    /// [`Transport::deregister`]. None where links read any memory: nothing is to be done there.
+    fn register(&self, _memory: Iovec) -> Result<Option<RegistrationKey>, LinkError> {
+        Ok(None)
+    }
+
+    /// Ends that. No put that names it is under way any more. In a forked child it does nothing.
+    fn deregister(&self, _key: RegistrationKey) {}
 
     /// Starts taking in connections, on a thread of its own, until [`Transport::close`].
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError>;

@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::strict::StrictLink;
+use crate::strict::{Registrations, StrictLink};
 use crate::{
-    Capabilities, EndpointId, Link, LinkError, LinkEvents, Local, MappedPeer, PerProcess,
-    RegionKey, Regions, Segment, Transport, TransportKind,
+    Capabilities, EndpointId, Iovec, Link, LinkError, LinkEvents, Local, MappedPeer, PerProcess,
+    RegionKey, Regions, RegistrationKey, Segment, Transport, TransportKind,
 };
 use link::LoopbackLink;
 use messages::{MessageQueue, locked};
@@ -25,6 +25,7 @@ static LISTENERS: PerProcess<Mutex<Listeners>> = PerProcess::new(Mutex::default)
 pub(crate) struct Participant {
     pub(crate) local: Local,
     pub(crate) regions: Arc<Regions>,
+    pub(crate) registrations: Arc<Registrations>,
 }
 
 /// Joins endpoints of one process.
@@ -47,7 +48,11 @@ impl LoopbackTransport {
     fn of_kind(local: Local, kind: TransportKind) -> LoopbackTransport {
         let regions = Regions::new(Arc::clone(&local.pool));
         LoopbackTransport {
-            participant: Participant { local, regions },
+            participant: Participant {
+                local,
+                regions,
+                registrations: Arc::default(),
+            },
             kind,
         }
     }
@@ -75,6 +80,15 @@ impl Transport for LoopbackTransport {
 
     fn withdraw(&self, region: RegionKey) {
         self.participant.regions.withdraw(region);
+    }
+
+    fn register(&self, memory: Iovec) -> Result<Option<RegistrationKey>, LinkError> {
+        let needed = self.capabilities().needs_registration;
+        Ok(needed.then(|| self.participant.registrations.register(memory)))
+    }
+
+    fn deregister(&self, key: RegistrationKey) {
+        self.participant.registrations.deregister(key);
     }
 
     fn listen(&self, events: Arc<dyn LinkEvents>) -> Result<(), LinkError> {

@@ -20,6 +20,11 @@ impl RegionKey {
     pub const POOL: RegionKey = RegionKey(0);
 }
 
+/// Names memory that was [registered](crate::Transport::register) by itself. A key that has ended
+/// never comes back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RegistrationKey(pub u64);
+
 /// What one endpoint exposes over one transport.
 #[derive(Debug)]
 pub struct Regions {

@@ -1,14 +1,15 @@
 //! A loopback by the rules of RDMA verbs, stricter than the other transports. Code that keeps to
 //! the contract here keeps to it over verbs.
 //!
-//! Nothing is mapped. What operations read and write of the own memory must be registered, that is
-//! exposed. A thread of its own (an adapter, so to speak) carries them out when it gets to it: it
-//! reads a put's source long after the call. The order of the effects is that of the calls;
-//! completions come later, and in any order. Each access is checked against what the peer has
-//! granted.
+//! Nothing is mapped. What operations read and write of the own memory must be registered: with a
+//! region that is exposed, or, where puts read, by itself. A thread of its own (an adapter, so to
+//! speak) carries them out when it gets to it: it reads a put's source long after the call. The
+//! order of the effects is that of the calls; completions come later, and in any order. Each access
+//! is checked against what the peer has granted.
 
 mod adapter;
 mod queue;
+mod registrations;
 
 use std::io;
 use std::ops::Range;
@@ -26,11 +27,13 @@ use crate::{
     Submission, Ticket, TransportKind,
 };
 use queue::{Payload, SendQueue, WorkRequest};
+pub(crate) use registrations::Registrations;
 
 /// One end of a link.
 pub(crate) struct StrictLink {
     id: EndpointId,
     regions: Arc<Regions>,
+    registrations: Arc<Registrations>,
     /// What the peer may do here.
     grants: Arc<Mutex<Grants>>,
     incoming: Arc<MessageQueue>,
@@ -60,9 +63,15 @@ impl StrictLink {
             StrictLink {
                 id: there.local.id,
                 regions: Arc::clone(&here.regions),
+                registrations: Arc::clone(&here.registrations),
                 grants: Arc::clone(granted),
                 incoming: Arc::clone(incoming),
-                queue: SendQueue::new(doorbells, Arc::clone(grants), Arc::clone(outgoing)),
+                queue: SendQueue::new(
+                    doorbells,
+                    Arc::clone(&here.registrations),
+                    Arc::clone(grants),
+                    Arc::clone(outgoing),
+                ),
             }
         };
         [
@@ -81,6 +90,14 @@ impl StrictLink {
         match self.regions.covers(start, len) {
             true => Ok(()),
             false => Err(LinkError::Unregistered),
+        }
+    }
+
+    fn check_source(&self, piece: Iovec) -> Result<(), LinkError> {
+        match piece.registration() {
+            None => self.check_registered(piece.start(), piece.len()),
+            Some(key) if self.registrations.covers(key, piece) => Ok(()),
+            Some(_) => Err(LinkError::Unregistered),
         }
     }
 
@@ -121,7 +138,7 @@ impl Stream for StrictLink {
         signal: Option<Signal>,
     ) -> Result<Submission, LinkError> {
         for piece in pieces {
-            self.check_registered(piece.start(), piece.len())?;
+            self.check_source(*piece)?;
         }
         let bytes = Payload::Registered(pieces.to_vec());
         self.post_ticketed(WorkRequest::write(region, offset, bytes, signal)?)

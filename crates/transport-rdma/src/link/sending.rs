@@ -22,10 +22,11 @@ impl RdmaLink {
         pieces: &[Iovec],
         signal: Option<Signal>,
     ) -> Result<Submission, LinkError> {
-        let own = self.own(
-            rail,
-            pieces.iter().map(|piece| (piece.start(), piece.len())),
-        )?;
+        let registered = &self.rails[rail].registered;
+        let mut own = Vec::with_capacity(1);
+        for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+            own.extend(registered.source(*piece)?);
+        }
         let len = own.iter().map(|part| u64::from(part.bytes)).sum();
         let range = offset..check_put(offset, len, signal)?;
         if len == 0 {
@@ -81,20 +82,6 @@ impl RdmaLink {
             None => Submission::Full,
             Some(ticket) => Submission::UnderWay(Ticket(ticket | ((rail as u64) << RAIL_SHIFT))),
         })
-    }
-
-    /// Own memory as a rail's device knows it.
-    pub(super) fn own(
-        &self,
-        rail: usize,
-        pieces: impl Iterator<Item = (*const u8, usize)>,
-    ) -> Result<Vec<OwnMemory>, LinkError> {
-        let registered = &self.rails[rail].registered;
-        let mut own = Vec::with_capacity(1);
-        for (start, len) in pieces.filter(|(_, len)| *len > 0) {
-            own.extend(registered.parts(start, len)?);
-        }
-        Ok(own)
     }
 
     /// Runs something on a rail's state, if the link is good, and sends what can go.

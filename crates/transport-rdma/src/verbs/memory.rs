@@ -4,7 +4,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use weft_transport::Segment;
+use weft_transport::{Iovec, Segment};
 
 use super::structures::MemoryRegion;
 use super::{OpenDevice, PeerMemory, made};
@@ -12,6 +12,8 @@ use super::{OpenDevice, PeerMemory, made};
 /// Who may do what with registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
+    /// The own queues, read.
+    Source,
     /// The own queues, read and write.
     Own,
     /// The peer that has the key too: writes, reads and atomics.
@@ -26,6 +28,7 @@ impl Access {
 
     fn flags(self) -> i32 {
         match self {
+            Access::Source => 0,
             Access::Own => Self::LOCAL_WRITE,
             Access::Peer => {
                 Self::LOCAL_WRITE | Self::REMOTE_WRITE | Self::REMOTE_READ | Self::REMOTE_ATOMIC
@@ -34,12 +37,13 @@ impl Access {
     }
 }
 
-/// A part of a segment that a device may reach, as long as this lives.
+/// Memory that a device may reach, as long as this lives.
 pub(crate) struct RegisteredMemory {
     region: NonNull<MemoryRegion>,
     start: u64,
-    /// In this order: the region ends before its memory and its device.
-    _segment: Arc<Segment>,
+    /// What it is a part of, if that is kept here. In this order: the region ends before its memory
+    /// and its device.
+    _segment: Option<Arc<Segment>>,
     device: Arc<OpenDevice>,
 }
 
@@ -59,14 +63,30 @@ impl RegisteredMemory {
         let beyond = || io::Error::new(io::ErrorKind::InvalidInput, "a range beyond its segment");
         let start = segment.at(range).ok_or_else(beyond)?;
         let len = (range.end - range.start) as usize;
-        let register = device.verbs.ibv_reg_mr;
         // SAFETY: the bytes lie in the segment, which lives as long as the registration.
-        let region =
-            unsafe { register(device.domain(), start.as_ptr().cast(), len, access.flags()) };
+        let bytes = unsafe { Iovec::new(start.as_ptr(), len) };
+        Self::of(device, (bytes, Some(segment)), access)
+    }
+
+    /// Registers memory of this process's for puts to read, which pins it.
+    pub(crate) fn source(device: &Arc<OpenDevice>, bytes: Iovec) -> io::Result<RegisteredMemory> {
+        Self::of(device, (bytes, None), Access::Source)
+    }
+
+    fn of(
+        device: &Arc<OpenDevice>,
+        (bytes, segment): (Iovec, Option<&Arc<Segment>>),
+        access: Access,
+    ) -> io::Result<RegisteredMemory> {
+        let register = device.verbs.ibv_reg_mr;
+        let (start, len) = (bytes.start().cast_mut(), bytes.len());
+        // SAFETY: whoever has named the bytes keeps them mapped until the registration has ended;
+        // nothing is read or written by registering.
+        let region = unsafe { register(device.domain(), start.cast(), len, access.flags()) };
         Ok(RegisteredMemory {
             region: made(region).map_err(|error| explain(error, len))?,
-            start: start.as_ptr() as u64,
-            _segment: Arc::clone(segment),
+            start: start as u64,
+            _segment: segment.cloned(),
             device: Arc::clone(device),
         })
     }

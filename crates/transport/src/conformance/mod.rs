@@ -13,6 +13,7 @@ pub mod operations;
 mod pair;
 pub mod redirections;
 pub mod regions;
+pub mod registrations;
 pub mod waking;
 
 use std::sync::Arc;
@@ -68,6 +69,10 @@ macro_rules! conformance_tests {
             regions: a_withdrawn_region_is_not_written;
             regions: keys_never_come_back;
             regions: both_ends_have_the_same_capabilities;
+            registrations: registered_memory_is_read_where_it_lies;
+            registrations: memory_that_cannot_be_written_is_registered_too;
+            registrations: a_registration_allows_no_more_than_its_memory;
+            registrations: registrations_of_the_same_memory_end_one_by_one;
             messages: messages_of_all_lengths_arrive_in_order;
             messages: both_directions_at_once;
             messages: a_message_sent_before_a_signal_is_there_when_the_signal_is;

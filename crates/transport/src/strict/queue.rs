@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::adapter;
+use super::{Registrations, adapter};
 use crate::loopback::messages::{MessageQueue, QueueEnd, locked};
 use crate::regions::outside;
 use crate::{
@@ -71,6 +71,8 @@ impl WorkRequest {
 pub(super) struct SendQueue {
     /// This endpoint's, and the peer's.
     doorbells: [Arc<Doorbell>; 2],
+    /// What this endpoint has registered by itself.
+    registrations: Arc<Registrations>,
     /// What this end may do at the peer.
     grants: Arc<Mutex<Grants>>,
     outgoing: Arc<MessageQueue>,
@@ -98,11 +100,13 @@ impl QueueState {
 impl SendQueue {
     pub(super) fn new(
         doorbells: [Arc<Doorbell>; 2],
+        registrations: Arc<Registrations>,
         grants: Arc<Mutex<Grants>>,
         outgoing: Arc<MessageQueue>,
     ) -> Arc<SendQueue> {
         Arc::new(SendQueue {
             doorbells,
+            registrations,
             grants,
             outgoing,
             state: Mutex::default(),
@@ -225,6 +229,7 @@ impl SendQueue {
                 bytes,
                 signal,
             } => {
+                self.check_registered(&bytes)?;
                 let grants = locked(&self.grants);
                 if !range.is_empty() && grants.allow(region, &range)? {
                     copy(&grants, region, &range, &bytes);
@@ -276,6 +281,21 @@ impl SendQueue {
             }
         }
         Ok(())
+    }
+
+    /// An error if a source is not registered any more: an adapter would break the link.
+    fn check_registered(&self, bytes: &Payload) -> Result<(), LinkError> {
+        let Payload::Registered(pieces) = bytes else {
+            return Ok(());
+        };
+        let ended = |piece: &&Iovec| {
+            let key = piece.registration();
+            key.is_some_and(|key| !self.registrations.covers(key, **piece))
+        };
+        match pieces.iter().find(ended) {
+            None => Ok(()),
+            Some(_) => Err(LinkError::Gone("a put read deregistered memory".into())),
+        }
     }
 
     fn activate(self: &Arc<Self>, mut state: MutexGuard<'_, QueueState>) {

@@ -1,0 +1,131 @@
+//! Memory that is registered by itself, for puts to read.
+
+use super::memory::pattern;
+use super::{LinkPair, Subject};
+use crate::{Iovec, LinkError, POOL_HEADER, RegionKey, RegistrationKey, Signal};
+
+const FLAG: u64 = POOL_HEADER;
+const DATA: u64 = POOL_HEADER + 4096;
+
+fn signal(value: u64) -> Option<Signal> {
+    Some(Signal {
+        offset: FLAG,
+        value,
+    })
+}
+
+/// Memory of the process's own, which no segment knows. It begins and ends within pages.
+struct Private(Vec<u8>);
+
+impl Private {
+    fn new(seed: u64, len: usize) -> Private {
+        Private(pattern(seed, len))
+    }
+
+    /// A part of it, as puts name it.
+    fn piece(&self, start: usize, len: usize, key: Option<RegistrationKey>) -> Iovec {
+        let part = &self.0[start..start + len];
+        // SAFETY: the cases keep the memory until their puts are complete and registrations ended.
+        let piece = unsafe { Iovec::new(part.as_ptr(), len) };
+        key.map_or(piece, |key| piece.registered(key))
+    }
+}
+
+fn register(pair: &LinkPair, memory: Iovec) -> Option<RegistrationKey> {
+    let key = pair.a.transport.register(memory).expect("a registration");
+    let needed = pair.a.link.capabilities().needs_registration;
+    assert_eq!(
+        key.is_some(),
+        needed,
+        "a key where there is something to register"
+    );
+    key
+}
+
+/// From any place in it, in pieces, and as it is when the put is called.
+pub fn registered_memory_is_read_where_it_lies(subject: &Subject) {
+    let mut pair = LinkPair::new(subject);
+    // More than adapters take in one message.
+    let mut memory = Private::new(1, 9 << 20);
+    let key = register(&pair, memory.piece(0, memory.0.len(), None));
+    let all = [memory.piece(0, memory.0.len(), key)];
+    pair.complete("a put", |link| {
+        link.put(RegionKey::POOL, DATA, &all, signal(1))
+    });
+    pair.until_signalled(FLAG, 1);
+    assert!(pair.b.bytes(DATA..DATA + (9 << 20)) == memory.0);
+    memory.0[5000..5100].fill(7);
+    let parts = [memory.piece(4999, 102, key), memory.piece(77, 1, key)];
+    pair.complete("a put of parts", |link| {
+        link.put(RegionKey::POOL, DATA, &parts, signal(2))
+    });
+    pair.until_signalled(FLAG, 2);
+    let expected = [&memory.0[4999..5101], &memory.0[77..78]].concat();
+    assert_eq!(pair.b.bytes(DATA..DATA + 103), expected);
+    key.into_iter()
+        .for_each(|key| pair.a.transport.deregister(key));
+}
+
+/// Of memory that cannot be written, as an array that is mapped from a file for reading.
+pub fn memory_that_cannot_be_written_is_registered_too(subject: &Subject) {
+    static CONSTANT: [u8; 5000] = [9; 5000];
+    let mut pair = LinkPair::new(subject);
+    // SAFETY: it lies there for ever.
+    let memory = unsafe { Iovec::new(CONSTANT.as_ptr(), CONSTANT.len()) };
+    let key = register(&pair, memory);
+    let source = [key.map_or(memory, |key| memory.registered(key))];
+    pair.complete("a put", |link| {
+        link.put(RegionKey::POOL, DATA, &source, signal(1))
+    });
+    pair.until_signalled(FLAG, 1);
+    assert_eq!(pair.b.bytes(DATA..DATA + 5000), CONSTANT);
+    key.into_iter()
+        .for_each(|key| pair.a.transport.deregister(key));
+}
+
+/// Neither beyond its ends nor after its end: the put is refused, and the link goes on.
+pub fn a_registration_allows_no_more_than_its_memory(subject: &Subject) {
+    let mut pair = LinkPair::new(subject);
+    let memory = Private::new(2, 64 << 10);
+    let Some(key) = register(&pair, memory.piece(8192, 8192, None)) else {
+        return;
+    };
+    let refused = |pair: &LinkPair, start, len| {
+        let piece = [memory.piece(start, len, Some(key))];
+        let put = pair.a.link.put(RegionKey::POOL, DATA, &piece, signal(1));
+        assert!(matches!(put, Err(LinkError::Unregistered)), "{put:?}");
+    };
+    for (start, len) in [(8191, 8), (16_380, 8), (0, 64 << 10), (30_000, 8)] {
+        refused(&pair, start, len);
+    }
+    let inside = [memory.piece(8192, 8192, Some(key))];
+    pair.complete("a put", |link| {
+        link.put(RegionKey::POOL, DATA, &inside, signal(2))
+    });
+    pair.until_signalled(FLAG, 2);
+    pair.a.transport.deregister(key);
+    refused(&pair, 8192, 8192);
+    pair.put(DATA, &[&[3; 8]], signal(3));
+    pair.until_signalled(FLAG, 3);
+}
+
+/// Memory may be registered several times, whole or in part: each by itself.
+pub fn registrations_of_the_same_memory_end_one_by_one(subject: &Subject) {
+    let mut pair = LinkPair::new(subject);
+    let memory = Private::new(3, 32 << 10);
+    let keys = [(0, 32 << 10), (0, 32 << 10), (5000, 9000)]
+        .map(|(start, len)| register(&pair, memory.piece(start, len, None)));
+    let [Some(first), Some(second), Some(part)] = keys else {
+        return;
+    };
+    assert!(first != second && second != part && part != first);
+    pair.a.transport.deregister(first);
+    pair.a.transport.deregister(part);
+    let source = [memory.piece(6000, 1000, Some(second))];
+    pair.complete("a put", |link| {
+        link.put(RegionKey::POOL, DATA, &source, signal(1))
+    });
+    pair.until_signalled(FLAG, 1);
+    assert!(pair.b.bytes(DATA..DATA + 1000) == memory.0[6000..7000]);
+    pair.a.transport.deregister(second);
+}
