@@ -94,10 +94,12 @@ impl Verbs {
             ));
         }
         let verbs = Verbs::of(library)?;
-        // So that private memory that is registered stays where it is when the process forks. An
-        // error means that something is registered already; kernels since 5.12 do without.
-        // SAFETY: plain call.
-        unsafe { (verbs.ibv_fork_init)() };
+        if !forks_copy(library) {
+            // So that private memory that is registered stays where it is when the process forks:
+            // the child does without. An error means that something is registered already.
+            // SAFETY: plain call.
+            unsafe { (verbs.ibv_fork_init)() };
+        }
         Ok(verbs)
     }
 
@@ -108,6 +110,24 @@ impl Verbs {
         // SAFETY: as above.
         text(unsafe { CStr::from_ptr(name) })
     }
+}
+
+/// Whether the kernel copies registered memory for a forked child, as those since 5.12 do. What
+/// asks it is in the library since version 35, which even then keeps whole pages out of the child,
+/// whatever else is in them, once `ibv_fork_init` was called.
+fn forks_copy(library: *mut c_void) -> bool {
+    /// `IBV_FORK_UNNEEDED`.
+    const UNNEEDED: c_int = 2;
+    // SAFETY: the library is open, and the name ends with a NUL.
+    let found = unsafe { libc::dlsym(library, c"ibv_is_fork_initialized".as_ptr()) };
+    if found.is_null() {
+        return false;
+    }
+    // SAFETY: the symbol is a function, of the type that the header declares.
+    let state =
+        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(found) };
+    // SAFETY: plain call.
+    unsafe { state() == UNNEEDED }
 }
 
 pub(crate) fn text(text: &CStr) -> String {
