@@ -33,11 +33,12 @@ pub use call::{Call, Counts, Op, Tiling};
 pub use channel::CellOp;
 pub use error::Error;
 pub use flight::records as flight_records;
+pub use flight::{Stage, StageOf, StageSpan};
 pub use group::{
     Counters, Fetched, Group, GroupOptions, HowLong, LinkTraffic, MappedPart, OperationTotals,
-    SignalUpdate, SplitOptions, Symmetric, Waited, Work, interruptible, meet,
+    Registration, SignalUpdate, SplitOptions, Symmetric, Waited, Work, interruptible, meet,
 };
-pub use memory::{Pool, PoolRange};
+pub use memory::{Pool, PoolRange, Unregistered};
 pub use one_sided::Compare;
 pub use selection::{Choice, Explanation, Origin, UserScheduleText};
 pub use weft_algorithms::MemoryClass;

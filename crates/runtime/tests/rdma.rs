@@ -9,6 +9,10 @@ use ranks::arena::{Arena, perform};
 use ranks::case::{BlockCounts, Case};
 use ranks::choices::{ForcedChoice, choices};
 use ranks::judge::{judged, named};
+use ranks::registering::{
+    a_registration_may_end_while_its_memory_is_sent, large_sums_are_registered_while_they_are_sent,
+    messages_and_puts_are_sent_from_where_they_lie, sums_are_sent_from_where_they_lie,
+};
 use ranks::{Ranks, Rng, Setup, all_reduce, fresh_seed};
 use weft_kernels::DType;
 use weft_runtime::{
@@ -182,6 +186,23 @@ fn sums_have_the_bits_of_tcp() {
             tcp == rdma,
             "{ranks} ranks, seed {seed}: other bits than over TCP"
         );
+    }
+}
+
+/// Over one device and over both, of which each knows the memory.
+#[test]
+#[ignore = "needs an RDMA device: make test-rdma"]
+fn registered_memory_is_sent_without_a_copy() {
+    for devices in [None, Some("all".to_owned())] {
+        let setup = Setup {
+            rdma_devices: devices,
+            ..over(TransportChoice::Rdma)
+        };
+        let needing = Some(TransportKind::Rdma);
+        sums_are_sent_from_where_they_lie(&setup, 3, needing, &["ring", "halving-doubling"]);
+        a_registration_may_end_while_its_memory_is_sent(&setup, 2);
+        messages_and_puts_are_sent_from_where_they_lie(&setup);
+        large_sums_are_registered_while_they_are_sent(&setup, 2);
     }
 }
 

@@ -23,8 +23,8 @@ use table::{IncomingLinks, LinkTable};
 
 use crate::Error;
 use crate::call::OP_NAMES;
-use crate::flight::{FlightRecorder, ProcessInfo, write_on_signal};
-use crate::memory::{Pool, Region};
+use crate::flight::{FlightRecorder, ProcessInfo, StageTrace, write_on_signal};
+use crate::memory::{Pool, Region, Registrations, Unregistered};
 
 /// How long to wait at most for a flight record that is being written.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,6 +71,8 @@ pub struct EndpointOptions {
     pub rdma_gid_index: Option<u8>,
     /// The byte that marks packets over RDMA for the network, in place of that of `traffic_class`.
     pub rdma_traffic_class: Option<u8>,
+    /// What is done with memory that nobody has registered, where links need it to be.
+    pub unregistered: Unregistered,
     /// The bound of the pool. Memory is taken from the system only as it is used.
     pub pool_bytes: u64,
     /// After this long without a sign of life, a host counts as vanished.
@@ -103,6 +105,7 @@ impl Default for EndpointOptions {
             rdma_devices: None,
             rdma_gid_index: None,
             rdma_traffic_class: None,
+            unregistered: Unregistered::default(),
             pool_bytes: 1 << 30,
             peer_timeout: Duration::from_secs(10),
             traffic_class: TrafficClass::default(),
@@ -127,6 +130,8 @@ pub struct Endpoint {
     require_shared_memory: bool,
     choice: TransportChoice,
     table: Arc<LinkTable>,
+    registrations: Arc<Registrations>,
+    stages: Arc<StageTrace>,
     flight: Arc<FlightRecorder>,
     peer_timeout: Duration,
     /// The process (counted in forks) that it belongs to.
@@ -174,6 +179,8 @@ impl Endpoint {
             pid: address.pid,
             op_names: &OP_NAMES,
         };
+        let stages = Arc::new(StageTrace::default());
+        let known = (&stages, &local.doorbell);
         let endpoint = Arc::new(Self {
             id: local.id,
             pool: Arc::new(match registers(&transports) {
@@ -181,6 +188,8 @@ impl Endpoint {
                 false => Pool::new(local.pool.clone()),
             }),
             table: Arc::new(LinkTable::new(local.id, local.doorbell.clone())),
+            registrations: Registrations::new(&transports, options.unregistered, known),
+            stages,
             doorbell: local.doorbell,
             transports,
             address: Mutex::new(address),
@@ -353,6 +362,16 @@ impl Endpoint {
     /// Makes memory a region, over all transports.
     pub(crate) fn expose(&self, segment: &Arc<Segment>) -> Result<Region, LinkError> {
         Region::expose(&self.transports, segment)
+    }
+
+    /// The memory of the caller's that links read where it lies.
+    pub(crate) fn registrations(&self) -> &Arc<Registrations> {
+        &self.registrations
+    }
+
+    /// The stages of tiles, while somebody traces them.
+    pub(crate) fn stages(&self) -> &Arc<StageTrace> {
+        &self.stages
     }
 
     /// Calls `on_link` for every link there is, and for every new one, whoever dialled, before

@@ -8,22 +8,24 @@
 //! process writes what arrives, so that taking back the grant is enough once the link has ended.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use weft_transport::{EndpointId, Link, LinkError, RegionKey, Segment};
+use weft_transport::{EndpointId, Iovec, Link, LinkError, RegionKey, Segment};
 
 use super::layout::{ChannelLayout, LANES};
 use super::message::ControlMessage;
 use crate::Error;
 use crate::bootstrap::Meeting;
-use crate::memory::{Pool, PoolRange};
+use crate::flight::StageTrace;
+use crate::memory::{Pool, PoolRange, RegisteredPiece, Registrations};
 
 /// The memory that this rank and one peer have granted each other. See `layout.rs`.
 #[derive(Debug)]
 pub(crate) struct Channel {
     /// The part of this rank's pool that the peer writes to.
     pub(crate) local: PoolRange,
-    /// Where what this rank sends lies before, if the link needs registered memory: laid out as
-    /// the peer's channel.
+    /// Where what this rank sends lies before, if the link needs registered memory and it lies in
+    /// none: laid out as the peer's channel.
     pub(crate) staging: Option<PoolRange>,
     /// Where this rank writes in the peer's pool, once granted.
     pub(crate) remote: Option<Remote>,
@@ -54,6 +56,11 @@ pub(crate) struct Connections {
     pub(crate) left: Vec<bool>,
     /// Those that have left it in order, and touch nothing of this rank's any more.
     pub(crate) detached: Vec<bool>,
+    /// The memory of the caller's that links read where it lies.
+    pub(crate) registrations: Arc<Registrations>,
+    staged_bytes: AtomicU64,
+    /// What is done with tiles, while somebody traces it.
+    pub(crate) stages: Arc<StageTrace>,
 }
 
 impl Connections {
@@ -63,6 +70,7 @@ impl Connections {
         meeting: Meeting,
         layout: ChannelLayout,
         scratch: PoolRange,
+        (registrations, stages): (&Arc<Registrations>, &Arc<StageTrace>),
     ) -> Self {
         let size = meeting.members.len();
         Connections {
@@ -75,6 +83,9 @@ impl Connections {
             scratch,
             left: vec![false; size],
             detached: vec![false; size],
+            registrations: Arc::clone(registrations),
+            staged_bytes: AtomicU64::new(0),
+            stages: Arc::clone(stages),
         }
     }
 
@@ -203,6 +214,23 @@ impl Connections {
     pub(crate) fn staging(&self, rank: u32) -> Option<u64> {
         let staging = self.channels[rank as usize].as_ref()?.staging.as_ref()?;
         Some(staging.offset)
+    }
+
+    /// Memory of the caller's as the link to a peer reads it where it lies, if all of it is
+    /// registered.
+    pub(crate) fn registered(&self, rank: u32, pieces: &[Iovec]) -> Option<Vec<RegisteredPiece>> {
+        let kind = self.links[rank as usize].as_ref()?.kind();
+        self.registrations.find_all(kind, pieces)
+    }
+
+    /// Takes note of memory that was copied before it is sent.
+    pub(crate) fn count_staged(&self, bytes: u64) {
+        self.staged_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// How much of that there was.
+    pub(crate) fn staged_bytes(&self) -> u64 {
+        self.staged_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether a peer may still write into what it was granted. See [Note: Quarantine].

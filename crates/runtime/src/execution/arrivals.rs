@@ -143,11 +143,15 @@ impl TileDriver<'_> {
         };
         let link = self.connections.links[arrival.from as usize].as_ref();
         let link = link.ok_or_else(|| GroupFailure::internal("an arrival without a link"))?;
+        let open = self.begin_step(step);
         let mut copied = 0;
         for piece in arrival.pieces {
             let taken_back = |redirection| link.take_back(redirection);
             let come = piece.redirection.map_or_else(Vec::new, taken_back);
             copied += copy_rest(self.pool, &piece, come);
+        }
+        if copied > 0 {
+            self.end_step(open, copied);
         }
         self.spend(2 * copied);
         Ok(())

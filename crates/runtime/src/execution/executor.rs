@@ -10,6 +10,7 @@ use weft_transport::Segment;
 use super::calling_thread::{CallingThread, Entered, InlineOutcome};
 use super::interpret::GroupFailure;
 use super::operation::{Agreement, Operation, OperationMemory, Running};
+use super::strips::Strips;
 use crate::Error;
 use crate::call::{Call, Completion, Counts, Due, Finished, Op, Order};
 use crate::channel::{Connections, LANES};
@@ -334,6 +335,7 @@ impl Executor {
             first,
             next: 0,
             tiles: Vec::with_capacity(connections.layout.slots),
+            strips: Strips::default(),
         });
         self.order().settle(sequence, fingerprint);
         Ok(true)

@@ -12,6 +12,7 @@ use weft_transport::LinkError;
 use crate::Error;
 use crate::call::{Call, Fingerprint};
 use crate::channel::INLINE_RANKS;
+use crate::flight::OpenStage;
 use crate::memory::access::{self, represented};
 use crate::program::{Geometry, Instruction, Kernel, LocalStep, Location, Operand, Program};
 
@@ -26,6 +27,8 @@ pub(crate) enum Blocked {
     Grant { from: u32 },
     /// The link to a peer takes no more bytes for now.
     Link { to: u32 },
+    /// What is to be sent to a peer is not registered yet.
+    Registration { to: u32 },
     /// A peer is executing a step of this rank's.
     Claimed { by: u32 },
 }
@@ -37,7 +40,7 @@ impl Blocked {
             Blocked::Signal { from, .. } | Blocked::Credit { from } | Blocked::Grant { from } => {
                 from
             }
-            Blocked::Link { to } => to,
+            Blocked::Link { to } | Blocked::Registration { to } => to,
             Blocked::Claimed { by } => by,
         }
     }
@@ -51,6 +54,12 @@ impl fmt::Display for Blocked {
             Blocked::Credit { .. } => write!(f, "it to take in what was sent before"),
             Blocked::Grant { .. } => write!(f, "it to make the same call"),
             Blocked::Link { .. } => write!(f, "it to receive what is being sent"),
+            Blocked::Registration { .. } => {
+                write!(
+                    f,
+                    "this rank's memory to be registered, so that it can be sent there"
+                )
+            }
             Blocked::Claimed { .. } => write!(f, "it to finish a step that it has claimed"),
         }
     }
@@ -124,6 +133,16 @@ pub(crate) trait Driver {
         None
     }
 
+    /// Takes note that a step within memory that this rank reaches begins.
+    #[inline]
+    fn begin_step(&self, _step: LocalStep) -> Option<OpenStage> {
+        None
+    }
+
+    /// Takes note that it is over, and has read and written so many bytes.
+    #[inline]
+    fn end_step(&self, _stage: Option<OpenStage>, _bytes: u64) {}
+
     /// Takes note of bytes read or written. False if others shall have their turn now.
     fn spend(&mut self, _bytes: u64) -> bool {
         true
@@ -187,6 +206,7 @@ pub(crate) fn execute<D: Driver>(driver: &mut D, frame: ProgramFrame<'_>, step: 
     const FEW: usize = 8;
     const SOME: usize = 2 * INLINE_RANKS;
     let operands = frame.program.operands(step.operands);
+    let stage = driver.begin_step(step);
     let bytes = if operands.len() <= FEW {
         let mut addresses = [std::ptr::null_mut(); FEW];
         execute_at(
@@ -212,6 +232,7 @@ pub(crate) fn execute<D: Driver>(driver: &mut D, frame: ProgramFrame<'_>, step: 
         driver.keep_addresses(addresses);
         bytes
     };
+    driver.end_step(stage, bytes);
     driver.spend(bytes);
 }
 

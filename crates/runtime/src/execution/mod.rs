@@ -8,6 +8,7 @@ mod interpret;
 mod operation;
 mod puts;
 mod spin_policy;
+mod strips;
 mod tiles;
 
 pub(crate) use calling_thread::{Attempt, CallingThread, Entered};

@@ -29,9 +29,11 @@ use super::arrivals::Arrivals;
 use super::calling_thread::Entered;
 use super::interpret::Blocked;
 use super::puts::Puts;
+use super::strips::Strips;
 use crate::Error;
 use crate::call::{Call, Completion, Due, Fingerprint};
 use crate::channel::lane_of;
+use crate::flight::OpenStage;
 use crate::memory::Bases;
 use crate::program::{Geometry, Plan};
 use crate::selection::{Decision, InlineProgram};
@@ -91,6 +93,8 @@ pub(crate) struct Tile {
     pub(crate) streams: Vec<(Rank, usize)>,
     /// The rank that knows the fingerprint which goes ahead of the next instruction, a put.
     pub(crate) shown: Option<u32>,
+    /// The wait for a signal that it is in, if somebody traces.
+    pub(crate) awaited: Option<OpenStage>,
     /// Why it does not go on.
     pub(crate) blocked: Option<Blocked>,
     /// All its instructions are done; kept until the tiles before it have ended too.
@@ -109,6 +113,8 @@ pub(crate) struct Running {
     pub(crate) next: u64,
     /// Tiles under way, in order.
     pub(crate) tiles: Vec<Tile>,
+    /// What of its memory is registered for a while.
+    pub(crate) strips: Strips,
 }
 
 /// One call under way.

@@ -14,6 +14,8 @@ use weft_transport::{Iovec, Link, Ticket};
 
 use super::interpret::{Blocked, GroupFailure};
 use crate::channel::Connections;
+use crate::flight::OpenStage;
+use crate::memory::RegisteredMemory;
 
 /// The puts of one tile that are under way.
 #[derive(Default, Debug)]
@@ -27,15 +29,35 @@ struct PendingPut {
     source: Vec<Iovec>,
     /// Whether only this rank can write there.
     private: bool,
+    /// Held as long as the link reads there.
+    _registered: Vec<Arc<RegisteredMemory>>,
+    stage: Option<OpenStage>,
+}
+
+/// What a put reads.
+#[derive(Debug)]
+pub(super) struct PutSource {
+    pub(super) pieces: Vec<Iovec>,
+    /// Whether only this rank can write there.
+    pub(super) private: bool,
+    /// What is registered of it by itself.
+    pub(super) registered: Vec<Arc<RegisteredMemory>>,
 }
 
 impl Puts {
-    pub(super) fn add(&mut self, to: Rank, ticket: Ticket, source: Vec<Iovec>, private: bool) {
+    pub(super) fn add(
+        &mut self,
+        (to, ticket): (Rank, Ticket),
+        source: PutSource,
+        stage: Option<OpenStage>,
+    ) {
         self.0.push(PendingPut {
             to,
             ticket,
-            source,
-            private,
+            source: source.pieces,
+            private: source.private,
+            _registered: source.registered,
+            stage,
         });
     }
 
@@ -47,7 +69,7 @@ impl Puts {
             let link = connections.links[put.to as usize].as_ref();
             let complete = link.map_or(Ok(true), |link| link.completed(put.ticket));
             match complete.map_err(|error| GroupFailure::Link(put.to, error))? {
-                true => drop(self.0.remove(at)),
+                true => connections.stages.end(self.0.remove(at).stage),
                 false => at += 1,
             }
         }
@@ -99,13 +121,18 @@ mod tests {
     /// Two puts to rank 1: of bytes 100..200 of private memory, and of 300..400 and 500..600 that
     /// peers can write.
     fn puts() -> Puts {
-        let piece = |start: usize| {
+        let source = |starts: &[usize], private| {
             // SAFETY: nothing reads it here.
-            unsafe { Iovec::new(std::ptr::without_provenance(start), 100) }
+            let piece = |start| unsafe { Iovec::new(std::ptr::without_provenance(start), 100) };
+            PutSource {
+                pieces: starts.iter().copied().map(piece).collect(),
+                private,
+                registered: Vec::new(),
+            }
         };
         let mut puts = Puts::default();
-        puts.add(1, Ticket(1), vec![piece(100)], true);
-        puts.add(1, Ticket(2), vec![piece(300), piece(500)], false);
+        puts.add((1, Ticket(1)), source(&[100], true), None);
+        puts.add((1, Ticket(2)), source(&[300, 500], false), None);
         puts
     }
 

@@ -12,11 +12,13 @@ use super::arrivals::Arrivals;
 use super::executor::{Budget, Executor};
 use super::interpret::{self, Advance, Blocked, Driver, GroupFailure, ProgramFrame};
 use super::operation::{Operation, Running, Tile};
-use super::puts::Puts;
+use super::puts::{PutSource, Puts};
+use super::strips::{self, Named};
 use crate::call::{Call, Fingerprint, Op};
 use crate::channel::{Connections, Remote, flag_value, has_come};
+use crate::flight::{OpenStage, Stage, StageOf};
 use crate::memory::access;
-use crate::program::{LocalStep, Location, Operand, Program};
+use crate::program::{Kernel, LocalStep, Location, Operand, Program};
 
 impl Executor {
     pub(super) fn advance_running(
@@ -62,6 +64,7 @@ impl Executor {
         let ended = running.tiles.iter().take_while(|tile| tile.done).count();
         if ended > 0 {
             running.tiles.drain(..ended);
+            strips::deregister_behind(running);
             self.lanes[lane].ended += ended as u64;
             let urgent = self.operations[position].is_urgent();
             let ended = (lane, self.lanes[lane].ended);
@@ -98,6 +101,7 @@ fn start_tiles(
                 channel.landed[lane][slot] = g + 1;
             }
         }
+        strips::register_ahead(operation.sequence, running, connections);
         bring_in(&operation.call, connections.rank, running);
         super::claims::open(connections, lane, g, &running.plan.program, pool);
         running.tiles.push(Tile {
@@ -108,6 +112,7 @@ fn start_tiles(
             arrivals: Arrivals::default(),
             streams: choose_streams(operation, connections, &running.plan.program),
             shown: None,
+            awaited: None,
             blocked: None,
             done: false,
         });
@@ -328,6 +333,11 @@ impl Driver for TileDriver<'_> {
 
     fn wait(&mut self, from: Rank, id: SignalId) -> Advance {
         let blocked = self.awaits(from, id);
+        match blocked {
+            None => self.connections.stages.end(self.tile.awaited.take()),
+            Some(_) if self.tile.awaited.is_some() => {}
+            Some(_) => self.tile.awaited = self.begin_stage(Stage::Receive, 0),
+        }
         if blocked.is_none() && id == 0 {
             self.check_fingerprint(from)?;
         }
@@ -357,12 +367,13 @@ impl Driver for TileDriver<'_> {
         let layout = self.connections.layout;
         let receive = layout.receive(self.lane, layout.slot_of(self.tile.g));
         let within = receive + self.offset(dst, 0);
-        let private = src.is_user() && self.running.bases.peers.is_none();
-        let mut source = self.pieces(src);
-        let bytes = source.iter().map(|piece| piece.len() as u64).sum();
+        let mut source = self.source(src);
+        let bytes = source.pieces.iter().map(|piece| piece.len() as u64).sum();
         let mut blocked = signal.and_then(|_| self.tile.puts.before_signal(to));
-        let staging = self.connections.staging(to).filter(|_| private);
-        let staging = staging.map(|staging| staging + within);
+        let staging = match self.staging(to, &mut source) {
+            Ok(staging) => staging.map(|staging| staging + within),
+            Err(waiting) => return Ok(Some(waiting)),
+        };
         if let Some(offset) = staging {
             let start = self.pool.base().as_ptr() as usize + offset as usize;
             let occupied = || {
@@ -376,7 +387,10 @@ impl Driver for TileDriver<'_> {
             return Ok(blocked);
         }
         if let Some(offset) = staging {
-            source = vec![access::stage(&source, self.pool, offset)];
+            let open = self.begin_stage(Stage::Copy, bytes);
+            source.pieces = vec![access::stage(&source.pieces, self.pool, offset)];
+            self.connections.count_staged(bytes);
+            self.connections.stages.end(open);
         }
         let failed = |error| GroupFailure::Link(to, error);
         // The first signal's fingerprint goes ahead of the payload, once, so that all of it can
@@ -389,11 +403,12 @@ impl Driver for TileDriver<'_> {
         }
         let signal = signal.map(|id| self.flag_at(remote.channel, id));
         let offset = remote.channel + within;
-        let submitted = link.put(RegionKey::POOL, offset, &source, signal);
+        let open = self.begin_stage(Stage::Send, bytes);
+        let submitted = link.put(RegionKey::POOL, offset, &source.pieces, signal);
         match submitted.map_err(failed)? {
             Submission::Full => return Ok(Some(Blocked::Link { to })),
-            Submission::Done => {}
-            Submission::UnderWay(ticket) => self.tile.puts.add(to, ticket, source, private),
+            Submission::Done => self.connections.stages.end(open),
+            Submission::UnderWay(ticket) => self.tile.puts.add((to, ticket), source, open),
         }
         self.tile.shown = None;
         self.spend(bytes);
@@ -427,6 +442,19 @@ impl Driver for TileDriver<'_> {
             true => self.own(claim, step),
             false => self.before_help(at),
         }
+    }
+
+    fn begin_step(&self, step: LocalStep) -> Option<OpenStage> {
+        let stage = match step.kernel {
+            Kernel::Copy | Kernel::Convert => Stage::Copy,
+            Kernel::Reduce { .. } => Stage::Reduction,
+        };
+        self.begin_stage(stage, 0)
+    }
+
+    fn end_step(&self, stage: Option<OpenStage>, bytes: u64) {
+        let stage = stage.map(|stage| stage.of_bytes(bytes));
+        self.connections.stages.end(stage);
     }
 
     fn spend(&mut self, bytes: u64) -> bool {
@@ -469,6 +497,45 @@ impl<'a> TileDriver<'a> {
         };
         let pieces = (0..geometry.pieces(src)).map(piece);
         pieces.filter(|piece| !piece.is_empty()).collect()
+    }
+
+    /// A stage of the tile that begins now, if somebody traces.
+    fn begin_stage(&self, stage: Stage, bytes: u64) -> Option<OpenStage> {
+        self.connections.stages.begin(stage, || StageOf {
+            operation: self.operation.sequence,
+            tile: self.tile.index,
+            bytes,
+        })
+    }
+
+    /// What a put of an operand reads.
+    fn source(&self, src: &Operand) -> PutSource {
+        PutSource {
+            pieces: self.pieces(src),
+            private: src.is_user() && self.running.bases.peers.is_none(),
+            registered: Vec::new(),
+        }
+    }
+
+    /// Where a source must be copied before it is sent to a rank, if it must. If it is registered,
+    /// it is named by that: see [Note: Registered memory]; if it will soon be, it is waited for.
+    fn staging(&self, to: Rank, source: &mut PutSource) -> Result<Option<u64>, Blocked> {
+        let staging = self.connections.staging(to).filter(|_| source.private);
+        let link = self.connections.links[to as usize].as_ref();
+        let (Some(staging), Some(link)) = (staging, link) else {
+            return Ok(None);
+        };
+        let (kind, pieces) = (link.kind(), &source.pieces);
+        let registered = match self.connections.registrations.find_all(kind, pieces) {
+            Some(registered) => registered,
+            None => match self.running.strips.named(kind, pieces) {
+                Named::Registered(registered) => registered,
+                Named::Waiting => return Err(Blocked::Registration { to }),
+                Named::Copied => return Ok(Some(staging)),
+            },
+        };
+        (source.pieces, source.registered) = registered.into_iter().unzip();
+        Ok(None)
     }
 
     /// Whether a signal has not come yet.

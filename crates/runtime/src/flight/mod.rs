@@ -1,5 +1,6 @@
 //! The flight recorder: the last operations of an endpoint, always recorded, written as JSON when a
-//! group fails, when asked for, or at a signal.
+//! group fails, when asked for, or at a signal; and the stages of tiles, recorded while they are
+//! traced.
 //!
 //! [Note: Cost of a record] A record is one line of the processor's cache in a ring that is made
 //! with the endpoint. An operation takes the next one, stores what it is and reads the clock when
@@ -10,11 +11,14 @@ mod group;
 mod layout;
 mod recorder;
 mod ring;
+mod stages;
 #[cfg(test)]
 mod tests;
 
 pub use recorder::records;
+pub use stages::{Stage, StageOf, StageSpan};
 
 pub(crate) use group::{GroupFlight, GroupInfo, Recorded};
 pub(crate) use recorder::{FlightRecorder, ProcessInfo, write_on_signal};
 pub(crate) use ring::{Entry, Kind, NOBODY, OneSidedKind, short_plan};
+pub(crate) use stages::{OpenStage, StageTrace};

@@ -200,7 +200,9 @@ impl Group {
             .endpoint()
             .pool()
             .allocate(layout.scratch_total(), 4096)?;
-        let connections = Connections::new(id, rank, meeting, layout, scratch);
+        let endpoint = engine.endpoint();
+        let shared = (endpoint.registrations(), endpoint.stages());
+        let connections = Connections::new(id, rank, meeting, layout, scratch, shared);
         let here = (&**engine.endpoint().pool(), engine.endpoint().flight());
         Ok(GroupState::new(
             name,

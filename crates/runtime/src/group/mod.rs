@@ -17,8 +17,10 @@ mod issue;
 mod joining;
 mod messages;
 mod one_sided;
+mod registration;
 mod schedules;
 mod shrink;
+mod stages;
 mod symmetric;
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,7 @@ pub use counters::{Counters, LinkTraffic, OperationTotals};
 pub use group::{Group, GroupOptions, SplitOptions, meet};
 pub use interruption::interruptible;
 pub use one_sided::{Fetched, HowLong, MappedPart, SignalUpdate};
+pub use registration::Registration;
 pub use symmetric::Symmetric;
 pub use work::Work;
 

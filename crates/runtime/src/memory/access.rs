@@ -27,6 +27,14 @@ pub(crate) fn source(address: *const u8, bytes: u64) -> Iovec {
     unsafe { Iovec::new(address, bytes as usize) }
 }
 
+/// Memory of the caller's that adapters shall know.
+pub(crate) fn registered(address: *const u8, bytes: u64) -> Iovec {
+    // SAFETY: `Group::register` obliges its caller to keep it mapped; so does `Group::issue` until
+    // the operation is over, whose strips are not registered any later. It is read by puts only, of
+    // which each names it again.
+    unsafe { Iovec::new(address, bytes as usize) }
+}
+
 /// Memory of the caller's that a link writes, until it is told to stop.
 pub(crate) fn target(address: *mut u8, bytes: u64) -> IovecMut {
     // SAFETY: see [Note: Who may touch what], and [Note: Arrivals] of who else does. The executor

@@ -1,13 +1,14 @@
 //! What is under way between this rank and one whose memory it does not map.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use weft_transport::{Iovec, IovecMut, Link, LinkError, RegionKey, Submission, Ticket};
 
 use super::operations::OperationId;
 use super::serve::ServeQueue;
 use crate::channel::{ControlMessage, ENVELOPE_BYTES, OneSidedWord};
-use crate::memory::access;
+use crate::memory::{RegisteredMemory, access};
 
 /// The most bytes that a message carries.
 pub(super) const FRAGMENT_BYTES: u64 = 32 << 10;
@@ -20,8 +21,17 @@ enum Outgoing {
     Put {
         place: (RegionKey, u64),
         source: Iovec,
+        /// Held as long as the link reads there.
+        registered: Option<Arc<RegisteredMemory>>,
         operation: OperationId,
     },
+}
+
+/// A put that the link reads.
+struct PutUnderWay {
+    ticket: Ticket,
+    operation: OperationId,
+    _registered: Option<Arc<RegisteredMemory>>,
 }
 
 /// A get of which not all fragments were asked for.
@@ -58,8 +68,7 @@ impl Request {
 #[derive(Default)]
 pub(super) struct PeerTraffic {
     outbox: VecDeque<Outgoing>,
-    /// Puts that the link reads from.
-    puts: Vec<(Ticket, OperationId)>,
+    puts: Vec<PutUnderWay>,
     asking: VecDeque<Asking>,
     requests: HashMap<u64, Request>,
     /// How many fragments of gets are among the requests.
@@ -80,10 +89,16 @@ impl PeerTraffic {
     }
 
     /// Writes memory that stays as it is until the operation is over.
-    pub(super) fn put(&mut self, place: (RegionKey, u64), source: Iovec, operation: OperationId) {
+    pub(super) fn put(
+        &mut self,
+        place: (RegionKey, u64),
+        (source, registered): (Iovec, Option<Arc<RegisteredMemory>>),
+        operation: OperationId,
+    ) {
         self.outbox.push_back(Outgoing::Put {
             place,
             source,
+            registered,
             operation,
         });
     }
@@ -145,10 +160,10 @@ impl PeerTraffic {
     ) -> Result<bool, LinkError> {
         let mut moved = false;
         let mut under_way = Vec::with_capacity(self.puts.len());
-        for (ticket, operation) in self.puts.drain(..) {
-            match link.completed(ticket)? {
-                true => done.push(operation),
-                false => under_way.push((ticket, operation)),
+        for put in self.puts.drain(..) {
+            match link.completed(put.ticket)? {
+                true => done.push(put.operation),
+                false => under_way.push(put),
             }
         }
         self.puts = under_way;
@@ -159,10 +174,15 @@ impl PeerTraffic {
                     Outgoing::Put {
                         place: (region, offset),
                         source,
+                        registered,
                         operation,
                     } => match link.put(*region, *offset, &[*source], None)? {
                         Submission::Done => done.push(*operation),
-                        Submission::UnderWay(ticket) => self.puts.push((ticket, *operation)),
+                        Submission::UnderWay(ticket) => self.puts.push(PutUnderWay {
+                            ticket,
+                            operation: *operation,
+                            _registered: registered.clone(),
+                        }),
                         Submission::Full => return Ok(moved),
                     },
                 }
@@ -207,9 +227,9 @@ impl PeerTraffic {
 
     /// Forgets everything: the link touches no memory of operations any more.
     pub(super) fn cancel(&mut self, link: Option<&dyn Link>) {
-        for (ticket, _) in self.puts.drain(..) {
+        for put in self.puts.drain(..) {
             if let Some(link) = link {
-                link.cancel(ticket);
+                link.cancel(put.ticket);
             }
         }
         *self = PeerTraffic::default();

@@ -13,7 +13,7 @@ use super::serve::{nonsense, serve};
 use crate::Error;
 use crate::call::{Completion, Finished};
 use crate::channel::{CellUpdate, Connections, OneSidedWord};
-use crate::memory::{Pieces, access};
+use crate::memory::{Pieces, RegisteredMemory, access};
 
 /// Puts up to this size travel in a message, in bytes: a link copies them anyway.
 const MESSAGE_PUT_BYTES: u64 = 8 << 10;
@@ -92,7 +92,8 @@ impl OneSided {
         let (bytes, group) = (put.source.len() as u64, self.group);
         let region = pieces.region(put.piece, rank);
         let long = bytes > MESSAGE_PUT_BYTES;
-        let direct = region.filter(|_| long && self.is_direct(connections, pieces, rank, &put));
+        let readable = || self.readable(connections, pieces, rank, put.source);
+        let direct = region.filter(|_| long).zip(long.then(readable).flatten());
         let peer = &mut self.peers[rank as usize];
         peer.unflushed = true;
         let RemotePut {
@@ -101,7 +102,8 @@ impl OneSided {
             source,
             update,
         } = put;
-        let Some(region) = direct else {
+        let Some((region, (readable, registered))) = direct else {
+            connections.count_staged(if long { bytes } else { 0 });
             for at in (0..bytes.max(1)).step_by(FRAGMENT_BYTES as usize) {
                 let len = FRAGMENT_BYTES.min(bytes - at);
                 let word = OneSidedWord::Put {
@@ -115,7 +117,7 @@ impl OneSided {
             return Ok(Completion::done());
         };
         let (id, completion) = self.operations.begin(described, 1, None);
-        peer.put((region, offset), source, id);
+        peer.put((region, offset), (readable, registered), id);
         if update.is_some() {
             let word = OneSidedWord::Put {
                 piece,
@@ -127,21 +129,24 @@ impl OneSided {
         Ok(completion)
     }
 
-    /// Whether the link to a rank can read this memory itself.
-    fn is_direct(
+    /// Memory as the link to a rank can read it where it lies, with what must stay registered
+    /// meanwhile; None if it cannot.
+    fn readable(
         &self,
         connections: &Connections,
         pieces: &Pieces,
         rank: u32,
-        put: &RemotePut,
-    ) -> bool {
-        match &connections.links[rank as usize] {
-            Some(link) if link.capabilities().needs_registration => {
-                let bytes = put.source.len() as u64;
-                pieces.covers(self.rank, put.source.start(), bytes)
-            }
-            _ => true,
+        source: Iovec,
+    ) -> Option<(Iovec, Option<Arc<RegisteredMemory>>)> {
+        let link = connections.links[rank as usize].as_ref();
+        let Some(link) = link.filter(|link| link.capabilities().needs_registration) else {
+            return Some((source, None));
+        };
+        if pieces.covers(self.rank, source.start(), source.len() as u64) {
+            return Some((source, None));
         }
+        let (named, registered) = connections.registrations.find(link.kind(), source)?;
+        Some((named, Some(registered)))
     }
 
     /// Reads from a rank.

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_transport::{Link, LinkError, RegionKey, Segment, Signal, Submission, Ticket};
+use weft_transport::{Iovec, Link, LinkError, RegionKey, Segment, Signal, Submission, Ticket};
 
 use super::flow::{Allowance, OfferedMessage, Unclaimed};
 use crate::Error;
 use crate::call::{Completion, Due, Finished};
 use crate::channel::{Channel, ChannelLayout, ControlMessage, FRAGMENT_BYTES, FRAGMENTS};
-use crate::memory::access;
+use crate::memory::{RegisteredMemory, Registrations, access};
 
 /// A receive that waits for its message.
 pub(crate) struct Posted {
@@ -69,9 +69,8 @@ struct PeerMessages {
     /// Long messages under way to the peer, in order, and how much of the first is sent.
     sending: VecDeque<SendSource>,
     sent: u64,
-    /// Fragments that are under way, in order, with the message that each is the last of. Without a
-    /// ticket, it is complete.
-    under_way: VecDeque<(Option<Ticket>, Option<SendSource>)>,
+    /// Fragments that are under way, in order.
+    under_way: VecDeque<Fragment>,
     /// Fragments sent so far, of all messages.
     fragments_sent: u64,
     /// Long messages under way from the peer, in order, and how much of the first has come.
@@ -79,6 +78,16 @@ struct PeerMessages {
     received: u64,
     /// Fragments taken in so far.
     fragments_taken: u64,
+}
+
+/// A fragment under way.
+struct Fragment {
+    /// Without one, it is complete.
+    ticket: Option<Ticket>,
+    /// The message that it is the last of.
+    last: Option<SendSource>,
+    /// Held as long as the link reads there.
+    _registered: Option<Arc<RegisteredMemory>>,
 }
 
 /// The point-to-point messages of one group.
@@ -94,6 +103,26 @@ pub(crate) struct Route<'a> {
     pub(crate) channel: &'a Channel,
     pub(crate) layout: ChannelLayout,
     pub(crate) pool: &'a Segment,
+    pub(crate) registrations: &'a Registrations,
+    /// Takes note of bytes that are copied before they are sent.
+    pub(crate) count_staged: &'a dyn Fn(u64),
+}
+
+impl Route<'_> {
+    /// A fragment as the link can read it: where it lies, or as a copy in the pool, with what must
+    /// stay registered meanwhile.
+    fn readable(&self, piece: Iovec, within: u64) -> (Iovec, Option<Arc<RegisteredMemory>>) {
+        let Some(staging) = &self.channel.staging else {
+            return (piece, None);
+        };
+        if let Some((named, registered)) = self.registrations.find(self.link.kind(), piece) {
+            return (named, Some(registered));
+        }
+        (self.count_staged)(piece.len() as u64);
+        // What was there before has been taken in.
+        let copy = access::stage(&[piece], self.pool, staging.offset + within);
+        (copy, None)
+    }
 }
 
 impl MessageMatching {
@@ -148,11 +177,11 @@ impl MessageMatching {
             .drain(..)
             .for_each(|posted| end(posted.target.completion));
         for (rank, peer) in self.peers.drain() {
-            for (ticket, source) in peer.under_way {
-                if let (Some(link), Some(ticket)) = (&links[rank as usize], ticket) {
+            for fragment in peer.under_way {
+                if let (Some(link), Some(ticket)) = (&links[rank as usize], fragment.ticket) {
                     link.cancel(ticket);
                 }
-                if let Some(source) = source {
+                if let Some(source) = fragment.last {
                     end(source.completion);
                 }
             }
@@ -406,7 +435,10 @@ impl MessageMatching {
 impl PeerMessages {
     /// The long messages to the peer that are not sent to their end.
     fn sources(&self) -> impl Iterator<Item = &SendSource> {
-        let last = self.under_way.iter().filter_map(|(_, last)| last.as_ref());
+        let last = self
+            .under_way
+            .iter()
+            .filter_map(|fragment| fragment.last.as_ref());
         self.offered.values().chain(&self.sending).chain(last)
     }
 
@@ -483,11 +515,8 @@ impl PeerMessages {
             let slot = (self.fragments_sent % FRAGMENTS as u64) as usize;
             let bytes = FRAGMENT_BYTES.min(source.bytes - self.sent);
             let within = route.layout.fragment(slot);
-            let mut piece = access::source(source.memory.wrapping_add(self.sent as usize), bytes);
-            if let Some(staging) = &route.channel.staging {
-                // What was there before has been taken in.
-                piece = access::stage(&[piece], route.pool, staging.offset + within);
-            }
+            let piece = access::source(source.memory.wrapping_add(self.sent as usize), bytes);
+            let (piece, registered) = route.readable(piece, within);
             let signal = Signal {
                 offset: remote.channel + route.layout.fragments_sent(),
                 value: self.fragments_sent + 1,
@@ -506,7 +535,11 @@ impl PeerMessages {
                 self.sent = 0;
                 last = self.sending.pop_front();
             }
-            self.under_way.push_back((ticket, last));
+            self.under_way.push_back(Fragment {
+                ticket,
+                last,
+                _registered: registered,
+            });
         }
         self.let_go(route, finished)?;
         Ok(moved)
@@ -516,15 +549,17 @@ impl PeerMessages {
     /// True if there were any.
     fn let_go(&mut self, route: &Route<'_>, finished: &mut Finished) -> Result<bool, LinkError> {
         let before = self.under_way.len();
-        while let Some((ticket, _)) = self.under_way.front() {
-            if let Some(ticket) = *ticket
+        while let Some(fragment) = self.under_way.front() {
+            if let Some(ticket) = fragment.ticket
                 && !route.link.completed(ticket)?
             {
                 break;
             }
-            if let Some((_, last)) = self.under_way.pop_front() {
-                finished.extend(last.map(|source| (source.completion, Ok(()))));
-            }
+            let last = self
+                .under_way
+                .pop_front()
+                .and_then(|fragment| fragment.last);
+            finished.extend(last.map(|source| (source.completion, Ok(()))));
         }
         Ok(self.under_way.len() < before)
     }

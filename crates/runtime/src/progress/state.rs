@@ -313,6 +313,8 @@ impl ProgressState {
             channel,
             layout: connections.layout,
             pool: self.endpoint.pool().segment(),
+            registrations: &connections.registrations,
+            count_staged: &|bytes| connections.count_staged(bytes),
         };
         match matching.advance(rank, &route, finished) {
             Ok(moved) => moved,

@@ -8,6 +8,7 @@ pub(crate) mod case;
 pub(crate) mod choices;
 pub(crate) mod judge;
 pub(crate) mod numbers;
+pub(crate) mod registering;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Barrier, mpsc};
@@ -16,7 +17,7 @@ use std::time::Duration;
 use weft_kernels::DType;
 use weft_runtime::{
     Call, Counts, Encryption, Endpoint, EndpointOptions, Error, Group, GroupOptions, MemoryStore,
-    Op, Terms, TransportChoice, Waited,
+    Op, Terms, TransportChoice, Unregistered, Waited,
 };
 use weft_schedule::Collective;
 
@@ -29,6 +30,8 @@ pub(crate) struct Setup {
     pub(crate) tcp_connections: Option<usize>,
     /// The ports of RDMA devices, if not the first.
     pub(crate) rdma_devices: Option<String>,
+    /// What is done with memory that nobody has registered.
+    pub(crate) unregistered: Unregistered,
     /// Whether links over TCP are encrypted.
     pub(crate) encryption: Encryption,
     /// The host of every rank, where they are to count as being on several.
@@ -106,6 +109,7 @@ impl Setup {
             interface: Some("127.0.0.1".into()),
             tcp_connections: self.tcp_connections,
             rdma_devices: self.rdma_devices.clone(),
+            unregistered: self.unregistered,
             encryption: self.encryption,
             pool_bytes: self.pool_bytes,
             ..Default::default()
@@ -124,6 +128,7 @@ impl From<TransportChoice> for Setup {
             transport,
             tcp_connections: None,
             rdma_devices: None,
+            unregistered: Unregistered::Copied,
             encryption: Encryption::Off,
             hosts: None,
             pool_bytes: 256 << 20,

@@ -1,0 +1,180 @@
+//! Registrations: memory of the caller's that adapters know, which links read where it lies.
+//!
+//! [Note: Registered memory] A link that needs registration sends ordinary memory from a copy in
+//! the pool, unless it is registered. What a put reads is named by the key of its registration, not
+//! found by its address: memory that was given back and handed out again has the address of before,
+//! and an adapter would send the pages of before. A registration stays as long as a put that names
+//! it is under way, whoever ends it meanwhile.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use weft_transport::{Doorbell, Iovec, LinkError, RegistrationKey, Transport, TransportKind, fork};
+
+use super::Registrar;
+use crate::flight::StageTrace;
+
+/// What is done with memory that nobody has registered, where links need it to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Unregistered {
+    /// It is copied into the pool.
+    #[default]
+    Copied,
+    /// What is large is registered while it is sent, part by part; the rest is copied.
+    Pipelined,
+}
+
+/// Memory that transports know, until this is dropped.
+pub(crate) struct RegisteredMemory {
+    keys: Vec<(Arc<dyn Transport>, RegistrationKey)>,
+    range: Range<usize>,
+    /// The process (counted in forks) that has registered it.
+    generation: u64,
+}
+
+impl fmt::Debug for RegisteredMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "registered {:#x?}", self.range)
+    }
+}
+
+impl RegisteredMemory {
+    /// Registers memory with transports.
+    pub(crate) fn new(
+        transports: &[Arc<dyn Transport>],
+        memory: Iovec,
+    ) -> Result<RegisteredMemory, LinkError> {
+        let mut registered = RegisteredMemory {
+            keys: Vec::with_capacity(transports.len()),
+            range: range_of(memory),
+            generation: fork::generation(),
+        };
+        for transport in transports.iter().filter(|_| !memory.is_empty()) {
+            let key = transport.register(memory)?;
+            let key = key.map(|key| (Arc::clone(transport), key));
+            registered.keys.extend(key);
+        }
+        Ok(registered)
+    }
+
+    /// The kinds of links that read it where it lies, and would not otherwise.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = TransportKind> {
+        self.keys.iter().map(|(transport, _)| transport.kind())
+    }
+
+    /// A piece of it as puts over links of this kind name it; None if it is not one.
+    pub(crate) fn named(&self, kind: TransportKind, piece: Iovec) -> Option<Iovec> {
+        let within = range_of(piece);
+        if within.start < self.range.start || self.range.end < within.end {
+            return None;
+        }
+        let mut keys = self.keys.iter();
+        let of_kind = keys.find(|(transport, _)| transport.kind() == kind);
+        of_kind.map(|(_, key)| piece.registered(*key))
+    }
+}
+
+impl Drop for RegisteredMemory {
+    /// In a forked child nothing: adapters know the parent's memory.
+    fn drop(&mut self) {
+        if self.generation != fork::generation() {
+            return;
+        }
+        for (transport, key) in &self.keys {
+            transport.deregister(*key);
+        }
+    }
+}
+
+pub(super) fn range_of(memory: Iovec) -> Range<usize> {
+    let start = memory.start() as usize;
+    start..start + memory.len()
+}
+
+/// A piece that a link reads, and the registration that must stay until it has.
+pub(crate) type RegisteredPiece = (Iovec, Arc<RegisteredMemory>);
+
+/// What users of an endpoint have registered.
+pub(crate) struct Registrations {
+    /// Those whose links need it.
+    transports: Vec<Arc<dyn Transport>>,
+    known: RwLock<Vec<Arc<RegisteredMemory>>>,
+    unregistered: Unregistered,
+    stages: Arc<StageTrace>,
+    doorbell: Arc<Doorbell>,
+    /// Since it was first needed, or why it cannot be started.
+    registrar: OnceLock<Result<Arc<Registrar>, String>>,
+}
+
+impl Registrations {
+    /// Nothing yet, with these transports.
+    pub(crate) fn new(
+        transports: &[Arc<dyn Transport>],
+        unregistered: Unregistered,
+        (stages, doorbell): (&Arc<StageTrace>, &Arc<Doorbell>),
+    ) -> Arc<Registrations> {
+        let needs = |transport: &&Arc<dyn Transport>| transport.capabilities().needs_registration;
+        Arc::new(Registrations {
+            transports: transports.iter().filter(needs).cloned().collect(),
+            known: RwLock::default(),
+            unregistered,
+            stages: Arc::clone(stages),
+            doorbell: Arc::clone(doorbell),
+            registrar: OnceLock::new(),
+        })
+    }
+
+    /// What registers memory while it is sent, if that is to be done.
+    pub(crate) fn registrar(&self) -> Option<&Arc<Registrar>> {
+        if self.unregistered == Unregistered::Copied || self.transports.is_empty() {
+            return None;
+        }
+        let start = || {
+            let known = (Arc::clone(&self.stages), Arc::clone(&self.doorbell));
+            let started = Registrar::start(self.transports.clone(), known);
+            started.map_err(|error| format!("there is no thread for it: {error}"))
+        };
+        self.registrar.get_or_init(start).as_ref().ok()
+    }
+
+    /// Why memory that is to be registered while it is sent is copied, if some was.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        match self.registrar.get()? {
+            Ok(registrar) => registrar.refusal(),
+            Err(why) => Some(why),
+        }
+    }
+
+    /// Registers memory, for links to read until [`Registrations::end`].
+    pub(crate) fn register(&self, memory: Iovec) -> Result<Arc<RegisteredMemory>, LinkError> {
+        let registered = Arc::new(RegisteredMemory::new(&self.transports, memory)?);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.push(Arc::clone(&registered));
+        Ok(registered)
+    }
+
+    /// Names it no more.
+    pub(crate) fn end(&self, registered: &Arc<RegisteredMemory>) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|other| !Arc::ptr_eq(other, registered));
+    }
+
+    /// A piece of memory as puts over links of this kind name it, if it is registered.
+    pub(crate) fn find(&self, kind: TransportKind, piece: Iovec) -> Option<RegisteredPiece> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.iter().find_map(|registered| {
+            let named = registered.named(kind, piece)?;
+            Some((named, Arc::clone(registered)))
+        })
+    }
+
+    /// As [`Registrations::find`], for all of these pieces.
+    pub(crate) fn find_all(
+        &self,
+        kind: TransportKind,
+        pieces: &[Iovec],
+    ) -> Option<Vec<RegisteredPiece>> {
+        pieces.iter().map(|piece| self.find(kind, *piece)).collect()
+    }
+}

@@ -1,0 +1,65 @@
+//! Tests of registered memory: over the strict loopback, which needs it as verbs do, and over
+//! transports that do not.
+
+mod ranks;
+
+use ranks::Setup;
+use ranks::registering::{
+    a_registration_may_end_while_its_memory_is_sent, handles_come_before_strips,
+    large_sums_are_registered_while_they_are_sent, memory_of_no_bytes_can_be_registered,
+    messages_and_puts_are_sent_from_where_they_lie, sums_are_sent_from_where_they_lie,
+};
+use weft_runtime::TransportChoice;
+use weft_transport::TransportKind;
+
+const ALGORITHMS: [&str; 4] = ["ring", "direct", "halving-doubling", "double-tree"];
+
+/// With what needs registration there.
+fn setups() -> [(Setup, Option<TransportKind>); 4] {
+    [
+        (TransportChoice::Strict.into(), Some(TransportKind::Strict)),
+        (TransportChoice::Tcp.into(), None),
+        (TransportChoice::Shm.into(), None),
+        (Setup::on_hosts(&[0, 0, 1]), None),
+    ]
+}
+
+#[test]
+fn collectives_send_registered_memory_without_a_copy() {
+    for (setup, needing) in setups() {
+        sums_are_sent_from_where_they_lie(&setup, 3, needing, &ALGORITHMS);
+    }
+}
+
+#[test]
+fn handles_may_be_dropped_in_the_middle_of_a_collective() {
+    a_registration_may_end_while_its_memory_is_sent(&TransportChoice::Strict.into(), 3);
+}
+
+#[test]
+fn messages_and_puts_send_registered_memory_without_a_copy() {
+    for (mut setup, _) in setups() {
+        setup.hosts = setup.hosts.map(|_| vec![0, 1]);
+        messages_and_puts_are_sent_from_where_they_lie(&setup);
+    }
+}
+
+#[test]
+fn nothing_can_be_registered() {
+    for (mut setup, _) in setups() {
+        setup.hosts = setup.hosts.map(|_| vec![0, 1]);
+        memory_of_no_bytes_can_be_registered(&setup);
+    }
+}
+
+#[test]
+fn large_memory_is_registered_while_it_is_sent() {
+    for ranks in [2, 3] {
+        large_sums_are_registered_while_they_are_sent(&TransportChoice::Strict.into(), ranks);
+    }
+}
+
+#[test]
+fn memory_with_a_handle_is_not_registered_again() {
+    handles_come_before_strips(&TransportChoice::Strict.into());
+}
