@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; the table below says t
     from weft.flight import flight_record
     from weft.group import Group
     from weft.ops import PremulSum
+    from weft.registration import Registration
     from weft.symmetric import SymmetricArray
     from weft.work import Work
     from weft.world import init, rejoin
@@ -54,6 +55,7 @@ __all__ = [
     "MemoryStore",
     "PeerLost",
     "PremulSum",
+    "Registration",
     "ScheduleError",
     "StillRunning",
     "SymmetricArray",
@@ -76,6 +78,7 @@ _HOMES = {
     "flight": ("flight_record",),
     "group": ("Group",),
     "ops": ("PremulSum",),
+    "registration": ("Registration",),
     "symmetric": ("SymmetricArray",),
     "work": ("Work",),
     "world": ("init", "rejoin"),

@@ -17,6 +17,7 @@ __all__ = [
     "HostDomains",
     "MemoryStore",
     "UserSchedule",
+    "Registration",
     "Request",
     "Symmetric",
     "SymmetricPart",
@@ -127,8 +128,13 @@ class Timed:
     """Something that can be timed, again and again, on the same memory, which `hold` owns."""
 
     @staticmethod
-    def group(group: Group, request: Request, hold: Any, **how: Any) -> Timed:
-        """A blocking collective of a group."""
+    def group(
+        group: Group, request: Request, hold: Any, registered: Sequence[tuple[int, int]] = ..., **how: Any
+    ) -> Timed:
+        """A blocking collective of a group.
+
+        Memory at these addresses, of so many bytes, is registered for each call.
+        """
     @staticmethod
     def ping_pong(group: Group, partner: int | None, source: int, target: int, nbytes: int, hold: Any) -> Timed:
         """A message to another rank and one back, by blocking calls; the lower rank sends first."""
@@ -198,6 +204,7 @@ class Endpoint:
         rdma_devices: str | None = None,
         rdma_gid_index: int | None = None,
         rdma_traffic_class: int | None = None,
+        registration: str = "pool",
         encrypt: str = "0",
         require_shared_memory: bool = False,
         route_to: str | None = None,
@@ -449,6 +456,20 @@ class Group:
         """Memory that the ranks of this host reach directly, and all by one-sided operations."""
     def offer_symmetric(self, nbytes: int) -> Symmetric | None:
         """As `symmetric`, without waiting for others; None where this rank has no memory."""
+    def register(self, pointer: int, nbytes: int, hold: object) -> Registration:
+        """Lets adapters read memory where it lies, which `hold` keeps alive."""
+    def trace_stages(self, tracing: bool) -> None:
+        """Begins or ends to record what is done with tiles."""
+    def take_stages(self) -> list[tuple[str, int, int, int, int, int]]:
+        """What was recorded.
+
+        Rows of (stage, operation, tile, bytes, begin and end in ns of the monotonic clock).
+        """
+    def registration_refusal(self) -> str | None:
+        """Why memory that was to be registered while it is sent was copied, if some was."""
+    @property
+    def staged_bytes(self) -> int:
+        """How many bytes were copied into the pool before they were sent."""
     @property
     def symmetric_operations(self) -> int:
         """How many operations ran on symmetric memory as such."""
@@ -459,6 +480,15 @@ class Group:
         """Ends every pending operation on all ranks."""
     def close(self) -> None:
         """Leaves the group."""
+
+@final
+class Registration:
+    """Memory that links read where it lies."""
+
+    def deregister(self) -> None:
+        """Ends it, if it has not ended yet."""
+    def transports(self) -> list[str]:
+        """The transports whose links read the memory where it lies, and would not without."""
 
 @final
 class Work:

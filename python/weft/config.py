@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 TRANSPORTS = ("auto", "shm", "rdma", "tcp", "loopback")
+REGISTRATIONS = ("pool", "pipelined")
 CIPHERS = tuple(sorted(_weft.ciphers()))
 WIRE_FORMATS = tuple(_weft.wire_formats())
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -192,6 +193,19 @@ class EndpointOptions(TypedDict, total=False):
             parse=int,
             check=lambda value: value is None or (type(value) is int and 0 <= value <= 255),
             default_text="0",
+        ),
+    ]
+    registration: Annotated[
+        str | None,
+        Setting(
+            default="pool",
+            allowed="one of " + ", ".join(REGISTRATIONS),
+            doc="What RDMA does with arrays that are neither symmetric nor registered by `Group.register`. `pool`: "
+            "what is sent of them is copied into the pool, which adapters know. `pipelined`: collectives of large "
+            "ones register them part by part, while other parts are sent, reduced and received. It concerns this "
+            "process alone, and means nothing over shared memory and TCP. See [rdma.md](../rdma.md).",
+            parse=str,
+            check=lambda value: value in REGISTRATIONS,
         ),
     ]
     encrypt: Annotated[

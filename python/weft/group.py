@@ -14,6 +14,7 @@ from weft.collectives import CallKeywords, Collectives
 from weft.config import GroupOptions
 from weft.errors import ArgumentError
 from weft.messages import Messages
+from weft.registration import Registration
 from weft.request import PreparedCall
 from weft.symmetric import SymmetricArray
 from weft.work import Work
@@ -96,6 +97,9 @@ class Group(Collectives, Messages):
         from weft import planning, summary
 
         lines += [f"  {line}" for line in summary.of_unshared(self._native)]
+        refusal = self._native.registration_refusal()
+        if refusal is not None:
+            lines.append(f"  arrays are copied into the pool, not registered while they are sent: {refusal}")
         lines += [f"  domains: {planning.show_units(level)}" for level in self.domains]
         return "\n".join(lines)
 
@@ -211,6 +215,35 @@ class Group(Collectives, Messages):
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         native = self._native.symmetric(nbytes, signals, name)
         return SymmetricArray.of(native, self._member, shape, dtype)
+
+    def register(self, x: Any) -> Registration:
+        """Lets RDMA adapters read an array where it lies, until the handle is deregistered.
+
+        Over RDMA, what collectives, messages and one-sided puts send from `x`, or from contiguous
+        views of it, is then not copied into the pool first; what they receive is copied out of it
+        as before. Between ranks that are joined by shared memory or TCP only, it costs nothing and
+        changes nothing (`Registration.transports` tells). It concerns this process alone, and all
+        of its groups: other ranks need not call it.
+
+        The memory is locked, as `ulimit -l` allows. It must stay where it is: an array must not be
+        resized, nor a tensor's storage replaced, while it is registered.
+
+        Args:
+            x: A contiguous NumPy array or CPU tensor that speaks DLPack; it may be read-only.
+
+        Raises:
+            weft.ConfigError: The memory cannot be registered, such as for a limit of locked memory.
+        """
+        return Registration(self._native, x)
+
+    @property
+    def staged_bytes(self) -> int:
+        """How many bytes this rank has copied into the pool because adapters could not read them.
+
+        Those of operations on symmetric and on registered arrays are none of them, and neither is
+        anything that is sent over shared memory or TCP.
+        """
+        return self._native.staged_bytes
 
     def plan(self, collective: str, nbytes: int, dtype: Any = np.float32, *, symmetric: bool = False) -> Plan:
         """What a collective would run by at a size, and why.

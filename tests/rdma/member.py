@@ -26,6 +26,46 @@ def sums(rank: int, size: int, *addresses: str) -> None:
     print(f"rank {rank}: the same bits over TCP, one device and two")
 
 
+def registered(rank: int, size: int, *addresses: str) -> None:
+    """Sums from the pool, by handles and pipelined: the same bits, copied from the pool only."""
+    values = np.random.default_rng(rank).standard_normal(2_000_003).astype(np.float32)
+    found = []
+    for address, registration in zip(addresses, ("pool", "pipelined"), strict=True):
+        settings = {"transport": "rdma", "registration": registration}
+        with weft.init(rank, size, address=address, timeout=TIMEOUT_S, **settings) as group:
+            array = values.copy()
+            group.all_reduce(array, op="avg")
+            found.append(array.tobytes())
+            copied = group.staged_bytes
+            if (copied > array.nbytes / 4) != (registration == "pool"):
+                raise RuntimeError(f"{registration}: {copied} bytes were copied ({group.describe()})")
+            with group.register(array) as handle:
+                if handle.transports != ["rdma"]:
+                    raise RuntimeError(f"{handle} does not know the transport")
+                child = forked_reader(handle, array)
+                array[:] = values  # the child has pages of its own, and adapters go on with these
+                status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                if status != 0:
+                    raise RuntimeError(f"a forked child does not see the registered array: it ended with {status}")
+                group.all_reduce(array, op="avg")
+            found.append(array.tobytes())
+            if group.staged_bytes != copied:
+                raise RuntimeError(f"{group.staged_bytes - copied} bytes of a registered array were copied")
+    if len(set(found)) != 1:
+        raise RuntimeError("registered arrays give other bits than the pool")
+    print(f"rank {rank}: the same bits from the pool, by handles and pipelined")
+
+
+def forked_reader(handle: weft.Registration, array: np.ndarray) -> int:
+    """A forked child reads a registered array and ends the handle, which is the parent's to end."""
+    before = array.copy()
+    child = os.fork()
+    if child == 0:
+        handle.deregister()
+        os._exit(int(not np.array_equal(array, before)))
+    return child
+
+
 def lost(rank: int, size: int, address: str) -> None:
     """The last rank dies in the middle of a run of sums; the others must be told who is lost."""
     group = weft.init(rank, size, address=address, timeout=TIMEOUT_S, transport="rdma")
@@ -65,7 +105,7 @@ def torch_run(rank: int, size: int, address: str) -> None:
     print(f"rank {rank}: gradients as in one process")
 
 
-TASKS = {"sums": sums, "lost": lost, "torch": torch_run}
+TASKS = {"sums": sums, "registered": registered, "lost": lost, "torch": torch_run}
 
 if __name__ == "__main__":
     task, rank, size, *addresses = sys.argv[1:]

@@ -50,6 +50,7 @@ def check_doctor() -> None:
 
 if __name__ == "__main__":
     check("sums", 3, 300, meetings=3)
+    check("registered", 2, 300, meetings=2)
     check("lost", 3, 300, killed=2)
     check_doctor()
     check("torch", 2, 600)

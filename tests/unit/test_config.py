@@ -49,6 +49,11 @@ def test_unknown_ciphers_are_refused():
     check_refused(f"encrypt=2 {message}", encrypt=2)
 
 
+def test_ways_to_register():
+    check({"registration": "pipelined"}, {"WEFT_REGISTRATION": "pipelined"})
+    check_refused("registration='handle' is not allowed: expected one of pool, pipelined", registration="handle")
+
+
 def test_arguments_win():
     check(
         {"transport": "shm", "timeout": 7}, {"WEFT_TRANSPORT": "tcp", "WEFT_TIMEOUT": "3"}, transport="shm", timeout=7

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_runtime::{Call, Error, Group, Waited, Work};
+use weft_runtime::{Call, Error, Group, Registration, Waited, Work};
 
 /// One operation, ready to be called again and again on the same memory.
 pub trait TimedOperation: Send {
@@ -21,22 +21,41 @@ pub trait TimedOperation: Send {
 pub struct GroupCall {
     group: Arc<Group>,
     call: Call,
+    /// Addresses and lengths of memory that is registered for each call.
+    registered: Vec<(usize, u64)>,
 }
 
 impl GroupCall {
-    /// A blocking call.
+    /// A blocking call. For each one, memory at these addresses, of so many bytes, is registered
+    /// before and deregistered afterwards.
     ///
     /// # Safety
-    /// As long as this is called, what [`Group::issue`] asks for holds.
-    pub unsafe fn new(group: Arc<Group>, call: Call) -> Self {
-        Self { group, call }
+    /// As long as this is called, what [`Group::issue`] and [`Group::register`] ask for holds.
+    pub unsafe fn new(group: Arc<Group>, call: Call, registered: Vec<(usize, u64)>) -> Self {
+        Self {
+            group,
+            call,
+            registered,
+        }
+    }
+
+    fn register(&self) -> Result<Vec<Registration>, String> {
+        let registered = self.registered.iter().map(|(start, bytes)| {
+            // SAFETY: the promise made to `new`.
+            let registered = unsafe { self.group.register(*start as *const u8, *bytes) };
+            registered.map_err(|error| error.to_string())
+        });
+        registered.collect()
     }
 }
 
 impl TimedOperation for GroupCall {
     fn call(&mut self) -> Result<(), String> {
+        let registered = self.register()?;
         // SAFETY: the promise made to `new`.
-        ended(unsafe { self.group.issue(self.call.clone(), false) })
+        let result = ended(unsafe { self.group.issue(self.call.clone(), false) });
+        drop(registered);
+        result
     }
 }
 

@@ -111,20 +111,22 @@ impl Timed {
 
 #[pymethods]
 impl Timed {
-    /// A blocking collective of a group.
+    /// A blocking collective of a group. Memory at these addresses, of so many bytes, is registered
+    /// for each call.
     #[staticmethod]
-    #[pyo3(signature = (group, request, hold, **how))]
+    #[pyo3(signature = (group, request, hold, registered=Vec::new(), **how))]
     fn group(
         py: Python<'_>,
         group: &Group,
         request: &Request,
         hold: Py<PyAny>,
+        registered: Vec<(usize, u64)>,
         how: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let call = request.call(CallKeywords::of(py, request.collective, None, how)?);
         // SAFETY: Python's side gives addresses of memory that `hold` owns and that has the sizes
         // which the call says.
-        let operation = unsafe { GroupCall::new(Arc::clone(&group.inner), call) };
+        let operation = unsafe { GroupCall::new(Arc::clone(&group.inner), call, registered) };
         Ok(Self::new(operation, hold))
     }
 

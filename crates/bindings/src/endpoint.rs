@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use weft_runtime::{Cipher, Encryption, EndpointOptions, TransportChoice};
+use weft_runtime::{Cipher, Encryption, EndpointOptions, TransportChoice, Unregistered};
 
 use crate::error::{argument_error, checked};
 use crate::interrupt::duration;
@@ -18,7 +18,7 @@ pub(crate) struct Endpoint {
 #[pymethods]
 impl Endpoint {
     #[new]
-    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, tcp_congestion="auto", tcp_connections=None, rdma_devices=None, rdma_gid_index=None, rdma_traffic_class=None, encrypt="0", require_shared_memory=false, route_to=None, flight_dir=None, flight_signal=None))]
+    #[pyo3(signature = (*, transport, pool_bytes, peer_timeout, interface=None, tcp_congestion="auto", tcp_connections=None, rdma_devices=None, rdma_gid_index=None, rdma_traffic_class=None, registration="pool", encrypt="0", require_shared_memory=false, route_to=None, flight_dir=None, flight_signal=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn new(
         py: Python<'_>,
@@ -31,6 +31,7 @@ impl Endpoint {
         rdma_devices: Option<String>,
         rdma_gid_index: Option<u8>,
         rdma_traffic_class: Option<u8>,
+        registration: &str,
         encrypt: &str,
         require_shared_memory: bool,
         route_to: Option<String>,
@@ -45,6 +46,7 @@ impl Endpoint {
             rdma_devices,
             rdma_gid_index,
             rdma_traffic_class,
+            unregistered: unregistered(py, registration)?,
             encryption: encryption(py, encrypt)?,
             require_shared_memory,
             route_to,
@@ -101,6 +103,17 @@ fn encryption(py: Python<'_>, name: &str) -> PyResult<Encryption> {
             format!("encrypt={name:?} is not allowed: expected 0, 1, aes-gcm or chacha20-poly1305");
         argument_error(py, text)
     })
+}
+
+fn unregistered(py: Python<'_>, name: &str) -> PyResult<Unregistered> {
+    match name {
+        "pool" => Ok(Unregistered::Copied),
+        "pipelined" => Ok(Unregistered::Pipelined),
+        _ => {
+            let text = format!("registration={name:?} is not allowed: expected pool or pipelined");
+            Err(argument_error(py, text))
+        }
+    }
 }
 
 fn choice(py: Python<'_>, name: &str) -> PyResult<TransportChoice> {

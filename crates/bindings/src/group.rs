@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use weft_runtime::{Choice, Error, MemoryClass, PrefixStore, Unshared};
+use weft_runtime::{Choice, Error, MemoryClass, PrefixStore, StageOf, StageSpan, Unshared};
 
 use crate::call::{self, collective, dtype};
 use crate::counters::{self, Counters, TrafficRow};
@@ -14,6 +14,7 @@ use crate::error::{checked, exception};
 use crate::interrupt::{Cancellation, interruptible, optional_duration, waiting};
 use crate::options::Options;
 use crate::plain::{PlainCall, PlainMessage};
+use crate::registration::Registration;
 use crate::request::{CallKeywords, Request};
 use crate::selection::{Explanation, UserSchedule};
 use crate::store;
@@ -425,6 +426,52 @@ impl Group {
     fn offer_symmetric(&self, py: Python<'_>, nbytes: u64) -> PyResult<Option<Symmetric>> {
         let made = waiting(py, || self.inner.offer_symmetric(nbytes));
         Ok(made?.map(Symmetric::new))
+    }
+
+    /// Lets adapters read memory where it lies, which `hold` keeps alive.
+    fn register(
+        &self,
+        py: Python<'_>,
+        pointer: usize,
+        nbytes: u64,
+        hold: Py<PyAny>,
+    ) -> PyResult<Registration> {
+        let registered = waiting(py, || {
+            // SAFETY: `hold` owns so many bytes there, and is kept as long as they are registered.
+            unsafe { self.inner.register(pointer as *const u8, nbytes) }
+        });
+        registered.map(|inner| Registration::new(inner, hold))
+    }
+
+    /// Why memory that was to be registered while it is sent was copied, if some was.
+    fn registration_refusal(&self) -> Option<String> {
+        self.inner.registration_refusal()
+    }
+
+    /// How many bytes were copied into the pool before they were sent.
+    #[getter]
+    fn staged_bytes(&self) -> u64 {
+        self.inner.staged_bytes()
+    }
+
+    /// Begins or ends to record what is done with tiles.
+    fn trace_stages(&self, tracing: bool) {
+        self.inner.trace_stages(tracing);
+    }
+
+    /// What was recorded: (stage, operation, tile, bytes, begin and end in ns of the monotonic
+    /// clock).
+    fn take_stages(&self) -> Vec<(&'static str, u64, u64, u64, u64, u64)> {
+        let row = |span: StageSpan| {
+            let StageOf {
+                operation,
+                tile,
+                bytes,
+            } = span.of;
+            let name = span.stage.name();
+            (name, operation, tile, bytes, span.begin_ns, span.end_ns)
+        };
+        self.inner.take_stages().into_iter().map(row).collect()
     }
 
     /// How many operations ran on symmetric memory as such.

@@ -15,6 +15,7 @@ mod interrupt;
 mod options;
 mod plain;
 mod planner;
+mod registration;
 mod request;
 mod selection;
 mod store;
@@ -42,6 +43,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(endpoint::flight_records, module)?)?;
     module.add_class::<group::Group>()?;
     module.add_class::<interrupt::Cancellation>()?;
+    module.add_class::<registration::Registration>()?;
     module.add_class::<request::Request>()?;
     module.add_class::<store::MemoryStore>()?;
     module.add_class::<store::TcpStore>()?;
