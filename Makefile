@@ -262,9 +262,9 @@ bench-builds: setup ## this build against an older one, OLD=its python: 20 minut
 bench-put-signal: ## latency of a put of 8 bytes with a signal in shared memory, beside the bare flag
 	$(CARGO) run --quiet --release --locked -p weft-runtime --example put_signal
 
-bench-rdma: extension ## all-reduce over RDMA beside TCP as ratios, in the machine of test-rdma (root; PEERS=gloo: beside it too); QUICK=1: a look
+bench-rdma: extension ## all-reduce over RDMA beside TCP as ratios, in the machine of test-rdma (root; PEERS=gloo, REGISTRATION=handle,pipelined,per-call: beside it too); QUICK=1: a look
 	VM_TIMEOUT=7200 tests/rdma/vm.sh $(BIN)/python -m benches.rdma $(if $(QUICK),--sizes 64K:1M:16 --blocks 2) \
-		$(if $(PEERS),--peers $(PEERS)) --output build/bench-rdma
+		$(if $(PEERS),--peers $(PEERS)) $(if $(REGISTRATION),--registration $(REGISTRATION)) --output build/bench-rdma
 
 experiment-overlap: setup iproute2 ## training steps by all ways of averaging gradients, on 4 emulated hosts: 25 minutes
 	$(BIN)/weft experiment overlap --hosts 4 --model alexnet --batch 8 --ratio 0.5,1,2 --steps 2 --out build/experiment/alexnet

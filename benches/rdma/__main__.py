@@ -49,6 +49,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=2, metavar="N")
     parser.add_argument("--blocks", type=int, default=7, metavar="N")
     parser.add_argument("--peers", type=lambda text: text.split(","), default=[], metavar="NAME,...")
+    parser.add_argument(
+        "--registration",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="WAY,...",
+        help="also measure RDMA in these ways to register memory: handle, pipelined, per-call",
+    )
     parser.add_argument("--output", type=Path, metavar="DIRECTORY", help="write rows, table and README.md")
     return parser.parse_args()
 
@@ -67,6 +74,7 @@ def _measured(arguments: argparse.Namespace, transport: str) -> Sequence[BenchRo
             transport=transport,
             memories=["ordinary"],
             peers=arguments.peers if transport == "tcp" else [],
+            registrations=arguments.registration if transport == "rdma" else [],
             seconds=_SECONDS,
             rounds=1,
             floors=False,

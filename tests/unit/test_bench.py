@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -23,11 +24,13 @@ from weft.bench import (
     pipeline,
     processes,
     rows,
+    stages,
     table,
 )
 from weft.bench.rows import BenchRow
 from weft.bench.sizes import parse_sizes, show_bytes
 from weft.cli import main, parser
+from weft.drawing import lanes
 
 
 @pytest.mark.parametrize(
@@ -128,6 +131,18 @@ def test_names_and_title_tell_wire_format_and_delay(tmp_path: Path) -> None:
     assert line[head.index("library") :].startswith(longest.name + "  ")
     for name, value in (("min us", "1.000"), ("#wrong", "     0")):
         assert line.rindex(value) + len(value) == head.index(name) + len(name)
+
+
+def test_the_picture_of_stages_has_rows_for_what_was_done_at_the_same_time() -> None:
+    send, add = (
+        stages.StageSpan(stage, 1, tile, nbytes, begin, end)
+        for stage, tile, nbytes, begin, end in (("send", 7, 65536, 1000, 3000), ("reduction", 8, 0, 2000, 4000))
+    )
+    text = stages.picture("what it is of", [add, send, dataclasses.replace(send, tile=9, begin_ns=2000)])
+    names = re.findall(r'<text class="name"[^>]*>([^<]*)', text)
+    assert names == ["send", "send (2)", "reduction"]
+    assert "what it is of" in text and "send of tile 7, 64K" in text and "reduction of tile 8\n" in text
+    assert set(stages.STAGES) <= set(lanes.KINDS) <= set(lanes.STYLE)
 
 
 def test_peers_are_compared_where_their_results_stand() -> None:

@@ -14,6 +14,7 @@ from weft.bench.libraries import Description
 from weft.bench.neighbours import BusyNeighbours
 from weft.bench.rows import KINDS, BenchRow
 from weft.bench.spec import Spec
+from weft.bench.stages import StageSpan
 from weft.bench.worker_groups import WorkerGroup
 
 _CALLS_MIN = 3
@@ -78,6 +79,10 @@ class GroupContender:
         process_s = sum(answer["process"] for answer in answers)
         return Window(calls, answers[0]["wall"], process_s, answers[0]["busy"])
 
+    def stages(self) -> list[StageSpan]:
+        """What rank 0 does with the tiles of one call."""
+        return [StageSpan(*row) for row in self._ask({"do": "stages"})[0]]
+
     def _ask(self, question: dict[str, Any]) -> list[Any]:
         return self._group.ask(self.what.ranks, {**question, "contender": self._index})
 
@@ -113,6 +118,15 @@ class BenchCoordinator:
         count = self._prepare(size)
         found = self._in_turn([1] * len(self._contenders))
         return self._rows(count, found, [contender.verify() for contender in self._contenders])
+
+    def stages(self) -> tuple[str, list[StageSpan]]:
+        """What rank 0 does with the tiles of one more call at the last size, and of what.
+
+        Of weft, or of the last of the ways to register that are measured.
+        """
+        ways = [f"weft-{way}" for way in self._spec.registrations] or ["weft"]
+        contender = next(contender for contender in self._contenders if contender.what.library == ways[-1])
+        return ways[-1], contender.stages()
 
     def _calls(self, contender: GroupContender) -> int:
         """How many calls of a contender make a turn, after what goes before and is not counted."""

@@ -64,11 +64,14 @@ def shared_directory() -> Iterator[str]:
 
 
 def measure(
-    spec: Spec, on_size: Callable[[Sequence[BenchRow]], None], on_round: Callable[[], object] = lambda: None
+    spec: Spec,
+    on_size: Callable[[Sequence[BenchRow]], None],
+    on_round: Callable[[], object] = lambda: None,
+    on_end: Callable[[BenchCoordinator], object] = lambda _: None,
 ) -> list[BenchRow]:
     """Runs the measuring processes, and passes on the rows of every size as they come.
 
-    `on_round` is called after every round of every size.
+    `on_round` is called after every round of every size, `on_end` after the last size.
     """
     found: list[BenchRow] = []
     with conducted(spec, on_round) as coordinator:
@@ -76,6 +79,7 @@ def measure(
             rows = coordinator.measure(size)
             on_size(rows)
             found += rows
+        on_end(coordinator)
     return found
 
 

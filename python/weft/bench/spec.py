@@ -10,6 +10,12 @@ from weft.bench import collectives, elements
 
 MEMORIES = ("ordinary", "symmetric")
 TRANSPORTS = ("auto", "shm", "rdma", "tcp")
+POOL, HANDLE, PIPELINED, PER_CALL = REGISTRATIONS = ("pool", "handle", "pipelined", "per-call")
+"""How RDMA adapters get to know ordinary memory.
+
+As a copy in the pool; by a handle that was made before; part by part while other parts are sent; or
+as a whole in each call, before it sends anything.
+"""
 THROUGH = ("library", "torch")
 GLOO = "gloo"
 RING = "weft-ring"
@@ -55,6 +61,10 @@ class Spec:
     """The wire formats in which weft is measured besides full precision."""
     ciphers: list[str] = dataclasses.field(default_factory=list)
     """The ciphers with which weft is measured besides without encryption."""
+    registrations: list[str] = dataclasses.field(default_factory=list)
+    """The ways to register in which weft is measured, those of `REGISTRATIONS` but the first, which
+    always is.
+    """
     places: list[str] = dataclasses.field(default_factory=lambda: ["in"])
     """Where results stand: `in` the input's memory or `out` of it; Gloo and the ring know `in`."""
     iterations: int | None = None

@@ -61,7 +61,7 @@ def _names(spec: Spec) -> Iterator[str]:
     """How the contenders will be called."""
     place = " out-of-place" if "out" in spec.places else ""
     yield from (name if name in (GLOO, RING) else f"{name}{place}" for name in spec.peers)
-    yield from (f"weft-{cipher}" for cipher in spec.ciphers)
+    yield from (f"weft-{other}" for other in (*spec.ciphers, *spec.registrations))
     for memory in spec.memories:
         for wire in ("full", *spec.wires):
             yield f"weft {memory}{'' if wire == 'full' else f' {wire}'}{place}"

@@ -19,6 +19,7 @@ from weft.bench.libraries import (
     Contender,
     EncryptedWeft,
     Gloo,
+    RegisteredWeft,
     ShimLibrary,
     ThroughTorch,
     TimedOperation,
@@ -28,7 +29,7 @@ from weft.bench.libraries import (
     tcp_floors,
 )
 from weft.bench.message_socket import MessageSocket
-from weft.bench.spec import GLOO, RING, Spec
+from weft.bench.spec import GLOO, PIPELINED, POOL, RING, Spec
 from weft.emulation import kernel
 
 ROUND_TRIPS = 2000
@@ -85,8 +86,9 @@ def _weft_itself(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
         pool_bytes=spec.pool_bytes,
     )
     with contextlib.ExitStack() as groups:
-        # With ciphers to compare with, whatever the environment asks for.
-        group = groups.enter_context(init(encrypt=False if spec.ciphers else None))
+        # With others to compare with, whatever the environment asks for.
+        registration = POOL if spec.registrations else None
+        group = groups.enter_context(init(encrypt=False if spec.ciphers else None, registration=registration))
         contenders: list[Contender] = [
             Weft(group, spec.transport, memory, spec.bytes_max, wire, out_of_place=place == "out")
             for wire in ("full", *spec.wires)
@@ -98,6 +100,10 @@ def _weft_itself(spec: Spec) -> Iterator[tuple[int, list[Contender]]]:
         for cipher in spec.ciphers:
             encrypted = groups.enter_context(init(encrypt=cipher))
             contenders.append(EncryptedWeft(encrypted, spec.transport, cipher))
+        for registration in spec.registrations:
+            apart = registration == PIPELINED
+            known = groups.enter_context(init(registration=PIPELINED)) if apart else group
+            contenders.append(RegisteredWeft(known, spec.transport, registration))
         if spec.floors:
             one_host = spec.hosts == 1
             cores = int(machine.usable_cores())
@@ -152,6 +158,8 @@ class MeasuringProcess:
                 return self._time(question["contender"], question["calls"])
             case "cost":
                 return self._cost(question["contender"], question["calls"])
+            case "stages":
+                return self._stages(question["contender"])
         raise ValueError(question)
 
     def _prepare(self, elements: int) -> bool:
@@ -197,6 +205,16 @@ class MeasuringProcess:
         control_block = self._control_block(self._contenders[index].description.ranks)
         wall, process, busy = control_block.cost(operation.timed, calls)
         return {"wall": wall, "process": process, "busy": busy}
+
+    def _stages(self, index: int) -> list[tuple[str, int, int, int, int, int]]:
+        """What rank 0 does with the tiles of one call of weft's."""
+        contender = self._contenders[index]
+        assert isinstance(contender, Weft), "others have no stages that weft knows"
+        native = contender.group.native
+        native.trace_stages(True)
+        self._timed(index, 1)
+        native.trace_stages(False)
+        return native.take_stages() if self._rank == 0 else []
 
     def _timed(self, index: int, calls: int) -> list[float]:
         description, operation = self._contenders[index].description, self._operations[index]

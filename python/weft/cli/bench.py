@@ -7,10 +7,12 @@ import sys
 from collections.abc import Sequence
 
 from weft import console
-from weft.bench import collectives, elements, launch, one_sided, peers, pipeline, rows, table
+from weft.bench import collectives, elements, launch, one_sided, peers, pipeline, rows, stages, table
+from weft.bench.coordinator import BenchCoordinator
 from weft.bench.peers.install import install
 from weft.bench.rows import BenchRow
-from weft.bench.spec import Spec
+from weft.bench.sizes import show_bytes
+from weft.bench.spec import POOL, Spec
 from weft.cli import bench_options
 from weft.cli.command import Command
 
@@ -66,6 +68,14 @@ every turn. A row's time is the mean of a turn's calls on rank 0, its median tha
 
 --encrypt measures weft with these ciphers too (WEFT_ENCRYPT), as peers: their time as a multiple of weft's is what
 encryption costs.
+
+--registration measures the ways in which RDMA adapters get to know ordinary memory, as peers of the first. `pool`,
+which is always measured: what is sent is copied into the pool. `handle`: the arrays were registered before
+(Group.register). `pipelined`: parts of them are registered while others are sent (WEFT_REGISTRATION). `per-call`: each
+call registers all of them, sends, and deregisters them, one after the other.
+
+--stages draws what rank 0 does with the tiles of one more call of the largest message, of weft or of the last way of
+--registration: rows for registration, copies within memory, sends, reductions, waits for what comes, deregistration.
 """
 
 EPILOG = """\
@@ -86,6 +96,7 @@ examples:
   sudo weft bench all-reduce --hosts 4 --gbps 1 --peers openmpi,mpich,intel-mpi,gloo --processor-seconds 2
   sudo weft bench all-reduce --hosts 4 --gbps 1 --delay-ms 20 --sizes 4:64M
   sudo weft bench all-reduce --hosts 4 --gbps 1 --wire bf16,fp8_e4m3 --sizes 64K:64M
+  weft bench all-reduce --transport rdma --registration pool,handle,pipelined,per-call --sizes 1M:64M
   sudo weft bench all-reduce --hosts 4 --gbps 1 --encrypt aes-gcm,chacha20-poly1305 --sizes 4:64M
 """
 
@@ -113,6 +124,8 @@ def _run(arguments: argparse.Namespace) -> int:
         draw = pipeline.draw if arguments.collective == pipeline.NAME else plot.draw
         draw(arguments.plot, found)
         print(f"picture: {arguments.plot}", file=about)
+    if arguments.stages:
+        print(f"stages: {arguments.stages}", file=about)
     return 0 if all(row.verified for row in found) else 1
 
 
@@ -132,7 +145,15 @@ def _measure(arguments: argparse.Namespace) -> list[BenchRow]:
                         console.show(table.row_table(spec, same_size))
                     found.extend(same_size)
 
-                launch.measure(spec, show, progress.advance)
+                def draw_stages(coordinator: BenchCoordinator, spec: Spec = spec) -> None:
+                    if arguments.stages:
+                        name, spans = coordinator.stages()
+                        heading = (
+                            f"{name}: {spec.collective} of {show_bytes(spec.sizes[-1])}, {spec.ranks} ranks, rank 0"
+                        )
+                        arguments.stages.write_text(stages.picture(heading, spans))
+
+                launch.measure(spec, show, progress.advance, draw_stages)
     return found
 
 
@@ -200,6 +221,7 @@ def _spec(arguments: argparse.Namespace, ranks: int, directory: str) -> Spec:
         delay_ms=arguments.delay_ms,
         wires=arguments.wire or [],
         ciphers=arguments.encrypt or [],
+        registrations=[way for way in arguments.registration or [] if way != POOL],
         places=bench_options.PLACES[arguments.place],
         iterations=arguments.iterations,
         warmup=arguments.warmup,

@@ -6,9 +6,9 @@ import argparse
 
 from weft import _weft, config
 from weft.bench import accuracy, elements, one_sided, peers, pipeline
-from weft.bench.collectives import BARRIER, COLLECTIVES, OUT_OF_PLACE
+from weft.bench.collectives import BARRIER, COLLECTIVES, OUT_OF_PLACE, PING_PONG
 from weft.bench.sizes import FACTOR, parse_sizes, steps
-from weft.bench.spec import GLOO, MEMORIES, RING, THROUGH, TRANSPORTS
+from weft.bench.spec import GLOO, MEMORIES, REGISTRATIONS, RING, THROUGH, TRANSPORTS
 from weft.cli import emulated_options, options, values
 from weft.cli.collective_names import usual
 from weft.cli.command import UsageError
@@ -60,6 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", type=values.output_file(values.DATA), metavar="FILE", help="write the rows as JSON (.json)"
     )
     options.add_plot(parser)
+    parser.add_argument(
+        "--stages",
+        type=values.output_file((".svg",)),
+        metavar="FILE",
+        help="draw what rank 0 does with the tiles of one call of the largest message (.svg)",
+    )
 
 
 def _add_messages(parser: argparse.ArgumentParser) -> None:
@@ -139,6 +145,12 @@ def _add_contenders(parser: argparse.ArgumentParser) -> None:
         type=values.choices(config.CIPHERS),
         metavar="CIPHER,...",
         help=f"measure weft with these ciphers too: {', '.join(config.CIPHERS)}",
+    )
+    parser.add_argument(
+        "--registration",
+        type=values.choices(REGISTRATIONS),
+        metavar="WAY,...",
+        help=f"with --transport rdma: measure these ways to register ordinary memory: {', '.join(REGISTRATIONS)}",
     )
 
 
@@ -239,6 +251,8 @@ def check(arguments: argparse.Namespace) -> None:
     for check_part in (_check_experiment, _check_one_sided, _check_sizes, _check_hosts, _check_place, _check_wire):
         check_part(arguments)
     _check_encryption(arguments)
+    _check_registration(arguments)
+    _check_stages(arguments)
     _check_peers(arguments)
 
 
@@ -332,6 +346,24 @@ def _check_encryption(arguments: argparse.Namespace) -> None:
         raise UsageError(
             "--encrypt is about what travels between ranks that share no memory: give --hosts, or --transport tcp"
         )
+
+
+def _check_registration(arguments: argparse.Namespace) -> None:
+    if arguments.registration is None:
+        return
+    if arguments.collective in (*_OTHERS, PING_PONG, BARRIER) or arguments.through == "torch":
+        raise UsageError("--registration is for collectives of the library that move data: name one, without --through")
+    if arguments.transport != "rdma":
+        raise UsageError("--registration is about memory that RDMA adapters read: give --transport rdma")
+
+
+def _check_stages(arguments: argparse.Namespace) -> None:
+    if arguments.stages is None:
+        return
+    if arguments.collective in (*_OTHERS, PING_PONG) or arguments.through == "torch":
+        raise UsageError("--stages is for collectives of the library: name one, without --through")
+    if len(arguments.ranks or []) > 1:
+        raise UsageError("--stages draws one call: give one number of --ranks")
 
 
 def _check_peers(arguments: argparse.Namespace) -> None:

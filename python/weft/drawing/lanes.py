@@ -22,6 +22,12 @@ STYLE = {
     "update": "fill:#f4b266;stroke:#c07c2a",
     "wait": "fill:#e58a8a;stroke:#b04a4a",
     "average": "fill:#8dbbe8;stroke:#4a82b8",
+    "registration": "fill:#c3dc83;stroke:#82a032",
+    "copy": "fill:#8fd0bd;stroke:#4a9a84",
+    "send": "fill:#8dbbe8;stroke:#4a82b8",
+    "reduction": "fill:#f4b266;stroke:#c07c2a",
+    "receive": "fill:#5f86b0;stroke:#3c5f86",
+    "deregistration": "fill:#b9a5e0;stroke:#7d63b5",
 }
 KINDS = {
     "forward": "forward",
@@ -29,6 +35,12 @@ KINDS = {
     "update": "update of parameters",
     "wait": "wait for communication",
     "average": "average of a bucket",
+    "registration": "registration",
+    "copy": "copy within memory",
+    "send": "send",
+    "reduction": "reduction",
+    "receive": "wait for what comes",
+    "deregistration": "deregistration",
 }
 """What a bar can be, in the order of the legend."""
 

@@ -5,13 +5,14 @@ from weft.bench.libraries.contender import Contender, Description, TimedOperatio
 from weft.bench.libraries.gloo import Gloo
 from weft.bench.libraries.shim import ShimLibrary
 from weft.bench.libraries.through_torch import ThroughTorch
-from weft.bench.libraries.weft import EncryptedWeft, Weft, WeftRing
+from weft.bench.libraries.weft import EncryptedWeft, RegisteredWeft, Weft, WeftRing
 
 __all__ = [
     "Contender",
     "Description",
     "EncryptedWeft",
     "Gloo",
+    "RegisteredWeft",
     "TimedOperation",
     "ShimLibrary",
     "ThroughTorch",

@@ -11,7 +11,7 @@ from weft import _weft
 from weft.bench.collectives import BARRIER, PING_PONG, BenchCollective, partner
 from weft.bench.elements import ElementType
 from weft.bench.libraries.contender import Contender, Description, TimedOperation, lengths, ordinary
-from weft.bench.spec import RING
+from weft.bench.spec import HANDLE, PER_CALL, RING
 
 
 class Weft(Contender):
@@ -42,6 +42,11 @@ class Weft(Contender):
         # Symmetric memory lives as long as the group: it is taken once, at the largest size.
         self._arena = group.symmetric(bytes_max, np.uint8) if memory == "symmetric" else None
 
+    @property
+    def group(self) -> weft.Group:
+        """Its group."""
+        return self._group
+
     def operation(self, collective: BenchCollective, dtype: ElementType, elements: int) -> TimedOperation:
         """See `Contender`."""
         ranks = self._group.size
@@ -67,15 +72,21 @@ class Weft(Contender):
         request = _weft.Request(
             collective.name, dtype.name, dtype.itemsize, count, source.ctypes.data, target.ctypes.data
         )
+        hold, registered = self._registered(source, target)
         timed = _weft.Timed.group(
             self._group.native,
             request,
-            (source, target),
+            hold,
+            registered,
             algorithm=algorithm,
             tiles_in_flight=tiles_in_flight,
             wire=self.description.wire,
         )
         return TimedOperation(source, target, timed)
+
+    def _registered(self, source: np.ndarray, target: np.ndarray) -> tuple[object, list[tuple[int, int]]]:
+        """What to keep as long as the arrays are used, and what to register for each call."""
+        return (source, target), []
 
 
 class WeftRing(Weft):
@@ -99,3 +110,24 @@ class EncryptedWeft(Weft):
     def __init__(self, group: weft.Group, transport: str, cipher: str) -> None:
         super().__init__(group, transport, "ordinary", 0)
         self.description = Description(f"weft-{cipher}", weft.__version__, "ordinary", transport, "peer", group.size)
+
+
+class RegisteredWeft(Weft):
+    """weft on ordinary memory that adapters get to know otherwise than by a copy in the pool.
+
+    A peer, so that its time is told as a multiple of that from the pool.
+    """
+
+    def __init__(self, group: weft.Group, transport: str, registration: str) -> None:
+        super().__init__(group, transport, "ordinary", 0)
+        self._registration = registration
+        name = f"weft-{registration}"
+        self.description = Description(name, weft.__version__, "ordinary", transport, "peer", group.size)
+
+    def _registered(self, source: np.ndarray, target: np.ndarray) -> tuple[object, list[tuple[int, int]]]:
+        arrays = [source] if source is target else [source, target]
+        if self._registration == HANDLE:
+            return (arrays, [self._group.register(array) for array in arrays]), []
+        if self._registration == PER_CALL:
+            return arrays, [(array.ctypes.data, array.nbytes) for array in arrays]
+        return arrays, []
