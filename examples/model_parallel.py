@@ -5,11 +5,11 @@ torchrun --nproc-per-node 2 examples/model_parallel.py
 
 import numpy as np
 import torch
-from all_reduce_by_hand import AllReduce
 from torch import Tensor
 from torch.nn import functional
 
 import weft
+from weft.demo.all_reduce_by_hand import AllReduce
 
 
 class SumForward(torch.autograd.Function):

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import tasks_one_sided as tasks
 
-from weft import cli
+from weft import cli, demo
 from weft.bench import one_sided, rows
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples/all_reduce_by_hand.py"
+EXAMPLE = Path(demo.__file__).with_name("all_reduce_by_hand.py")
 
 on_every_transport = pytest.mark.parametrize("transport", ["shm", "tcp"])
 

@@ -1,1 +1,1 @@
-"""The training run of `weft demo`: its script, and the comparison of two runs' records."""
+"""The training run of `weft demo`, the comparison of runs, and an all-reduce to be read."""

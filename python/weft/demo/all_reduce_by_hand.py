@@ -1,9 +1,10 @@
 """An all-reduce by hand, on put and signal.
 
-torchrun --nproc-per-node 4 examples/all_reduce_by_hand.py
+torchrun --standalone --nproc-per-node 4 -m weft.demo.all_reduce_by_hand
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 import weft
 
@@ -26,7 +27,7 @@ class AllReduce:
         self.others = [(group.rank + step) % group.size for step in range(1, group.size)]
         self.expected = 0
 
-    def __call__(self, x: np.ndarray) -> None:
+    def __call__(self, x: NDArray[np.float32]) -> None:
         """Replaces `x` by the sum over ranks."""
         me = self.group.rank
         self.padded.reshape(-1)[: x.size] = x
@@ -43,6 +44,7 @@ class AllReduce:
 
 
 def main() -> None:
+    """Sums vectors of a hundred steps."""
     group = weft.init()
     all_reduce = AllReduce(group, 1001)
     for step in range(100):
