@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from weft import console
 from weft.bench import launch, processes
 from weft.experiment.networks import NETWORKS
+from weft.experiment.results import save
 from weft.experiment.server_contenders import SERVER_CONTENDERS
 from weft.experiment.stages import shown
 from weft.simulation import Machine, simulate
@@ -173,13 +174,6 @@ def measure(study: ServerStudy, directory: Path) -> Outcome:
     found = load(path)
     assert found is not None  # it was written before
     return found
-
-
-def save(path: Path, outcome: Outcome) -> None:
-    """Writes what was measured in place of what was there, at once."""
-    beside = path.with_suffix(".new")
-    beside.write_text(json.dumps(outcome.to_value(), indent=1) + "\n")
-    beside.replace(path)
 
 
 def load(path: Path) -> Outcome | None:

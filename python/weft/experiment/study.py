@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from weft.experiment.results import save
+
 __all__ = ["BASELINES", "CONTENDERS", "ROUNDED", "Block", "Study", "StudyResult", "load", "save"]
 
 CONTENDERS: dict[str, str] = {
@@ -108,13 +110,6 @@ class StudyResult:
             value["step_ms"] = {name: self.step_ms(name) for name in self.study.contenders}
             value["bound_ms"] = self.bound_ms
         return value
-
-
-def save(path: Path, result: StudyResult) -> None:
-    """Writes a result in place of what was there, at once."""
-    beside = path.with_suffix(".new")
-    beside.write_text(json.dumps(result.to_value(), indent=1) + "\n")
-    beside.replace(path)
 
 
 def load(path: Path) -> StudyResult | None:
