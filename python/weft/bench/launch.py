@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import random
 import socket
@@ -18,7 +19,16 @@ from weft.bench.rows import BenchRow
 from weft.bench.spec import RING, Spec
 from weft.bench.worker_groups import Command
 
-__all__ = ["QUIET_TORCH", "BenchError", "conducted", "emulated_ports", "free_ports", "measure", "shared_directory"]
+__all__ = [
+    "QUIET_TORCH",
+    "BenchError",
+    "conducted",
+    "emulated_ports",
+    "free_ports",
+    "launched_by",
+    "measure",
+    "shared_directory",
+]
 
 _EMULATED_FIRST_PORT = 29500
 _FIRST_PORT = 10000
@@ -116,13 +126,27 @@ def _own(spec: Spec, group: str, environment: Mapping[str, str]) -> list[Command
 
 
 def _by_its_launcher(spec: Spec, peer: PeerLibrary) -> list[Command]:
-    """Processes that a peer's launcher starts: on this host, or from the first emulated one."""
-    place = RankPlacement(spec.ranks, spec.hosts)
-    command, environment = peer.command(_worker(spec, peer.name), place, remote_shell.agent_path(spec.directory))
-    if spec.hosts == 1:
+    return launched_by(peer, _ranks(spec, _worker(spec, peer.name), spec.ranks, {}), spec.directory)
+
+
+def launched_by(peer: PeerLibrary, ranks: RankProcesses, directory: str) -> list[Command]:
+    """Processes that a peer's launcher starts: on this host, or from the first emulated one.
+
+    On emulated hosts, the launcher reaches the others by a program in the directory, which is one
+    of those that they share.
+
+    Raises:
+        BenchError: The peer is not installed.
+    """
+    place = RankPlacement(ranks.ranks, ranks.hosts)
+    command, variables = peer.command(list(ranks.program), place, remote_shell.agent_path(directory))
+    environment = {**variables, **ranks.environment}
+    if ranks.hosts == 1:
         return [(command, environment)]
-    program = ["-m", "weft.bench.peers.remote_shell", str(spec.hosts), spec.directory, *command]
-    return _started(spec, program, spec.hosts, environment)
+    program = ["-m", "weft.bench.peers.remote_shell", str(ranks.hosts), directory, *command]
+    return list(
+        processes.commands(dataclasses.replace(ranks, program=program, ranks=ranks.hosts, environment=environment))
+    )
 
 
 def _worker(spec: Spec, group: str) -> list[str]:
@@ -131,7 +155,11 @@ def _worker(spec: Spec, group: str) -> list[str]:
 
 def _started(spec: Spec, program: list[str], count: int, environment: Mapping[str, str]) -> list[Command]:
     """So many processes, as many on each host."""
-    ranks = RankProcesses(
+    return list(processes.commands(_ranks(spec, program, count, environment)))
+
+
+def _ranks(spec: Spec, program: list[str], count: int, environment: Mapping[str, str]) -> RankProcesses:
+    return RankProcesses(
         program=program,
         ranks=count,
         port=spec.ports[0],
@@ -141,4 +169,3 @@ def _started(spec: Spec, program: list[str], count: int, environment: Mapping[st
         shared=[spec.directory],
         environment=environment,
     )
-    return list(processes.commands(ranks))

@@ -38,7 +38,14 @@ class RankProcesses:
 
 def run(what: RankProcesses, meanwhile: Callable[[], object] = lambda: None) -> None:
     """Runs the processes to their end, and calls `meanwhile` every tenth of a second."""
-    processes = [subprocess.Popen(command, env=env) for command, env in commands(what)]
+    run_commands(commands(what), meanwhile)
+
+
+def run_commands(
+    started: Sequence[tuple[list[str], Mapping[str, str]]], meanwhile: Callable[[], object] = lambda: None
+) -> None:
+    """Runs command lines, each with its environment, as `run` does."""
+    processes = [subprocess.Popen(command, env=dict(env)) for command, env in started]
     try:
         while any(process.poll() is None for process in processes):
             if any(process.poll() for process in processes):
