@@ -14,7 +14,7 @@ from weft.launchers import JobPosition
 from weft.logs import LOGGER
 from weft.meetings import agree_on_number
 
-__all__ = ["Store", "TorchStore", "adapt", "of_place", "open_store"]
+__all__ = ["Store", "TorchStore", "adapt", "of_place", "open_store", "rendezvous"]
 
 _POLL_SECONDS_MAX = 0.05
 
@@ -84,6 +84,17 @@ def adapt(store: Any) -> Store | _weft.TcpStore | _weft.MemoryStore:
         f"store is a {type(store).__name__}: expected a torch.distributed store, or an object with "
         "set(key, value) and get(key, timeout)"
     )
+
+
+def rendezvous(store: Any) -> str | None:
+    """Where the server of a torch store is, as `host:port`; None where it has none.
+
+    The network interface that routes there is the one to use.
+    """
+    while (inner := getattr(store, "underlying_store", None)) is not None:
+        store = inner
+    host, port = getattr(store, "host", None), getattr(store, "port", None)
+    return f"{host}:{port}" if host and port else None
 
 
 _opened: dict[tuple[str, int], _weft.TcpStore | TorchStore] = {}

@@ -60,7 +60,7 @@ def init(
     if global_ranks is not None and len(global_ranks) != place.world_size:
         raise ConfigError(f"global_ranks={list(global_ranks)}: expected {place.world_size} numbers, one for each rank")
     cancel = cancel or _weft.Cancellation()
-    route_to = f"{place.host}:{place.port}" if place.host else None
+    route_to = f"{place.host}:{place.port}" if place.host else stores.rendezvous(store)
     endpoint = endpoint or endpoints.shared(settings, place.rank, route_to)
     reports.begin(settings, place.rank if global_ranks is None else global_ranks[place.rank], place.local_rank)
     native_store: Any

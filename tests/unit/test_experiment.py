@@ -89,7 +89,7 @@ def test_what_cannot_be_measured_is_told(arguments, expected, capsys, monkeypatc
     ("arguments", "expected"),
     [
         (["--model", "alexnet,nosuch"], "'nosuch' is not one of alexnet, vgg16"),
-        (["--contenders", "gloo"], "'gloo' is not one of compute, after"),
+        (["--contenders", "mpi"], "'mpi' is not one of compute, after"),
         (["--ratio", "x"], "'x' is not a number"),
         (["--ratio", "0"], "a number, between 0.01 and 100"),
     ],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft import config
+from weft import config, stores
 from weft.bench.launch import free_ports
 
 SECRET = "the secret of this job, and no other"
@@ -201,3 +201,12 @@ def test_idle_strangers_exhaust_nothing(secret: bytes | None) -> None:
         assert count_of_own("task") <= threads + 2
         assert count_of_own("fd") <= descriptors + 270
         stranger.communicate("")
+
+
+def test_the_meeting_is_where_the_store_of_torch_is() -> None:
+    torch = pytest.importorskip("torch.distributed")
+    served = torch.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    for store in (served, torch.PrefixStore("a", torch.PrefixStore("b", served))):
+        assert stores.rendezvous(store) == f"127.0.0.1:{served.port}"
+    for store in (torch.HashStore(), weft.MemoryStore(), None):
+        assert stores.rendezvous(store) is None

@@ -19,6 +19,7 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, though not declared so
 
 import weft
 from weft import config
@@ -59,7 +60,8 @@ class Training:
         self.model = LeNet5()
         parameters = list(self.model.parameters())
         self.gradients = torch.zeros(sum(parameter.numel() for parameter in parameters))
-        for parameter, part in zip(parameters, self.gradients.split([p.numel() for p in parameters]), strict=True):
+        parts = torch.split(self.gradients, [parameter.numel() for parameter in parameters])
+        for parameter, part in zip(parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter)
         self._optimizer = torch.optim.SGD(parameters, _LEARNING_RATE, momentum=_MOMENTUM)
         self._schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self._optimizer, steps)
@@ -83,14 +85,15 @@ class Training:
         """On the test images."""
         images, labels = self._test.tensors
         with torch.no_grad():
-            return (self.model(images).argmax(1) == labels).float().mean().item()
+            return float((self.model(images).argmax(1) == labels).float().mean())
 
 
 def _batches(samples: int, batch: int, seed: int) -> Iterator[Tensor]:
     """Numbers of samples, epoch by epoch in another order."""
     generator = torch.Generator().manual_seed(seed)
     while True:
-        yield from torch.randperm(samples, generator=generator)[: samples // batch * batch].split(batch)
+        order = torch.randperm(samples, generator=generator)
+        yield from torch.split(order[: samples // batch * batch], batch)
 
 
 def _train_alone(outcome: LeNetOutcome, path: Path) -> None:
@@ -110,7 +113,7 @@ def _train_together(outcome: LeNetOutcome, path: Path) -> None:
     mpi = _mpi() if "openmpi" in study.contenders else None
     place = config.place() if mpi is None else config.place(mpi.rank, mpi.size)
     rank, ranks = place.rank, place.world_size
-    store = dist.TCPStore(place.host, place.port, ranks, is_master=rank == 0)
+    store = TCPStore(place.host, place.port, ranks, is_master=rank == 0)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
     with weft.init(rank, ranks, store=store) as group:
         trainings, sums = {}, {}

@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
-
 import weft
 from weft import config, endpoints, selection
 from weft.meetings import agree_on_number
-from weft.stores import TorchStore
+from weft.stores import TorchStore, rendezvous
 
 if TYPE_CHECKING:
     from weft import _weft
 
-__all__ = ["already_made", "open_group", "rendezvous"]
+__all__ = ["already_made", "open_group"]
 
 _made: ContextVar[_weft.Group | None] = ContextVar("weft group for torch", default=None)
 
@@ -66,13 +64,3 @@ def _number(options: Any) -> int:
     numbers = TorchStore(options.store, f"weft meetings of {ranks}")
     timeout = options.timeout.total_seconds()
     return agree_on_number(numbers, options.group_rank, options.group_size, timeout) - 1
-
-
-def rendezvous(store: Store) -> str | None:
-    """Where the job meets, as `host:port`.
-
-    The network interface that routes there is the one to use.
-    """
-    while isinstance(store, PrefixStore):
-        store = store.underlying_store
-    return f"{store.host}:{store.port}" if isinstance(store, TCPStore) else None
