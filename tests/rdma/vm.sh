@@ -81,7 +81,7 @@ make_kernel
 
 job=$(mktemp -d)
 tailer=
-trap 'kill $tailer 2>/dev/null; rm -rf "$job"' EXIT
+trap '[ -z "$tailer" ] || kill "$tailer"; rm -rf "$job"' EXIT
 printf '%q ' "$@" >"$job/command"
 cat >"$job/guest.sh" <<GUEST
 export PATH=$(printf %q "$PATH") HOME=$(printf %q "$HOME") TERM=dumb
