@@ -359,12 +359,12 @@ def link(worker):
 @pytest.mark.parametrize(
     ("fields", "tensors", "kind", "why"),
     [
-        ({"kind": "push", "key": "99", "number": 1}, [], UnknownShard, "this server has 0"),
-        ({"kind": "pull", "key": "99", "number": 0}, [], UnknownShard, "'99'"),
-        ({"kind": "push", "key": "0", "number": 1}, [torch.zeros(7)], WrongShape, "expected 1 of 3"),
-        ({"kind": "push", "key": "0", "number": 1}, [torch.zeros(3, dtype=torch.int64)], WrongShape, "int64"),
+        ({"kind": "push", "key": "99.0", "number": 1}, [], UnknownShard, "this server has 0.0"),
+        ({"kind": "pull", "key": "99.0", "number": 0}, [], UnknownShard, "'99.0'"),
+        ({"kind": "push", "key": "0.0", "number": 1}, [torch.zeros(7)], WrongShape, "expected 1 of 3"),
+        ({"kind": "push", "key": "0.0", "number": 1}, [torch.zeros(3, dtype=torch.int64)], WrongShape, "int64"),
         (
-            {"kind": "push", "key": "0", "number": 1, "sparse": True},
+            {"kind": "push", "key": "0.0", "number": 1, "sparse": True},
             [torch.tensor([3]), torch.ones(1)],
             WrongShape,
             "has 3",
@@ -382,10 +382,10 @@ def link(worker):
             "more than once",
         ),
         ({"kind": "pull", "key": "table t", "number": 0}, [torch.tensor([-1])], WrongShape, "rows that are not"),
-        ({"kind": "push", "key": "0", "number": 5}, [torch.zeros(3)], weft.Error, "push 1 has not come"),
-        ({"kind": "push", "key": "0", "number": "x"}, [torch.zeros(3)], ServerError, "expected a number"),
-        ({"kind": "push", "key": "0", "number": 1, "lr": -1}, [torch.zeros(3)], ServerError, "lr=-1"),
-        ({"kind": "dance", "key": "0"}, [], ServerError, "'dance'"),
+        ({"kind": "push", "key": "0.0", "number": 5}, [torch.zeros(3)], weft.Error, "push 1 has not come"),
+        ({"kind": "push", "key": "0.0", "number": "x"}, [torch.zeros(3)], ServerError, "expected a number"),
+        ({"kind": "push", "key": "0.0", "number": 1, "lr": -1}, [torch.zeros(3)], ServerError, "lr=-1"),
+        ({"kind": "dance", "key": "0.0"}, [], ServerError, "'dance'"),
         ({}, [], ServerError, "None"),
     ],
 )
@@ -427,7 +427,7 @@ def test_limits_of_a_server():
                 Worker(nn.Linear(3, 1), SGD, addresses)
             channel = link(worker)._channel
             with pytest.raises(weft.Aborted, match="RequestTooLarge"):
-                channel.send(0, ({"kind": "push", "key": "0", "number": 1}, [torch.zeros(1 << 15)]))
+                channel.send(0, ({"kind": "push", "key": "0.0", "number": 1}, [torch.zeros(1 << 15)]))
             train_one(worker)  # over a new connection
             assert worker.reconnections == 1
 
@@ -478,7 +478,7 @@ def test_a_worker_joins_later_and_leaves_earlier():
         assert all(torch.equal(a, b) for a, b in zip(nets[0].parameters(), nets[1].parameters(), strict=True))
         second.close()
         train(first, 0, 3, 7)
-        assert first.statistics()[0]["updates"]["0"] == 10
+        assert first.statistics()[0]["updates"]["0.0"] == 10
         first.close()
 
 
@@ -514,11 +514,11 @@ def test_a_push_that_was_applied_is_not_applied_again():
     with servers(1) as addresses, Worker(net, SGD, addresses) as worker:
         worker.wait()
         before = net.weight.detach().clone()
-        push = ({"kind": "push", "key": "0", "number": 1}, [torch.ones(3)])
+        push = ({"kind": "push", "key": "0.0", "number": 1}, [torch.ones(3)])
         assert link(worker).request(0, push)[0] == {"staleness": 0}
         link(worker)._channel.close()
         assert link(worker).request(0, push)[0] == {"repeated": True}
-        _, (values,) = link(worker).request(1, ({"kind": "pull", "key": "0", "number": 1}, []))
+        _, (values,) = link(worker).request(1, ({"kind": "pull", "key": "0.0", "number": 1}, []))
         torch.testing.assert_close(values, before.view(-1) - 0.1)
         assert worker.statistics()[0]["repeated"] == 1
 

@@ -136,7 +136,7 @@ def test_the_others_go_on_after_kill_9_of_a_worker():
                 other.kill()
         (statistics,) = worker.statistics()
     assert len(statistics["members"]) == 1
-    assert statistics["updates"]["0"] == 12
+    assert statistics["updates"]["0.0"] == 12
 
 
 def test_an_embedding_larger_than_the_workers_memory_trains():

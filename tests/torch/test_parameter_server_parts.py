@@ -47,6 +47,17 @@ def test_a_large_tensor_is_split_over_all_servers_and_a_small_one_is_not():
     assert {piece.elements for piece in plan.buckets[1].pieces} == {MIB // 4}
 
 
+def test_a_long_part_is_cut_into_equal_pieces():
+    plan = shard([("long", (5 * MIB // 4,))], 2)
+    pieces = plan.buckets[0].pieces
+    assert [(piece.server, piece.elements) for piece in pieces] == [
+        *[(0, 218453), (0, 218453), (0, 218454)],
+        *[(1, 218453), (1, 218453), (1, 218454)],
+    ]
+    assert list(plan.pieces_of(1)) == ["0.3", "0.4", "0.5"]
+    plan.check()
+
+
 def test_rows_of_a_table_are_dealt_out():
     plan = shard([], 3, [Table("words", 10, 4, 1.0, 0)])
     assert [plan.tables[0].rows_of(server, 3) for server in range(3)] == [4, 3, 3]
@@ -203,11 +214,11 @@ def inputs():
     yield job(), []
     yield {"kind": "join", "worker": "x"}, []
     yield {"kind": "join", "worker": "y"}, []
-    yield {"kind": "put", "key": "0"}, [torch.randn(10)]
+    yield {"kind": "put", "key": "0.0"}, [torch.randn(10)]
     for number in range(1, 5):
         for worker in ("x", "y") if number < 4 else ("x",):
             push = {"kind": "push", "worker": worker, "number": number}
-            yield {**push, "key": "0"}, [torch.randn(10)]
+            yield {**push, "key": "0.0"}, [torch.randn(10)]
             yield {**push, "key": "table words"}, [torch.tensor([number, 0]), torch.randn(4)]
 
 
@@ -241,8 +252,8 @@ def test_a_shard_comes_back_from_its_files_bit_by_bit(tmp_path, snapshot_after):
     assert applied == (len(messages) if snapshot_after is None else len(messages) - snapshot_after - 1)
     same(kept, again)
     assert again.prepare(messages[-1]) is None, "a push that was applied is known"
-    feed(kept, [({"kind": "push", "worker": "y", "number": 4, "key": "0"}, [torch.ones(10)])])
-    feed(again, [({"kind": "push", "worker": "y", "number": 4, "key": "0"}, [torch.ones(10)])], journal)
+    feed(kept, [({"kind": "push", "worker": "y", "number": 4, "key": "0.0"}, [torch.ones(10)])])
+    feed(again, [({"kind": "push", "worker": "y", "number": 4, "key": "0.0"}, [torch.ones(10)])], journal)
     same(kept, again)
     assert len(list(tmp_path.glob("snapshot-*"))) <= 1
 

@@ -30,7 +30,9 @@ __all__ = [
     "LANES",
     "NO_FLIGHT_RECORD",
     "PULL",
+    "PULLS",
     "PUSH",
+    "PUSHES",
     "Link",
     "LocalLink",
     "RemoteLink",
@@ -39,8 +41,10 @@ __all__ = [
     "pair",
 ]
 
-PUSH, PULL = 0, 1
-LANES = 2
+PUSHES, PULLS = (0, 1), (2, 3)
+"""Two lanes each: while a server works on one request, the line has the next."""
+PUSH, PULL = PUSHES[0], PULLS[0]
+LANES = 4
 FOLLOW = PUSH
 """The lane by which a server sends its inputs to a second one."""
 NO_FLIGHT_RECORD = {"flight_dir": None, "flight_signal": None}

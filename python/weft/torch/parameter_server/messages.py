@@ -36,7 +36,7 @@ DTYPES = {
     "int32": torch.int32,
 }
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_MAGIC, _VERSION = 0x57504653, 1
+_MAGIC, _VERSION = 0x57504653, 2
 _HEAD = struct.Struct("<IHxxI")
 _BLOCK_BYTES = 1024
 _ROOM = _BLOCK_BYTES - _HEAD.size

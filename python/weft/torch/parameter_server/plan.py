@@ -1,34 +1,37 @@
 """Sharding: which part of a model is kept by which server. Pure functions of shapes.
 
 Neighbouring parameters share a bucket, so that small ones do not travel alone; a bucket's
-parameters lie one after another in one vector. A large bucket is split into equal pieces, one for
-each server; a small one goes whole to the server that has the fewest bytes. Rows of embedding
-tables are dealt out in turn: row r is with server r mod servers, so that popular rows, which are
-often neighbours, are spread.
+parameters lie one after another in one vector. A large bucket is split into equal parts, one for
+each server; a small one goes whole to the server that has the fewest bytes. What is longer than
+`PIECE_BYTES` is cut into pieces, since a piece comes back when it is whole at its server. Rows of
+embedding tables are dealt out in turn: row r is with server r mod servers, so that popular rows,
+which are often neighbours, are spread.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 from weft.errors import ArgumentError
 
-__all__ = ["BUCKET_BYTES", "SPLIT_BYTES", "Bucket", "Piece", "ShardPlan", "Table", "shard"]
+__all__ = ["BUCKET_BYTES", "PIECE_BYTES", "SPLIT_BYTES", "Bucket", "Piece", "ShardPlan", "Table", "piece_key", "shard"]
 
 BUCKET_BYTES = 1 << 20
 SPLIT_BYTES = 256 << 10
+PIECE_BYTES = 1 << 20
 _ITEM_BYTES = 4
 """Servers keep `float32`, whatever travels."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A server's part of a bucket, in elements of the bucket."""
+    """A part of a bucket that a server keeps as one, in elements of the bucket."""
 
     server: int
     start: int
@@ -89,9 +92,14 @@ class ShardPlan:
                 loads[piece.server] += piece.elements * _ITEM_BYTES
         return loads
 
-    def piece_of(self, bucket: int, server: int) -> Piece | None:
-        """The piece of a bucket that a server keeps."""
-        return next((piece for piece in self.buckets[bucket].pieces if piece.server == server), None)
+    def pieces_of(self, server: int) -> dict[str, Piece]:
+        """The pieces that a server keeps, by the names that requests have for them."""
+        return {
+            piece_key(number, place): piece
+            for number, bucket in enumerate(self.buckets)
+            for place, piece in enumerate(bucket.pieces)
+            if piece.server == server
+        }
 
     def to_value(self) -> dict[str, Any]:
         """For JSON."""
@@ -133,7 +141,7 @@ class ShardPlan:
             bounds = [0, *(piece.stop for piece in bucket.pieces)]
             whole = all(piece.start == start for piece, start in zip(bucket.pieces, bounds, strict=False))
             owners = [piece.server for piece in bucket.pieces]
-            if not whole or bounds[-1] != bucket.elements or len(set(owners)) != len(owners):
+            if not whole or bounds[-1] != bucket.elements:
                 raise ArgumentError(
                     f"bucket {number}: its pieces {bucket.pieces} do not cover {bucket.elements} elements"
                 )
@@ -142,6 +150,11 @@ class ShardPlan:
         for table in self.tables:
             if table.rows < 1 or table.width < 1:
                 raise ArgumentError(f"table {table.name!r} of {table.rows} x {table.width}: expected at least 1 x 1")
+
+
+def piece_key(bucket: int, place: int) -> str:
+    """What requests call a piece, by the numbers of its bucket and of its place there."""
+    return f"{bucket}.{place}"
 
 
 def shard(
@@ -195,6 +208,13 @@ def _joined(
 def _pieces(elements: int, loads: Sequence[int], split_bytes: int) -> tuple[Piece, ...]:
     servers = len(loads)
     if servers == 1 or elements * _ITEM_BYTES < split_bytes or elements < servers:
-        return (Piece(loads.index(min(loads)), 0, elements),)
+        return tuple(_cut(loads.index(min(loads)), 0, elements))
     bounds = [elements * server // servers for server in range(servers + 1)]
-    return tuple(Piece(server, bounds[server], bounds[server + 1]) for server in range(servers))
+    return tuple(piece for server in range(servers) for piece in _cut(server, bounds[server], bounds[server + 1]))
+
+
+def _cut(server: int, start: int, stop: int) -> Iterator[Piece]:
+    """Equal pieces of a part."""
+    count = max(1, -(-(stop - start) * _ITEM_BYTES // PIECE_BYTES))
+    bounds = [start + (stop - start) * place // count for place in range(count + 1)]
+    return (Piece(server, *pair) for pair in itertools.pairwise(bounds))

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from weft.torch.parameter_server.plan import Bucket
 
@@ -32,7 +32,8 @@ class Slot:
         return id(self.parameter)
 
     def take_gradient(self) -> None:
-        """Moves the gradient into the bucket, once the bucket's last push has left."""
+        """Moves the gradient into the bucket, once what was there is not needed any more."""
+        self.bucket.wait()
         self.bucket.wait_for_pushes()
         assert self.parameter.grad is not None  # autograd has just made it
         self.bucket.gradient[self._range].copy_(self.parameter.grad.view(-1))
@@ -58,12 +59,13 @@ class ServedBucket:
             self.slots.append(Slot(self, name, parameters[name], start))
             start += parameters[name].numel()
         self.is_pushed = False
-        """Whether the gradient of the step under way has been pushed."""
+        """Whether the gradient of the step under way has been pushed, by backward."""
         self.versions: dict[int, int] = {}
-        """By server, the version of the values that are here."""
+        """By the place of a piece, the version of the values that are here."""
         self.pulls: dict[int, Future[None]] = {}
+        self._comes_apart = False
         self.pushes: dict[int, Future[Any]] = {}
-        self._numbers: dict[int, int] = {}
+        self._number = 0
 
     @property
     def is_ready(self) -> bool:
@@ -84,10 +86,10 @@ class ServedBucket:
                 slot.clear()
         return any_ready
 
-    def begin_push(self, server: int) -> int:
-        """The number of the next push to a server."""
-        self._numbers[server] = self._numbers.get(server, 0) + 1
-        return self._numbers[server]
+    def begin_push(self) -> int:
+        """The number of the next push."""
+        self._number += 1
+        return self._number
 
     def wait_for_pushes(self) -> None:
         """Waits until the last pushes have been acknowledged."""
@@ -95,12 +97,22 @@ class ServedBucket:
             _, future = self.pushes.popitem()
             future.result()
 
+    def begin_pull(self, *, apart: bool) -> Tensor:
+        """Where the next values are to come; apart from the values if these are still in use."""
+        self._comes_apart = apart
+        return self.gradient if apart else self.values
+
     def wait(self) -> None:
-        """Waits for the parameters that have been asked for."""
+        """Waits for the parameters that have been asked for, by a step that has ended."""
+        if self.is_pushed:
+            return
         while self.pulls:
-            server = next(iter(self.pulls))
-            self.pulls[server].result()
-            self.pulls.pop(server, None)
+            place = next(iter(self.pulls))
+            self.pulls[place].result()
+            self.pulls.pop(place, None)
+        if self._comes_apart:
+            self.values.copy_(self.gradient)
+            self._comes_apart = False
         for future in self.pushes.values():
             if future.done():
                 future.result()

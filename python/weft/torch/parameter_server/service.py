@@ -192,12 +192,11 @@ class Service:
             return self._shard.values(message)
 
     def _wants_values_of(self, session: Session) -> bool:
-        """Whether this worker is to bring the first values, since nobody is about to."""
-        if self._shard.has_values or not session.brings_values:
+        """Whether this worker is to bring the first values, since nobody has been asked to."""
+        if self._shard.has_values or not session.brings_values or not (self._giver is None or self._giver.ended):
             return False
-        if self._giver is None or self._giver.ended:
-            self._giver = session
-        return self._giver is session
+        self._giver = session
+        return True
 
     def _input(self, message: Message) -> dict[str, Any]:
         with self._changed:

@@ -206,10 +206,8 @@ class Shard:
         how = ServerOptimizer.from_value(fields["optimizer"])
         server = fields["server"]
         self._kept = {}
-        for number, _ in enumerate(self.plan.buckets):
-            piece = self.plan.piece_of(number, server)
-            if piece is not None:
-                self._kept[str(number)] = KeptPiece(self.policy, piece.elements, how)
+        for key, piece in self.plan.pieces_of(server).items():
+            self._kept[key] = KeptPiece(self.policy, piece.elements, how)
         for table in self.plan.tables:
             if table.rows_of(server, self.plan.servers):
                 self._kept[f"table {table.name}"] = KeptTable(self.policy, table, server, self.plan.servers, how)

@@ -6,6 +6,12 @@ registered, so that the first layers come first. A module waits for its own para
 first looks at them. Pushes and pulls have lanes of their own, so both directions of a line are used
 at a time. A pull is answered when the worker's own push has been applied, and, with bounded
 staleness, when nobody is too far behind.
+
+[Note: Early pulls] With staleness 0, what a push leads to is decided with it. So a bucket that
+backward has pushed is asked for at once, and comes while others are still being pushed: servers
+apart send and receive at the same time, which halves a step that their lines bound. Backward may
+still read the parameters, and they change in `step` only: until then the new ones are kept where
+the gradient was, which the server has acknowledged by then.
 """
 
 from __future__ import annotations
@@ -31,7 +37,9 @@ from weft.torch.parameter_server.connection import (
     LANES,
     NO_FLIGHT_RECORD,
     PULL,
+    PULLS,
     PUSH,
+    PUSHES,
     Link,
     LocalLink,
     RemoteLink,
@@ -39,7 +47,7 @@ from weft.torch.parameter_server.connection import (
 from weft.torch.parameter_server.embedding import ServedEmbedding
 from weft.torch.parameter_server.messages import Limits, Message
 from weft.torch.parameter_server.optimizer import ServerOptimizer
-from weft.torch.parameter_server.plan import BUCKET_BYTES, shard
+from weft.torch.parameter_server.plan import BUCKET_BYTES, piece_key, shard
 from weft.torch.parameter_server.served_bucket import ServedBucket, Slot
 from weft.torch.parameter_server.server import Server
 
@@ -119,6 +127,7 @@ class Worker(nn.Module):
         self.step_number = 0
         self._wire = WIRES[wire_format]
         self._compression = compression
+        self._pulls_early = staleness == 0
         self._synchronizes = True
         self._closed = False
         self._tables = {name: one for name, one in module.named_modules() if isinstance(one, ServedEmbedding)}
@@ -185,15 +194,16 @@ class Worker(nn.Module):
             self.wait()
             self._first_values.clear()
         self.step_number += 1
-        for bucket in self._buckets:
-            if bucket.is_pushed:
-                bucket.is_pushed = False
-            else:
-                self._push(bucket)
+        self.watching = True
+        late = [bucket for bucket in self._buckets if not bucket.is_pushed]
+        for bucket in late:
+            self._push(bucket)
         for name, embedding in self._tables.items():
             self._push_rows(name, embedding)
-        for bucket in reversed(self._buckets):
+        for bucket in reversed(late if self._pulls_early else self._buckets):
             self._pull(bucket)
+        for bucket in self._buckets:
+            bucket.is_pushed = False
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -230,12 +240,12 @@ class Worker(nn.Module):
             if wait and hasattr(self, "_buckets"):
                 self.wait()
         finally:
-            for lanes in self._lanes:
-                lanes[PUSH].shutdown(wait=True)
+            for lane in (lanes[number] for lanes in self._lanes for number in PUSHES):
+                lane.shutdown(wait=True)
             for link in self._links:
                 link.close()
-            for lanes in self._lanes:
-                lanes[PULL].shutdown(wait=True, cancel_futures=True)
+            for lane in (lanes[number] for lanes in self._lanes for number in PULLS):
+                lane.shutdown(wait=True, cancel_futures=True)
             self._endpoint.close()
             self._release()
 
@@ -341,6 +351,7 @@ class Worker(nn.Module):
         ]
         self._first_use = FirstUse(self.module, self)
         self._hooks.append(self.module.register_state_dict_pre_hook(self._before_state_dict))  # type: ignore[no-untyped-call]
+        self.watching = True
         for bucket in reversed(self._buckets):
             self._pull(bucket)
 
@@ -360,24 +371,26 @@ class Worker(nn.Module):
         if slot.bucket.is_ready:
             self._push(slot.bucket)
             slot.bucket.is_pushed = True
+            if self._pulls_early:
+                self._pull(slot.bucket, early=True)
 
     def _push(self, bucket: ServedBucket) -> None:
         """Starts a bucket's push; of the step that is under way, in backward, or has just ended."""
         bucket.wait_for_pushes()
         has_gradient = bucket.finish_gradient()
-        for piece in bucket.pieces:
+        number = bucket.begin_push()
+        for place, piece in enumerate(bucket.pieces):
             tensors: list[Tensor] = []
-            number = bucket.begin_push(piece.server)
-            fields = self._push_fields(str(bucket.number), number, bucket.versions.get(piece.server))
+            fields = self._push_fields(piece_key(bucket.number, place), number, bucket.versions.get(place))
             if has_gradient:
                 gradient = bucket.gradient[piece.start : piece.stop]
                 if self._compression is not None:
                     fields["sparse"] = True
-                    key = (bucket.number, piece.server)
-                    tensors = list(self._compression.compress(key, gradient, self._wire))
+                    tensors = list(self._compression.compress(fields["key"], gradient, self._wire))
                 else:
                     tensors = [gradient.to(self._wire)]
-            bucket.pushes[piece.server] = self._submit(piece.server, PUSH, (fields, tensors))
+            lane = PUSHES[(bucket.number + place) % len(PUSHES)]
+            bucket.pushes[place] = self._submit(piece.server, lane, (fields, tensors))
 
     def _push_fields(self, key: str, number: int, version: int | None) -> dict[str, Any]:
         fields: dict[str, Any] = {"kind": "push", "key": key, "number": number}
@@ -387,34 +400,38 @@ class Worker(nn.Module):
             fields["lr"] = self.learning_rate
         return fields
 
-    def _pull(self, bucket: ServedBucket) -> None:
-        self.watching = True
-        for piece in bucket.pieces:
-            lane = self._lanes[piece.server][PULL]
-            bucket.pulls[piece.server] = lane.submit(self._pull_piece, bucket, piece.server, self.step_number)
+    def _pull(self, bucket: ServedBucket, *, early: bool = False) -> None:
+        """Asks for a bucket, as it is after the step that has ended, or that will end next."""
+        number, target = self.step_number + early, bucket.begin_pull(apart=early)
+        for place, piece in enumerate(bucket.pieces):
+            lane, pushed = PULLS[(bucket.number + place) % len(PULLS)], bucket.pushes.get(place)
+            bucket.pulls[place] = self._lanes[piece.server][lane].submit(
+                self._pull_piece, bucket, place, lane, number, target[piece.start : piece.stop], pushed
+            )
 
-    def _pull_piece(self, bucket: ServedBucket, server: int, number: int) -> None:
-        piece = next(piece for piece in bucket.pieces if piece.server == server)
-        target = bucket.values[piece.start : piece.stop]
-        request: Message = (
-            {"kind": "pull", "key": str(bucket.number), "number": number, "dtype": self._dtype},
-            [],
-        )
+    def _pull_piece(
+        self, bucket: ServedBucket, place: int, lane: int, number: int, target: Tensor, pushed: Future[Message] | None
+    ) -> None:
+        if pushed is not None:
+            pushed.result()
+        key, server = piece_key(bucket.number, place), bucket.pieces[place].server
+        request: Message = ({"kind": "pull", "key": key, "number": number, "dtype": self._dtype}, [])
         link = self._links[server]
-        fields, tensors = link.request(PULL, request, into=[target])
+        fields, tensors = link.request(lane, request, into=[target])
         while fields.get("wanted"):
-            self._bring_values(server)
-            fields, tensors = link.request(PULL, request, into=[target])
+            self._bring_values(server, lane)
+            fields, tensors = link.request(lane, request, into=[target])
         if tensors[0].data_ptr() != target.data_ptr():
             target.copy_(tensors[0])
-        bucket.versions[server] = fields["version"]
+        bucket.versions[place] = fields["version"]
 
-    def _bring_values(self, server: int) -> None:
+    def _bring_values(self, server: int, lane: int) -> None:
         for bucket in self._buckets:
-            for piece in bucket.pieces:
+            for place, piece in enumerate(bucket.pieces):
                 if piece.server == server:
                     values = self._first_values[bucket.number][piece.start : piece.stop]
-                    self._links[server].request(PULL, ({"kind": "put", "key": str(bucket.number)}, [values]))
+                    request: Message = ({"kind": "put", "key": piece_key(bucket.number, place)}, [values])
+                    self._links[server].request(lane, request)
 
     def _submit(self, server: int, lane: int, message: Message) -> Future[Message]:
         return self._lanes[server][lane].submit(self._links[server].request, lane, message)
