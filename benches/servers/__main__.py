@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import json
 import random
 import sys
 import tempfile
@@ -16,37 +17,63 @@ from pathlib import Path
 from benches import record
 from benches.servers import quota, report
 from benches.servers.cluster import Job, Process, free_address, server, trained
-from benches.servers.rows import KilledRow, TrainedWorker, UnequalRow
-from benches.servers.settings import FULL, QUICK, RATE, SHARES, STALENESSES, ServerEffort
-from weft.bench import launch
+from benches.servers.rows import KilledRow, LineRow, TrainedWorker, UnequalRow
+from benches.servers.settings import FULL, LINE_GBPS, LINE_WORKERS, QUICK, RATE, SHARES, STALENESSES, ServerEffort
+from weft.bench import launch, processes
+from weft.cli import values
+from weft.emulation import EmulationError
+
+_Row = UnequalRow | KilledRow | LineRow
+_PARTS = ("unequal", "killed", "lines")
 
 
 def main() -> int:
     """Runs it."""
     arguments = _arguments()
     effort = QUICK if arguments.quick else FULL
-    missing = quota.missing()
+    rows: list[_Row] = []
+    texts = []
     try:
-        unequal = [] if missing else list(_unequal(effort))
-        killed = list(_killed(effort))
-    except launch.BenchError as error:
+        for part in arguments.only:
+            found, text = _measured(part, effort, arguments.output)
+            rows += found
+            texts.append(text)
+    except (launch.BenchError, EmulationError) as error:
         print(f"benches.servers: {error}", file=sys.stderr)
         return 1
-    text = report.table(unequal, killed, missing)
+    text = "\n\n".join(texts)
     print(text)
     if arguments.output:
-        title = f"Parameter servers: a slow worker, a killed server, {datetime.now(UTC).date()}"
-        rows = [*map(dataclasses.asdict, unequal), *map(dataclasses.asdict, killed)]
-        record.write(arguments.output, title, rows, text)
-        report.draw(arguments.output / "unequal.png", unequal)
+        title = f"Parameter servers: a slow worker, a killed server, lines, {datetime.now(UTC).date()}"
+        record.write(arguments.output, title, list(map(dataclasses.asdict, rows)), text)
     return 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benches.servers", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short block of each: a look, not a record")
+    parser.add_argument(
+        "--only", type=values.choices(_PARTS), default=_PARTS, metavar="PART,...", help=f"of {', '.join(_PARTS)}"
+    )
     parser.add_argument("--output", type=Path, metavar="DIRECTORY", help="write rows, table, picture and README.md")
     return parser.parse_args()
+
+
+def _measured(part: str, effort: ServerEffort, output: Path | None) -> tuple[Sequence[_Row], str]:
+    """A part's rows, and what they say."""
+    match part:
+        case "unequal":
+            if missing := quota.missing():
+                return [], f"a slow worker: left out, {missing}"
+            unequal = list(_unequal(effort))
+            if output:
+                report.draw(output / "unequal.png", unequal)
+            return unequal, report.of_staleness(unequal)
+        case "killed":
+            killed = list(_killed(effort))
+            return killed, report.of_killed(killed)
+    lines = _lines(effort)
+    return lines, report.of_lines(lines)
 
 
 def _unequal(effort: ServerEffort) -> Iterator[UnequalRow]:
@@ -100,6 +127,24 @@ def _with_kill(job: Job, after: float, undisturbed: Sequence[TrainedWorker]) -> 
 
         workers = trained(address, job, strike)
     return KilledRow.of(killed_s, workers, undisturbed)
+
+
+def _lines(effort: ServerEffort) -> list[LineRow]:
+    """Steps on emulated hosts: workers, and a server apart."""
+    with launch.shared_directory() as directory:
+        path = Path(directory, "rows.json")
+        spec = {"sizes": effort.sizes, "rounds": effort.rounds, "calls": effort.calls, "path": str(path)}
+        ranks = processes.RankProcesses(
+            program=["-m", "benches.servers.line_rank", json.dumps(spec)],
+            ranks=LINE_WORKERS + 1,
+            port=launch.emulated_ports(1)[0],
+            hosts=LINE_WORKERS + 1,
+            gbps=LINE_GBPS,
+            shared=[directory],
+            environment=launch.QUIET_TORCH,
+        )
+        processes.run(ranks)
+        return [LineRow(**row) for row in json.loads(path.read_text())]
 
 
 if __name__ == "__main__":

@@ -6,14 +6,18 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from benches.servers.rows import KilledRow, UnequalRow
-from benches.servers.settings import SHARES, SLOWER, STALENESSES
+from benches.servers.rows import KilledRow, LineRow, UnequalRow
+from benches.servers.settings import LINE_GBPS, LINE_WORKERS, SHARES, SLOWER, STALENESSES
+from weft.emulation import EmulatedNetwork
 
-__all__ = ["bound", "draw", "table"]
+__all__ = ["bound", "draw", "of_killed", "of_lines", "of_staleness"]
 
 _OF_BOUND = 0.9
 _RESUMED_S = 10.0
 _TRANSIENT_S = 8
+_OF_RING = 1.1
+_OF_LINE = 0.95
+_NAMES = ("ring", "localps", "default")
 
 
 def bound(workers: int) -> float:
@@ -21,12 +25,10 @@ def bound(workers: int) -> float:
     return (SLOWER * (workers - 1) + 1) / workers
 
 
-def table(unequal: Sequence[UnequalRow], killed: Sequence[KilledRow], missing: str | None) -> str:
-    """What was found, and whether the targets are met."""
-    lines = [f"a slow worker: left out, {missing}"] if missing else _of_staleness(unequal)
+def of_killed(killed: Sequence[KilledRow]) -> str:
+    """How soon training went on after a kill of its server, and whether it was the same."""
     resumed = [row.resumed_s for row in killed]
-    lines += [
-        "",
+    lines = [
         f"{len(killed)} servers killed: training resumed after {statistics.median(resumed):.2f} s "
         f"({min(resumed):.2f} to {max(resumed):.2f}; at most {_RESUMED_S:g}: {_told(max(resumed) <= _RESUMED_S)})",
         f"losses as without the kill, bit by bit: {sum(row.same for row in killed)} of {len(killed)}",
@@ -39,7 +41,36 @@ def table(unequal: Sequence[UnequalRow], killed: Sequence[KilledRow], missing: s
     return "\n".join(lines)
 
 
-def _of_staleness(rows: Sequence[UnequalRow]) -> list[str]:
+def of_lines(rows: Sequence[LineRow]) -> str:
+    """Servers on every worker beside the ring, and how busy the line of a server apart is."""
+    lines = [
+        f"{LINE_WORKERS} workers and a server, a host each at {LINE_GBPS:g} Gbit/s; ms of a step, median of rounds",
+        "  MiB    ring  localps  by ring's  (least   most)  default  of the server's line  (least   most)",
+    ]
+    rate = EmulatedNetwork(LINE_WORKERS + 1, LINE_GBPS).payload_bytes_per_s
+    assert rate is not None  # there is a line rate
+    for nbytes in dict.fromkeys(row.nbytes for row in rows):
+        ring, localps, default = ([row for row in rows if (row.nbytes, row.name) == (nbytes, name)] for name in _NAMES)
+        ratios = [one.seconds / base.seconds for one, base in zip(localps, ring, strict=True)]
+        busy = [LINE_WORKERS * nbytes / row.seconds / rate for row in default]
+        lines.append(
+            f"{nbytes >> 20:5}  {_ms(ring):6.1f}  {_ms(localps):7.1f}  {statistics.median(ratios):9.2f}"
+            f"  ({min(ratios):5.2f}  {max(ratios):5.2f})  {_ms(default):7.1f}  {statistics.median(busy):20.2f}"
+            f"  ({min(busy):5.2f}  {max(busy):5.2f})"
+        )
+        at_most = f"at most {_OF_RING:g} times the ring's: {_told(statistics.median(ratios) <= _OF_RING)}"
+        lines.append(
+            f"       {at_most}; at least {_OF_LINE:g} of the line: {_told(statistics.median(busy) >= _OF_LINE)}"
+        )
+    return "\n".join(lines)
+
+
+def _ms(rows: Sequence[LineRow]) -> float:
+    return 1e3 * statistics.median(row.seconds for row in rows)
+
+
+def of_staleness(rows: Sequence[UnequalRow]) -> str:
+    """Samples per second with a slow worker, by staleness."""
     lines = [
         f"{len(SHARES)} workers, one with 1/{SLOWER} of the others' processor time",
         "staleness  samples/s  least   most    of staleness 0  loss in the last second",
@@ -57,7 +88,7 @@ def _of_staleness(rows: Sequence[UnequalRow]) -> list[str]:
     lines.append(f"unbounded: {gain:.2f} times staleness 0; at least {_OF_BOUND:g} of {most:g}: {verdict}")
     first = [statistics.median(seconds) for seconds in zip(*(row.rates() for row in _of(rows, 4)), strict=True)]
     lines.append("staleness 4, samples/s second by second: " + " ".join(f"{rate:.0f}" for rate in first[:_TRANSIENT_S]))
-    return lines
+    return "\n".join(lines)
 
 
 def _gain(rows: Sequence[UnequalRow], staleness: int | None) -> float:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["KilledRow", "TrainedWorker", "UnequalRow"]
+__all__ = ["KilledRow", "LineRow", "TrainedWorker", "UnequalRow"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +85,18 @@ class KilledRow:
             loss_after=statistics.fmean(losses[0][before : before + _COMPARED]),
             same=losses == [[loss for _, loss in worker.steps] for worker in undisturbed],
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class LineRow:
+    """One contender's time of a step at a line rate, in one round."""
+
+    name: str
+    """`ring` and `localps` (the schedule) among the workers, `default` with a server apart."""
+    nbytes: int
+    number: int
+    seconds: float
+    """Of the slowest rank."""
 
 
 _SURE = 2

@@ -3,7 +3,7 @@
 import math
 
 from benches.servers import report
-from benches.servers.rows import KilledRow, TrainedWorker, UnequalRow
+from benches.servers.rows import KilledRow, LineRow, TrainedWorker, UnequalRow
 from benches.servers.settings import STALENESSES
 
 
@@ -28,15 +28,22 @@ def test_rates_and_losses_by_the_second() -> None:
 def test_the_verdict_on_a_slow_worker() -> None:
     assert report.bound(4) == 2.5
     quick = [_row(staleness, [0.5] * 4 if staleness == 0 else [0.125, 0.125, 0.125, 0.5]) for staleness in STALENESSES]
-    assert "unbounded: 3.25 times staleness 0; at least 0.9 of 2.5: met" in report.table(quick, [_killed(1.0)], None)
+    assert "unbounded: 3.25 times staleness 0; at least 0.9 of 2.5: met" in report.of_staleness(quick)
     slow = [_row(staleness, [0.5] * 4) for staleness in STALENESSES]
-    assert "unbounded: 1.00 times staleness 0; at least 0.9 of 2.5: missed" in report.table(slow, [_killed(1.0)], None)
+    assert "unbounded: 1.00 times staleness 0; at least 0.9 of 2.5: missed" in report.of_staleness(slow)
 
 
-def test_without_quotas_the_reason_is_told() -> None:
-    text = report.table([], [_killed(12.0)], "quotas need root")
-    assert "left out, quotas need root" in text
-    assert "at most 10: missed" in text
+def test_the_verdict_on_killed_servers() -> None:
+    assert "at most 10: missed" in report.of_killed([_killed(12.0)])
+    assert "at most 10: met" in report.of_killed([_killed(2.0)])
+
+
+def test_the_verdict_on_lines() -> None:
+    rows = [LineRow("ring", 4 << 20, 0, 0.1), LineRow("localps", 4 << 20, 0, 0.12)]
+    text = report.of_lines([*rows, LineRow("default", 4 << 20, 0, 0.145)])
+    assert "at most 1.1 times the ring's: missed; at least 0.95 of the line: met" in text
+    text = report.of_lines([rows[0], LineRow("localps", 4 << 20, 0, 0.1), LineRow("default", 4 << 20, 0, 0.15)])
+    assert "at most 1.1 times the ring's: met; at least 0.95 of the line: missed" in text
 
 
 def _killed(resumed: float) -> KilledRow:

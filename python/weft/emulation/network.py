@@ -106,6 +106,11 @@ class EmulatedNetwork:
         """What of that belongs to messages; the rest is headers."""
         return self.burst_bytes * _PAYLOAD_BYTES / _FRAME_BYTES
 
+    @property
+    def payload_bytes_per_s(self) -> float | None:
+        """What a line carries of messages in one direction; None without a line rate."""
+        return None if self.gbps is None else self.gbps * 1e9 / 8 * _PAYLOAD_BYTES / _FRAME_BYTES
+
     def hosts_file(self) -> str:
         """The `/etc/hosts` of every host."""
         rows = [f"{self.address(host)} {self.host_name(host)}" for host in range(self.hosts)]
