@@ -1,4 +1,4 @@
-"""The pipeline experiment: a pipelined all-reduce against Open MPI and baidu's ring.
+"""The pipeline experiment: a pipelined all-reduce against Open MPI, baidu's ring and Gloo.
 
 8 ranks reduce 256 MB, 10 times each; medians with their 95 % confidence intervals. No run is a
 rehearsal: the first one counts, as it does in the jitter.
@@ -24,7 +24,7 @@ NAME = "pipeline-experiment"
 RANKS = 8
 BYTES = 256 << 20
 RUNS = 10
-PEERS = ("openmpi", "baidu-ring")
+PEERS = ("openmpi", "baidu-ring", "gloo")
 
 
 def spec(

@@ -126,7 +126,8 @@ def _add_contenders(parser: argparse.ArgumentParser) -> None:
         type=values.choices(PEERS),
         metavar="NAME,...",
         help=f"compare with: {', '.join(PEERS)} (openmpi-raben: its Rabenseifner all-reduce; mpich-ring: its ring; "
-        f"baidu-ring: over Open MPI's messages; {RING}: weft's ring, one tile at a time)",
+        f"baidu-ring: over Open MPI's messages; -ucx: by UCX over RDMA devices; {RING}: weft's ring, one tile at a "
+        "time)",
     )
     parser.add_argument(
         "--install-peers",

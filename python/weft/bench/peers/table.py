@@ -29,6 +29,15 @@ def _rabenseifner(place: RankPlacement) -> PeerSettings:
     return PeerSettings([*_open_mpi(place).options, *options])
 
 
+def _verbs(place: RankPlacement) -> PeerSettings:
+    """By UCX over reliable connections of RDMA devices, also within a host; any device will do."""
+    anything = [word for name in ("tls", "devices") for word in ("--mca", f"pml_ucx_{name}", "any")]
+    options = ["--allow-run-as-root", "--mca", "pml", "ucx", *anything, "--bind-to", "none", "--oversubscribe"]
+    if place.crowded:
+        options += ["--mca", "mpi_yield_when_idle", "1"]
+    return PeerSettings(options, {"UCX_TLS": "rc,self"})
+
+
 def _mpich(place: RankPlacement) -> PeerSettings:
     if not place.crowded:
         return PeerSettings()
@@ -73,6 +82,7 @@ _OPEN_MPI = PeerLibrary(
     settings=_open_mpi,
     remote=_open_mpi_remote,
 )
+_BAIDU_RING = dataclasses.replace(_OPEN_MPI, name="baidu-ring", definitions=("RING",), collectives=("all-reduce",))
 _MPICH = PeerLibrary(
     name="mpich",
     place="mpich",
@@ -86,7 +96,9 @@ _MPICH = PeerLibrary(
 PEERS = (
     _OPEN_MPI,
     dataclasses.replace(_OPEN_MPI, name="openmpi-raben", settings=_rabenseifner, collectives=("all-reduce",)),
-    dataclasses.replace(_OPEN_MPI, name="baidu-ring", definitions=("RING",), collectives=("all-reduce",)),
+    dataclasses.replace(_OPEN_MPI, name="openmpi-ucx", settings=_verbs),
+    _BAIDU_RING,
+    dataclasses.replace(_BAIDU_RING, name="baidu-ring-ucx", settings=_verbs),
     _MPICH,
     dataclasses.replace(_MPICH, name="mpich-ring", settings=_mpich_ring, collectives=("all-reduce",)),
     PeerLibrary(
