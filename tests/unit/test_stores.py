@@ -20,6 +20,18 @@ connections = [socket.create_connection(("127.0.0.1", int(sys.argv[1])), 30) for
 print("connected", flush=True)
 sys.stdin.read()
 """
+FEW_DESCRIPTORS = """
+import os, resource, sys
+import weft
+from weft.world import init
+free = os.dup(0)
+os.close(free)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free + int(sys.argv[1]), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+try:
+    init(0, 2, address=sys.argv[2], timeout=2)
+except weft.Error as error:
+    print(type(error).__name__, error)
+"""
 
 
 def free_port() -> int:
@@ -210,3 +222,13 @@ def test_the_meeting_is_where_the_store_of_torch_is() -> None:
         assert stores.rendezvous(store) == f"127.0.0.1:{served.port}"
     for store in (torch.HashStore(), weft.MemoryStore(), None):
         assert stores.rendezvous(store) is None
+
+
+@pytest.mark.parametrize("left", range(8, 18))
+def test_rank_0_without_descriptors_is_told_why(left: int) -> None:
+    """Never that its own store does not answer."""
+    command = [sys.executable, "-c", FEW_DESCRIPTORS, str(left), f"127.0.0.1:{free_port()}"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    text = told.stdout + told.stderr
+    assert "does not answer" not in text
+    assert "Too many open files" in text or "rank 1" in text

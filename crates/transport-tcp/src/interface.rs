@@ -68,14 +68,18 @@ fn towards(target: &str) -> Result<Vec<IpAddr>, LinkError> {
             "the rendezvous {target:?} is no known host:port ({error})"
         ))
     })?;
-    let Some(first) = targets
-        .into_iter()
-        .find_map(|target| source_towards(target).ok())
-    else {
-        return Err(LinkError::Refused(format!(
-            "no route leads to the rendezvous {target:?}"
-        )));
-    };
+    let mut first = Err(io::Error::other("it has no address"));
+    for target in targets {
+        first = source_towards(target);
+        if first.is_ok() {
+            break;
+        }
+    }
+    let first = first.map_err(|error| {
+        LinkError::Refused(format!(
+            "no route leads to the rendezvous {target:?} ({error})"
+        ))
+    })?;
     let mut addresses = vec![first];
     if first.is_loopback()
         && !means_loopback(target)

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weft_transport::fork::{self, Descriptor};
+use weft_transport::is_own_limit;
 use weft_transport_tcp::{is_called, poll, poll_entry};
 
 use super::protocol::{REPLY_BYTES_MAX, StoreFailure, StoreReply, StoreRequest};
@@ -85,9 +86,14 @@ impl TcpStoreServer {
         limits: StoreLimits,
     ) -> Result<Self, Error> {
         let cannot = |error: io::Error| {
+            let advice = match is_own_limit(&error) {
+                true => "Raise the limit of descriptors (ulimit -n) or memory",
+                false => {
+                    "Choose an address of this host as MASTER_ADDR, and a free port as MASTER_PORT"
+                }
+            };
             Error::Config(format!(
-                "cannot serve the rendezvous on {address}: {error}. \
-                 Choose an address of this host as MASTER_ADDR, and a free port as MASTER_PORT"
+                "cannot serve the rendezvous on {address}: {error}. {advice}"
             ))
         };
         let addresses = access.resolve(address).map_err(|error| match error {
@@ -98,8 +104,10 @@ impl TcpStoreServer {
         listener.set_nonblocking(true).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
         let [lifeline, watched] = Descriptor::pair().map_err(cannot)?;
+        let spare = Descriptor::make(|| watched.try_clone()).map_err(cannot)?;
         let serving = Serving {
             listener,
+            spare: Some(spare),
             lifeline: watched,
             access: access.clone(),
             values: KeptValues::new(limits.stored_bytes),
@@ -175,6 +183,9 @@ fn listen(
 /// The server's thread.
 struct Serving {
     listener: Descriptor<TcpListener>,
+    /// Kept for the first that comes, who is rank 0 itself: it must hear what fails for want of a
+    /// descriptor.
+    spare: Option<Descriptor<UnixStream>>,
     lifeline: Descriptor<UnixStream>,
     access: StoreAccess,
     limits: StoreLimits,
@@ -236,6 +247,7 @@ impl Serving {
 
     fn accept(&mut self) {
         for _ in 0..ACCEPTED_PER_TURN {
+            drop(self.spare.take());
             let accepted = Descriptor::make(|| self.listener.accept().map(|(stream, _)| stream));
             match accepted.and_then(|stream| ServedConnection::new(stream, &self.access)) {
                 Ok(connection) => {
