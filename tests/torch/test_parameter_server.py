@@ -137,6 +137,26 @@ def test_without_staleness_training_is_that_by_the_average_gradient_bit_by_bit(t
         assert all(torch.equal(mine, theirs) for mine, theirs in zip(parameters, reference, strict=True))
 
 
+def test_parameters_come_while_others_are_pushed_and_change_in_step_only():
+    net = model()
+    with servers(1) as addresses, Worker(net, SGD, addresses, bucket_bytes=1 << 18) as worker:
+        train(worker, 0, 1)
+        before = [parameter.detach().clone() for parameter in net.parameters()]
+        inputs, labels = batch(0, 1)
+        outputs = worker(inputs)
+        F.cross_entropy(outputs, labels).backward()
+        coming = [pull for bucket in worker._buckets for pull in bucket.pulls.values()]
+        assert len(coming) == sum(len(bucket.pieces) for bucket in worker._buckets)
+        for pull in coming:
+            pull.result(DEADLINE_SECONDS)
+        assert all(torch.equal(mine, old) for mine, old in zip(net.parameters(), before, strict=True))
+        assert torch.equal(worker(inputs), outputs)
+        worker.step()
+        worker.wait()
+        reference = averaged(1, 2, lambda net: torch.optim.SGD(net.parameters(), 0.1))
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(net.parameters(), reference, strict=True))
+
+
 def test_connections_are_authenticated_and_encrypted():
     good = {"secret": "0123456789abcdef-good", "encrypt": "1", "transport": "tcp"}
     with servers(1, **good) as addresses:
