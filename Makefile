@@ -262,7 +262,8 @@ bench-builds: setup ## this build against an older one, OLD=its python: 20 minut
 bench-put-signal: ## latency of a put of 8 bytes with a signal in shared memory, beside the bare flag
 	$(CARGO) run --quiet --release --locked -p weft-runtime --example put_signal
 
-bench-rdma: extension ## all-reduce over RDMA beside TCP as ratios, in the machine of test-rdma (root; PEERS=gloo, REGISTRATION=handle,pipelined,per-call: beside it too); QUICK=1: a look
+bench-rdma: extension ## all-reduce over RDMA beside TCP as ratios, in the machine of test-rdma (root; PEERS=openmpi-ucx,gloo, REGISTRATION=handle,pipelined,per-call: beside it too); QUICK=1: a look
+	$(if $(PEERS),$(BIN)/weft bench --install-peers --peers $(PEERS))
 	VM_TIMEOUT=7200 tests/rdma/vm.sh $(BIN)/python -m benches.rdma $(if $(QUICK),--sizes 64K:1M:16 --blocks 2) \
 		$(if $(PEERS),--peers $(PEERS)) $(if $(REGISTRATION),--registration $(REGISTRATION)) --output build/bench-rdma
 

@@ -45,8 +45,8 @@ def test_the_bare_program_is_an_all_reduce_of_one_rank_a_host(collective: str, r
 
 @pytest.mark.parametrize("peer", peers.PEERS, ids=lambda peer: peer.name)
 def test_peers_that_are_installed(peer: peers.PeerLibrary, tmp_path: Path) -> None:
-    if not peer.shim_path.exists():
-        pytest.skip(f"{peer.name} is not installed: weft bench --install-peers")
+    if (why := peer.missing(peers.RankPlacement(4, 2))) is not None:
+        pytest.skip(why)
     sizes = ("--sizes", "16,96K", "--no-floors")
     found = _bench(tmp_path, "all-reduce", "--hosts", "2", "--ranks", "4", *sizes, "--peers", peer.name)
     theirs = [row for row in found if row.library == peer.name]

@@ -389,8 +389,8 @@ def test_wire_formats_of_collectives(collective: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("peer", peers.PEERS, ids=lambda peer: peer.name)
 def test_peers_that_are_installed(peer: peers.PeerLibrary, tmp_path: Path) -> None:
-    if not peer.shim_path.exists():
-        pytest.skip(f"{peer.name} is not installed: weft bench --install-peers")
+    if (why := peer.missing(peers.RankPlacement(2))) is not None:
+        pytest.skip(why)
     for collective in peer.collectives:
         found = _bench(f"{collective} --ranks 2 --sizes 16,96K --peers {peer.name} --floors", tmp_path / "rows.json")
         theirs = [row for row in found if row.library == peer.name]

@@ -68,8 +68,9 @@ def _joined(spec: Spec, group: str) -> Iterator[tuple[int, list[Contender]]]:
         address = f"{place.host or '127.0.0.1'}:{spec.ports[1]}"
         yield place.rank, [Gloo(place.rank, spec.ranks, address)]
     else:
-        transport = "tcp" if spec.hosts > 1 else "shm"
-        library = ShimLibrary(group, peers.find(group).shim_path, spec.ranks, transport)
+        peer = peers.find(group)
+        transport = "rdma" if peer.over_rdma else "tcp" if spec.hosts > 1 else "shm"
+        library = ShimLibrary(group, peer.shim_path, spec.ranks, transport)
         yield library.rank, [*library.contenders(spec.places)]
         library.finish()
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft import config, machine
+from weft import _weft, config, machine
 from weft.bench.collectives import COLLECTIVES
 from weft.bench.processes import BenchError
 from weft.emulation import EmulatedNetwork
+from weft.errors import Error
 
 SOURCES = Path(__file__).parent
 INSTALL = "weft bench --install-peers"
@@ -68,6 +69,8 @@ class PeerLibrary:
     launcher: str = "mpirun"
     collectives: tuple[str, ...] = tuple(collective.name for collective in COLLECTIVES)
     """Those that its shim has."""
+    over_rdma: bool = False
+    """Whether its ranks reach each other by an RDMA device only."""
 
     @property
     def directory(self) -> Path:
@@ -84,6 +87,20 @@ class PeerLibrary:
         """Its shim, once it is built."""
         return self.directory / "shims" / f"{self.name}.so"
 
+    def missing(self, place: RankPlacement) -> str | None:
+        """Why it cannot be started; None if it can."""
+        if not self.shim_path.exists():
+            return f"{self.name} is not installed: run `{INSTALL}`"
+        if not self.over_rdma:
+            return None
+        if place.hosts > 1:
+            return f"{self.name} needs RDMA devices, which emulated hosts do not have: measure it on one host"
+        try:
+            is_there = any(usable for *_, usable in _weft.rdma_ports())
+        except Error as error:
+            return f"{self.name} needs an RDMA device: {error}"
+        return None if is_there else f"{self.name} needs an RDMA device, and no port here has a link"
+
     def command(self, program: list[str], place: RankPlacement, agent: Path) -> tuple[list[str], Mapping[str, str]]:
         """What starts Python with these arguments on all ranks, and its environment.
 
@@ -93,10 +110,10 @@ class PeerLibrary:
             agent: The program that the launcher starts others with on other hosts, as ssh does.
 
         Raises:
-            BenchError: It is not installed.
+            BenchError: It is not installed, or cannot be used here.
         """
-        if not self.shim_path.exists():
-            raise BenchError(f"{self.name} is not installed: run `{INSTALL}`")
+        if (why := self.missing(place)) is not None:
+            raise BenchError(why)
         settings = self.settings(place)
         remote = self.remote(place, agent) if place.hosts > 1 else []
         launcher = [str(self.directory / "bin" / self.launcher), *settings.options, *remote, "-n", str(place.ranks)]

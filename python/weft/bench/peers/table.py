@@ -96,9 +96,9 @@ _MPICH = PeerLibrary(
 PEERS = (
     _OPEN_MPI,
     dataclasses.replace(_OPEN_MPI, name="openmpi-raben", settings=_rabenseifner, collectives=("all-reduce",)),
-    dataclasses.replace(_OPEN_MPI, name="openmpi-ucx", settings=_verbs),
+    dataclasses.replace(_OPEN_MPI, name="openmpi-ucx", settings=_verbs, over_rdma=True),
     _BAIDU_RING,
-    dataclasses.replace(_BAIDU_RING, name="baidu-ring-ucx", settings=_verbs),
+    dataclasses.replace(_BAIDU_RING, name="baidu-ring-ucx", settings=_verbs, over_rdma=True),
     _MPICH,
     dataclasses.replace(_MPICH, name="mpich-ring", settings=_mpich_ring, collectives=("all-reduce",)),
     PeerLibrary(
