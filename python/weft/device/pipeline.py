@@ -372,9 +372,10 @@ class Pipeline:
             error = self.failure
             if step.work is not None:
                 error = self._ended(step.work)
+            # Before the device goes on: when all of it is there, the handle must know.
+            step.operation.end_step(error)
             self._flags.raise_(step.number)
             self._room.release()
-            step.operation.end_step(error)
             del step  # what it knows would otherwise live on until the next one
 
     def _ended(self, work: _Waitable) -> BaseException | None:
