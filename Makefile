@@ -253,7 +253,7 @@ bench-gpu: ## copies, all-reduces, a product beside them, training on this machi
 bench-compression: setup iproute2 ## each compression of gradients: time to a fixed loss at 0.1 and 1 Gbit/s (root): an hour; QUICK=1: a look
 	$(BIN)/python -m benches.compression $(if $(QUICK),--quick) --output build/compression
 
-bench-servers: extension iproute2 ## parameter servers: a worker with a third of the others' processor time, a killed server, lines of 1 Gbit/s (root): 12 minutes; QUICK=1, ONLY=killed: a look
+bench-servers: extension iproute2 ## parameter servers: a worker with a third of the others' processor time, a killed server, lines of 1 Gbit/s (root): 25 minutes; QUICK=1, ONLY=killed: a look
 	$(BIN)/python -m benches.servers $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) --output build/servers
 
 bench-builds: setup ## this build against an older one, OLD=its python: 20 minutes; QUICK=1: a look

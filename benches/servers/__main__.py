@@ -21,7 +21,7 @@ from benches.servers.rows import KilledRow, LineRow, TrainedWorker, UnequalRow
 from benches.servers.settings import FULL, LINE_GBPS, LINE_WORKERS, QUICK, RATE, SHARES, STALENESSES, ServerEffort
 from weft.bench import launch, processes
 from weft.cli import values
-from weft.emulation import EmulationError
+from weft.emulation import EmulationError, require_root
 
 _Row = UnequalRow | KilledRow | LineRow
 _PARTS = ("unequal", "killed", "lines")
@@ -38,7 +38,7 @@ def main() -> int:
             found, text = _measured(part, effort, arguments.output)
             rows += found
             texts.append(text)
-    except (launch.BenchError, EmulationError) as error:
+    except launch.BenchError as error:
         print(f"benches.servers: {error}", file=sys.stderr)
         return 1
     text = "\n\n".join(texts)
@@ -72,6 +72,10 @@ def _measured(part: str, effort: ServerEffort, output: Path | None) -> tuple[Seq
         case "killed":
             killed = list(_killed(effort))
             return killed, report.of_killed(killed)
+    try:
+        require_root()
+    except EmulationError as error:
+        return [], f"lines: left out, {error}"
     lines = _lines(effort)
     return lines, report.of_lines(lines)
 

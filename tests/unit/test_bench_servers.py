@@ -1,10 +1,14 @@
 """Tests of the benchmark of parameter servers: rates, losses, verdicts."""
 
 import math
+import os
+
+import pytest
 
 from benches.servers import report
+from benches.servers.__main__ import _measured
 from benches.servers.rows import KilledRow, LineRow, TrainedWorker, UnequalRow
-from benches.servers.settings import STALENESSES
+from benches.servers.settings import QUICK, STALENESSES
 
 
 def _worker(period: float, seconds: float = 4.0) -> TrainedWorker:
@@ -31,6 +35,16 @@ def test_the_verdict_on_a_slow_worker() -> None:
     assert "unbounded: 3.25 times staleness 0; at least 0.9 of 2.5: met" in report.of_staleness(quick)
     slow = [_row(staleness, [0.5] * 4) for staleness in STALENESSES]
     assert "unbounded: 1.00 times staleness 0; at least 0.9 of 2.5: missed" in report.of_staleness(slow)
+
+
+@pytest.mark.parametrize("part", ["unequal", "lines"])
+def test_what_needs_root_is_left_out_and_the_reason_told(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    rows, text = _measured(part, QUICK, None)
+    assert rows == []
+    assert "left out" in text and "root" in text
+    if part == "unequal":
+        assert "left out, quotas need root" in text
 
 
 def test_the_verdict_on_killed_servers() -> None:

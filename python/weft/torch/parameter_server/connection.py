@@ -44,7 +44,7 @@ __all__ = [
 PUSHES, PULLS = (0, 1), (2, 3)
 """Two lanes each: while a server works on one request, the line has the next."""
 PUSH, PULL = PUSHES[0], PULLS[0]
-LANES = 4
+LANES = len(PUSHES) + len(PULLS)
 FOLLOW = PUSH
 """The lane by which a server sends its inputs to a second one."""
 NO_FLIGHT_RECORD = {"flight_dir": None, "flight_signal": None}
