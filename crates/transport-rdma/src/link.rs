@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use weft_transport::{
     AtomicOp, Capabilities, Doorbell, EndpointId, FlushState, Inbox, IovecMut, Link, LinkError,
-    Local, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions, Segment, Stream, Submission, Ticket,
-    TransportKind, WatchedDescriptors,
+    Local, MESSAGE_BYTES_MAX, Presence, RegionKey, Regions, Segment, Standing, Stream, Submission,
+    Ticket, TransportKind, WatchedDescriptors,
 };
 
 use crate::closing;
@@ -250,6 +250,14 @@ impl Link for RdmaLink {
 
     fn presence(&self) -> Presence {
         self.presence
+    }
+
+    fn standing(&self) -> Standing {
+        match (self.check(), self.control()) {
+            (Err(_), _) => Standing::Ended,
+            (Ok(()), Some(control)) => control.standing(),
+            (Ok(()), None) => Standing::Good,
+        }
     }
 
     fn peer_has_ended(&self) -> bool {

@@ -20,8 +20,8 @@ use crate::outgoing::{Class, TcpOutgoing};
 
 /// How often goodbyes under way are looked at.
 const GOODBYE_PERIOD: Duration = Duration::from_millis(5);
-/// How often connections are looked at.
-const WATCH_PERIOD: Duration = Duration::from_millis(250);
+/// How often connections are looked at. Who owes a sign of life for less is not silent.
+pub(crate) const WATCH_PERIOD: Duration = Duration::from_millis(250);
 /// A peer that takes nothing for this long does not get its goodbye.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 

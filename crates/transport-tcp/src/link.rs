@@ -16,7 +16,7 @@ use std::time::Duration;
 use weft_transport::{
     Capabilities, Doorbell, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut, Link,
     LinkError, Local, MESSAGE_BYTES_MAX, Presence, Redirection, RegionKey, Regions, Segment,
-    Signal, Stream, Submission, Ticket, TrafficCounts, TransportKind, WatchedDescriptors,
+    Signal, Standing, Stream, Submission, Ticket, TrafficCounts, TransportKind, WatchedDescriptors,
 };
 
 use crate::carrier::Carrier;
@@ -430,6 +430,15 @@ impl Link for TcpLink {
     fn presence(&self) -> Presence {
         Presence::Unknown {
             round_trip: self.round_trip,
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        let silent = |silence| silence > closing::WATCH_PERIOD;
+        match self.connection.check() {
+            Err(_) => Standing::Ended,
+            Ok(()) if self.connection.silence().is_some_and(silent) => Standing::Silent,
+            Ok(()) => Standing::Good,
         }
     }
 

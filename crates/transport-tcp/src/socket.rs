@@ -51,6 +51,7 @@ impl Socket {
             UNSENT_BYTES_MAX,
         )?;
         keep_alive(&stream, options.peer_timeout)?;
+        retry_often(&stream, options.peer_timeout);
         classify(&stream, options.traffic_class)?;
         let socket = Self {
             stream,
@@ -394,17 +395,30 @@ pub fn is_called(socket: &TcpListener) -> bool {
     poll(&mut watched, Duration::ZERO).is_ok() && watched[0].revents != 0
 }
 
-/// Makes the kernel probe an idle peer, so that one whose host vanished is known within
-/// `peer_timeout`.
+/// Makes the kernel probe an idle peer, so that one whose host vanished is known `peer_timeout`
+/// after the first probe that is not answered: a line that comes back before does no harm.
 fn keep_alive(stream: &TcpStream, peer_timeout: Duration) -> io::Result<()> {
-    const PROBES: u64 = 3;
-    let seconds = peer_timeout.as_secs().max(2);
+    const IDLE_SECONDS: u64 = 1;
+    let seconds = peer_timeout.as_millis().div_ceil(1000).max(1) as u64;
     let interval = (seconds / 5).max(1);
-    let idle = seconds.saturating_sub(interval * PROBES).max(1);
     set(stream, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-    set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, idle)?;
+    set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, IDLE_SECONDS)?;
     set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, interval)?;
-    set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, PROBES)
+    let probes = seconds.div_ceil(interval);
+    set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, probes)
+}
+
+/// Bounds how long the kernel waits before it sends again what is not acknowledged. It waits twice
+/// as long each time: once a line is back that was cut for a while, it would wait about as long
+/// again, and what is silent for `peer_timeout` counts as vanished.
+fn retry_often(stream: &TcpStream, peer_timeout: Duration) {
+    /// As `linux/tcp.h` has it since Linux 6.15.
+    const TCP_RTO_MAX_MS: i32 = 44;
+    const LEAST: Duration = Duration::from_secs(1);
+    const MOST: Duration = Duration::from_secs(120);
+    let longest = (peer_timeout / 8).clamp(LEAST, MOST).as_millis() as u64;
+    // Older kernels refuse: there it takes longer until a line is in use again.
+    let _ = set(stream, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, longest);
 }
 
 /// Marks the packets with the class's code point.

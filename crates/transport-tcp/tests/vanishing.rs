@@ -1,12 +1,11 @@
 //! Tests of a vanishing host, emulated by taking down the loopback interface of a network
 //! namespace. Needs the right to make one; without it, the tests say so and pass.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_transport::conformance::{LinkPair, Subject};
-use weft_transport::{LinkError, POOL_HEADER, RegionKey};
+use weft_transport::conformance::{LinkPair, Subject, enter_network, set_loopback};
+use weft_transport::{LinkError, POOL_HEADER, RegionKey, Standing};
 use weft_transport_tcp::{Interface, TcpOptions, TcpTransport};
 
 const PEER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -22,27 +21,6 @@ const SUBJECT: Subject = Subject {
     },
 };
 
-/// Moves this thread, and the threads that it starts, to a network of their own.
-fn enter_network() -> bool {
-    // SAFETY: plain system call that concerns this thread only.
-    let entered = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
-    if !entered {
-        eprintln!("skipped: no right to make a network namespace");
-    }
-    entered && loopback("up")
-}
-
-fn loopback(state: &str) -> bool {
-    let status = Command::new("ip")
-        .args(["link", "set", "lo", state])
-        .status();
-    let set = status.is_ok_and(|status| status.success());
-    if !set {
-        eprintln!("skipped: `ip link set lo {state}` does not work here");
-    }
-    set
-}
-
 fn check_gone(pair: &mut LinkPair) {
     let started = Instant::now();
     pair.until("the link to end", |pair| {
@@ -53,6 +31,7 @@ fn check_gone(pair: &mut LinkPair) {
         assert!(matches!(end, Some(LinkError::Gone(_))), "{end:?}");
     }
     assert!(took < PEER_TIMEOUT * 3, "{took:?}");
+    assert_eq!(pair.a.link.standing(), Standing::Ended);
 }
 
 #[test]
@@ -61,7 +40,7 @@ fn an_idle_link_notices() {
         return;
     }
     let mut pair = LinkPair::new(&SUBJECT);
-    assert!(loopback("down"));
+    assert!(set_loopback("down"));
     check_gone(&mut pair);
 }
 
@@ -71,7 +50,7 @@ fn a_link_in_the_middle_of_traffic_notices() {
         return;
     }
     let mut pair = LinkPair::new(&SUBJECT);
-    assert!(loopback("down"));
+    assert!(set_loopback("down"));
     let memory = pair.a.memory(&[&[1; 100_000]]);
     for link in [&pair.a.link, &pair.b.link] {
         let put = link.put(RegionKey::POOL, POOL_HEADER, &memory.source(), None);
@@ -86,13 +65,18 @@ fn a_cut_that_is_shorter_does_no_harm() {
         return;
     }
     let mut pair = LinkPair::new(&SUBJECT);
-    assert!(loopback("down"));
+    assert_eq!(pair.a.link.standing(), Standing::Good);
+    assert!(set_loopback("down"));
     let cut = Instant::now();
     pair.a
         .link
         .message(b"through")
         .expect("the link is still good");
     pair.until("half the timeout", |_| cut.elapsed() > PEER_TIMEOUT / 4);
-    assert!(loopback("up"));
+    assert_eq!(pair.a.link.standing(), Standing::Silent);
+    assert!(set_loopback("up"));
     pair.until("the message", |pair| !pair.b.received.messages.is_empty());
+    pair.until("its acknowledgement", |pair| {
+        pair.a.link.standing() == Standing::Good
+    });
 }

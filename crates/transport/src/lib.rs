@@ -69,8 +69,8 @@ pub use {
     error::{LinkError, is_own_limit},
     link::{
         AtomicOp, Capabilities, EndpointId, FlushState, INJECT_BYTES_MAX, Inbox, Iovec, IovecMut,
-        Link, LinkEvents, MESSAGE_BYTES_MAX, Redirection, Signal, Stream, Submission, Ticket,
-        TrafficClass, TrafficCounts, Transport, TransportKind,
+        Link, LinkEvents, MESSAGE_BYTES_MAX, Redirection, Signal, Standing, Stream, Submission,
+        Ticket, TrafficClass, TrafficCounts, Transport, TransportKind,
     },
     local::Local,
     loopback::LoopbackTransport,

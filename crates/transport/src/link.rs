@@ -269,6 +269,17 @@ pub enum FlushState {
     Pending,
 }
 
+/// What is known of a link that nobody is using.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// Nothing speaks against using it.
+    Good,
+    /// The peer's host owes a sign of life: its line may be cut.
+    Silent,
+    /// It is of no more use.
+    Ended,
+}
+
 /// What has passed over a link since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TrafficCounts {
@@ -350,6 +361,12 @@ pub trait Link: Stream {
 
     /// Where the peer is, for whoever waits for it.
     fn presence(&self) -> Presence;
+
+    /// Whether it can be used, for whoever might also make another one. Costs a system call where
+    /// the peer is on another host.
+    fn standing(&self) -> Standing {
+        Standing::Good
+    }
 
     /// Whether the peer has ended, as is proven: it touches nothing any more. The end of a link
     /// alone does not prove that.

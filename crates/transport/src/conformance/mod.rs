@@ -9,6 +9,7 @@ pub mod ending;
 pub mod limits;
 pub mod memory;
 pub mod messages;
+mod network;
 pub mod operations;
 mod pair;
 pub mod redirections;
@@ -18,6 +19,7 @@ pub mod waking;
 
 use std::sync::Arc;
 
+pub use network::{enter_network, set_loopback};
 pub use pair::{
     Events, LinkPair, LinkSide, Received, TestMemory, bytes_of, connect, deadline, listening,
 };

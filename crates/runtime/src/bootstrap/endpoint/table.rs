@@ -4,9 +4,12 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use weft_transport::{Doorbell, EndpointId, Link, LinkError, LinkEvents, Transport, TransportKind};
+use weft_transport::{
+    Doorbell, EndpointId, Link, LinkError, LinkEvents, Standing, Transport, TransportKind,
+};
 
 use super::places::{Closing, DialTurn, LinkPlaces, OnLink};
 
@@ -18,6 +21,9 @@ const ACCEPT_GRACE: Duration = Duration::from_secs(2);
 const ACCEPT_GRACE_BEFORE_PRECEDENCE: Duration = Duration::from_secs(20);
 /// How long to wait for the attempt of a peer that claims precedence before trying again.
 const YIELD_GRACE: Duration = Duration::from_millis(200);
+
+/// How often to look whether a link is still silent.
+const SILENT_POLL: Duration = Duration::from_millis(5);
 
 type Key = (EndpointId, TransportKind);
 
@@ -54,12 +60,14 @@ impl LinkTable {
         self.places.on_link(on_link);
     }
 
-    /// The link to the peer, if there is one.
+    /// The link to the peer, if there is one that is good.
     pub(super) fn ready(&self, key: Key) -> Option<Arc<dyn Link>> {
-        self.places.ready(key)
+        let ready = self.places.ready(key);
+        ready.filter(|link| link.standing() == Standing::Good)
     }
 
-    /// The link to the peer; makes it if there is none.
+    /// The link to the peer; makes it if there is none. One whose line may be cut is good again, or
+    /// ends: a group that took it before would end with it.
     pub(super) fn link(
         &self,
         peer: EndpointId,
@@ -84,7 +92,11 @@ impl LinkTable {
                 return Err(LinkError::Io(limit));
             }
             match self.places.turn(key, |since| since.elapsed() >= grace) {
-                DialTurn::Take(link) => return Ok(link),
+                DialTurn::Take(link) => match link.standing() {
+                    Standing::Good => return Ok(link),
+                    Standing::Silent => thread::sleep(SILENT_POLL),
+                    Standing::Ended => self.forget(&link),
+                },
                 DialTurn::Wait => {}
                 DialTurn::Dial => match transport.connect(peer, address, deadline, cancel) {
                     Ok(Some(link)) => {

@@ -1,7 +1,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use weft_transport::{FlushState, Inbox, RegionKey, Signal};
+use weft_transport::conformance::{enter_network, set_loopback};
+use weft_transport::{FlushState, Inbox, RegionKey, Signal, Standing};
 
 use super::*;
 
@@ -112,14 +113,54 @@ fn simultaneous_dialling_makes_one_link() {
 fn a_forgotten_peer_can_be_linked_again() {
     for (transport, kind) in ALL {
         let (a, b) = (endpoint(transport), endpoint(transport));
-        link(&a, &b, kind).close();
-        for (endpoint, other) in [(&a, &b), (&b, &a)] {
-            let ended = link(endpoint, other, kind);
+        let ended = [(&a, link(&a, &b, kind)), (&b, link(&b, &a, kind))];
+        for (endpoint, ended) in &ended {
             ended.close();
-            endpoint.forget(&ended);
+            endpoint.forget(ended);
         }
         check_joined(&a, &b, kind);
     }
+}
+
+#[test]
+fn a_link_that_has_ended_is_not_taken() {
+    let (a, b) = (
+        endpoint(TransportChoice::Tcp),
+        endpoint(TransportChoice::Tcp),
+    );
+    let (at_a, at_b) = (
+        link(&a, &b, TransportKind::Tcp),
+        link(&b, &a, TransportKind::Tcp),
+    );
+    at_a.close();
+    b.forget(&at_b);
+    check_joined(&a, &b, TransportKind::Tcp);
+}
+
+#[test]
+fn a_link_whose_line_is_cut_is_taken_when_it_is_good_again() {
+    if !enter_network() {
+        return;
+    }
+    let (a, b) = (
+        endpoint(TransportChoice::Tcp),
+        endpoint(TransportChoice::Tcp),
+    );
+    let silent = link(&a, &b, TransportKind::Tcp);
+    assert!(set_loopback("down"));
+    silent.message(b"on its way").unwrap();
+    while silent.standing() == Standing::Good {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ready = a.ready_link(b.id, TransportKind::Tcp);
+    assert!(ready.is_none(), "a silent link is not to be taken");
+    std::thread::scope(|scope| {
+        let taken = scope.spawn(|| link(&a, &b, TransportKind::Tcp));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!taken.is_finished(), "a silent link was taken");
+        assert!(set_loopback("up"));
+        assert!(Arc::ptr_eq(&taken.join().unwrap(), &silent));
+    });
 }
 
 #[test]
