@@ -22,6 +22,9 @@ SIDE_BY_SIDE := $(BIN)/python -m tools.side_by_side
 # cargo fmt does not see modules that a macro declares.
 ALGORITHM_SOURCES := $(wildcard crates/algorithms/src/*/*.rs)
 
+# Whether all of these commands are there.
+have = (for command in $(1); do command -v $$command >/dev/null || exit 1; done)
+
 # Where the tests on emulated hosts can run: they need root and iproute2.
 IS_ROOT := $(filter 0,$(shell id -u))
 
@@ -66,7 +69,7 @@ wheels: $(RELEASE)/.dependencies ## wheels for x86-64 and aarch64 (manylinux 2.2
 
 iproute2:
 ifneq ($(IS_ROOT),)
-	@command -v ip >/dev/null && command -v tc >/dev/null \
+	@$(call have,ip tc) \
 		|| { apt-get update -qq && apt-get install -qq --no-install-recommends iproute2; }
 endif
 
@@ -145,14 +148,14 @@ test-wheel: wheel ## what the wheel holds, and the demo from it in an empty dire
 
 # An interpreter of Debian's for aarch64, taken apart, not installed: the emulator runs it.
 $(AARCH64)/root/usr/bin/python3:
-	command -v qemu-aarch64 debootstrap >/dev/null || { apt-get update -qq && apt-get install -qq --no-install-recommends qemu-user debootstrap; }
+	$(call have,qemu-aarch64 debootstrap) || { apt-get update -qq && apt-get install -qq --no-install-recommends qemu-user debootstrap; }
 	mkdir -p $(AARCH64)/packages $(AARCH64)/root
 	debootstrap --arch=arm64 --variant=minbase --download-only --include=python3 bookworm $(AARCH64)/packages >/dev/null
 	for package in $(AARCH64)/packages/var/cache/apt/archives/*.deb; do dpkg-deb -x $$package $(AARCH64)/root; done
 
 # The newest Python that Debian has, taken apart too. It brings its own C library, which may be newer than this machine's.
 $(NEWEST)/root/usr/bin/python$(NEWEST_VERSION):
-	command -v debootstrap >/dev/null && command -v patchelf >/dev/null || { apt-get update -qq && apt-get install -qq --no-install-recommends debootstrap patchelf; }
+	$(call have,debootstrap patchelf) || { apt-get update -qq && apt-get install -qq --no-install-recommends debootstrap patchelf; }
 	mkdir -p $(NEWEST)/packages $(NEWEST)/root
 	debootstrap --variant=minbase --download-only --include=python$(NEWEST_VERSION)-venv sid $(NEWEST)/packages >/dev/null
 	for package in $(NEWEST)/packages/var/cache/apt/archives/*.deb; do dpkg-deb -x $$package $(NEWEST)/root; done
@@ -205,7 +208,7 @@ $(MPI): build/mpi/%: $(VENV)/.dependencies
 	$(BIN)/uv pip install --quiet --python $@/bin/python $*==$(VERSION_$*)
 
 daemons:
-	command -v sshd slurmctld slurmd munged unshare >/dev/null || { apt-get update -qq && apt-get install -qq --no-install-recommends \
+	$(call have,sshd slurmctld slurmd munged unshare) || { apt-get update -qq && apt-get install -qq --no-install-recommends \
 		munge openssh-client openssh-server slurm-client slurmctld slurmd util-linux; }
 
 test-launchers: extension iproute2 daemons $(LAUNCHERS)/.dependencies $(MPI) ## torchrun, ssh, three MPIs, Slurm, Ray, manifests, notebook: the real ones on emulated hosts (root; installs Debian's): 10 minutes
@@ -307,22 +310,24 @@ soak: setup iproute2 ## a job that is disturbed again and again, for DURATION (1
 attack: setup iproute2 ## strangers at a job that trains: what they get, and what a flood of 10,000 connections costs (root: replays)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/attack/run.py --json build/attack.json
 
-# All three need a nightly toolchain: rustup toolchain install nightly --component rust-src,miri
+nightly:
+	rustup toolchain install nightly --profile minimal --no-self-update --component rust-src,miri
+
 RUNS ?= 100000000
-fuzz: ## every reader of foreign bytes under libFuzzer, 10^8 inputs each, or RUNS: half an hour
+fuzz: nightly ## every reader of foreign bytes under libFuzzer, 10^8 inputs each, or RUNS: half an hour
 	$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install cargo-fuzz --locked --quiet
 	for target in $(notdir $(wildcard fuzz/corpus/*)); do \
 		mkdir -p build/fuzz/$$target && echo "$$target" && \
 		$(CARGO) +nightly fuzz run $$target build/fuzz/$$target fuzz/corpus/$$target -- -runs=$(RUNS) -verbosity=0 -print_final_stats=1 || exit 1; \
 	done
 
-sanitize: ## concurrency tests of the runtime and the transports under ThreadSanitizer
+sanitize: nightly ## concurrency tests of the runtime and the transports under ThreadSanitizer
 	RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
 		--package weft-transport --package weft-transport-shm --package weft-transport-tcp --locked --quiet --test conformance --test loopback --test strict
 	RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +nightly test -Zbuild-std --target $(HOST) --target-dir target/tsan \
 		--package weft-runtime --locked --quiet --test together --test messages --test failures --test leaving --test cuts
 
-miri: ## the pure crates' and the kernels' unit tests under Miri
+miri: nightly ## the pure crates' and the kernels' unit tests under Miri
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --target-dir target/miri --locked --quiet \
 		--package weft-kernels --package weft-schedule --lib
 
@@ -330,7 +335,7 @@ miri: ## the pure crates' and the kernels' unit tests under Miri
 aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
 aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -cpu max,sve512=on -L /usr/aarch64-linux-gnu
 aarch64: ## tests of kernels, transports and runtime for aarch64, under an emulator (installs Debian's, needs root)
-	command -v qemu-aarch64 aarch64-linux-gnu-gcc >/dev/null || apt-get install -qq --no-install-recommends qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+	$(call have,qemu-aarch64 aarch64-linux-gnu-gcc) || { apt-get update -qq && apt-get install -qq --no-install-recommends qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross; }
 	rustup target add aarch64-unknown-linux-gnu
 	$(CARGO) test --target aarch64-unknown-linux-gnu --locked --quiet --lib --test conformance --test connections --test loopback --test strict \
 		--test one_source --test reduce --test representation --package weft-kernels --package weft-schedule --package weft-transport --package weft-transport-shm \
