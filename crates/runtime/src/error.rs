@@ -7,6 +7,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weft_transport::{LinkError, is_own_limit};
 
+/// What to do where the operating system lets this process have no more of something.
+pub(crate) const RAISE_LIMIT: &str =
+    "Raise its limits of descriptors (ulimit -n), threads or memory";
+
 /// Longer reasons for an abort are cut on their way to other ranks, so that they fit into a
 /// message.
 const REASON_CHARACTERS: usize = 4096;
@@ -96,11 +100,10 @@ impl Error {
         }
     }
 
-    /// The operating system lets this process have no more of something that a connection needs.
-    pub(crate) fn own_limit(to: &str, error: &io::Error) -> Self {
+    /// The operating system lets this process have no more of what it needs to do something.
+    pub(crate) fn own_limit(what: &str, error: &io::Error) -> Self {
         Error::Config(format!(
-            "this process cannot connect to {to}: {error}. \
-             Raise its limit of descriptors (ulimit -n) or memory"
+            "this process cannot {what}: {error}. {RAISE_LIMIT}"
         ))
     }
 
@@ -117,7 +120,7 @@ impl Error {
             LinkError::Left => lost("it closed the connection".into()),
             LinkError::Protocol(what) => lost(format!("it broke the protocol: {what}")),
             LinkError::Io(error) if is_own_limit(&error) => {
-                Error::own_limit(&name(rank, host), &error)
+                Error::own_limit(&format!("connect to {}", name(rank, host)), &error)
             }
             LinkError::Io(error) => lost(error.to_string()),
             LinkError::Refused(why) => Error::Auth(format!(

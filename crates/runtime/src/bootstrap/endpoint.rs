@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use weft_transport::{
     Doorbell, EndpointId, Link, LinkError, Local, LoopbackTransport, POOL_HEADER, Segment,
-    TrafficClass, Transport, TransportKind, fork,
+    TrafficClass, Transport, TransportKind, fork, is_own_limit,
 };
 use weft_transport_rdma::{RdmaOptions, RdmaTransport};
 use weft_transport_shm::ShmTransport;
@@ -544,6 +544,9 @@ fn boot_id(host_label: Option<&str>) -> Result<String, Error> {
 fn system_text(path: &str) -> Result<String, Error> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(text.trim().to_string()),
+        Err(error) if is_own_limit(&error) => {
+            Err(Error::own_limit(&format!("read {path}"), &error))
+        }
         Err(error) => Err(Error::Unsupported(format!(
             "a system where {path} cannot be read ({error})"
         ))),

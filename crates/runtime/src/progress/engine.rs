@@ -64,7 +64,7 @@ pub(crate) struct Engine {
 impl Engine {
     /// Starts progress for an endpoint.
     pub(crate) fn start(endpoint: Arc<Endpoint>) -> Result<Arc<Engine>, Error> {
-        let poller = Poller::new().map_err(|e| refused("watch its connections", &e))?;
+        let poller = Poller::new().map_err(|e| Error::own_limit("watch its connections", &e))?;
         let engine = Arc::new(Engine {
             state: Mutex::new(ProgressState::new(endpoint.clone(), poller.clone())),
             endpoint,
@@ -88,7 +88,7 @@ impl Engine {
         std::thread::Builder::new()
             .name("weft-progress".into())
             .spawn(move || progress_thread(&progress))
-            .map_err(|e| refused("start its progress thread", &e))?;
+            .map_err(|e| Error::own_limit("start its progress thread", &e))?;
         Ok(engine)
     }
 
@@ -371,13 +371,6 @@ impl<'a> WaitConditions<'a> {
         }
         None
     }
-}
-
-/// What the system does not give to a process that has reached one of its limits.
-fn refused(what: &str, error: &std::io::Error) -> Error {
-    Error::Config(format!(
-        "this process cannot {what}: {error}: look at its limits of descriptors (`ulimit -n`), threads and memory"
-    ))
 }
 
 fn progress_thread(engine: &Weak<Engine>) {

@@ -16,6 +16,7 @@ use super::state::ProgressState;
 use crate::Error;
 use crate::call::Finished;
 use crate::channel::{ControlMessage, ENVELOPE_BYTES};
+use crate::error::RAISE_LIMIT;
 use crate::execution::GroupFailure;
 use crate::memory::PieceSize;
 
@@ -385,11 +386,9 @@ impl ProgressState {
     /// Ends groups with members that there are no links to: whoever of them calls waits in vain,
     /// and would name this process instead of its limit.
     fn fail_where_ranks_call_in_vain(&mut self, finished: &mut Finished) {
-        let error = Error::Config(
-            "other ranks cannot connect to this process: it has no descriptor left. Raise the limit \
-             (ulimit -n)"
-                .into(),
-        );
+        let error = Error::Config(format!(
+            "other ranks cannot connect to this process: it has no descriptor left. {RAISE_LIMIT}"
+        ));
         for group in self.groups.values_mut() {
             if group.broken.is_none() && !group.closed && group.connections.may_be_called() {
                 group.fail_and_tell(&error, finished);

@@ -192,8 +192,8 @@ impl TcpStore {
     fn refused(&self, error: &io::Error) -> DialFailure {
         match is_own_limit(error) {
             true => {
-                let store = format!("rank 0's store at {}", self.address);
-                DialFailure::Final(Error::own_limit(&store, error))
+                let what = format!("connect to rank 0's store at {}", self.address);
+                DialFailure::Final(Error::own_limit(&what, error))
             }
             false => DialFailure::Passing(error.to_string()),
         }

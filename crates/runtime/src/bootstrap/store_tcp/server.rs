@@ -17,6 +17,7 @@ use super::served::{ServedConnection, Wait};
 use super::values::KeptValues;
 use super::{ResolveError, StoreAccess};
 use crate::Error;
+use crate::error::RAISE_LIMIT;
 
 /// While a client waits for a key, the server says this often that it is still there.
 const HEARTBEAT: Duration = Duration::from_millis(500);
@@ -87,7 +88,7 @@ impl TcpStoreServer {
     ) -> Result<Self, Error> {
         let cannot = |error: io::Error| {
             let advice = match is_own_limit(&error) {
-                true => "Raise the limit of descriptors (ulimit -n) or memory",
+                true => RAISE_LIMIT,
                 false => {
                     "Choose an address of this host as MASTER_ADDR, and a free port as MASTER_PORT"
                 }
