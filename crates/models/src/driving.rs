@@ -221,3 +221,19 @@ fn loom_two_callers_that_wait_are_both_driven() {
     };
     with_engine(2, [first, second], [false, true]);
 }
+
+/// The driver sleeps until somebody signals for what it waits for, and knows nothing of what a
+/// second caller has issued meanwhile, which then looks on.
+#[test]
+fn loom_a_driver_that_sleeps_is_told_of_what_is_issued_since() {
+    let first = |engine: &ModelEngine, [first, _]: &[Arc<ModelOperation>; 2]| {
+        engine.issue(first);
+        engine.wait(first);
+    };
+    let second = |engine: &ModelEngine, [first, second]: &[Arc<ModelOperation>; 2]| {
+        engine.issue(second);
+        engine.wait(second);
+        engine.signal(first);
+    };
+    with_engine(2, [first, second], [false, true]);
+}
