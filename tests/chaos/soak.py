@@ -28,7 +28,9 @@ from faults.vanish import beyond
 RANKS = 6
 HOSTS = 3
 PEER_TIMEOUT_S = 2.0
-STOP_DEADLINE_S = 1.5
+STOP_DEADLINE_S = 3.0
+"""Groups are set up within it too, perhaps over a line that has just come back: until the kernel has
+tried TCP and ARP again, two seconds can pass."""
 BLIP_S_MAX = 0.4
 FLOOD = 200
 PROGRESS_EVERY_S = 30.0
