@@ -311,7 +311,8 @@ attack: setup iproute2 ## strangers at a job that trains: what they get, and wha
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/attack/run.py --json build/attack.json
 
 nightly:
-	rustup toolchain install nightly --profile minimal --no-self-update --component rust-src,miri
+	rustup toolchain list | grep -q ^nightly || rustup toolchain install nightly --profile minimal --no-self-update
+	rustup component add --toolchain nightly rust-src miri
 
 RUNS ?= 100000000
 fuzz: nightly ## every reader of foreign bytes under libFuzzer, 10^8 inputs each, or RUNS: half an hour
