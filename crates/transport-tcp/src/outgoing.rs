@@ -330,6 +330,7 @@ impl Queue {
         let mut behind = std::mem::take(&mut self.spare);
         if let Some(signal) = signal {
             behind.extend(Frame::Signal(signal).encode());
+            self.due = true;
         }
         let starts = (0..bytes).step_by(FRAME_PAYLOAD_MAX as usize);
         let headers = starts.flat_map(|start| {

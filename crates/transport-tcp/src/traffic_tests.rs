@@ -497,3 +497,20 @@ fn a_range_revoked_in_the_middle_of_a_put_is_written_no_more() {
     );
     assert_eq!(pool.word(then.offset).load(Ordering::Acquire), 2);
 }
+
+/// A kernel may take all of a put but the signal behind it.
+#[test]
+fn a_signal_behind_a_put_that_has_left_is_due() {
+    let mut rig = Rig::new(vec![HEADER_BYTES + 5000, 0]);
+    let signal = Signal {
+        offset: 8,
+        value: 1,
+    };
+    let class = Class::Ordinary;
+    rig.put((class, DATA.start), vec![vec![7; 5000]], Some(signal), None);
+    assert_eq!(rig.outgoing.waiting(), HEADER_BYTES as u64);
+    assert!(rig.outgoing.is_due());
+    rig.settle();
+    assert!(!rig.outgoing.is_due());
+    assert_eq!(rig.pool.word(signal.offset).load(Ordering::Acquire), 1);
+}
