@@ -29,8 +29,8 @@ RANKS = 6
 HOSTS = 3
 PEER_TIMEOUT_S = 2.0
 STOP_DEADLINE_S = 3.0
-"""Groups are set up within it too, perhaps over a line that has just come back: until the kernel has
-tried TCP and ARP again, two seconds can pass."""
+"""Groups are set up within it too, perhaps over a line that has just come back: until the kernel
+has tried TCP and ARP again, two seconds can pass."""
 BLIP_S_MAX = 0.4
 FLOOD = 200
 PROGRESS_EVERY_S = 30.0
@@ -102,6 +102,7 @@ class Soak:
         """The ranks meet and work, something happens, and each ends as it must."""
         kind = self.draw.choice(self.kinds)
         self.faults[kind.__name__] += 1
+        told = {id(texts): len(texts) for texts in self._texts()}
         deadline_s = STOP_DEADLINE_S if kind == self.stop else None
         self.draw.shuffle(self.trial.processes)  # ranks change from group to group
         if self.trial.meet(self.trial.processes, timeout_s=MEETING_S, deadline_s=deadline_s):
@@ -114,6 +115,9 @@ class Soak:
             if process.number < len(self.growth):
                 self.growth[process.number].take(process)
             process.messages.clear()
+        for texts in self._texts():
+            new = slice(told[id(texts)], None)
+            texts[new] = [f"cycle {self.faults.total()}, {kind.__name__}: {text}" for text in texts[new]]
 
     def kill(self) -> None:
         """kill -9 of one of those that may be killed; a new process takes its place."""
@@ -179,6 +183,10 @@ class Soak:
         """Ends all ranks."""
         for process in self.trial.processes:
             process.close()
+
+    def _texts(self) -> tuple[list[str], list[str]]:
+        """What was not as it must be, and what was late."""
+        return self.trial.outcome.complaints, self.trial.outcome.late
 
     def _anybody(self) -> RankProcess:
         return self.draw.choice(self.trial.processes)
