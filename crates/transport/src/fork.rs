@@ -14,8 +14,8 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::gate;
 
@@ -26,7 +26,7 @@ static REGISTERED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 static WORDS_USED: AtomicUsize = AtomicUsize::new(0);
 static NULL_DEVICE: AtomicI32 = AtomicI32::new(-1);
 static GENERATION: AtomicU64 = AtomicU64::new(0);
-static INSTALL: Once = Once::new();
+static INSTALL: Mutex<()> = Mutex::new(());
 
 /// Between those who make descriptors and forks.
 static GATE: AtomicU64 = AtomicU64::new(0);
@@ -204,33 +204,36 @@ fn place(descriptor: RawFd) -> (usize, u64) {
     (number / WORD_BITS, 1 << (number % WORD_BITS))
 }
 
+/// Once it has worked; whoever was refused may call again.
 fn install() -> io::Result<()> {
-    INSTALL.call_once(|| {
-        // SAFETY: the path is a NUL-terminated literal.
-        let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-        if null < 0 {
-            return;
-        }
-        // SAFETY: the handlers are plain functions; the child's uses only atomics and
-        // async-signal-safe calls.
-        if unsafe {
-            {
-                libc::pthread_atfork(
-                    Some(hold_makers),
-                    Some(release_makers),
-                    Some(disown_in_child),
-                )
-            }
-        } == 0
-        {
-            NULL_DEVICE.store(null, Ordering::Relaxed);
-        }
-    });
-    if NULL_DEVICE.load(Ordering::Relaxed) < 0 {
-        return Err(io::Error::other(
-            "cannot install the fork handler: /dev/null cannot be opened, or memory is short",
-        ));
+    let installed = || NULL_DEVICE.load(Ordering::Relaxed) >= 0;
+    if installed() {
+        return Ok(());
     }
+    let _one_by_one = INSTALL.lock().unwrap_or_else(PoisonError::into_inner);
+    if installed() {
+        return Ok(());
+    }
+    // SAFETY: the path is a NUL-terminated literal.
+    let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+    if null < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the handlers are plain functions; the child's uses only atomics and async-signal-safe
+    // calls.
+    let refused = unsafe {
+        libc::pthread_atfork(
+            Some(hold_makers),
+            Some(release_makers),
+            Some(disown_in_child),
+        )
+    };
+    if refused != 0 {
+        // SAFETY: it was opened above, and nobody else has it.
+        unsafe { libc::close(null) };
+        return Err(io::Error::from_raw_os_error(refused));
+    }
+    NULL_DEVICE.store(null, Ordering::Relaxed);
     Ok(())
 }
 

@@ -439,8 +439,10 @@ fn local(options: &EndpointOptions) -> Result<Local, Error> {
             "pool_bytes is {bytes}; it must be more than {POOL_HEADER}"
         )));
     }
-    Local::create(bytes)
-        .map_err(|error| Error::Config(format!("cannot make a pool of {bytes} bytes: {error}")))
+    Local::create(bytes).map_err(|error| match is_own_limit(&error) {
+        true => Error::own_limit(&format!("make a pool of {bytes} bytes"), &error),
+        false => Error::Config(format!("cannot make a pool of {bytes} bytes: {error}")),
+    })
 }
 
 fn transports(local: &Local, options: &EndpointOptions) -> Result<Vec<Arc<dyn Transport>>, Error> {
@@ -530,7 +532,12 @@ fn interface(options: &EndpointOptions) -> Interface {
 }
 
 fn cannot_start(kind: TransportKind, error: &LinkError) -> Error {
-    Error::Config(format!("the {kind} transport cannot start: {error}"))
+    match error {
+        LinkError::Io(error) if is_own_limit(error) => {
+            Error::own_limit(&format!("start the {kind} transport"), error)
+        }
+        error => Error::Config(format!("the {kind} transport cannot start: {error}")),
+    }
 }
 
 fn boot_id(host_label: Option<&str>) -> Result<String, Error> {

@@ -1,0 +1,34 @@
+//! Test of an endpoint whose process has few descriptors left when it is set up.
+
+use weft_runtime::{Endpoint, EndpointOptions, TransportChoice};
+use weft_transport::conformance::limits::{limit_descriptors, next_descriptor};
+
+/// More than an endpoint takes.
+const LEFT_MAX: u64 = 40;
+
+#[test]
+fn whoever_has_too_few_descriptors_for_an_endpoint_is_told_so() {
+    for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
+        let options = || EndpointOptions {
+            transport,
+            interface: Some("127.0.0.1".into()),
+            pool_bytes: 1 << 20,
+            ..EndpointOptions::default()
+        };
+        let mut refused = 0;
+        for left in 0..LEFT_MAX {
+            let before = limit_descriptors(next_descriptor() + left);
+            let made = Endpoint::new(options());
+            limit_descriptors(before);
+            match made {
+                Ok(endpoint) => endpoint.close(),
+                Err(error) => {
+                    refused += 1;
+                    let text = error.to_string();
+                    assert!(text.contains("ulimit -n"), "{left} left: {text}");
+                }
+            }
+        }
+        assert!(0 < refused && refused < LEFT_MAX, "{refused} refused");
+    }
+}
