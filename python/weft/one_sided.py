@@ -64,9 +64,13 @@ class Window:
             if not 0 <= at <= self.elements:
                 raise ArgumentError(f"at={at} is out of range: {self.native.name} has {self.elements} elements")
             return int(at)
+        if len(at) > len(self.shape):
+            raise ArgumentError(
+                f"at has {len(at)} numbers, which is not allowed: {self.native.name} has the shape {self.shape}"
+            )
         index = tuple(int(number) for number in at)
         inside = all(0 <= number < length for number, length in zip(index, self.shape, strict=False))
-        if len(index) > len(self.shape) or not inside:
+        if not inside:
             raise ArgumentError(f"at={index} is out of range: {self.native.name} has the shape {self.shape}")
         offset = 0
         for number, length in zip(index + (0,) * (len(self.shape) - len(index)), self.shape, strict=True):
