@@ -22,6 +22,8 @@ use crate::outgoing::{Class, TcpOutgoing};
 const GOODBYE_PERIOD: Duration = Duration::from_millis(5);
 /// How often connections are looked at. Who owes a sign of life for less is not silent.
 pub(crate) const WATCH_PERIOD: Duration = Duration::from_millis(250);
+/// How much longer than its peer timeout ago the last sign of life of a peer may be.
+const IDLE_GRACE: Duration = Duration::from_millis(500);
 /// A peer that takes nothing for this long does not get its goodbye.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -153,9 +155,12 @@ impl ClosingConnection {
         let silent_for = self
             .silent_since
             .map_or(Duration::ZERO, |since| now - since);
-        if silent_for < self.peer_timeout {
+        // An idle peer is asked once a second: what it owes may begin a second after a cut.
+        let silence = owing.unwrap_or_default();
+        if silent_for < self.peer_timeout && silence < self.peer_timeout + IDLE_GRACE {
             return true;
         }
+        let silent_for = silent_for.max(silence);
         connection.end(Fate::Gone(format!(
             "its host was silent: it has not acknowledged anything for {:.1} s",
             silent_for.as_secs_f64()
