@@ -179,6 +179,12 @@ fn with_engine<const N: usize>(
     });
 }
 
+/// A caller.
+fn wait_for_first(engine: &ModelEngine, [first, _]: &[Arc<ModelOperation>; 2]) {
+    engine.issue(first);
+    engine.wait(first);
+}
+
 #[test]
 fn loom_what_is_issued_in_the_background_is_driven() {
     let caller = |engine: &ModelEngine, [first, second]: &[Arc<ModelOperation>; 2]| {
@@ -194,46 +200,34 @@ fn loom_what_is_issued_in_the_background_is_driven() {
 /// The first caller drives both; what it leaves is the progress thread's.
 #[test]
 fn loom_what_a_caller_leaves_is_driven_by_the_progress_thread() {
-    let driver = |engine: &ModelEngine, [first, _]: &[Arc<ModelOperation>; 2]| {
-        engine.issue(first);
-        engine.wait(first);
-    };
     let other = |engine: &ModelEngine, [_, second]: &[Arc<ModelOperation>; 2]| {
         engine.issue_in_background(second);
         engine.signal(second);
         engine.look_on(second);
     };
-    with_engine(2, [driver, other], [true, false]);
+    with_engine(2, [wait_for_first, other], [true, false]);
 }
 
 /// Both callers wait, so one drives and the other parks, and may have to be driven by the progress
 /// thread once the first has what it wants.
 #[test]
 fn loom_two_callers_that_wait_are_both_driven() {
-    let first = |engine: &ModelEngine, [first, _]: &[Arc<ModelOperation>; 2]| {
-        engine.issue(first);
-        engine.wait(first);
-    };
     let second = |engine: &ModelEngine, [first, second]: &[Arc<ModelOperation>; 2]| {
         engine.signal(first);
         engine.issue(second);
         engine.wait(second);
     };
-    with_engine(2, [first, second], [false, true]);
+    with_engine(2, [wait_for_first, second], [false, true]);
 }
 
 /// The driver sleeps until somebody signals for what it waits for, and knows nothing of what a
-/// second caller has issued meanwhile, which then looks on.
+/// second caller has issued meanwhile, which then parks.
 #[test]
 fn loom_a_driver_that_sleeps_is_told_of_what_is_issued_since() {
-    let first = |engine: &ModelEngine, [first, _]: &[Arc<ModelOperation>; 2]| {
-        engine.issue(first);
-        engine.wait(first);
-    };
     let second = |engine: &ModelEngine, [first, second]: &[Arc<ModelOperation>; 2]| {
         engine.issue(second);
         engine.wait(second);
         engine.signal(first);
     };
-    with_engine(2, [first, second], [false, true]);
+    with_engine(2, [wait_for_first, second], [false, true]);
 }
