@@ -17,6 +17,7 @@ use weft_transport::{FlushState, PerProcess};
 use crate::connection::{Fate, TcpConnection};
 use crate::frame::Frame;
 use crate::outgoing::{Class, TcpOutgoing};
+use crate::socket::IDLE;
 
 /// How often goodbyes under way are looked at.
 const GOODBYE_PERIOD: Duration = Duration::from_millis(5);
@@ -155,9 +156,11 @@ impl ClosingConnection {
         let silent_for = self
             .silent_since
             .map_or(Duration::ZERO, |since| now - since);
-        // An idle peer is asked once a second: what it owes may begin a second after a cut.
         let silence = owing.unwrap_or_default();
-        if silent_for < self.peer_timeout && silence < self.peer_timeout + IDLE_GRACE {
+        // An idle peer is asked now and then: it may owe nothing until that long after a cut.
+        let idle_for_long =
+            silence >= self.peer_timeout + IDLE_GRACE && silent_for + IDLE >= self.peer_timeout;
+        if silent_for < self.peer_timeout && !idle_for_long {
             return true;
         }
         let silent_for = silent_for.max(silence);

@@ -22,6 +22,9 @@ const UNSENT_BYTES_MAX: u64 = 128 << 10;
 /// A connection that shares that with others keeps so much of it.
 const UNSENT_BYTES_MIN: u64 = 32 << 10;
 
+/// A peer of which nothing has come for so long is asked for a sign of life.
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
+
 /// How connections are set up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketOptions {
@@ -138,7 +141,9 @@ impl Socket {
     pub(crate) fn silence(&self) -> Option<Duration> {
         let info = self.info()?;
         let owes = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
-        owes.then(|| Duration::from_millis(info.tcpi_last_ack_recv.into()))
+        // What only brings data may acknowledge nothing new for long.
+        let last_sign = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
+        owes.then(|| Duration::from_millis(last_sign.into()))
     }
 
     /// What has passed over the connection.
@@ -395,14 +400,18 @@ pub fn is_called(socket: &TcpListener) -> bool {
     poll(&mut watched, Duration::ZERO).is_ok() && watched[0].revents != 0
 }
 
-/// Makes the kernel probe an idle peer, so that one whose host vanished is known `peer_timeout`
-/// after the first probe that is not answered: a line that comes back before does no harm.
+/// Makes the kernel probe an idle peer, so that one whose host vanished owes a sign of life. The
+/// kernel gives it up `peer_timeout` after the first probe that is not answered.
 fn keep_alive(stream: &TcpStream, peer_timeout: Duration) -> io::Result<()> {
-    const IDLE_SECONDS: u64 = 1;
     let seconds = peer_timeout.as_millis().div_ceil(1000).max(1) as u64;
     let interval = (seconds / 5).max(1);
     set(stream, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-    set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, IDLE_SECONDS)?;
+    set(
+        stream,
+        libc::IPPROTO_TCP,
+        libc::TCP_KEEPIDLE,
+        IDLE.as_secs(),
+    )?;
     set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, interval)?;
     let probes = seconds.div_ceil(interval);
     set(stream, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, probes)
