@@ -1,9 +1,9 @@
 """The collective operations of a group.
 
 Every operation has a blocking form and an `_async` form, which returns a handle at once. Arrays are
-NumPy arrays or CPU tensors that speak DLPack (torch tensors, for one), contiguous or not;
-`all_reduce` takes contiguous arrays of CUDA devices, too (docs/how-to/cuda.md). See
-`CallKeywords` for the keywords that all of them take.
+NumPy arrays or CPU tensors that speak DLPack (torch tensors, for one), contiguous or not, or
+contiguous arrays of CUDA devices (docs/how-to/cuda.md). See `CallKeywords` for the keywords that
+all of them take.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Collectives:
         source, target = (None, x) if out is None else (x, out)
         if not how and self._run_plain("all-reduce", 0, op, source, target):
             return target
-        if is_on_device(target):
-            self._on_devices().all_reduce(x, op, out, how).wait()
+        if out is None and is_on_device(x):
+            self._on_devices().all_reduce(x, op, how).wait()
             return x
         return self._run(calls.all_reduce(x, op, out), **how)  # type: ignore[no-any-return]
 
@@ -108,9 +108,8 @@ class Collectives:
         self, x: A, op: Op | PremulSum = "sum", out: A | None = None, **how: Unpack[CallKeywords]
     ) -> Work[A]:
         """As `all_reduce`, returning at once; it is the returned handle that waits."""
-        if is_on_device(x if out is None else out):
-            operation = self._on_devices().all_reduce(x, op, out, how)
-            return Work(operation, lambda _: x)
+        if out is None and is_on_device(x):
+            return Work(self._on_devices().all_reduce(x, op, how), lambda _: x)
         return self._issue(calls.all_reduce(x, op, out), **how)
 
     def reduce(

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from weft import _weft
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, UnsupportedError
 from weft.staging import describe
 
 __all__ = ["Registration"]
@@ -25,6 +25,8 @@ class Registration:
 
     def __init__(self, group: _weft.Group, x: Any) -> None:
         array = describe(x, "x")
+        if array.device is not None:
+            raise UnsupportedError(f"x lies on CUDA device {array.device}: expected memory of the CPU")
         if array.strides is not None:
             raise ArgumentError(
                 "x is not contiguous: what is sent from it is copied in any case. "

@@ -3,9 +3,9 @@
 Finds the memory of NumPy arrays and of everything that speaks DLPack; `weft.torch.memory` finds
 that of torch's tensors.
 
-Memory that is not contiguous is staged: copied into a contiguous array before the operation, and
-copied back after it. Staging moves elements as unsigned integers of the same size, so that it works
-for types that NumPy lacks.
+Memory that is not contiguous, and that of CUDA devices, is staged: copied into a contiguous array
+before the operation, and copied back after it. Staging moves elements as unsigned integers of the
+same size, so that it works for types that NumPy lacks.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ _CPU = (
 )  # DLPack devices whose memory the processor reaches: CPU, CUDA host, ROCm host, CUDA managed
 _CUDA = 2
 """DLPack's number for the own memory of CUDA devices."""
+_DEFAULT_STREAM = 1
+"""CUDA's handle for the stream that all blocking streams wait for, and that waits for them."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -56,6 +58,8 @@ class Array:
     writable: bool
     owner: Any
     """Keeps the memory alive."""
+    device: int | None = None
+    """The number of the CUDA device whose memory it is; None: the processor reaches it."""
 
     @property
     def elements(self) -> int:
@@ -106,12 +110,15 @@ class _Interface:
         }
 
 
-def describe(x: Any, name: str) -> Array:
-    """Where `x` lies. `name` is what errors call it."""
+def describe(x: Any, name: str, stream: int = _DEFAULT_STREAM) -> Array:
+    """Where `x` lies.
+
+    `name` is what errors call it. If it lies on a device, `stream` may use it from now on.
+    """
     if isinstance(x, np.ndarray):
         return _describe_numpy(x, name)
     if hasattr(x, "__dlpack__"):
-        return _describe_dlpack(x, name)
+        return _describe_dlpack(x, name, stream)
     raise ArgumentError(
         f"{name} is a {type(x).__name__}: expected a NumPy array, or a CPU tensor that speaks DLPack (torch.Tensor)"
     )
@@ -130,7 +137,7 @@ def is_on_device(x: Any) -> bool:
 def readable(x: Any, name: str) -> Array:
     """`x` as contiguous memory to read: itself, or a copy."""
     array = describe(x, name)
-    return array if array.strides is None else _contiguous_copy(array)
+    return array if array.strides is None and array.device is None else _contiguous_copy(array)
 
 
 def writable(x: Any, name: str, *, keep: bool = False) -> Staged:
@@ -138,10 +145,10 @@ def writable(x: Any, name: str, *, keep: bool = False) -> Staged:
     array = describe(x, name)
     if not array.writable:
         raise ArgumentError(_read_only(x, name))
-    if array.strides is None:
+    if array.strides is None and array.device is None:
         return Staged(array)
     staging = _contiguous_copy(array) if keep else _contiguous_empty(array)
-    return Staged(staging, lambda: np.copyto(_view(array), _view(staging)))
+    return Staged(staging, lambda: _copy_back(staging, array))
 
 
 def _read_only(x: Any, name: str) -> str:
@@ -175,6 +182,8 @@ def empty_like(x: Any, shape: Sequence[int]) -> Any:
         return np.empty(tuple(shape), x.dtype)
     if hasattr(x, "new_empty"):
         return x.new_empty(tuple(shape))
+    if hasattr(x, "__array_namespace__"):
+        return x.__array_namespace__().empty(tuple(shape), dtype=x.dtype, device=x.device)
     raise UnsupportedError(f"cannot make a new {type(x).__name__} for the result: pass the array for it yourself")
 
 
@@ -187,16 +196,20 @@ def _describe_numpy(x: np.ndarray, name: str) -> Array:
     return Array(pointer, dtype, x.shape, None if flags.c_contiguous else x.strides, flags.writeable, x)
 
 
-def _describe_dlpack(x: Any, name: str) -> Array:
-    tensor = _import(x, name)
-    if tensor.device_type not in _CPU:
+def _describe_dlpack(x: Any, name: str, stream: int) -> Array:
+    tensor = _import(x, name, stream if is_on_device(x) else None)
+    if tensor.device_type not in (*_CPU, _CUDA):
         raise UnsupportedError(
-            f"{name} lies on DLPack device {tensor.device_type}: expected memory of the CPU "
-            "(of arrays on CUDA devices there is all_reduce)"
+            f"{name} lies on DLPack device {tensor.device_type}: expected memory of the CPU or of a CUDA device"
         )
+    device = int(x.__dlpack_device__()[1]) if tensor.device_type == _CUDA else None
     dtype = of_dlpack(*tensor.dtype)
     strides = tuple(stride * dtype.itemsize for stride in tensor.strides)
     contiguous = _is_contiguous(tensor.shape, strides, dtype.itemsize)
+    if device is not None and not contiguous:
+        raise UnsupportedError(
+            f"{name}, on a device, has shape {tensor.shape} with strides {tensor.strides}: expected a contiguous array"
+        )
     return Array(
         tensor.pointer,
         dtype,
@@ -204,15 +217,17 @@ def _describe_dlpack(x: Any, name: str) -> Array:
         None if contiguous else strides,
         not tensor.read_only,
         (x, tensor),
+        device,
     )
 
 
-def _import(x: Any, name: str) -> _weft.DlpackTensor:
+def _import(x: Any, name: str, stream: int | None) -> _weft.DlpackTensor:
+    asked = {} if stream is None else {"stream": stream}
     try:
         try:
-            capsule = x.__dlpack__(max_version=(1, 0))
+            capsule = x.__dlpack__(max_version=(1, 0), **asked)
         except TypeError:
-            capsule = x.__dlpack__()
+            capsule = x.__dlpack__(**asked)
     except (BufferError, RuntimeError) as error:
         raise UnsupportedError(f"{name} ({type(x).__name__}) does not give its memory away: {error}") from error
     return _weft.DlpackTensor(capsule)
@@ -234,11 +249,26 @@ def _view(array: Array) -> np.ndarray:
 
 
 def _contiguous_copy(array: Array) -> Array:
-    return _of_staging(np.array(_view(array), order="C", copy=True), array)
+    if array.device is None:
+        return _of_staging(np.array(_view(array), order="C", copy=True), array)
+    from weft.device.driver import driver
+
+    staging = _contiguous_empty(array)
+    driver().read(staging.pointer, array.pointer, array.nbytes, array.device)
+    return staging
 
 
 def _contiguous_empty(array: Array) -> Array:
     return _of_staging(np.empty(array.shape, _view(array).dtype), array)
+
+
+def _copy_back(staging: Array, array: Array) -> None:
+    if array.device is None:
+        np.copyto(_view(array), _view(staging))
+        return
+    from weft.device.driver import driver
+
+    driver().write(array.pointer, staging.pointer, array.nbytes, array.device)
 
 
 def _of_staging(staging: np.ndarray, like: Array) -> Array:

@@ -13,7 +13,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import weft
+from weft.group import Group
 from weft.torch import DataParallel
+from weft.torch.lookup import backend_of
 
 _TYPES = (
     torch.float32,
@@ -74,6 +76,27 @@ def exchange(rank: int, size: int, into: torch.Tensor, out: torch.Tensor) -> Non
     sending = dist.isend(out, (rank + 1) % size)
     dist.recv(into, (rank - 1) % size)
     sending.wait()
+
+
+def arrays(rank: int, size: int) -> None:
+    """Arrays of a device by DLPack, in calls of a group of weft's, on results still to come."""
+    group = Group(backend_of(None).weft_group)
+
+    def later(elements: int) -> torch.Tensor:
+        torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]
+        return torch.full((elements,), float(rank + 1), device="cuda")
+
+    total = float(sum(range(1, size + 1)))
+    assert (group.all_reduce(later(3_000_001)) == total).all()
+    out = torch.zeros(1000, device="cuda")
+    assert (group.all_reduce(later(1000), out=out) == total).all()
+    assert (group.broadcast(later(1000), 1) == 2).all()
+    assert group.all_gather(later(3))[:, 0].tolist() == list(range(1, size + 1))
+    assert (group.reduce_scatter(out, later(1000 * size)) == total).all()
+    sending = group.send_async(later(1000), (rank + 1) % size)
+    assert group.recv(out) == (rank - 1) % size
+    sending.wait()
+    assert (out == (rank - 1) % size + 1).all()
 
 
 def stream_order(rank: int, size: int) -> None:

@@ -17,6 +17,7 @@ from tests.gpu.package import ROOT, environment, started
 CASES = (
     "types_and_operations",
     "collectives",
+    "arrays",
     "stream_order",
     "dropped_tensors",
     "caller_does_not_wait",

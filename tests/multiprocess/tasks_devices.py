@@ -266,9 +266,8 @@ def dlpack(group):
     assert (array.view == expected).all()
     told = []
     for call in (
-        lambda: group.all_reduce(array, out=array),
-        lambda: group.broadcast(array),
         lambda: group.all_reduce(EmulatedArray(driver(), 3, np.float32), "most"),
+        lambda: group.register(array),
     ):
         try:
             call()
@@ -277,6 +276,64 @@ def dlpack(group):
     group._device_arrays.close()
     group._device_arrays = None
     return told, emulated().registered_bytes
+
+
+def dlpack_staged(group):
+    """Every other operation on arrays of devices, begun while their contents are still to come."""
+    size, device = group.size, group.rank % 2
+    (stream,) = streams_of(device, 1)
+
+    def later(elements, value=None):
+        """An array that is filled by a kernel which has not run yet."""
+        array = EmulatedArray(driver(), elements, device=device, stream=stream)
+        with driver().on(device):
+            emulated().delay(stream, 0.02)
+            emulated().fill(stream, array, group.rank + 1 if value is None else value)
+        return array
+
+    def is_(array, *expected):
+        np.testing.assert_array_equal(array.view, np.repeat(expected, len(array.view) // len(expected)))
+
+    each, total = range(1, size + 1), sum(range(1, size + 1))
+    out = later(5000, 0)
+    assert group.all_reduce(later(5000), out=out) is out
+    is_(out, total)
+    on_host = np.zeros(5000, np.int32)
+    group.all_reduce(later(5000), out=on_host)
+    assert (on_host == total).all()
+    x = later(700)
+    assert group.broadcast(x, 1) is x
+    is_(x, 2)
+    x = later(700)
+    group.reduce(x, 1)
+    is_(x, total if group.rank == 1 else group.rank + 1)
+    out = later(70 * size, 0)
+    group.all_gather_into(out, later(70))
+    is_(out, *each)
+    out = later(70, 0)
+    group.reduce_scatter_async(out, later(70 * size)).wait()
+    is_(out, total)
+    out = later(70 * size, 0)
+    group.all_to_all(out, later(70 * size))
+    is_(out, *each)
+    out = later(70 * size, 0)
+    group.gather(later(70), 1, out if group.rank == 1 else None)
+    is_(out, *(each if group.rank == 1 else [0]))
+    out = later(70, 0)
+    group.scatter(out, later(70 * size) if group.rank == 1 else None, 1)
+    is_(out, 2)
+    into = later(9000, 0)
+    sending = group.send_async(later(9000), (group.rank + 1) % size)
+    assert group.recv(into) == (group.rank - 1) % size
+    sending.wait()
+    is_(into, (group.rank - 1) % size + 1)
+    buffer, into = group.symmetric(40, np.int32), later(40, 0)
+    group.barrier()
+    buffer.put_signal((group.rank + 1) % size, later(40))
+    buffer.wait_signal()
+    buffer.get(group.rank, out=into)
+    is_(into, (group.rank - 1) % size + 1)
+    return emulated().registered_bytes
 
 
 def other_collectives(group):

@@ -68,10 +68,13 @@ def test_graph_capture_is_refused(devices: list[Team]) -> None:
 
 def test_dlpack(devices: list[Team]) -> None:
     for told, registered in team_of(devices, 3).run(tasks_devices.dlpack):
-        assert [text.partition(":")[0] for text in told] == ["UnsupportedError", "UnsupportedError", "ArgumentError"]
-        assert "out= is not supported for arrays on a device" in told[0]
-        assert "of arrays on CUDA devices there is all_reduce" in told[1]
+        assert [text.partition(":")[0] for text in told] == ["ArgumentError", "UnsupportedError"]
+        assert "x lies on CUDA device 0: expected memory of the CPU" in told[1]
         assert registered == 0
+
+
+def test_dlpack_staged(devices: list[Team]) -> None:
+    assert team_of(devices, 3).run(tasks_devices.dlpack_staged) == [0, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@
    put into it, in order. Each device has a copy engine for each direction, with a latency and a
    rate. Engines and streams keep a clock of their own, so that a sleep that ends late does not
    make everything behind it late. What the real driver would let pass by accident is refused:
-   copies from host memory that is not registered, or from device memory that was not allocated.
+   asynchronous copies of host memory that is not registered, and copies of device memory that was
+   not allocated.
 
    Functions that begin with `emulated_` are for tests and benchmarks. */
 
@@ -289,8 +290,9 @@ static __thread int contexts[CONTEXTS_MAX], context_count;
 
 static int current_device(void) { return context_count > 0 ? contexts[context_count - 1] : -1; }
 
+/* 1 is a name of the default stream, too. */
 static Stream *stream_of(Stream *handle) {
-    if (handle != NULL) return handle;
+    if ((uintptr_t)handle > 1) return handle;
     int device = current_device();
     if (device < 0) return NULL;
     pthread_mutex_lock(&everything);
@@ -351,6 +353,13 @@ Result cuDeviceGetName(char *name, int length, int device) {
     return SUCCESS;
 }
 
+Result cuDeviceGetPCIBusId(char *address, int length, int device) {
+    if (device < 0 || device >= DEVICES) return INVALID_DEVICE;
+    if (length < 13) return INVALID_VALUE;
+    memcpy(address, device == 0 ? "0000:3B:00.0" : "0000:5E:00.0", 13);
+    return SUCCESS;
+}
+
 Result cuDeviceCanAccessPeer(int *can, int device, int peer) {
     (void)device, (void)peer;
     *can = 0;
@@ -380,6 +389,8 @@ Result cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags) {
     (void)flags;
     if (current_device() < 0) return INVALID_CONTEXT;
     if (start == NULL || bytes == 0) return INVALID_VALUE;
+    /* Pages that are pinned are there. Others may be writing to them. */
+    for (size_t at = 0; at < bytes; at += 4096) __atomic_fetch_add((char *)start + at, 0, __ATOMIC_RELAXED);
     pthread_mutex_lock(&everything);
     Result result = SUCCESS;
     if (overlaps(&registered, (uint64_t)start, bytes)) {
@@ -434,11 +445,11 @@ Result cuMemFree_v2(Address device) {
     return SUCCESS;
 }
 
-static Result copied(int direction, void *to, const void *from, size_t bytes, Stream *handle) {
+static Result copied(int direction, void *to, const void *from, size_t bytes, Stream *handle, int any_host) {
     const void *host = direction == TO_HOST ? to : from, *device = direction == TO_HOST ? from : to;
     pthread_mutex_lock(&everything);
     Range *there = range_of(&allocated, (uint64_t)device, bytes);
-    int known = there != NULL && range_of(&registered, (uint64_t)host, bytes) != NULL;
+    int known = there != NULL && (any_host || range_of(&registered, (uint64_t)host, bytes) != NULL);
     pthread_mutex_unlock(&everything);
     if (!known) return INVALID_VALUE;
     return put(handle, (Operation){.kind = COPY, .direction = direction, .to = to, .from = from, .bytes = bytes});
@@ -446,12 +457,12 @@ static Result copied(int direction, void *to, const void *from, size_t bytes, St
 
 Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Stream *stream) {
     MAY_BE_REFUSED();
-    return copied(TO_HOST, to, (const void *)from, bytes, stream);
+    return copied(TO_HOST, to, (const void *)from, bytes, stream, 0);
 }
 
 Result cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, Stream *stream) {
     MAY_BE_REFUSED();
-    return copied(TO_DEVICE, (void *)to, from, bytes, stream);
+    return copied(TO_DEVICE, (void *)to, from, bytes, stream, 0);
 }
 
 Result cuStreamCreate(Stream **stream, unsigned flags) {
@@ -485,6 +496,20 @@ Result cuStreamSynchronize(Stream *handle) {
     while (stream->ended < issued) pthread_cond_wait(&stream->changed, &everything);
     pthread_mutex_unlock(&everything);
     return SUCCESS;
+}
+
+/* Copies of any host memory, which the caller waits for. */
+
+Result cuMemcpyDtoH_v2(void *to, Address from, size_t bytes) {
+    MAY_BE_REFUSED();
+    Result result = copied(TO_HOST, to, (const void *)from, bytes, NULL, 1);
+    return result != SUCCESS ? result : cuStreamSynchronize(NULL);
+}
+
+Result cuMemcpyHtoD_v2(Address to, const void *from, size_t bytes) {
+    MAY_BE_REFUSED();
+    Result result = copied(TO_DEVICE, (void *)to, from, bytes, NULL, 1);
+    return result != SUCCESS ? result : cuStreamSynchronize(NULL);
 }
 
 Result cuStreamIsCapturing(Stream *handle, int *status) {

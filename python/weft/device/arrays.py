@@ -1,17 +1,20 @@
-"""Arrays on devices, such as CuPy's and torch's, by DLPack: their all-reduce."""
+"""Arrays on devices, such as CuPy's and torch's, by DLPack: their all-reduce, tile by tile.
+
+Other operations on them are staged as a whole (`weft.staging`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from weft import _weft, config
+from weft import config
 from weft.device.driver import driver
 from weft.device.operation import DeviceOperation
 from weft.device.pipeline import DeviceMemory, Pipeline
-from weft.dtypes import of_dlpack
-from weft.errors import ArgumentError, Error, UnsupportedError
+from weft.errors import ArgumentError, Error
 from weft.ops import Op, PremulSum
+from weft.staging import describe
 
 if TYPE_CHECKING:
     from weft.group import Group
@@ -28,33 +31,29 @@ class DeviceArrays:
         self._pipeline: Pipeline | None = None
         self._refusal: Error | None = None
 
-    def all_reduce(self, x: Any, op: Op | PremulSum, out: Any | None, how: Mapping[str, Any]) -> DeviceOperation:
+    def all_reduce(self, x: Any, op: Op | PremulSum, how: Mapping[str, Any]) -> DeviceOperation:
         """Starts an all-reduce in place, which begins after what `x` waits for.
 
         Raises:
             weft.ArgumentError: `x` is read-only.
-            weft.UnsupportedError: `x` is not contiguous, there is an `out`, or there is no driver.
+            weft.UnsupportedError: `x` is not contiguous, or there is no driver.
         """
-        if out is not None:
-            raise UnsupportedError("out= is not supported for arrays on a device: they are reduced in place")
         device = int(x.__dlpack_device__()[1])
         pipeline = self._pipeline_for(device)
         stream = pipeline.queues_of(device).to_host
-        tensor = _weft.DlpackTensor(_capsule(x, stream))
-        dtype = of_dlpack(*tensor.dtype)
-        if tensor.read_only:
+        array = describe(x, "x", stream)
+        if not array.writable:
             raise ArgumentError("x is read-only: expected an array that can be written")
-        elements = _elements(tensor)
         keywords = dict(how)
         return pipeline.all_reduce(
-            DeviceMemory(tensor.pointer, elements * dtype.itemsize),
-            dtype,
+            DeviceMemory(array.pointer, array.nbytes),
+            array.dtype,
             op,
             device=device,
             stream=stream,
             timeout=keywords.pop("timeout", None),
             how=keywords,
-            hold=(x, tensor),
+            hold=array.owner,
         )
 
     def abort(self, reason: str) -> None:
@@ -80,25 +79,3 @@ class DeviceArrays:
                 self._refusal = error
                 raise
         return self._pipeline
-
-
-def _capsule(x: Any, stream: int) -> Any:
-    """What `x` says of its memory, which `stream` may use from then on."""
-    try:
-        try:
-            return x.__dlpack__(stream=stream, max_version=(1, 0))
-        except TypeError:
-            return x.__dlpack__(stream=stream)
-    except (BufferError, RuntimeError) as error:
-        raise UnsupportedError(f"x ({type(x).__name__}) does not give its memory away: {error}") from error
-
-
-def _elements(tensor: _weft.DlpackTensor) -> int:
-    expected = 1
-    for length, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
-        if 0 not in tensor.shape and length != 1 and stride != expected:
-            raise UnsupportedError(
-                f"x, on a device, has shape {tensor.shape} with strides {tensor.strides}: expected a contiguous array"
-            )
-        expected *= length
-    return expected

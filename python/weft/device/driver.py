@@ -33,6 +33,7 @@ _FUNCTIONS: dict[str, Sequence[Any]] = {
     "cuDeviceGetCount": [POINTER(c_int)],
     "cuDeviceGet": [POINTER(c_int), c_int],
     "cuDeviceGetName": [c_char_p, c_int, c_int],
+    "cuDeviceGetPCIBusId": [c_char_p, c_int, c_int],
     "cuDeviceCanAccessPeer": [POINTER(c_int), c_int, c_int],
     "cuDevicePrimaryCtxRetain": [POINTER(c_void_p), c_int],
     "cuCtxPushCurrent_v2": [c_void_p],
@@ -42,6 +43,8 @@ _FUNCTIONS: dict[str, Sequence[Any]] = {
     "cuMemHostGetDevicePointer_v2": [POINTER(c_uint64), c_void_p, c_uint],
     "cuMemAlloc_v2": [POINTER(c_uint64), c_size_t],
     "cuMemFree_v2": [c_uint64],
+    "cuMemcpyDtoH_v2": [c_void_p, c_uint64, c_size_t],
+    "cuMemcpyHtoD_v2": [c_uint64, c_void_p, c_size_t],
     "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
     "cuMemcpyHtoDAsync_v2": [c_uint64, c_void_p, c_size_t, c_void_p],
     "cuPointerGetAttribute": [c_void_p, c_int, c_uint64],
@@ -96,6 +99,12 @@ class Driver:
         self._call("cuDeviceGetName", name, _NAME_BYTES, self._number("cuDeviceGet", device))
         return name.value.decode(errors="replace")
 
+    def pci_address(self, device: int) -> str:
+        """Where a device is on the bus, as the system writes it: "0000:3b:00.0"."""
+        address = ctypes.create_string_buffer(_NAME_BYTES)
+        self._call("cuDeviceGetPCIBusId", address, _NAME_BYTES, self._number("cuDeviceGet", device))
+        return address.value.decode().lower()
+
     def reach_each_other(self, device: int, peer: int) -> bool:
         """Whether a device can copy from another one's memory without the host's."""
         handles = [self._number("cuDeviceGet", ordinal) for ordinal in (device, peer)]
@@ -149,6 +158,23 @@ class Driver:
     def copy_to_device(self, device_address: int, source: int, nbytes: int, stream: int) -> None:
         """Starts a copy from registered host memory to device memory."""
         self._call("cuMemcpyHtoDAsync_v2", device_address, source, nbytes, stream)
+
+    def read(self, to: int, device_address: int, nbytes: int, device: int) -> None:
+        """Copies a device's memory to any memory of the host, behind the default stream.
+
+        Returns when it is there.
+        """
+        if nbytes:
+            with self.on(device):
+                self._call("cuMemcpyDtoH_v2", to, device_address, nbytes)
+
+    def write(self, device_address: int, source: int, nbytes: int, device: int) -> None:
+        """Copies any memory of the host to a device's, as `read`."""
+        if nbytes:
+            with self.on(device):
+                self._call("cuMemcpyHtoD_v2", device_address, source, nbytes)
+                # The call itself may return when the source has been read.
+                self.synchronize_stream(0)
 
     # Streams and events.
 
